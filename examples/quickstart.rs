@@ -1,0 +1,236 @@
+//! The attribute at work: a burst of calls against a limit, then one call at each promised moment.
+//!
+//! ```text
+//! cargo run --example quickstart                                    # the embedded store: nothing else is needed
+//! cargo run --example quickstart -- --redis redis://127.0.0.1:6379  # two limiters that share one quota
+//! cargo run --example quickstart -- --window 2s --max 3             # another limit
+//! ```
+//!
+//! The example keeps its own count of what ran, from outside, and fails if that ever breaks the limit.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use rate_limited::{Limit, Limiter, rate_limited};
+
+/// The function to protect, annotated as in the README. It may run 5 times in any 10 seconds.
+#[rate_limited(key = "getId", window = "10s", max = 5, fallback = degrade_fn)]
+async fn get_id(call: u32) -> String {
+    format!("id-{call}")
+}
+
+/// What a call gets instead once the limit is reached: called with the same arguments.
+async fn degrade_fn(_call: u32) -> String {
+    "degraded".to_owned()
+}
+
+/// The same function with a limit that is known only when the program runs.
+#[rate_limited(key = "getId", limit = limit, fallback = degrade_with)]
+async fn get_id_with(call: u32, limit: Limit) -> String {
+    format!("id-{call}")
+}
+
+async fn degrade_with(call: u32, _limit: Limit) -> String {
+    degrade_fn(call).await
+}
+
+/// Watch a rate limit at work: a burst of calls, then one call at each promised moment.
+///
+/// Prints when each call was made, whether the function ran or was degraded, how many permits were left, and after
+/// which wait a degraded call was promised a place. Exits with 1 if more ran than the limit allows.
+#[derive(Parser)]
+#[command(name = "quickstart")]
+struct Options {
+    /// Count in this Redis instead of in this process, with two limiters in turn, as two instances would
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+    /// How long a call counts: 500ms, 10s, 1m
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    window: String,
+    /// How many calls any window may hold
+    #[arg(long, value_name = "CALLS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    max: u32,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Options::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("quickstart: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn run(options: Options) -> Result<bool, Box<dyn Error>> {
+    let limit: Limit = format!("{}/{}", options.max, options.window).parse()?;
+    let instances = Instances::start(&options).await?;
+    print_heading(&options, limit);
+
+    // A burst of more calls than any window holds.
+    let burst = (options.max as usize + 3).max(8);
+    let mut calls = Vec::new();
+    let mut promised = BinaryHeap::new();
+    let mut numbers = 1..;
+    for number in numbers.by_ref().take(burst) {
+        let call = instances.call(number, limit).await;
+        promised.extend(call.promise().map(Reverse));
+        calls.push(call);
+    }
+
+    // Then one call at each promised moment. Of several that were promised the same one, the later may find that the
+    // places of that moment are taken, and are promised the next.
+    for number in numbers {
+        let Some(Reverse(moment)) = promised.pop() else { break };
+        instances.wait_until(moment).await;
+        let call = instances.call(number, limit).await;
+        promised.extend(call.promise().map(Reverse));
+        calls.push(call);
+    }
+
+    Ok(print_summary(&calls, limit))
+}
+
+/// One call, as seen from outside.
+struct Call {
+    start: Instant,
+    end: Instant,
+    ran: bool,
+    retry_after: Option<Duration>,
+}
+
+impl Call {
+    /// When a degraded call may come again.
+    fn promise(&self) -> Option<Instant> {
+        self.retry_after.map(|wait| self.end + wait)
+    }
+}
+
+/// What the observers have seen of a decision.
+#[derive(Clone, Copy)]
+struct Seen {
+    remaining: u32,
+    retry_after: Option<Duration>,
+}
+
+/// One limiter, or two on one Redis that take turns.
+struct Instances {
+    limiters: Vec<Limiter>,
+    seen: Arc<Mutex<Option<Seen>>>,
+    origin: Instant,
+}
+
+impl Instances {
+    async fn start(options: &Options) -> Result<Self, rate_limited::Error> {
+        let seen = Arc::default();
+        let mut limiters = Vec::new();
+        match &options.redis {
+            None => limiters.push(observed(&seen).build()?),
+            Some(url) => {
+                for _ in 0..2 {
+                    limiters.push(observed(&seen).url(url).connect().await?);
+                }
+            }
+        }
+        Ok(Self { limiters, seen, origin: Instant::now() })
+    }
+
+    /// Calls the function on the next instance in turn, and prints how that went.
+    async fn call(&self, number: u32, limit: Limit) -> Call {
+        let which = number as usize % self.limiters.len();
+        let limiter = &self.limiters[which];
+        let start = Instant::now();
+        let value = if limit.to_string() == "5/10s" {
+            limiter.scope(get_id(number)).await
+        } else {
+            limiter.scope(get_id_with(number, limit)).await
+        };
+        let end = Instant::now();
+        let seen = self.seen.lock().ok().and_then(|mut seen| seen.take());
+        let ran = value != "degraded";
+        let instance = if self.limiters.len() > 1 { ["A", "B"][which] } else { "" };
+        let remaining = seen.map_or_else(String::new, |seen| seen.remaining.to_string());
+        let retry_after = seen.and_then(|seen| seen.retry_after);
+        let wait = retry_after.map_or_else(String::new, seconds);
+        let result = if ran { "ran" } else { "degraded" };
+        println!(
+            "{:>9}  {number:>4} {instance:1}  {result:<8}  {remaining:>9}  {wait:>11}",
+            seconds(start - self.origin)
+        );
+        Call { start, end, ran, retry_after }
+    }
+
+    async fn wait_until(&self, moment: Instant) {
+        let wait = moment.saturating_duration_since(Instant::now());
+        if wait > Duration::from_millis(100) {
+            println!("           …  until the next promised moment, at {}", seconds(moment - self.origin));
+        }
+        tokio::time::sleep_until(moment.into()).await;
+    }
+}
+
+/// A limiter that keeps what it last decided for the timeline.
+fn observed(seen: &Arc<Mutex<Option<Seen>>>) -> rate_limited::Builder {
+    let keep = |seen: &Arc<Mutex<Option<Seen>>>| {
+        let seen = Arc::clone(seen);
+        move |remaining, retry_after| {
+            if let Ok(mut seen) = seen.lock() {
+                *seen = Some(Seen { remaining, retry_after });
+            }
+        }
+    };
+    let (allowed, denied) = (keep(seen), keep(seen));
+    Limiter::builder()
+        .on_allowed(move |event| allowed(event.remaining(), None))
+        .on_denied(move |event| denied(event.remaining(), Some(event.retry_after())))
+        .on_error(|error: &rate_limited::Error| eprintln!("the store failed: {error}"))
+}
+
+fn print_heading(options: &Options, limit: Limit) {
+    let Options { max, window, redis } = options;
+    let store = match redis {
+        None => "counted in this process",
+        Some(_) => "counted in Redis, by two limiters A and B",
+    };
+    println!("#[rate_limited(key = \"getId\", window = \"{window}\", max = {max}, fallback = degrade_fn)]");
+    println!("at most {limit}, {store}\n");
+    println!("     time  call    result    remaining  retry after");
+}
+
+/// Counts what ran, and says whether the limit was kept.
+fn print_summary(calls: &[Call], limit: Limit) -> bool {
+    let ran = calls.iter().filter(|call| call.ran).count();
+    let most = most_in_a_window(calls, limit.window());
+    let kept = most <= limit.max() as usize;
+    let verdict = if kept { "never more than" } else { "TOO MANY: the limit is" };
+    println!(
+        "\n{ran} ran, {} degraded; at most {most} ran in any {:?}: {verdict} {}",
+        calls.len() - ran,
+        limit.window(),
+        limit.max()
+    );
+    kept
+}
+
+/// The most calls that ran within one window, wherever between its start and its end each was admitted: those that
+/// began and ended inside `[start, start + window)` for the start of one of them.
+fn most_in_a_window(calls: &[Call], window: Duration) -> usize {
+    let ran: Vec<_> = calls.iter().filter(|call| call.ran).collect();
+    let inside = |first: &Call| {
+        ran.iter().filter(|call| call.start >= first.start && call.end < first.start + window).count()
+    };
+    ran.iter().map(|first| inside(first)).max().unwrap_or(0)
+}
+
+/// Seconds to the millisecond, rounded up: a wait that is shown is long enough.
+fn seconds(duration: Duration) -> String {
+    let millis = duration.as_nanos().div_ceil(1_000_000);
+    format!("{}.{:03}s", millis / 1000, millis % 1000)
+}

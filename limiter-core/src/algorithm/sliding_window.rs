@@ -1,0 +1,229 @@
+//! The exact sliding window: at most `max` permits in any half-open window `(t - window, t]`.
+//!
+//! A *run log* keeps, for each run of calls, when it was and the running total of permits up to it: 8 bytes a run
+//! instead of an entry a call. What is used is the last total minus the total before the first live run; the first
+//! live run, and the run with which enough permits come back, are found by binary search.
+//!
+//! Calls of one millisecond share a run. A log with [`CAPACITY`] live runs lets a call join the newest run only inside
+//! the same cell of a fixed grid of `window / CAPACITY`, and the run's stamp moves up. So the log is exact up to
+//! `CAPACITY` distinct instants a window; beyond that a permit comes back less than `window / CAPACITY` late, never
+//! early, and there are never more than about twice `CAPACITY` runs. (Joining whenever the newest run is merely
+//! *young* would not do: near the limit it would never close, and the limit would admit half of what it allows.)
+//!
+//! Stamps round up and cut-offs round down: rounding may deny a little late, never admit too much. The last stamp may
+//! be ahead of the clock, by rounding or because the clock stepped back: by up to a window, time stands still at that
+//! stamp until the clock has caught up; further ahead, the log is void.
+//!
+//! `sliding_window.lua` keeps the same log in one string and agrees with this module to the millisecond.
+
+use std::collections::VecDeque;
+
+/// Live runs from which on calls share cells of the grid.
+pub(crate) const CAPACITY: usize = 128;
+
+/// One question to a log: may `cost` permits be taken now?
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// Milliseconds of the clock that have begun.
+    pub(crate) floor: u64,
+    /// The next whole millisecond: equal to `floor`, or one more.
+    pub(crate) ceil: u64,
+    /// Milliseconds; the same for every question to one log.
+    pub(crate) window: u64,
+    pub(crate) max: u32,
+    pub(crate) cost: u32,
+}
+
+/// The answer, in instants of the clock that asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) allowed: bool,
+    /// Permits left after the decision.
+    pub(crate) remaining: u32,
+    /// When `cost` would fit if nobody else calls; `None` if it never will.
+    pub(crate) retry_at: Option<u64>,
+    /// When nothing would count any more if nobody calls.
+    pub(crate) reset_at: u64,
+    /// The newest stamp: the permits', if any were taken.
+    pub(crate) stamp: u64,
+}
+
+/// What was taken, as runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    /// The instant that offsets count from.
+    base: u64,
+    /// The running total before the first run.
+    before: u32,
+    runs: VecDeque<Run>,
+}
+
+/// Totals and their differences are modulo 2^32: what is used never exceeds a `max`, which is a `u32`.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Units after the base.
+    offset: u32,
+    /// Permits taken up to and with this run.
+    total: u32,
+}
+
+/// What a log says at one instant.
+struct View {
+    /// Index of the first run that counts.
+    live: usize,
+    /// The running total before it.
+    before: u32,
+    used: u32,
+    /// The newest stamp, or now if nothing counts.
+    stamp: u64,
+}
+
+impl Log {
+    /// Decides, and takes the permits if they fit.
+    pub(crate) fn decide(&mut self, ask: &Ask) -> Outcome {
+        let view = self.view(ask);
+        let outcome = self.judge(&view, ask);
+        if !outcome.allowed || ask.cost == 0 {
+            return outcome;
+        }
+        let stamp = self.take(&view, ask);
+        Outcome { remaining: outcome.remaining - ask.cost, reset_at: stamp + ask.window, stamp, ..outcome }
+    }
+
+    /// What [`decide`](Log::decide) would say, taking nothing: `remaining` is what is left before the call.
+    pub(crate) fn peek(&self, ask: &Ask) -> Outcome {
+        self.judge(&self.view(ask), ask)
+    }
+
+    /// Takes the permits whether they fit or not: somebody else has admitted them.
+    pub(crate) fn record(&mut self, ask: &Ask) {
+        let view = self.view(ask);
+        if ask.cost > 0 && view.used.checked_add(ask.cost).is_some() {
+            self.take(&view, ask);
+        }
+    }
+
+    /// Gives back permits that were taken at `stamp`: as many as are still live, from the oldest on.
+    ///
+    /// Taking them off the oldest runs, not off their own, can only make the rest count longer, never shorter.
+    pub(crate) fn refund(&mut self, ask: &Ask, stamp: u64) {
+        let view = self.view(ask);
+        if stamp + ask.window <= self.time(ask) {
+            return;
+        }
+        self.drop_dead(&view);
+        let back = ask.cost.min(view.used);
+        while self.runs.front().is_some_and(|run| run.total.wrapping_sub(self.before) <= back) {
+            self.runs.pop_front();
+        }
+        self.before = view.before.wrapping_add(back);
+    }
+
+    /// From when on nothing in the log counts.
+    pub(crate) fn dead_at(&self, window: u64) -> u64 {
+        self.runs.back().map_or(0, |run| self.stamp(*run, unit(window)) + window)
+    }
+
+    fn view(&self, ask: &Ask) -> View {
+        let nothing = View { live: self.runs.len(), before: 0, used: 0, stamp: ask.ceil };
+        let Some(last) = self.runs.back() else { return nothing };
+        let unit = unit(ask.window);
+        let stamp = self.stamp(*last, unit);
+        let time = self.time(ask);
+        if stamp > ask.ceil + ask.window || stamp + ask.window <= time {
+            return nothing;
+        }
+        let live = self.first(0, |run| self.stamp(run, unit) + ask.window > time);
+        let before = if live == 0 { self.before } else { self.runs[live - 1].total };
+        View { live, before, used: last.total.wrapping_sub(before), stamp }
+    }
+
+    /// The instant that cut-offs are measured from: now, or as far as the last stamp proves that time had come.
+    fn time(&self, ask: &Ask) -> u64 {
+        let unit = unit(ask.window);
+        let proven = self.runs.back().map_or(0, |last| self.stamp(*last, unit).saturating_sub(unit));
+        // A stamp further ahead than a window proves nothing: the log is void.
+        if proven > ask.ceil + ask.window { ask.floor } else { proven.max(ask.floor) }
+    }
+
+    fn judge(&self, view: &View, ask: &Ask) -> Outcome {
+        let remaining = ask.max.saturating_sub(view.used);
+        let reset_at = if view.used == 0 { ask.floor } else { view.stamp + ask.window };
+        let (allowed, retry_at) = if ask.cost == 0 || ask.cost <= remaining {
+            (true, Some(ask.floor))
+        } else if ask.cost > ask.max {
+            (false, None)
+        } else {
+            // In u64: under a lowered limit `used + cost` may pass u32::MAX.
+            let missing = u64::from(view.used) + u64::from(ask.cost) - u64::from(ask.max);
+            let enough = self.first(view.live, |run| u64::from(run.total.wrapping_sub(view.before)) >= missing);
+            (false, Some(self.stamp(self.runs[enough], unit(ask.window)) + ask.window))
+        };
+        Outcome { allowed, remaining, retry_at, reset_at, stamp: view.stamp }
+    }
+
+    /// Appends the permits and gives their stamp.
+    fn take(&mut self, view: &View, ask: &Ask) -> u64 {
+        let unit = unit(ask.window);
+        self.drop_dead(view);
+        let Some(&last) = self.runs.back() else {
+            self.base = ask.ceil;
+            self.before = 0;
+            self.runs.push_back(Run { offset: 0, total: ask.cost });
+            return ask.ceil;
+        };
+        let mut offset = ask.ceil.saturating_sub(self.base).div_ceil(unit);
+        if offset > u64::from(u32::MAX) {
+            offset -= u64::from(self.rebase(unit));
+        }
+        let last = Run { offset: self.runs.back().map_or(0, |run| run.offset), ..last };
+        // In range: after a rebase the live runs span at most two windows, far less than 2^32 units.
+        let offset = u32::try_from(offset).unwrap_or(u32::MAX).max(last.offset);
+        let run = Run { offset, total: last.total.wrapping_add(ask.cost) };
+        let (stamp, newest) = (self.stamp(run, unit), self.stamp(last, unit));
+        let cell = ask.window.div_ceil(CAPACITY as u64);
+        if offset == last.offset || (self.runs.len() >= CAPACITY && stamp / cell == newest / cell) {
+            self.runs.pop_back();
+        }
+        self.runs.push_back(run);
+        stamp
+    }
+
+    /// Binary search: the first run from `low` on for which `found` holds, as it does for all after it. The last run
+    /// must be one of them.
+    fn first(&self, mut low: usize, found: impl Fn(Run) -> bool) -> usize {
+        let mut high = self.runs.len() - 1;
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if found(self.runs[middle]) { high = middle } else { low = middle + 1 }
+        }
+        low
+    }
+
+    fn drop_dead(&mut self, view: &View) {
+        self.runs.drain(..view.live);
+        self.before = view.before;
+    }
+
+    /// Moves the base to the first run, and gives by how many units.
+    fn rebase(&mut self, unit: u64) -> u32 {
+        let by = self.runs.front().map_or(0, |run| run.offset);
+        self.base += u64::from(by) * unit;
+        for run in &mut self.runs {
+            run.offset -= by;
+        }
+        by
+    }
+
+    fn stamp(&self, run: Run, unit: u64) -> u64 {
+        self.base + u64::from(run.offset) * unit
+    }
+}
+
+/// Milliseconds a step of the offsets: 1 up to 12 days, and as many as let four windows fit into 32 bits above.
+fn unit(window: u64) -> u64 {
+    window.div_ceil(1 << 30).next_power_of_two()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! The run log against the naive oracle, which keeps every stamp in a list and counts.
+
+use limiter_testkit::{Oracle, Random};
+
+use super::*;
+
+fn at(now: u64, window: u64, max: u32, cost: u32) -> Ask {
+    Ask { floor: now, ceil: now, window, max, cost }
+}
+
+/// Both say the same, to the millisecond, as long as a window has at most `CAPACITY` distinct instants.
+#[test]
+fn agrees_with_the_oracle_on_random_schedules() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let window = random.between(1, 20_000);
+        let longest_step = (window / 40).max(1);
+        let (mut log, mut oracle) = (Log::default(), Oracle::new());
+        let mut now = 1_000_000;
+        let mut instants = 0;
+        for step in 0..500 {
+            now += match random.below(20) {
+                0 => random.below(2 * window),
+                // Windows that are full of instants are for the tests of merging.
+                _ if instants == 100 => window,
+                1..=9 => random.below(longest_step + 1),
+                _ => 0,
+            };
+            instants = if log.dead_at(window) <= now { 0 } else { instants + 1 };
+            let max = u32::try_from(random.between(1, 12)).expect("small");
+            let cost = u32::try_from(random.below(5)).expect("small");
+            let ask = at(now, window, max, cost);
+
+            let seen = oracle.peek(now, window, max, cost);
+            assert_eq!(relative(&log.peek(&ask), now), seen, "look, seed {seed}, step {step}");
+            let outcome = log.decide(&ask);
+            assert_eq!(relative(&outcome, now), oracle.check(now, window, max, cost), "seed {seed}, step {step}");
+            if let (false, Some(retry_at)) = (outcome.allowed, outcome.retry_at) {
+                assert!(log.peek(&at(retry_at, window, max, cost)).allowed, "at the promised instant");
+                assert!(!log.peek(&at(retry_at - 1, window, max, cost)).allowed, "1 ms before");
+            }
+        }
+    }
+}
+
+fn relative(outcome: &Outcome, now: u64) -> limiter_testkit::Verdict {
+    limiter_testkit::Verdict {
+        allowed: outcome.allowed,
+        remaining: outcome.remaining,
+        retry_after_ms: outcome.retry_at.map(|at| at - now),
+        reset_after_ms: outcome.reset_at - now,
+    }
+}
+
+/// Where runs merge: never above the limit, and a denial is late by less than a cell of the grid.
+#[test]
+fn merged_runs_never_admit_too_much_and_deny_at_most_a_cell_late() {
+    for seed in 0..15 {
+        let mut random = Random::new(seed);
+        let window = random.between(100, 20_000);
+        let max = u32::try_from(random.between(100, 3_000)).expect("small");
+        let late = window.div_ceil(CAPACITY as u64) - 1;
+        let (mut log, mut oracle) = (Log::default(), Oracle::new());
+        let mut now = 5_000_000;
+        for _ in 0..4_000 {
+            now += random.below(1 + 2 * window / u64::from(max));
+            let cost = u32::try_from(random.between(1, 3)).expect("small");
+            let outcome = log.decide(&at(now, window, max, cost));
+            if outcome.allowed {
+                assert!(oracle.check(now, window, max, cost).allowed, "seed {seed}: admitted too much");
+            } else {
+                let retry_at = outcome.retry_at.expect("not final");
+                assert!(!oracle.peek(now, window + late, max, cost).allowed, "seed {seed}: denied too long");
+                assert!(log.peek(&at(retry_at, window, max, cost)).allowed);
+                assert!(!log.peek(&at(retry_at - 1, window, max, cost)).allowed);
+            }
+            assert!(log.runs.len() <= 2 * CAPACITY + 1, "seed {seed}: {} runs", log.runs.len());
+        }
+    }
+}
+
+/// A log that joined the newest run whenever it is young would never close it at this load, and admit half.
+#[test]
+fn admits_97_percent_at_99_percent_of_the_limit() {
+    let (window, max) = (1000, 1000);
+    let mut random = Random::new(7);
+    let mut log = Log::default();
+    let (mut asked, mut admitted) = (0u32, 0u32);
+    for now in 0..60_000 {
+        for _ in 0..2 {
+            if random.below(1000) < 495 {
+                asked += 1;
+                admitted += u32::from(log.decide(&at(now, window, max, 1)).allowed);
+            }
+        }
+    }
+    assert!(admitted * 100 >= asked * 97, "{admitted} of {asked}");
+}
+
+#[test]
+fn rounding_never_admits_early() {
+    // The permit is taken within millisecond 100, so its stamp is 101.
+    let ask = |floor, ceil| Ask { floor, ceil, window: 10, max: 1, cost: 1 };
+    let mut log = Log::default();
+    assert!(log.decide(&ask(100, 101)).allowed);
+    let denied = log.decide(&ask(110, 111));
+    assert!(!denied.allowed, "a window of 10 ms may not be over between 110 and 111");
+    assert_eq!(denied.retry_at, Some(111));
+    assert!(log.decide(&ask(111, 111)).allowed);
+}
+
+#[test]
+fn time_stands_still_while_the_clock_is_behind() {
+    let mut log = Log::default();
+    assert!(log.decide(&at(1000, 100, 2, 1)).allowed);
+    assert!(log.decide(&at(1090, 100, 2, 1)).allowed);
+    // Back by less than a window: what was taken counts on, and what is promised is true by the new time.
+    let denied = log.decide(&at(1000, 100, 2, 1));
+    assert_eq!((denied.allowed, denied.retry_at), (false, Some(1100)));
+    let two = log.decide(&at(1000, 100, 2, 2));
+    assert_eq!((two.allowed, two.retry_at), (false, Some(1190)));
+    assert!(!log.peek(&at(1099, 100, 2, 1)).allowed);
+    let mut later = log.clone();
+    assert_eq!(later.decide(&at(1100, 100, 2, 1)).stamp, 1100);
+    // A permit taken while the clock is behind has the last stamp, not an older one.
+    assert_eq!(log.decide(&at(1050, 100, 3, 1)).stamp, 1090);
+    // Back by more than a window: the log is void.
+    let fresh = log.decide(&at(989, 100, 2, 1));
+    assert_eq!((fresh.allowed, fresh.remaining, fresh.stamp), (true, 1, 989));
+}
+
+#[test]
+fn a_month_and_a_year_fit_into_the_offsets() {
+    let day = 86_400_000;
+    for window in [12 * day, 13 * day, 30 * day, 366 * day] {
+        let unit = unit(window);
+        let mut log = Log::default();
+        let start = 1_700_000_000_123;
+        assert_eq!(log.decide(&at(start, window, 2, 1)).reset_at, start + window);
+        let second = log.decide(&at(start + window - 7, window, 2, 1));
+        assert!(second.allowed && second.stamp >= start + window - 7 && second.stamp < start + window - 7 + unit);
+        let denied = log.decide(&at(start + window - 1, window, 2, 1));
+        assert_eq!((denied.allowed, denied.retry_at), (false, Some(start + window)));
+        assert!(log.decide(&at(start + window, window, 2, 1)).allowed);
+    }
+}
+
+/// A key that is never idle keeps its base until the offsets end, after 49 days of milliseconds.
+#[test]
+fn rebases_a_key_that_is_never_idle() {
+    let (window, hour) = (86_400_000, 3_600_000);
+    let (mut log, mut oracle) = (Log::default(), Oracle::new());
+    for step in 0..24 * 120 {
+        let now = 1_000_000 + step * hour;
+        let verdict = oracle.check(now, window, 20, 1);
+        assert_eq!(relative(&log.decide(&at(now, window, 20, 1)), now), verdict, "hour {step}");
+    }
+    assert!(log.base > 1_000_000, "the base has moved");
+}
+
+#[test]
+fn counts_to_the_end_of_u32() {
+    let mut log = Log::default();
+    let all = u32::MAX;
+    // Each round takes everything there is while the last round's second half still counts: the totals wrap.
+    for now in (0..100).step_by(10) {
+        let left = if now == 0 { 5 } else { 0 };
+        let outcome = log.decide(&at(now, 10, all, all - 5));
+        assert_eq!((outcome.allowed, outcome.remaining), (true, left), "at {now}");
+        assert_eq!(log.decide(&at(now + 1, 10, all, 5)).remaining, 0);
+        let denied = log.decide(&at(now + 1, 10, all, all));
+        assert_eq!((denied.allowed, denied.retry_at), (false, Some(now + 11)));
+        let few = log.decide(&at(now + 1, 10, all, 7));
+        assert_eq!((few.allowed, few.retry_at), (false, Some(now + 10)));
+        let lowered = log.decide(&at(now + 1, 10, 1, 1));
+        assert_eq!((lowered.allowed, lowered.retry_at), (false, Some(now + 11)));
+    }
+}
+
+#[test]
+fn a_cost_of_nothing_and_a_cost_above_all() {
+    let mut log = Log::default();
+    let nothing = log.decide(&at(5, 10, 3, 0));
+    assert_eq!((nothing.allowed, nothing.remaining, nothing.reset_at), (true, 3, 5));
+    assert!(log.runs.is_empty());
+    let never = log.decide(&at(5, 10, 3, 4));
+    assert_eq!((never.allowed, never.remaining, never.retry_at), (false, 3, None));
+    assert!(log.decide(&at(5, 10, 3, 3)).allowed);
+    assert!(log.decide(&at(5, 10, 3, 0)).allowed, "nothing fits into nothing");
+}
+
+/// What is given back is taken off the oldest permits, so the rest counts at least as long as it should.
+#[test]
+fn a_refund_never_gives_back_too_much() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let (window, max) = (1000, 10);
+        let (mut log, mut kept) = (Log::default(), Oracle::new());
+        let mut now = 1_000_000;
+        for _ in 0..300 {
+            now += random.below(150);
+            let ask = at(now, window, max, u32::try_from(random.between(1, 3)).expect("small"));
+            let outcome = log.decide(&ask);
+            if !outcome.allowed {
+                continue;
+            }
+            if random.below(3) == 0 {
+                now += random.below(60);
+                log.refund(&at(now, window, max, ask.cost), outcome.stamp);
+            } else {
+                assert!(kept.check(now, window, max, ask.cost).allowed, "seed {seed}: one too many");
+            }
+        }
+    }
+    let mut log = Log::default();
+    let ask = at(100, 50, 2, 2);
+    let taken = log.decide(&ask);
+    log.refund(&ask, taken.stamp);
+    assert_eq!(log.peek(&ask).remaining, 2, "all of it is back");
+    let taken = log.decide(&ask);
+    assert!(log.decide(&at(150, 50, 2, 2)).allowed);
+    log.refund(&at(150, 50, 2, 2), taken.stamp);
+    assert_eq!(log.peek(&at(150, 50, 2, 2)).remaining, 0, "the receipt's own permits are back already");
+}
+
+#[test]
+fn records_what_somebody_else_admitted() {
+    let mut log = Log::default();
+    for _ in 0..7 {
+        log.record(&at(100, 50, 5, 1));
+    }
+    let denied = log.decide(&at(120, 50, 5, 1));
+    assert_eq!((denied.allowed, denied.remaining, denied.retry_at), (false, 0, Some(150)));
+}

@@ -1,0 +1,256 @@
+//! Options of a limiter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::guard::{Guard, OnError, Shared};
+use crate::limiter::{Engine, Inner};
+use crate::observer::Observers;
+use crate::standby::Standby;
+use crate::store::memory::MemoryStore;
+use crate::{Allowed, Denied, Error, ErrorKind, Limiter};
+
+#[cfg(feature = "redis")]
+use crate::store::redis::{Connected, Options, RedisStore, Server};
+
+/// Options of a [`Limiter`]; ends in [`build`](Builder::build) or [`connect`](Builder::connect).
+///
+/// ```
+/// # use limiter_core as rate_limited;
+/// use std::time::Duration;
+/// use rate_limited::{Limiter, OnError};
+///
+/// let limiter = Limiter::builder()
+///     .url("memory:")
+///     .deadline(Duration::from_millis(50))
+///     .on_error(OnError::Closed)
+///     .on_denied(|denied| println!("{denied}"))
+///     .build()?;
+/// # Ok::<(), rate_limited::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    url: Option<String>,
+    on_error: OnError,
+    deadline: Duration,
+    prefix: String,
+    max_keys: usize,
+    clock: Clock,
+    observers: Observers,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            url: None,
+            on_error: OnError::default(),
+            deadline: Duration::from_millis(100),
+            prefix: "rl".to_owned(),
+            max_keys: 1_000_000,
+            clock: Clock::default(),
+            observers: Observers::default(),
+        }
+    }
+}
+
+impl Builder {
+    /// The store, by URL as for [`Limiter::connect`]. Default: `memory:`.
+    pub fn url(mut self, url: &str) -> Self {
+        self.url = Some(url.to_owned());
+        self
+    }
+
+    /// How long a decision may take in the store, 1 ms to 60 s. Default: 100 ms. After that the call gets what
+    /// [`on_error`](Builder::on_error) says.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// What every key in the store begins with: 1 to 64 letters, digits and `-`, `_`, `.`, `:`. Default: `rl`.
+    ///
+    /// Limiters with different prefixes share nothing.
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.prefix = prefix.to_owned();
+        self
+    }
+
+    /// How many keys are kept apart in this process: those of a limiter in memory, or of the stand-in for a store.
+    /// Default: 1 000 000.
+    ///
+    /// A key takes a place from its first permit until its last is back. While every place is taken, new keys share a
+    /// fixed number of counts: they may be denied early, and nobody is admitted too much.
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        self.max_keys = max_keys;
+        self
+    }
+
+    /// Either what a call gets when the store fails, an [`OnError`]; or an observer of failures,
+    /// `|error: &Error| …`. Both may be given.
+    pub fn on_error(mut self, setting: impl OnErrorSetting) -> Self {
+        setting.apply(&mut self);
+        self
+    }
+
+    /// Tells an observer of every decision that allows. Its panics are contained.
+    pub fn on_allowed(mut self, observer: impl Fn(&Allowed) + Send + Sync + 'static) -> Self {
+        self.observers.on_allowed(observer);
+        self
+    }
+
+    /// Tells an observer of every decision that denies. Its panics are contained.
+    pub fn on_denied(mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) -> Self {
+        self.observers.on_denied(observer);
+        self
+    }
+
+    /// The clock to count by instead of the process's or the server's own: for tests.
+    #[cfg(feature = "test-util")]
+    pub fn clock(mut self, clock: crate::ManualClock) -> Self {
+        self.clock = Clock::Manual(clock);
+        self
+    }
+
+    /// A limiter that need not wait for its store: it connects in the background, and until then each call gets what
+    /// [`on_error`](Builder::on_error) says, by default the stand-in's decision.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for an option out of its range or a URL that cannot be used.
+    pub fn build(self) -> Result<Limiter, Error> {
+        match self.store()? {
+            Store::Memory => Ok(self.memory()),
+            #[cfg(feature = "redis")]
+            Store::Redis(server) => {
+                let (store, standby) = self.start(*server, None)?;
+                Ok(self.guarded(Shared::Redis(store), standby))
+            }
+        }
+    }
+
+    /// A limiter whose store has answered.
+    ///
+    /// # Errors
+    /// As for [`Limiter::connect`], and [`ErrorKind::Config`] for an option out of its range.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes what was opened.
+    pub async fn connect(self) -> Result<Limiter, Error> {
+        match self.store()? {
+            Store::Memory => Ok(self.memory()),
+            #[cfg(feature = "redis")]
+            Store::Redis(server) => {
+                let (connected, answer) = Connected::channel();
+                let (store, standby) = self.start(*server, Some(connected))?;
+                answer.await?;
+                Ok(self.guarded(Shared::Redis(store), standby))
+            }
+        }
+    }
+
+    pub(crate) fn memory(self) -> Limiter {
+        let engine = Engine::Memory(MemoryStore::new(self.max_keys, self.clock));
+        Limiter::from_parts(Inner { engine, on_error: self.on_error, observers: self.observers })
+    }
+
+    /// A limiter whose store is known to be unusable.
+    pub(crate) fn broken(self, error: Error) -> Limiter {
+        let standby = Standby::new(self.max_keys, self.clock.clone());
+        self.guarded(Shared::Broken(error), Arc::new(standby))
+    }
+
+    fn guarded(self, store: Shared, standby: Arc<Standby>) -> Limiter {
+        let engine = Engine::Guarded(Guard::new(store, standby));
+        Limiter::from_parts(Inner { engine, on_error: self.on_error, observers: self.observers })
+    }
+
+    #[cfg(feature = "redis")]
+    fn start(&self, server: Server, connected: Option<Connected>) -> Result<(RedisStore, Arc<Standby>), Error> {
+        let standby = Arc::new(Standby::new(self.max_keys, self.clock.clone()));
+        let options = Options {
+            prefix: self.prefix.clone(),
+            deadline: self.deadline,
+            clock: self.clock.clone(),
+            standby: Arc::clone(&standby),
+        };
+        Ok((RedisStore::start(server, options, connected)?, standby))
+    }
+
+    /// Checks the options and reads the URL.
+    fn store(&self) -> Result<Store, Error> {
+        let wrong = |problem: &str| Error::new(ErrorKind::Config, problem);
+        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.deadline) {
+            return Err(wrong("a deadline is between 1 ms and 60 s"));
+        }
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+        if !(1..=64).contains(&self.prefix.len()) || !self.prefix.bytes().all(plain) {
+            return Err(wrong("a prefix is 1 to 64 letters, digits and `-`, `_`, `.`, `:`"));
+        }
+        if self.max_keys == 0 {
+            return Err(wrong("a limiter keeps at least 1 key"));
+        }
+        Store::named(self.url.as_deref().unwrap_or("memory:"))
+    }
+}
+
+enum Store {
+    Memory,
+    #[cfg(feature = "redis")]
+    Redis(Box<Server>),
+}
+
+impl Store {
+    fn named(url: &str) -> Result<Self, Error> {
+        let unusable = |problem: String| Error::new(ErrorKind::Config, problem);
+        let scheme = url.split(':').next().unwrap_or_default();
+        match scheme {
+            "memory" if url == "memory:" => Ok(Self::Memory),
+            "memory" => Err(unusable("the embedded store is named `memory:`, with nothing behind it".to_owned())),
+            "rediss" if cfg!(feature = "redis") && !cfg!(feature = "tls") => {
+                Err(unusable("`rediss://` needs the feature `tls` of `rate-limited`".to_owned()))
+            }
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "redis+unix" => Server::named(url).map(Box::new).map(Self::Redis),
+            #[cfg(not(feature = "redis"))]
+            "redis" | "rediss" | "redis+unix" => {
+                Err(unusable(format!("`{scheme}://` needs the feature `redis` of `rate-limited`")))
+            }
+            // Not the URL itself, which may hold a password.
+            _ => Err(unusable(
+                "the store's URL has an unknown scheme: write `memory:`, `redis://host:port`, `rediss://host:port` or \
+                 `redis+unix:///path`"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+/// What [`Builder::on_error`] takes: a policy, or an observer of failures.
+#[diagnostic::on_unimplemented(
+    message = "`on_error` takes a policy or an observer of failures",
+    note = "a policy: `OnError::Open`, `Closed`, `Standby` or `Raise`",
+    note = "an observer: a closure with its argument's type written out, `|error: &Error| …`"
+)]
+pub trait OnErrorSetting: sealed::Sealed {
+    #[doc(hidden)]
+    fn apply(self, builder: &mut Builder);
+}
+
+impl OnErrorSetting for OnError {
+    fn apply(self, builder: &mut Builder) {
+        builder.on_error = self;
+    }
+}
+
+impl<F: Fn(&Error) + Send + Sync + 'static> OnErrorSetting for F {
+    fn apply(self, builder: &mut Builder) {
+        builder.observers.on_failed(self);
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::OnError {}
+    impl<F: Fn(&crate::Error) + Send + Sync + 'static> Sealed for F {}
+}

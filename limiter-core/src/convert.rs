@@ -1,0 +1,43 @@
+//! What an annotated function returns when it has no fallback.
+
+use crate::{Denied, Error};
+
+/// A return type that a denial can be turned into: what an annotated function without a `fallback` must have.
+///
+/// It is implemented for every `Result<_, E>` with `E: From<Denied>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be made from a denial",
+    label = "a denied call has nothing to return here",
+    note = "either say what a denied call returns: `fallback = …`",
+    note = "or return a `Result<_, E>` with `E: From<rate_limited::Denied>`"
+)]
+pub trait FromDenied: Sized {
+    /// What the function returns for a denied call.
+    fn from_denied(denied: Denied) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: From<Denied>> FromDenied for Result<T, E> {
+    fn from_denied(denied: Denied) -> Self {
+        Err(denied.into())
+    }
+}
+
+/// A return type that a failure can be turned into: what `on_error = raise` needs.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be made from a failure of the limiter",
+    label = "`on_error = raise` has nothing to return here",
+    note = "either choose another policy: `on_error = open`, `closed`, `standby`, or a function called with the error",
+    note = "or return a `Result<_, E>` with `E: From<rate_limited::Error>`"
+)]
+pub trait FromFailure: Sized {
+    /// What the function returns for a call that could not be decided.
+    fn from_failure(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: From<Error>> FromFailure for Result<T, E> {
+    fn from_failure(error: Error) -> Self {
+        Err(error.into())
+    }
+}

@@ -1,0 +1,75 @@
+//! Which limiter a function uses that names none.
+
+use std::fmt;
+
+use once_cell::sync::OnceCell;
+
+use crate::Limiter;
+use crate::builder::Builder;
+
+static INSTALLED: OnceCell<Limiter> = OnceCell::new();
+static DEFAULT: OnceCell<Limiter> = OnceCell::new();
+
+tokio::task_local! {
+    static SCOPED: Limiter;
+}
+
+/// Names the store of the default limiter.
+const URL_VARIABLE: &str = "RATE_LIMITED_URL";
+
+/// A default limiter was installed before.
+#[derive(Debug)]
+pub struct InstallError {
+    limiter: Limiter,
+}
+
+impl InstallError {
+    /// The limiter that was not installed.
+    #[must_use]
+    pub fn into_limiter(self) -> Limiter {
+        self.limiter
+    }
+}
+
+impl fmt::Display for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a default limiter is installed already")
+    }
+}
+
+impl std::error::Error for InstallError {}
+
+pub(crate) fn install(limiter: Limiter) -> Result<(), InstallError> {
+    INSTALLED.set(limiter).map_err(|limiter| InstallError { limiter })?;
+    if DEFAULT.get().is_some() {
+        tracing::warn!("a limiter was installed after functions had run without it: what they took is not counted");
+    }
+    Ok(())
+}
+
+pub(crate) async fn scope<F: Future>(limiter: Limiter, future: F) -> F::Output {
+    SCOPED.scope(limiter, future).await
+}
+
+pub(crate) fn scope_sync<R>(limiter: Limiter, run: impl FnOnce() -> R) -> R {
+    SCOPED.sync_scope(limiter, run)
+}
+
+pub(crate) fn current() -> Limiter {
+    SCOPED
+        .try_with(Limiter::clone)
+        .unwrap_or_else(|_| INSTALLED.get().unwrap_or_else(|| DEFAULT.get_or_init(from_environment)).clone())
+}
+
+fn from_environment() -> Limiter {
+    match std::env::var(URL_VARIABLE) {
+        Ok(url) => Builder::default().url(&url).build().unwrap_or_else(|error| {
+            tracing::error!(%error, "{URL_VARIABLE} cannot be used: rate limits fail until it is mended");
+            Builder::default().broken(error)
+        }),
+        Err(_) => {
+            tracing::info!("no limiter is installed and {URL_VARIABLE} is not set: rate limits count in this process");
+            Limiter::memory()
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Failures of the limiter itself. A denial is not one of them: that is a value, [`Denied`](crate::Denied).
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why the limiter could not decide: its store failed, or it was set up wrongly.
+///
+/// Cheap to clone. Neither its text nor its `Debug` form contains key contents, URLs or passwords.
+#[derive(Clone)]
+pub struct Error {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// What went wrong, for code that reacts to it.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// No answer within the deadline. The store may or may not have counted the call.
+    Timeout,
+    /// The store cannot be reached, or the connection broke. It may or may not have counted the call.
+    Unavailable,
+    /// The store is up but not ready: it is loading its data, or busy with somebody's script.
+    Loading,
+    /// The store is a replica: it lost its role in a failover.
+    ReadOnly,
+    /// The store is at its memory limit and takes no writes.
+    OutOfMemory,
+    /// The store refused the user, the password or a permission.
+    Refused,
+    /// The store answered something else than this limiter writes: a key of another type, foreign bytes under its
+    /// name, or a server that does not speak the protocol.
+    Protocol,
+    /// The limiter was set up wrongly: an unknown URL scheme, a missing feature, a bad prefix.
+    Config,
+    /// A limit that cannot be: no permits, no window, or a window that is too long.
+    InvalidLimit,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { inner: Arc::new(Inner { kind, message: message.into(), source: None }) }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_source(
+        kind: ErrorKind,
+        message: impl Into<String>,
+        source: impl StdError + Send + Sync + 'static,
+    ) -> Self {
+        Self { inner: Arc::new(Inner { kind, message: message.into(), source: Some(Box::new(source)) }) }
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.inner.kind
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything: a failure of the network or the
+    /// server, as opposed to one of the set-up or of the data.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self.inner.kind {
+            ErrorKind::Timeout
+            | ErrorKind::Unavailable
+            | ErrorKind::Loading
+            | ErrorKind::ReadOnly
+            | ErrorKind::OutOfMemory => true,
+            ErrorKind::Refused | ErrorKind::Protocol | ErrorKind::Config | ErrorKind::InvalidLimit => false,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.inner.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, message, source } = &*self.inner;
+        let mut debug = f.debug_struct("Error");
+        debug.field("kind", kind).field("message", message);
+        if let Some(source) = source {
+            debug.field("source", source);
+        }
+        debug.finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.inner.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,255 @@
+//! What is counted together, encoded so that no value can forge another key.
+//!
+//! # Grammar
+//!
+//! ```text
+//! subject = "+"                          ; the key of an empty text, alone
+//!         / sequence                     ; up to 200 bytes
+//!         / head "+" digest              ; longer: the sequence's first 135 bytes and its SHA-256 in hex
+//! sequence = text *( "@" part "@" text ) [ "@" part ]
+//! text     = *( ALPHA / DIGIT / "-" / "_" / "." / ":" / "/" / escaped )
+//! part     = *( ALPHA / DIGIT / "-" / "_" / "." / escaped )
+//! escaped  = "%" 2HEXDIG                 ; one byte of UTF-8, upper case
+//! ```
+//!
+//! Texts and parts contain neither mark, so a sequence splits at `@` in one way only: texts at even places, parts at
+//! odd ones. A part is visible even when it is empty (`user:@`). `{` and `}` are always escaped, so a subject cannot
+//! end the hash tag it stands in. No character needs quoting in a shell.
+
+use std::fmt::{self, Display, Write};
+
+use sha2::{Digest, Sha256};
+
+/// What is counted together: static text and the values set into it.
+///
+/// The text is the programmer's, the parts are anybody's: each part is set off and escaped, so that no value can make
+/// one key look like another, whatever it contains. Any value works; long keys are stored as a digest.
+///
+/// `Debug` does not show the contents.
+///
+/// ```
+/// # use limiter_core as rate_limited;
+/// use rate_limited::Key;
+///
+/// // What `key = "user:{user_id}"` makes of the argument `user_id`.
+/// # let user_id = 42;
+/// let key = Key::new("user:").part(user_id);
+/// assert_ne!(Key::new("user:42"), key);
+/// assert_ne!(Key::new("").part("a:b"), Key::new("").part("a").text(":").part("b"));
+/// ```
+#[derive(Clone)]
+pub struct Key {
+    /// The encoding so far; once there is a digest, only the head that stays readable.
+    head: String,
+    /// Runs over the whole encoding once it is longer than [`MAX_LEN`].
+    digest: Option<Box<Sha256>>,
+    /// The last piece was a part: what follows begins with its end mark.
+    in_part: bool,
+}
+
+const PART_MARK: &str = "@";
+const DIGEST_MARK: char = '+';
+const MAX_LEN: usize = 200;
+const HEAD_LEN: usize = MAX_LEN - 1 - 64;
+
+impl Key {
+    /// A key of static text. Values go in by [`part`](Key::part), not by formatting them into the text.
+    #[must_use]
+    pub fn new(text: impl AsRef<str>) -> Self {
+        let text = text.as_ref();
+        let key = Self { head: String::with_capacity(text.len().min(MAX_LEN - 16) + 16), digest: None, in_part: false };
+        key.text(text)
+    }
+
+    /// Adds a value's `Display` form, set off from what stands around it.
+    #[must_use]
+    pub fn part(mut self, value: impl Display) -> Self {
+        if self.in_part {
+            self.push(PART_MARK);
+        }
+        self.push(PART_MARK);
+        self.in_part = true;
+        // An error here is the value's own: what it wrote before stays.
+        let _ = write!(Escape { key: &mut self, keep: is_plain }, "{value}");
+        self
+    }
+
+    /// Adds more static text, after a part or to the text before.
+    #[must_use]
+    pub fn text(mut self, text: &str) -> Self {
+        if text.is_empty() {
+            return self;
+        }
+        if self.in_part {
+            self.push(PART_MARK);
+            self.in_part = false;
+        }
+        let _ = Escape { key: &mut self, keep: |byte| is_plain(byte) || matches!(byte, b':' | b'/') }.write_str(text);
+        self
+    }
+
+    fn push(&mut self, encoded: &str) {
+        if let Some(digest) = &mut self.digest {
+            digest.update(encoded);
+        } else if self.head.len() + encoded.len() <= MAX_LEN {
+            self.head.push_str(encoded);
+        } else {
+            let mut digest = Box::new(Sha256::new());
+            digest.update(&self.head);
+            digest.update(encoded);
+            self.head.push_str(&encoded[..encoded.len().min(HEAD_LEN)]);
+            self.head.truncate(HEAD_LEN);
+            self.digest = Some(digest);
+        }
+    }
+
+    /// The encoding by the grammar above: at most 200 bytes, never empty.
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        Subject(self)
+    }
+}
+
+/// Letters, digits, `-`, `_` and `.`: what stays as it is in a part.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+/// Writes into a key, escaping what is not kept.
+struct Escape<'a, F> {
+    key: &'a mut Key,
+    keep: F,
+}
+
+impl<F: Fn(u8) -> bool> Write for Escape<'_, F> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        const HEX: &[u8; 16] = b"0123456789ABCDEF";
+        let mut rest = text;
+        while let Some(kept) = rest.bytes().position(|byte| !(self.keep)(byte)) {
+            self.key.push(&rest[..kept]);
+            let Some(character) = rest[kept..].chars().next() else { break };
+            for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+                let escaped = [b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
+                self.key.push(std::str::from_utf8(&escaped).unwrap_or_default());
+            }
+            rest = &rest[kept + character.len_utf8()..];
+        }
+        self.key.push(rest);
+        Ok(())
+    }
+}
+
+/// The encoded form of a key, for the stores' eyes only.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'a>(&'a Key);
+
+impl Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.head)?;
+        match &self.0.digest {
+            None if self.0.head.is_empty() => f.write_char(DIGEST_MARK),
+            None => Ok(()),
+            Some(digest) => {
+                f.write_char(DIGEST_MARK)?;
+                let digest = Sha256::clone(digest).finalize();
+                digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.digest, &other.digest) {
+            (None, None) => self.head == other.head,
+            (Some(_), Some(_)) => self.subject().to_string() == other.subject().to_string(),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Key {}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn subject(key: &Key) -> String {
+        key.subject().to_string()
+    }
+
+    #[test]
+    fn encodes_by_the_grammar() {
+        let cases = [
+            (Key::new("getId"), "getId"),
+            (Key::new(""), "+"),
+            (Key::new("").part(""), "@"),
+            (Key::new("user:").part(42), "user:@42"),
+            (Key::new("user:").part(""), "user:@"),
+            (Key::new("").part("acme").text("/").part(7), "@acme@/@7"),
+            (Key::new("").part("a").part("b"), "@a@@b"),
+            (Key::new("a").part(1).text(""), "a@1"),
+            (Key::new("a").text("b"), "ab"),
+            (Key::new("{x}@%"), "%7Bx%7D%40%25"),
+            (Key::new("").part("{}:%@/+ \n\0"), "@%7B%7D%3A%25%40%2F%2B%20%0A%00"),
+            (Key::new("").part("é🦀"), "@%C3%A9%F0%9F%A6%80"),
+        ];
+        for (key, expected) in cases {
+            assert_eq!(subject(&key), expected);
+        }
+    }
+
+    #[test]
+    fn stays_within_200_bytes_and_apart() {
+        let mut seen = HashMap::new();
+        for len in (190..210).chain([1000, 1_000_000]) {
+            for filler in ["a", "é"] {
+                let value = filler.repeat(len);
+                let subject = subject(&Key::new("user:").part(&value));
+                assert!(subject.len() <= MAX_LEN, "{len}: {}", subject.len());
+                assert!(subject.starts_with("user:@"));
+                assert_eq!(seen.insert(subject, value), None);
+            }
+        }
+        let (long, tail) = ("x".repeat(300), "x".repeat(299) + "y");
+        assert_ne!(Key::new("").part(&long), Key::new("").part(&tail));
+        assert_eq!(Key::new("").part(&long), Key::new("").part(&long));
+        let forged = subject(&Key::new("").part(&long));
+        assert_ne!(subject(&Key::new(&forged)), forged, "a digest cannot be spelled out");
+    }
+
+    /// Every split of a few nasty characters into texts and parts gives a key of its own.
+    #[test]
+    fn no_two_sequences_share_a_key() {
+        let pieces = ["", "a", "@", "%", "%40", "{", "}", ":", "+", "a@b", "\u{0}"];
+        let mut seen: HashMap<String, Vec<(char, &str)>> = HashMap::new();
+        for first in pieces {
+            for second in pieces {
+                for third in pieces {
+                    let keys = [
+                        (Key::new(first).part(second).text(third), vec![('t', first), ('p', second), ('t', third)]),
+                        (Key::new(first).part(second).part(third), vec![('t', first), ('p', second), ('p', third)]),
+                        (Key::new("").part(first).text(second).part(third), vec![('p', first), ('t', second), ('p', third)]),
+                    ];
+                    for (key, mut sequence) in keys {
+                        sequence.retain(|(kind, piece)| *kind == 'p' || !piece.is_empty());
+                        let other = seen.insert(subject(&key), sequence.clone());
+                        assert!(other.is_none() || other.as_ref() == Some(&sequence), "{other:?} and {sequence:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_contents() {
+        assert_eq!(format!("{:?}", Key::new("user:").part("secret")), "Key { .. }");
+    }
+}

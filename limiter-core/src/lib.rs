@@ -1,0 +1,37 @@
+//! The run time of `rate-limited`: limits, keys, decisions, the two stores and the policies for when a store fails.
+//!
+//! Depend on the `rate-limited` crate, which re-exports all of this beside the attribute. How the parts fit is in the
+//! project's ARCHITECTURE.md.
+
+mod limit;
+mod key;
+mod decision;
+mod error;
+mod convert;
+
+mod limiter;
+mod builder;
+mod current;
+mod observer;
+mod guard;
+mod standby;
+mod blocking;
+
+mod algorithm;
+mod store;
+mod clock;
+
+#[doc(hidden)]
+pub mod private;
+
+pub use builder::{Builder, OnErrorSetting};
+#[cfg(feature = "test-util")]
+pub use clock::ManualClock;
+pub use convert::FromDenied;
+pub use current::InstallError;
+pub use decision::{Allowed, Decision, Denied, Source};
+pub use error::{Error, ErrorKind};
+pub use guard::OnError;
+pub use key::Key;
+pub use limit::Limit;
+pub use limiter::Limiter;

@@ -1,0 +1,202 @@
+//! How much is allowed: at most so many permits in any window.
+
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::{Error, ErrorKind};
+
+/// At most [`max`](Limit::max) permits in any [`window`](Limit::window).
+///
+/// A limit is an argument of each decision and never stored: a changed `max` takes effect on the next call and keeps
+/// the history; a changed window starts a new one.
+///
+/// ```
+/// use std::time::Duration;
+/// # use limiter_core as rate_limited;
+/// use rate_limited::Limit;
+///
+/// let limit = Limit::new(5, Duration::from_secs(10))?;
+/// assert_eq!(limit, "5/10s".parse()?);
+/// assert_eq!(limit.to_string(), "5/10s");
+/// # Ok::<(), rate_limited::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Limit {
+    max: NonZeroU32,
+    window_millis: NonZeroU64,
+}
+
+impl Limit {
+    /// The longest window: 366 days.
+    pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+    const MAX_WINDOW_MILLIS: u64 = 366 * 24 * 60 * 60 * 1000;
+
+    /// At most `max` permits (1 to `u32::MAX`) in any `window` (more than nothing, up to 366 days).
+    ///
+    /// Windows are counted in whole milliseconds; a fraction is rounded up, so that it never admits more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLimit`] when either is out of its range.
+    pub fn new(max: u32, window: Duration) -> Result<Self, Error> {
+        let millis = window.as_nanos().div_ceil(1_000_000);
+        let millis = u64::try_from(millis).unwrap_or(u64::MAX);
+        Self::checked(max, millis).ok_or_else(|| {
+            let problem = match (max, millis) {
+                (0, _) => "a limit allows at least 1 permit".to_owned(),
+                (_, 0) => "a window is longer than nothing".to_owned(),
+                _ => format!("a window is at most 366 days, this one is {window:?}"),
+            };
+            Error::new(ErrorKind::InvalidLimit, problem)
+        })
+    }
+
+    pub(crate) const fn checked(max: u32, window_millis: u64) -> Option<Self> {
+        match (NonZeroU32::new(max), NonZeroU64::new(window_millis)) {
+            (Some(max), Some(window)) if window.get() <= Self::MAX_WINDOW_MILLIS => {
+                Some(Self { max, window_millis: window })
+            }
+            _ => None,
+        }
+    }
+
+    /// The nearest limit there is: what a denial names when the limit asked for cannot be.
+    pub(crate) fn nearest(max: u32, window: Duration) -> Self {
+        let millis = u64::try_from(window.as_millis()).unwrap_or(u64::MAX).clamp(1, Self::MAX_WINDOW_MILLIS);
+        Self {
+            max: NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN),
+            window_millis: NonZeroU64::new(millis).unwrap_or(NonZeroU64::MIN),
+        }
+    }
+
+    /// How many permits any window holds.
+    #[must_use]
+    pub const fn max(&self) -> u32 {
+        self.max.get()
+    }
+
+    /// How long a permit counts after it was taken; whole milliseconds.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        Duration::from_millis(self.window_millis.get())
+    }
+
+    pub(crate) const fn window_millis(&self) -> u64 {
+        self.window_millis.get()
+    }
+}
+
+/// `permits/duration`, as in `5/10s`, `100/min` or `1000/1h30m`.
+///
+/// Units: `ms`, `s` (`sec`), `m` (`min`), `h` (`hour`), `d` (`day`); a unit without a number means one of it.
+impl FromStr for Limit {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let unreadable = || {
+            let problem = format!("`{text}` is not a limit: write permits and a window, such as `5/10s` or `100/min`");
+            Error::new(ErrorKind::InvalidLimit, problem)
+        };
+        let (max, window) = text.split_once('/').ok_or_else(unreadable)?;
+        let max: u32 = max.trim().parse().map_err(|_| unreadable())?;
+        let millis = parse_millis(window.trim()).ok_or_else(unreadable)?;
+        Self::new(max, Duration::from_millis(millis))
+    }
+}
+
+/// Reads `10s`, `1h30m` or `min` as milliseconds. The attribute reads the same grammar when compiling.
+fn parse_millis(text: &str) -> Option<u64> {
+    let mut total: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (count, tail) = rest.split_at(digits);
+        let letters = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(letters);
+        let count: u64 = match count {
+            "" if total == 0 && tail.is_empty() => 1,
+            digits => digits.parse().ok()?,
+        };
+        let unit = match unit {
+            "ms" => 1,
+            "s" | "sec" => 1000,
+            "m" | "min" => 60 * 1000,
+            "h" | "hour" => 60 * 60 * 1000,
+            "d" | "day" => 24 * 60 * 60 * 1000,
+            _ => return None,
+        };
+        total = total.checked_add(count.checked_mul(unit)?)?;
+        rest = tail;
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
+        write!(f, "{}/", self.max)?;
+        let mut rest = self.window_millis.get();
+        for (unit, name) in UNITS {
+            if rest >= unit {
+                write!(f, "{}{name}", rest / unit)?;
+                rest %= unit;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Limit({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        let cases = [
+            ("5/10s", 5, 10_000, "5/10s"),
+            ("100/min", 100, 60_000, "100/1m"),
+            ("1/s", 1, 1000, "1/1s"),
+            ("7/1h30m", 7, 5_400_000, "7/1h30m"),
+            ("9/1500ms", 9, 1500, "9/1s500ms"),
+            (" 4 / 2d ", 4, 172_800_000, "4/2d"),
+            ("4294967295/366d", u32::MAX, 366 * 86_400_000, "4294967295/366d"),
+        ];
+        for (text, max, millis, shown) in cases {
+            let limit: Limit = text.parse().expect(text);
+            assert_eq!((limit.max(), limit.window_millis()), (max, millis), "{text}");
+            assert_eq!(limit.to_string(), shown);
+            assert_eq!(shown.parse::<Limit>().expect(shown), limit);
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_limit() {
+        let cases = [
+            "", "5", "5/", "/10s", "x/10s", "5/10", "5/ten", "0/10s", "5/0s", "5/367d", "-5/10s", "5/10s10", "5/1sm",
+            "4294967296/1s", "5/10 s", "5/99999999999999999999d", "5/1.5s", "5/s10s",
+        ];
+        for text in cases {
+            let error = text.parse::<Limit>().expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::InvalidLimit, "{text}");
+        }
+    }
+
+    #[test]
+    fn rounds_a_window_up_to_whole_milliseconds() {
+        let limit = Limit::new(1, Duration::from_nanos(1)).expect("valid");
+        assert_eq!(limit.window(), Duration::from_millis(1));
+        let limit = Limit::new(1, Duration::from_micros(1500)).expect("valid");
+        assert_eq!(limit.window(), Duration::from_millis(2));
+        assert!(Limit::new(1, Duration::ZERO).is_err());
+        assert!(Limit::new(1, Limit::MAX_WINDOW + Duration::from_nanos(1)).is_err());
+        assert!(Limit::new(1, Duration::MAX).is_err());
+    }
+}

@@ -1,0 +1,63 @@
+//! Callbacks that watch decisions. They cannot change them, and their panics stay here.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::{Allowed, Decision, Denied, Error};
+
+type Observer<T> = Box<dyn Fn(&T) + Send + Sync>;
+
+/// Who is told of what; each in the order of registration, on the caller's own thread.
+#[derive(Default)]
+pub(crate) struct Observers {
+    allowed: Vec<Observer<Allowed>>,
+    denied: Vec<Observer<Denied>>,
+    failed: Vec<Observer<Error>>,
+}
+
+impl Observers {
+    pub(crate) fn on_allowed(&mut self, observer: impl Fn(&Allowed) + Send + Sync + 'static) {
+        self.allowed.push(Box::new(observer));
+    }
+
+    pub(crate) fn on_denied(&mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) {
+        self.denied.push(Box::new(observer));
+    }
+
+    pub(crate) fn on_failed(&mut self, observer: impl Fn(&Error) + Send + Sync + 'static) {
+        self.failed.push(Box::new(observer));
+    }
+
+    pub(crate) fn decided(&self, decision: &Decision) {
+        match decision {
+            Decision::Allowed(allowed) => tell(&self.allowed, allowed),
+            Decision::Denied(denied) => self.denied(denied),
+        }
+    }
+
+    pub(crate) fn denied(&self, denied: &Denied) {
+        tell(&self.denied, denied);
+    }
+
+    pub(crate) fn failed(&self, error: &Error) {
+        tell(&self.failed, error);
+    }
+}
+
+fn tell<T>(observers: &[Observer<T>], event: &T) {
+    for observer in observers {
+        if catch_unwind(AssertUnwindSafe(|| observer(event))).is_err() {
+            tracing::error!("an observer of the rate limiter panicked; the decision stands");
+        }
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observers")
+            .field("allowed", &self.allowed.len())
+            .field("denied", &self.denied.len())
+            .field("failed", &self.failed.len())
+            .finish()
+    }
+}

@@ -1,0 +1,22 @@
+//! The store that processes share, where the feature `redis` is off: a type without values.
+
+use crate::guard::{Failure, Settled};
+use crate::store::memory::Question;
+use crate::{Error, Key, Limit};
+
+#[derive(Debug)]
+pub(crate) enum RedisStore {}
+
+impl RedisStore {
+    pub(crate) async fn take(&self, _: Question<'_>) -> Result<Settled, Failure> {
+        match *self {}
+    }
+
+    pub(crate) async fn peek(&self, _: Question<'_>) -> Result<Settled, Failure> {
+        match *self {}
+    }
+
+    pub(crate) async fn reset(&self, _: &Key, _: Limit) -> Result<(), Error> {
+        match *self {}
+    }
+}

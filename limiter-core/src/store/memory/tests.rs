@@ -1,0 +1,89 @@
+use std::time::Duration;
+
+use super::*;
+
+fn question<'a>(key: &'a Key, limit: &str) -> Question<'a> {
+    Question { key, limit: limit.parse().expect("a limit"), cost: 1 }
+}
+
+fn keys(store: &MemoryStore) -> usize {
+    store.shards.iter().map(|shard| shard.lock().expect("not poisoned").len()).sum()
+}
+
+#[cfg(feature = "test-util")]
+fn store(capacity: usize) -> (MemoryStore, crate::ManualClock) {
+    let clock = crate::ManualClock::new();
+    (MemoryStore::new(capacity, Clock::Manual(clock.clone())), clock)
+}
+
+#[test]
+fn knows_only_keys_that_have_taken_something() {
+    let store = MemoryStore::new(1000, Clock::System);
+    let key = Key::new("a");
+    assert!(store.peek(question(&key, "1/h")).allowed);
+    assert_eq!(keys(&store), 0);
+    assert!(store.decide(question(&key, "1/h")).allowed);
+    assert!(!store.decide(question(&key, "1/h")).allowed);
+    assert!(store.decide(question(&key, "1/2h")).allowed, "another window is another history");
+    assert_eq!(keys(&store), 2);
+    store.reset(&key, "9/h".parse().expect("a limit"));
+    assert!(store.decide(question(&key, "1/h")).allowed);
+}
+
+#[cfg(feature = "test-util")]
+#[test]
+fn collects_what_is_expired_while_others_come() {
+    let (store, clock) = store(1_000_000);
+    for round in 0..20 {
+        for index in 0..5_000 {
+            let key = Key::new("user:").part(round).part(index);
+            assert!(store.decide(question(&key, "1/10s")).allowed);
+        }
+        clock.advance(Duration::from_secs(10));
+    }
+    assert!(keys(&store) <= 10_000, "{} keys where 5 000 count at a time", keys(&store));
+}
+
+#[cfg(feature = "test-util")]
+#[test]
+fn is_bounded_and_evicts_nobody_who_still_counts() {
+    let (store, clock) = store(6400);
+    let offenders: Vec<Key> = (0..3000).map(|index| Key::new("offender:").part(index)).collect();
+    for key in &offenders {
+        assert!(store.decide(question(key, "1/h")).allowed);
+    }
+    let flood = |rounds: std::ops::Range<u32>| {
+        for index in rounds {
+            let _ = store.decide(question(&Key::new("flood:").part(index), "1/h"));
+        }
+    };
+    flood(0..200_000);
+    assert!(keys(&store) <= 6400, "{} keys", keys(&store));
+    for key in &offenders {
+        assert!(!store.decide(question(key, "1/h")).allowed, "a flood made room for nobody's second quota");
+    }
+    clock.advance(Duration::from_secs(3600));
+    flood(200_000..400_000);
+    assert!(keys(&store) <= 6400, "{} keys", keys(&store));
+}
+
+#[cfg(feature = "test-util")]
+#[test]
+fn a_newcomer_that_shared_a_log_gets_no_second_quota_when_a_place_is_free() {
+    let (store, clock) = store(64);
+    let minute = "1/1m";
+    for index in 0..1000 {
+        let _ = store.decide(question(&Key::new("early:").part(index), minute));
+    }
+    assert_eq!(keys(&store), 64, "every shard is full");
+    clock.advance(Duration::from_secs(30));
+    let late: Vec<Key> = (0..200).map(|index| Key::new("late:").part(index)).collect();
+    let admitted: Vec<bool> = late.iter().map(|key| store.decide(question(key, minute)).allowed).collect();
+    assert!(admitted.contains(&true), "a full store does not deny everyone");
+    // The early ones are over, the late ones are not.
+    clock.advance(Duration::from_secs(31));
+    for (key, admitted) in late.iter().zip(admitted) {
+        let again = store.decide(question(key, minute)).allowed;
+        assert!(!(admitted && again), "twice within a minute");
+    }
+}

@@ -1,0 +1,118 @@
+//! The store that processes share: one Redis, talked to from one thread over one connection.
+//!
+//! Every decision is one script call; see `lua/`. A call is handed to a thread of the store's own, which keeps the
+//! connection, watches the deadlines and answers every call in time, so that it makes no difference which runtime a
+//! caller is on, or whether it is on any. The thread stops with the store.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::decision::Source;
+use crate::guard::{Failure, Settled};
+use crate::standby::Standby;
+use crate::store::memory::Question;
+use crate::{Error, ErrorKind, Key, Limit};
+
+mod call;
+mod driver;
+mod failure;
+mod link;
+mod script;
+mod server;
+
+use call::{Action, Call, Reply};
+pub(crate) use server::Server;
+
+/// A handle to the thread that talks to Redis.
+#[derive(Debug)]
+pub(crate) struct RedisStore {
+    calls: mpsc::UnboundedSender<Call>,
+    deadline: Duration,
+}
+
+pub(crate) struct Options {
+    pub(crate) prefix: String,
+    pub(crate) deadline: Duration,
+    pub(crate) clock: Clock,
+    pub(crate) standby: Arc<Standby>,
+}
+
+impl RedisStore {
+    /// Starts the thread, which connects at once. If somebody waits to be `connected`, the first failure ends it.
+    pub(crate) fn start(server: Server, options: Options, connected: Option<Connected>) -> Result<Self, Error> {
+        let (calls, queue) = mpsc::unbounded_channel();
+        let deadline = options.deadline;
+        driver::spawn(server, options, queue, connected)?;
+        Ok(Self { calls, deadline })
+    }
+
+    /// Decides, and takes the permits if they fit.
+    pub(crate) async fn take(&self, question: Question<'_>) -> Result<Settled, Failure> {
+        self.ask(Action::Take, question).await
+    }
+
+    /// What [`take`](Self::take) would say, taking nothing.
+    pub(crate) async fn peek(&self, question: Question<'_>) -> Result<Settled, Failure> {
+        self.ask(Action::Peek, question).await
+    }
+
+    /// Forgets what a key has taken.
+    pub(crate) async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
+        let nothing = Question { key, limit, cost: 0 };
+        self.ask(Action::Reset, nothing).await.map(drop).map_err(|failure| failure.error)
+    }
+
+    async fn ask(&self, action: Action, question: Question<'_>) -> Reply {
+        let (reply, answer) = oneshot::channel();
+        let call = Call {
+            action,
+            key: question.key.clone(),
+            limit: question.limit,
+            cost: question.cost,
+            deadline: Instant::now() + self.deadline,
+            reply,
+        };
+        // The thread answers every call it takes, and ends only with this store.
+        let _ = self.calls.send(call);
+        answer.await.unwrap_or_else(|_| Err(Failure { error: stopped(), held: None }))
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(ErrorKind::Unavailable, "the thread that talks to Redis has stopped")
+}
+
+impl Settled {
+    fn by_store(answer: crate::store::Answer) -> Self {
+        Self { answer, source: Source::Store }
+    }
+
+    fn by_standby(answer: crate::store::Answer) -> Self {
+        Self { answer, source: Source::Standby }
+    }
+}
+
+/// Tells whoever waits for a first connection how it went.
+#[derive(Debug)]
+pub(crate) struct Connected(oneshot::Sender<Result<(), Error>>);
+
+impl Connected {
+    pub(crate) fn channel() -> (Self, impl Future<Output = Result<(), Error>>) {
+        let (sender, mut receiver) = oneshot::channel();
+        let answer = poll_fn(move |context| {
+            Pin::new(&mut receiver).poll(context).map(|told| told.unwrap_or_else(|_| Err(stopped())))
+        });
+        (Self(sender), answer)
+    }
+
+    fn tell(self, result: Result<(), Error>) {
+        // Whoever waited may have been dropped; then the store is, too.
+        let _ = self.0.send(result);
+    }
+}

@@ -1,0 +1,94 @@
+//! Which Redis, and how to open a connection to it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
+    PushKind, RedisError,
+};
+use tokio::sync::Notify;
+
+use super::failure::Refusal;
+use crate::{Error, ErrorKind};
+
+/// A server by its URL. `Display` and `Debug` give the address alone, without user or password.
+pub(crate) struct Server {
+    client: Client,
+    address: String,
+}
+
+/// Commands that may wait in the client for the socket. More wait before it, each for its own deadline at most.
+const QUEUE: usize = 4096;
+
+impl Server {
+    /// Reads a URL with one of the schemes `redis`, `rediss` and `redis+unix`.
+    pub(crate) fn named(url: &str) -> Result<Self, Error> {
+        // The client's own words may repeat parts of the URL, so they are left out.
+        let unreadable = |_: RedisError| {
+            Error::new(
+                ErrorKind::Config,
+                "the store's URL cannot be read: write `redis://[user:password@]host[:port][/database]` or \
+                 `redis+unix:///path[?db=1]`, with special characters in the password percent-encoded",
+            )
+        };
+        let info = url.into_connection_info().map_err(unreadable)?;
+        let address = address(&info);
+        // Its version of the protocol tells of a lost connection at once, without a command to fail first.
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = Client::open(info.set_redis_settings(settings)).map_err(unreadable)?;
+        Ok(Self { client, address })
+    }
+
+    /// Opens a connection, which tells `lost` when it breaks.
+    pub(super) async fn open(&self, lost: Arc<Notify>) -> Result<MultiplexedConnection, Error> {
+        #[cfg(feature = "tls")]
+        provide_cryptography();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(QUEUE)
+            .set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    lost.notify_one();
+                }
+                Ok::<(), redis::aio::SendError>(())
+            });
+        self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| {
+            let error = Error::from(Refusal::from(error));
+            Error::with_source(error.kind(), format!("cannot connect to {}: {error}", self.address), error)
+        })
+    }
+}
+
+/// Makes sure that rustls has a provider, which it does not choose by itself where a program is built with several.
+/// One that the program has installed before stays.
+#[cfg(feature = "tls")]
+fn provide_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error says that another thread was first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+fn address(info: &ConnectionInfo) -> String {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}"),
+        ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
+        _ => "the store".to_owned(),
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,172 @@
+//! Durations and limits in strings: `10s`, `1h30m`, `5/10s`, `100/min`. The run time reads the same grammar.
+
+use std::fmt;
+
+/// The longest window in milliseconds: 366 days.
+const LONGEST: u64 = 366 * 24 * 60 * 60 * 1000;
+
+const UNITS: [(&str, u64); 9] = [
+    ("ms", 1),
+    ("s", 1000),
+    ("sec", 1000),
+    ("m", 60 * 1000),
+    ("min", 60 * 1000),
+    ("h", 60 * 60 * 1000),
+    ("hour", 60 * 60 * 1000),
+    ("d", 24 * 60 * 60 * 1000),
+    ("day", 24 * 60 * 60 * 1000),
+];
+
+/// What is wrong with a duration or a limit, as the end of a message.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Problem {
+    Unreadable,
+    NoUnit(String),
+    UnknownUnit(String),
+    Zero,
+    TooLong,
+    NoPermits,
+    TooMany,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable => Ok(()),
+            Self::NoUnit(number) => write!(f, " (`{number}` of what? write `{number}s`)"),
+            Self::UnknownUnit(unit) => write!(f, " (`{unit}` is none of ms, s, min, h, d)"),
+            Self::Zero => f.write_str(" (this is no time at all)"),
+            Self::TooLong => f.write_str(" (this is longer)"),
+            Self::NoPermits => f.write_str(" (0 would let nothing through, ever)"),
+            Self::TooMany => write!(f, " (at most {})", u32::MAX),
+        }
+    }
+}
+
+/// A window in milliseconds: numbers with units, or a unit alone for one of it.
+pub(crate) fn parse_window(text: &str) -> Result<u64, Problem> {
+    let mut total: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (number, tail) = split_while(rest, |c| c.is_ascii_digit());
+        let (unit, tail) = split_while(tail, char::is_alphabetic);
+        let alone = rest.len() == text.len() && tail.is_empty();
+        let count = match (number, unit) {
+            ("", "") => return Err(Problem::Unreadable),
+            ("", _) if alone => 1,
+            ("", _) => return Err(Problem::Unreadable),
+            (number, "") if tail.is_empty() => return Err(Problem::NoUnit(number.to_owned())),
+            (_, "") => return Err(Problem::Unreadable),
+            (number, _) => number.parse().unwrap_or(u64::MAX),
+        };
+        let millis = match UNITS.iter().find(|(name, _)| *name == unit) {
+            Some((_, millis)) => *millis,
+            None if number.is_empty() => return Err(Problem::Unreadable),
+            None => return Err(Problem::UnknownUnit(unit.to_owned())),
+        };
+        total = total.saturating_add(count.saturating_mul(millis));
+        rest = tail;
+    }
+    match total {
+        0 if text.is_empty() => Err(Problem::Unreadable),
+        0 => Err(Problem::Zero),
+        1..=LONGEST => Ok(total),
+        _ => Err(Problem::TooLong),
+    }
+}
+
+/// Permits and their window in milliseconds, from `5/10s`.
+pub(crate) fn parse_limit(text: &str) -> Result<(u32, u64), Problem> {
+    let (max, window) = text.split_once('/').ok_or(Problem::Unreadable)?;
+    let max = max.trim();
+    if max.is_empty() || !max.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Problem::Unreadable);
+    }
+    match max.parse() {
+        Ok(0) => Err(Problem::NoPermits),
+        Ok(max) => Ok((max, parse_window(window.trim())?)),
+        Err(_) => Err(Problem::TooMany),
+    }
+}
+
+fn split_while(text: &str, keep: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(|c| !keep(c)).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_windows() {
+        let cases = [
+            ("1ms", 1),
+            ("500ms", 500),
+            ("10s", 10_000),
+            ("1sec", 1000),
+            ("1m", 60_000),
+            ("1min", 60_000),
+            ("2h", 7_200_000),
+            ("1d", 86_400_000),
+            ("1m30s", 90_000),
+            ("1h0m5s", 3_605_000),
+            ("min", 60_000),
+            ("366d", LONGEST),
+            ("0s1ms", 1),
+        ];
+        for (text, millis) in cases {
+            assert_eq!(parse_window(text), Ok(millis), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_window() {
+        let cases = [
+            ("", Problem::Unreadable),
+            (" ", Problem::Unreadable),
+            ("ten", Problem::Unreadable),
+            ("10 s", Problem::Unreadable),
+            ("-1s", Problem::Unreadable),
+            ("1.5s", Problem::Unreadable),
+            ("s10s", Problem::Unreadable),
+            ("10", Problem::NoUnit("10".to_owned())),
+            ("1m30", Problem::NoUnit("30".to_owned())),
+            ("10x", Problem::UnknownUnit("x".to_owned())),
+            ("10S", Problem::UnknownUnit("S".to_owned())),
+            ("10µs", Problem::UnknownUnit("µs".to_owned())),
+            ("0s", Problem::Zero),
+            ("0m0s", Problem::Zero),
+            ("367d", Problem::TooLong),
+            ("366d1ms", Problem::TooLong),
+            ("99999999999999999999d", Problem::TooLong),
+        ];
+        for (text, problem) in cases {
+            assert_eq!(parse_window(text), Err(problem), "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_and_refuses_limits() {
+        let cases = [
+            ("5/10s", Ok((5, 10_000))),
+            ("100/min", Ok((100, 60_000))),
+            ("5/s", Ok((5, 1000))),
+            (" 4 / 2d ", Ok((4, 172_800_000))),
+            ("4294967295/1ms", Ok((u32::MAX, 1))),
+            ("4294967296/1s", Err(Problem::TooMany)),
+            ("0/10s", Err(Problem::NoPermits)),
+            ("5", Err(Problem::Unreadable)),
+            ("5/", Err(Problem::Unreadable)),
+            ("/10s", Err(Problem::Unreadable)),
+            ("x/10s", Err(Problem::Unreadable)),
+            ("+5/10s", Err(Problem::Unreadable)),
+            ("-5/10s", Err(Problem::Unreadable)),
+            ("5/10", Err(Problem::NoUnit("10".to_owned()))),
+            ("5/0s", Err(Problem::Zero)),
+            ("5/1sm", Err(Problem::UnknownUnit("sm".to_owned()))),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_limit(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The key's value: one call after another, each value escaped by itself.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+
+use super::Expansion;
+use super::spans::{borrowed, over};
+use crate::plan::{Captured, Key, Part};
+
+impl Expansion<'_> {
+    pub(super) fn key(&self) -> TokenStream {
+        let runtime = &self.runtime;
+        match &self.plan.key {
+            Key::Value(value) => {
+                let (name, borrowed) = (&self.plan.name, borrowed(value));
+                over(value, quote!(#runtime::key(#name, #borrowed)))
+            }
+            Key::Template(parts) => {
+                let (text, parts) = match parts.split_first() {
+                    Some((Part::Text(text), parts)) => (text.to_token_stream(), parts),
+                    _ => (quote!(""), parts.as_slice()),
+                };
+                let parts = parts.iter().map(|part| self.part(part));
+                quote!(#runtime::Key::new(#text) #(#parts)*)
+            }
+        }
+    }
+
+    fn part(&self, part: &Part) -> TokenStream {
+        match part {
+            Part::Text(text) => quote!(.text(#text)),
+            Part::Value(value) => {
+                let borrowed = borrowed(value);
+                over(value, quote!(.part(#borrowed)))
+            }
+            Part::Formatted(template, value) => quote!(.part(::core::format_args!(#template, #value))),
+            Part::Captured(captured) => self.captured(captured),
+        }
+    }
+
+    fn captured(&self, captured: &Captured) -> TokenStream {
+        let runtime = &self.runtime;
+        let Captured { template, others, text_before, text_after } = captured;
+        quote!(.part(#runtime::only(::core::format_args!(#template #(, #others = "")*), #text_before, #text_after)))
+    }
+}

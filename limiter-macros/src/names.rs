@@ -1,0 +1,63 @@
+//! The arguments there are, and what people call them elsewhere.
+
+use crate::suggest::nearest;
+
+/// An argument of the attribute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Argument {
+    Key,
+    Name,
+    Window,
+    Max,
+    Limit,
+    Fallback,
+    OnError,
+    Limiter,
+    Crate,
+}
+
+const NAMES: [(&str, Argument); 9] = [
+    ("key", Argument::Key),
+    ("name", Argument::Name),
+    ("window", Argument::Window),
+    ("max", Argument::Max),
+    ("limit", Argument::Limit),
+    ("fallback", Argument::Fallback),
+    ("on_error", Argument::OnError),
+    ("limiter", Argument::Limiter),
+    ("crate", Argument::Crate),
+];
+
+/// What other limiters, and this one's ancestors, call the same thing.
+const SYNONYMS: [(&str, &[&str]); 8] = [
+    ("key", &["by", "id", "keys", "prefix", "resource", "subject", "value"]),
+    ("name", &["label", "rule"]),
+    ("window", &["duration", "every", "interval", "per", "period", "time", "time_window", "window_time"]),
+    ("max", &["calls", "capacity", "count", "limit_max", "max_count", "permits", "qps", "quota", "rate", "requests"]),
+    ("fallback", &["default", "degrade", "degrade_callback", "fallback_fn", "fallback_method", "on_denied", "or_else"]),
+    ("on_error", &["error", "error_callback", "error_handler", "fail", "on_err", "on_fail", "on_failure", "policy"]),
+    ("limiter", &["backend", "client", "redis", "store", "using", "with"]),
+    ("crate", &["crate_path", "krate"]),
+];
+
+impl Argument {
+    pub(crate) fn named(text: &str) -> Option<Self> {
+        NAMES.iter().find(|(name, _)| *name == text).map(|(_, argument)| *argument)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        NAMES.iter().find(|(_, argument)| *argument == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// What to say of a name that is none.
+pub(crate) fn unknown(text: &str) -> String {
+    let synonym = SYNONYMS.iter().find(|(_, others)| others.contains(&text)).map(|(name, _)| *name);
+    match synonym.or_else(|| nearest(text, NAMES.map(|(name, _)| name))) {
+        Some(meant) => format!("unknown argument `{text}`, did you mean `{meant}`?"),
+        None => {
+            let names = NAMES.map(|(name, _)| format!("`{name}`")).join(", ");
+            format!("unknown argument `{text}`: the arguments are {names}")
+        }
+    }
+}

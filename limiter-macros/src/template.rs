@@ -1,0 +1,193 @@
+//! The template in a key's string: static text and `{expression}`, read as `format!` reads it, but for any expression.
+
+use std::fmt;
+
+/// A template's pieces; no two texts in a row, none of them empty.
+pub(crate) fn parse(template: &str) -> Result<Vec<Piece>, Problem> {
+    let mut pieces = Vec::new();
+    let mut text = String::new();
+    let mut rest = template;
+    while let Some(at) = rest.find(['{', '}']) {
+        let (before, brace) = rest.split_at(at);
+        text.push_str(before);
+        if brace.starts_with("{{") || brace.starts_with("}}") {
+            text.push_str(&brace[..1]);
+            rest = &brace[2..];
+            continue;
+        }
+        let Some(inside) = brace.strip_prefix('{') else { return Err(Problem::Stray) };
+        let ends = scan(inside).ok_or_else(|| Problem::Unclosed(inside.to_owned()))?;
+        if !text.is_empty() {
+            pieces.push(Piece::Text(std::mem::take(&mut text)));
+        }
+        pieces.push(placeholder(&inside[..ends.brace], ends.colon)?);
+        rest = &inside[ends.brace + 1..];
+    }
+    text.push_str(rest);
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text));
+    }
+    Ok(pieces)
+}
+
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Piece {
+    /// Static text, its `{{` and `}}` resolved.
+    Text(String),
+    /// What stands before and after the colon in `{expression:spec}`.
+    Value { expression: String, spec: Option<String> },
+}
+
+/// What is wrong with a template.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Problem {
+    Empty,
+    Positional(String),
+    Unclosed(String),
+    Stray,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("`{}` in `key` names nothing: write a value, as in `{user_id}`"),
+            Self::Positional(number) => {
+                write!(f, "`{{{number}}}` in `key` names nothing: write a value, as in `{{user_id}}`")
+            }
+            Self::Unclosed(inside) => {
+                write!(f, "`{{{inside}` in `key` is not closed: add a `}}`, or write `{{{{` for a brace")
+            }
+            Self::Stray => f.write_str("`}` in `key` closes nothing: write `}}` for a brace"),
+        }
+    }
+}
+
+fn placeholder(inside: &str, colon: Option<usize>) -> Result<Piece, Problem> {
+    let (expression, spec) = match colon {
+        Some(colon) => (&inside[..colon], Some(&inside[colon + 1..])),
+        None => (inside, None),
+    };
+    let expression = expression.trim();
+    if expression.is_empty() {
+        return Err(Problem::Empty);
+    }
+    if expression.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Problem::Positional(expression.to_owned()));
+    }
+    let spec = spec.filter(|spec| !spec.is_empty()).map(str::to_owned);
+    Ok(Piece::Value { expression: expression.to_owned(), spec })
+}
+
+struct Ends {
+    /// The first `:` outside all brackets that is not half of a `::`.
+    colon: Option<usize>,
+    /// The `}` that closes the placeholder.
+    brace: usize,
+}
+
+/// Finds the ends of a placeholder whose `{` is behind: brackets nest, and literals hide what is in them.
+fn scan(inside: &str) -> Option<Ends> {
+    let bytes = inside.as_bytes();
+    let mut colon = None;
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'}' if depth == 0 => return Some(Ends { colon, brace: at }),
+            b'{' | b'(' | b'[' => depth += 1,
+            b'}' | b')' | b']' => depth = depth.saturating_sub(1),
+            b':' if bytes.get(at + 1) == Some(&b':') => at += 1,
+            b':' if depth == 0 && colon.is_none() => colon = Some(at),
+            // What follows the colon is a format spec, where a quote is a fill character.
+            b'"' if colon.is_none() => at += quoted(&bytes[at..], b'"')?,
+            b'\'' if colon.is_none() => at += character(&inside[at..]),
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// How far behind its start the closing quote of a literal is.
+fn quoted(literal: &[u8], quote: u8) -> Option<usize> {
+    let mut at = 1;
+    while *literal.get(at)? != quote {
+        at += if literal[at] == b'\\' { 2 } else { 1 };
+    }
+    Some(at)
+}
+
+/// The same for a character, or nothing for a lifetime.
+fn character(literal: &str) -> usize {
+    let mut characters = literal.char_indices().skip(1);
+    match (characters.next(), characters.next()) {
+        (Some((_, '\\')), _) => quoted(literal.as_bytes(), b'\'').unwrap_or(0),
+        (Some(_), Some((end, '\''))) => end,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Piece {
+        Piece::Text(text.to_owned())
+    }
+
+    fn value(expression: &str) -> Piece {
+        Piece::Value { expression: expression.to_owned(), spec: None }
+    }
+
+    fn formatted(expression: &str, spec: &str) -> Piece {
+        Piece::Value { expression: expression.to_owned(), spec: Some(spec.to_owned()) }
+    }
+
+    #[test]
+    fn reads_text_and_values() {
+        let cases = [
+            ("", vec![]),
+            ("getId", vec![text("getId")]),
+            ("user:{id}", vec![text("user:"), value("id")]),
+            ("{a}{b}", vec![value("a"), value("b")]),
+            ("{req.tenant}/{user.id}", vec![value("req.tenant"), text("/"), value("user.id")]),
+            ("a{{b}}c", vec![text("a{b}c")]),
+            ("{{{a}}}", vec![text("{"), value("a"), text("}")]),
+            ("{ id }", vec![value("id")]),
+            ("{id:}", vec![value("id")]),
+            ("{id:?}", vec![formatted("id", "?")]),
+            ("{id:>08.3}!", vec![formatted("id", ">08.3"), text("!")]),
+            ("{id:\">5}", vec![formatted("id", "\">5")]),
+            ("{u8::MAX}", vec![value("u8::MAX")]),
+            ("{f::<u8>(a):x}", vec![formatted("f::<u8>(a)", "x")]),
+            ("{(a as u8, S { b: 1 }.b).0}", vec![value("(a as u8, S { b: 1 }.b).0")]),
+            ("{m[\"}:\"]}", vec![value("m[\"}:\"]")]),
+            ("{s.split('}').next()}", vec![value("s.split('}').next()")]),
+            ("{s.find('\\'')}", vec![value("s.find('\\'')")]),
+            ("{id::<'a>()}", vec![value("id::<'a>()")]),
+            ("é{ü}é", vec![text("é"), value("ü"), text("é")]),
+        ];
+        for (template, expected) in cases {
+            assert_eq!(parse(template), Ok(expected), "{template}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_template() {
+        let cases = [
+            ("user:{}", Problem::Empty),
+            ("{:?}", Problem::Empty),
+            ("{ }", Problem::Empty),
+            ("{0}", Problem::Positional("0".to_owned())),
+            ("user:{id", Problem::Unclosed("id".to_owned())),
+            ("user:{", Problem::Unclosed(String::new())),
+            ("{f(}", Problem::Unclosed("f(}".to_owned())),
+            ("{\"}", Problem::Unclosed("\"}".to_owned())),
+            ("user}", Problem::Stray),
+            ("{id}}", Problem::Stray),
+        ];
+        for (template, problem) in cases {
+            assert_eq!(parse(template), Err(problem), "{template}");
+        }
+    }
+}

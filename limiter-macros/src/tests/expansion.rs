@@ -1,0 +1,82 @@
+//! What the attribute expands to, compared with the files in `snapshots/`.
+//!
+//! `UPDATE_SNAPSHOTS=1 cargo test -p limiter-macros` writes them anew; read the difference before you commit it.
+
+use std::path::Path;
+use std::{env, fs};
+
+use super::tokens;
+use crate::attribute::rate_limited;
+
+fn check(name: &str, arguments: &str, function: &str) {
+    let output = rate_limited(tokens(arguments), tokens(function));
+    let file = syn::parse2(output).expect("an expansion is a function");
+    let expanded = format!("// #[rate_limited({arguments})]\n// {function}\n\n{}", prettyplease::unparse(&file));
+
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/snapshots").join(name).with_extension("rs");
+    if env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&path, &expanded).expect("snapshots are writable");
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == expanded, "{} should be\n\n{expanded}", path.display());
+}
+
+#[test]
+fn async_function() {
+    check(
+        "async_function",
+        r#"key = "getId", window = "10s", max = 5, fallback = degrade_fn"#,
+        "pub async fn get_id(user_id: u64) -> String { load(user_id).await }",
+    );
+}
+
+#[test]
+fn sync_function() {
+    check("sync_function", r#"key = "getId", limit = "5/10s""#, "fn get_id() -> Result<u64, Busy> { Ok(7) }");
+}
+
+#[test]
+fn method_with_everything() {
+    check(
+        "method_with_everything",
+        "key = self.key(id), name = \"get\", max = self.max, window = \"1m30s\", limiter = self.limiter, \
+         fallback = Self::degraded, on_error = |error| error.into(), crate = ::my::facade",
+        "async fn get(&self, mut id: u64, _unused: &str) -> Reply { self.load(id).await }",
+    );
+}
+
+#[test]
+fn template_key() {
+    check(
+        "template_key",
+        r#"key = "{tenant}/{{{user.id}}}:{hash:08x}", limit = LIMIT, fallback = Reply::Busy(denied), on_error = open"#,
+        "fn get(tenant: &str, user: &User, hash: u32) -> Reply { load(user) }",
+    );
+}
+
+#[test]
+fn constant_in_a_key() {
+    check(
+        "constant_in_a_key",
+        r#"key = "{REGION}/{{user}}:{id}!", limit = "5/s", fallback = None"#,
+        "fn get(id: u64) -> Option<u64> { Some(id) }",
+    );
+}
+
+#[test]
+fn raised_error() {
+    check(
+        "raised_error",
+        r#"key = "k", limit = "5/s", on_error = raise"#,
+        "async fn get() -> Result<(), Failed> { #![allow(unused)] let nothing = 1; Ok(()) }",
+    );
+}
+
+#[test]
+fn handlers() {
+    check(
+        "handlers",
+        r#"key = "k", limit = "5/s", fallback = async |denied| later(denied).await, on_error = complain"#,
+        "#[inline] async fn get<'a, T>(id: &'a T) -> &'a str where T: AsRef<str> { id.as_ref() }",
+    );
+}

@@ -1,0 +1,124 @@
+//! All mistakes at once, and the item still there.
+
+use proc_macro2::TokenStream;
+
+use super::tokens;
+use crate::attribute::rate_limited;
+
+/// The messages, after checking that the item comes first and as it was.
+fn messages(arguments: &str, item: &str) -> Vec<String> {
+    let output = rate_limited(tokens(arguments), tokens(item));
+    let mut output = output.into_iter();
+    let first: TokenStream = output.by_ref().take(tokens(item).into_iter().count()).collect();
+    assert_eq!(first.to_string(), tokens(item).to_string());
+
+    let errors: TokenStream = output.collect();
+    let errors: syn::File = syn::parse2(errors).expect("errors are items");
+    let message = |item| match item {
+        syn::Item::Macro(item) => item.mac.parse_body::<syn::LitStr>().expect("a message").value(),
+        _ => panic!("an error is a macro"),
+    };
+    errors.items.into_iter().map(message).collect()
+}
+
+#[test]
+fn every_mistake_of_one_attribute_is_reported_once() {
+    let arguments = r#"
+        key = "user:{}", key = "again", keyy = "user", limit_max = 5, colour = red, window = "0s", max = 0,
+        limit = "x/10s", name = "", fallback = |a, b| None, on_error = opne, crate = relative, limiter
+    "#;
+    let expected = [
+        "`key` is given twice: keep one",
+        "unknown argument `keyy`, did you mean `key`?",
+        "unknown argument `limit_max`, did you mean `max`?",
+        "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `fallback`, `on_error`, \
+         `limiter`, `crate`",
+        "`limiter` needs a value: `limiter = …`",
+        "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions that \
+         call it",
+        "`crate` must be an absolute path such as `::my_crate::rate_limited` or `crate::rate_limited`",
+        "`name` must be a string that is not empty, such as `\"get-user\"`",
+        "`{}` in `key` names nothing: write a value, as in `{user_id}`",
+        "`limit` says both `max` and `window`: write it alone, or the two of them without it",
+        "`max` must be a number of permits such as `5`, between 1 and 4294967295",
+        "`window` must be a duration such as `\"10s\"`, between 1ms and 366d (this is no time at all)",
+        "`limit` must be permits and a window, such as `\"5/10s\"` or `\"100/min\"`",
+        "the closure of `fallback` takes one argument: write `|denied| …`",
+        "unknown policy `opne`, did you mean `open`? (a function: `self::opne`)",
+    ];
+    assert_eq!(messages(arguments, "const fn get(id: u64) -> Option<u64> { None }"), expected);
+}
+
+#[test]
+fn what_is_missing_is_said_at_once() {
+    let messages = messages("", "fn get() {}");
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert!(messages[0].starts_with("`key` is missing"));
+    assert!(messages[1].starts_with("no limit is given"));
+}
+
+#[test]
+fn reading_goes_on_after_what_is_no_argument() {
+    let cases = [
+        (r#""getId", limit = "5/s""#, vec!["expected an argument, such as `key = \"getId\"`"]),
+        (r#"key = "k" limit = "5/s""#, vec!["expected `,` before the next argument"]),
+        (r#"key: "k", limit = "5/s""#, vec!["`key` needs a value: `key = …`"]),
+        (r#"key("k"), limit = "5/s""#, vec!["`key` needs a value: `key = …`"]),
+        (r#"key = , limit = "5/s""#, vec!["`key` needs a value: `key = …`"]),
+        (r#"limit = "5/s", key ="#, vec!["`key` needs a value: `key = …`"]),
+        (r#"key = f::<u8, u8>::, name = "n", limit = "5""#, vec!["expected identifier", "`limit` must be"]),
+        (r#"key = "k", limit = "5/s",, fallback = ()"#, vec!["expected an argument, such as `key = \"getId\"`"]),
+    ];
+    for (arguments, expected) in cases {
+        let messages = messages(arguments, "fn get() {}");
+        for expected in &expected {
+            assert!(messages.iter().any(|message| message.starts_with(expected)), "{arguments}: {messages:?}");
+        }
+    }
+}
+
+#[test]
+fn other_items_are_not_limited() {
+    let cases = [
+        ("struct S;", "a struct does not run"),
+        ("enum E {}", "an enum does not run"),
+        ("static S: u8 = 1;", "a static does not run"),
+        ("const C: u8 = 1;", "a constant does not run"),
+        ("type T = u8;", "a type alias does not run"),
+        ("use std::fmt;", "an import does not run"),
+        ("macro_rules! m { () => {} }", "a macro does not run"),
+        ("impl S { fn f(&self) {} }", "an `impl` block is not limited as a whole"),
+        ("pub trait T { fn f(&self); }", "a trait is not limited as a whole"),
+        ("mod m { fn f() {} }", "a module is not limited as a whole"),
+        (r#"extern "C" { fn f(); }"#, "a foreign block is not limited as a whole"),
+        ("fn f(&self);", "a function without a body has nothing to limit"),
+    ];
+    for (item, expected) in cases {
+        let messages = messages(r#"key = "k", limit = "5/s""#, item);
+        assert_eq!(messages.len(), 1, "{item}: {messages:?}");
+        assert!(messages[0].starts_with(expected), "{item}: {messages:?}");
+    }
+}
+
+#[test]
+fn functions_that_only_make_futures_are_not_limited_yet() {
+    let futures = [
+        "impl Future<Output = u8>",
+        "impl Send + std::future::Future<Output = u8>",
+        "Pin<Box<dyn Future<Output = u8> + Send + '_>>",
+        "std::pin::Pin<Box<(dyn Future<Output = u8> + Send)>>",
+        "Box<dyn Future<Output = u8> + Unpin>",
+        "BoxFuture<'static, u8>",
+        "futures::future::LocalBoxFuture<'_, u8>",
+    ];
+    let arguments = r#"key = "k", limit = "5/s", fallback = todo!()"#;
+    for output in futures {
+        let messages = messages(arguments, &format!("fn get() -> {output} {{ make() }}"));
+        assert_eq!(messages.len(), 1, "{output}: {messages:?}");
+        assert!(messages[0].starts_with("this function only makes a future"), "{output}: {messages:?}");
+    }
+    for output in ["impl Iterator<Item = Pending>", "Pin<Box<u8>>", "Box<dyn Fn() -> u8>", "Future", "(u8, u8)", "!"] {
+        let accepted = rate_limited(tokens(arguments), tokens(&format!("fn get() -> {output} {{ make() }}")));
+        assert!(!accepted.to_string().contains("compile_error"), "{output}");
+    }
+}

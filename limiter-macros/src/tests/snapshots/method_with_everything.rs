@@ -1,0 +1,40 @@
+// #[rate_limited(key = self.key(id), name = "get", max = self.max, window = "1m30s", limiter = self.limiter, fallback = Self::degraded, on_error = |error| error.into(), crate = ::my::facade)]
+// async fn get(&self, mut id: u64, _unused: &str) -> Reply { self.load(id).await }
+
+async fn get(&self, mut id: u64, _unused: &str) -> Reply {
+    if let ::core::option::Option::Some(stopped) = ::core::result::Result::transpose({
+        let site = {
+            static SITE: ::my::facade::__private::Site = ::my::facade::__private::Site::new(
+                "get",
+            );
+            &SITE
+        };
+        let key = ::my::facade::__private::key("get", &(self.key(id)));
+        let limit = ::my::facade::__private::limit_of(
+            {
+                let value: ::core::primitive::u32 = self.max;
+                value
+            },
+            ::core::time::Duration::from_millis(90000u64),
+        );
+        let limiter = ::my::facade::__private::limiter(&(self.limiter));
+        ::my::facade::__private::decide(site, limiter, key, limit).await
+    }) {
+        match stopped {
+            ::core::result::Result::Ok(denied) => {
+                ::my::facade::__private::resolve(Self::degraded(self, id, _unused)).await
+            }
+            ::core::result::Result::Err(error) => {
+                ::my::facade::__private::resolve(
+                        ::my::facade::__private::call(
+                            |error: ::my::facade::__private::Error| error.into(),
+                            error,
+                        ),
+                    )
+                    .await
+            }
+        }
+    } else {
+        self.load(id).await
+    }
+}

@@ -1,0 +1,27 @@
+// #[rate_limited(key = "{tenant}/{{{user.id}}}:{hash:08x}", limit = LIMIT, fallback = Reply::Busy(denied), on_error = open)]
+// fn get(tenant: &str, user: &User, hash: u32) -> Reply { load(user) }
+
+fn get(tenant: &str, user: &User, hash: u32) -> Reply {
+    if let ::core::option::Option::Some(denied) = {
+        let site = {
+            static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                    "{tenant}/{{{user.id}}}:{hash:08x}",
+                )
+                .on_error(::rate_limited::__private::OnError::Open);
+            &SITE
+        };
+        let key = ::rate_limited::__private::Key::new("")
+            .part(&(tenant))
+            .text("/{")
+            .part(&(user.id))
+            .text("}:")
+            .part(::core::format_args!("{:08x}", hash));
+        let limit = ::rate_limited::__private::limit_from(LIMIT);
+        let limiter = ::rate_limited::__private::current();
+        ::rate_limited::__private::denied_blocking(site, limiter, key, limit)
+    } {
+        Reply::Busy(denied)
+    } else {
+        load(user)
+    }
+}

@@ -1,0 +1,184 @@
+use std::io::{self, ErrorKind};
+use std::time::Instant;
+
+use super::*;
+use crate::resp::Client;
+
+/// For what answers, and for what does not.
+const LONG: Duration = Duration::from_secs(5);
+const SHORT: Duration = Duration::from_millis(200);
+
+fn proxy() -> Proxy {
+    Proxy::to(RedisServer::shared().address())
+}
+
+fn client(proxy: &Proxy, timeout: Duration) -> Client {
+    Client::connect(&proxy.address(), timeout).expect("the proxy accepts")
+}
+
+fn ping(client: &mut Client) -> io::Result<String> {
+    client.call(&["PING"]).map(crate::Reply::text)
+}
+
+#[track_caller]
+fn assert_answers(proxy: &Proxy) {
+    assert_eq!(ping(&mut client(proxy, LONG)).expect("a reply"), "PONG");
+}
+
+#[track_caller]
+fn assert_closed(client: &mut Client) {
+    let kind = ping(client).expect_err("the connection is closed").kind();
+    assert_ne!(kind, ErrorKind::TimedOut);
+}
+
+#[test]
+fn passes_more_than_one_chunk_both_ways() {
+    let proxy = proxy();
+    let mut client = client(&proxy, LONG);
+    let text = "x".repeat(300_000);
+    assert_eq!(client.call(&["ECHO", &text]).expect("a reply").text(), text);
+    assert_eq!(ping(&mut client).expect("a reply"), "PONG");
+    assert_eq!(proxy.connections(), 1);
+}
+
+#[test]
+fn cut_closes_what_is_open_and_what_comes() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let mut open = client(&proxy, LONG);
+    assert!(ping(&mut open).is_ok());
+    proxy.cut();
+    assert_closed(&mut open);
+    let reached = || {
+        server.info("stats")["total_connections_received"]
+            .parse::<u32>()
+            .expect("a number")
+    };
+    let before = reached();
+    assert_closed(&mut client(&proxy, LONG));
+    assert_eq!(reached(), before + 1); // this question's own
+    assert_eq!(proxy.connections(), 2);
+    proxy.pass();
+    assert_answers(&proxy);
+}
+
+#[test]
+fn stall_accepts_and_swallows() {
+    let (proxy, key) = (proxy(), crate::unique("stall"));
+    let mut open = client(&proxy, LONG);
+    assert!(ping(&mut open).is_ok());
+    open.set_timeout(SHORT);
+    proxy.stall();
+    for client in [&mut open, &mut client(&proxy, SHORT)] {
+        let reply = client.call(&["SET", &key, "1"]);
+        assert_eq!(reply.expect_err("stalled").kind(), ErrorKind::TimedOut);
+    }
+    let exists = RedisServer::shared().command(&["EXISTS", &key]).integer();
+    assert_eq!(exists, 0);
+    proxy.pass();
+    assert_closed(&mut open);
+    assert_answers(&proxy);
+}
+
+/// A connection that was idle meanwhile has lost nothing and goes on.
+#[test]
+fn stall_leaves_idle_connections_alone() {
+    let proxy = proxy();
+    let mut open = client(&proxy, LONG);
+    assert!(ping(&mut open).is_ok());
+    proxy.stall();
+    proxy.pass();
+    assert!(ping(&mut open).is_ok());
+}
+
+#[test]
+fn lost_replies_are_to_commands_that_ran() {
+    let (proxy, key) = (proxy(), crate::unique("lost"));
+    let mut open = client(&proxy, LONG);
+    assert!(ping(&mut open).is_ok());
+    open.set_timeout(SHORT);
+    proxy.lose_replies();
+    let reply = open.call(&["INCR", &key]);
+    assert_eq!(reply.expect_err("no reply").kind(), ErrorKind::TimedOut);
+    assert_eq!(RedisServer::shared().command(&["GET", &key]).text(), "1");
+    proxy.pass();
+    assert_closed(&mut open);
+}
+
+#[test]
+fn delay_adds_to_each_reply_once() {
+    let (proxy, delay) = (proxy(), Duration::from_millis(100));
+    let mut clients: Vec<_> = (0..20).map(|_| client(&proxy, LONG)).collect();
+    proxy.delay(delay);
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| assert!(ping(client).is_ok()));
+        }
+    });
+    assert!(began.elapsed() >= delay);
+    assert!(began.elapsed() < 10 * delay, "{:?}", began.elapsed()); // 20 one after the other
+}
+
+#[test]
+fn a_turn_ends_a_long_delay() {
+    let proxy = proxy();
+    let mut open = client(&proxy, LONG);
+    proxy.delay(Duration::from_secs(60));
+    thread::scope(|scope| {
+        let call = scope.spawn(|| ping(&mut open));
+        while proxy.connections() == 0 {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(20)); // lets the reply reach its queue
+        proxy.pass();
+        assert_eq!(call.join().expect("no panic").expect("a reply"), "PONG");
+    });
+}
+
+#[test]
+fn drop_ends_connections_and_threads() {
+    let proxy = proxy();
+    let address = proxy.address();
+    let mut open = client(&proxy, LONG);
+    assert!(ping(&mut open).is_ok());
+    proxy.delay(Duration::from_secs(60));
+    drop(proxy);
+    assert_closed(&mut open);
+    assert_eq!(
+        Client::connect(&address, SHORT)
+            .expect_err("nobody listens")
+            .kind(),
+        ErrorKind::ConnectionRefused
+    );
+}
+
+#[test]
+fn connections_are_bounded() {
+    let proxy = proxy();
+    let mut open: Vec<_> = (0..MAX_CONNECTIONS).map(|_| client(&proxy, LONG)).collect();
+    for client in &mut open {
+        assert!(ping(client).is_ok());
+    }
+    assert_closed(&mut client(&proxy, LONG));
+    assert!(ping(&mut open[0]).is_ok());
+}
+
+#[test]
+fn a_server_may_go_and_come_back_behind_it() {
+    let mut server = RedisServer::builder().password("p@ss").start();
+    let proxy = Proxy::before(&server);
+    assert!(
+        proxy.url().starts_with("redis://:p%40ss@127.0.0.1:"),
+        "{}",
+        proxy.url()
+    );
+    let mut open = client(&proxy, LONG);
+    assert_eq!(open.call(&["AUTH", "p@ss"]).expect("a reply").text(), "OK");
+    server.kill();
+    assert_closed(&mut open);
+    assert_closed(&mut client(&proxy, LONG));
+    server.restart();
+    let mut again = client(&proxy, LONG);
+    assert_eq!(again.call(&["AUTH", "p@ss"]).expect("a reply").text(), "OK");
+}

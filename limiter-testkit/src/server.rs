@@ -1,0 +1,248 @@
+//! A real `redis-server`, started and owned by the test process.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use self::config::Config;
+use self::process::Process;
+use crate::resp::{Client, Reply};
+use crate::socket::Address;
+
+mod binary;
+mod builder;
+mod certificates;
+mod config;
+mod port;
+mod process;
+#[cfg(test)]
+mod tests;
+
+pub use builder::RedisServerBuilder;
+
+/// How long a server may take to start, and to answer one command.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// A real Redis with nothing in it. It ends with this value, and with the test process however that one ends.
+///
+/// What disturbs a server's other users (pausing, killing) asks for `&mut`, so that the shared one is safe from it.
+///
+/// ```
+/// use limiter_testkit::RedisServer;
+///
+/// let server = RedisServer::start();
+/// server.command(&["SET", "greeting", "hello", "PX", "5000"]);
+/// assert_eq!(server.command(&["GET", "greeting"]).text(), "hello");
+/// assert!(server.pttl("greeting") > 0);
+/// ```
+#[derive(Debug)]
+pub struct RedisServer {
+    process: Option<Process>, // first, so that it has ended when its directory goes
+    config: Config,
+    directory: TempDir,
+}
+
+impl RedisServer {
+    /// A server of your own on a Unix socket.
+    ///
+    /// The binary is `redis-server`, or what the environment variable `RATE_LIMITED_REDIS_SERVER` names.
+    ///
+    /// # Panics
+    ///
+    /// There is no such binary, or it does not answer within 5 s: with the end of its log.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// A server of your own with a TCP port, TLS, a password or other settings.
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    /// The one server of this test process, on a Unix socket. Take keys from [`unique`]: other tests use it too.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<RedisServer> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// The URL a client needs, credentials included: `redis+unix://…`, `redis://…` or `rediss://…`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_at(&self.address())
+    }
+
+    /// The URL of this server behind a proxy.
+    pub(crate) fn url_at(&self, address: &Address) -> String {
+        self.config.url(address)
+    }
+
+    /// Where [`url`](Self::url) points to.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        self.config.address()
+    }
+
+    /// The Unix socket, which every server has beside its port.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.config.socket
+    }
+
+    /// The certificate authority that signed a TLS server's certificate, as a PEM file.
+    #[must_use]
+    pub fn ca_certificate(&self) -> Option<PathBuf> {
+        let path = self.directory.path().join(certificates::CA_CERTIFICATE);
+        path.exists().then_some(path)
+    }
+
+    /// Major and minor version of the binary.
+    #[must_use]
+    pub fn version(&self) -> (u32, u32) {
+        binary::version()
+    }
+
+    /// Runs one command on a connection of its own, as a user who may do everything.
+    ///
+    /// # Panics
+    ///
+    /// The server refuses it, or does not answer within 5 s: with the end of its log.
+    #[track_caller]
+    pub fn command(&self, arguments: &[&str]) -> Reply {
+        match self.try_command(arguments) {
+            Ok(Reply::Error(message)) => panic!("{arguments:?} was refused: {message}"),
+            Ok(reply) => reply,
+            Err(error) => panic!("{arguments:?} failed: {error}\n{}", self.log_tail()),
+        }
+    }
+
+    /// As [`command`](Self::command), for arguments of any bytes; a refusal is [`Reply::Error`].
+    ///
+    /// # Errors
+    ///
+    /// The server is away, or does not answer within 5 s.
+    pub fn try_command(&self, arguments: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
+        self.client()?.call(arguments)
+    }
+
+    /// A connection for several commands, as a user who may do everything.
+    ///
+    /// # Errors
+    ///
+    /// The server is away, or does not answer within 5 s.
+    pub fn client(&self) -> io::Result<Client> {
+        self.config.client(DEADLINE)
+    }
+
+    /// All keys there are, sorted.
+    #[track_caller]
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let replies = self.command(&["KEYS", "*"]).array();
+        let mut keys: Vec<_> = replies
+            .into_iter()
+            .map(|key| String::from_utf8_lossy(&key.bytes()).into_owned())
+            .collect();
+        keys.sort();
+        keys
+    }
+
+    /// The keys that contain `text`, sorted: those of one test on a shared server.
+    #[track_caller]
+    #[must_use]
+    pub fn keys_with(&self, text: &str) -> Vec<String> {
+        let mut keys = self.keys();
+        keys.retain(|key| key.contains(text));
+        keys
+    }
+
+    /// How many milliseconds the key has to live: -1 for ever, -2 if there is no such key.
+    #[track_caller]
+    #[must_use]
+    pub fn pttl(&self, key: &str) -> i64 {
+        self.command(&["PTTL", key]).integer()
+    }
+
+    /// Forgets all cached scripts, so that the next `EVALSHA` is refused with `NOSCRIPT`.
+    #[track_caller]
+    pub fn flush_scripts(&self) {
+        self.command(&["SCRIPT", "FLUSH"]);
+    }
+
+    /// One section of `INFO`, such as `commandstats`.
+    #[track_caller]
+    #[must_use]
+    pub fn info(&self, section: &str) -> BTreeMap<String, String> {
+        let text = self.command(&["INFO", section]).text();
+        text.lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    /// Stops the process as it is (`SIGSTOP`): connections stay open, the system accepts new ones, nothing answers.
+    ///
+    /// # Panics
+    ///
+    /// The server has been killed.
+    pub fn pause(&mut self) {
+        self.process().pause();
+    }
+
+    /// Lets a paused process go on: it answers all that came in meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// The server has been killed.
+    pub fn resume(&mut self) {
+        self.process().resume();
+    }
+
+    /// Ends the process at once (`SIGKILL`), and with it all connections and data.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Ends the process if need be and starts it anew, with the same URL and no data.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub fn restart(&mut self) {
+        self.kill();
+        match Process::start(&self.config, self.directory.path(), DEADLINE) {
+            Ok(process) => self.process = Some(process),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+
+    /// The end of the server's log, for a message.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        process::log_tail(self.directory.path())
+    }
+
+    fn process(&self) -> &Process {
+        self.process
+            .as_ref()
+            .expect("this server has been killed: `restart` it first")
+    }
+}
+
+/// A name that no other call in any test process gets: for keys and prefixes on a shared server.
+#[must_use]
+pub fn unique(prefix: &str) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{prefix}-{}-{count}", std::process::id())
+}

@@ -1,0 +1,128 @@
+//! What kind of server to start.
+
+use std::env;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::config::{Access, Config, Endpoint};
+use super::process::{Failure, Process};
+use super::{DEADLINE, RedisServer, certificates, port};
+
+/// How often another port is tried when somebody else takes the one that was found free.
+const PORT_ATTEMPTS: usize = 8;
+
+/// Describes a [`RedisServer`] before it starts; see [`RedisServer::builder`].
+#[derive(Debug, Clone, Default)]
+#[must_use = "nothing runs before `start`"]
+pub struct RedisServerBuilder {
+    listen: Listen,
+    access: Access,
+    settings: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+enum Listen {
+    #[default]
+    UnixOnly,
+    Tcp,
+    Tls,
+}
+
+impl RedisServerBuilder {
+    /// Listens on a free port of 127.0.0.1 as well, and [`RedisServer::url`] names that.
+    pub fn tcp(mut self) -> Self {
+        self.listen = Listen::Tcp;
+        self
+    }
+
+    /// As [`tcp`](Self::tcp), with TLS and a certificate made for this server; see [`RedisServer::ca_certificate`].
+    pub fn tls(mut self) -> Self {
+        self.listen = Listen::Tls;
+        self
+    }
+
+    /// Asks for this password.
+    pub fn password(mut self, password: &str) -> Self {
+        self.access = Access::Password(password.to_owned());
+        self
+    }
+
+    /// Asks for this user, who may do everything, and refuses everybody else.
+    pub fn user(self, name: &str, password: &str) -> Self {
+        self.user_with_rules(name, password, "~* &* +@all")
+    }
+
+    /// As [`user`](Self::user), with the rights of these ACL rules, such as `~* +@all -flushall`.
+    pub fn user_with_rules(mut self, name: &str, password: &str, rules: &str) -> Self {
+        self.access = Access::User {
+            name: name.to_owned(),
+            password: password.to_owned(),
+            rules: rules.to_owned(),
+        };
+        self
+    }
+
+    /// Refuses writes above so many bytes of memory. An empty server takes about a million.
+    pub fn maxmemory(self, bytes: u64) -> Self {
+        self.setting("maxmemory", &bytes.to_string())
+    }
+
+    /// Any other line of `redis.conf`. The value is written as it is: quote it where the format asks for it.
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// There is no `redis-server`, or it does not answer within 5 s: with the end of its log.
+    #[must_use]
+    pub fn start(self) -> RedisServer {
+        self.start_on(port::free_port)
+    }
+
+    /// As [`start`](Self::start), with the ports to try.
+    pub(super) fn start_on(self, mut next_port: impl FnMut() -> u16) -> RedisServer {
+        let directory = server_directory();
+        if self.listen == Listen::Tls {
+            certificates::write_to(directory.path());
+        }
+        let mut config = Config::on(directory.path());
+        config.access = self.access;
+        config.settings = self.settings;
+        for _ in 0..PORT_ATTEMPTS {
+            config.endpoint = match self.listen {
+                Listen::UnixOnly => Endpoint::Unix,
+                Listen::Tcp => Endpoint::Tcp(next_port()),
+                Listen::Tls => Endpoint::Tls(next_port()),
+            };
+            match Process::start(&config, directory.path(), DEADLINE) {
+                Ok(process) => {
+                    return RedisServer {
+                        process: Some(process),
+                        config,
+                        directory,
+                    };
+                }
+                Err(Failure::PortTaken(_)) => {}
+                Err(failure) => panic!("{failure}"),
+            }
+        }
+        panic!("no free port for redis-server after {PORT_ATTEMPTS} attempts");
+    }
+}
+
+/// A directory that only this user can read. The path of a Unix socket has room for about 100 bytes.
+fn server_directory() -> TempDir {
+    let mut parent = env::temp_dir();
+    if parent.as_os_str().len() > 70 {
+        parent = PathBuf::from("/tmp");
+    }
+    let directory = tempfile::Builder::new()
+        .prefix("limiter-")
+        .tempdir_in(parent);
+    directory.expect("a temporary directory for redis-server")
+}

@@ -1,0 +1,248 @@
+//! A server's configuration, as its `redis.conf` and as the URL a client needs.
+
+use std::fmt::Write;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{binary, certificates};
+use crate::resp::{Client, Reply};
+use crate::socket::Address;
+
+/// The user of this crate's own commands, where the server knows users.
+const ADMIN: &str = "limiter-testkit";
+
+#[derive(Debug)]
+pub(super) struct Config {
+    pub(super) socket: PathBuf,
+    pub(super) endpoint: Endpoint,
+    pub(super) access: Access,
+    pub(super) settings: Vec<(String, String)>,
+}
+
+/// What clients connect to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Endpoint {
+    Unix,
+    Tcp(u16),
+    Tls(u16),
+}
+
+/// Who may connect.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Access {
+    #[default]
+    Everybody,
+    Password(String),
+    User {
+        name: String,
+        password: String,
+        rules: String,
+    },
+}
+
+impl Config {
+    /// Of a server that lives in this directory and listens on a Unix socket there.
+    pub(super) fn on(directory: &Path) -> Self {
+        let socket = directory.join("redis.sock");
+        Self {
+            socket,
+            endpoint: Endpoint::Unix,
+            access: Access::Everybody,
+            settings: Vec::new(),
+        }
+    }
+
+    /// The text of `redis.conf`.
+    pub(super) fn text(&self, directory: &Path) -> String {
+        let mut text = format!(
+            "unixsocket {}\nunixsocketperm 700\nbind 127.0.0.1\nsave \"\"\nappendonly no\ndaemonize no\ndir {}\n",
+            quoted(&self.socket.to_string_lossy()),
+            quoted(&directory.to_string_lossy()),
+        );
+        let mut line = |name: &str, value: &str| {
+            writeln!(text, "{name} {value}").expect("writing to a string");
+        };
+        if binary::version() >= (7, 0) {
+            line("enable-debug-command", "yes");
+        }
+        match self.endpoint {
+            Endpoint::Unix => line("port", "0"),
+            Endpoint::Tcp(port) => line("port", &port.to_string()),
+            Endpoint::Tls(port) => {
+                line("port", "0");
+                line("tls-port", &port.to_string());
+                line("tls-auth-clients", "no");
+                for (name, file) in [
+                    ("tls-ca-cert-file", certificates::CA_CERTIFICATE),
+                    ("tls-cert-file", certificates::CERTIFICATE),
+                    ("tls-key-file", certificates::KEY),
+                ] {
+                    line(name, &quoted(&directory.join(file).to_string_lossy()));
+                }
+            }
+        }
+        match &self.access {
+            Access::Everybody => {}
+            Access::Password(password) => line("requirepass", &quoted(password)),
+            Access::User {
+                name,
+                password,
+                rules,
+            } => {
+                line("user", "default off");
+                line(
+                    "user",
+                    &format!("{ADMIN} on {} ~* &* +@all", quoted(&format!(">{password}"))),
+                );
+                line(
+                    "user",
+                    &format!("{name} on {} {rules}", quoted(&format!(">{password}"))),
+                );
+            }
+        }
+        for (name, value) in &self.settings {
+            line(name, value);
+        }
+        text
+    }
+
+    pub(super) fn address(&self) -> Address {
+        match self.endpoint {
+            Endpoint::Unix => Address::Unix(self.socket.clone()),
+            Endpoint::Tcp(port) | Endpoint::Tls(port) => {
+                Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+            }
+        }
+    }
+
+    /// The URL of a server with this configuration at another address, such as a proxy's.
+    pub(super) fn url(&self, address: &Address) -> String {
+        let (user, password) = match &self.access {
+            Access::Everybody => (None, None),
+            Access::Password(password) => (None, Some(encoded(password))),
+            Access::User { name, password, .. } => (Some(encoded(name)), Some(encoded(password))),
+        };
+        match address {
+            Address::Unix(path) => {
+                let user = user.map(|user| format!("user={user}"));
+                let password = password.map(|password| format!("pass={password}"));
+                let query: Vec<_> = user.into_iter().chain(password).collect();
+                let mark = if query.is_empty() { "" } else { "?" };
+                format!(
+                    "redis+unix://{}{mark}{}",
+                    encoded(&path.to_string_lossy()),
+                    query.join("&")
+                )
+            }
+            Address::Tcp(address) => {
+                let scheme = if matches!(self.endpoint, Endpoint::Tls(_)) {
+                    "rediss"
+                } else {
+                    "redis"
+                };
+                let password = password
+                    .map(|password| format!(":{password}@"))
+                    .unwrap_or_default();
+                format!("{scheme}://{}{password}{address}", user.unwrap_or_default())
+            }
+        }
+    }
+
+    /// A connection over the Unix socket as a user who may do everything.
+    pub(super) fn client(&self, timeout: Duration) -> io::Result<Client> {
+        let mut client = Client::connect(&Address::Unix(self.socket.clone()), timeout)?;
+        let reply = match &self.access {
+            Access::Everybody => return Ok(client),
+            Access::Password(password) => client.call(&["AUTH", password])?,
+            Access::User { password, .. } => client.call(&["AUTH", ADMIN, password])?,
+        };
+        match reply {
+            Reply::Error(message) => Err(io::Error::new(io::ErrorKind::PermissionDenied, message)),
+            _ => Ok(client),
+        }
+    }
+}
+
+/// A value of `redis.conf` that is one word whatever it contains.
+fn quoted(value: &str) -> String {
+    let escaped = value.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'>' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("\\x{byte:02x}"),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
+}
+
+/// Percent-encoded, except for the slashes of a path when it starts with one.
+fn encoded(value: &str) -> String {
+    let path = value.starts_with('/');
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+            char::from(byte).to_string()
+        }
+        b'/' if path => "/".to_owned(),
+        _ => format!("%{byte:02X}"),
+    };
+    value.bytes().map(encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_carry_the_credentials() {
+        let password = Access::Password("p@s:/w d".into());
+        let user = Access::User {
+            name: "al:ice".into(),
+            password: "pw&".into(),
+            rules: String::new(),
+        };
+        let table = [
+            (
+                Endpoint::Unix,
+                Access::Everybody,
+                "redis+unix:///tmp/a%20b/redis.sock",
+            ),
+            (
+                Endpoint::Unix,
+                password.clone(),
+                "redis+unix:///tmp/a%20b/redis.sock?pass=p%40s%3A%2Fw%20d",
+            ),
+            (
+                Endpoint::Unix,
+                user.clone(),
+                "redis+unix:///tmp/a%20b/redis.sock?user=al%3Aice&pass=pw%26",
+            ),
+            (Endpoint::Tcp(17), Access::Everybody, "redis://127.0.0.1:17"),
+            (
+                Endpoint::Tcp(17),
+                password,
+                "redis://:p%40s%3A%2Fw%20d@127.0.0.1:17",
+            ),
+            (
+                Endpoint::Tls(17),
+                user,
+                "rediss://al%3Aice:pw%26@127.0.0.1:17",
+            ),
+        ];
+        for (endpoint, access, expected) in table {
+            let socket = PathBuf::from("/tmp/a b/redis.sock");
+            let config = Config {
+                socket,
+                endpoint,
+                access,
+                settings: Vec::new(),
+            };
+            assert_eq!(config.url(&config.address()), expected);
+        }
+    }
+
+    #[test]
+    fn quotes_leave_no_way_out() {
+        assert_eq!(quoted("a\"\n b"), r#""a\x22\x0a\x20b""#);
+    }
+}

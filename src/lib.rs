@@ -1,0 +1,74 @@
+//! Rate limits as an attribute: exact, and shared by every process that uses one Redis.
+//!
+//! ```
+//! use rate_limited::rate_limited;
+//!
+//! #[rate_limited(key = "getId", window = "10s", max = 5, fallback = degrade_fn)]
+//! async fn get_id(order: u64) -> String {
+//!     format!("id-{order}")
+//! }
+//!
+//! async fn degrade_fn(order: u64) -> String {
+//!     format!("order {order}: try again later")
+//! }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! # rate_limited::Limiter::memory().scope(async {
+//! for order in 0..5 {
+//!     assert_eq!(get_id(order).await, format!("id-{order}"));
+//! }
+//! assert_eq!(get_id(5).await, "order 5: try again later");
+//! # }).await;
+//! # }
+//! ```
+//!
+//! # Where things are
+//!
+//! | to | see |
+//! |---|---|
+//! | limit a function | [`rate_limited`](macro@rate_limited) |
+//! | limit something else | [`Limiter::check`], [`Limit`], [`Key`] |
+//! | choose the store and its options | [`Limiter::connect`], [`Builder`] |
+//! | know why a call was denied, and until when | [`Denied`] |
+//! | choose what happens when the store fails | [`OnError`] |
+//! | test code that is annotated | [`Limiter::scope`], `ManualClock` (feature `test-util`) |
+//!
+//! # When the store is away
+//!
+//! No call waits longer than its deadline, 100 ms unless the [`Builder`] says otherwise. A call that got no answer
+//! gets what its policy says: by default a stand-in in this process decides, from what this process admitted before.
+//! See [`OnError`].
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `redis` | yes | the store that processes share |
+//! | `tls` | yes | `rediss://`, by rustls |
+//! | `test-util` | | `ManualClock`, a clock that tests move |
+//!
+//! Without `redis` there is the embedded store alone, and a small dependency tree.
+//!
+//! # Compatibility
+//!
+//! Rust 1.88 or later; Redis 6.2 or later. Linux, macOS and Windows; `redis+unix://` on Unix.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub use limiter_core::{
+    Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, InstallError, Key, Limit, Limiter, OnError,
+    OnErrorSetting, Source,
+};
+
+#[cfg(feature = "test-util")]
+pub use limiter_core::ManualClock;
+
+#[doc = include_str!("../docs/rate_limited.md")]
+pub use limiter_macros::rate_limited;
+
+#[doc(hidden)]
+pub use limiter_core::private as __private;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,164 @@
+//! The attribute against both stores. Shapes and messages are tested in `ui/`.
+
+use std::fmt;
+use std::time::Duration;
+
+use limiter_testkit::RedisServer;
+use rate_limited::{Denied, Error, Key, Limiter, ManualClock, rate_limited};
+
+use crate::support::on;
+
+#[rate_limited(key = "getId", window = "10s", max = 5, fallback = degrade_fn)]
+async fn get_id(id: u64) -> String {
+    format!("id {id}")
+}
+
+async fn degrade_fn(id: u64) -> String {
+    format!("degraded {id}")
+}
+
+#[tokio::test]
+async fn runs_at_most_5_times_in_any_10_s() {
+    let clock = ManualClock::new();
+    let memory = Limiter::builder().clock(clock.clone()).build().expect("builds");
+    let redis = on(RedisServer::shared()).clock(clock.clone()).connect().await.expect("connects");
+    for limiter in [memory, redis] {
+        limiter
+            .scope(async {
+                for id in 0..8 {
+                    let expected = if id < 5 { format!("id {id}") } else { format!("degraded {id}") };
+                    assert_eq!(get_id(id).await, expected);
+                }
+                clock.advance(Duration::from_millis(9_999));
+                assert_eq!(get_id(8).await, "degraded 8");
+                clock.advance(Duration::from_millis(1));
+                assert_eq!(get_id(9).await, "id 9");
+            })
+            .await;
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Failure {
+    Busy { name: String },
+    Limiter,
+}
+
+impl From<Denied> for Failure {
+    fn from(denied: Denied) -> Self {
+        Self::Busy { name: denied.name().to_owned() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(_: Error) -> Self {
+        Self::Limiter
+    }
+}
+
+struct Service {
+    limiter: Limiter,
+    calls: u32,
+}
+
+impl Service {
+    #[rate_limited(key = "{tenant}/{user}", limit = "1/1m", limiter = self.limiter, on_error = raise)]
+    fn sync(&mut self, tenant: &str, user: impl fmt::Display) -> Result<u32, Failure> {
+        self.calls += 1;
+        Ok(self.calls)
+    }
+
+    #[rate_limited(key = Key::new("own"), name = "own", window = Duration::from_secs(60), max = 1 + 1,
+        limiter = &self.limiter, fallback = |denied| Err(denied.into()))]
+    async fn with_expressions(&self) -> Result<u32, Failure> {
+        Ok(self.calls)
+    }
+}
+
+#[tokio::test]
+async fn limits_methods_by_their_own_limiter() {
+    for limiter in [Limiter::memory(), on(RedisServer::shared()).connect().await.expect("connects")] {
+        let mut service = Service { limiter, calls: 0 };
+        assert_eq!(service.sync("acme", 7), Ok(1));
+        assert_eq!(service.sync("acme", 7), Err(Failure::Busy { name: "{tenant}/{user}".to_owned() }));
+        assert_eq!(service.sync("acme", 8), Ok(2));
+        assert_eq!(service.sync("acm", "e7"), Ok(3));
+        for expected in [Ok(3), Ok(3), Err(Failure::Busy { name: "own".to_owned() })] {
+            assert_eq!(service.with_expressions().await, expected);
+        }
+    }
+}
+
+/// A limiter on a server that is gone, each policy.
+#[tokio::test]
+async fn what_happens_when_the_store_fails_is_the_functions_own_choice() {
+    #[rate_limited(key = "a", limit = "1/1m", fallback = "denied", on_error = open)]
+    async fn open() -> &'static str {
+        "ran"
+    }
+    #[rate_limited(key = "a", limit = "1/1m", fallback = "denied", on_error = closed)]
+    async fn closed() -> &'static str {
+        "ran"
+    }
+    #[rate_limited(key = "b", limit = "1/1m", fallback = "denied", on_error = standby)]
+    async fn standby() -> &'static str {
+        "ran"
+    }
+    #[rate_limited(key = "a", limit = "1/1m", on_error = raise)]
+    async fn raise() -> Result<(), Failure> {
+        Ok(())
+    }
+    #[rate_limited(key = "a", limit = "1/1m", fallback = "denied", on_error = handle)]
+    async fn handled() -> &'static str {
+        "ran"
+    }
+    async fn handle(error: Error) -> &'static str {
+        if error.is_transient() { "handled" } else { "not transient" }
+    }
+    #[rate_limited(key = "a", limit = "1/1m", fallback = "denied", on_error = if error.is_transient() { "expression" } else { "?" })]
+    async fn expression() -> &'static str {
+        "ran"
+    }
+    #[rate_limited(key = "c", limit = "1/1m", fallback = "denied")]
+    async fn default() -> &'static str {
+        "ran"
+    }
+
+    let server = RedisServer::start();
+    let limiter = on(&server).connect().await.expect("connects");
+    drop(server);
+    limiter
+        .scope(async {
+            for _ in 0..2 {
+                assert_eq!(open().await, "ran");
+                assert_eq!(closed().await, "denied");
+                assert_eq!(raise().await, Err(Failure::Limiter));
+                assert_eq!(handled().await, "handled");
+                assert_eq!(expression().await, "expression");
+            }
+            assert_eq!((standby().await, standby().await), ("ran", "denied"));
+            assert_eq!((default().await, default().await), ("ran", "denied"));
+        })
+        .await;
+}
+
+/// A limit that cannot be is the limiter's failure: never no limit.
+#[test]
+fn an_impossible_limit_at_run_time_is_a_failure() {
+    #[rate_limited(key = "a", window = Duration::ZERO, max = 5, fallback = "denied")]
+    fn no_window() -> &'static str {
+        "ran"
+    }
+    #[rate_limited(key = "a", window = "10s", max = max, fallback = "denied", on_error = |error| {
+        assert_eq!(error.kind(), rate_limited::ErrorKind::InvalidLimit);
+        "handled"
+    })]
+    fn no_permits(max: u32) -> &'static str {
+        "ran"
+    }
+    Limiter::memory().scope_sync(|| {
+        assert_eq!(no_window(), "denied");
+        assert_eq!(no_permits(0), "handled");
+        assert_eq!(no_permits(1), "ran");
+    });
+}

@@ -1,0 +1,229 @@
+//! What every store does, by a clock that stands still: the same suite on each of them.
+
+use std::time::Duration;
+
+use rate_limited::{Decision, Denied, Key, Source};
+
+use crate::support::{Subject, key, limit};
+
+macro_rules! on_every_store {
+    ($($test:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test] async fn $test() { super::$test(super::Subject::memory().await).await; })+
+        }
+        mod redis {
+            $(#[tokio::test] async fn $test() { super::$test(super::Subject::redis().await).await; })+
+        }
+    };
+}
+
+on_every_store! {
+    admits_max_and_tells_when_to_come_back,
+    refuses_until_exactly_retry_after,
+    slides_permit_by_permit,
+    a_denial_records_nothing,
+    a_look_takes_nothing,
+    costs_are_all_or_nothing,
+    a_cost_of_nothing_takes_nothing,
+    a_cost_above_max_is_denied_for_good,
+    a_changed_max_keeps_the_history,
+    callers_with_different_limits_share_one_count,
+    a_changed_window_starts_a_new_history,
+    forgets_a_key_when_told,
+    waits_are_true_below_the_millisecond,
+    months_are_windows,
+    a_flood_cannot_keep_itself_blocked,
+    clocks_may_step_back,
+}
+
+fn denied(decision: Decision) -> Denied {
+    decision.into_result().expect_err("a denial")
+}
+
+async fn take(subject: &Subject, key: &Key, limited: &str, cost: u32) -> Decision {
+    subject.limiter.check_n(key, &limit(limited), cost).await.expect("the store answers")
+}
+
+async fn admits_max_and_tells_when_to_come_back(subject: Subject) {
+    let key = key("getId");
+    for remaining in (0..5).rev() {
+        let Decision::Allowed(allowed) = take(&subject, &key, "5/10s", 1).await else { panic!("a place is free") };
+        assert_eq!(allowed.remaining(), remaining);
+        assert_eq!(allowed.reset_after(), Duration::from_secs(10));
+        assert_eq!(allowed.limit(), limit("5/10s"));
+        assert_eq!(allowed.source(), Source::Store);
+        assert_eq!(allowed.name(), "check");
+    }
+    subject.advance_millis(1);
+    let denied = denied(take(&subject, &key, "5/10s", 1).await);
+    assert_eq!(denied.retry_after(), Duration::from_millis(9_999));
+    assert_eq!(denied.reset_after(), Duration::from_millis(9_999));
+    assert_eq!((denied.remaining(), denied.is_final(), denied.source()), (0, false, Source::Store));
+    assert_eq!(denied.to_string(), "rate limit `check` of 5/10s reached: retry after 9.999s");
+}
+
+async fn refuses_until_exactly_retry_after(subject: Subject) {
+    let key = key("a");
+    assert!(take(&subject, &key, "2/10s", 1).await.is_allowed());
+    subject.advance_millis(3_000);
+    assert!(take(&subject, &key, "2/10s", 1).await.is_allowed());
+    for cost in [1, 2] {
+        let wait = denied(take(&subject, &key, "2/10s", cost).await).retry_after();
+        subject.clock.advance(wait - Duration::from_millis(1));
+        let early = denied(take(&subject, &key, "2/10s", cost).await);
+        assert_eq!(early.retry_after(), Duration::from_millis(1));
+        subject.advance_millis(1);
+        assert!(take(&subject, &key, "2/10s", cost).await.is_allowed());
+    }
+}
+
+async fn slides_permit_by_permit(subject: Subject) {
+    let key = key("a");
+    for _ in 0..4 {
+        assert!(take(&subject, &key, "4/8s", 1).await.is_allowed());
+        subject.advance_millis(2_000);
+    }
+    // Every 2 s one permit comes back, and never a whole window's worth at once.
+    for _ in 0..10 {
+        assert!(take(&subject, &key, "4/8s", 1).await.is_allowed());
+        assert!(take(&subject, &key, "4/8s", 1).await.is_denied());
+        subject.advance_millis(2_000);
+    }
+}
+
+async fn a_denial_records_nothing(subject: Subject) {
+    let key = key("a");
+    assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
+    let first = denied(take(&subject, &key, "1/10s", 1).await);
+    for _ in 0..100 {
+        let again = denied(take(&subject, &key, "1/10s", 1).await);
+        assert_eq!((again.retry_after(), again.remaining()), (first.retry_after(), first.remaining()));
+    }
+}
+
+async fn a_flood_cannot_keep_itself_blocked(subject: Subject) {
+    let key = key("a");
+    let mut admitted = 0;
+    for _ in 0..1_000 {
+        admitted += u32::from(take(&subject, &key, "3/1s", 1).await.is_allowed());
+        subject.advance_millis(10);
+    }
+    assert_eq!(admitted, 30, "10 s of calls at 33 times the limit");
+}
+
+async fn a_look_takes_nothing(subject: Subject) {
+    let key = key("a");
+    for _ in 0..3 {
+        let decision = subject.limiter.peek(&key, &limit("1/10s")).await.expect("the store answers");
+        assert_eq!((decision.is_allowed(), decision.remaining()), (true, 1));
+    }
+    assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
+    let decision = subject.limiter.peek(&key, &limit("1/10s")).await.expect("the store answers");
+    assert_eq!(denied(decision).retry_after(), Duration::from_secs(10));
+}
+
+async fn costs_are_all_or_nothing(subject: Subject) {
+    let key = key("a");
+    assert_eq!(take(&subject, &key, "5/10s", 3).await.remaining(), 2);
+    let refused = denied(take(&subject, &key, "5/10s", 3).await);
+    assert_eq!((refused.remaining(), refused.retry_after()), (2, Duration::from_secs(10)));
+    assert_eq!(take(&subject, &key, "5/10s", 2).await.remaining(), 0);
+}
+
+async fn a_cost_of_nothing_takes_nothing(subject: Subject) {
+    let key = key("a");
+    assert!(take(&subject, &key, "1/10s", 0).await.is_allowed());
+    assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
+    let decision = take(&subject, &key, "1/10s", 0).await;
+    assert_eq!((decision.is_allowed(), decision.remaining()), (true, 0));
+}
+
+async fn a_cost_above_max_is_denied_for_good(subject: Subject) {
+    for cost in [6, u32::MAX] {
+        let denied = denied(take(&subject, &key("a"), "5/10s", cost).await);
+        assert!(denied.is_final());
+        assert_eq!((denied.retry_after(), denied.remaining()), (Duration::MAX, 5));
+        assert_eq!(denied.to_string(), "the call costs more than the rate limit `check` of 5/10s ever allows");
+    }
+}
+
+async fn a_changed_max_keeps_the_history(subject: Subject) {
+    let key = key("a");
+    for _ in 0..4 {
+        assert!(take(&subject, &key, "4/10s", 1).await.is_allowed());
+        subject.advance_millis(1_000);
+    }
+    assert_eq!(take(&subject, &key, "6/10s", 1).await.remaining(), 1);
+    // Lowered below what is used: three of the five have to go before one fits.
+    let lowered = denied(take(&subject, &key, "3/10s", 1).await);
+    assert_eq!((lowered.remaining(), lowered.retry_after()), (0, Duration::from_millis(8_000)));
+    subject.advance_millis(7_999);
+    assert!(take(&subject, &key, "3/10s", 1).await.is_denied());
+    subject.advance_millis(1);
+    assert!(take(&subject, &key, "3/10s", 1).await.is_allowed());
+}
+
+async fn callers_with_different_limits_share_one_count(subject: Subject) {
+    let key = key("a");
+    assert_eq!(take(&subject, &key, "2/10s", 1).await.remaining(), 1);
+    assert_eq!(take(&subject, &key, "10/10s", 5).await.remaining(), 4);
+    assert!(take(&subject, &key, "2/10s", 1).await.is_denied());
+    assert!(take(&subject, &key, "10/10s", 1).await.is_allowed());
+}
+
+async fn a_changed_window_starts_a_new_history(subject: Subject) {
+    let key = key("a");
+    assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
+    assert!(take(&subject, &key, "1/11s", 1).await.is_allowed());
+    assert!(take(&subject, &key, "1/10s", 1).await.is_denied());
+}
+
+async fn forgets_a_key_when_told(subject: Subject) {
+    let key = key("a");
+    assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
+    assert!(take(&subject, &key, "1/11s", 1).await.is_allowed());
+    subject.limiter.reset(&key, &limit("1/10s")).await.expect("the store answers");
+    assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
+    assert!(take(&subject, &key, "1/11s", 1).await.is_denied(), "the other window is another history");
+}
+
+/// A permit taken within a millisecond counts from that millisecond's end.
+async fn waits_are_true_below_the_millisecond(subject: Subject) {
+    let key = key("a");
+    subject.clock.advance(Duration::from_micros(400));
+    assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
+    let refused = denied(take(&subject, &key, "1/10s", 1).await);
+    assert_eq!(refused.retry_after(), Duration::from_micros(10_000_600));
+    subject.clock.advance(refused.retry_after() - Duration::from_micros(1));
+    assert_eq!(denied(take(&subject, &key, "1/10s", 1).await).retry_after(), Duration::from_micros(1));
+    subject.clock.advance(Duration::from_micros(1));
+    assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
+}
+
+async fn months_are_windows(subject: Subject) {
+    for days in [12, 31, 366] {
+        let (key, text) = (key("a"), format!("2/{days}d"));
+        let window = Duration::from_secs(days * 86_400);
+        assert!(take(&subject, &key, &text, 1).await.is_allowed());
+        subject.clock.advance(window / 2);
+        assert!(take(&subject, &key, &text, 1).await.is_allowed());
+        let refused = denied(take(&subject, &key, &text, 1).await);
+        assert_eq!(refused.retry_after(), window / 2, "{days} days");
+        subject.clock.advance(refused.retry_after() - Duration::from_millis(1));
+        assert!(take(&subject, &key, &text, 1).await.is_denied());
+        subject.advance_millis(1);
+        assert!(take(&subject, &key, &text, 1).await.is_allowed());
+    }
+}
+
+async fn clocks_may_step_back(subject: Subject) {
+    let key = key("a");
+    assert!(take(&subject, &key, "2/10s", 2).await.is_allowed());
+    subject.clock.rewind(Duration::from_secs(4));
+    let refused = denied(take(&subject, &key, "2/10s", 1).await);
+    assert_eq!(refused.retry_after(), Duration::from_secs(14), "by the clock as it is now");
+    subject.clock.advance(refused.retry_after());
+    assert!(take(&subject, &key, "2/10s", 2).await.is_allowed());
+    subject.clock.rewind(Duration::from_secs(11));
+    assert!(take(&subject, &key, "2/10s", 2).await.is_allowed(), "further than a window: the history is void");
+}

@@ -1,0 +1,129 @@
+//! Promise 1 in real time: at most `max` in any window, whatever the number of tasks and limiters.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use limiter_testkit::RedisServer;
+use limiter_testkit::history::{Admission, feasible, most_certain};
+use rate_limited::{Key, Limit, Limiter};
+use tokio::task::JoinSet;
+
+use crate::support::{key, limit, on};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_64_calls_at_once_on_a_fresh_key_exactly_5_are_admitted_in_memory() {
+    assert_eq!(admitted_of_64(Limiter::memory()).await, 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_64_calls_at_once_on_a_fresh_key_exactly_5_are_admitted_on_redis() {
+    let limiter = on(RedisServer::shared()).connect().await.expect("connects");
+    assert_eq!(admitted_of_64(limiter).await, 5);
+}
+
+async fn admitted_of_64(limiter: Limiter) -> usize {
+    let start = Arc::new(tokio::sync::Barrier::new(64));
+    let mut calls = JoinSet::new();
+    for _ in 0..64 {
+        let (limiter, start) = (limiter.clone(), Arc::clone(&start));
+        calls.spawn(async move {
+            start.wait().await;
+            limiter.check(&key("fresh"), &limit("5/1m")).await.expect("answers").is_allowed()
+        });
+    }
+    calls.join_all().await.into_iter().filter(|allowed| *allowed).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_limiters_on_one_redis_admit_exactly_5_of_160() {
+    let prefix = limiter_testkit::unique("shared");
+    let mut calls = JoinSet::new();
+    for _ in 0..4 {
+        let limiter = on(RedisServer::shared()).prefix(&prefix).connect().await.expect("connects");
+        calls.spawn(async move {
+            let mut admitted = 0;
+            for _ in 0..40 {
+                let decision = limiter.check(&key("getId"), &limit("5/10s")).await.expect("answers");
+                admitted += u32::from(decision.is_allowed());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            admitted
+        });
+    }
+    assert_eq!(calls.join_all().await.into_iter().sum::<u32>(), 5);
+}
+
+/// Eight tasks at many times the limit, judged from outside by when each admitted call began and ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_window_of_a_recorded_run_holds_more_than_max() {
+    for limiter in [Limiter::memory(), on(RedisServer::shared()).connect().await.expect("connects")] {
+        let limit = limit("20/300ms");
+        let run = record(&limiter, limit, Duration::from_millis(1_500)).await;
+        assert_eq!(feasible(&run, limit.window(), limit.max()), Ok(()), "{limiter:?}");
+        assert!(most_certain(&run, limit.window()) <= 20);
+        // Windows follow each other without a gap: a limiter that is exact is not one that starves.
+        assert!(run.len() >= 95, "{} of 100 to 120 admitted by {limiter:?}", run.len());
+    }
+}
+
+async fn record(limiter: &Limiter, limit: Limit, length: Duration) -> Vec<Admission> {
+    let origin = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..8 {
+        let limiter = limiter.clone();
+        tasks.spawn(async move {
+            let mut admitted = Vec::new();
+            let key = Key::new("busy");
+            while origin.elapsed() < length {
+                let start = origin.elapsed();
+                if limiter.check(&key, &limit).await.expect("answers").is_allowed() {
+                    admitted.push(Admission { start, end: origin.elapsed(), cost: 1 });
+                }
+                tokio::time::sleep(Duration::from_micros(500)).await;
+            }
+            admitted
+        });
+    }
+    tasks.join_all().await.into_iter().flatten().collect()
+}
+
+/// The store's own word, checked against real time: admitted at the promised instant, and not a moment before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retry_after_is_true_by_the_servers_clock() {
+    let limiter = on(RedisServer::shared()).connect().await.expect("connects");
+    let (key, limit) = (key("a"), limit("1/150ms"));
+    assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
+    for _ in 0..5 {
+        let before = Instant::now();
+        let denied = limiter.check(&key, &limit).await.expect("answers").into_result().expect_err("a denial");
+        // From before the question on, the promised wait ends too early by at most the time the question took.
+        let latest = before.elapsed() + denied.retry_after();
+        tokio::time::sleep(Duration::from_millis(1).saturating_sub(before.elapsed())).await;
+        while before.elapsed() + Duration::from_millis(2) < denied.retry_after() {
+            assert!(limiter.peek(&key, &limit).await.expect("answers").is_denied());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(latest.saturating_sub(before.elapsed())).await;
+        assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed(), "as promised");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_tasks_share_one_connection() {
+    let server = RedisServer::start();
+    let clients = || server.info("clients")["connected_clients"].parse::<u32>().expect("a number");
+    let idle = clients();
+    let limiter = on(&server).connect().await.expect("connects");
+    let mut calls = JoinSet::new();
+    for index in 0..5_000 {
+        let limiter = limiter.clone();
+        calls.spawn(async move {
+            let key = Key::new("user:").part(index % 1_000);
+            limiter.check(&key, &limit("3/1m")).await.expect("answers").is_allowed()
+        });
+    }
+    assert_eq!(clients(), idle + 1);
+    let admitted = calls.join_all().await.into_iter().filter(|allowed| *allowed).count();
+    assert_eq!(admitted, 3_000);
+    assert_eq!(clients(), idle + 1);
+}

@@ -1,0 +1,131 @@
+//! Promises 2 and 4 on Redis: every key expires, on every path that writes; a denial writes nothing.
+
+use std::time::Duration;
+
+use limiter_testkit::RedisServer;
+use rate_limited::{Key, Limiter};
+
+use crate::support::{Subject, key, limit, on};
+
+async fn fresh() -> (RedisServer, Limiter) {
+    let server = RedisServer::start();
+    let limiter = on(&server).connect().await.expect("connects");
+    (server, limiter)
+}
+
+/// The time to live of the only key, in milliseconds.
+fn only_ttl(server: &RedisServer) -> i64 {
+    let keys = server.keys();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    server.pttl(&keys[0])
+}
+
+fn changes(server: &RedisServer) -> String {
+    server.info("persistence")["rdb_changes_since_last_save"].clone()
+}
+
+#[tokio::test]
+async fn every_key_expires_after_every_path_that_writes() {
+    let (server, limiter) = fresh().await;
+    let (key, limit) = (key("a"), limit("4/300ms"));
+    let check = async |what: &str| {
+        let _ = limiter.check(&key, &limit).await.expect("answers");
+        let ttl = only_ttl(&server);
+        assert!(ttl > 0 && ttl <= 1_300, "{ttl} ms after {what}");
+    };
+    check("the first permit").await;
+    check("one in the same run").await;
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    check("one in a run of its own").await;
+    check("the last one").await;
+    check("a denial").await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    check("one that trims what is over").await;
+    tokio::time::sleep(Duration::from_millis(350)).await;
+    check("one after everything is over").await;
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    assert_eq!(server.keys(), [""; 0]);
+}
+
+/// A log of so many runs that calls share them.
+#[tokio::test]
+async fn a_full_log_expires_too() {
+    let (server, limiter) = fresh().await;
+    for _ in 0..400 {
+        let _ = limiter.check(&key("a"), &limit("1000/600ms")).await.expect("answers");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let ttl = only_ttl(&server);
+    assert!(ttl > 600 && ttl <= 1_600, "{ttl} ms");
+    let bytes = server.command(&["STRLEN", &server.keys()[0]]).integer();
+    assert!(bytes <= 11 + 8 * 257, "{bytes} bytes");
+}
+
+/// A limiter that sets the time to live before it writes loses it when the trim before had emptied the key: between
+/// the end of the window and the end of the key's life.
+#[tokio::test]
+async fn a_key_that_was_trimmed_to_nothing_gets_its_time_to_live_again() {
+    let (server, limiter) = fresh().await;
+    let (key, limit) = (key("a"), limit("1/200ms"));
+    assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(only_ttl(&server) > 0, "the window is over, the key is not");
+    assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
+    let ttl = only_ttl(&server);
+    assert!(ttl > 200 && ttl <= 1_200, "{ttl} ms");
+}
+
+#[tokio::test]
+async fn a_denial_and_a_look_write_nothing() {
+    let (server, limiter) = fresh().await;
+    let (key, limit) = (key("a"), limit("1/1m"));
+    let _ = limiter.peek(&Key::new("unseen"), &limit).await.expect("answers");
+    assert_eq!(changes(&server), "0");
+    assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
+    assert_eq!(changes(&server), "1", "one write a permit");
+    for _ in 0..50 {
+        assert!(limiter.check(&key, &limit).await.expect("answers").is_denied());
+        assert!(limiter.peek(&key, &limit).await.expect("answers").is_denied());
+        assert!(limiter.check_n(&key, &limit, 2).await.expect("answers").is_denied());
+        assert!(limiter.check_n(&key, &limit, 0).await.expect("answers").is_allowed());
+    }
+    assert_eq!(changes(&server), "1");
+}
+
+#[tokio::test]
+async fn a_reset_deletes_the_key() {
+    let (server, limiter) = fresh().await;
+    assert!(limiter.check(&key("a"), &limit("1/1m")).await.expect("answers").is_allowed());
+    limiter.reset(&key("a"), &limit("1/1m")).await.expect("answers");
+    assert_eq!(server.keys(), [""; 0]);
+}
+
+/// By a clock that is behind: the key lives until the last permit is back by that clock.
+#[tokio::test]
+async fn a_permit_taken_while_the_clock_is_behind_lives_longer() {
+    let subject = Subject::redis().await;
+    let name = limiter_testkit::unique("behind");
+    let key = Key::new(&name);
+    assert!(subject.limiter.check(&key, &limit("5/10s")).await.expect("answers").is_allowed());
+    subject.clock.rewind(Duration::from_secs(5));
+    assert!(subject.limiter.check(&key, &limit("5/10s")).await.expect("answers").is_allowed());
+    let keys = RedisServer::shared().keys_with(&name);
+    let ttl = RedisServer::shared().pttl(&keys[0]);
+    assert!(ttl > 14_000 && ttl <= 16_000, "{ttl} ms");
+}
+
+#[tokio::test]
+async fn five_permits_take_less_than_a_sorted_set_of_them() {
+    let (server, limiter) = fresh().await;
+    for _ in 0..5 {
+        let _ = limiter.check(&key("getId"), &limit("5/10s")).await.expect("answers");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let ours = server.command(&["MEMORY", "USAGE", &server.keys()[0]]).integer();
+    for index in 0..5 {
+        let (score, member) = (1_700_000_000_000_u64 + index, format!("1-{index}-{}", 1_700_000_000_000_u64 + index));
+        server.command(&["ZADD", "rl:{getId}:zset", &score.to_string(), &member]);
+    }
+    let theirs = server.command(&["MEMORY", "USAGE", "rl:{getId}:zset"]).integer();
+    assert!(ours * 10 <= theirs * 8, "{ours} bytes against {theirs}");
+}

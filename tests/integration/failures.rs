@@ -1,0 +1,119 @@
+//! Promise 6: whatever Redis says, or does not say, each call has its answer by its deadline.
+
+use std::time::Instant;
+
+use rate_limited::ErrorKind::{self, Loading, OutOfMemory, Protocol, ReadOnly, Refused, Timeout, Unavailable};
+use rate_limited::{Limiter, OnError, Source};
+use tokio::task::JoinSet;
+
+use crate::deadlines::{DEADLINE, SLACK, eventually};
+use crate::fake::{Fake, Then};
+use crate::support::{key, limit};
+
+mod secrets;
+mod servers;
+
+/// What the server says to a script call, and what the caller gets.
+const REPLIES: &[(Then, ErrorKind)] = &[
+    (Then::Say("-LOADING Redis is loading the dataset in memory\r\n"), Loading),
+    (Then::Say("-BUSY Redis is busy running a script.\r\n"), Loading),
+    (Then::Say("-READONLY You can't write against a read only replica.\r\n"), ReadOnly),
+    (Then::Say("-OOM command not allowed when used memory > 'maxmemory'.\r\n"), OutOfMemory),
+    (Then::Say("-NOAUTH Authentication required.\r\n"), Refused),
+    (Then::Say("-NOPERM this user has no permissions to run the 'evalsha' command\r\n"), Refused),
+    (Then::Say("-WRONGPASS invalid username-password pair or user is disabled.\r\n"), Refused),
+    (Then::Say("-MASTERDOWN Link with MASTER is down\r\n"), Unavailable),
+    (Then::Say("-CLUSTERDOWN The cluster is down\r\n"), Unavailable),
+    (Then::Say("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"), Unavailable),
+    (Then::Say("-MISCONF Errors writing to the AOF file\r\n"), Unavailable),
+    (Then::Say("-NOREPLICAS Not enough good replicas to write.\r\n"), Unavailable),
+    (Then::Say("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"), Protocol),
+    (Then::Say("-ERR Error running script\r\n"), Protocol),
+    (Then::Say("-SOMETHINGNEW\r\n"), Protocol),
+    (Then::Say("-\r\n"), Protocol),
+    (Then::Say("!9\r\nERR large\r\n"), Protocol),
+    (Then::Say("+OK\r\n"), Protocol),
+    (Then::Say("$-1\r\n"), Protocol),
+    (Then::Say("_\r\n"), Protocol),
+    (Then::Say(":1\r\n"), Protocol),
+    (Then::Say("$5\r\nhello\r\n"), Protocol),
+    (Then::Say("*0\r\n"), Protocol),
+    (Then::Say("*4\r\n:1\r\n:4\r\n:0\r\n:0\r\n"), Protocol),
+    (Then::Say("*6\r\n:1\r\n:4\r\n:0\r\n:0\r\n:0\r\n:0\r\n"), Protocol),
+    (Then::Say("*5\r\n+1\r\n:4\r\n:0\r\n:0\r\n:0\r\n"), Protocol),
+    (Then::Say("*5\r\n:2\r\n:4\r\n:0\r\n:0\r\n:0\r\n"), Protocol),
+    (Then::Say("*5\r\n:1\r\n:-1\r\n:0\r\n:0\r\n:0\r\n"), Protocol),
+    (Then::Say("*5\r\n:0\r\n:0\r\n:-2\r\n:0\r\n:0\r\n"), Protocol),
+    (Then::Say("*5\r\n:1\r\n:4294967296\r\n:0\r\n:0\r\n:0\r\n"), Protocol),
+    (Then::Say("*5\r\n:1\r\n:4\r\n:0\r\n:99999999999999999999\r\n:0\r\n"), Protocol),
+    (Then::Say("*5\r\n:1\r\n:4\r\n:0\r\n,1.5\r\n:0\r\n"), Protocol),
+    (Then::Say("%-1\r\n"), Protocol),
+    (Then::Say("HTTP/1.1 400 Bad Request\r\n\r\n"), Protocol),
+    (Then::SayAndClose(""), Unavailable),
+    (Then::SayAndClose("*5\r\n:1\r\n:4"), Unavailable),
+    (Then::Say("*5\r\n:1\r\n:4"), Timeout),
+    (Then::Say("$9223372036854775807\r\nhello\r\n"), Timeout),
+    (Then::Nothing, Timeout),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_kind_of_failure_has_its_name_and_is_over_by_the_deadline() {
+    let mut rows = JoinSet::new();
+    for (then, expected) in REPLIES {
+        rows.spawn(async move {
+            let server = Fake::answering(*then);
+            let limiter = raising(&server.url()).await;
+            let asked = Instant::now();
+            let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("a failure");
+            let took = asked.elapsed();
+            assert_eq!(error.kind(), *expected, "{then:?}: {error:?}");
+            assert!(took <= DEADLINE + SLACK, "{then:?} took {took:?}");
+            assert_eq!(server.calls(), 1, "{then:?} was asked again");
+            server.recover();
+            eventually("served again", || async {
+                let decision = limiter.check(&key("a"), &limit("5/10s")).await;
+                decision.is_ok_and(|decision| decision.is_allowed())
+            })
+            .await;
+        });
+    }
+    let mut wrong = 0;
+    while let Some(row) = rows.join_next().await {
+        wrong += u32::from(row.is_err());
+    }
+    assert_eq!(wrong, 0, "rows of the table; each has said what is wrong");
+}
+
+/// It answers one call a second late: the call is not sent a second time, and the next ones are not held up by it.
+#[tokio::test]
+async fn a_server_that_falls_silent_is_asked_once_a_call() {
+    let server = Fake::answering(Then::Nothing);
+    let limiter = raising(&server.url()).await;
+    for calls in 1..=3 {
+        // While there is no connection a call is not sent at all.
+        eventually("asked", || async {
+            let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("a failure");
+            error.kind() == Timeout
+        })
+        .await;
+        assert_eq!(server.calls(), calls);
+    }
+}
+
+/// A policy turns each of these failures into a decision.
+#[tokio::test]
+async fn a_failure_is_a_decision_unless_it_is_asked_for() {
+    for then in [Then::Say("-OOM no\r\n"), Then::Say("-WRONGTYPE no\r\n"), Then::SayAndClose(""), Then::Nothing] {
+        let server = Fake::answering(then);
+        let limiter = Limiter::connect(&server.url()).await.expect("it greets");
+        let decision = limiter.check(&key("a"), &limit("5/10s")).await.expect("a decision");
+        let allowed = decision.into_result().expect("the stand-in has five");
+        assert_eq!((allowed.source(), allowed.remaining()), (Source::Standby, 4), "{then:?}");
+    }
+}
+
+async fn raising(url: &str) -> Limiter {
+    let builder = Limiter::builder().url(url).deadline(DEADLINE).on_error(OnError::Raise);
+    builder.connect().await.expect("the server is there")
+}
+

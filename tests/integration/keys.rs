@@ -1,0 +1,70 @@
+//! Promise 8 on Redis: any value is a key of its own, of bounded length, in the slot of its subject.
+
+use limiter_testkit::RedisServer;
+use rate_limited::{Key, Limiter};
+
+use crate::support::{limit, on};
+
+/// Values that break naive encodings, or a naive store.
+fn nasty_values() -> Vec<String> {
+    let mut values: Vec<String> = ["", " ", "a", "A", "a:b", "{", "}", "{}", "{a}", "}{", ":", "%", "%3A", "@", "+", "*", "?"]
+        .into_iter()
+        .chain(["\n", "\r\n", "\0", "\u{7f}", "é", "e\u{301}", "🦀", "a/b", "a b", "'", "\"", "`", "$(x)", "\\", "-", "."])
+        .map(str::to_owned)
+        .collect();
+    for length in [100, 199, 200, 201, 300, 1_000_000] {
+        values.push("x".repeat(length));
+        values.push("x".repeat(length - 1) + "y");
+    }
+    values
+}
+
+async fn every_value_has_a_quota_of_its_own(limiter: &Limiter) {
+    let limit = limit("1/1m");
+    let keys = nasty_values().into_iter().flat_map(|value| {
+        [Key::new("user:").part(&value), Key::new(format!("user:{value}")), Key::new("user:").part(&value).part("")]
+    });
+    let mut seen = Vec::new();
+    for key in keys {
+        // "user:" as text alone is the same key whichever way the empty value is written into it.
+        let again = seen.contains(&key);
+        let decision = limiter.check(&key, &limit).await.expect("any key works");
+        assert_eq!(decision.is_allowed(), !again, "{:?}", seen.len());
+        assert!(limiter.check(&key, &limit).await.expect("any key works").is_denied());
+        seen.push(key);
+    }
+}
+
+#[tokio::test]
+async fn every_value_has_a_quota_of_its_own_in_memory() {
+    every_value_has_a_quota_of_its_own(&Limiter::memory()).await;
+}
+
+#[tokio::test]
+async fn every_value_has_a_quota_of_its_own_on_redis() {
+    let server = RedisServer::start();
+    let limiter = on(&server).prefix("rl").connect().await.expect("connects");
+    every_value_has_a_quota_of_its_own(&limiter).await;
+    let keys = server.keys();
+    assert_eq!(keys.len(), nasty_values().len() * 3);
+    for key in keys {
+        assert!(key.len() <= 200 + "rl:{}:sw:60000".len(), "{} bytes: {key}", key.len());
+        let (before, rest) = key.split_once('{').expect("a hash tag");
+        let (subject, after) = rest.split_once('}').expect("a hash tag that ends");
+        assert_eq!((before, after), ("rl:", ":sw:60000"), "{key}");
+        assert!(!subject.is_empty());
+        assert!(key.bytes().all(|byte| byte.is_ascii_graphic() && !b"*?[]$'\"`\\ &|;<>()".contains(&byte)), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn names_are_readable() {
+    let server = RedisServer::start();
+    let limiter = on(&server).prefix("shop").connect().await.expect("connects");
+    for key in [Key::new("getId"), Key::new("user:").part(42), Key::new("").part("acme-inc").text("/").part("a@b")] {
+        let _ = limiter.check(&key, &limit("5/10s")).await.expect("answers");
+    }
+    let mut keys = server.keys();
+    keys.sort();
+    assert_eq!(keys, ["shop:{@acme-inc@/@a%40b}:sw:10000", "shop:{getId}:sw:10000", "shop:{user:@42}:sw:10000"]);
+}

@@ -1,0 +1,47 @@
+//! Limiters to test.
+
+use std::time::Duration;
+
+use limiter_testkit::{RedisServer, unique};
+use rate_limited::{Builder, Key, Limit, Limiter, ManualClock};
+
+/// A limiter whose clock the test moves, and the store it is on.
+pub(crate) struct Subject {
+    pub(crate) limiter: Limiter,
+    pub(crate) clock: ManualClock,
+}
+
+impl Subject {
+    /// In memory.
+    pub(crate) async fn memory() -> Self {
+        Self::with(Limiter::builder()).await
+    }
+
+    /// On the shared Redis, under a prefix of its own.
+    pub(crate) async fn redis() -> Self {
+        Self::with(on(RedisServer::shared())).await
+    }
+
+    async fn with(builder: Builder) -> Self {
+        let clock = ManualClock::new();
+        let limiter = builder.clock(clock.clone()).connect().await.expect("the store is there");
+        Self { limiter, clock }
+    }
+
+    pub(crate) fn advance_millis(&self, millis: u64) {
+        self.clock.advance(Duration::from_millis(millis));
+    }
+}
+
+/// A limiter on a server, under a prefix of its own, with time enough for a slow machine.
+pub(crate) fn on(server: &RedisServer) -> Builder {
+    Limiter::builder().url(&server.url()).prefix(&unique("test")).deadline(Duration::from_secs(5))
+}
+
+pub(crate) fn limit(text: &str) -> Limit {
+    text.parse().expect("a limit")
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::new(name)
+}
