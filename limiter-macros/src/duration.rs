@@ -35,7 +35,7 @@ impl fmt::Display for Problem {
             Self::Unreadable => Ok(()),
             Self::NoUnit(number) => write!(f, " (`{number}` of what? write `{number}s`)"),
             Self::UnknownUnit(unit) => write!(f, " (`{unit}` is none of ms, s, min, h, d)"),
-            Self::Zero => f.write_str(" (this is no time at all)"),
+            Self::Zero => f.write_str(" (this is zero)"),
             Self::TooLong => f.write_str(" (this is longer)"),
             Self::NoPermits => f.write_str(" (0 would let nothing through, ever)"),
             Self::TooMany => write!(f, " (at most {})", u32::MAX),

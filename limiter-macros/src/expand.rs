@@ -18,9 +18,8 @@ use quote::{format_ident, quote};
 use syn::Expr;
 
 use crate::item::Function;
-use crate::plan::{Failure, Given, Limit, Limiter, Plan};
+use crate::plan::{Failure, Given, Limit, Limiter, Occasion, Plan, Policy};
 
-use outcome::Occasion;
 use spans::{borrowed, local, over};
 
 pub(crate) fn expand(plan: &Plan, mut function: Function) -> TokenStream {
@@ -88,11 +87,10 @@ impl<'a> Expansion<'a> {
     fn site(&self) -> TokenStream {
         let Self { plan: Plan { name, on_error, .. }, runtime, .. } = self;
         let policy = match on_error {
-            Failure::Policy(variant) => {
-                let variant = format_ident!("{variant}");
-                Some(quote!(.on_error(#runtime::OnError::#variant)))
-            }
-            Failure::Default | Failure::Handled(_) => None,
+            Failure::Policy(Policy::Open) => quote!(.on_error(#runtime::OnError::Open)),
+            Failure::Policy(Policy::Closed) => quote!(.on_error(#runtime::OnError::Closed)),
+            Failure::Policy(Policy::Standby) => quote!(.on_error(#runtime::OnError::Standby)),
+            Failure::Default | Failure::Handled(_) => TokenStream::new(),
         };
         quote!({ static SITE: #runtime::Site = #runtime::Site::new(#name) #policy; &SITE })
     }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! arguments ──► args ──┐
-//!                      ├──► validate ──► plan ──► expand ──► the function with its prologue
+//!                      ├──► validate ──► plan ──► expand ──► the function with its decision
 //! function ───► item ──┘        └── mistakes ──────────────► the function as it was, beside all errors
 //! ```
 //!
@@ -15,7 +15,7 @@ mod attribute;
 mod args;
 mod names;
 mod suggest;
-mod literal;
+mod value;
 mod duration;
 mod template;
 
@@ -33,23 +33,7 @@ mod tests;
 
 use proc_macro::TokenStream;
 
-/// Limits how often a function runs: at most `max` times in any `window`, counted by `key`.
-///
-/// Before the body a few lines are added that ask the limiter; when the limit is reached they return what `fallback`
-/// gives, and the body does not run. The body itself stays as it was written.
-///
-/// | argument | value | meaning |
-/// |---|---|---|
-/// | `key` | `"getId"`, `"user:{user_id}"`, or any other expression | what is counted together; required |
-/// | `name` | string literal | the rule's name in configuration and logs; by default the key's text as written |
-/// | `window`, `max` | `"10s"` and `5`, or expressions (`Duration`, `u32`) | at most `max` permits in any `window` |
-/// | `limit` | `"5/10s"`, `"100/min"`, or a `Limit` | short form of both |
-/// | `fallback` | a function's path, a closure, or any other expression | the result when the limit is reached |
-/// | `on_error` | `open`, `closed`, `standby`, `raise`, or as `fallback` | when the limiter itself fails |
-/// | `limiter` | expression: a `Limiter` or a reference to one | by default the current one |
-/// | `crate` | absolute path | where the crate `rate_limited` lives, if it was renamed or re-exported |
-///
-/// Each argument with examples, and what the attribute expands to, is on the page of the crate that re-exports it.
+/// Used through the crate `rate-limited`, which documents it.
 #[proc_macro_attribute]
 pub fn rate_limited(arguments: TokenStream, item: TokenStream) -> TokenStream {
     attribute::rate_limited(arguments.into(), item.into()).into()

@@ -48,13 +48,18 @@ impl Argument {
     pub(crate) fn name(self) -> &'static str {
         NAMES.iter().find(|(_, argument)| *argument == self).map_or("", |(name, _)| name)
     }
+
+    /// What a name that is none was meant to be.
+    pub(crate) fn meant_by(text: &str) -> Option<Self> {
+        let synonym = SYNONYMS.iter().find(|(_, others)| others.contains(&text)).map(|(name, _)| *name);
+        synonym.or_else(|| nearest(text, NAMES.map(|(name, _)| name))).and_then(Self::named)
+    }
 }
 
 /// What to say of a name that is none.
-pub(crate) fn unknown(text: &str) -> String {
-    let synonym = SYNONYMS.iter().find(|(_, others)| others.contains(&text)).map(|(name, _)| *name);
-    match synonym.or_else(|| nearest(text, NAMES.map(|(name, _)| name))) {
-        Some(meant) => format!("unknown argument `{text}`, did you mean `{meant}`?"),
+pub(crate) fn unknown(text: &str, meant: Option<Argument>) -> String {
+    match meant {
+        Some(meant) => format!("unknown argument `{text}`, did you mean `{}`?", meant.name()),
         None => {
             let names = NAMES.map(|(name, _)| format!("`{name}`")).join(", ");
             format!("unknown argument `{text}`: the arguments are {names}")

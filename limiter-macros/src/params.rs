@@ -35,8 +35,8 @@ impl<'a> Params<'a> {
                 FnArg::Receiver(receiver) => names.push(Ident::from(receiver.self_token)),
                 FnArg::Typed(typed) => match plain_name(&typed.pat) {
                     Some(name) if typed.attrs.is_empty() => names.push(name.clone()),
-                    Some(_) => errors.at(typed, NOT_PASSED_ON.replace("{}", "with an attribute")),
-                    None => errors.at(&typed.pat, NOT_PASSED_ON.replace("{}", "without a name of its own")),
+                    Some(_) => errors.at(typed, CONDITIONAL),
+                    None => errors.at(&typed.pat, NAMELESS),
                 },
             }
         }
@@ -44,8 +44,10 @@ impl<'a> Params<'a> {
     }
 }
 
-const NOT_PASSED_ON: &str =
-    "an argument {} cannot be passed on to `fallback`: give it a plain name, or write `fallback = |denied| …`";
+const NAMELESS: &str = "an argument without a name of its own cannot be passed on to `fallback`: name it, or write \
+                        `fallback = |denied| …`";
+const CONDITIONAL: &str =
+    "an argument with an attribute cannot be passed on to `fallback`: write `fallback = |denied| …`";
 
 fn plain_name(pattern: &Pat) -> Option<&Ident> {
     match pattern {

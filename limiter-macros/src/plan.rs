@@ -59,15 +59,38 @@ pub(crate) enum Limiter {
 pub(crate) enum Failure {
     /// As the limiter is set.
     Default,
-    /// The variant of `OnError`.
-    Policy(&'static str),
+    Policy(Policy),
     /// The error comes back to the function.
     Handled(Outcome),
 }
 
+#[derive(Clone, Copy)]
+pub(crate) enum Policy {
+    Open,
+    Closed,
+    Standby,
+}
+
+/// Why the body does not run.
+#[derive(Clone, Copy)]
+pub(crate) enum Occasion {
+    Denial,
+    Failure,
+}
+
+impl Occasion {
+    /// The name under which the user's expressions find the denial or the error.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Denial => "denied",
+            Self::Failure => "error",
+        }
+    }
+}
+
 /// What the function returns instead of running its body.
 pub(crate) enum Outcome {
-    /// What the return type makes of a denial or an error; errors about it point at `place`.
+    /// What the return type makes of the denial or the error; `place` is where rustc points when it cannot.
     Converted {
         place: TokenStream,
     },
@@ -83,6 +106,8 @@ pub(crate) enum Outcome {
 
 /// What a function that takes the body's place is called with.
 pub(crate) enum Passed {
+    /// The arguments of the annotated one.
     Arguments(Vec<Ident>),
+    /// The denial or the error.
     Occasion,
 }

@@ -45,6 +45,7 @@ pub(crate) enum Problem {
     Positional(String),
     Unclosed(String),
     Stray,
+    Spec(String),
 }
 
 impl fmt::Display for Problem {
@@ -56,6 +57,12 @@ impl fmt::Display for Problem {
             }
             Self::Unclosed(inside) => {
                 write!(f, "`{{{inside}` in `key` is not closed: add a `}}`, or write `{{{{` for a brace")
+            }
+            Self::Spec(spec) => {
+                write!(
+                    f,
+                    "`:{spec}` in `key` is no format of `format!`: leave it out, or write one such as `:?` or `:08x`"
+                )
             }
             Self::Stray => f.write_str("`}` in `key` closes nothing: write `}}` for a brace"),
         }
@@ -75,7 +82,16 @@ fn placeholder(inside: &str, colon: Option<usize>) -> Result<Piece, Problem> {
         return Err(Problem::Positional(expression.to_owned()));
     }
     let spec = spec.filter(|spec| !spec.is_empty()).map(str::to_owned);
+    if let Some(spec) = spec.as_deref().filter(|spec| !has_known_type(spec)) {
+        return Err(Problem::Spec(spec.to_owned()));
+    }
     Ok(Piece::Value { expression: expression.to_owned(), spec })
+}
+
+/// Whether the last part of a format spec is a type that `format!` knows; rustc would point at the wrong place.
+fn has_known_type(spec: &str) -> bool {
+    let end_of_rest = spec.rfind(|c: char| c.is_ascii_digit() || "<^>+-#.*$".contains(c)).map_or(0, |at| at + 1);
+    ["", "?", "x?", "X?", "x", "X", "o", "b", "e", "E", "p"].contains(&spec[end_of_rest..].trim_end())
 }
 
 struct Ends {
@@ -158,6 +174,7 @@ mod tests {
             ("{id:?}", vec![formatted("id", "?")]),
             ("{id:>08.3}!", vec![formatted("id", ">08.3"), text("!")]),
             ("{id:\">5}", vec![formatted("id", "\">5")]),
+            ("{id:é^+#w$.*x?}", vec![formatted("id", "é^+#w$.*x?")]),
             ("{u8::MAX}", vec![value("u8::MAX")]),
             ("{f::<u8>(a):x}", vec![formatted("f::<u8>(a)", "x")]),
             ("{(a as u8, S { b: 1 }.b).0}", vec![value("(a as u8, S { b: 1 }.b).0")]),
@@ -183,6 +200,8 @@ mod tests {
             ("user:{", Problem::Unclosed(String::new())),
             ("{f(}", Problem::Unclosed("f(}".to_owned())),
             ("{\"}", Problem::Unclosed("\"}".to_owned())),
+            ("{id:spec}", Problem::Spec("spec".to_owned())),
+            ("{id:>08q}", Problem::Spec(">08q".to_owned())),
             ("user}", Problem::Stray),
             ("{id}}", Problem::Stray),
         ];

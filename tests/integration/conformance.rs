@@ -31,6 +31,7 @@ on_every_store! {
     a_changed_window_starts_a_new_history,
     forgets_a_key_when_told,
     waits_are_true_below_the_millisecond,
+    a_stamp_that_was_rounded_up_frees_nothing_early,
     months_are_windows,
     a_flood_cannot_keep_itself_blocked,
     clocks_may_step_back,
@@ -198,6 +199,22 @@ async fn waits_are_true_below_the_millisecond(subject: Subject) {
     assert_eq!(denied(take(&subject, &key, "1/10s", 1).await).retry_after(), Duration::from_micros(1));
     subject.clock.advance(Duration::from_micros(1));
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
+}
+
+/// The newest stamp may be ahead of the clock by its rounding: the older permits count by the clock all the same.
+async fn a_stamp_that_was_rounded_up_frees_nothing_early(subject: Subject) {
+    // A step of the offsets is 1 ms for the short window, and 32 ms for the long one.
+    for (text, window, step) in [("2/10s", 10_000_000, 1_000), ("2/366d", 31_622_400_000_000, 32_000)] {
+        let key = key(text);
+        assert!(take(&subject, &key, text, 1).await.is_allowed());
+        subject.clock.advance(Duration::from_micros(window - step + 100));
+        assert!(take(&subject, &key, text, 1).await.is_allowed());
+        subject.clock.advance(Duration::from_micros(100));
+        let refused = denied(take(&subject, &key, text, 1).await);
+        assert_eq!(refused.retry_after(), Duration::from_micros(step - 200), "{text}");
+        subject.clock.advance(refused.retry_after());
+        assert!(take(&subject, &key, text, 1).await.is_allowed());
+    }
 }
 
 async fn months_are_windows(subject: Subject) {

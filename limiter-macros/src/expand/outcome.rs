@@ -7,25 +7,14 @@ use syn::{ExprClosure, Pat, PatType};
 
 use super::Expansion;
 use super::spans::{local, over, passed};
-use crate::plan::{Outcome, Passed};
-
-/// Why the body does not run.
-#[derive(Clone, Copy)]
-pub(super) enum Occasion {
-    Denial,
-    Failure,
-}
+use crate::plan::{Occasion, Outcome, Passed};
 
 impl Occasion {
-    /// What holds the denial or the error; only the user's expressions may see it, by this name.
+    /// What holds the denial or the error; only the user's expressions may see it.
     pub(super) fn binding(self, outcome: &Outcome) -> Ident {
-        let name = match self {
-            Self::Denial => "denied",
-            Self::Failure => "error",
-        };
         match outcome {
-            Outcome::Value(_) => Ident::new(name, Span::call_site()),
-            _ => local(name),
+            Outcome::Value(_) => Ident::new(self.name(), Span::call_site()),
+            _ => local(self.name()),
         }
     }
 
@@ -57,7 +46,7 @@ impl Expansion<'_> {
             Outcome::Function { path, passed: arguments } => {
                 let arguments = match arguments {
                     Passed::Arguments(names) => names.iter().map(|name| passed(name, path)).collect(),
-                    Passed::Occasion => vec![passed(&binding, path)],
+                    Passed::Occasion => vec![over(path, binding.to_token_stream())],
                 };
                 let call = over(path, quote!((#(#arguments),*)));
                 self.awaited(path, quote!(#path #call))

@@ -3,9 +3,9 @@
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 
-/// A variable that only the prologue can name.
+/// A variable that only generated code can name; nor is there a constant of its name, which a `let` would compare with.
 pub(super) fn local(name: &str) -> Ident {
-    Ident::new(name, Span::mixed_site())
+    Ident::new(&format!("__{name}"), Span::mixed_site())
 }
 
 /// The generated `tokens`, for rustc to point at `place` from its first token to its last: a path as a whole, and a

@@ -41,7 +41,7 @@ fn every_mistake_of_one_attribute_is_reported_once() {
         "`{}` in `key` names nothing: write a value, as in `{user_id}`",
         "`limit` says both `max` and `window`: write it alone, or the two of them without it",
         "`max` must be a number of permits such as `5`, between 1 and 4294967295",
-        "`window` must be a duration such as `\"10s\"`, between 1ms and 366d (this is no time at all)",
+        "`window` must be a duration such as `\"10s\"`, between 1ms and 366d (this is zero)",
         "`limit` must be permits and a window, such as `\"5/10s\"` or `\"100/min\"`",
         "the closure of `fallback` takes one argument: write `|denied| …`",
         "unknown policy `opne`, did you mean `open`? (a function: `self::opne`)",

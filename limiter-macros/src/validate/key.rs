@@ -4,11 +4,11 @@ use syn::{Expr, ExprPath, Ident, LitStr};
 
 use crate::args::Args;
 use crate::errors::Errors;
-use crate::literal::string;
 use crate::names::Argument;
 use crate::params::Params;
 use crate::plan::{Captured, Key, Part};
 use crate::template::{self, Piece};
+use crate::value::{bare_name, string};
 
 /// The rule's name: as given, or the key's text as written.
 pub(super) fn name(args: &Args, errors: &mut Errors) -> Option<LitStr> {
@@ -30,9 +30,12 @@ pub(super) fn name(args: &Args, errors: &mut Errors) -> Option<LitStr> {
 
 pub(super) fn key(args: &Args, params: &Params<'_>, errors: &mut Errors) -> Option<Key> {
     let Some(key) = args.value(Argument::Key) else {
-        errors.at_attribute(
-            "`key` is missing: say what is counted together, such as `key = \"getId\"` or `key = \"user:{user_id}\"`",
-        );
+        if !args.unreadable(&[Argument::Key]) {
+            errors.at_attribute(
+                "`key` is missing: say what is counted together, such as `key = \"getId\"` or \
+                 `key = \"user:{user_id}\"`",
+            );
+        }
         return None;
     };
     match string(key) {
@@ -99,12 +102,4 @@ fn captured(text: &LitStr, pieces: &[Piece], place: usize) -> Option<Captured> {
         }
     }
     Some(captured)
-}
-
-/// The name that is all there is of this expression, `self` too.
-fn bare_name(value: &Expr) -> Option<&Ident> {
-    match value {
-        Expr::Path(ExprPath { qself: None, path, .. }) => path.get_ident(),
-        _ => None,
-    }
 }

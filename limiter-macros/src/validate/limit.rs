@@ -5,9 +5,9 @@ use syn::{Expr, Lit};
 use crate::args::Args;
 use crate::duration::{parse_limit, parse_window};
 use crate::errors::Errors;
-use crate::literal::{literal, string};
 use crate::names::Argument;
 use crate::plan::{Given, Limit};
+use crate::value::{literal, string};
 
 pub(super) fn limit(args: &Args, errors: &mut Errors) -> Option<Limit> {
     check_company(args, errors);
@@ -20,8 +20,10 @@ pub(super) fn limit(args: &Args, errors: &mut Errors) -> Option<Limit> {
 
 /// Which of the three arguments stand together.
 fn check_company(args: &Args, errors: &mut Errors) {
-    let given = args.among(&[Argument::Limit, Argument::Window, Argument::Max]);
+    let ways = [Argument::Limit, Argument::Window, Argument::Max];
+    let given = args.among(&ways);
     match given.as_slice() {
+        [] | [_] if args.unreadable(&ways) => {}
         [] => errors.at_attribute("no limit is given: add `limit = \"5/10s\"`, or `max = 5` and `window = \"10s\"`"),
         [only] => match only.argument {
             Argument::Window => errors.at(&only.ident, "`window` needs `max` beside it, such as `max = 5`"),

@@ -4,70 +4,77 @@ use syn::{Expr, ExprClosure, ExprPath, LitStr};
 
 use crate::args::{Args, Written};
 use crate::item::Function;
-use crate::literal::string;
 use crate::names::Argument;
 use crate::output;
 use crate::params::{Params, mentions};
-use crate::plan::{Failure, Outcome, Passed};
+use crate::plan::{Failure, Occasion, Outcome, Passed, Policy};
 use crate::suggest::nearest;
-
-const POLICIES: [(&str, &str); 3] = [("open", "Open"), ("closed", "Closed"), ("standby", "Standby")];
-const RAISE: &str = "raise";
+use crate::value::{bare_name, string};
 
 /// What a denial gives.
 pub(super) fn on_denied(args: &Args, function: &Function, params: &Params<'_>) -> syn::Result<Outcome> {
     match args.get(Argument::Fallback) {
-        Some(written) => outcome(written, "denied", function, params),
-        None => converted(function, "a denial", "give one by `fallback = …`"),
+        Some(written) => outcome(written, Occasion::Denial, function, params),
+        None => converted(function, "a denial", "add `fallback = …`"),
     }
 }
+
+const RAISE: &str = "raise";
+const POLICIES: [&str; 4] = ["open", "closed", "standby", RAISE];
 
 /// What a failure of the limiter gives.
 pub(super) fn on_error(args: &Args, function: &Function, params: &Params<'_>) -> syn::Result<Failure> {
     let Some(written) = args.get(Argument::OnError) else { return Ok(Failure::Default) };
-    if let Some(word) = bare_word(&written.value) {
-        if let Some((_, policy)) = POLICIES.iter().find(|(name, _)| *name == word) {
-            return Ok(Failure::Policy(policy));
-        }
-        if word == RAISE {
-            let raised = converted(function, "an error", "handle it, as in `on_error = |error| …`");
-            return raised.map(Failure::Handled);
-        }
-        if let Some(meant) =
-            nearest(&word, ["open", "closed", "standby", RAISE]).filter(|_| params.find(&word).is_none())
-        {
-            let message = format!("unknown policy `{word}`, did you mean `{meant}`? (a function: `self::{word}`)");
-            return Err(syn::Error::new_spanned(&written.value, message));
+    if let Some(word) = bare_name(&written.value).map(ToString::to_string) {
+        match word.as_str() {
+            "open" => return Ok(Failure::Policy(Policy::Open)),
+            "closed" => return Ok(Failure::Policy(Policy::Closed)),
+            "standby" => return Ok(Failure::Policy(Policy::Standby)),
+            RAISE => {
+                let raised = converted(function, "an error", "handle it, as in `on_error = |error| …`");
+                return raised.map(Failure::Handled);
+            }
+            _ => check_spelling(written, &word, params)?,
         }
     }
     if let Some(text) = string(&written.value).map(LitStr::value)
-        && (text == RAISE || POLICIES.iter().any(|(name, _)| *name == text))
+        && POLICIES.contains(&text.as_str())
     {
         let message = format!("a policy is written without quotes: `on_error = {text}`");
         return Err(syn::Error::new_spanned(&written.value, message));
     }
-    outcome(written, "error", function, params).map(Failure::Handled)
+    outcome(written, Occasion::Failure, function, params).map(Failure::Handled)
 }
 
-/// `occasion` is the name under which an expression finds the denial or the error.
-fn outcome(written: &Written, occasion: &str, function: &Function, params: &Params<'_>) -> syn::Result<Outcome> {
-    let name = written.argument.name();
+/// A name that is almost a policy's is one misspelt, unless it is an argument.
+fn check_spelling(written: &Written, word: &str, params: &Params<'_>) -> syn::Result<()> {
+    match nearest(word, POLICIES) {
+        Some(meant) if params.find(word).is_none() => {
+            let message = format!("unknown policy `{word}`, did you mean `{meant}`? (a function: `self::{word}`)");
+            Err(syn::Error::new_spanned(&written.value, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn outcome(written: &Written, occasion: Occasion, function: &Function, params: &Params<'_>) -> syn::Result<Outcome> {
+    let (argument, name) = (written.argument.name(), occasion.name());
     match &written.value {
         Expr::Closure(closure) => {
-            check_closure(closure, name, occasion, function)?;
+            check_closure(closure, argument, name, function)?;
             Ok(Outcome::Closure(closure.clone()))
         }
         Expr::Path(path) if is_function(path, params) => {
-            let passed = match written.argument {
-                Argument::OnError => Passed::Occasion,
-                _ => Passed::Arguments(params.passed_on()?),
+            let passed = match occasion {
+                Occasion::Denial => Passed::Arguments(params.passed_on()?),
+                Occasion::Failure => Passed::Occasion,
             };
             Ok(Outcome::Function { path: path.clone(), passed })
         }
-        value if params.find(occasion).is_some() && mentions(value, occasion) => {
+        value if params.find(name).is_some() && mentions(value, name) => {
             let message = format!(
-                "`{occasion}` is an argument here and would be hidden: rename the argument, or write a closure, \
-                 `{name} = |reason| …`"
+                "`{name}` is an argument here and would be hidden: rename the argument, or write a closure, \
+                 `{argument} = |reason| …`"
             );
             Err(syn::Error::new_spanned(value, message))
         }
@@ -84,15 +91,15 @@ fn is_function(path: &ExprPath, params: &Params<'_>) -> bool {
     !letter.is_some_and(char::is_uppercase) && !(bare && (params.find(&name).is_some() || name == "self"))
 }
 
-fn check_closure(closure: &ExprClosure, name: &str, occasion: &str, function: &Function) -> syn::Result<()> {
+fn check_closure(closure: &ExprClosure, argument: &str, name: &str, function: &Function) -> syn::Result<()> {
     if closure.inputs.len() != 1 {
-        let message = format!("the closure of `{name}` takes one argument: write `|{occasion}| …`");
+        let message = format!("the closure of `{argument}` takes one argument: write `|{name}| …`");
         return Err(syn::Error::new_spanned(closure, message));
     }
     if let Some(asyncness) = &closure.asyncness
         && !function.is_async()
     {
-        let message = format!("an `async` closure needs an `async fn` to await it: write `|{occasion}| …`");
+        let message = format!("an `async` closure needs an `async fn` to await it: write `|{name}| …`");
         return Err(syn::Error::new_spanned(asyncness, message));
     }
     Ok(())
@@ -105,11 +112,4 @@ fn converted(function: &Function, what: &str, instead: &str) -> syn::Result<Outc
         return Err(syn::Error::new_spanned(place, message));
     }
     Ok(Outcome::Converted { place })
-}
-
-fn bare_word(value: &Expr) -> Option<String> {
-    match value {
-        Expr::Path(ExprPath { qself: None, path, .. }) => path.get_ident().map(ToString::to_string),
-        _ => None,
-    }
 }

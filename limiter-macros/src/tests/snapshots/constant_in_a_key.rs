@@ -3,13 +3,13 @@
 
 fn get(id: u64) -> Option<u64> {
     if let ::core::option::Option::Some(denied) = {
-        let site = {
+        let __site = {
             static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
                 "{REGION}/{{user}}:{id}!",
             );
             &SITE
         };
-        let key = ::rate_limited::__private::Key::new("")
+        let __key = ::rate_limited::__private::Key::new("")
             .part(
                 ::rate_limited::__private::only(
                     ::core::format_args!("{REGION}/{{user}}:{id}!", id = ""),
@@ -20,11 +20,11 @@ fn get(id: u64) -> Option<u64> {
             .text("/{user}:")
             .part(&(id))
             .text("!");
-        let limit = ::core::result::Result::Ok(
+        let __limit = ::core::result::Result::Ok(
             ::rate_limited::__private::limit(5u32, 1000u64),
         );
-        let limiter = ::rate_limited::__private::current();
-        ::rate_limited::__private::denied_blocking(site, limiter, key, limit)
+        let __limiter = ::rate_limited::__private::current();
+        ::rate_limited::__private::denied_blocking(__site, __limiter, __key, __limit)
     } {
         None
     } else {

@@ -6,34 +6,34 @@ async fn get<'a, T>(id: &'a T) -> &'a str
 where
     T: AsRef<str>,
 {
-    if let ::core::option::Option::Some(stopped) = ::core::result::Result::transpose({
-        let site = {
+    if let ::core::option::Option::Some(__stopped) = ::core::result::Result::transpose({
+        let __site = {
             static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
                 "k",
             );
             &SITE
         };
-        let key = ::rate_limited::__private::Key::new("k");
-        let limit = ::core::result::Result::Ok(
+        let __key = ::rate_limited::__private::Key::new("k");
+        let __limit = ::core::result::Result::Ok(
             ::rate_limited::__private::limit(5u32, 1000u64),
         );
-        let limiter = ::rate_limited::__private::current();
-        ::rate_limited::__private::decide(site, limiter, key, limit).await
+        let __limiter = ::rate_limited::__private::current();
+        ::rate_limited::__private::decide(__site, __limiter, __key, __limit).await
     }) {
-        match stopped {
-            ::core::result::Result::Ok(denied) => {
+        match __stopped {
+            ::core::result::Result::Ok(__denied) => {
                 ::rate_limited::__private::resolve(
                         ::rate_limited::__private::call(
                             async |denied: ::rate_limited::__private::Denied| {
                                 later(denied).await
                             },
-                            denied,
+                            __denied,
                         ),
                     )
                     .await
             }
-            ::core::result::Result::Err(error) => {
-                ::rate_limited::__private::resolve(complain(error)).await
+            ::core::result::Result::Err(__error) => {
+                ::rate_limited::__private::resolve(complain(__error)).await
             }
         }
     } else {

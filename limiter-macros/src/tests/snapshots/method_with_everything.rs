@@ -2,33 +2,33 @@
 // async fn get(&self, mut id: u64, _unused: &str) -> Reply { self.load(id).await }
 
 async fn get(&self, mut id: u64, _unused: &str) -> Reply {
-    if let ::core::option::Option::Some(stopped) = ::core::result::Result::transpose({
-        let site = {
+    if let ::core::option::Option::Some(__stopped) = ::core::result::Result::transpose({
+        let __site = {
             static SITE: ::my::facade::__private::Site = ::my::facade::__private::Site::new(
                 "get",
             );
             &SITE
         };
-        let key = ::my::facade::__private::key("get", &(self.key(id)));
-        let limit = ::my::facade::__private::limit_of(
+        let __key = ::my::facade::__private::key("get", &(self.key(id)));
+        let __limit = ::my::facade::__private::limit_of(
             {
-                let value: ::core::primitive::u32 = self.max;
-                value
+                let __value: ::core::primitive::u32 = self.max;
+                __value
             },
             ::core::time::Duration::from_millis(90000u64),
         );
-        let limiter = ::my::facade::__private::limiter(&(self.limiter));
-        ::my::facade::__private::decide(site, limiter, key, limit).await
+        let __limiter = ::my::facade::__private::limiter(&(self.limiter));
+        ::my::facade::__private::decide(__site, __limiter, __key, __limit).await
     }) {
-        match stopped {
-            ::core::result::Result::Ok(denied) => {
+        match __stopped {
+            ::core::result::Result::Ok(__denied) => {
                 ::my::facade::__private::resolve(Self::degraded(self, id, _unused)).await
             }
-            ::core::result::Result::Err(error) => {
+            ::core::result::Result::Err(__error) => {
                 ::my::facade::__private::resolve(
                         ::my::facade::__private::call(
                             |error: ::my::facade::__private::Error| error.into(),
-                            error,
+                            __error,
                         ),
                     )
                     .await

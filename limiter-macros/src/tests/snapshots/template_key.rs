@@ -3,22 +3,22 @@
 
 fn get(tenant: &str, user: &User, hash: u32) -> Reply {
     if let ::core::option::Option::Some(denied) = {
-        let site = {
+        let __site = {
             static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
                     "{tenant}/{{{user.id}}}:{hash:08x}",
                 )
                 .on_error(::rate_limited::__private::OnError::Open);
             &SITE
         };
-        let key = ::rate_limited::__private::Key::new("")
+        let __key = ::rate_limited::__private::Key::new("")
             .part(&(tenant))
             .text("/{")
             .part(&(user.id))
             .text("}:")
             .part(::core::format_args!("{:08x}", hash));
-        let limit = ::rate_limited::__private::limit_from(LIMIT);
-        let limiter = ::rate_limited::__private::current();
-        ::rate_limited::__private::denied_blocking(site, limiter, key, limit)
+        let __limit = ::rate_limited::__private::limit_from(LIMIT);
+        let __limiter = ::rate_limited::__private::current();
+        ::rate_limited::__private::denied_blocking(__site, __limiter, __key, __limit)
     } {
         Reply::Busy(denied)
     } else {
