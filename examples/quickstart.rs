@@ -223,9 +223,8 @@ fn print_summary(calls: &[Call], limit: Limit) -> bool {
 /// began and ended inside `[start, start + window)` for the start of one of them.
 fn most_in_a_window(calls: &[Call], window: Duration) -> usize {
     let ran: Vec<_> = calls.iter().filter(|call| call.ran).collect();
-    let inside = |first: &Call| {
-        ran.iter().filter(|call| call.start >= first.start && call.end < first.start + window).count()
-    };
+    let inside =
+        |first: &Call| ran.iter().filter(|call| call.start >= first.start && call.end < first.start + window).count();
     ran.iter().map(|first| inside(first)).max().unwrap_or(0)
 }
 

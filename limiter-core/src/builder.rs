@@ -1,5 +1,6 @@
 //! Options of a limiter.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,6 @@ use crate::store::redis::{Connected, Options, RedisStore, Server};
 ///     .build()?;
 /// # Ok::<(), rate_limited::Error>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
     url: Option<String>,
@@ -191,6 +191,21 @@ impl Builder {
             return Err(wrong("a limiter keeps at least 1 key"));
         }
         Store::named(self.url.as_deref().unwrap_or("memory:"))
+    }
+}
+
+impl fmt::Debug for Builder {
+    /// Without the URL, which may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url: _, on_error, deadline, prefix, max_keys, clock, observers } = self;
+        f.debug_struct("Builder")
+            .field("on_error", on_error)
+            .field("deadline", deadline)
+            .field("prefix", prefix)
+            .field("max_keys", max_keys)
+            .field("clock", clock)
+            .field("observers", observers)
+            .finish_non_exhaustive()
     }
 }
 

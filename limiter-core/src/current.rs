@@ -62,14 +62,13 @@ pub(crate) fn current() -> Limiter {
 }
 
 fn from_environment() -> Limiter {
-    match std::env::var(URL_VARIABLE) {
-        Ok(url) => Builder::default().url(&url).build().unwrap_or_else(|error| {
-            tracing::error!(%error, "{URL_VARIABLE} cannot be used: rate limits fail until it is mended");
-            Builder::default().broken(error)
-        }),
-        Err(_) => {
-            tracing::info!("no limiter is installed and {URL_VARIABLE} is not set: rate limits count in this process");
-            Limiter::memory()
-        }
-    }
+    let Some(url) = std::env::var_os(URL_VARIABLE) else {
+        tracing::info!("no limiter is installed and {URL_VARIABLE} is not set: rate limits count in this process");
+        return Limiter::memory();
+    };
+    // What is no text is set all the same: with its strange bytes replaced it names no store, and fails as such.
+    Builder::default().url(&url.to_string_lossy()).build().unwrap_or_else(|error| {
+        tracing::error!(%error, "{URL_VARIABLE} cannot be used: rate limits fail until it is mended");
+        Builder::default().broken(error)
+    })
 }

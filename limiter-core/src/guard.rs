@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::decision::{Decision, Denied, Rule, Source};
 use crate::observer::Observers;
 use crate::standby::Standby;
-use crate::store::{Answer, RedisStore};
 use crate::store::memory::Question;
+use crate::store::{Answer, RedisStore};
 use crate::{Error, Key, Limit};
 
 /// What a call gets when the limiter itself fails.
@@ -75,20 +75,23 @@ impl Guard {
         if let (OnError::Closed | OnError::Raise, Some(held)) = (on_error, held) {
             self.standby.release(question, &held);
         }
-        match on_error {
+        let decision = match on_error {
             OnError::Open => {
                 if held.is_none() {
                     self.standby.record(question);
                 }
-                Ok(rule.opened())
+                rule.opened()
             }
-            OnError::Closed => Ok(Decision::Denied(rule.closed())),
+            OnError::Closed => Decision::Denied(rule.closed()),
             OnError::Standby => {
                 let answer = held.unwrap_or_else(|| self.standby.decide(question));
-                Ok(rule.decision(&answer, Source::Standby))
+                rule.decision(&answer, Source::Standby)
             }
-            OnError::Raise => Err(error),
-        }
+            OnError::Raise => return Err(error),
+        };
+        // This task may have been woken late: what was admitted just now is unknown to the store for a window from now.
+        self.standby.call_failed(&error);
+        Ok(decision)
     }
 
     pub(crate) async fn peek(

@@ -236,7 +236,10 @@ mod tests {
                     let keys = [
                         (Key::new(first).part(second).text(third), vec![('t', first), ('p', second), ('t', third)]),
                         (Key::new(first).part(second).part(third), vec![('t', first), ('p', second), ('p', third)]),
-                        (Key::new("").part(first).text(second).part(third), vec![('p', first), ('t', second), ('p', third)]),
+                        (
+                            Key::new("").part(first).text(second).part(third),
+                            vec![('p', first), ('t', second), ('p', third)],
+                        ),
                     ];
                     for (key, mut sequence) in keys {
                         sequence.retain(|(kind, piece)| *kind == 'p' || !piece.is_empty());

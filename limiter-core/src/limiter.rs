@@ -214,13 +214,7 @@ impl Limiter {
         &self.inner.observers
     }
 
-    pub(crate) async fn decide(
-        &self,
-        rule: Rule,
-        key: &Key,
-        cost: u32,
-        on_error: OnError,
-    ) -> Result<Decision, Error> {
+    pub(crate) async fn decide(&self, rule: Rule, key: &Key, cost: u32, on_error: OnError) -> Result<Decision, Error> {
         let question = Question { key, limit: rule.limit, cost };
         let Inner { engine, observers, .. } = &*self.inner;
         let decision = match engine {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::clock::Clock;
 use crate::store::Answer;
 use crate::store::memory::{MemoryStore, Question};
-use crate::{Key, Limit};
+use crate::{Error, ErrorKind, Key, Limit};
 
 /// Decides while the store cannot, and for one window after its last failure has a say beside it: a store that comes
 /// back empty would hand out every quota a second time.
@@ -20,7 +20,7 @@ pub(crate) struct Standby {
     failed_at: AtomicU64,
 }
 
-const NEVER: u64 = u64::MAX;
+const NEVER: u64 = 0;
 
 /// What the stand-in says before the store is asked.
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store answers beside the stand-in"))]
@@ -61,6 +61,19 @@ impl Standby {
     pub(crate) fn reset(&self, key: &Key, limit: Limit) {
         self.mirror.reset(key, limit);
     }
+
+    /// A call failed. What is wrong with its key alone says nothing of the others.
+    pub(crate) fn call_failed(&self, error: &Error) {
+        if error.is_transient() || error.kind() == ErrorKind::Refused {
+            self.store_failed();
+        }
+    }
+
+    /// The store failed, or may have lost what it knew.
+    pub(crate) fn store_failed(&self) {
+        // Of several at once the latest stands.
+        self.failed_at.fetch_max(self.clock.now().ceil_millis().max(NEVER + 1), Ordering::AcqRel);
+    }
 }
 
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store answers beside the stand-in"))]
@@ -87,11 +100,6 @@ impl Standby {
             None if answer.allowed => self.record(question),
             _ => {}
         }
-    }
-
-    /// The store failed, or may have lost what it knew.
-    pub(crate) fn store_failed(&self) {
-        self.failed_at.store(self.clock.now().ceil_millis(), Ordering::Release);
     }
 
     fn recovering(&self, limit: Limit) -> bool {

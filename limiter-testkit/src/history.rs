@@ -49,11 +49,7 @@ pub fn most_certain(admissions: &[Admission], window: Duration) -> u64 {
 ///
 /// A call ends before it starts.
 pub fn feasible(admissions: &[Admission], window: Duration, max: u32) -> Result<(), Violation> {
-    let mut calls: Vec<_> = admissions
-        .iter()
-        .copied()
-        .filter(|call| call.cost > 0)
-        .collect();
+    let mut calls: Vec<_> = admissions.iter().copied().filter(|call| call.cost > 0).collect();
     for call in &calls {
         assert!(call.start <= call.end, "ends before it starts: {call:?}");
         if call.cost > max {
@@ -64,18 +60,9 @@ pub fn feasible(admissions: &[Admission], window: Duration, max: u32) -> Result<
 
     let (start, permits) = fullest_window(&calls, window);
     if permits > u64::from(max) {
-        return Err(Violation::Window {
-            start,
-            window,
-            permits,
-            max,
-        });
+        return Err(Violation::Window { start, window, permits, max });
     }
-    for relaxed in [
-        without_enclosing(&calls),
-        with_later_ends(&calls),
-        with_earlier_starts(&calls),
-    ] {
+    for relaxed in [without_enclosing(&calls), with_later_ends(&calls), with_earlier_starts(&calls)] {
         place(&relaxed, window, max)?;
     }
     Ok(())
@@ -87,16 +74,11 @@ fn fullest_window(admissions: &[Admission], window: Duration) -> (Duration, u64)
     calls.sort_by_key(|call| call.start);
     let permits_from = |first: usize| {
         let start = calls[first].start;
-        let inside = calls[first..]
-            .iter()
-            .take_while(|call| call.start < start + window);
+        let inside = calls[first..].iter().take_while(|call| call.start < start + window);
         let certain = inside.filter(|call| call.end < start + window);
         (start, certain.map(|call| u64::from(call.cost)).sum())
     };
-    (0..calls.len())
-        .map(permits_from)
-        .max_by_key(|(_, permits)| *permits)
-        .unwrap_or_default()
+    (0..calls.len()).map(permits_from).max_by_key(|(_, permits)| *permits).unwrap_or_default()
 }
 
 /// Without the calls whose interval strictly encloses another's. What is left has starts and ends in one order.
@@ -116,10 +98,7 @@ fn with_later_ends(calls: &[Admission]) -> Vec<Admission> {
     let mut latest = Duration::ZERO;
     let stretch = |call: &Admission| {
         latest = latest.max(call.end);
-        Admission {
-            end: latest,
-            ..*call
-        }
+        Admission { end: latest, ..*call }
     };
     calls.iter().map(stretch).collect()
 }
@@ -140,28 +119,16 @@ fn with_earlier_starts(calls: &[Admission]) -> Vec<Admission> {
 fn place(calls: &[Admission], window: Duration, max: u32) -> Result<(), Violation> {
     // Equal costs: whole calls, as many as fit. Different ones: permit by permit.
     let equal = calls.iter().all(|call| call.cost == calls[0].cost);
-    let unit = if equal {
-        calls.first().map_or(1, |call| call.cost)
-    } else {
-        1
-    };
+    let unit = if equal { calls.first().map_or(1, |call| call.cost) } else { 1 };
     let room = max / unit;
 
     let mut recent: VecDeque<Duration> = VecDeque::new(); // the last `room` instants taken
     for call in calls {
         for _ in 0..call.cost / unit {
-            let oldest = if recent.len() < room as usize {
-                None
-            } else {
-                recent.pop_front()
-            };
+            let oldest = if recent.len() < room as usize { None } else { recent.pop_front() };
             let instant = oldest.map_or(call.start, |oldest| call.start.max(oldest + window));
             if instant > call.end {
-                return Err(Violation::Late {
-                    call: *call,
-                    earliest: instant,
-                    max,
-                });
+                return Err(Violation::Late { call: *call, earliest: instant, max });
             }
             recent.push_back(instant);
         }

@@ -59,22 +59,11 @@ impl Oracle {
             return before;
         }
         if let Some(last) = self.taken.last() {
-            assert!(
-                last.stamp_ms <= now_ms,
-                "time goes back: {now_ms} after {}",
-                last.stamp_ms
-            );
+            assert!(last.stamp_ms <= now_ms, "time goes back: {now_ms} after {}", last.stamp_ms);
         }
-        self.taken.push(Taken {
-            stamp_ms: now_ms,
-            cost,
-        });
+        self.taken.push(Taken { stamp_ms: now_ms, cost });
         let after = self.peek(now_ms, window_ms, max, 0);
-        Verdict {
-            remaining: after.remaining,
-            reset_after_ms: after.reset_after_ms,
-            ..before
-        }
+        Verdict { remaining: after.remaining, reset_after_ms: after.reset_after_ms, ..before }
     }
 
     /// The same without recording: `remaining` and `reset_after_ms` are those before the call.
@@ -86,20 +75,14 @@ impl Oracle {
             allowed: retry_after_ms == Some(0),
             remaining: u32::try_from(u64::from(max).saturating_sub(used)).expect("at most `max`"),
             retry_after_ms,
-            reset_after_ms: self
-                .live(now_ms, window_ms)
-                .last()
-                .map_or(0, |last| last.stamp_ms + window_ms - now_ms),
+            reset_after_ms: self.live(now_ms, window_ms).last().map_or(0, |last| last.stamp_ms + window_ms - now_ms),
         }
     }
 
     /// Permits that count now.
     #[must_use]
     pub fn used(&self, now_ms: u64, window_ms: u64) -> u64 {
-        self.live(now_ms, window_ms)
-            .iter()
-            .map(|taken| u64::from(taken.cost))
-            .sum()
+        self.live(now_ms, window_ms).iter().map(|taken| u64::from(taken.cost)).sum()
     }
 
     /// Counts down, oldest first, until the cost fits.
@@ -124,12 +107,7 @@ impl Oracle {
 
     /// What counts now, oldest first.
     fn live(&self, now_ms: u64, window_ms: u64) -> &[Taken] {
-        let expired = self
-            .taken
-            .iter()
-            .rev()
-            .skip_while(|taken| taken.stamp_ms + window_ms > now_ms)
-            .count();
+        let expired = self.taken.iter().rev().skip_while(|taken| taken.stamp_ms + window_ms > now_ms).count();
         &self.taken[expired..]
     }
 }

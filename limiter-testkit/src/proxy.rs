@@ -68,18 +68,11 @@ impl Proxy {
     #[must_use]
     pub fn to(upstream: Address) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free TCP port");
-        let address = listener
-            .local_addr()
-            .expect("the address of a bound listener");
+        let address = listener.local_addr().expect("the address of a bound listener");
         let switch = Arc::new(Switch::new());
         let for_acceptor = Arc::clone(&switch);
         let acceptor = thread::spawn(move || accept(&listener, &upstream, &for_acceptor));
-        Self {
-            address,
-            url: format!("redis://{address}"),
-            switch,
-            acceptor: Some(acceptor),
-        }
+        Self { address, url: format!("redis://{address}"), switch, acceptor: Some(acceptor) }
     }
 
     /// The URL for clients: the server's own, with its credentials, at the proxy's port.
@@ -128,10 +121,7 @@ impl Proxy {
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proxy")
-            .field("address", &self.address)
-            .field("switch", &self.switch)
-            .finish_non_exhaustive()
+        f.debug_struct("Proxy").field("address", &self.address).field("switch", &self.switch).finish_non_exhaustive()
     }
 }
 
@@ -157,12 +147,7 @@ fn accept(listener: &TcpListener, upstream: &Address, switch: &Arc<Switch>) {
         switch.count_connection();
         if pumps.len() < MAX_CONNECTIONS * link::PUMPS {
             // What cannot be linked is closed by being dropped.
-            pumps.extend(
-                client
-                    .and_then(|client| link_up(client, upstream, switch))
-                    .into_iter()
-                    .flatten(),
-            );
+            pumps.extend(client.and_then(|client| link_up(client, upstream, switch)).into_iter().flatten());
         }
     }
     for pump in pumps {
@@ -170,11 +155,7 @@ fn accept(listener: &TcpListener, upstream: &Address, switch: &Arc<Switch>) {
     }
 }
 
-fn link_up(
-    client: TcpStream,
-    upstream: &Address,
-    switch: &Arc<Switch>,
-) -> io::Result<Vec<JoinHandle<()>>> {
+fn link_up(client: TcpStream, upstream: &Address, switch: &Arc<Switch>) -> io::Result<Vec<JoinHandle<()>>> {
     if switch.mode() == Mode::Cut {
         return Ok(Vec::new());
     }

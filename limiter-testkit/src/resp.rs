@@ -66,10 +66,7 @@ fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
     match kind {
         "+" => Ok(Reply::Status(rest.to_owned())),
         "-" => Ok(Reply::Error(rest.to_owned())),
-        ":" => rest
-            .parse()
-            .map(Reply::Integer)
-            .map_err(|_| malformed(&line)),
+        ":" => rest.parse().map(Reply::Integer).map_err(|_| malformed(&line)),
         "$" | "*" if rest == "-1" => Ok(Reply::Nil),
         "$" => {
             let length: usize = rest.parse().map_err(|_| malformed(&line))?;
@@ -82,9 +79,7 @@ fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
         }
         "*" => {
             let length: usize = rest.parse().map_err(|_| malformed(&line))?;
-            let items = (0..length)
-                .map(|_| read_reply(stream))
-                .collect::<io::Result<_>>()?;
+            let items = (0..length).map(|_| read_reply(stream)).collect::<io::Result<_>>()?;
             Ok(Reply::Array(items))
         }
         _ => Err(malformed(&line)),
@@ -97,18 +92,12 @@ fn read_line(stream: &mut impl BufRead) -> io::Result<String> {
     stream.read_line(&mut line)?;
     match line.strip_suffix("\r\n") {
         Some(content) => Ok(content.to_owned()),
-        None => Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "the server closed the connection",
-        )),
+        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
     }
 }
 
 fn malformed(line: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("not a RESP2 reply: {line:?}"),
-    )
+    io::Error::new(io::ErrorKind::InvalidData, format!("not a RESP2 reply: {line:?}"))
 }
 
 /// A socket whose reads and writes end at one instant, however many of them it takes.
@@ -147,11 +136,7 @@ impl Write for Timed {
 
 /// A socket's timeout is reported as `WouldBlock` on some systems and as `TimedOut` on others.
 fn name_timeout(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock {
-        late()
-    } else {
-        error
-    }
+    if error.kind() == io::ErrorKind::WouldBlock { late() } else { error }
 }
 
 fn late() -> io::Error {
@@ -170,11 +155,7 @@ mod tests {
 
     #[test]
     fn reads_every_kind_of_reply() -> io::Result<()> {
-        let nested = Reply::Array(vec![
-            Reply::Integer(-7),
-            Reply::Array(Vec::new()),
-            Reply::Nil,
-        ]);
+        let nested = Reply::Array(vec![Reply::Integer(-7), Reply::Array(Vec::new()), Reply::Nil]);
         let table: [(&[u8], Reply); 7] = [
             (b"+OK\r\n", Reply::Status("OK".into())),
             (b"-ERR no\r\n", Reply::Error("ERR no".into())),
@@ -193,16 +174,8 @@ mod tests {
 
     #[test]
     fn refuses_what_is_cut_or_malformed() {
-        let table: [&[u8]; 8] = [
-            b"",
-            b"+OK",
-            b"$4\r\nab",
-            b"*2\r\n:1\r\n",
-            b"?\r\n",
-            b"\r\n",
-            b"$2\r\nabc\r\n",
-            b":x\r\n",
-        ];
+        let table: [&[u8]; 8] =
+            [b"", b"+OK", b"$4\r\nab", b"*2\r\n:1\r\n", b"?\r\n", b"\r\n", b"$2\r\nabc\r\n", b":x\r\n"];
         for mut bytes in table {
             assert!(read_reply(&mut bytes).is_err(), "{bytes:?}");
         }

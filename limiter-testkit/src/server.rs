@@ -149,10 +149,8 @@ impl RedisServer {
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let replies = self.command(&["KEYS", "*"]).array();
-        let mut keys: Vec<_> = replies
-            .into_iter()
-            .map(|key| String::from_utf8_lossy(&key.bytes()).into_owned())
-            .collect();
+        let mut keys: Vec<_> =
+            replies.into_iter().map(|key| String::from_utf8_lossy(&key.bytes()).into_owned()).collect();
         keys.sort();
         keys
     }
@@ -233,9 +231,7 @@ impl RedisServer {
     }
 
     fn process(&self) -> &Process {
-        self.process
-            .as_ref()
-            .expect("this server has been killed: `restart` it first")
+        self.process.as_ref().expect("this server has been killed: `restart` it first")
     }
 }
 

@@ -7,11 +7,15 @@ use crate::support::{limit, on};
 
 /// Values that break naive encodings, or a naive store.
 fn nasty_values() -> Vec<String> {
-    let mut values: Vec<String> = ["", " ", "a", "A", "a:b", "{", "}", "{}", "{a}", "}{", ":", "%", "%3A", "@", "+", "*", "?"]
-        .into_iter()
-        .chain(["\n", "\r\n", "\0", "\u{7f}", "é", "e\u{301}", "🦀", "a/b", "a b", "'", "\"", "`", "$(x)", "\\", "-", "."])
-        .map(str::to_owned)
-        .collect();
+    let mut values: Vec<String> =
+        ["", " ", "a", "A", "a:b", "{", "}", "{}", "{a}", "}{", ":", "%", "%3A", "@", "+", "*", "?"]
+            .into_iter()
+            .chain([
+                "\n", "\r\n", "\0", "\u{7f}", "é", "e\u{301}", "🦀", "a/b", "a b", "'", "\"", "`", "$(x)", "\\", "-",
+                ".",
+            ])
+            .map(str::to_owned)
+            .collect();
     for length in [100, 199, 200, 201, 300, 1_000_000] {
         values.push("x".repeat(length));
         values.push("x".repeat(length - 1) + "y");

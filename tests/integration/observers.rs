@@ -19,7 +19,9 @@ async fn are_told_of_each_decision_with_its_rule() {
         .on_allowed(move |event| {
             allowed.lock().expect("whole").push(format!("allowed {} {}", event.name(), event.remaining()));
         })
-        .on_denied(move |event| denied.lock().expect("whole").push(format!("denied {} {}", event.name(), event.limit())))
+        .on_denied(move |event| {
+            denied.lock().expect("whole").push(format!("denied {} {}", event.name(), event.limit()))
+        })
         .build()
         .expect("builds");
     assert_eq!(limiter.scope(get(1)).await, Some(1));

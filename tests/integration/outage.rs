@@ -1,1 +1,193 @@
+//! Promise 6 under load: while Redis is killed, stopped, cut off or silent, no call outlives its deadline, and soon
+//! after it answers again it decides again.
 
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use limiter_testkit::{Proxy, RedisServer, unique};
+use rate_limited::{ErrorKind, Limiter, OnError, Source};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::deadlines::{DEADLINE, SLACK, eventually};
+use crate::support::{key, limit};
+
+/// 64 tasks that call one limiter, each on a key of its own, until they are told to stop.
+struct Load {
+    seen: Arc<Seen>,
+    tasks: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Seen {
+    by_store: AtomicU64,
+    by_standby: AtomicU64,
+    slowest_micros: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Load {
+    fn on(limiter: &Limiter) -> Self {
+        let seen = Arc::new(Seen::default());
+        let mut tasks = JoinSet::new();
+        for task in 0..64 {
+            let (limiter, seen) = (limiter.clone(), Arc::clone(&seen));
+            tasks.spawn(async move {
+                let (key, limit) = (key(&format!("{task}")), limit("1000000/s"));
+                while !seen.over.load(Relaxed) {
+                    let asked = Instant::now();
+                    let decision = limiter.check(&key, &limit).await;
+                    let took = u64::try_from(asked.elapsed().as_micros()).expect("not that long");
+                    seen.slowest_micros.fetch_max(took, Relaxed);
+                    let allowed = decision.expect("the stand-in at least").into_result().expect("far from the limit");
+                    match allowed.source() {
+                        Source::Store => seen.by_store.fetch_add(1, Relaxed),
+                        Source::Standby => seen.by_standby.fetch_add(1, Relaxed),
+                        other => panic!("decided by {other:?}"),
+                    };
+                    sleep(Duration::from_millis(10)).await;
+                }
+            });
+        }
+        Self { seen, tasks }
+    }
+
+    /// Waits for so many more decisions from there.
+    async fn more(&self, from: impl Fn(&Seen) -> &AtomicU64, decisions: u64) {
+        let until = from(&self.seen).load(Relaxed) + decisions;
+        eventually("decided", || async { from(&self.seen).load(Relaxed) >= until }).await;
+    }
+
+    async fn end(mut self) {
+        self.seen.over.store(true, Relaxed);
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.expect("a task that calls");
+        }
+        let slowest = Duration::from_micros(self.seen.slowest_micros.load(Relaxed));
+        assert!(slowest <= DEADLINE + SLACK, "a call took {slowest:?}");
+    }
+}
+
+/// Breaks it under load, for long enough that connecting anew is tried several times, and mends it.
+async fn survives<T>(url: &str, on: &mut T, breaks: impl Fn(&mut T), mends: impl Fn(&mut T)) {
+    let builder = Limiter::builder().url(url).prefix(&unique("outage")).deadline(DEADLINE);
+    let load = Load::on(&builder.connect().await.expect("the server is there"));
+    for _ in 0..2 {
+        load.more(|seen| &seen.by_store, 500).await;
+        breaks(on);
+        load.more(|seen| &seen.by_standby, 2_000).await;
+        mends(on);
+        let mended = Instant::now();
+        load.more(|seen| &seen.by_store, 1).await;
+        assert!(mended.elapsed() < Duration::from_secs(1), "back after {:?}", mended.elapsed());
+        load.more(|seen| &seen.by_store, 500).await;
+        let before = load.seen.by_standby.load(Relaxed);
+        load.more(|seen| &seen.by_store, 500).await;
+        assert_eq!(load.seen.by_standby.load(Relaxed), before, "it stays");
+    }
+    load.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_killed_and_started_again() {
+    let mut server = RedisServer::start();
+    survives(&server.url(), &mut server, RedisServer::kill, RedisServer::restart).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_stopped_and_goes_on() {
+    let mut server = RedisServer::start();
+    survives(&server.url(), &mut server, RedisServer::pause, RedisServer::resume).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_is_cut() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    survives(proxy.url(), &mut &proxy, |proxy| proxy.cut(), |proxy| proxy.pass()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_swallows_everything() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    survives(proxy.url(), &mut &proxy, |proxy| proxy.stall(), |proxy| proxy.pass()).await;
+}
+
+/// The first call that is not answered finds out for those after it.
+#[tokio::test]
+async fn calls_fail_at_once_while_the_server_is_known_to_be_away() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
+    let limiter = builder.connect().await.expect("the server is there");
+    proxy.stall();
+    let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("nobody answers");
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    let asked = Instant::now();
+    for _ in 0..100 {
+        let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("nobody answers");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+    assert!(asked.elapsed() < DEADLINE, "100 calls took {:?}", asked.elapsed());
+}
+
+/// However long it was away: the pauses between attempts do not grow without end.
+#[tokio::test]
+async fn a_long_outage_is_over_as_soon() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
+    let limiter = builder.connect().await.expect("the server is there");
+    proxy.cut();
+    eventually("tried often", || async { proxy.connections() > 10 }).await;
+    proxy.pass();
+    let mended = Instant::now();
+    eventually("served", || async { limiter.check(&key("a"), &limit("5/10s")).await.is_ok() }).await;
+    assert!(mended.elapsed() < Duration::from_secs(1), "back after {:?}", mended.elapsed());
+}
+
+/// However many calls fail: each attempt is over before the next begins.
+#[tokio::test]
+async fn one_connection_is_tried_at_a_time() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free TCP port");
+    let url = format!("redis://{}", listener.local_addr().expect("the address of a bound listener"));
+    let attempts = thread::spawn(move || {
+        let (mut first, _) = listener.accept().expect("an attempt");
+        let (_second, _) = listener.accept().expect("another attempt");
+        first.set_read_timeout(Some(Duration::from_millis(1))).expect("not zero");
+        // What it sent, and then its end, without waiting for that.
+        std::io::copy(&mut first, &mut std::io::sink()).expect("the first attempt is over");
+    });
+    let limiter = Limiter::builder().url(&url).deadline(DEADLINE).build().expect("a URL");
+    let load = Load::on(&limiter);
+    eventually("tried twice", || async { attempts.is_finished() }).await;
+    attempts.join().expect("one after the other");
+    load.end().await;
+}
+
+/// More calls at once than there is time for: some are too late, and the connection has no part in that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_is_no_outage() {
+    let server = RedisServer::start();
+    let builder = Limiter::builder().url(&server.url()).deadline(DEADLINE).on_error(OnError::Raise);
+    let limiter = builder.connect().await.expect("the server is there");
+    let connections = || server.info("stats")["total_connections_received"].parse::<u64>().expect("a number");
+    let before = connections();
+    let mut tasks = JoinSet::new();
+    for task in 0..20_000 {
+        let limiter = limiter.clone();
+        tasks.spawn(async move {
+            let decision = limiter.check(&key(&format!("{}", task % 100)), &limit("1000000/s")).await;
+            decision.err().map(|error| error.kind())
+        });
+    }
+    let failures = tasks.join_all().await;
+    let late = failures.iter().filter(|failure| **failure == Some(ErrorKind::Timeout)).count();
+    let served = failures.iter().filter(|failure| failure.is_none()).count();
+    assert!(served > 0 && served + late == failures.len(), "{served} served, {late} late");
+    assert_eq!(connections() - before, 1, "the one that asks");
+}

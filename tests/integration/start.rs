@@ -1,1 +1,210 @@
+//! How a limiter starts: what `connect` refuses, and what `build` puts up with.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use limiter_testkit::{RedisServer, unique};
+use rate_limited::ErrorKind::{self, Config, Protocol, Refused, Unavailable};
+use rate_limited::{Builder, Decision, Error, Limiter, OnError, Source};
+use tokio::task::JoinSet;
+
+use crate::deadlines::eventually;
+use crate::support::{key, limit, on};
+
+mod environment;
+
+/// No error may repeat it.
+const SECRET: &str = "s3cret";
+
+/// Whatever is wrong with a URL, `connect` says so within this time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// URLs that cannot be used at all.
+const UNUSABLE: &[&str] = &[
+    "",
+    "memory",
+    "memory:x",
+    "memory://",
+    "redis",
+    "redis:",
+    "redis://",
+    "redis://:s3cret@",
+    "redis://user:s3cret@host:port",
+    "redis://:s3cret@127.0.0.1:99999",
+    "redis://:s3cret@127.0.0.1/first",
+    "redis://:s3c%FFret@127.0.0.1",
+    "redis://:s3cret@127.0.0.1?protocol=s3cret",
+    "rediss://:s3cret@127.0.0.1#s3cret",
+    "redis+unix:",
+    "redis+unix://host/s3cret",
+    "redis+unix:///tmp/s3cret.sock?db=s3cret",
+    "http://user:s3cret@127.0.0.1",
+    "REDISS3CRET://s3cret",
+    "s3cret",
+    " redis://:s3cret@127.0.0.1",
+    "unix:///tmp/s3cret.sock",
+];
+
+#[tokio::test]
+async fn an_unusable_url_is_named_at_once() {
+    for url in UNUSABLE {
+        let connected = Limiter::connect(url).await.expect_err(url);
+        let built = Limiter::builder().url(url).build().expect_err(url);
+        for error in [connected, built] {
+            assert_eq!((error.kind(), error.is_transient()), (Config, false), "{url}: {error}");
+            assert!(!format!("{error} {error:?}").contains(SECRET), "{url}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn options_have_ranges() {
+    let millis = Duration::from_millis;
+    let too_long = "p".repeat(65);
+    let wrong: [fn(&str) -> Builder; 10] = [
+        |_| Limiter::builder().deadline(Duration::ZERO),
+        |_| Limiter::builder().deadline(Duration::from_micros(999)),
+        |_| Limiter::builder().deadline(Duration::from_millis(60_001)),
+        |_| Limiter::builder().deadline(Duration::MAX),
+        |_| Limiter::builder().prefix(""),
+        |_| Limiter::builder().prefix("a b"),
+        |_| Limiter::builder().prefix("{a}"),
+        |_| Limiter::builder().prefix("é"),
+        |too_long| Limiter::builder().prefix(too_long),
+        |_| Limiter::builder().max_keys(0),
+    ];
+    for (index, builder) in wrong.iter().enumerate() {
+        for url in ["memory:", "redis://127.0.0.1:1"] {
+            let error = builder(&too_long).url(url).build().expect_err(url);
+            assert_eq!(error.kind(), Config, "{index}: {error}");
+        }
+    }
+    for builder in [
+        Limiter::builder().deadline(millis(1)),
+        Limiter::builder().deadline(millis(60_000)),
+        Limiter::builder().prefix("a"),
+        Limiter::builder().prefix(&"p".repeat(64)),
+        Limiter::builder().prefix("aZ9-_.:"),
+        Limiter::builder().max_keys(1),
+        Limiter::builder().max_keys(usize::MAX),
+    ] {
+        assert!(builder.url("redis://127.0.0.1:1").build().is_ok());
+    }
+}
+
+/// What accepts connections, and says this to each.
+fn speaker(greeting: &'static str) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free TCP port");
+    let address = listener.local_addr().expect("the address of a bound listener");
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut asked = [0; 1024];
+        let _ = stream.read(&mut asked);
+        let _ = stream.write_all(greeting.as_bytes());
+        // Until the client has gone.
+        while stream.read(&mut asked).is_ok_and(|length| length > 0) {}
+    });
+    address.to_string()
+}
+
+fn unused_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free TCP port");
+    listener.local_addr().expect("the address of a bound listener").port()
+}
+
+#[tokio::test]
+async fn connect_tells_what_is_wrong_within_its_time() {
+    let server = RedisServer::builder().tcp().password("other").start();
+    let open = RedisServer::builder().tcp().start();
+    let at = |server: &RedisServer| server.url().rsplit(['@', '/']).next().expect("an address").to_owned();
+    let (closed, guarded, open) = (unused_port(), at(&server), at(&open));
+    let (silent, http) = (speaker(""), speaker("HTTP/1.1 400 Bad Request\r\n\r\n"));
+    let cases: Vec<(String, ErrorKind)> = vec![
+        (format!("redis://:{SECRET}@127.0.0.1:{closed}"), Unavailable),
+        (format!("redis+unix:///nowhere/redis.sock?pass={SECRET}"), Unavailable),
+        (format!("redis://:{SECRET}@nowhere.invalid"), Unavailable),
+        (format!("redis://{guarded}"), Refused),
+        (format!("redis://:{SECRET}@{guarded}"), Refused),
+        (format!("redis://nobody:{SECRET}@{guarded}"), Refused),
+        (format!("redis://{open}/16"), Config),
+        (format!("redis://{open}/-1"), Config),
+        (format!("rediss://:{SECRET}@{open}"), Unavailable),
+        (format!("redis://:{SECRET}@{silent}"), Unavailable),
+        (format!("redis://:{SECRET}@{http}"), Protocol),
+    ];
+    let mut tries = JoinSet::new();
+    for (url, expected) in cases {
+        tries.spawn(async move {
+            let asked = Instant::now();
+            let error = Limiter::connect(&url).await.expect_err(&url);
+            assert!(asked.elapsed() < PATIENCE, "{url}: {:?}", asked.elapsed());
+            assert_eq!(error.kind(), expected, "{url}: {error}");
+            assert!(!format!("{error} {error:?}").contains(SECRET), "{url}: {error:?}");
+        });
+    }
+    let mut wrong = 0;
+    while let Some(tried) = tries.join_next().await {
+        wrong += u32::from(tried.is_err());
+    }
+    assert_eq!(wrong, 0, "rows of the table; each has said what is wrong");
+}
+
+#[tokio::test]
+async fn credentials_and_databases_are_used() {
+    for password in ["plain", "p@s:s/w?o#r%d &=+{}", "ünï🦀", "'\"\\"] {
+        for server in [RedisServer::builder(), RedisServer::builder().tcp()] {
+            for server in [server.clone().password(password), server.user("app", password)] {
+                let server = server.start();
+                let limiter = on(&server).on_error(OnError::Raise).connect().await.expect("the right password");
+                assert!(limiter.check(&key("a"), &limit("5/10s")).await.expect("the right password").is_allowed());
+            }
+        }
+    }
+    let server = RedisServer::builder().tcp().start();
+    let unix = format!("redis+unix://{}?db=3", server.socket().display());
+    for (database, url) in [(7, format!("{}/7", server.url())), (3, unix)] {
+        let limiter = Limiter::connect(&url).await.expect("there are 16 databases");
+        assert!(limiter.check(&key("a"), &limit("5/10s")).await.expect("it is there").is_allowed());
+        let keyspace = server.info("keyspace");
+        assert!(keyspace.contains_key(&format!("db{database}")) && !keyspace.contains_key("db0"), "{keyspace:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_limiter_starts_on_the_stand_in_and_moves_to_the_store_by_itself() {
+    let mut server = RedisServer::start();
+    server.kill();
+    let limiter = Limiter::builder().url(&server.url()).prefix(&unique("lazy")).build().expect("a URL");
+    let asked = Instant::now();
+    for remaining in [4, 3] {
+        let decision = limiter.check(&key("a"), &limit("5/1s")).await;
+        assert_eq!(seen(&decision), (Source::Standby, true, remaining));
+    }
+    assert!(asked.elapsed() < Duration::from_millis(150), "{:?}", asked.elapsed());
+    server.restart();
+    let by_store = || async { seen(&limiter.peek(&key("other"), &limit("5/1s")).await).0 == Source::Store };
+    eventually("on the store", by_store).await;
+    assert!(limiter.check(&key("other"), &limit("5/1s")).await.is_ok_and(|decision| decision.is_allowed()));
+    assert_eq!(server.keys().len(), 1);
+}
+
+/// A connection that is still being made does not hold a first call up beyond its deadline.
+#[tokio::test]
+async fn a_first_call_waits_for_the_connection_and_no_longer_than_its_deadline() {
+    let server = RedisServer::start();
+    let limiter = on(&server).build().expect("a URL");
+    assert_eq!(seen(&limiter.check(&key("a"), &limit("5/1s")).await), (Source::Store, true, 4));
+    let limiter = Limiter::builder().url(&format!("redis://{}", speaker(""))).build().expect("a URL");
+    let asked = Instant::now();
+    assert_eq!(seen(&limiter.check(&key("a"), &limit("5/1s")).await), (Source::Standby, true, 4));
+    assert!(asked.elapsed() < Duration::from_millis(150), "{:?}", asked.elapsed());
+}
+
+fn seen(decision: &Result<Decision, Error>) -> (Source, bool, u32) {
+    match decision.as_ref().expect("a decision") {
+        Decision::Allowed(allowed) => (allowed.source(), true, allowed.remaining()),
+        Decision::Denied(denied) => (denied.source(), false, denied.remaining()),
+    }
+}

@@ -4,18 +4,11 @@ use crate::Random;
 const WINDOW: Duration = Duration::from_millis(10);
 
 fn call(start: u64, end: u64, cost: u32) -> Admission {
-    Admission {
-        start: Duration::from_millis(start),
-        end: Duration::from_millis(end),
-        cost,
-    }
+    Admission { start: Duration::from_millis(start), end: Duration::from_millis(end), cost }
 }
 
 fn calls(intervals: &[(u64, u64)]) -> Vec<Admission> {
-    intervals
-        .iter()
-        .map(|&(start, end)| call(start, end, 1))
-        .collect()
+    intervals.iter().map(|&(start, end)| call(start, end, 1)).collect()
 }
 
 #[test]
@@ -32,16 +25,9 @@ fn counts_what_is_certainly_inside_one_window() {
         (&[(0, 100), (3, 4), (3, 4)], 2),
     ];
     for (intervals, expected) in table {
-        assert_eq!(
-            most_certain(&calls(intervals), WINDOW),
-            expected,
-            "{intervals:?}"
-        );
+        assert_eq!(most_certain(&calls(intervals), WINDOW), expected, "{intervals:?}");
     }
-    assert_eq!(
-        most_certain(&[call(0, 0, 3), call(1, 1, 4), call(10, 10, 5)], WINDOW),
-        9
-    );
+    assert_eq!(most_certain(&[call(0, 0, 3), call(1, 1, 4), call(10, 10, 5)], WINDOW), 9);
 }
 
 /// Intervals, the limit, and whether some placement keeps it.
@@ -51,11 +37,7 @@ type Row<'a> = (&'a [(u64, u64)], u32, bool);
 fn judge(table: &[Row<'_>]) {
     for &(intervals, max, expected) in table {
         let verdict = feasible(&calls(intervals), WINDOW, max);
-        assert_eq!(
-            verdict.is_ok(),
-            expected,
-            "{intervals:?} at most {max}: {verdict:?}"
-        );
+        assert_eq!(verdict.is_ok(), expected, "{intervals:?} at most {max}: {verdict:?}");
     }
 }
 
@@ -127,27 +109,16 @@ fn different_costs_are_counted_in_permits() {
     assert!(feasible(&[call(0, 8, 3), call(5, 15, 2), call(9, 19, 3)], WINDOW, 3).is_err());
     assert!(feasible(&[call(0, 8, 3), call(5, 15, 2), call(9, 20, 3)], WINDOW, 3).is_ok());
     // Best done as 3 + 2 twice, which the order of arrival would miss.
-    let late = [
-        call(0, 10, 3),
-        call(0, 10, 3),
-        call(0, 10, 2),
-        call(0, 10, 2),
-    ];
+    let late = [call(0, 10, 3), call(0, 10, 3), call(0, 10, 2), call(0, 10, 2)];
     assert!(feasible(&late, WINDOW, 5).is_ok());
 }
 
 #[test]
 fn says_which_and_why() {
     let over = feasible(&calls(&[(0, 1), (2, 3)]), WINDOW, 1).expect_err("over");
-    assert_eq!(
-        over.to_string(),
-        "2 permits, 1 allowed, within the 10ms from 0ns on"
-    );
+    assert_eq!(over.to_string(), "2 permits, 1 allowed, within the 10ms from 0ns on");
     let dear = feasible(&[call(0, 1, 3)], WINDOW, 2).expect_err("over");
-    assert_eq!(
-        dear.to_string(),
-        "3 permits, 2 allowed, in the one call between 0ns and 1ms"
-    );
+    assert_eq!(dear.to_string(), "3 permits, 2 allowed, in the one call between 0ns and 1ms");
     let late = feasible(&calls(&[(0, 8), (5, 15), (9, 19)]), WINDOW, 1).expect_err("over");
     let expected = "a call of cost 1 was admitted between 9ms and 19ms, \
                     but with 1 allowed there was no room before 20ms";
@@ -197,27 +168,16 @@ fn agrees_with_trying_every_placement() {
                 (start, start + random.below(12))
             })
             .collect();
-        let nested = intervals
-            .iter()
-            .any(|a| intervals.iter().any(|b| a.0 < b.0 && b.1 < a.1));
+        let nested = intervals.iter().any(|a| intervals.iter().any(|b| a.0 < b.0 && b.1 < a.1));
         let max = u32::try_from(1 + random.below(2)).expect("small");
         let possible = some_placement(&intervals, &mut Vec::new(), max as usize);
         let found = feasible(&calls(&intervals), WINDOW, max).is_ok();
-        assert!(
-            found || !possible,
-            "false alarm: {intervals:?} at most {max}"
-        );
-        assert!(
-            nested || found == possible,
-            "missed: {intervals:?} at most {max}"
-        );
+        assert!(found || !possible, "false alarm: {intervals:?} at most {max}");
+        assert!(nested || found == possible, "missed: {intervals:?} at most {max}");
         over += usize::from(!possible);
         missed += usize::from(found && !possible);
     }
-    assert!(
-        over > 500 && missed * 20 < over,
-        "{missed} of {over} missed"
-    );
+    assert!(over > 500 && missed * 20 < over, "{missed} of {over} missed");
 }
 
 /// Whether the calls left can be placed at whole instants beside those that are.
@@ -227,9 +187,7 @@ fn some_placement(left: &[(u64, u64)], placed: &mut Vec<u64>, max: usize) -> boo
     };
     (start..=end).any(|instant| {
         placed.push(instant);
-        let fits = placed
-            .iter()
-            .all(|t| placed.iter().filter(|s| *s <= t && *s + 10 > *t).count() <= max);
+        let fits = placed.iter().all(|t| placed.iter().filter(|s| *s <= t && *s + 10 > *t).count() <= max);
         let found = fits && some_placement(rest, placed, max);
         placed.pop();
         found

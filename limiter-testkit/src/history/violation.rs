@@ -41,31 +41,13 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Window {
-                start,
-                window,
-                permits,
-                max,
-            } => {
-                write!(
-                    f,
-                    "{permits} permits, {max} allowed, within the {window:?} from {start:?} on"
-                )
+            Self::Window { start, window, permits, max } => {
+                write!(f, "{permits} permits, {max} allowed, within the {window:?} from {start:?} on")
             }
-            Self::Cost {
-                call: Admission { start, end, cost },
-                max,
-            } => {
-                write!(
-                    f,
-                    "{cost} permits, {max} allowed, in the one call between {start:?} and {end:?}"
-                )
+            Self::Cost { call: Admission { start, end, cost }, max } => {
+                write!(f, "{cost} permits, {max} allowed, in the one call between {start:?} and {end:?}")
             }
-            Self::Late {
-                call: Admission { start, end, cost },
-                earliest,
-                max,
-            } => write!(
+            Self::Late { call: Admission { start, end, cost }, earliest, max } => write!(
                 f,
                 "a call of cost {cost} was admitted between {start:?} and {end:?}, \
                  but with {max} allowed there was no room before {earliest:?}"

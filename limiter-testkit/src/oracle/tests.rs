@@ -6,30 +6,15 @@ const WINDOW: u64 = 10;
 struct Step(u64, u32, u32, Verdict);
 
 fn allowed(remaining: u32, reset_after_ms: u64) -> Verdict {
-    Verdict {
-        allowed: true,
-        remaining,
-        retry_after_ms: Some(0),
-        reset_after_ms,
-    }
+    Verdict { allowed: true, remaining, retry_after_ms: Some(0), reset_after_ms }
 }
 
 fn denied(remaining: u32, retry_after_ms: u64, reset_after_ms: u64) -> Verdict {
-    Verdict {
-        allowed: false,
-        remaining,
-        retry_after_ms: Some(retry_after_ms),
-        reset_after_ms,
-    }
+    Verdict { allowed: false, remaining, retry_after_ms: Some(retry_after_ms), reset_after_ms }
 }
 
 fn never(remaining: u32, reset_after_ms: u64) -> Verdict {
-    Verdict {
-        allowed: false,
-        remaining,
-        retry_after_ms: None,
-        reset_after_ms,
-    }
+    Verdict { allowed: false, remaining, retry_after_ms: None, reset_after_ms }
 }
 
 #[track_caller]
@@ -56,11 +41,7 @@ fn a_permit_counts_until_exactly_one_window_later() {
 
 #[test]
 fn everything_counts_before_the_first_window_has_passed() {
-    run(&[
-        Step(0, 1, 1, allowed(0, 10)),
-        Step(9, 1, 1, denied(0, 1, 1)),
-        Step(10, 1, 1, allowed(0, 10)),
-    ]);
+    run(&[Step(0, 1, 1, allowed(0, 10)), Step(9, 1, 1, denied(0, 1, 1)), Step(10, 1, 1, allowed(0, 10))]);
 }
 
 #[test]

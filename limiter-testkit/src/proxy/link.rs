@@ -33,11 +33,7 @@ struct Delivery {
 
 /// Connects the two ends by `PUMPS` threads.
 pub(super) fn start(client: Socket, server: Socket, switch: &Arc<Switch>) -> Vec<JoinHandle<()>> {
-    let link = Arc::new(Link {
-        client,
-        server,
-        lost: AtomicBool::new(false),
-    });
+    let link = Arc::new(Link { client, server, lost: AtomicBool::new(false) });
     switch.admit(&link);
     let (sender, receiver) = sync_channel(WAITING);
     vec![
@@ -51,11 +47,7 @@ pub(super) fn start(client: Socket, server: Socket, switch: &Arc<Switch>) -> Vec
     ]
 }
 
-fn pump(
-    link: &Arc<Link>,
-    switch: &Arc<Switch>,
-    run: impl FnOnce(&Link, &Switch) + Send + 'static,
-) -> JoinHandle<()> {
+fn pump(link: &Arc<Link>, switch: &Arc<Switch>, run: impl FnOnce(&Link, &Switch) + Send + 'static) -> JoinHandle<()> {
     let (link, switch) = (Arc::clone(link), Arc::clone(switch));
     thread::spawn(move || {
         run(&link, &switch);
@@ -80,8 +72,7 @@ impl Link {
 
     fn carry_commands(&self, switch: &Switch) {
         while let Some(bytes) = receive(&self.client) {
-            if switch.lets_through(Way::Command, self) && (&self.server).write_all(&bytes).is_err()
-            {
+            if switch.lets_through(Way::Command, self) && (&self.server).write_all(&bytes).is_err() {
                 return;
             }
         }
@@ -89,10 +80,7 @@ impl Link {
 
     fn collect_replies(&self, switch: &Switch, queue: &SyncSender<Delivery>) {
         while let Some(bytes) = receive(&self.server) {
-            let delivery = Delivery {
-                due: switch.due(),
-                bytes,
-            };
+            let delivery = Delivery { due: switch.due(), bytes };
             if queue.send(delivery).is_err() {
                 return;
             }

@@ -39,15 +39,8 @@ struct State {
 
 impl Switch {
     pub(super) fn new() -> Self {
-        let state = Mutex::new(State {
-            mode: Mode::Pass,
-            links: Vec::new(),
-        });
-        Self {
-            state,
-            turned: Condvar::new(),
-            connections: AtomicU64::new(0),
-        }
+        let state = Mutex::new(State { mode: Mode::Pass, links: Vec::new() });
+        Self { state, turned: Condvar::new(), connections: AtomicU64::new(0) }
     }
 
     pub(super) fn mode(&self) -> Mode {
@@ -106,9 +99,7 @@ impl Switch {
     /// Returns at `due`, or as soon as replies are not delayed any more.
     pub(super) fn wait_until(&self, due: Instant) {
         let mut state = self.lock();
-        while let (Mode::Delay(_), Some(left)) =
-            (state.mode, due.checked_duration_since(Instant::now()))
-        {
+        while let (Mode::Delay(_), Some(left)) = (state.mode, due.checked_duration_since(Instant::now())) {
             if left.is_zero() {
                 return;
             }

@@ -49,11 +49,7 @@ fn cut_closes_what_is_open_and_what_comes() {
     assert!(ping(&mut open).is_ok());
     proxy.cut();
     assert_closed(&mut open);
-    let reached = || {
-        server.info("stats")["total_connections_received"]
-            .parse::<u32>()
-            .expect("a number")
-    };
+    let reached = || server.info("stats")["total_connections_received"].parse::<u32>().expect("a number");
     let before = reached();
     assert_closed(&mut client(&proxy, LONG));
     assert_eq!(reached(), before + 1); // this question's own
@@ -145,12 +141,7 @@ fn drop_ends_connections_and_threads() {
     proxy.delay(Duration::from_secs(60));
     drop(proxy);
     assert_closed(&mut open);
-    assert_eq!(
-        Client::connect(&address, SHORT)
-            .expect_err("nobody listens")
-            .kind(),
-        ErrorKind::ConnectionRefused
-    );
+    assert_eq!(Client::connect(&address, SHORT).expect_err("nobody listens").kind(), ErrorKind::ConnectionRefused);
 }
 
 #[test]
@@ -168,11 +159,7 @@ fn connections_are_bounded() {
 fn a_server_may_go_and_come_back_behind_it() {
     let mut server = RedisServer::builder().password("p@ss").start();
     let proxy = Proxy::before(&server);
-    assert!(
-        proxy.url().starts_with("redis://:p%40ss@127.0.0.1:"),
-        "{}",
-        proxy.url()
-    );
+    assert!(proxy.url().starts_with("redis://:p%40ss@127.0.0.1:"), "{}", proxy.url());
     let mut open = client(&proxy, LONG);
     assert_eq!(open.call(&["AUTH", "p@ss"]).expect("a reply").text(), "OK");
     server.kill();

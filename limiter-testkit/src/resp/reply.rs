@@ -28,9 +28,7 @@ impl Reply {
     pub fn text(self) -> String {
         match self {
             Self::Status(text) => text,
-            Self::Bulk(bytes) => {
-                String::from_utf8(bytes).expect("the reply is not UTF-8: read it with `bytes`")
-            }
+            Self::Bulk(bytes) => String::from_utf8(bytes).expect("the reply is not UTF-8: read it with `bytes`"),
             other => panic!("not a text: {other:?}"),
         }
     }

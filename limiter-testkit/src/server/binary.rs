@@ -29,16 +29,13 @@ pub(super) fn version() -> (u32, u32) {
                  or name the binary in {VARIABLE}"
             ),
         };
-        parse_version(&output)
-            .unwrap_or_else(|| panic!("{program:?} does not say its version, but: {output:?}"))
+        parse_version(&output).unwrap_or_else(|| panic!("{program:?} does not say its version, but: {output:?}"))
     })
 }
 
 /// Redis says `Redis server v=7.0.15 sha=…`, Valkey `Valkey server v=9.1.0 …`.
 fn parse_version(output: &str) -> Option<(u32, u32)> {
-    let version = output
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix("v="))?;
+    let version = output.split_whitespace().find_map(|word| word.strip_prefix("v="))?;
     let mut numbers = version.split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
@@ -50,10 +47,7 @@ mod tests {
     #[test]
     fn reads_what_servers_say() {
         let table = [
-            (
-                "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64",
-                Some((7, 0)),
-            ),
+            ("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64", Some((7, 0))),
             ("Redis server v=6.2.14 sha=00000000:0", Some((6, 2))),
             ("Valkey server v=9.1.0 sha=00000000:0", Some((9, 1))),
             ("usage: something else", None),

@@ -55,11 +55,7 @@ impl RedisServerBuilder {
 
     /// As [`user`](Self::user), with the rights of these ACL rules, such as `~* +@all -flushall`.
     pub fn user_with_rules(mut self, name: &str, password: &str, rules: &str) -> Self {
-        self.access = Access::User {
-            name: name.to_owned(),
-            password: password.to_owned(),
-            rules: rules.to_owned(),
-        };
+        self.access = Access::User { name: name.to_owned(), password: password.to_owned(), rules: rules.to_owned() };
         self
     }
 
@@ -101,11 +97,7 @@ impl RedisServerBuilder {
             };
             match Process::start(&config, directory.path(), DEADLINE) {
                 Ok(process) => {
-                    return RedisServer {
-                        process: Some(process),
-                        config,
-                        directory,
-                    };
+                    return RedisServer { process: Some(process), config, directory };
                 }
                 Err(Failure::PortTaken(_)) => {}
                 Err(failure) => panic!("{failure}"),
@@ -121,8 +113,6 @@ fn server_directory() -> TempDir {
     if parent.as_os_str().len() > 70 {
         parent = PathBuf::from("/tmp");
     }
-    let directory = tempfile::Builder::new()
-        .prefix("limiter-")
-        .tempdir_in(parent);
+    let directory = tempfile::Builder::new().prefix("limiter-").tempdir_in(parent);
     directory.expect("a temporary directory for redis-server")
 }

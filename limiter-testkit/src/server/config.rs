@@ -46,12 +46,7 @@ impl Config {
     /// Of a server that lives in this directory and listens on a Unix socket there.
     pub(super) fn on(directory: &Path) -> Self {
         let socket = directory.join("redis.sock");
-        Self {
-            socket,
-            endpoint: Endpoint::Unix,
-            access: Access::Everybody,
-            settings: Vec::new(),
-        }
+        Self { socket, endpoint: Endpoint::Unix, access: Access::Everybody, settings: Vec::new() }
     }
 
     /// The text of `redis.conf`.
@@ -86,20 +81,10 @@ impl Config {
         match &self.access {
             Access::Everybody => {}
             Access::Password(password) => line("requirepass", &quoted(password)),
-            Access::User {
-                name,
-                password,
-                rules,
-            } => {
+            Access::User { name, password, rules } => {
                 line("user", "default off");
-                line(
-                    "user",
-                    &format!("{ADMIN} on {} ~* &* +@all", quoted(&format!(">{password}"))),
-                );
-                line(
-                    "user",
-                    &format!("{name} on {} {rules}", quoted(&format!(">{password}"))),
-                );
+                line("user", &format!("{ADMIN} on {} ~* &* +@all", quoted(&format!(">{password}"))));
+                line("user", &format!("{name} on {} {rules}", quoted(&format!(">{password}"))));
             }
         }
         for (name, value) in &self.settings {
@@ -111,9 +96,7 @@ impl Config {
     pub(super) fn address(&self) -> Address {
         match self.endpoint {
             Endpoint::Unix => Address::Unix(self.socket.clone()),
-            Endpoint::Tcp(port) | Endpoint::Tls(port) => {
-                Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
-            }
+            Endpoint::Tcp(port) | Endpoint::Tls(port) => Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
         }
     }
 
@@ -130,21 +113,11 @@ impl Config {
                 let password = password.map(|password| format!("pass={password}"));
                 let query: Vec<_> = user.into_iter().chain(password).collect();
                 let mark = if query.is_empty() { "" } else { "?" };
-                format!(
-                    "redis+unix://{}{mark}{}",
-                    encoded(&path.to_string_lossy()),
-                    query.join("&")
-                )
+                format!("redis+unix://{}{mark}{}", encoded(&path.to_string_lossy()), query.join("&"))
             }
             Address::Tcp(address) => {
-                let scheme = if matches!(self.endpoint, Endpoint::Tls(_)) {
-                    "rediss"
-                } else {
-                    "redis"
-                };
-                let password = password
-                    .map(|password| format!(":{password}@"))
-                    .unwrap_or_default();
+                let scheme = if matches!(self.endpoint, Endpoint::Tls(_)) { "rediss" } else { "redis" };
+                let password = password.map(|password| format!(":{password}@")).unwrap_or_default();
                 format!("{scheme}://{}{password}{address}", user.unwrap_or_default())
             }
         }
@@ -168,9 +141,7 @@ impl Config {
 /// A value of `redis.conf` that is one word whatever it contains.
 fn quoted(value: &str) -> String {
     let escaped = value.bytes().map(|byte| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'>' => {
-            char::from(byte).to_string()
-        }
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'>' => char::from(byte).to_string(),
         _ => format!("\\x{byte:02x}"),
     });
     format!("\"{}\"", escaped.collect::<String>())
@@ -180,9 +151,7 @@ fn quoted(value: &str) -> String {
 fn encoded(value: &str) -> String {
     let path = value.starts_with('/');
     let encode = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-            char::from(byte).to_string()
-        }
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
         b'/' if path => "/".to_owned(),
         _ => format!("%{byte:02X}"),
     };
@@ -196,47 +165,18 @@ mod tests {
     #[test]
     fn urls_carry_the_credentials() {
         let password = Access::Password("p@s:/w d".into());
-        let user = Access::User {
-            name: "al:ice".into(),
-            password: "pw&".into(),
-            rules: String::new(),
-        };
+        let user = Access::User { name: "al:ice".into(), password: "pw&".into(), rules: String::new() };
         let table = [
-            (
-                Endpoint::Unix,
-                Access::Everybody,
-                "redis+unix:///tmp/a%20b/redis.sock",
-            ),
-            (
-                Endpoint::Unix,
-                password.clone(),
-                "redis+unix:///tmp/a%20b/redis.sock?pass=p%40s%3A%2Fw%20d",
-            ),
-            (
-                Endpoint::Unix,
-                user.clone(),
-                "redis+unix:///tmp/a%20b/redis.sock?user=al%3Aice&pass=pw%26",
-            ),
+            (Endpoint::Unix, Access::Everybody, "redis+unix:///tmp/a%20b/redis.sock"),
+            (Endpoint::Unix, password.clone(), "redis+unix:///tmp/a%20b/redis.sock?pass=p%40s%3A%2Fw%20d"),
+            (Endpoint::Unix, user.clone(), "redis+unix:///tmp/a%20b/redis.sock?user=al%3Aice&pass=pw%26"),
             (Endpoint::Tcp(17), Access::Everybody, "redis://127.0.0.1:17"),
-            (
-                Endpoint::Tcp(17),
-                password,
-                "redis://:p%40s%3A%2Fw%20d@127.0.0.1:17",
-            ),
-            (
-                Endpoint::Tls(17),
-                user,
-                "rediss://al%3Aice:pw%26@127.0.0.1:17",
-            ),
+            (Endpoint::Tcp(17), password, "redis://:p%40s%3A%2Fw%20d@127.0.0.1:17"),
+            (Endpoint::Tls(17), user, "rediss://al%3Aice:pw%26@127.0.0.1:17"),
         ];
         for (endpoint, access, expected) in table {
             let socket = PathBuf::from("/tmp/a b/redis.sock");
-            let config = Config {
-                socket,
-                endpoint,
-                access,
-                settings: Vec::new(),
-            };
+            let config = Config { socket, endpoint, access, settings: Vec::new() };
             assert_eq!(config.url(&config.address()), expected);
         }
     }

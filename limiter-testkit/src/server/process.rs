@@ -54,38 +54,19 @@ impl fmt::Display for Failure {
 
 impl Process {
     /// Starts it in `directory` and waits until it answers.
-    pub(super) fn start(
-        config: &Config,
-        directory: &Path,
-        deadline: Duration,
-    ) -> Result<Self, Failure> {
+    pub(super) fn start(config: &Config, directory: &Path, deadline: Duration) -> Result<Self, Failure> {
         let until = Instant::now() + deadline;
-        fs::write(directory.join(CONFIG), config.text(directory))
-            .expect("writing to the server's own directory");
+        fs::write(directory.join(CONFIG), config.text(directory)).expect("writing to the server's own directory");
         let mut process = Self::spawn(directory).expect("starting a process");
         loop {
-            if let Some(status) = process
-                .server
-                .try_wait()
-                .expect("asking for a process of our own")
-            {
-                return Err(Failure::of(
-                    &format!("redis-server ended while starting ({status})"),
-                    directory,
-                ));
+            if let Some(status) = process.server.try_wait().expect("asking for a process of our own") {
+                return Err(Failure::of(&format!("redis-server ended while starting ({status})"), directory));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Failure::of(
-                    &format!("redis-server did not answer within {deadline:?}"),
-                    directory,
-                ));
+                return Err(Failure::of(&format!("redis-server did not answer within {deadline:?}"), directory));
             }
-            if config
-                .client(left)
-                .and_then(|mut client| client.call(&["PING"]))
-                .is_ok_and(|reply| reply == pong())
-            {
+            if config.client(left).and_then(|mut client| client.call(&["PING"])).is_ok_and(|reply| reply == pong()) {
                 return Ok(process);
             }
             thread::sleep(Duration::from_millis(2));
@@ -116,11 +97,7 @@ impl Process {
         let mut gate = server.stdin.take().expect("a piped stdin");
         writeln!(line_to_watchdog, "{}", server.id())?;
         writeln!(gate, "go")?;
-        Ok(Self {
-            server,
-            watchdog,
-            line_to_watchdog: Some(line_to_watchdog),
-        })
+        Ok(Self { server, watchdog, line_to_watchdog: Some(line_to_watchdog) })
     }
 
     /// Returns when the process has stopped.
@@ -129,9 +106,7 @@ impl Process {
         // Where the system has no such file, the signal is quick enough.
         let status = format!("/proc/{}/stat", self.server.id());
         let until = Instant::now() + Duration::from_secs(1);
-        while fs::read_to_string(&status).is_ok_and(|text| !text.contains(") T "))
-            && Instant::now() < until
-        {
+        while fs::read_to_string(&status).is_ok_and(|text| !text.contains(") T ")) && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -143,13 +118,8 @@ impl Process {
     /// By the shell, whose `kill` is built in: small systems have no such program.
     fn signal(&self, name: &str) {
         let server = self.server.id().to_string();
-        let status = Command::new("sh")
-            .args(["-c", r#"kill -s "$1" "$2""#, "kill", name, &server])
-            .status();
-        assert!(
-            status.is_ok_and(|status| status.success()),
-            "could not send {name} to redis-server"
-        );
+        let status = Command::new("sh").args(["-c", r#"kill -s "$1" "$2""#, "kill", name, &server]).status();
+        assert!(status.is_ok_and(|status| status.success()), "could not send {name} to redis-server");
     }
 }
 
@@ -169,11 +139,7 @@ impl Failure {
     fn of(what: &str, directory: &Path) -> Self {
         let tail = log_tail(directory);
         let message = format!("{what}\n{tail}");
-        if tail.contains("Address already in use") {
-            Self::PortTaken(message)
-        } else {
-            Self::Other(message)
-        }
+        if tail.contains("Address already in use") { Self::PortTaken(message) } else { Self::Other(message) }
     }
 }
 

@@ -8,23 +8,14 @@ mod life;
 
 fn panic_message(run: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("it panics");
-    panic
-        .downcast_ref::<String>()
-        .expect("a formatted message")
-        .clone()
+    panic.downcast_ref::<String>().expect("a formatted message").clone()
 }
 
 #[test]
 fn keeps_nothing_on_disk() {
     let server = RedisServer::start();
-    assert_eq!(
-        server.command(&["CONFIG", "GET", "save"]).array()[1],
-        Reply::Bulk(Vec::new())
-    );
-    assert_eq!(
-        server.command(&["CONFIG", "GET", "appendonly"]).array()[1],
-        Reply::Bulk(b"no".to_vec())
-    );
+    assert_eq!(server.command(&["CONFIG", "GET", "save"]).array()[1], Reply::Bulk(Vec::new()));
+    assert_eq!(server.command(&["CONFIG", "GET", "appendonly"]).array()[1], Reply::Bulk(b"no".to_vec()));
     if server.version() >= (7, 0) {
         assert_eq!(server.command(&["DEBUG", "SLEEP", "0"]).text(), "OK");
     }
@@ -38,10 +29,7 @@ fn tells_keys_and_their_time_to_live() {
     server.command(&["SET", &immortal, "1"]);
     server.command(&["SET", &mortal, "1", "PX", "60000"]);
     server.command(&["SET", &other, "1"]);
-    assert_eq!(
-        server.keys_with(&prefix),
-        [mortal.clone(), immortal.clone()]
-    );
+    assert_eq!(server.keys_with(&prefix), [mortal.clone(), immortal.clone()]);
     assert!(server.keys().contains(&other));
     assert!((1..=60_000).contains(&server.pttl(&mortal)));
     assert_eq!(server.pttl(&immortal), -1);
@@ -55,9 +43,7 @@ fn tells_info_and_forgets_scripts() {
     assert_eq!(server.command(&["EVALSHA", &digest, "0"]).integer(), 7);
     assert_eq!(server.info("memory")["number_of_cached_scripts"], "1");
     server.flush_scripts();
-    let reply = server
-        .try_command(&["EVALSHA", &digest, "0"])
-        .expect("a reply");
+    let reply = server.try_command(&["EVALSHA", &digest, "0"]).expect("a reply");
     assert!(reply.error().starts_with("NOSCRIPT"));
 }
 
@@ -66,10 +52,7 @@ fn a_refused_command_says_why() {
     let message = panic_message(|| {
         RedisServer::shared().command(&["INCRBY", "a", "b"]);
     });
-    assert_eq!(
-        message,
-        r#"["INCRBY", "a", "b"] was refused: ERR value is not an integer or out of range"#
-    );
+    assert_eq!(message, r#"["INCRBY", "a", "b"] was refused: ERR value is not an integer or out of range"#);
 }
 
 #[test]

@@ -72,6 +72,10 @@ impl Driver {
             Ok(Err(error)) => return Err(self.failed(error, None)),
             Err(_) => return Err(self.failed(self.late(), None)),
         };
+        if Instant::now() >= call.deadline {
+            // It has waited here, behind too many others: sent now it would only count where nobody runs.
+            return Err(self.failed(self.late(), None));
+        }
         let mut held = None;
         match call.action {
             Action::Take => match self.standby.before(call.question()) {
@@ -112,7 +116,10 @@ impl Driver {
             }
         };
         let result = timeout_at(call.deadline, exchange).await.unwrap_or_else(|_| {
-            wire.unanswered_since(asked);
+            // Less says more of how busy this thread is.
+            if asked.elapsed() >= self.deadline / 2 {
+                wire.unanswered_since(asked);
+            }
             Err(self.late())
         });
         if let Err(error) = &result {
@@ -122,9 +129,7 @@ impl Driver {
     }
 
     fn failed(&self, error: Error, held: Option<Answer>) -> Failure {
-        if error.is_transient() || error.kind() == ErrorKind::Refused {
-            self.standby.store_failed();
-        }
+        self.standby.call_failed(&error);
         Failure { error, held }
     }
 

@@ -29,16 +29,22 @@ impl From<RedisError> for Refusal {
 impl From<Refusal> for Error {
     fn from(Refusal(error): Refusal) -> Self {
         let (kind, message) = explain(&error);
-        Self::with_source(kind, message, error)
+        // What a server says may repeat the command, and so a key or the password. What the network says does not.
+        if error.is_io_error() { Self::with_source(kind, message, error) } else { Self::new(kind, message) }
     }
 }
 
 fn explain(error: &RedisError) -> (ErrorKind, String) {
+    let detail = error.detail().unwrap_or_default();
     if let Some(code) = error.code() {
-        return by_code(code);
+        return by_code(code, detail);
     }
     let (kind, message) = match error.kind() {
-        RedisKind::Io => (ErrorKind::Unavailable, "Redis cannot be reached"),
+        RedisKind::Io => return (ErrorKind::Unavailable, format!("Redis cannot be reached: {error}")),
+        // So the client's parser puts it, in the words of the library it is made with.
+        RedisKind::Parse if detail.contains("end of input") => {
+            (ErrorKind::Unavailable, "the connection to Redis broke in the middle of an answer")
+        }
         RedisKind::AuthenticationFailed => (ErrorKind::Refused, "Redis refused the user or the password"),
         RedisKind::InvalidClientConfig => (ErrorKind::Config, "the connection to Redis is configured wrongly"),
         RedisKind::RESP3NotSupported => (ErrorKind::Config, "the server is older than Redis 6.2"),
@@ -47,7 +53,7 @@ fn explain(error: &RedisError) -> (ErrorKind, String) {
     (kind, message.to_owned())
 }
 
-fn by_code(code: &str) -> (ErrorKind, String) {
+fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
     let (kind, meaning) = match code {
         "NOAUTH" => (ErrorKind::Refused, "Redis wants a password"),
         "WRONGPASS" => (ErrorKind::Refused, "Redis refused the user or the password"),
@@ -62,7 +68,42 @@ fn by_code(code: &str) -> (ErrorKind, String) {
         "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF" | "NOREPLICAS" => {
             (ErrorKind::Unavailable, "Redis takes no writes now")
         }
-        _ => (ErrorKind::Protocol, "Redis refused the command"),
+        "ERR" if detail.starts_with("DB index") => (ErrorKind::Config, "Redis has no database of that number"),
+        // The command stands in the script, which has no code of its own for this.
+        "ERR" if ["The user executing the script", "ACL failure"].iter().any(|words| detail.starts_with(words)) => {
+            return by_code("NOPERM", detail);
+        }
+        _ => return (ErrorKind::Protocol, format!("Redis refused the command ({code} {})", harmless(detail))),
     };
     (kind, format!("{meaning} ({code})"))
+}
+
+/// A server's words as far as they are its own: what it repeats of a command it quotes, and a key has a brace in it.
+fn harmless(detail: &str) -> &str {
+    let mut before = ' ';
+    let quoted = |letter: char| {
+        let in_word = std::mem::replace(&mut before, letter).is_alphanumeric();
+        letter == '{' || (matches!(letter, '\'' | '`' | '"') && !in_word)
+    };
+    detail.split(quoted).next().unwrap_or_default().trim_end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_nothing_that_a_server_repeats() {
+        let cases = [
+            ("unknown command 'EVALSHA', with args beginning with: 'f00' '1'", "unknown command"),
+            ("unknown command `HELLO`, with args beginning with: `3`, `AUTH`", "unknown command"),
+            ("can't do that to \"rl:{user:@7}:sw:10000\"", "can't do that to"),
+            ("no such key: rl:{user:@7}:sw:10000", "no such key: rl:"),
+            ("Protocol error", "Protocol error"),
+            ("", ""),
+        ];
+        for (detail, told) in cases {
+            assert_eq!(harmless(detail), told);
+        }
+    }
 }

@@ -50,6 +50,8 @@ pub(super) struct Wire {
 struct Shared {
     /// The connection is of no use any more.
     lost: Arc<Notify>,
+    /// Why, where it was given up before it broke.
+    cause: RefCell<Option<Error>>,
     /// When the server last said anything.
     heard: Cell<Instant>,
     sha: RefCell<String>,
@@ -113,6 +115,7 @@ impl Link {
         let connection = self.server.open(Arc::clone(&lost)).await?;
         let shared = Shared {
             lost,
+            cause: RefCell::default(),
             heard: Cell::new(Instant::now()),
             sha: RefCell::default(),
             loads: Cell::new(0),
@@ -125,14 +128,15 @@ impl Link {
 
     /// Serves calls over this connection until it is lost.
     async fn hold(&self, wire: Wire) {
-        let lost = Arc::clone(&wire.shared.lost);
+        let shared = Rc::clone(&wire.shared);
         if let State::Down(_) = self.set(State::Up(wire)) {
             // What answers now may have lost what it knew.
             self.standby.store_failed();
             tracing::info!(server = %self.server, "the rate limiter's store is back");
         }
-        lost.notified().await;
-        self.down(Error::new(ErrorKind::Unavailable, format!("the connection to {} was lost", self.server)));
+        shared.lost.notified().await;
+        let lost = || Error::new(ErrorKind::Unavailable, format!("the connection to {} was lost", self.server));
+        self.down(shared.cause.take().unwrap_or_else(lost));
     }
 
     fn down(&self, error: Error) {
@@ -186,15 +190,20 @@ impl Wire {
     /// A call was not answered in time. If nothing else was either, the server is gone, however open the connection.
     pub(super) fn unanswered_since(&self, asked: Instant) {
         if self.shared.heard.get() <= asked {
-            self.shared.lost.notify_one();
+            self.give_up(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
         }
     }
 
     /// Gives the connection up for errors that no later call on it would be spared.
     pub(super) fn failed(&self, error: &Error) {
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ReadOnly) {
-            self.shared.lost.notify_one();
+            self.give_up(error.clone());
         }
+    }
+
+    fn give_up(&self, cause: Error) {
+        self.shared.cause.replace(Some(cause));
+        self.shared.lost.notify_one();
     }
 }
 

@@ -100,13 +100,8 @@ impl Command {
 }
 
 /// A key's answer after it was forgotten.
-const NOTHING_TAKEN: Answer = Answer {
-    allowed: true,
-    remaining: 0,
-    retry_after: Some(Duration::ZERO),
-    reset_after: Duration::ZERO,
-    stamp: 0,
-};
+const NOTHING_TAKEN: Answer =
+    Answer { allowed: true, remaining: 0, retry_after: Some(Duration::ZERO), reset_after: Duration::ZERO, stamp: 0 };
 
 fn answer(reply: &Value) -> Option<Answer> {
     let Value::Array(values) = reply else { return None };

@@ -37,7 +37,10 @@ impl Server {
         let address = address(&info);
         // Its version of the protocol tells of a lost connection at once, without a command to fail first.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let client = Client::open(info.set_redis_settings(settings)).map_err(unreadable)?;
+        // Without this a small command waits in the kernel until the one before it has been acknowledged.
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
+        let client = Client::open(info).map_err(unreadable)?;
         Ok(Self { client, address })
     }
 

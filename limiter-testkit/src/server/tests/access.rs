@@ -9,9 +9,7 @@ use super::*;
 #[test]
 fn listens_on_a_port_if_asked() {
     let server = RedisServer::builder().tcp().start();
-    let Address::Tcp(address) = server.address() else {
-        panic!("{:?}", server.address())
-    };
+    let Address::Tcp(address) = server.address() else { panic!("{:?}", server.address()) };
     assert_eq!(server.url(), format!("redis://{address}"));
     let mut client = Client::connect(&server.address(), DEADLINE).expect("it listens");
     assert_eq!(client.call(&["PING"]).expect("a reply").text(), "PONG");
@@ -23,9 +21,7 @@ fn tries_another_port_when_one_is_taken() {
     let taken_port = taken.local_addr().expect("bound").port();
     let mut ports = vec![port::free_port(), taken_port, taken_port];
     let wanted = ports[0];
-    let server = RedisServer::builder()
-        .tcp()
-        .start_on(|| ports.pop().expect("no fourth attempt"));
+    let server = RedisServer::builder().tcp().start_on(|| ports.pop().expect("no fourth attempt"));
     assert_eq!(server.url(), format!("redis://127.0.0.1:{wanted}"));
     assert_eq!(server.command(&["PING"]).text(), "PONG");
 }
@@ -36,68 +32,26 @@ fn asks_for_a_password() {
     let server = RedisServer::builder().password(password).start();
     assert_eq!(server.command(&["PING"]).text(), "PONG");
     let mut client = Client::connect(&server.address(), DEADLINE).expect("it listens");
-    assert!(
-        client
-            .call(&["PING"])
-            .expect("a reply")
-            .error()
-            .starts_with("NOAUTH")
-    );
-    assert!(
-        client
-            .call(&["AUTH", "wrong"])
-            .expect("a reply")
-            .error()
-            .starts_with("WRONGPASS")
-    );
-    assert_eq!(
-        client.call(&["AUTH", password]).expect("a reply").text(),
-        "OK"
-    );
+    assert!(client.call(&["PING"]).expect("a reply").error().starts_with("NOAUTH"));
+    assert!(client.call(&["AUTH", "wrong"]).expect("a reply").error().starts_with("WRONGPASS"));
+    assert_eq!(client.call(&["AUTH", password]).expect("a reply").text(), "OK");
 }
 
 #[test]
 fn asks_for_a_user_with_rights() {
-    let server = RedisServer::builder()
-        .user_with_rules("alice", "p w", "~a* +get +ping")
-        .start();
+    let server = RedisServer::builder().user_with_rules("alice", "p w", "~a* +get +ping").start();
     server.command(&["SET", "abc", "1"]); // this crate's own user may
     let mut client = Client::connect(&server.address(), DEADLINE).expect("it listens");
-    assert!(
-        client
-            .call(&["PING"])
-            .expect("a reply")
-            .error()
-            .starts_with("NOAUTH")
-    );
-    assert_eq!(
-        client
-            .call(&["AUTH", "alice", "p w"])
-            .expect("a reply")
-            .text(),
-        "OK"
-    );
+    assert!(client.call(&["PING"]).expect("a reply").error().starts_with("NOAUTH"));
+    assert_eq!(client.call(&["AUTH", "alice", "p w"]).expect("a reply").text(), "OK");
     assert_eq!(client.call(&["GET", "abc"]).expect("a reply").text(), "1");
     for refused in [&["GET", "b"][..], &["SET", "abc", "2"]] {
-        assert!(
-            client
-                .call(refused)
-                .expect("a reply")
-                .error()
-                .starts_with("NOPERM"),
-            "{refused:?}"
-        );
+        assert!(client.call(refused).expect("a reply").error().starts_with("NOPERM"), "{refused:?}");
     }
     let full = RedisServer::builder().user("bob", "pw").start();
     let mut client = Client::connect(&full.address(), DEADLINE).expect("it listens");
-    assert_eq!(
-        client.call(&["AUTH", "bob", "pw"]).expect("a reply").text(),
-        "OK"
-    );
-    assert_eq!(
-        client.call(&["SET", "any", "1"]).expect("a reply").text(),
-        "OK"
-    );
+    assert_eq!(client.call(&["AUTH", "bob", "pw"]).expect("a reply").text(), "OK");
+    assert_eq!(client.call(&["SET", "any", "1"]).expect("a reply").text(), "OK");
 }
 
 #[test]
@@ -106,15 +60,11 @@ fn speaks_tls_with_a_certificate_that_its_authority_signed() {
     use rustls::pki_types::{CertificateDer, ServerName};
 
     let server = RedisServer::builder().tls().start();
-    let Address::Tcp(address) = server.address() else {
-        panic!("{:?}", server.address())
-    };
+    let Address::Tcp(address) = server.address() else { panic!("{:?}", server.address()) };
     assert_eq!(server.url(), format!("rediss://{address}"));
     let authority = server.ca_certificate().expect("a TLS server has one");
     let mut roots = rustls::RootCertStore::empty();
-    roots
-        .add(CertificateDer::from_pem_file(authority).expect("a certificate"))
-        .expect("an authority");
+    roots.add(CertificateDer::from_pem_file(authority).expect("a certificate")).expect("an authority");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -123,8 +73,7 @@ fn speaks_tls_with_a_certificate_that_its_authority_signed() {
         .with_no_client_auth();
     for name in ["127.0.0.1", "localhost"] {
         let name = ServerName::try_from(name).expect("a name");
-        let connection =
-            rustls::ClientConnection::new(Arc::new(config.clone()), name).expect("a connection");
+        let connection = rustls::ClientConnection::new(Arc::new(config.clone()), name).expect("a connection");
         let stream = std::net::TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("not zero");
         let mut stream = rustls::StreamOwned::new(connection, stream);

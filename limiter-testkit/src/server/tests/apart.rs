@@ -37,24 +37,16 @@ fn case() {
 
 fn start(case: &str, binary: Option<&Path>) -> Child {
     let mut command = Command::new(env::current_exe().expect("the path of this test"));
-    command
-        .args(["server::tests::apart::case", "--exact", "--nocapture"])
-        .env(CASE, case);
+    command.args(["server::tests::apart::case", "--exact", "--nocapture"]).env(CASE, case);
     if let Some(binary) = binary {
         command.env(BINARY, binary);
     }
-    command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("this test again")
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("this test again")
 }
 
 /// What it said before it failed.
 fn failing(case: &str, binary: &Path) -> String {
-    let output = start(case, Some(binary))
-        .wait_with_output()
-        .expect("our own child");
+    let output = start(case, Some(binary)).wait_with_output().expect("our own child");
     assert!(!output.status.success());
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -62,21 +54,14 @@ fn failing(case: &str, binary: &Path) -> String {
 /// The path it prints.
 fn socket_in(output: impl Read) -> PathBuf {
     let find = |line: io::Result<String>| line.ok()?.split('=').nth(1).map(PathBuf::from);
-    BufReader::new(output)
-        .lines()
-        .find_map(find)
-        .expect("the path of its socket")
+    BufReader::new(output).lines().find_map(find).expect("the path of its socket")
 }
 
 #[track_caller]
 fn assert_vanishes(directory: &Path) {
     let until = Instant::now() + DEADLINE;
     while fs::exists(directory).expect("a readable parent") {
-        assert!(
-            Instant::now() < until,
-            "{} is left behind",
-            directory.display()
-        );
+        assert!(Instant::now() < until, "{} is left behind", directory.display());
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -86,15 +71,12 @@ fn a_server_does_not_outlive_a_killed_process() {
     let mut process = start("killed", None);
     let socket = socket_in(process.stdout.take().expect("a piped stdout"));
     let mut connection = UnixStream::connect(&socket).expect("it listens");
-    connection
-        .set_read_timeout(Some(DEADLINE))
-        .expect("not zero");
+    connection.set_read_timeout(Some(DEADLINE)).expect("not zero");
     process.kill().expect("our own child");
     process.wait().expect("our own child");
     // The end of the stream, or a reset when the server had not even accepted: only not silence.
     let read = connection.read(&mut [0; 1]);
-    let silent = read
-        .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    let silent = read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
     assert!(!silent, "the server is still there");
     assert_vanishes(socket.parent().expect("its directory"));
 }
@@ -102,9 +84,7 @@ fn a_server_does_not_outlive_a_killed_process() {
 /// No value is dropped there, because it is in a static.
 #[test]
 fn the_shared_server_ends_with_its_process() {
-    let output = start("shared", None)
-        .wait_with_output()
-        .expect("our own child");
+    let output = start("shared", None).wait_with_output().expect("our own child");
     assert!(output.status.success());
     let socket = socket_in(&output.stdout[..]);
     assert_vanishes(socket.parent().expect("its directory"));
@@ -114,10 +94,7 @@ fn the_shared_server_ends_with_its_process() {
 #[test]
 fn a_missing_binary_is_named_with_what_to_install() {
     let said = failing("start", Path::new("/nowhere/redis-server"));
-    assert!(
-        said.contains("cannot run \"/nowhere/redis-server\""),
-        "{said}"
-    );
+    assert!(said.contains("cannot run \"/nowhere/redis-server\""), "{said}");
     assert!(said.contains("apt-get install redis-server"), "{said}");
 }
 

@@ -24,10 +24,7 @@ fn a_paused_server_answers_when_it_goes_on() {
     let mut client = Client::connect(&server.address(), DEADLINE).expect("it listens");
     client.set_timeout(Duration::from_millis(50));
     server.pause();
-    assert_eq!(
-        client.call(&["INCR", "n"]).expect_err("paused").kind(),
-        ErrorKind::TimedOut
-    );
+    assert_eq!(client.call(&["INCR", "n"]).expect_err("paused").kind(), ErrorKind::TimedOut);
     server.resume();
     assert_eq!(server.command(&["INCR", "n"]).integer(), 2);
 }
@@ -52,12 +49,8 @@ fn a_killed_server_comes_back_empty_at_the_same_place() {
 #[test]
 fn a_server_that_cannot_start_shows_its_log() {
     let began = Instant::now();
-    let message =
-        panic_message(|| drop(RedisServer::builder().setting("maxmemory", "lots").start()));
+    let message = panic_message(|| drop(RedisServer::builder().setting("maxmemory", "lots").start()));
     assert!(message.contains("ended while starting"), "{message}");
-    assert!(
-        message.contains("argument must be a memory value"),
-        "{message}"
-    );
+    assert!(message.contains("argument must be a memory value"), "{message}");
     assert!(began.elapsed() < DEADLINE);
 }

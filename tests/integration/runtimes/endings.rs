@@ -1,0 +1,112 @@
+//! What ends with a limiter, and what a future leaves behind that is dropped half way.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::{fs, thread};
+
+use limiter_testkit::{Random, RedisServer};
+use rate_limited::Limiter;
+use tokio::task::{JoinSet, yield_now};
+
+use super::asks;
+use crate::child;
+use crate::deadlines::eventually;
+use crate::support::{key, limit, on};
+
+/// Connections to the server, but for the one that asks.
+fn connections(server: &RedisServer) -> u32 {
+    let connected: u32 = server.info("clients")["connected_clients"].parse().expect("a number");
+    connected - 1
+}
+
+#[tokio::test]
+async fn the_connection_ends_with_the_last_clone() {
+    let server = RedisServer::start();
+    let limiter = on(&server).connect().await.expect("the server is there");
+    let clones: Vec<_> = (0..10).map(|_| limiter.clone()).collect();
+    drop(limiter);
+    for clone in &clones {
+        asks(clone).await;
+    }
+    assert_eq!(connections(&server), 1);
+    drop(clones);
+    eventually("closed", || async { connections(&server) == 0 }).await;
+}
+
+#[test]
+fn threads_end_with_their_limiters() {
+    child::run("runtimes::endings::counts_threads", &[("", ""); 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs a process of its own, to count its threads"]
+async fn counts_threads() {
+    if !child::is_one() {
+        return;
+    }
+    let server = RedisServer::start();
+    let away = || Limiter::builder().url("redis+unix:///nowhere/redis.sock");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free TCP port");
+    let silent = format!("redis://{}", silent.local_addr().expect("the address of a bound listener"));
+    let mut limiters = Vec::new();
+    for _ in 0..3 {
+        limiters.push(on(&server).connect().await.expect("the server is there"));
+        limiters.push(away().build().expect("a URL"));
+        limiters.push(Limiter::builder().url(&silent).build().expect("a URL"));
+        away().connect().await.expect_err("there is nobody");
+        let mut connecting = Box::pin(Limiter::connect(&silent));
+        poll_fn(|context| Poll::Ready(connecting.as_mut().poll(context).is_ready())).await;
+    }
+    eventually("counted", || async { threads() == 9 }).await;
+    limiters.truncate(4);
+    eventually("ended", || async { threads() == 4 }).await;
+    // Also where nobody is left to wait for it.
+    thread::spawn(move || drop(limiters)).join().expect("no panic");
+    eventually("ended", || async { threads() == 0 }).await;
+}
+
+/// Those of limiters in this process.
+fn threads() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").expect("a directory of threads").flatten();
+    tasks
+        .filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "rate-limited"))
+        .count()
+}
+
+/// Each task drops most of its calls after a few polls. What they took is at most one permit each, and nobody after
+/// them waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_call_leaves_nothing_behind() {
+    const TASKS: u64 = 50;
+    const CALLS: u64 = 40;
+    let server = RedisServer::start();
+    let limiter = on(&server).connect().await.expect("the server is there");
+    let limit = Arc::new(limit("100000/h"));
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (limiter, limit) = (limiter.clone(), Arc::clone(&limit));
+        tasks.spawn(async move {
+            let (mut random, key) = (Random::new(task), key("a"));
+            let mut admitted = 0;
+            for _ in 0..CALLS {
+                let mut call = Box::pin(limiter.check(&key, &limit));
+                for _ in 0..random.below(4) {
+                    let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+                    if let Poll::Ready(decision) = polled {
+                        admitted += u64::from(decision.expect("a decision").is_allowed());
+                        break;
+                    }
+                    yield_now().await;
+                }
+            }
+            admitted
+        });
+    }
+    let admitted: u64 = tasks.join_all().await.into_iter().sum();
+    asks(&limiter).await;
+    let seen = limiter.peek(&key("a"), &limit).await.expect("a decision");
+    let taken = u64::from(limit.max() - seen.remaining());
+    assert!((admitted + 1..=TASKS * CALLS + 1).contains(&taken), "{taken} taken, {admitted} admitted");
+    assert_eq!(connections(&server), 1);
+}
