@@ -20,7 +20,7 @@ async fn are_told_of_each_decision_with_its_rule() {
             allowed.lock().expect("whole").push(format!("allowed {} {}", event.name(), event.remaining()));
         })
         .on_denied(move |event| {
-            denied.lock().expect("whole").push(format!("denied {} {}", event.name(), event.limit()))
+            denied.lock().expect("whole").push(format!("denied {} {}", event.name(), event.limit()));
         })
         .build()
         .expect("builds");
