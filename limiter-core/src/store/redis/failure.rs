@@ -37,6 +37,7 @@ impl From<Refusal> for Error {
 fn explain(error: &RedisError) -> (ErrorKind, String) {
     let detail = error.detail().unwrap_or_default();
     if let Some(code) = error.code() {
+        let (code, detail) = in_script(code, detail).unwrap_or((code, detail));
         return by_code(code, detail);
     }
     let (kind, message) = match error.kind() {
@@ -51,6 +52,15 @@ fn explain(error: &RedisError) -> (ErrorKind, String) {
         _ => (ErrorKind::Protocol, "Redis answered something that its client does not understand"),
     };
     (kind, message.to_owned())
+}
+
+/// Redis 6.2 says of a command in a script where it stands, before a dash and its code: `@user_script: 7: -OOM …`.
+fn in_script<'a>(code: &str, detail: &'a str) -> Option<(&'a str, &'a str)> {
+    let (_line, said) = detail.split_once(": ").filter(|_| code == "@user_script:")?;
+    match said.strip_prefix('-') {
+        Some(said) => Some(said.split_once(' ').unwrap_or((said, ""))),
+        None => Some(("ERR", said)),
+    }
 }
 
 fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
@@ -91,6 +101,19 @@ fn harmless(detail: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_what_redis_6_2_says_of_a_command_in_a_script() {
+        let cases = [
+            ("OOM", "command not allowed", None),
+            ("@user_script:", "93: -OOM command not allowed", Some(("OOM", "command not allowed"))),
+            ("@user_script:", "9: The user executing the script", Some(("ERR", "The user executing the script"))),
+            ("@user_script:", "nothing else", None),
+        ];
+        for (code, detail, read) in cases {
+            assert_eq!(in_script(code, detail), read, "{detail}");
+        }
+    }
 
     #[test]
     fn tells_nothing_that_a_server_repeats() {
