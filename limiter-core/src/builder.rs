@@ -231,7 +231,11 @@ impl Store {
             "redis" | "rediss" | "redis+unix" => {
                 Err(unusable(format!("`{scheme}://` needs the feature `redis` of `rate-limited`")))
             }
+            "" => Err(unusable("the store's URL is empty".to_owned())),
             // Not the URL itself, which may hold a password.
+            _ if !url.contains("://") => Err(unusable(
+                "the store's URL has no scheme: write `redis://` before the host, or `memory:`".to_owned(),
+            )),
             _ => Err(unusable(
                 "the store's URL has an unknown scheme: write `memory:`, `redis://host:port`, `rediss://host:port` or \
                  `redis+unix:///path`"

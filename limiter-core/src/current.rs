@@ -4,8 +4,8 @@ use std::fmt;
 
 use once_cell::sync::OnceCell;
 
-use crate::Limiter;
 use crate::builder::Builder;
+use crate::{Limiter, TARGET};
 
 static INSTALLED: OnceCell<Limiter> = OnceCell::new();
 static DEFAULT: OnceCell<Limiter> = OnceCell::new();
@@ -42,7 +42,7 @@ impl std::error::Error for InstallError {}
 pub(crate) fn install(limiter: Limiter) -> Result<(), InstallError> {
     INSTALLED.set(limiter).map_err(|limiter| InstallError { limiter })?;
     if DEFAULT.get().is_some() {
-        tracing::warn!("a limiter was installed after functions had run without it: what they took is not counted");
+        tracing::warn!(target: TARGET, "a limiter was installed after functions had run without it: what they took is not counted");
     }
     Ok(())
 }
@@ -63,12 +63,12 @@ pub(crate) fn current() -> Limiter {
 
 fn from_environment() -> Limiter {
     let Some(url) = std::env::var_os(URL_VARIABLE) else {
-        tracing::info!("no limiter is installed and {URL_VARIABLE} is not set: rate limits count in this process");
+        tracing::warn!(target: TARGET, "no limiter is installed and {URL_VARIABLE} is not set: rate limits count in this process");
         return Limiter::memory();
     };
     // What is no text is set all the same: with its strange bytes replaced it names no store, and fails as such.
     Builder::default().url(&url.to_string_lossy()).build().unwrap_or_else(|error| {
-        tracing::error!(%error, "{URL_VARIABLE} cannot be used: rate limits fail until it is mended");
+        tracing::error!(target: TARGET, %error, "{URL_VARIABLE} cannot be used: rate limits fail until it is mended");
         Builder::default().broken(error)
     })
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 /// Why the limiter could not decide: its store failed, or it was set up wrongly.
 ///
-/// Cheap to clone. Neither its text nor its `Debug` form contains key contents, URLs or passwords.
+/// Cheap to clone. Its text and its `Debug` form may name the server's host and port; they never contain a user, a
+/// password or the contents of a key.
 #[derive(Clone)]
 pub struct Error {
     inner: Arc<Inner>,

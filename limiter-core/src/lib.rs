@@ -24,6 +24,9 @@ mod clock;
 #[doc(hidden)]
 pub mod private;
 
+/// The target of everything that is logged, by `tracing`: the name of the crate that users know.
+const TARGET: &str = "rate_limited";
+
 pub use builder::{Builder, OnErrorSetting};
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;

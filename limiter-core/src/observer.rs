@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::{Allowed, Decision, Denied, Error};
+use crate::{Allowed, Decision, Denied, Error, TARGET};
 
 type Observer<T> = Box<dyn Fn(&T) + Send + Sync>;
 
@@ -47,7 +47,7 @@ impl Observers {
 fn tell<T>(observers: &[Observer<T>], event: &T) {
     for observer in observers {
         if catch_unwind(AssertUnwindSafe(|| observer(event))).is_err() {
-            tracing::error!("an observer of the rate limiter panicked; the decision stands");
+            tracing::error!(target: TARGET, "an observer of the rate limiter panicked; the decision stands");
         }
     }
 }

@@ -16,6 +16,9 @@ pub(crate) fn run(test: &str, variables: &[(&str, impl AsRef<OsStr> + Debug)]) -
     let output = Command::new(program)
         .args(["--ignored", "--exact", "--nocapture", test])
         .env_remove("RATE_LIMITED_URL")
+        // Which certificates a process trusts.
+        .env_remove("SSL_CERT_FILE")
+        .env_remove("SSL_CERT_DIR")
         .env(CHILD, "1")
         .envs(variables.iter().map(|(name, value)| (name, value)))
         .output()

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::failure::Refusal;
 use super::{Connected, Server};
 use crate::standby::Standby;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, TARGET};
 
 /// Longest wait for a first connection that somebody asked for.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(4);
@@ -84,8 +84,10 @@ impl Link {
         let mut pause = SHORTEST_PAUSE;
         loop {
             let longest = if first.is_some() { FIRST_ATTEMPT } else { ATTEMPT };
-            let attempt = timeout(longest, self.open()).await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Unavailable, format!("{} did not answer within {longest:?}", self.server)))
+            let attempt = timeout(longest, self.open(longest)).await.unwrap_or_else(|_| {
+                let doubt = if self.server.is_tls() { "; does it speak TLS?" } else { "" };
+                let silent = format!("{} did not answer within {longest:?}{doubt}", self.server);
+                Err(Error::new(ErrorKind::Unavailable, silent))
             });
             match attempt {
                 Ok(wire) => {
@@ -110,9 +112,9 @@ impl Link {
         }
     }
 
-    async fn open(&self) -> Result<Wire, Error> {
+    async fn open(&self, longest: Duration) -> Result<Wire, Error> {
         let lost = Arc::new(Notify::new());
-        let connection = self.server.open(Arc::clone(&lost)).await?;
+        let connection = self.server.open(longest, Arc::clone(&lost)).await?;
         let shared = Shared {
             lost,
             cause: RefCell::default(),
@@ -132,7 +134,7 @@ impl Link {
         if let State::Down(_) = self.set(State::Up(wire)) {
             // What answers now may have lost what it knew.
             self.standby.store_failed();
-            tracing::info!(server = %self.server, "the rate limiter's store is back");
+            tracing::info!(target: TARGET, server = %self.server, "the rate limiter's store is back");
         }
         shared.lost.notified().await;
         let lost = || Error::new(ErrorKind::Unavailable, format!("the connection to {} was lost", self.server));
@@ -142,7 +144,7 @@ impl Link {
     fn down(&self, error: Error) {
         self.standby.store_failed();
         if !matches!(&*self.state.borrow(), State::Down(_)) {
-            tracing::warn!(server = %self.server, %error, "the rate limiter's store is away");
+            tracing::warn!(target: TARGET, server = %self.server, %error, "the rate limiter's store is away");
         }
         self.set(State::Down(error));
     }

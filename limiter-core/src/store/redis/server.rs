@@ -1,14 +1,19 @@
 //! Which Redis, and how to open a connection to it.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    PushKind, RedisError,
+    PushKind, RedisError, RedisResult,
 };
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::failure::Refusal;
 use crate::{Error, ErrorKind};
@@ -44,25 +49,47 @@ impl Server {
         Ok(Self { client, address })
     }
 
-    /// Opens a connection, which tells `lost` when it breaks.
-    pub(super) async fn open(&self, lost: Arc<Notify>) -> Result<MultiplexedConnection, Error> {
-        #[cfg(feature = "tls")]
-        provide_cryptography();
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE)
-            .set_push_sender(move |push: PushInfo| {
-                if push.kind == PushKind::Disconnection {
-                    lost.notify_one();
-                }
-                Ok::<(), redis::aio::SendError>(())
-            });
-        self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| {
+    /// Opens a connection within `longest`, which tells `lost` when it breaks.
+    pub(super) async fn open(&self, longest: Duration, lost: Arc<Notify>) -> Result<MultiplexedConnection, Error> {
+        let opened = if self.is_tls() {
+            // For each connection the client reads the certificates that the system trusts. That takes longer than a
+            // call may wait, so it happens elsewhere.
+            let (client, runtime) = (self.client.clone(), Handle::current());
+            let connect = move || runtime.block_on(timeout(longest, connect(client, lost)));
+            spawn_blocking(connect).await.unwrap_or(Ok(Err(broken()))).unwrap_or_else(|_| Err(broken()))
+        } else {
+            connect(self.client.clone(), lost).await
+        };
+        opened.map_err(|error| {
             let error = Error::from(Refusal::from(error));
             Error::with_source(error.kind(), format!("cannot connect to {}: {error}", self.address), error)
         })
     }
+
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+    }
+}
+
+async fn connect(client: Client, lost: Arc<Notify>) -> RedisResult<MultiplexedConnection> {
+    #[cfg(feature = "tls")]
+    provide_cryptography();
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE)
+        .set_push_sender(move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                lost.notify_one();
+            }
+            Ok::<(), redis::aio::SendError>(())
+        });
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// The attempt ended without a word of the client's own.
+fn broken() -> RedisError {
+    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 /// Makes sure that rustls has a provider, which it does not choose by itself where a program is built with several.
