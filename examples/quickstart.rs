@@ -11,12 +11,22 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::error::Error;
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use rate_limited::{Limit, Limiter, rate_limited};
+
+/// Prints a line; who has seen enough may close the pipe.
+macro_rules! say {
+    ($($line:tt)*) => {
+        if writeln!(std::io::stdout(), $($line)*).is_err() {
+            std::process::exit(0);
+        }
+    };
+}
 
 /// The function to protect, annotated as in the README. It may run 5 times in any 10 seconds.
 #[rate_limited(key = "getId", window = "10s", max = 5, fallback = degrade_fn)]
@@ -47,14 +57,26 @@ async fn degrade_with(call: u32, _limit: Limit) -> String {
 #[command(name = "quickstart")]
 struct Options {
     /// Count in this Redis instead of in this process, with two limiters in turn, as two instances would
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = redis_url)]
     redis: Option<String>,
     /// How long a call counts: 500ms, 10s, 1m
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = window)]
     window: String,
-    /// How many calls any window may hold
+    /// How many calls any window may hold, up to 1000
     #[arg(long, value_name = "CALLS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     max: u32,
+}
+
+fn redis_url(url: &str) -> Result<String, String> {
+    let named = ["redis://", "rediss://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme));
+    if named { Ok(url.to_owned()) } else { Err("write a URL such as redis://127.0.0.1:6379".to_owned()) }
+}
+
+fn window(text: &str) -> Result<String, String> {
+    match format!("1/{text}").parse::<Limit>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("write a duration such as 500ms, 10s or 1m".to_owned()),
+    }
 }
 
 #[tokio::main]
@@ -160,17 +182,14 @@ impl Instances {
         let retry_after = seen.and_then(|seen| seen.retry_after);
         let wait = retry_after.map_or_else(String::new, seconds);
         let result = if ran { "ran" } else { "degraded" };
-        println!(
-            "{:>9}  {number:>4} {instance:1}  {result:<8}  {remaining:>9}  {wait:>11}",
-            seconds(start - self.origin)
-        );
+        say!("{:>9}  {number:>4} {instance:1}  {result:<8}  {remaining:>9}  {wait:>11}", seconds(start - self.origin));
         Call { start, end, ran, retry_after }
     }
 
     async fn wait_until(&self, moment: Instant) {
         let wait = moment.saturating_duration_since(Instant::now());
         if wait > Duration::from_millis(100) {
-            println!("           …  until the next promised moment, at {}", seconds(moment - self.origin));
+            say!("           …  until the next promised moment, at {}", seconds(moment - self.origin));
         }
         tokio::time::sleep_until(moment.into()).await;
     }
@@ -199,9 +218,9 @@ fn print_heading(options: &Options, limit: Limit) {
         None => "counted in this process",
         Some(_) => "counted in Redis, by two limiters A and B",
     };
-    println!("#[rate_limited(key = \"getId\", window = \"{window}\", max = {max}, fallback = degrade_fn)]");
-    println!("at most {limit}, {store}\n");
-    println!("     time  call    result    remaining  retry after");
+    say!("#[rate_limited(key = \"getId\", window = \"{window}\", max = {max}, fallback = degrade_fn)]");
+    say!("at most {limit}, {store}\n");
+    say!("     time  call    result    remaining  retry after");
 }
 
 /// Counts what ran, and says whether the limit was kept.
@@ -210,7 +229,7 @@ fn print_summary(calls: &[Call], limit: Limit) -> bool {
     let most = most_in_a_window(calls, limit.window());
     let kept = most <= limit.max() as usize;
     let verdict = if kept { "never more than" } else { "TOO MANY: the limit is" };
-    println!(
+    say!(
         "\n{ran} ran, {} degraded; at most {most} ran in any {:?}: {verdict} {}",
         calls.len() - ran,
         limit.window(),

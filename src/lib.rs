@@ -56,8 +56,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub use limiter_core::{
-    Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, InstallError, Key, Limit, Limiter, OnError,
-    OnErrorSetting, Source,
+    Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, InstallError, Key, Limit,
+    Limiter, OnError, OnErrorSetting, Source,
 };
 
 #[cfg(feature = "test-util")]
@@ -69,6 +69,14 @@ pub use limiter_macros::rate_limited;
 #[doc(hidden)]
 pub use limiter_core::private as __private;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "test-util"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/migrating.md")]
+struct Migrating;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/algorithms.md")]
+struct Algorithms;

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::guard::{Guard, OnError, Shared};
 use crate::limiter::{Engine, Inner};
 use crate::observer::Observers;
+use crate::queue::Queues;
 use crate::standby::Standby;
 use crate::store::memory::MemoryStore;
 use crate::{Allowed, Denied, Error, ErrorKind, Limiter};
@@ -150,8 +151,8 @@ impl Builder {
     }
 
     pub(crate) fn memory(self) -> Limiter {
-        let engine = Engine::Memory(MemoryStore::new(self.max_keys, self.clock));
-        Limiter::from_parts(Inner { engine, on_error: self.on_error, observers: self.observers })
+        let engine = Engine::Memory(MemoryStore::new(self.max_keys, self.clock.clone()));
+        self.with(engine)
     }
 
     /// A limiter whose store is known to be unusable.
@@ -161,8 +162,12 @@ impl Builder {
     }
 
     fn guarded(self, store: Shared, standby: Arc<Standby>) -> Limiter {
-        let engine = Engine::Guarded(Guard::new(store, standby));
-        Limiter::from_parts(Inner { engine, on_error: self.on_error, observers: self.observers })
+        self.with(Engine::Guarded(Guard::new(store, standby)))
+    }
+
+    fn with(self, engine: Engine) -> Limiter {
+        let Self { on_error, observers, clock, .. } = self;
+        Limiter::from_parts(Inner { engine, on_error, observers, clock, queues: Queues::default() })
     }
 
     #[cfg(feature = "redis")]

@@ -1,8 +1,13 @@
 //! The process's own clock: monotonic, and the one place that reads it.
 
-use std::time::Instant;
+use std::future::pending;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use once_cell::sync::Lazy;
+use once_cell::sync::{Lazy, OnceCell};
+use tokio::runtime::{Builder, Handle};
+
+use crate::{Error, ErrorKind};
 
 #[cfg(feature = "test-util")]
 pub use manual::ManualClock;
@@ -24,10 +29,22 @@ impl Moment {
         self.nanos.div_ceil(1_000_000)
     }
 
-    /// How long from now until the clock shows `millis`; nothing if it has.
-    pub(crate) fn until_millis(self, millis: u64) -> std::time::Duration {
-        let nanos = millis.saturating_mul(1_000_000).saturating_sub(self.nanos);
-        std::time::Duration::from_nanos(nanos)
+    /// The next whole microsecond.
+    pub(crate) fn ceil_micros(self) -> u64 {
+        self.nanos.div_ceil(1000)
+    }
+
+    /// How long from now until the clock shows `micros`; nothing if it has.
+    pub(crate) fn until_micros(self, micros: u64) -> Duration {
+        Duration::from_micros(micros).saturating_sub(Duration::from_nanos(self.nanos))
+    }
+
+    pub(crate) fn after(self, wait: Duration) -> Self {
+        Self { nanos: self.nanos.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)) }
+    }
+
+    fn until(self, later: Self) -> Duration {
+        Duration::from_nanos(later.nanos.saturating_sub(self.nanos))
     }
 
     #[cfg(all(feature = "redis", feature = "test-util"))]
@@ -54,13 +71,59 @@ impl Clock {
     }
 }
 
+impl Clock {
+    /// Waits, on any runtime or none.
+    ///
+    /// # Errors
+    /// The thread that watches the time could not be started.
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub(crate) async fn sleep(&self, wait: Duration) -> Result<(), Error> {
+        self.sleep_until(self.now().after(wait)).await
+    }
+
+    /// As [`sleep`](Clock::sleep), to an instant.
+    pub(crate) async fn sleep_until(&self, moment: Moment) -> Result<(), Error> {
+        match self {
+            Self::System => {
+                let sleep = {
+                    let _timers = timers()?.enter();
+                    tokio::time::sleep(self.now().until(moment))
+                };
+                sleep.await;
+            }
+            #[cfg(feature = "test-util")]
+            Self::Manual(clock) => clock.reaches(moment.nanos).await,
+        }
+        Ok(())
+    }
+}
+
+/// A runtime that does nothing but watch the time, since the caller's may have no timers, or be none.
+fn timers() -> Result<&'static Handle, Error> {
+    static TIMERS: OnceCell<Handle> = OnceCell::new();
+    TIMERS.get_or_try_init(|| {
+        let failed =
+            |error| Error::with_source(ErrorKind::Unavailable, "the thread for waits cannot be started", error);
+        let runtime = Builder::new_current_thread().enable_time().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let watch = move || runtime.block_on(pending::<()>());
+        thread::Builder::new().name("rate-limited-time".to_owned()).spawn(watch).map_err(failed)?;
+        Ok(handle)
+    })
+}
+
 static ORIGIN: Lazy<Instant> = Lazy::new(Instant::now);
 
 #[cfg(feature = "test-util")]
 mod manual {
+    use std::pin::pin;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
+
+    use tokio::sync::Notify;
 
     /// A clock that stands still until it is moved, for tests that must not sleep.
     ///
@@ -84,25 +147,45 @@ mod manual {
     #[derive(Clone, Debug)]
     pub struct ManualClock {
         nanos: Arc<AtomicU64>,
+        moved: Arc<Notify>,
     }
 
     impl ManualClock {
         /// A clock at an arbitrary instant, far enough from its origin to be moved back.
         #[must_use]
         pub fn new() -> Self {
-            Self { nanos: Arc::new(AtomicU64::new(1_000_000_000 * 1_000_000_000)) }
+            Self { nanos: Arc::new(AtomicU64::new(1_000_000_000 * 1_000_000_000)), moved: Arc::default() }
         }
 
-        /// Moves the clock forward.
+        /// The time it shows, since an origin of its own: fixed windows begin at multiples of their length from there.
+        #[must_use]
+        pub fn now(&self) -> Duration {
+            Duration::from_nanos(self.nanos())
+        }
+
+        /// Moves the clock forward, and wakes those who wait by it.
         pub fn advance(&self, by: Duration) {
             let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
             let _ = self.nanos.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_add(by)));
+            self.moved.notify_waiters();
         }
 
         /// Moves the clock back, as a server's clock may step.
         pub fn rewind(&self, by: Duration) {
             let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
             let _ = self.nanos.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_sub(by)));
+        }
+
+        pub(super) async fn reaches(&self, nanos: u64) {
+            loop {
+                let mut moved = pin!(self.moved.notified());
+                // From here on no move is missed.
+                moved.as_mut().enable();
+                if self.nanos() >= nanos {
+                    return;
+                }
+                moved.await;
+            }
         }
 
         pub(super) fn nanos(&self) -> u64 {

@@ -24,6 +24,8 @@ impl<T, E: From<Denied>> FromDenied for Result<T, E> {
 }
 
 /// A return type that a failure can be turned into: what `on_error = raise` needs.
+///
+/// It is implemented for every `Result<_, E>` with `E: From<Error>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a failure of the limiter",
     label = "`on_error = raise` has nothing to return here",

@@ -1,14 +1,16 @@
 //! Which limiter a function uses that names none.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::sync::OnceCell;
 
 use crate::builder::Builder;
-use crate::{Limiter, TARGET};
+use crate::{Error, Limiter, TARGET};
 
 static INSTALLED: OnceCell<Limiter> = OnceCell::new();
-static DEFAULT: OnceCell<Limiter> = OnceCell::new();
+static DEFAULT: OnceCell<Default> = OnceCell::new();
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 tokio::task_local! {
     static SCOPED: Limiter;
@@ -56,19 +58,47 @@ pub(crate) fn scope_sync<R>(limiter: Limiter, run: impl FnOnce() -> R) -> R {
 }
 
 pub(crate) fn current() -> Limiter {
-    SCOPED
-        .try_with(Limiter::clone)
-        .unwrap_or_else(|_| INSTALLED.get().unwrap_or_else(|| DEFAULT.get_or_init(from_environment)).clone())
+    SCOPED.try_with(Limiter::clone).unwrap_or_else(|_| INSTALLED.get().cloned().unwrap_or_else(default))
 }
 
-fn from_environment() -> Limiter {
+fn default() -> Limiter {
+    let Default { limiter, note } = DEFAULT.get_or_init(from_environment);
+    // Told outside of the initialisation, and once: what listens may be rate limited itself.
+    match note {
+        Note::Nothing => {}
+        _ if TOLD.swap(true, Ordering::Relaxed) => {}
+        Note::InMemory => tracing::warn!(
+            target: TARGET,
+            "no limiter is installed and {URL_VARIABLE} is not set: rate limits count in this process"
+        ),
+        Note::Unusable(error) => tracing::error!(
+            target: TARGET,
+            %error,
+            "{URL_VARIABLE} cannot be used: rate limits fail until it is mended"
+        ),
+    }
+    limiter.clone()
+}
+
+/// The limiter of a program that installs none, and what its log should say of it.
+struct Default {
+    limiter: Limiter,
+    note: Note,
+}
+
+enum Note {
+    Nothing,
+    InMemory,
+    Unusable(Error),
+}
+
+fn from_environment() -> Default {
     let Some(url) = std::env::var_os(URL_VARIABLE) else {
-        tracing::warn!(target: TARGET, "no limiter is installed and {URL_VARIABLE} is not set: rate limits count in this process");
-        return Limiter::memory();
+        return Default { limiter: Limiter::memory(), note: Note::InMemory };
     };
     // What is no text is set all the same: with its strange bytes replaced it names no store, and fails as such.
-    Builder::default().url(&url.to_string_lossy()).build().unwrap_or_else(|error| {
-        tracing::error!(target: TARGET, %error, "{URL_VARIABLE} cannot be used: rate limits fail until it is mended");
-        Builder::default().broken(error)
-    })
+    match Builder::default().url(&url.to_string_lossy()).build() {
+        Ok(limiter) => Default { limiter, note: Note::Nothing },
+        Err(error) => Default { limiter: Builder::default().broken(error.clone()), note: Note::Unusable(error) },
+    }
 }

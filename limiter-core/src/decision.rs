@@ -2,10 +2,16 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Limit;
-use crate::store::Answer;
+use crate::guard::{Ruling, Settled};
+use crate::store::Question;
+
+pub(crate) mod receipt;
+
+use receipt::{Giver, Receipt};
 
 /// Allowed or denied. A denial is a value, not an error.
 #[must_use = "a decision that nobody looks at limits nothing"]
@@ -39,6 +45,14 @@ impl Decision {
         }
     }
 
+    /// The denial of a call whose time is up, also if it would be allowed just now.
+    pub(crate) fn out_of_time(self) -> Denied {
+        match self {
+            Self::Allowed(Allowed { facts, .. }) => Denied { facts, retry_after: Some(Duration::ZERO) },
+            Self::Denied(denied) => denied,
+        }
+    }
+
     /// The decision as a `Result`, for `?`.
     ///
     /// # Errors
@@ -63,10 +77,12 @@ pub enum Source {
     Policy,
 }
 
-/// The permits were taken.
+/// The permits were taken. This is the receipt to [give them back](crate::Limiter::refund) with.
 #[derive(Clone)]
 pub struct Allowed {
     facts: Facts,
+    /// Where there is something to give back.
+    receipt: Option<Arc<Receipt>>,
 }
 
 /// The limit is reached: nothing was taken, and nothing was written.
@@ -79,6 +95,7 @@ pub struct Denied {
 #[derive(Clone, Copy)]
 struct Facts {
     name: &'static str,
+    which: usize,
     limit: Limit,
     remaining: u32,
     reset_after: Duration,
@@ -93,7 +110,7 @@ macro_rules! facts {
             self.facts.name
         }
 
-        /// The limit that was asked for.
+        /// The limit that this is about: of several, the first that denied, or the one with the least left.
         #[must_use]
         pub fn limit(&self) -> Limit {
             self.facts.limit
@@ -121,16 +138,31 @@ macro_rules! facts {
 
 impl Allowed {
     facts!();
+
+    pub(crate) fn receipt(&self) -> Option<&Receipt> {
+        self.receipt.as_deref()
+    }
 }
 
 impl Denied {
     facts!();
 
+    /// Which question of the decision denied it: the first, if several did.
+    pub(crate) fn which(&self) -> usize {
+        self.facts.which
+    }
+
+    /// What [`retry_after`](Denied::retry_after) says of a denial that is final: 136 years, which an instant can be
+    /// moved by.
+    pub const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
+
     /// How long until this call would be admitted if nobody else calls: exact where a store decided, at most a second
-    /// where a policy did, [`Duration::MAX`] for a denial that [is final](Denied::is_final).
+    /// where a policy did, [`NEVER`](Denied::NEVER) for a denial that [is final](Denied::is_final).
+    ///
+    /// It is not in whole seconds or milliseconds: round up for those who can only wait for such.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        self.retry_after.unwrap_or(Duration::MAX)
+        self.retry_after.unwrap_or(Self::NEVER)
     }
 
     /// Whether waiting cannot help: the call costs more than the limit ever holds.
@@ -140,43 +172,53 @@ impl Denied {
     }
 }
 
-/// What the decisions of one rule share.
+/// The questions of one decision, and the names of the rules they come from.
 #[derive(Clone, Copy)]
-pub(crate) struct Rule {
-    pub(crate) name: &'static str,
-    pub(crate) limit: Limit,
+pub(crate) struct Rules<'a> {
+    /// One for each question, or one for all.
+    pub(crate) names: &'a [&'static str],
+    pub(crate) questions: &'a [Question<'a>],
 }
 
-impl Rule {
-    pub(crate) fn decision(self, answer: &Answer, source: Source) -> Decision {
-        let facts = Facts {
-            name: self.name,
-            limit: self.limit,
-            remaining: answer.remaining,
-            reset_after: answer.reset_after,
-            source,
+impl Rules<'_> {
+    /// The decision, with a receipt if there is a giver to take it back.
+    pub(crate) fn decision(&self, ruling: &Ruling, giver: Option<&Giver>) -> Decision {
+        let settled = match ruling {
+            Ruling::Settled(settled) => settled,
+            Ruling::Opened => return self.opened(),
+            Ruling::Closed => return Decision::Denied(self.closed()),
         };
+        let Settled { answer, source, .. } = *settled;
+        let facts =
+            Facts { remaining: answer.remaining, reset_after: answer.reset_after, source, ..self.facts(answer.which) };
         if answer.allowed {
-            Decision::Allowed(Allowed { facts })
+            let receipt = giver.and_then(|giver| Receipt::new(giver, self.questions, settled.granted()));
+            Decision::Allowed(Allowed { facts, receipt })
         } else {
             Decision::Denied(Denied { facts, retry_after: answer.retry_after })
         }
     }
 
-    /// Allowed without a count, because a policy says so.
-    pub(crate) fn opened(self) -> Decision {
-        Decision::Allowed(Allowed { facts: self.unknown() })
+    /// Allowed without a count, because a policy says so; but what no count would ever allow is denied all the same.
+    fn opened(&self) -> Decision {
+        let impossible = |question: &Question<'_>| question.cost > question.limit.burst();
+        match self.questions.iter().position(impossible) {
+            Some(which) => Decision::Denied(Denied { facts: self.facts(which), retry_after: None }),
+            None => Decision::Allowed(Allowed { facts: self.facts(0), receipt: None }),
+        }
     }
 
     /// Denied without a count, because a policy says so.
-    pub(crate) fn closed(self) -> Denied {
-        let retry_after = Some(self.limit.window().min(Duration::from_secs(1)));
-        Denied { facts: self.unknown(), retry_after }
+    pub(crate) fn closed(&self) -> Denied {
+        let facts = self.facts(0);
+        Denied { facts, retry_after: Some(facts.limit.window().min(Duration::from_secs(1))) }
     }
 
-    fn unknown(self) -> Facts {
-        let Self { name, limit } = self;
-        Facts { name, limit, remaining: 0, reset_after: Duration::ZERO, source: Source::Policy }
+    /// What is known of a question before anybody answers it.
+    fn facts(&self, which: usize) -> Facts {
+        let name = self.names.get(which).or(self.names.first()).copied().unwrap_or_default();
+        let limit = self.questions.get(which).map_or(Limit::WIDEST, |question| question.limit);
+        Facts { name, which, limit, remaining: 0, reset_after: Duration::ZERO, source: Source::Policy }
     }
 }
 
@@ -194,7 +236,7 @@ impl fmt::Debug for Denied {
 
 impl Facts {
     fn debug<'a, 'b, 'c>(&self, debug: &'c mut fmt::DebugStruct<'a, 'b>) -> &'c mut fmt::DebugStruct<'a, 'b> {
-        let Self { name, limit, remaining, reset_after, source } = self;
+        let Self { name, which: _, limit, remaining, reset_after, source } = self;
         debug
             .field("name", name)
             .field("limit", limit)

@@ -49,7 +49,6 @@ impl Error {
         Self { inner: Arc::new(Inner { kind, message: message.into(), source: None }) }
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn with_source(
         kind: ErrorKind,
         message: impl Into<String>,

@@ -1,12 +1,12 @@
 //! What happens when the store fails: the one place with failure policy.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::decision::{Decision, Denied, Rule, Source};
+use crate::decision::Source;
 use crate::observer::Observers;
 use crate::standby::Standby;
-use crate::store::memory::Question;
-use crate::store::{Answer, RedisStore};
+use crate::store::{Answer, Question, RedisStore};
 use crate::{Error, Key, Limit};
 
 /// What a call gets when the limiter itself fails.
@@ -41,11 +41,55 @@ pub(crate) enum Shared {
     Broken(Error),
 }
 
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ruling {
+    Settled(Settled),
+    /// Allowed without a count, because a policy says so.
+    Opened,
+    /// Denied without a count, because a policy says so.
+    Closed,
+}
+
 /// The store's or the stand-in's word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
     pub(crate) answer: Answer,
     pub(crate) source: Source,
+    /// When the stand-in took the permits, by its own clock; 0 if it did not.
+    pub(crate) mirrored: u64,
+}
+
+/// Who granted permits, and when: what it takes to give them back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) source: Source,
+    /// By the store's clock, in microseconds.
+    pub(crate) stamp: u64,
+    /// By the stand-in's; 0 if it knows nothing of them.
+    pub(crate) mirrored: u64,
+}
+
+impl Settled {
+    pub(crate) fn by_store(answer: Answer, mirrored: u64) -> Self {
+        Self { answer, source: Source::Store, mirrored }
+    }
+
+    pub(crate) fn by_standby(answer: Answer) -> Self {
+        Self { answer, source: Source::Standby, mirrored: answer.stamp }
+    }
+
+    pub(crate) fn granted(&self) -> Granted {
+        Granted { source: self.source, stamp: self.answer.stamp, mirrored: self.mirrored }
+    }
+}
+
+/// How a call is to be decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) on_error: OnError,
+    /// How long it may wait for its turn, where its algorithm gives turns.
+    pub(crate) patience: Duration,
 }
 
 /// The store gave no answer. Permits that the stand-in holds for the call meanwhile are its answer.
@@ -62,55 +106,74 @@ impl Guard {
 
     pub(crate) async fn decide(
         &self,
-        rule: Rule,
-        question: Question<'_>,
-        on_error: OnError,
+        questions: &[Question<'_>],
+        terms: Terms,
         observers: &Observers,
-    ) -> Result<Decision, Error> {
-        let Failure { error, held } = match self.store.take(question).await {
-            Ok(settled) => return Ok(rule.decision(&settled.answer, settled.source)),
+    ) -> Result<Ruling, Error> {
+        let Terms { on_error, patience } = terms;
+        let Failure { error, held } = match self.store.take(questions, patience).await {
+            Ok(settled) => return Ok(Ruling::Settled(settled)),
             Err(failure) => failure,
         };
         observers.failed(&error);
         if let (OnError::Closed | OnError::Raise, Some(held)) = (on_error, held) {
-            self.standby.release(question, &held);
+            self.standby.release(questions, &held);
         }
-        let decision = match on_error {
+        // Before and after: this task may have been woken late, and whoever asks meanwhile must ask the stand-in too.
+        self.standby.call_failed(&error);
+        let ruling = match on_error {
             OnError::Open => {
                 if held.is_none() {
-                    self.standby.record(question);
+                    self.standby.record(questions);
                 }
-                rule.opened()
+                Ruling::Opened
             }
-            OnError::Closed => Decision::Denied(rule.closed()),
+            OnError::Closed => Ruling::Closed,
             OnError::Standby => {
-                let answer = held.unwrap_or_else(|| self.standby.decide(question));
-                rule.decision(&answer, Source::Standby)
+                let answer = held.unwrap_or_else(|| self.standby.decide(questions, patience));
+                Ruling::Settled(Settled::by_standby(answer))
             }
             OnError::Raise => return Err(error),
         };
-        // This task may have been woken late: what was admitted just now is unknown to the store for a window from now.
+        // What was admitted just now is unknown to the store for a window from now.
         self.standby.call_failed(&error);
-        Ok(decision)
+        Ok(ruling)
     }
 
     pub(crate) async fn peek(
         &self,
-        rule: Rule,
-        question: Question<'_>,
+        questions: &[Question<'_>],
         on_error: OnError,
         observers: &Observers,
-    ) -> Result<Decision, Error> {
-        let error = match self.store.peek(question).await {
-            Ok(settled) => return Ok(rule.decision(&settled.answer, settled.source)),
+    ) -> Result<Ruling, Error> {
+        let error = match self.store.peek(questions).await {
+            Ok(settled) => return Ok(Ruling::Settled(settled)),
             Err(failure) => failure.error,
         };
         observers.failed(&error);
         match on_error {
-            OnError::Open => Ok(rule.opened()),
-            OnError::Closed => Ok(Decision::Denied(rule.closed())),
-            OnError::Standby => Ok(rule.decision(&self.standby.peek(question), Source::Standby)),
+            OnError::Open => Ok(Ruling::Opened),
+            OnError::Closed => Ok(Ruling::Closed),
+            OnError::Standby => Ok(Ruling::Settled(Settled::by_standby(self.standby.peek(questions)))),
             OnError::Raise => Err(error),
+        }
+    }
+
+    /// Gives back permits, to the store and to its mirror, or to the stand-in that granted them. There is no policy for
+    /// this: a failure is told.
+    pub(crate) async fn refund(
+        &self,
+        questions: &[Question<'_>],
+        granted: Granted,
+        observers: &Observers,
+    ) -> Result<(), Error> {
+        match granted.source {
+            Source::Store => self.store.refund(questions, granted).await.inspect_err(|error| observers.failed(error)),
+            Source::Standby => {
+                self.standby.refund(questions, granted.mirrored);
+                Ok(())
+            }
+            Source::Policy => Ok(()),
         }
     }
 
@@ -122,17 +185,24 @@ impl Guard {
 }
 
 impl Shared {
-    async fn take(&self, question: Question<'_>) -> Result<Settled, Failure> {
+    async fn take(&self, questions: &[Question<'_>], patience: Duration) -> Result<Settled, Failure> {
         match self {
-            Self::Redis(store) => store.take(question).await,
+            Self::Redis(store) => store.take(questions, patience).await,
             Self::Broken(error) => Err(Failure { error: error.clone(), held: None }),
         }
     }
 
-    async fn peek(&self, question: Question<'_>) -> Result<Settled, Failure> {
+    async fn peek(&self, questions: &[Question<'_>]) -> Result<Settled, Failure> {
         match self {
-            Self::Redis(store) => store.peek(question).await,
+            Self::Redis(store) => store.peek(questions).await,
             Self::Broken(error) => Err(Failure { error: error.clone(), held: None }),
+        }
+    }
+
+    async fn refund(&self, questions: &[Question<'_>], granted: Granted) -> Result<(), Error> {
+        match self {
+            Self::Redis(store) => store.refund(questions, granted).await,
+            Self::Broken(error) => Err(error.clone()),
         }
     }
 
@@ -141,14 +211,5 @@ impl Shared {
             Self::Redis(store) => store.reset(key, limit).await,
             Self::Broken(error) => Err(error.clone()),
         }
-    }
-}
-
-/// The limiter failed before there was anything to ask, as with a limit that cannot be: no stand-in can decide then.
-pub(crate) fn without_answer(rule: Rule, error: Error, on_error: OnError) -> Result<Option<Denied>, Error> {
-    match on_error {
-        OnError::Open => Ok(None),
-        OnError::Closed | OnError::Standby => Ok(Some(rule.closed())),
-        OnError::Raise => Err(error),
     }
 }

@@ -17,13 +17,15 @@
 //! end the hash tag it stands in. No character needs quoting in a shell.
 
 use std::fmt::{self, Display, Write};
+use std::hash::{Hash, Hasher};
 
 use sha2::{Digest, Sha256};
 
 /// What is counted together: static text and the values set into it.
 ///
 /// The text is the programmer's, the parts are anybody's: each part is set off and escaped, so that no value can make
-/// one key look like another, whatever it contains. Any value works; long keys are stored as a digest.
+/// one key look like another, whatever it contains. Any value works. In Redis a key is readable, so are the values in
+/// it; of one whose encoding is longer than 200 bytes only the first 135 are, and a SHA-256 digest stands for the whole.
 ///
 /// `Debug` does not show the contents.
 ///
@@ -168,6 +170,12 @@ impl PartialEq for Key {
 }
 
 impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.subject().to_string().hash(state);
+    }
+}
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

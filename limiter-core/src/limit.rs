@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind};
 /// At most [`max`](Limit::max) permits in any [`window`](Limit::window).
 ///
 /// A limit is an argument of each decision and never stored: a changed `max` takes effect on the next call and keeps
-/// the history; a changed window starts a new one.
+/// the history; a changed window or algorithm starts a new one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,11 +26,38 @@ use crate::{Error, ErrorKind};
 pub struct Limit {
     max: NonZeroU32,
     window_millis: NonZeroU64,
+    algorithm: Algorithm,
+    burst: Option<NonZeroU32>,
+}
+
+/// How a limit counts.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Exact: at most `max` permits in any window.
+    #[default]
+    SlidingWindow,
+    /// At most `max` permits in each window of the calendar of windows: up to twice as many around an edge.
+    FixedWindow,
+    /// Two fixed windows, weighted by how far the newer has come: a fixed window with softer edges, in as little space.
+    SlidingCounter,
+    /// A bucket of `burst` permits that fills at `max` a window: up to `burst + max` in a window.
+    TokenBucket,
+    /// A queue that lets one permit through at a time, evenly spaced, and holds up to `burst` that wait: with
+    /// [`Limiter::wait`](crate::Limiter::wait) a call is given its turn at once. Without waiting it is allowed only when
+    /// nobody is ahead of it.
+    LeakyBucket,
 }
 
 impl Limit {
     /// The longest window: 366 days.
     pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+    /// What a decision about nothing names.
+    pub(crate) const WIDEST: Self = match Self::checked(u32::MAX, Self::MAX_WINDOW_MILLIS) {
+        Some(limit) => limit,
+        None => unreachable!(),
+    };
 
     const MAX_WINDOW_MILLIS: u64 = 366 * 24 * 60 * 60 * 1000;
 
@@ -56,7 +83,7 @@ impl Limit {
     pub(crate) const fn checked(max: u32, window_millis: u64) -> Option<Self> {
         match (NonZeroU32::new(max), NonZeroU64::new(window_millis)) {
             (Some(max), Some(window)) if window.get() <= Self::MAX_WINDOW_MILLIS => {
-                Some(Self { max, window_millis: window })
+                Some(Self { max, window_millis: window, algorithm: Algorithm::SlidingWindow, burst: None })
             }
             _ => None,
         }
@@ -68,6 +95,8 @@ impl Limit {
         Self {
             max: NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN),
             window_millis: NonZeroU64::new(millis).unwrap_or(NonZeroU64::MIN),
+            algorithm: Algorithm::SlidingWindow,
+            burst: None,
         }
     }
 
@@ -83,8 +112,57 @@ impl Limit {
         Duration::from_millis(self.window_millis.get())
     }
 
+    /// The same limit counted by another algorithm, with that algorithm's own burst.
+    #[must_use]
+    pub const fn with_algorithm(self, algorithm: Algorithm) -> Self {
+        Self { algorithm, burst: None, ..self }
+    }
+
+    /// The same limit with room for `burst` permits at once, 1 to `u32::MAX`: for the bucket algorithms. Default: `max`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLimit`] for a burst of nothing, or for an algorithm that knows no burst.
+    pub fn with_burst(self, burst: u32) -> Result<Self, Error> {
+        let wrong = |problem: &str| Error::new(ErrorKind::InvalidLimit, problem);
+        match (NonZeroU32::new(burst), self.algorithm) {
+            (None, _) => Err(wrong("a burst is at least 1 permit")),
+            (burst, Algorithm::TokenBucket | Algorithm::LeakyBucket) => Ok(Self { burst, ..self }),
+            _ => Err(wrong("only a token bucket and a leaky bucket have a burst")),
+        }
+    }
+
+    /// How it is counted.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// What may be taken at once: `max`, or what [`with_burst`](Limit::with_burst) set.
+    #[must_use]
+    pub const fn burst(&self) -> u32 {
+        match self.burst {
+            Some(burst) => burst.get(),
+            None => self.max.get(),
+        }
+    }
+
     pub(crate) const fn window_millis(&self) -> u64 {
         self.window_millis.get()
+    }
+
+    /// Milliseconds for which a permit may count, at most.
+    pub(crate) fn memory_millis(&self) -> u64 {
+        let window = self.window_millis();
+        let filling = |permits: u64| {
+            let millis = (u128::from(permits) * u128::from(window)).div_ceil(self.max().into());
+            u64::try_from(millis).unwrap_or(u64::MAX).max(window)
+        };
+        match self.algorithm {
+            Algorithm::SlidingWindow | Algorithm::FixedWindow => window,
+            Algorithm::SlidingCounter => 2 * window,
+            Algorithm::TokenBucket => filling(self.burst().into()),
+            Algorithm::LeakyBucket => filling(u64::from(self.burst()) + 1),
+        }
     }
 }
 
@@ -95,13 +173,23 @@ impl FromStr for Limit {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let unreadable = || {
-            let problem = format!("`{text}` is not a limit: write permits and a window, such as `5/10s` or `100/min`");
+        let unreadable = |why: &str| {
+            let problem =
+                format!("`{text}` is not a limit, {why}: write permits and a window, as in `5/10s` or `100/min`");
             Error::new(ErrorKind::InvalidLimit, problem)
         };
-        let (max, window) = text.split_once('/').ok_or_else(unreadable)?;
-        let max: u32 = max.trim().parse().map_err(|_| unreadable())?;
-        let millis = parse_millis(window.trim()).ok_or_else(unreadable)?;
+        let (max, window) = text.split_once('/').ok_or_else(|| unreadable("without a `/`"))?;
+        let (max, window) = (max.trim(), window.trim());
+        if max.is_empty() || !max.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(unreadable("without a whole number of permits"));
+        }
+        let max: u32 = max.parse().map_err(|_| unreadable("with more than 4294967295 permits"))?;
+        if window.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(unreadable("with a window without a unit"));
+        }
+        let millis = parse_millis(window).ok_or_else(|| {
+            unreadable("with a window that is not made of whole numbers and the units `ms`, `s`, `m`, `h`, `d`")
+        })?;
         Self::new(max, Duration::from_millis(millis))
     }
 }

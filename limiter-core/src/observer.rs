@@ -28,6 +28,10 @@ impl Observers {
         self.failed.push(Box::new(observer));
     }
 
+    pub(crate) fn watch_admissions(&self) -> bool {
+        !self.allowed.is_empty()
+    }
+
     pub(crate) fn decided(&self, decision: &Decision) {
         match decision {
             Decision::Allowed(allowed) => tell(&self.allowed, allowed),

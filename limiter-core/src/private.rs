@@ -1,28 +1,33 @@
 //! What the attribute expands to. Not part of the public API: it may change with any version.
 
-use std::borrow::Borrow;
 use std::fmt::{self, Arguments, Display};
 use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::slice;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::blocking::block_on;
-use crate::decision::{Decision, Rule};
-use crate::guard::without_answer;
+use crate::decision::Rules;
+use crate::store::Question;
 
 pub use crate::convert::{FromDenied, FromFailure};
-pub use crate::{Denied, Error, Key, Limit, Limiter, OnError};
+pub use crate::{Algorithm, Denied, Error, Key, Limit, Limiter, OnError};
 
 /// What an annotated function knows of itself: a static in it.
 #[derive(Debug)]
 pub struct Site {
-    name: &'static str,
+    names: &'static [&'static str],
     on_error: Option<OnError>,
 }
 
 impl Site {
+    /// The names of its rules.
     #[must_use]
-    pub const fn new(name: &'static str) -> Self {
-        Self { name, on_error: None }
+    pub const fn new(names: &'static [&'static str]) -> Self {
+        Self { names, on_error: None }
     }
 
     #[must_use]
@@ -57,12 +62,43 @@ pub fn limit_of(max: u32, window: Duration) -> LimitOrNearest {
     Limit::new(max, window).map_err(|error| (error, Limit::nearest(max, window)))
 }
 
+/// The limit with another algorithm, and its burst where one is given.
+pub fn counted_by(limit: LimitOrNearest, algorithm: Algorithm, burst: Option<u32>) -> LimitOrNearest {
+    let limit = limit?.with_algorithm(algorithm);
+    match burst {
+        None => Ok(limit),
+        Some(burst) => limit.with_burst(burst).map_err(|error| (error, limit)),
+    }
+}
+
 /// A limit; or why it cannot be, with the nearest one that can.
 pub type LimitOrNearest = Result<Limit, (Error, Limit)>;
 
 /// An expression that is a limit.
-pub fn limit_from<L: Borrow<Limit>>(limit: L) -> LimitOrNearest {
-    Ok(*limit.borrow())
+pub fn limit_from<L: LimitRef + ?Sized>(limit: &L) -> LimitOrNearest {
+    Ok(limit.to_limit())
+}
+
+/// What `limit = <expression>` takes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limit",
+    label = "expected a `Limit`, or a reference to one",
+    note = "write a literal such as `\"5/10s\"`, or build one: `Limit::new(5, Duration::from_secs(10))?`"
+)]
+pub trait LimitRef {
+    fn to_limit(&self) -> Limit;
+}
+
+impl LimitRef for Limit {
+    fn to_limit(&self) -> Limit {
+        *self
+    }
+}
+
+impl<L: LimitRef + ?Sized> LimitRef for &L {
+    fn to_limit(&self) -> Limit {
+        (**self).to_limit()
+    }
 }
 
 /// An expression that is a key, or a value counted under the rule's name.
@@ -108,12 +144,24 @@ pub trait LimiterRef {
     fn to_limiter(&self) -> Limiter;
 }
 
-#[diagnostic::do_not_recommend]
-impl<L: Borrow<Limiter>> LimiterRef for L {
+impl LimiterRef for Limiter {
     fn to_limiter(&self) -> Limiter {
-        self.borrow().clone()
+        self.clone()
     }
 }
+
+macro_rules! through_pointers {
+    ($($pointer:ty),+) => {
+        $(#[diagnostic::do_not_recommend]
+        impl<L: LimiterRef + ?Sized> LimiterRef for $pointer {
+            fn to_limiter(&self) -> Limiter {
+                (**self).to_limiter()
+            }
+        })+
+    };
+}
+
+through_pointers!(&L, &mut L, Box<L>, Rc<L>, Arc<L>);
 
 /// An expression that is a limiter or refers to one.
 pub fn limiter<L: LimiterRef + ?Sized>(limiter: &L) -> Limiter {
@@ -125,64 +173,169 @@ pub fn current() -> Limiter {
     Limiter::current()
 }
 
-/// Takes the permits of an annotated call; the denial, if it is one.
-pub async fn denied(site: &'static Site, limiter: Limiter, key: Key, limit: LimitOrNearest) -> Option<Denied> {
-    let policy = site.policy(&limiter);
-    let rule = Rule { name: site.name, limit: limit.as_ref().map_or_else(|(_, nearest)| *nearest, |limit| *limit) };
-    // Such a policy raises nothing; if it did, the call must not run.
-    ask(site, &limiter, &key, limit, policy).await.unwrap_or_else(|_| Some(rule.closed()))
+/// What one rule of a call asks for.
+#[derive(Debug)]
+pub struct Ask {
+    key: Key,
+    limits: Limits,
+    cost: u32,
 }
 
-/// The same for a function that handles the limiter's failures.
-///
-/// # Errors
-/// The failure.
+#[derive(Debug)]
+enum Limits {
+    One(LimitOrNearest),
+    Several(Vec<LimitOrNearest>),
+}
+
+impl Ask {
+    fn limits(&self) -> &[LimitOrNearest] {
+        match &self.limits {
+            Limits::One(limit) => slice::from_ref(limit),
+            Limits::Several(limits) => limits,
+        }
+    }
+}
+
+#[must_use]
+pub fn ask(key: Key, limit: LimitOrNearest, cost: u32) -> Ask {
+    Ask { key, limits: Limits::One(limit), cost }
+}
+
+/// What most rules ask for: one permit of one limit of literals.
+#[must_use]
+pub fn one(key: Key, max: u32, window_millis: u64) -> Option<Ask> {
+    Some(ask(key, Ok(limit(max, window_millis)), 1))
+}
+
+#[must_use]
+pub fn ask_several<const N: usize>(key: Key, limits: [LimitOrNearest; N], cost: u32) -> Ask {
+    Ask { key, limits: Limits::Several(limits.into()), cost }
+}
+
+/// Takes the permits of an annotated call, for those of its rules that apply; the denial, if it is one, with the place
+/// of the rule that denied. Waits for them up to `wait`.
+pub async fn denied(
+    site: &'static Site,
+    limiter: Limiter,
+    asks: &[Option<Ask>],
+    wait: Duration,
+) -> Option<(usize, Denied)> {
+    if let Some(settled) = at_once(site, &limiter, asks, wait) {
+        return settled;
+    }
+    let policy = site.policy(&limiter);
+    match Box::pin(settle(site, &limiter, asks, wait, policy)).await {
+        Ok(denied) => denied,
+        // Such a policy raises nothing; if it did, the call must not run.
+        Err(_) => Some((0, Rules { names: site.names, questions: &[] }.closed())),
+    }
+}
+
+/// The same for a function that handles the limiter's failures: `None` runs the body.
 pub async fn decide(
     site: &'static Site,
     limiter: Limiter,
-    key: Key,
-    limit: LimitOrNearest,
-) -> Result<Option<Denied>, Error> {
-    ask(site, &limiter, &key, limit, OnError::Raise).await
+    asks: &[Option<Ask>],
+    wait: Duration,
+) -> Option<Result<(usize, Denied), Error>> {
+    if let Some(settled) = at_once(site, &limiter, asks, wait) {
+        return settled.map(Ok);
+    }
+    Box::pin(settle(site, &limiter, asks, wait, OnError::Raise)).await.transpose()
 }
 
-pub fn denied_blocking(site: &'static Site, limiter: Limiter, key: Key, limit: LimitOrNearest) -> Option<Denied> {
-    block_on(denied(site, limiter, key, limit))
+pub fn denied_blocking(
+    site: &'static Site,
+    limiter: Limiter,
+    asks: &[Option<Ask>],
+    wait: Duration,
+) -> Option<(usize, Denied)> {
+    block_on(denied(site, limiter, asks, wait))
 }
 
-/// # Errors
-/// The failure.
 pub fn decide_blocking(
     site: &'static Site,
     limiter: Limiter,
-    key: Key,
-    limit: LimitOrNearest,
-) -> Result<Option<Denied>, Error> {
-    block_on(decide(site, limiter, key, limit))
+    asks: &[Option<Ask>],
+    wait: Duration,
+) -> Option<Result<(usize, Denied), Error>> {
+    block_on(decide(site, limiter, asks, wait))
 }
 
-async fn ask(
+/// What most calls are: one limit, nothing to wait for, and a store that answers at once. The rest is boxed, so that an
+/// annotated function's future does not grow by it.
+fn at_once(
     site: &'static Site,
     limiter: &Limiter,
-    key: &Key,
-    limit: LimitOrNearest,
+    asks: &[Option<Ask>],
+    wait: Duration,
+) -> Option<Option<(usize, Denied)>> {
+    let [Some(Ask { key, limits: Limits::One(Ok(limit)), cost })] = asks else { return None };
+    if !wait.is_zero() {
+        return None;
+    }
+    let questions = [Question { key, limit: *limit, cost: *cost }];
+    let decision = limiter.decide_at_once(Rules { names: site.names, questions: &questions })?;
+    Some(decision.into_result().err().map(|denied| (0, denied)))
+}
+
+async fn settle(
+    site: &'static Site,
+    limiter: &Limiter,
+    asks: &[Option<Ask>],
+    wait: Duration,
     policy: OnError,
-) -> Result<Option<Denied>, Error> {
-    let rule = |limit| Rule { name: site.name, limit };
-    match limit {
-        Ok(limit) => match limiter.decide(rule(limit), key, 1, policy).await? {
-            Decision::Allowed(_) => Ok(None),
-            Decision::Denied(denied) => Ok(Some(denied)),
-        },
-        Err((error, nearest)) => {
-            limiter.observers().failed(&error);
-            let answer = without_answer(rule(nearest), error, policy);
-            if let Ok(Some(denied)) = &answer {
-                limiter.observers().denied(denied);
-            }
-            answer
+) -> Result<Option<(usize, Denied)>, Error> {
+    let (mut questions, mut names, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let mut impossible = None;
+    for (place, (name, ask)) in site.names.iter().copied().zip(asks).enumerate() {
+        let Some(ask) = ask else { continue };
+        for limit in ask.limits() {
+            let limit = match limit {
+                Ok(limit) => *limit,
+                Err((error, nearest)) => {
+                    impossible.get_or_insert((place, error.clone()));
+                    *nearest
+                }
+            };
+            questions.push(Question { key: &ask.key, limit, cost: ask.cost });
+            names.push(name);
+            places.push(place);
         }
     }
+    let rules = Rules { names: &names, questions: &questions };
+    if let Some((place, error)) = impossible {
+        let denied = limiter.without_answer(rules, error, policy)?;
+        return Ok(denied.map(|denied| (place, denied)));
+    }
+    if questions.is_empty() {
+        return Ok(None);
+    }
+    let denied = limiter.decide_or_wait(rules, policy, wait).await?;
+    Ok(denied.map(|denied| (places.get(denied.which()).copied().unwrap_or(0), denied)))
+}
+
+/// What `recover` needs a function to return. The error is a parameter, so that rustc says once what is missing.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no error to recover from",
+    label = "`recover` is called with the error of a `Result`",
+    note = "return a `Result`, or remove `recover`"
+)]
+pub trait Fallible<E>: Sized {
+    /// What is to be returned, or the error to recover from.
+    fn settle(self) -> Result<Self, E>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E> Fallible<E> for Result<T, E> {
+    fn settle(self) -> Result<Self, E> {
+        self.map(Ok)
+    }
+}
+
+/// Runs the body of a sync function by itself: its `return` and `?` end it, and not the function.
+pub fn run<R>(body: impl FnOnce() -> R) -> R {
+    body()
 }
 
 /// Calls a closure whose argument's type is known from here.
@@ -191,8 +344,27 @@ pub fn call<A, T>(closure: impl FnOnce(A) -> T, argument: A) -> T {
 }
 
 /// What a callback gave, as what the function returns: the value itself, or in an async function a future of it.
-pub async fn resolve<T: Outcome<R, M>, R, M>(outcome: T) -> R {
-    outcome.into_future().await
+pub fn resolve<T: Outcome<R, M>, R, M>(outcome: T) -> Resolving<T::Future, R> {
+    Resolving { future: outcome.into_future(), poll: <T::Future as Future>::poll }
+}
+
+/// The future of what a callback gave.
+///
+/// A type and not an `async fn`, whose future would have lifetimes of its own for `R`, which rustc then cannot match with
+/// those of `F` where the function's future has to be `Send`. That `F` gives an `R` is known where it is made, and said
+/// nowhere else, so that rustc says once when it does not.
+#[derive(Debug)]
+pub struct Resolving<F, R> {
+    future: F,
+    poll: fn(Pin<&mut F>, &mut Context<'_>) -> Poll<R>,
+}
+
+impl<F: Unpin, R> Future for Resolving<F, R> {
+    type Output = R;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<R> {
+        (self.poll)(Pin::new(&mut self.future), context)
+    }
 }
 
 /// A value, or a future of one.
@@ -202,7 +374,7 @@ pub async fn resolve<T: Outcome<R, M>, R, M>(outcome: T) -> R {
     note = "what a callback gives is what the function returns: a `{R}`, or in an async function a future of one"
 )]
 pub trait Outcome<R, M> {
-    type Future: Future<Output = R>;
+    type Future: Future<Output = R> + Unpin;
 
     fn into_future(self) -> Self::Future;
 }
@@ -223,11 +395,12 @@ impl<T> Outcome<T, Value> for T {
     }
 }
 
+/// Boxed, so that the future of the function has no room for it, which it seldom needs.
 impl<F: Future> Outcome<F::Output, Pending> for F {
-    type Future = F;
+    type Future = Pin<Box<F>>;
 
-    fn into_future(self) -> F {
-        self
+    fn into_future(self) -> Pin<Box<F>> {
+        Box::pin(self)
     }
 }
 
@@ -238,4 +411,20 @@ pub fn only(arguments: Arguments<'_>, prefix: usize, suffix: usize) -> String {
     text.truncate(text.len().saturating_sub(suffix));
     text.drain(..prefix.min(text.len()));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static SITE: Site = Site::new(&["a"]);
+
+    /// What an annotated function's future grows by, beside the asks themselves.
+    #[test]
+    fn the_future_of_a_decision_is_small() {
+        let asks = [Some(ask(Key::new("a"), Ok(limit(5, 10_000)), 1))];
+        let future = denied(&SITE, Limiter::memory(), &asks, Duration::ZERO);
+        let (future, asks) = (size_of_val(&future), size_of_val(&asks));
+        assert!(future + asks <= 256, "{future} and {asks} bytes");
+    }
 }

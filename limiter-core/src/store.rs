@@ -2,25 +2,66 @@
 
 use std::time::Duration;
 
+use crate::algorithm::Span;
+use crate::{Key, Limit};
+
+#[cfg(not(feature = "redis"))]
+mod absent;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[cfg(not(feature = "redis"))]
-mod absent;
 
 #[cfg(not(feature = "redis"))]
 pub(crate) use absent::RedisStore;
 #[cfg(feature = "redis")]
 pub(crate) use redis::RedisStore;
 
-/// What a store says about one question.
+/// One question to a store: may `cost` permits be taken? Several make one decision, all or nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) limit: Limit,
+    pub(crate) cost: u32,
+}
+
+impl Question<'_> {
+    /// Permits that the questions before it in the same decision take of the same count.
+    pub(crate) fn pending(&self, before: &[Self]) -> u32 {
+        let same = |other: &&Self| Span::from(other.limit) == Span::from(self.limit) && other.key == self.key;
+        before.iter().filter(same).fold(0, |sum, other| sum.saturating_add(other.cost))
+    }
+}
+
+/// A question that owns its key.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    key: Key,
+    limit: Limit,
+    cost: u32,
+}
+
+impl Asked {
+    pub(crate) fn all(questions: &[Question<'_>]) -> Box<[Self]> {
+        questions.iter().map(|&Question { key, limit, cost }| Self { key: key.clone(), limit, cost }).collect()
+    }
+
+    pub(crate) fn question(&self) -> Question<'_> {
+        Question { key: &self.key, limit: self.limit, cost: self.cost }
+    }
+}
+
+/// What a store says about one decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) allowed: bool,
+    /// Which question `remaining` and `reset_after` are about: the first that denies, or the one with the least left.
+    pub(crate) which: usize,
     pub(crate) remaining: u32,
-    /// `None`: never.
+    /// Until every question would be allowed; `None`: never.
     pub(crate) retry_after: Option<Duration>,
     pub(crate) reset_after: Duration,
-    /// The permits' stamp by the store's clock, in milliseconds: with it they can be given back.
+    /// When the permits were taken, by the store's clock in microseconds: with it they can be given back.
     pub(crate) stamp: u64,
+    /// Until the turn that an allowed call was given, where it has to wait for one.
+    pub(crate) delay: Duration,
 }

@@ -3,10 +3,10 @@
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Expr, Token};
+use syn::{Attribute, Expr, Meta, Token, token};
 
 use crate::errors::Errors;
-use crate::names::{self, Argument};
+use crate::names::{self, Argument, SKIP};
 
 /// The arguments in the order they were written, each at most once.
 #[derive(Default)]
@@ -14,7 +14,13 @@ pub(crate) struct Args {
     written: Vec<Written>,
     /// Named, but with a value that cannot be read. It is not missing: that it is wrong has been said.
     unreadable: Vec<Argument>,
+    skip: Option<Ident>,
+    /// The attribute, where it is not the one that is being expanded.
+    attribute: Option<Attribute>,
 }
+
+/// What nobody misses where it is not known what was meant.
+const REQUIRED: [Argument; 2] = [Argument::Key, Argument::Limit];
 
 pub(crate) struct Written {
     pub(crate) argument: Argument,
@@ -23,6 +29,19 @@ pub(crate) struct Written {
 }
 
 impl Args {
+    /// Those of another attribute on the same item.
+    pub(crate) fn of(attribute: &Attribute, errors: &mut Errors) -> Self {
+        let arguments = match &attribute.meta {
+            Meta::Path(_) => TokenStream::new(),
+            Meta::List(list) => list.tokens.clone(),
+            Meta::NameValue(meta) => {
+                errors.at(meta, "the arguments stand in parentheses: `#[rate_limited(key = …)]`");
+                return Self { unreadable: REQUIRED.to_vec(), ..Self::default() };
+            }
+        };
+        Self { attribute: Some(attribute.clone()), ..Self::parse(arguments, errors) }
+    }
+
     /// Reads on after a mistake, at the next argument; a misspelt name counts as what it was meant to be.
     pub(crate) fn parse(arguments: TokenStream, errors: &mut Errors) -> Self {
         let mut args = Self::default();
@@ -62,6 +81,27 @@ impl Args {
         self.unreadable.iter().any(|argument| arguments.contains(argument))
     }
 
+    /// The word `skip`, if it is there.
+    pub(crate) fn skip(&self) -> Option<&Ident> {
+        self.skip.as_ref()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.written.is_empty() && self.unreadable.is_empty()
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Written> {
+        self.written.iter()
+    }
+
+    /// Points at the whole attribute: for what is missing from it.
+    pub(crate) fn missing(&self, message: &str, errors: &mut Errors) {
+        match &self.attribute {
+            Some(attribute) => errors.at(attribute, message),
+            None => errors.at_attribute(message),
+        }
+    }
+
     /// One `name = value`, up to the comma after it.
     fn parse_argument(
         &mut self,
@@ -75,10 +115,17 @@ impl Args {
         }
         let ident = input.call(Ident::parse_any)?;
         let name = ident.unraw().to_string();
+        if name == SKIP {
+            return self.parse_skip(ident, input, errors);
+        }
         let known = Argument::named(&name);
         let meant = known.or_else(|| Argument::meant_by(&name));
         if known.is_none() {
             errors.at(&ident, names::unknown(&name, meant));
+        }
+        if meant.is_none() && at_end(input) && names::means_skip(&name) {
+            self.unreadable.extend(REQUIRED);
+            return Ok(());
         }
         let Some(value) = errors.take(value(input, &ident)) else {
             self.unreadable.extend(meant);
@@ -91,14 +138,28 @@ impl Args {
             Some(argument) => self.written.push(Written { argument, ident, value }),
             None => misspelt.extend(meant.map(|argument| Written { argument, ident, value })),
         }
-        if !at_end(input) {
-            errors.push(input.error("expected `,` before the next argument"));
-            if !at_argument(input) {
-                return skip_argument(input);
-            }
-        }
-        Ok(())
+        check_comma(input, errors)
     }
+
+    fn parse_skip(&mut self, ident: Ident, input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
+        if input.peek(Token![=]) || input.peek(token::Paren) {
+            errors.at(&ident, "`skip` takes no value: write `#[rate_limited(skip)]`");
+            self.unreadable.extend(REQUIRED);
+            return skip_argument(input);
+        }
+        self.skip = Some(ident);
+        check_comma(input, errors)
+    }
+}
+
+fn check_comma(input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
+    if !at_end(input) {
+        errors.push(input.error("expected `,` before the next argument"));
+        if !at_argument(input) {
+            return skip_argument(input);
+        }
+    }
+    Ok(())
 }
 
 fn value(input: ParseStream<'_>, ident: &Ident) -> syn::Result<Expr> {

@@ -31,6 +31,16 @@ impl Errors {
         result.map_err(|error| self.push(error)).ok()
     }
 
+    /// Takes over what has not been said yet: methods of one `impl` block share their mistakes.
+    pub(crate) fn absorb(&mut self, others: Self) {
+        let said: Vec<String> = self.0.iter().flatten().map(|error| error.to_string()).collect();
+        for error in others.0.into_iter().flatten() {
+            if !said.contains(&error.to_string()) {
+                self.push(error);
+            }
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
     }

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! arguments ──► args ──┐
-//!                      ├──► validate ──► plan ──► expand ──► the function with its decision
-//! function ───► item ──┘        └── mistakes ──────────────► the function as it was, beside all errors
+//!                      ├──► validate ──► plan ──► expand ──► the item with its decisions
+//! item ───────► item ──┘        └── mistakes ──────────────► the item as it was, beside all errors
 //! ```
 //!
 //! Only `args`, `item` and `validate` can fail; what they find wrong is gathered in `errors` and reported at once.
@@ -21,10 +21,12 @@ mod template;
 
 mod item;
 mod params;
+mod pattern;
 mod output;
 
 mod validate;
 mod plan;
+mod rebinding;
 mod expand;
 mod errors;
 

@@ -2,7 +2,7 @@
 
 use crate::suggest::nearest;
 
-/// An argument of the attribute.
+/// An argument of the attribute that has a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Argument {
     Key,
@@ -10,35 +10,59 @@ pub(crate) enum Argument {
     Window,
     Max,
     Limit,
+    Limits,
+    Algorithm,
+    Burst,
+    Cost,
+    When,
+    Wait,
     Fallback,
     OnError,
+    Recover,
     Limiter,
     Crate,
 }
 
-const NAMES: [(&str, Argument); 9] = [
+const NAMES: [(&str, Argument); 16] = [
     ("key", Argument::Key),
     ("name", Argument::Name),
     ("window", Argument::Window),
     ("max", Argument::Max),
     ("limit", Argument::Limit),
+    ("limits", Argument::Limits),
+    ("algorithm", Argument::Algorithm),
+    ("burst", Argument::Burst),
+    ("cost", Argument::Cost),
+    ("when", Argument::When),
+    ("wait", Argument::Wait),
     ("fallback", Argument::Fallback),
     ("on_error", Argument::OnError),
+    ("recover", Argument::Recover),
     ("limiter", Argument::Limiter),
     ("crate", Argument::Crate),
 ];
 
 /// What other limiters, and this one's ancestors, call the same thing.
-const SYNONYMS: [(&str, &[&str]); 8] = [
-    ("key", &["by", "id", "keys", "prefix", "resource", "subject", "value"]),
+const SYNONYMS: [(&str, &[&str]); 14] = [
+    ("key", &["by", "cache_key", "id", "keys", "prefix", "resource", "subject", "value"]),
     ("name", &["label", "rule"]),
     ("window", &["duration", "every", "interval", "per", "period", "time", "time_window", "window_time"]),
     ("max", &["calls", "capacity", "count", "limit_max", "max_count", "permits", "qps", "quota", "rate", "requests"]),
+    ("limits", &["bandwidths", "quotas", "rates", "windows"]),
+    ("algorithm", &["algo", "kind", "strategy"]),
+    ("cost", &["amount", "n", "tokens", "weight"]),
+    ("when", &["condition", "enabled", "execute_condition", "only_if"]),
+    ("wait", &["max_wait", "timeout", "timeout_duration", "wait_for"]),
     ("fallback", &["default", "degrade", "degrade_callback", "fallback_fn", "fallback_method", "on_denied", "or_else"]),
     ("on_error", &["error", "error_callback", "error_handler", "fail", "on_err", "on_fail", "on_failure", "policy"]),
+    ("recover", &["catch", "on_body_error", "rescue"]),
     ("limiter", &["backend", "client", "redis", "store", "using", "with"]),
     ("crate", &["crate_path", "krate"]),
 ];
+
+/// The one word without a value.
+pub(crate) const SKIP: &str = "skip";
+const SKIP_SYNONYMS: [&str; 4] = ["exclude", "exempt", "ignore", "none"];
 
 impl Argument {
     pub(crate) fn named(text: &str) -> Option<Self> {
@@ -56,10 +80,15 @@ impl Argument {
     }
 }
 
+pub(crate) fn means_skip(text: &str) -> bool {
+    SKIP_SYNONYMS.contains(&text) || nearest(text, [SKIP]).is_some()
+}
+
 /// What to say of a name that is none.
 pub(crate) fn unknown(text: &str, meant: Option<Argument>) -> String {
     match meant {
         Some(meant) => format!("unknown argument `{text}`, did you mean `{}`?", meant.name()),
+        None if means_skip(text) => format!("unknown argument `{text}`, did you mean `{SKIP}`?"),
         None => {
             let names = NAMES.map(|(name, _)| format!("`{name}`")).join(", ");
             format!("unknown argument `{text}`: the arguments are {names}")

@@ -4,18 +4,32 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::{GenericArgument, PathArguments, ReturnType, Signature, Type, TypeParamBound, TypePath};
 
+use crate::item::Function;
 use crate::params::mentions;
 
 /// Where an error about the function's result points: its type, or its name where none is written.
-pub(crate) fn place(signature: &Signature) -> TokenStream {
-    match &signature.output {
-        ReturnType::Default => signature.ident.to_token_stream(),
-        ReturnType::Type(_, output) => output.to_token_stream(),
+pub(crate) fn place(function: &Function) -> TokenStream {
+    match (value(function), &function.signature.output) {
+        (Some(value), _) => value.to_token_stream(),
+        (None, ReturnType::Type(_, output)) => output.to_token_stream(),
+        (None, ReturnType::Default) => function.signature.ident.to_token_stream(),
     }
 }
 
-pub(crate) fn contains_impl_trait(signature: &Signature) -> bool {
-    mentions(&signature.output, "impl")
+/// The type of what the body gives, where it is written: for a future made by hand, the future's output.
+pub(crate) fn value(function: &Function) -> Option<&Type> {
+    match &function.signature.output {
+        ReturnType::Default => None,
+        ReturnType::Type(_, output) if function.makes_its_future() => output_of(output),
+        ReturnType::Type(_, output) => Some(output),
+    }
+}
+
+pub(crate) fn contains_impl_trait(function: &Function) -> bool {
+    match value(function) {
+        Some(value) => mentions(value, "impl"),
+        None => false,
+    }
 }
 
 /// The return type of a function that only makes a future, which runs after it has returned.
@@ -58,4 +72,33 @@ fn is_future_bound(bound: &TypeParamBound) -> bool {
         TypeParamBound::Trait(bound) => bound.path.segments.last().is_some_and(|segment| segment.ident == "Future"),
         _ => false,
     }
+}
+
+/// `T` of what is some form of `Future<Output = T>`.
+fn output_of(future: &Type) -> Option<&Type> {
+    match future {
+        Type::ImplTrait(future) => future.bounds.iter().find_map(output_of_bound),
+        Type::TraitObject(future) => future.bounds.iter().find_map(output_of_bound),
+        Type::Paren(future) => output_of(&future.elem),
+        Type::Group(future) => output_of(&future.elem),
+        Type::Path(path) => {
+            let last = path.path.segments.last()?;
+            let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+            let inner = arguments.args.iter().find_map(|argument| match argument {
+                GenericArgument::Type(inner) => Some(inner),
+                _ => None,
+            })?;
+            if last.ident == "Pin" || last.ident == "Box" { output_of(inner) } else { Some(inner) }
+        }
+        _ => None,
+    }
+}
+
+fn output_of_bound(bound: &TypeParamBound) -> Option<&Type> {
+    let TypeParamBound::Trait(bound) = bound else { return None };
+    let PathArguments::AngleBracketed(arguments) = &bound.path.segments.last()?.arguments else { return None };
+    arguments.args.iter().find_map(|argument| match argument {
+        GenericArgument::AssocType(output) if output.ident == "Output" => Some(&output.ty),
+        _ => None,
+    })
 }

@@ -1,17 +1,45 @@
 //! What one attribute asks for, checked: all that the expansion needs to know beside the function.
 
 use proc_macro2::{Ident, TokenStream};
-use syn::{Expr, ExprClosure, ExprPath, LitStr};
+use syn::{Expr, ExprClosure, ExprPath, LitStr, Type};
 
+use crate::params::HandedOn;
+use crate::rebinding::Rebinding;
+
+/// One decision of one or more rules.
 pub(crate) struct Plan {
     /// The path of the crate that generated code calls.
     pub(crate) facade: TokenStream,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) limiter: Limiter,
+    pub(crate) wait: Option<Given<u64>>,
+    pub(crate) on_error: Failure,
+    pub(crate) recover: Option<Recovery>,
+    pub(crate) rebinding: Rebinding,
+}
+
+/// What one attribute says.
+pub(crate) struct Rule {
     pub(crate) name: LitStr,
     pub(crate) key: Key,
-    pub(crate) limit: Limit,
-    pub(crate) limiter: Limiter,
+    pub(crate) limits: Limits,
+    pub(crate) cost: Given<u32>,
+    pub(crate) when: Option<Expr>,
     pub(crate) on_denied: Outcome,
-    pub(crate) on_error: Failure,
+}
+
+impl Rule {
+    /// The only limit, where it is a literal and nothing else is said: what most rules are.
+    pub(crate) fn plain_limit(&self) -> Option<(u32, u64)> {
+        match (self.limits.limits.as_slice(), &self.limits.counted_by, &self.cost) {
+            (
+                &[Limit::Parts { max: Given::Literal(max), window_millis: Given::Literal(millis) }],
+                None,
+                Given::Literal(1),
+            ) => Some((max, millis)),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) enum Key {
@@ -39,6 +67,44 @@ pub(crate) struct Captured {
     pub(crate) text_after: usize,
 }
 
+pub(crate) struct Limits {
+    /// At least one; several are all-or-nothing.
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) counted_by: Option<CountedBy>,
+}
+
+impl Limits {
+    pub(crate) fn is_literal(&self) -> bool {
+        let burst = self.counted_by.as_ref().and_then(|counted_by| counted_by.burst.as_ref());
+        let literal = |limit: &Limit| match limit {
+            Limit::Parts { max, window_millis } => max.is_literal() && window_millis.is_literal(),
+            Limit::Value(_) => false,
+        };
+        self.limits.iter().all(literal) && burst.is_none_or(Given::is_literal)
+    }
+}
+
+/// An algorithm other than the limits' own, for all of them.
+pub(crate) struct CountedBy {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) burst: Option<Given<u32>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Algorithm {
+    SlidingWindow,
+    FixedWindow,
+    SlidingCounter,
+    TokenBucket,
+    LeakyBucket,
+}
+
+impl Algorithm {
+    pub(crate) fn has_burst(self) -> bool {
+        matches!(self, Self::TokenBucket | Self::LeakyBucket)
+    }
+}
+
 pub(crate) enum Limit {
     Parts { max: Given<u32>, window_millis: Given<u64> },
     Value(Expr),
@@ -48,6 +114,12 @@ pub(crate) enum Limit {
 pub(crate) enum Given<T> {
     Literal(T),
     Expression(Expr),
+}
+
+impl<T> Given<T> {
+    pub(crate) fn is_literal(&self) -> bool {
+        matches!(self, Self::Literal(_))
+    }
 }
 
 pub(crate) enum Limiter {
@@ -71,11 +143,21 @@ pub(crate) enum Policy {
     Standby,
 }
 
-/// Why the body does not run.
+/// What becomes of the body's own errors.
+pub(crate) struct Recovery {
+    /// What the function returns.
+    pub(crate) returned: Type,
+    pub(crate) outcome: Outcome,
+}
+
+/// Why the function returns something else than its body's value.
 #[derive(Clone, Copy)]
 pub(crate) enum Occasion {
     Denial,
+    /// Of the limiter.
     Failure,
+    /// The body's own error.
+    Mistake,
 }
 
 impl Occasion {
@@ -83,12 +165,12 @@ impl Occasion {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Denial => "denied",
-            Self::Failure => "error",
+            Self::Failure | Self::Mistake => "error",
         }
     }
 }
 
-/// What the function returns instead of running its body.
+/// What the function returns instead of its body's value.
 pub(crate) enum Outcome {
     /// What the return type makes of the denial or the error; `place` is where rustc points when it cannot.
     Converted {
@@ -107,7 +189,7 @@ pub(crate) enum Outcome {
 /// What a function that takes the body's place is called with.
 pub(crate) enum Passed {
     /// The arguments of the annotated one.
-    Arguments(Vec<Ident>),
+    Arguments(Vec<HandedOn>),
     /// The denial or the error.
     Occasion,
 }

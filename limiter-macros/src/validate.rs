@@ -1,36 +1,94 @@
 //! Every rule about the arguments, their values and the function. All mistakes are gathered; without one there is a plan.
 
+mod algorithm;
 mod facade;
 mod function;
 mod key;
 mod limit;
+mod names;
+mod number;
+mod once;
 mod outcome;
+mod recover;
+mod rule;
+mod skip;
+mod wait;
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::Signature;
 
 use crate::args::Args;
 use crate::errors::Errors;
 use crate::item::Function;
 use crate::names::Argument;
 use crate::params::Params;
-use crate::plan::{Limiter, Plan};
+use crate::plan::{Limiter, Outcome, Passed, Plan};
+use crate::rebinding::{Reasons, Rebinding};
 
-/// # Errors
-/// All that were there before and all that are found here, as one.
-pub(crate) fn validate(args: &Args, function: &Function, mut errors: Errors) -> syn::Result<Plan> {
+pub(crate) use skip::check as check_skip;
+
+/// What is said about one function, and where.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    /// One for each attribute.
+    pub(crate) rules: &'a [Args],
+    pub(crate) function: &'a Function,
+    /// All methods that the attributes are about, if they stand on an `impl` block.
+    pub(crate) methods: &'a [&'a Function],
+}
+
+impl Subject<'_> {
+    fn signature(&self) -> &Signature {
+        &self.function.signature
+    }
+
+    fn is_method_of_block(&self) -> bool {
+        !self.methods.is_empty()
+    }
+}
+
+/// The plan, unless something is wrong here or was before.
+pub(crate) fn validate(subject: &Subject<'_>, errors: &mut Errors) -> Option<Plan> {
+    let Subject { rules, function, .. } = *subject;
     let params = Params::of(&function.signature);
 
-    function::check(function, &mut errors);
-    let facade = errors.take(facade::facade(args));
-    let name = key::name(args, &mut errors);
-    let key = key::key(args, &params, &mut errors);
-    let limit = limit::limit(args, &mut errors);
-    let on_denied = errors.take(outcome::on_denied(args, function, &params));
-    let on_error = errors.take(outcome::on_error(args, function, &params));
-    let limiter = args.value(Argument::Limiter).cloned().map_or(Limiter::Current, Limiter::Value);
+    function::check(subject, errors);
+    names::check(subject, errors);
+    once::check(rules, errors);
+    let facade = errors.take(facade::facade(once::value(rules, Argument::Crate)));
+    let planned: Vec<_> = rules.iter().map(|args| rule::rule(args, function, params, errors)).collect();
+    let on_error = errors.take(outcome::on_error(once::written(rules, Argument::OnError), function, params));
+    let recover = recover::recover(once::written(rules, Argument::Recover), function, params, errors);
+    let limiter = limiter(rules, errors);
+    let wait = wait::wait(once::value(rules, Argument::Wait), errors);
 
-    match (facade, name, key, limit, on_denied, on_error) {
-        (Some(facade), Some(name), Some(key), Some(limit), Some(on_denied), Some(on_error)) if errors.is_empty() => {
-            Ok(Plan { facade, name, key, limit, limiter, on_denied, on_error })
+    let rules: Option<Vec<_>> = planned.into_iter().collect();
+    let (facade, rules, on_error) = (facade?, rules?, on_error?);
+    let hands_on = |outcome: &Outcome| matches!(outcome, Outcome::Function { passed: Passed::Arguments(_), .. });
+    let reasons = Reasons {
+        handed_on: rules.iter().any(|rule| hands_on(&rule.on_denied)),
+        owned: recover.is_some() && function.signature.asyncness.is_some(),
+    };
+    let rebinding = Rebinding::of(function, reasons, &said(subject.rules));
+    errors.is_empty().then_some(Plan { facade, rules, limiter, wait, on_error, recover, rebinding })
+}
+
+fn limiter(rules: &[Args], errors: &mut Errors) -> Limiter {
+    match once::value(rules, Argument::Limiter) {
+        Some(limiter) => {
+            if crate::value::literal(limiter).is_some() {
+                let message = "`limiter` must be a `Limiter`, or a reference to one: a URL is for `Limiter::connect`, \
+                               whose limiter is then installed";
+                errors.at(limiter, message);
+            }
+            Limiter::Value(limiter.clone())
         }
-        _ => Err(errors.into_error()),
+        None => Limiter::Current,
     }
+}
+
+/// All that the attributes say.
+fn said(rules: &[Args]) -> TokenStream {
+    rules.iter().flat_map(Args::values).map(|written| written.value.to_token_stream()).collect()
 }

@@ -7,6 +7,7 @@
 //! | a real Redis for every test that only needs keys of its own | [`RedisServer::shared`] with [`unique`] |
 //! | a network that fails | [`Proxy`] |
 //! | what a sliding window must answer | [`Oracle`] |
+//! | what the other algorithms must answer | [`FixedWindowOracle`], [`SlidingCounterOracle`], [`TokenBucketOracle`], [`LeakyBucketOracle`] |
 //! | schedules that can be repeated | [`Random`] |
 //! | whether a recorded concurrent run kept its limit | [`history`] |
 
@@ -18,7 +19,7 @@ mod resp;
 mod server;
 mod socket;
 
-pub use oracle::{Oracle, Verdict};
+pub use oracle::{FixedWindowOracle, LeakyBucketOracle, Oracle, SlidingCounterOracle, TokenBucketOracle, Verdict};
 pub use proxy::Proxy;
 pub use random::Random;
 pub use resp::{Client, Reply};

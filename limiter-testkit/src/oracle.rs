@@ -1,4 +1,10 @@
-//! The naive oracle of the sliding window.
+//! The naive oracles: one for each algorithm, each by its definition and not by arithmetic that is quick.
+
+mod bucket;
+mod windows;
+
+pub use bucket::{LeakyBucketOracle, TokenBucketOracle};
+pub use windows::{FixedWindowOracle, SlidingCounterOracle};
 
 /// What a sliding window must answer, found in the plainest way: keep every stamp, and count.
 ///
@@ -13,8 +19,8 @@
 /// assert!(oracle.check(0, 10_000, 2, 1).allowed);
 /// assert!(oracle.check(4_000, 10_000, 2, 1).allowed);
 /// let denied = oracle.check(5_000, 10_000, 2, 1);
-/// assert_eq!(denied.retry_after_ms, Some(5_000));
-/// assert_eq!(denied.reset_after_ms, 9_000);
+/// assert_eq!(denied.retry_after, Some(5_000));
+/// assert_eq!(denied.reset_after, 9_000);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
@@ -28,7 +34,7 @@ struct Taken {
     cost: u32,
 }
 
-/// The oracle's answer.
+/// The oracle's answer. Waits are in the unit that the oracle's time is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether the call gets its permits.
@@ -36,9 +42,9 @@ pub struct Verdict {
     /// Permits left, after the call took its own.
     pub remaining: u32,
     /// The least wait after which this cost would fit if nobody else called: 0 if it fits now, `None` if it never does.
-    pub retry_after_ms: Option<u64>,
+    pub retry_after: Option<u64>,
     /// The wait after which the window is empty if nobody calls, after the call took its permits.
-    pub reset_after_ms: u64,
+    pub reset_after: u64,
 }
 
 impl Oracle {
@@ -63,19 +69,19 @@ impl Oracle {
         }
         self.taken.push(Taken { stamp_ms: now_ms, cost });
         let after = self.peek(now_ms, window_ms, max, 0);
-        Verdict { remaining: after.remaining, reset_after_ms: after.reset_after_ms, ..before }
+        Verdict { remaining: after.remaining, reset_after: after.reset_after, ..before }
     }
 
-    /// The same without recording: `remaining` and `reset_after_ms` are those before the call.
+    /// The same without recording: `remaining` and `reset_after` are those before the call.
     #[must_use]
     pub fn peek(&self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Verdict {
         let used = self.used(now_ms, window_ms);
-        let retry_after_ms = self.retry_after_ms(now_ms, window_ms, max, cost);
+        let retry_after = self.retry_after(now_ms, window_ms, max, cost);
         Verdict {
-            allowed: retry_after_ms == Some(0),
+            allowed: retry_after == Some(0),
             remaining: u32::try_from(u64::from(max).saturating_sub(used)).expect("at most `max`"),
-            retry_after_ms,
-            reset_after_ms: self.live(now_ms, window_ms).last().map_or(0, |last| last.stamp_ms + window_ms - now_ms),
+            retry_after,
+            reset_after: self.live(now_ms, window_ms).last().map_or(0, |last| last.stamp_ms + window_ms - now_ms),
         }
     }
 
@@ -86,7 +92,7 @@ impl Oracle {
     }
 
     /// Counts down, oldest first, until the cost fits.
-    fn retry_after_ms(&self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Option<u64> {
+    fn retry_after(&self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Option<u64> {
         if cost == 0 {
             return Some(0);
         }

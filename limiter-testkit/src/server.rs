@@ -17,6 +17,7 @@ use crate::socket::Address;
 mod binary;
 mod builder;
 mod certificates;
+mod clock;
 mod config;
 mod port;
 mod process;
@@ -204,6 +205,16 @@ impl RedisServer {
     /// The server has been killed.
     pub fn resume(&mut self) {
         self.process().resume();
+    }
+
+    /// Sets the server's wall clock ahead of the real one, by so many microseconds; behind it where they are negative.
+    ///
+    /// # Panics
+    ///
+    /// The server was started without [`RedisServerBuilder::shifted_clock`].
+    pub fn set_clock(&mut self, micros: i64) {
+        let clock = self.config.clock.as_ref();
+        clock.expect("a server with a clock to set: `RedisServer::builder().shifted_clock()`").set(micros);
     }
 
     /// Ends the process at once (`SIGKILL`), and with it all connections and data.

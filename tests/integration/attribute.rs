@@ -1,5 +1,10 @@
 //! The attribute against both stores. Shapes and messages are tested in `ui/`.
 
+/// Here too, so that clippy reads it.
+#[path = "../ui/pass/lints.rs"]
+mod lints;
+mod size;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -35,6 +40,35 @@ async fn runs_at_most_5_times_in_any_10_s() {
                 assert_eq!(get_id(9).await, "id 9");
             })
             .await;
+    }
+}
+
+#[test]
+fn no_lint_has_anything_to_say() {
+    lints::main();
+}
+
+/// One decision of two rules on both stores: a denial takes nothing, and each rule has its own fallback.
+#[tokio::test]
+async fn several_rules_are_all_or_nothing() {
+    #[rate_limited(key = "rules:{user}", name = "user", limits = ["2/1m", "3/1h"], fallback = denied.limit().to_string())]
+    #[rate_limited(key = "rules", name = "all", limit = "5/1m", cost = cost, when = user != 0, fallback = "all".to_owned())]
+    async fn run(user: u64, cost: u32) -> String {
+        "ran".to_owned()
+    }
+
+    let clock = ManualClock::new();
+    let memory = Limiter::builder().clock(clock.clone()).build().expect("builds");
+    let redis = on(RedisServer::shared()).clock(clock.clone()).connect().await.expect("connects");
+    for limiter in [memory, redis] {
+        let calls = async {
+            assert_eq!((run(1, 4).await, run(1, 2).await), ("ran".into(), "all".into()));
+            assert_eq!((run(1, 1).await, run(1, 1).await), ("ran".into(), "2/1m".into()));
+            assert_eq!((run(0, 9).await, run(2, 1).await), ("ran".into(), "all".into()));
+            clock.advance(Duration::from_secs(60));
+            assert_eq!((run(1, 1).await, run(1, 1).await), ("ran".into(), "3/1h".into()));
+        };
+        limiter.scope(calls).await;
     }
 }
 

@@ -34,7 +34,7 @@ struct Shared {
 }
 
 /// What the script says when it admits a call.
-const ADMITTED: &str = "*5\r\n:1\r\n:4\r\n:0\r\n:10000000\r\n:1000000000000\r\n";
+const ADMITTED: &str = "*7\r\n:1\r\n:0\r\n:4\r\n:0\r\n:10000000\r\n:1000000000000000\r\n:0\r\n";
 
 impl Fake {
     pub(crate) fn answering(then: Then) -> Self {

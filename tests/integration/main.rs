@@ -1,7 +1,9 @@
 //! What `rate-limited` promises, on the embedded store and on real servers that the tests own.
 
+mod algorithms;
 mod attribute;
 mod child;
+mod clocks;
 mod conformance;
 mod deadlines;
 mod exactness;
@@ -9,11 +11,15 @@ mod expiry;
 mod failures;
 mod fake;
 mod keys;
+mod logging;
 mod observers;
 mod oracle;
 mod outage;
+mod processes;
 mod runtimes;
+mod several;
 mod standby;
 mod start;
 mod support;
 mod tls;
+mod waiting;

@@ -1,20 +1,68 @@
-//! Random schedules against the naive oracle, on every store.
+//! Random schedules against the naive oracles, for every algorithm on every store.
 
 use std::time::Duration;
 
 use limiter_testkit::{Oracle, Random, Verdict};
+use rate_limited::Algorithm::{self, FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
 use rate_limited::{Decision, Key, Limit};
+use tokio::task::JoinSet;
 
 use crate::support::Subject;
 
-#[tokio::test]
-async fn memory_agrees_with_the_oracle() {
-    agrees_with_the_oracle(Subject::memory().await, 20_000).await;
+use lane::{Lane, Step};
+
+mod lane;
+mod mixed;
+
+macro_rules! on_every_store {
+    ($($test:ident: $algorithm:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test] async fn $test() {
+                super::agrees_with_the_oracle(super::Subject::memory().await, super::$algorithm, 1_000).await;
+            })+
+        }
+        mod redis {
+            $(#[tokio::test] async fn $test() {
+                super::agrees_with_the_oracle(super::Subject::redis().await, super::$algorithm, 300).await;
+            })+
+        }
+    };
 }
 
-#[tokio::test]
-async fn redis_agrees_with_the_oracle() {
-    agrees_with_the_oracle(Subject::redis().await, 6_000).await;
+on_every_store! {
+    sliding_window_agrees: SlidingWindow,
+    fixed_window_agrees: FixedWindow,
+    sliding_counter_agrees: SlidingCounter,
+    token_bucket_agrees: TokenBucket,
+    leaky_bucket_agrees: LeakyBucket,
+}
+
+/// How many keys are asked about at each instant: on Redis all at once.
+const LANES: usize = 50;
+
+/// Limits raised and lowered, costs from 0 to more than there is, waits from nothing to more than a window: the same
+/// answers as by definition, to the millisecond for windows and to the microsecond for buckets.
+async fn agrees_with_the_oracle(subject: Subject, algorithm: Algorithm, rounds: u32) {
+    let mut random = Random::new(u64::from(rounds));
+    let mut lanes: Vec<Lane> = (0..LANES).map(|index| Lane::new(algorithm, index, &mut random)).collect();
+    for round in 0..rounds {
+        subject.clock.advance(lane::idle(algorithm, &mut random));
+        let now_us = subject.now_us();
+        let mut calls = JoinSet::new();
+        let mut steps = Vec::new();
+        for (index, lane) in lanes.iter().enumerate() {
+            let step = Step::random(lane, &mut random);
+            let (limiter, key) = (subject.limiter.clone(), lane.key.clone());
+            calls.spawn(async move { (index, limiter.check_n(&key, &step.limit, step.cost).await) });
+            steps.push(step);
+        }
+        for (index, decision) in calls.join_all().await {
+            let (lane, step) = (&mut lanes[index], steps[index]);
+            let expected = lane.oracle.check(now_us, &step);
+            let seen = verdict_us(&decision.expect("the store answers"));
+            assert_eq!(seen, expected, "{algorithm:?}, round {round}, {step:?} on lane {index}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -25,37 +73,6 @@ async fn memory_admits_97_percent_where_runs_merge() {
 #[tokio::test]
 async fn redis_admits_97_percent_where_runs_merge() {
     admits_97_percent_where_runs_merge(Subject::redis().await).await;
-}
-
-/// Three keys, limits raised and lowered, costs from 0 to more than there is: the same answers, to the millisecond.
-async fn agrees_with_the_oracle(subject: Subject, steps: u32) {
-    let mut random = Random::new(u64::from(steps));
-    let window = Duration::from_secs(2);
-    let window_ms = 2_000;
-    let mut now_ms = 0;
-    let keys = ["a", "b", "c"].map(Key::new);
-    let mut oracles = [Oracle::new(), Oracle::new(), Oracle::new()];
-    for step in 0..steps {
-        let idle = match random.below(50) {
-            0 => random.below(2 * window_ms),
-            // Never more distinct instants in a window than a log keeps apart.
-            1..=20 => random.between(16, 90),
-            _ => 0,
-        };
-        now_ms += idle;
-        subject.advance_millis(idle);
-        let which = usize::try_from(random.below(3)).expect("small");
-        let max = u32::try_from(random.between(1, 30)).expect("small");
-        let cost = u32::try_from(random.below(6)).expect("small");
-        let limit = Limit::new(max, window).expect("a limit");
-        let (key, oracle) = (&keys[which], &mut oracles[which]);
-        if random.below(10) == 0 {
-            let seen = subject.limiter.peek(key, &limit).await.expect("the store answers");
-            assert_eq!(verdict(&seen), oracle.peek(now_ms, window_ms, max, 1), "look at step {step}");
-        }
-        let decision = subject.limiter.check_n(key, &limit, cost).await.expect("the store answers");
-        assert_eq!(verdict(&decision), oracle.check(now_ms, window_ms, max, cost), "step {step}");
-    }
 }
 
 /// 99 % of 1000 a second, each call at a millisecond of its own or nearly.
@@ -82,20 +99,21 @@ async fn admits_97_percent_where_runs_merge(subject: Subject) {
     assert!(admitted * 100 >= asked * 97, "{admitted} of {asked}");
 }
 
-fn verdict(decision: &Decision) -> Verdict {
-    let millis = |duration: Duration| u64::try_from(duration.as_millis()).expect("within a window");
+/// A decision's numbers, waits in microseconds.
+fn verdict_us(decision: &Decision) -> Verdict {
+    let micros = |duration: Duration| u64::try_from(duration.as_micros()).expect("within ages");
     match decision {
         Decision::Allowed(allowed) => Verdict {
             allowed: true,
             remaining: allowed.remaining(),
-            retry_after_ms: Some(0),
-            reset_after_ms: millis(allowed.reset_after()),
+            retry_after: Some(0),
+            reset_after: micros(allowed.reset_after()),
         },
         Decision::Denied(denied) => Verdict {
             allowed: false,
             remaining: denied.remaining(),
-            retry_after_ms: (!denied.is_final()).then(|| millis(denied.retry_after())),
-            reset_after_ms: millis(denied.reset_after()),
+            retry_after: (!denied.is_final()).then(|| micros(denied.retry_after())),
+            reset_after: micros(denied.reset_after()),
         },
     }
 }

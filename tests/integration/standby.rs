@@ -11,6 +11,7 @@ use crate::deadlines::{DEADLINE, eventually};
 use crate::support::{key, limit};
 
 mod concurrent;
+mod unnoticed;
 mod policies;
 
 /// A server to kill, and limiters that share a quota on it and a clock.
@@ -192,20 +193,6 @@ async fn what_the_stand_in_forgets_with_a_reset_is_free() {
     scene.server.kill();
     assert_eq!(take_all(&limiter).await.0, [Source::Standby; 5]);
     assert!(limiter.reset(&key("a"), &limit("5/10s")).await.is_err(), "the store has not forgotten");
-}
-
-#[tokio::test]
-async fn one_key_that_fails_makes_nobody_else_ask_twice() {
-    let scene = Scene::new();
-    let limiter = scene.builder().on_error(OnError::Raise).connect().await.expect("the server is there");
-    let other = scene.limiter().await;
-    assert!(limiter.check(&key("bad"), &limit("5/10s")).await.is_ok());
-    let name = scene.server.keys_with("bad").remove(0);
-    scene.server.command(&["SET", &name, "foreign"]);
-    assert!(limiter.check(&key("bad"), &limit("5/10s")).await.is_err());
-    assert_eq!(take_all(&limiter).await.0, [Source::Store; 5]);
-    other.reset(&key("a"), &limit("5/10s")).await.expect("the server is there");
-    assert_eq!(take_all(&limiter).await.0, [Source::Store; 5], "the store is asked alone");
 }
 
 /// Whoever ran during the outage counts after it, by which policy ever.

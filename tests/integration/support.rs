@@ -28,6 +28,11 @@ impl Subject {
         Self { limiter, clock }
     }
 
+    /// The clock's time in microseconds.
+    pub(crate) fn now_us(&self) -> u64 {
+        u64::try_from(self.clock.now().as_micros()).expect("a time of this age")
+    }
+
     pub(crate) fn advance_millis(&self, millis: u64) {
         self.clock.advance(Duration::from_millis(millis));
     }

@@ -18,35 +18,10 @@
 
 use std::collections::VecDeque;
 
+use super::{Ask, Outcome};
+
 /// Live runs from which on calls share cells of the grid.
-pub(crate) const CAPACITY: usize = 128;
-
-/// One question to a log: may `cost` permits be taken now?
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    /// Milliseconds of the clock that have begun.
-    pub(crate) floor: u64,
-    /// The next whole millisecond: equal to `floor`, or one more.
-    pub(crate) ceil: u64,
-    /// Milliseconds; the same for every question to one log.
-    pub(crate) window: u64,
-    pub(crate) max: u32,
-    pub(crate) cost: u32,
-}
-
-/// The answer, in instants of the clock that asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) allowed: bool,
-    /// Permits left after the decision.
-    pub(crate) remaining: u32,
-    /// When `cost` would fit if nobody else calls; `None` if it never will.
-    pub(crate) retry_at: Option<u64>,
-    /// When nothing would count any more if nobody calls.
-    pub(crate) reset_at: u64,
-    /// The newest stamp: the permits', if any were taken.
-    pub(crate) stamp: u64,
-}
+pub(super) const CAPACITY: usize = 128;
 
 /// What was taken, as runs.
 #[derive(Clone, Debug, Default)]
@@ -80,35 +55,37 @@ struct View {
 
 impl Log {
     /// Decides, and takes the permits if they fit.
-    pub(crate) fn decide(&mut self, ask: &Ask) -> Outcome {
+    pub(super) fn decide(&mut self, ask: &Ask) -> Outcome {
         let view = self.view(ask);
         let outcome = self.judge(&view, ask);
         if !outcome.allowed || ask.cost == 0 {
             return outcome;
         }
         let stamp = self.take(&view, ask);
-        Outcome { remaining: outcome.remaining - ask.cost, reset_at: stamp + ask.window, stamp, ..outcome }
+        Outcome { remaining: outcome.remaining - ask.cost, reset_at: stamp + ask.span.window, ..outcome }
     }
 
     /// What [`decide`](Log::decide) would say, taking nothing: `remaining` is what is left before the call.
-    pub(crate) fn peek(&self, ask: &Ask) -> Outcome {
+    pub(super) fn peek(&self, ask: &Ask) -> Outcome {
         self.judge(&self.view(ask), ask)
     }
 
     /// Takes the permits whether they fit or not: somebody else has admitted them.
-    pub(crate) fn record(&mut self, ask: &Ask) {
+    pub(super) fn record(&mut self, ask: &Ask) {
         let view = self.view(ask);
-        if ask.cost > 0 && view.used.checked_add(ask.cost).is_some() {
+        if view.used.checked_add(ask.cost).is_some() {
             self.take(&view, ask);
         }
     }
 
     /// Gives back permits that were taken at `stamp`: as many as are still live, from the oldest on.
     ///
-    /// Taking them off the oldest runs, not off their own, can only make the rest count longer, never shorter.
-    pub(crate) fn refund(&mut self, ask: &Ask, stamp: u64) {
+    /// Taking them off the oldest runs, not off their own, can only make the rest count longer, never shorter. What was
+    /// taken before the log began, as before a reset, or after it ends, as before the clock stepped back, is not in it.
+    pub(super) fn refund(&mut self, ask: &Ask, stamp: u64) {
         let view = self.view(ask);
-        if stamp + ask.window <= self.time(ask) {
+        let is_within = (self.base..=view.stamp).contains(&stamp);
+        if view.used == 0 || !is_within || stamp + ask.span.window <= self.time(ask) {
             return;
         }
         self.drop_dead(&view);
@@ -120,51 +97,52 @@ impl Log {
     }
 
     /// From when on nothing in the log counts.
-    pub(crate) fn dead_at(&self, window: u64) -> u64 {
+    pub(super) fn dead_at(&self, window: u64) -> u64 {
         self.runs.back().map_or(0, |run| self.stamp(*run, unit(window)) + window)
     }
 
     fn view(&self, ask: &Ask) -> View {
         let nothing = View { live: self.runs.len(), before: 0, used: 0, stamp: ask.ceil };
         let Some(last) = self.runs.back() else { return nothing };
-        let unit = unit(ask.window);
+        let unit = unit(ask.span.window);
         let stamp = self.stamp(*last, unit);
         let time = self.time(ask);
-        if stamp > ask.ceil + ask.window || stamp + ask.window <= time {
+        if stamp > ask.ceil + ask.span.window || stamp + ask.span.window <= time {
             return nothing;
         }
-        let live = self.first(0, |run| self.stamp(run, unit) + ask.window > time);
+        let live = self.first(0, |run| self.stamp(run, unit) + ask.span.window > time);
         let before = if live == 0 { self.before } else { self.runs[live - 1].total };
         View { live, before, used: last.total.wrapping_sub(before), stamp }
     }
 
     /// The instant that cut-offs are measured from: now, or as far as the last stamp proves that time had come.
     fn time(&self, ask: &Ask) -> u64 {
-        let unit = unit(ask.window);
+        let unit = unit(ask.span.window);
         let proven = self.runs.back().map_or(0, |last| self.stamp(*last, unit).saturating_sub(unit));
         // A stamp further ahead than a window proves nothing: the log is void.
-        if proven > ask.ceil + ask.window { ask.floor } else { proven.max(ask.floor) }
+        if proven > ask.ceil + ask.span.window { ask.floor } else { proven.max(ask.floor) }
     }
 
     fn judge(&self, view: &View, ask: &Ask) -> Outcome {
-        let remaining = ask.max.saturating_sub(view.used);
-        let reset_at = if view.used == 0 { ask.floor } else { view.stamp + ask.window };
+        let remaining = ask.max.saturating_sub(view.used).saturating_sub(ask.pending);
+        let reset_at = if view.used == 0 { ask.floor } else { view.stamp + ask.span.window };
+        // In u64: with what is used, or pending, the sum may pass u32::MAX.
+        let needed = u64::from(ask.pending) + u64::from(ask.cost);
         let (allowed, retry_at) = if ask.cost == 0 || ask.cost <= remaining {
             (true, Some(ask.floor))
-        } else if ask.cost > ask.max {
+        } else if needed > u64::from(ask.max) {
             (false, None)
         } else {
-            // In u64: under a lowered limit `used + cost` may pass u32::MAX.
-            let missing = u64::from(view.used) + u64::from(ask.cost) - u64::from(ask.max);
+            let missing = u64::from(view.used) + needed - u64::from(ask.max);
             let enough = self.first(view.live, |run| u64::from(run.total.wrapping_sub(view.before)) >= missing);
-            (false, Some(self.stamp(self.runs[enough], unit(ask.window)) + ask.window))
+            (false, Some(self.stamp(self.runs[enough], unit(ask.span.window)) + ask.span.window))
         };
-        Outcome { allowed, remaining, retry_at, reset_at, stamp: view.stamp }
+        Outcome { allowed, remaining, retry_at, reset_at, delay: 0 }
     }
 
     /// Appends the permits and gives their stamp.
     fn take(&mut self, view: &View, ask: &Ask) -> u64 {
-        let unit = unit(ask.window);
+        let unit = unit(ask.span.window);
         self.drop_dead(view);
         let Some(&last) = self.runs.back() else {
             self.base = ask.ceil;
@@ -181,7 +159,7 @@ impl Log {
         let offset = u32::try_from(offset).unwrap_or(u32::MAX).max(last.offset);
         let run = Run { offset, total: last.total.wrapping_add(ask.cost) };
         let (stamp, newest) = (self.stamp(run, unit), self.stamp(last, unit));
-        let cell = ask.window.div_ceil(CAPACITY as u64);
+        let cell = ask.span.window.div_ceil(CAPACITY as u64);
         if offset == last.offset || (self.runs.len() >= CAPACITY && stamp / cell == newest / cell) {
             self.runs.pop_back();
         }

@@ -1,18 +1,24 @@
 //! The store that processes share, where the feature `redis` is off: a type without values.
 
-use crate::guard::{Failure, Settled};
-use crate::store::memory::Question;
+use std::time::Duration;
+
+use crate::guard::{Failure, Granted, Settled};
+use crate::store::Question;
 use crate::{Error, Key, Limit};
 
 #[derive(Debug)]
 pub(crate) enum RedisStore {}
 
 impl RedisStore {
-    pub(crate) async fn take(&self, _: Question<'_>) -> Result<Settled, Failure> {
+    pub(crate) async fn take(&self, _: &[Question<'_>], _: Duration) -> Result<Settled, Failure> {
         match *self {}
     }
 
-    pub(crate) async fn peek(&self, _: Question<'_>) -> Result<Settled, Failure> {
+    pub(crate) async fn peek(&self, _: &[Question<'_>]) -> Result<Settled, Failure> {
+        match *self {}
+    }
+
+    pub(crate) async fn refund(&self, _: &[Question<'_>], _: Granted) -> Result<(), Error> {
         match *self {}
     }
 

@@ -13,10 +13,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::decision::Source;
-use crate::guard::{Failure, Settled};
+use crate::guard::{Failure, Granted, Settled};
 use crate::standby::Standby;
-use crate::store::memory::Question;
+use crate::store::{Asked, Question};
 use crate::{Error, ErrorKind, Key, Limit};
 
 mod call;
@@ -53,31 +52,28 @@ impl RedisStore {
     }
 
     /// Decides, and takes the permits if they fit.
-    pub(crate) async fn take(&self, question: Question<'_>) -> Result<Settled, Failure> {
-        self.ask(Action::Take, question).await
+    pub(crate) async fn take(&self, questions: &[Question<'_>], patience: Duration) -> Result<Settled, Failure> {
+        self.ask(Action::Take { patience }, questions).await
     }
 
     /// What [`take`](Self::take) would say, taking nothing.
-    pub(crate) async fn peek(&self, question: Question<'_>) -> Result<Settled, Failure> {
-        self.ask(Action::Peek, question).await
+    pub(crate) async fn peek(&self, questions: &[Question<'_>]) -> Result<Settled, Failure> {
+        self.ask(Action::Peek, questions).await
+    }
+
+    /// Gives back what was taken.
+    pub(crate) async fn refund(&self, questions: &[Question<'_>], granted: Granted) -> Result<(), Error> {
+        self.ask(Action::Refund(granted), questions).await.map(drop).map_err(|failure| failure.error)
     }
 
     /// Forgets what a key has taken.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        let nothing = Question { key, limit, cost: 0 };
-        self.ask(Action::Reset, nothing).await.map(drop).map_err(|failure| failure.error)
+        self.ask(Action::Reset, &[Question { key, limit, cost: 0 }]).await.map(drop).map_err(|failure| failure.error)
     }
 
-    async fn ask(&self, action: Action, question: Question<'_>) -> Reply {
+    async fn ask(&self, action: Action, questions: &[Question<'_>]) -> Reply {
         let (reply, answer) = oneshot::channel();
-        let call = Call {
-            action,
-            key: question.key.clone(),
-            limit: question.limit,
-            cost: question.cost,
-            deadline: Instant::now() + self.deadline,
-            reply,
-        };
+        let call = Call { action, asked: Asked::all(questions), deadline: Instant::now() + self.deadline, reply };
         // The thread answers every call it takes, and ends only with this store.
         let _ = self.calls.send(call);
         answer.await.unwrap_or_else(|_| Err(Failure { error: stopped(), held: None }))
@@ -86,16 +82,6 @@ impl RedisStore {
 
 fn stopped() -> Error {
     Error::new(ErrorKind::Unavailable, "the thread that talks to Redis has stopped")
-}
-
-impl Settled {
-    fn by_store(answer: crate::store::Answer) -> Self {
-        Self { answer, source: Source::Store }
-    }
-
-    fn by_standby(answer: crate::store::Answer) -> Self {
-        Self { answer, source: Source::Standby }
-    }
 }
 
 /// Tells whoever waits for a first connection how it went.

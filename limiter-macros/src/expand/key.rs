@@ -5,23 +5,23 @@ use quote::{ToTokens, quote};
 
 use super::Expansion;
 use super::spans::{borrowed, over};
-use crate::plan::{Captured, Key, Part};
+use crate::plan::{Captured, Key, Part, Rule};
 
 impl Expansion<'_> {
-    pub(super) fn key(&self) -> TokenStream {
+    pub(super) fn key(&self, rule: &Rule) -> TokenStream {
         let runtime = &self.runtime;
-        match &self.plan.key {
+        match &rule.key {
             Key::Value(value) => {
-                let (name, borrowed) = (&self.plan.name, borrowed(value));
-                over(value, quote!(#runtime::key(#name, #borrowed)))
+                let (name, borrowed) = (&rule.name, borrowed(value));
+                self.looking(value, over(value, quote!(#runtime::key(#name, #borrowed))))
             }
             Key::Template(parts) => {
                 let (text, parts) = match parts.split_first() {
                     Some((Part::Text(text), parts)) => (text.to_token_stream(), parts),
                     _ => (quote!(""), parts.as_slice()),
                 };
-                let parts = parts.iter().map(|part| self.part(part));
-                quote!(#runtime::Key::new(#text) #(#parts)*)
+                let parts = parts.iter().map(|part| self.part(part)).collect::<TokenStream>();
+                self.looking(&parts, quote!(#runtime::Key::new(#text) #parts))
             }
         }
     }

@@ -7,6 +7,7 @@ use syn::{ExprClosure, Pat, PatType};
 
 use super::Expansion;
 use super::spans::{local, over, passed};
+use crate::params::HandedOn;
 use crate::plan::{Occasion, Outcome, Passed};
 
 impl Occasion {
@@ -18,17 +19,10 @@ impl Occasion {
         }
     }
 
-    fn type_in(self, runtime: &TokenStream) -> TokenStream {
-        match self {
-            Self::Denial => quote!(#runtime::Denied),
-            Self::Failure => quote!(#runtime::Error),
-        }
-    }
-
     fn conversion_in(self, runtime: &TokenStream) -> TokenStream {
         match self {
             Self::Denial => quote!(#runtime::FromDenied::from_denied),
-            Self::Failure => quote!(#runtime::FromFailure::from_failure),
+            Self::Failure | Self::Mistake => quote!(#runtime::FromFailure::from_failure),
         }
     }
 }
@@ -42,26 +36,53 @@ impl Expansion<'_> {
                 let conversion = occasion.conversion_in(runtime);
                 over(place, quote!(#conversion(#binding)))
             }
-            Outcome::Value(value) => quote!(#value),
+            Outcome::Value(value) => self.taking(value, quote!(#value)),
             Outcome::Function { path, passed: arguments } => {
                 let arguments = match arguments {
-                    Passed::Arguments(names) => names.iter().map(|name| passed(name, path)).collect(),
+                    Passed::Arguments(arguments) => {
+                        arguments.iter().map(|argument| handed_on(argument, path)).collect()
+                    }
                     Passed::Occasion => vec![over(path, binding.to_token_stream())],
                 };
                 let call = over(path, quote!((#(#arguments),*)));
                 self.awaited(path, quote!(#path #call))
             }
             Outcome::Closure(closure) => {
-                let typed = typed(closure, &occasion.type_in(runtime));
-                self.awaited(closure, over(closure, quote!(#runtime::call(#typed, #binding))))
+                let typed = match occasion {
+                    Occasion::Denial => typed(closure, &quote!(#runtime::Denied)),
+                    Occasion::Failure => typed(closure, &quote!(#runtime::Error)),
+                    Occasion::Mistake => closure.clone(),
+                };
+                let called = over(closure, quote!(#runtime::call(#typed, #binding)));
+                self.taking(closure, self.awaited(closure, called))
             }
         }
+    }
+
+    /// `expanded`, where the names in `value` mean the function's arguments.
+    fn taking(&self, value: &impl ToTokens, expanded: TokenStream) -> TokenStream {
+        let mut taken = self.plan.rebinding.takes(&value.to_token_stream());
+        taken.extend(expanded);
+        taken
     }
 
     /// In an async function what is called may give a value or a future of it.
     fn awaited(&self, place: &impl ToTokens, called: TokenStream) -> TokenStream {
         let runtime = &self.runtime;
         if self.is_async { over(place, quote!(#runtime::resolve(#called).await)) } else { called }
+    }
+}
+
+fn handed_on(argument: &HandedOn, path: &impl ToTokens) -> TokenStream {
+    match argument {
+        HandedOn::Named(conditions, name) => {
+            let name = passed(name, path);
+            quote!(#(#conditions)* #name)
+        }
+        HandedOn::Rebuilt(conditions, value) => {
+            let value = over(path, value.clone());
+            quote!(#(#conditions)* #value)
+        }
     }
 }
 

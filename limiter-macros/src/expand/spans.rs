@@ -3,6 +3,8 @@
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 
+use crate::pattern::used;
+
 /// A variable that only generated code can name; nor is there a constant of its name, which a `let` would compare with.
 pub(super) fn local(name: &str) -> Ident {
     Ident::new(&format!("__{name}"), Span::mixed_site())
@@ -27,14 +29,7 @@ pub(super) fn borrowed(value: &impl ToTokens) -> TokenStream {
     over(value, quote!(&(#value)))
 }
 
-/// The variable, for rustc to point at `place`.
-///
-/// It keeps its own mark, which tells where it comes from; but one that begins with `_` carries the attribute's: clippy
-/// forgives an attribute that it uses what is marked as unused.
+/// The variable, for rustc to point at `place`. It keeps its own mark, which tells where it comes from.
 pub(super) fn passed(variable: &Ident, place: &impl ToTokens) -> TokenStream {
-    let mut variable = variable.clone();
-    if variable.to_string().starts_with('_') {
-        variable.set_span(Span::call_site());
-    }
-    over(place, variable.to_token_stream())
+    over(place, used(variable).to_token_stream())
 }

@@ -80,3 +80,72 @@ fn handlers() {
         "#[inline] async fn get<'a, T>(id: &'a T) -> &'a str where T: AsRef<str> { id.as_ref() }",
     );
 }
+
+#[test]
+fn several_limits() {
+    check(
+        "several_limits",
+        "key = \"{id}\", limits = [\"5/s\", limit], algorithm = token_bucket, burst = 10, cost = size, when = size > 0, \
+         wait = \"500ms\", fallback = None",
+        "async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> { Some(id) }",
+    );
+}
+
+#[test]
+fn several_attributes() {
+    check(
+        "several_attributes",
+        r#"key = "user:{id}", limit = "5/s", fallback = slower"#,
+        "#[rate_limited(key = \"everybody\", limit = \"100/s\", fallback = busy(denied), on_error = open)] \
+         async fn get(id: u64) -> u64 { id }",
+    );
+}
+
+#[test]
+fn impl_block() {
+    check(
+        "impl_block",
+        r#"key = "service", limit = "5/s", fallback = None"#,
+        "impl<T> Service<T> { const NONE: u64 = 0; fn get(&self) -> Option<u64> { None } \
+         #[rate_limited(skip)] fn new() -> Self { Self } \
+         #[rate_limited(key = \"own\", limit = \"1/s\")] async fn put(&mut self) -> Result<(), Denied> { Ok(()) } }",
+    );
+}
+
+#[test]
+fn async_trait() {
+    check(
+        "async_trait",
+        r#"key = "user:{id}", limit = "5/s""#,
+        "fn get<'a, 'async_trait>(&'a self, __arg1: Path<u64>) \
+         -> Pin<Box<dyn Future<Output = Result<u64, Busy>> + Send + 'async_trait>> where 'a: 'async_trait { \
+         Box::pin(async move { let __self = self; let Path(id) = __arg1; let __ret: Result<u64, Busy> = { Ok(id) }; __ret }) }",
+    );
+}
+
+#[test]
+fn recover() {
+    check(
+        "recover",
+        r#"key = "user:{id}", limit = "5/s", recover = from_cache"#,
+        "async fn get(id: u64, mut name: String) -> Result<u64, Failed> { name.push('!'); load(name).await? }",
+    );
+}
+
+#[test]
+fn recover_in_a_sync_function() {
+    check(
+        "recover_sync",
+        r#"key = "user:{id}", limit = "5/s", recover = |error| Err(error.into())"#,
+        "fn get(id: u64) -> Result<u64, Failed> { Ok(load(id)?) }",
+    );
+}
+
+#[test]
+fn patterns() {
+    check(
+        "patterns",
+        r#"key = "{id}/{first}", limit = "5/s", fallback = degraded"#,
+        "fn get(Path(id): Path<u64>, (first, ..): (u64, Token), #[cfg(unix)] _: Token, mut last: u64) -> u64 { last += id; last }",
+    );
+}

@@ -31,8 +31,8 @@ fn every_mistake_of_one_attribute_is_reported_once() {
         "`key` is given twice: keep one",
         "unknown argument `keyy`, did you mean `key`?",
         "unknown argument `limit_max`, did you mean `max`?",
-        "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `fallback`, `on_error`, \
-         `limiter`, `crate`",
+        "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `limits`, `algorithm`, \
+         `burst`, `cost`, `when`, `wait`, `fallback`, `on_error`, `recover`, `limiter`, `crate`",
         "`limiter` needs a value: `limiter = …`",
         "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions that \
          call it",
@@ -87,7 +87,8 @@ fn other_items_are_not_limited() {
         ("type T = u8;", "a type alias does not run"),
         ("use std::fmt;", "an import does not run"),
         ("macro_rules! m { () => {} }", "a macro does not run"),
-        ("impl S { fn f(&self) {} }", "an `impl` block is not limited as a whole"),
+        ("impl S { const C: u8 = 1; }", "this `impl` block has no method to limit"),
+        ("extern crate core;", "an import does not run"),
         ("pub trait T { fn f(&self); }", "a trait is not limited as a whole"),
         ("mod m { fn f() {} }", "a module is not limited as a whole"),
         (r#"extern "C" { fn f(); }"#, "a foreign block is not limited as a whole"),
@@ -101,7 +102,7 @@ fn other_items_are_not_limited() {
 }
 
 #[test]
-fn functions_that_only_make_futures_are_not_limited_yet() {
+fn functions_that_make_futures_are_limited_where_these_run() {
     let futures = [
         "impl Future<Output = u8>",
         "impl Send + std::future::Future<Output = u8>",
@@ -117,8 +118,56 @@ fn functions_that_only_make_futures_are_not_limited_yet() {
         assert_eq!(messages.len(), 1, "{output}: {messages:?}");
         assert!(messages[0].starts_with("this function only makes a future"), "{output}: {messages:?}");
     }
+    let bodies = [
+        "Box::pin(async move { 1 })",
+        "std::boxed::Box::pin(async { 1 })",
+        "let id = 1; async move { id }",
+        "(async { 1 }).instrument(span).boxed()",
+        "Pin::from(Box::new(async move { 1 }))",
+    ];
+    for body in bodies {
+        let item = format!("fn get() -> BoxFuture<'static, u8> {{ {body} }}");
+        let accepted = rate_limited(tokens(arguments), tokens(&item)).to_string();
+        assert!(!accepted.contains("compile_error"), "{body}: {accepted}");
+        assert!(accepted.find("async") < accepted.find("denied"), "{accepted}");
+    }
+    for body in ["make()", "Box::pin(make())", "async { 1 }.map(double)", "Box::pin(async { 1 });", "let = 1"] {
+        let messages = messages(arguments, &format!("fn get() -> BoxFuture<'static, u8> {{ {body} }}"));
+        assert!(messages[0].starts_with("this function only makes a future"), "{body}: {messages:?}");
+    }
     for output in ["impl Iterator<Item = Pending>", "Pin<Box<u8>>", "Box<dyn Fn() -> u8>", "Future", "(u8, u8)", "!"] {
         let accepted = rate_limited(tokens(arguments), tokens(&format!("fn get() -> {output} {{ make() }}")));
         assert!(!accepted.to_string().contains("compile_error"), "{output}");
     }
+}
+
+/// The item is there, without what was read as part of the attribute: it would be read again, and be wrong again.
+#[test]
+fn other_attributes_of_the_kind_go_with_a_mistake() {
+    let cases = [
+        ("#[rate_limited(key = 1)] #[inline] #[::x::rate_limited] fn f() {}", "#[inline] fn f() {}"),
+        (
+            "#[rate_limited] impl S { #[rate_limited(skip)] fn a() {} #[rate_limited(key = 1)] fn b() {} }",
+            "impl S { fn a() {} #[rate_limited(key = 1)] fn b() {} }",
+        ),
+        (
+            "fn f() -> impl T { #[rate_limited(skip)] fn g() {} }",
+            "fn f() -> impl T { #[rate_limited(skip)] fn g() {} }",
+        ),
+    ];
+    for (item, expected) in cases {
+        let output = rate_limited(tokens("nonsense"), tokens(item)).to_string();
+        let expected = tokens(expected).to_string();
+        assert!(output.starts_with(&expected), "{output} should start with {expected}");
+    }
+}
+
+#[test]
+fn methods_share_their_mistakes() {
+    let item = "impl S { fn a(&self, id: u8) {} fn b(&self) {} const fn c(&self) {} const fn d() {} }";
+    let output = rate_limited(tokens(r#"key = "{id}", limit = "5", fallback = ()"#), tokens(item)).to_string();
+    let count = |text| output.matches(text).count();
+    assert_eq!(count("must be permits and a window"), 1);
+    assert_eq!(count("is no argument of `fn"), 3, "{output}");
+    assert_eq!(count("a `const fn` may run"), 1, "each would say the same: {output}");
 }

@@ -4,15 +4,12 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Expr, ExprPath, Path};
 
-use crate::args::Args;
-use crate::names::Argument;
-
 /// The path of the facade: `::rate_limited` unless another is given.
 ///
 /// # Errors
 /// When the path means different things in different modules.
-pub(super) fn facade(args: &Args) -> syn::Result<TokenStream> {
-    match args.value(Argument::Crate) {
+pub(super) fn facade(given: Option<&Expr>) -> syn::Result<TokenStream> {
+    match given {
         None => Ok(quote!(::rate_limited)),
         Some(Expr::Path(ExprPath { qself: None, path, .. })) if is_absolute(path) => Ok(path.to_token_stream()),
         Some(other) => {

@@ -1,29 +1,45 @@
 //! What kind of function can be limited.
 
+use proc_macro2::{TokenStream, TokenTree};
+
+use super::Subject;
 use crate::errors::Errors;
-use crate::item::Function;
 use crate::output;
 
-pub(super) fn check(function: &Function, errors: &mut Errors) {
+pub(super) fn check(subject: &Subject<'_>, errors: &mut Errors) {
+    let function = subject.function;
     if let Some(token) = &function.signature.constness {
-        errors.at(
-            token,
+        let message = if subject.is_method_of_block() {
+            "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or exempt it by \
+             `#[rate_limited(skip)]`"
+        } else {
             "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions \
-             that call it",
-        );
+             that call it"
+        };
+        errors.at(token, message);
     }
-    if let Some(future) = output::future(&function.signature) {
+    if let Some(future) = output::future(&function.signature)
+        && !function.makes_its_future()
+    {
         errors.at(
             future,
             "this function only makes a future, so its calls would be limited and not the future's runs: write it as \
-             `async fn`",
+             `async fn`, or end it in `Box::pin(async move { … })`",
         );
     }
-    let another = function
-        .attributes
-        .iter()
-        .find(|attribute| attribute.path().segments.last().is_some_and(|segment| segment.ident == "rate_limited"));
-    if let Some(another) = another {
-        errors.at(another, "a function takes one `rate_limited`: remove this one, or limit a function that it calls");
+    if !function.is_async() && says(&function.body, "\"Failed building the Runtime\"") {
+        errors.at_attribute(
+            "`#[tokio::main]` and `#[tokio::test]` leave a function that is not async to the attributes below them: write \
+             `#[rate_limited]` above",
+        );
     }
+}
+
+/// Whether the literal stands in these tokens: how tokio's macros are known when they came first.
+fn says(body: &TokenStream, literal: &str) -> bool {
+    body.clone().into_iter().any(|token| match token {
+        TokenTree::Literal(found) => found.to_string() == literal,
+        TokenTree::Group(group) => says(&group.stream(), literal),
+        _ => false,
+    })
 }

@@ -28,13 +28,12 @@ pub(super) fn name(args: &Args, errors: &mut Errors) -> Option<LitStr> {
     None
 }
 
-pub(super) fn key(args: &Args, params: &Params<'_>, errors: &mut Errors) -> Option<Key> {
+pub(super) fn key(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Key> {
     let Some(key) = args.value(Argument::Key) else {
         if !args.unreadable(&[Argument::Key]) {
-            errors.at_attribute(
-                "`key` is missing: say what is counted together, such as `key = \"getId\"` or \
-                 `key = \"user:{user_id}\"`",
-            );
+            let message = "`key` is missing: say what is counted together, such as `key = \"getId\"` or \
+                           `key = \"user:{user_id}\"`";
+            args.missing(message, errors);
         }
         return None;
     };
@@ -44,7 +43,7 @@ pub(super) fn key(args: &Args, params: &Params<'_>, errors: &mut Errors) -> Opti
     }
 }
 
-fn template(text: &LitStr, params: &Params<'_>) -> syn::Result<Vec<Part>> {
+fn template(text: &LitStr, params: Params<'_>) -> syn::Result<Vec<Part>> {
     let template = text.value();
     if template.is_empty() {
         let message = "`key` is empty: say what is counted together, such as `\"getId\"` or `\"user:{user_id}\"`";
@@ -77,7 +76,7 @@ fn expression_in(text: &LitStr, expression: &str) -> syn::Result<Expr> {
 }
 
 /// The function's argument of this name; wherever it was declared, errors point at the string.
-fn argument(name: &Ident, text: &LitStr, params: &Params<'_>) -> Option<Expr> {
+fn argument(name: &Ident, text: &LitStr, params: Params<'_>) -> Option<Expr> {
     let mut argument = params.find(&name.to_string())?;
     argument.set_span(argument.span().located_at(text.span()));
     Some(Expr::Path(ExprPath { attrs: Vec::new(), qself: None, path: argument.into() }))

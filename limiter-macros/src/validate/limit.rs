@@ -1,39 +1,48 @@
-//! `limit`, or `window` and `max`: one way of saying it, whole, and literals within their bounds.
+//! `limit`, `limits`, or `window` and `max`: one way of saying it, whole, and literals within their bounds.
 
-use syn::{Expr, Lit};
+use syn::Expr;
 
-use crate::args::Args;
+use super::number;
+use crate::args::{Args, Written};
 use crate::duration::{parse_limit, parse_window};
 use crate::errors::Errors;
 use crate::names::Argument;
 use crate::plan::{Given, Limit};
 use crate::value::{literal, string};
 
-pub(super) fn limit(args: &Args, errors: &mut Errors) -> Option<Limit> {
+pub(super) fn limits(args: &Args, errors: &mut Errors) -> Option<Vec<Limit>> {
     check_company(args, errors);
     // Each is read even where another is missing: its own mistake is worth reporting.
     let max = args.value(Argument::Max).and_then(|value| errors.take(max(value)));
     let window_millis = args.value(Argument::Window).and_then(|value| errors.take(window(value)));
-    let short = args.value(Argument::Limit).and_then(|value| errors.take(short(value)));
-    short.or_else(|| Some(Limit::Parts { max: max?, window_millis: window_millis? }))
+    let limit = args.value(Argument::Limit).and_then(|value| errors.take(short(value, Argument::Limit)));
+    let limits = args.value(Argument::Limits).and_then(|value| several(value, errors));
+    let one = || limit.or_else(|| Some(Limit::Parts { max: max?, window_millis: window_millis? })).map(|one| vec![one]);
+    limits.or_else(one)
 }
 
-/// Which of the three arguments stand together.
+/// Which of the four arguments stand together.
 fn check_company(args: &Args, errors: &mut Errors) {
-    let ways = [Argument::Limit, Argument::Window, Argument::Max];
+    let ways = [Argument::Limit, Argument::Limits, Argument::Window, Argument::Max];
     let given = args.among(&ways);
     match given.as_slice() {
         [] | [_] if args.unreadable(&ways) => {}
-        [] => errors.at_attribute("no limit is given: add `limit = \"5/10s\"`, or `max = 5` and `window = \"10s\"`"),
+        [] => args.missing("no limit is given: add `limit = \"5/10s\"`, or `max = 5` and `window = \"10s\"`", errors),
         [only] => match only.argument {
             Argument::Window => errors.at(&only.ident, "`window` needs `max` beside it, such as `max = 5`"),
             Argument::Max => errors.at(&only.ident, "`max` needs `window` beside it, such as `window = \"10s\"`"),
             _ => {}
         },
         [first, others @ ..] => {
-            let clash =
-                others.iter().find(|other| first.argument == Argument::Limit || other.argument == Argument::Limit);
-            if let Some(second) = clash {
+            let is = |argument| move |written: &&&Written| written.argument == argument;
+            let clash = |argument| others.iter().find(|other| first.argument == argument || is(argument)(other));
+            if let Some(second) = clash(Argument::Limits) {
+                errors.at(
+                    &second.ident,
+                    "`limits` says all of it: write it alone, with one string for each limit, as in \
+                     `limits = [\"5/s\", \"100/min\"]`",
+                );
+            } else if let Some(second) = clash(Argument::Limit) {
                 errors.at(
                     &second.ident,
                     "`limit` says both `max` and `window`: write it alone, or the two of them without it",
@@ -41,6 +50,31 @@ fn check_company(args: &Args, errors: &mut Errors) {
             }
         }
     }
+}
+
+/// `["5/s", "100/min"]`, of literals and expressions.
+fn several(value: &Expr, errors: &mut Errors) -> Option<Vec<Limit>> {
+    let Expr::Array(list) = value else {
+        errors.at(value, "`limits` must be a list such as `[\"5/s\", \"100/min\"]`; one alone is a `limit`");
+        return None;
+    };
+    if list.elems.is_empty() {
+        errors.at(value, "`limits` is empty: write at least one limit, such as `[\"5/s\", \"100/min\"]`");
+    }
+    let mut limits = Vec::new();
+    let mut windows = Vec::new();
+    for element in &list.elems {
+        let Some(limit) = errors.take(short(element, Argument::Limits)) else { continue };
+        if let Limit::Parts { window_millis: Given::Literal(window), .. } = limit {
+            if windows.contains(&window) {
+                errors
+                    .at(element, "this window is there already, and both limits would count in it: keep the lower one");
+            }
+            windows.push(window);
+        }
+        limits.push(limit);
+    }
+    Some(limits).filter(|limits| !limits.is_empty())
 }
 
 fn window(value: &Expr) -> syn::Result<Given<u64>> {
@@ -57,20 +91,10 @@ fn window(value: &Expr) -> syn::Result<Given<u64>> {
 }
 
 fn max(value: &Expr) -> syn::Result<Given<u32>> {
-    match (value, literal(value)) {
-        (_, None) => return Ok(Given::Expression(value.clone())),
-        (Expr::Lit(_), Some(Lit::Int(number))) if matches!(number.suffix(), "" | "u32") => {
-            if let Ok(number @ 1..) = number.base10_parse() {
-                return Ok(Given::Literal(number));
-            }
-        }
-        _ => {}
-    }
-    let message = format!("`max` must be a number of permits such as `5`, between 1 and {}", u32::MAX);
-    Err(syn::Error::new_spanned(value, message))
+    number::permits(value, &format!("`max` must be a number of permits such as `5`, between 1 and {}", u32::MAX))
 }
 
-fn short(value: &Expr) -> syn::Result<Limit> {
+fn short(value: &Expr, argument: Argument) -> syn::Result<Limit> {
     if literal(value).is_none() {
         return Ok(Limit::Value(value.clone()));
     }
@@ -81,6 +105,7 @@ fn short(value: &Expr) -> syn::Result<Limit> {
         Some(Err(problem)) => problem.to_string(),
         None => String::new(),
     };
-    let message = format!("`limit` must be permits and a window, such as `\"5/10s\"` or `\"100/min\"`{problem}");
+    let what = if argument == Argument::Limits { "each of `limits`" } else { "`limit`" };
+    let message = format!("{what} must be permits and a window, such as `\"5/10s\"` or `\"100/min\"`{problem}");
     Err(syn::Error::new_spanned(value, message))
 }

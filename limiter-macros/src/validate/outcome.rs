@@ -12,7 +12,7 @@ use crate::suggest::nearest;
 use crate::value::{bare_name, string};
 
 /// What a denial gives.
-pub(super) fn on_denied(args: &Args, function: &Function, params: &Params<'_>) -> syn::Result<Outcome> {
+pub(super) fn on_denied(args: &Args, function: &Function, params: Params<'_>) -> syn::Result<Outcome> {
     match args.get(Argument::Fallback) {
         Some(written) => outcome(written, Occasion::Denial, function, params),
         None => converted(function, "a denial", "add `fallback = …`"),
@@ -23,8 +23,8 @@ const RAISE: &str = "raise";
 const POLICIES: [&str; 4] = ["open", "closed", "standby", RAISE];
 
 /// What a failure of the limiter gives.
-pub(super) fn on_error(args: &Args, function: &Function, params: &Params<'_>) -> syn::Result<Failure> {
-    let Some(written) = args.get(Argument::OnError) else { return Ok(Failure::Default) };
+pub(super) fn on_error(written: Option<&Written>, function: &Function, params: Params<'_>) -> syn::Result<Failure> {
+    let Some(written) = written else { return Ok(Failure::Default) };
     if let Some(word) = bare_name(&written.value).map(ToString::to_string) {
         match word.as_str() {
             "open" => return Ok(Failure::Policy(Policy::Open)),
@@ -47,7 +47,7 @@ pub(super) fn on_error(args: &Args, function: &Function, params: &Params<'_>) ->
 }
 
 /// A name that is almost a policy's is one misspelt, unless it is an argument.
-fn check_spelling(written: &Written, word: &str, params: &Params<'_>) -> syn::Result<()> {
+fn check_spelling(written: &Written, word: &str, params: Params<'_>) -> syn::Result<()> {
     match nearest(word, POLICIES) {
         Some(meant) if params.find(word).is_none() => {
             let message = format!("unknown policy `{word}`, did you mean `{meant}`? (a function: `self::{word}`)");
@@ -57,7 +57,13 @@ fn check_spelling(written: &Written, word: &str, params: &Params<'_>) -> syn::Re
     }
 }
 
-fn outcome(written: &Written, occasion: Occasion, function: &Function, params: &Params<'_>) -> syn::Result<Outcome> {
+/// A function, a closure or a value, on whatever occasion.
+pub(super) fn outcome(
+    written: &Written,
+    occasion: Occasion,
+    function: &Function,
+    params: Params<'_>,
+) -> syn::Result<Outcome> {
     let (argument, name) = (written.argument.name(), occasion.name());
     match &written.value {
         Expr::Closure(closure) => {
@@ -66,8 +72,8 @@ fn outcome(written: &Written, occasion: Occasion, function: &Function, params: &
         }
         Expr::Path(path) if is_function(path, params) => {
             let passed = match occasion {
-                Occasion::Denial => Passed::Arguments(params.passed_on()?),
-                Occasion::Failure => Passed::Occasion,
+                Occasion::Denial => Passed::Arguments(params.handed_on()),
+                Occasion::Failure | Occasion::Mistake => Passed::Occasion,
             };
             Ok(Outcome::Function { path: path.clone(), passed })
         }
@@ -83,7 +89,7 @@ fn outcome(written: &Written, occasion: Occasion, function: &Function, params: &
 }
 
 /// A path names a function if its last name is not capitalised and is no argument's.
-fn is_function(path: &ExprPath, params: &Params<'_>) -> bool {
+fn is_function(path: &ExprPath, params: Params<'_>) -> bool {
     let Some(last) = path.path.segments.last() else { return false };
     let bare = path.qself.is_none() && path.path.get_ident().is_some();
     let name = last.ident.to_string();
@@ -106,8 +112,8 @@ fn check_closure(closure: &ExprClosure, argument: &str, name: &str, function: &F
 }
 
 fn converted(function: &Function, what: &str, instead: &str) -> syn::Result<Outcome> {
-    let place = output::place(&function.signature);
-    if output::contains_impl_trait(&function.signature) {
+    let place = output::place(function);
+    if output::contains_impl_trait(function) {
         let message = format!("`impl Trait` does not say what {what} becomes: {instead}");
         return Err(syn::Error::new_spanned(place, message));
     }

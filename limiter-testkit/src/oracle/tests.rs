@@ -5,16 +5,16 @@ const WINDOW: u64 = 10;
 /// One call at `now` of `cost` under `max`, and the four numbers of the answer.
 struct Step(u64, u32, u32, Verdict);
 
-fn allowed(remaining: u32, reset_after_ms: u64) -> Verdict {
-    Verdict { allowed: true, remaining, retry_after_ms: Some(0), reset_after_ms }
+fn allowed(remaining: u32, reset_after: u64) -> Verdict {
+    Verdict { allowed: true, remaining, retry_after: Some(0), reset_after }
 }
 
-fn denied(remaining: u32, retry_after_ms: u64, reset_after_ms: u64) -> Verdict {
-    Verdict { allowed: false, remaining, retry_after_ms: Some(retry_after_ms), reset_after_ms }
+fn denied(remaining: u32, retry_after: u64, reset_after: u64) -> Verdict {
+    Verdict { allowed: false, remaining, retry_after: Some(retry_after), reset_after }
 }
 
-fn never(remaining: u32, reset_after_ms: u64) -> Verdict {
-    Verdict { allowed: false, remaining, retry_after_ms: None, reset_after_ms }
+fn never(remaining: u32, reset_after: u64) -> Verdict {
+    Verdict { allowed: false, remaining, retry_after: None, reset_after }
 }
 
 #[track_caller]
@@ -131,7 +131,7 @@ fn refuses_time_that_goes_back() {
     oracle.check(4, WINDOW, 2, 1);
 }
 
-/// The promise of `retry_after_ms` itself, over a few thousand calls: then it fits, and 1 ms before it does not.
+/// The promise of `retry_after` itself, over a few thousand calls: then it fits, and 1 ms before it does not.
 #[test]
 fn retry_after_is_the_first_instant_that_fits() {
     let mut oracle = Oracle::new();
@@ -142,15 +142,15 @@ fn retry_after_is_the_first_instant_that_fits() {
         now += u64::from(small(4));
         let (max, cost) = (5 + small(4), small(7));
         let verdict = oracle.check(now, WINDOW, max, cost);
-        let Some(wait) = verdict.retry_after_ms.filter(|wait| *wait > 0) else {
+        let Some(wait) = verdict.retry_after.filter(|wait| *wait > 0) else {
             assert_eq!(verdict.allowed, cost <= max);
             continue;
         };
         denials += 1;
         assert!(oracle.peek(now + wait, WINDOW, max, cost).allowed);
         assert!(!oracle.peek(now + wait - 1, WINDOW, max, cost).allowed);
-        assert_eq!(oracle.used(now + verdict.reset_after_ms, WINDOW), 0);
-        assert!(oracle.used(now + verdict.reset_after_ms - 1, WINDOW) > 0);
+        assert_eq!(oracle.used(now + verdict.reset_after, WINDOW), 0);
+        assert!(oracle.used(now + verdict.reset_after - 1, WINDOW) > 0);
     }
     assert!(denials > 500, "{denials}");
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
+use super::clock::ShiftedClock;
 use super::config::{Access, Config, Endpoint};
 use super::process::{Failure, Process};
 use super::{DEADLINE, RedisServer, certificates, port};
@@ -19,6 +20,7 @@ pub struct RedisServerBuilder {
     listen: Listen,
     access: Access,
     settings: Vec<(String, String)>,
+    shifted_clock: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -64,6 +66,12 @@ impl RedisServerBuilder {
         self.setting("maxmemory", &bytes.to_string())
     }
 
+    /// Has a wall clock that [`RedisServer::set_clock`] sets. Needs a C compiler, `cc`, and a system with `LD_PRELOAD`.
+    pub fn shifted_clock(mut self) -> Self {
+        self.shifted_clock = true;
+        self
+    }
+
     /// Any other line of `redis.conf`. The value is written as it is: quote it where the format asks for it.
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
@@ -89,6 +97,7 @@ impl RedisServerBuilder {
         let mut config = Config::on(directory.path());
         config.access = self.access;
         config.settings = self.settings;
+        config.clock = self.shifted_clock.then(|| ShiftedClock::build(directory.path()));
         for _ in 0..PORT_ATTEMPTS {
             config.endpoint = match self.listen {
                 Listen::UnixOnly => Endpoint::Unix,

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::clock::ShiftedClock;
 use super::{binary, certificates};
 use crate::resp::{Client, Reply};
 use crate::socket::Address;
@@ -19,6 +20,7 @@ pub(super) struct Config {
     pub(super) endpoint: Endpoint,
     pub(super) access: Access,
     pub(super) settings: Vec<(String, String)>,
+    pub(super) clock: Option<ShiftedClock>,
 }
 
 /// What clients connect to.
@@ -46,7 +48,7 @@ impl Config {
     /// Of a server that lives in this directory and listens on a Unix socket there.
     pub(super) fn on(directory: &Path) -> Self {
         let socket = directory.join("redis.sock");
-        Self { socket, endpoint: Endpoint::Unix, access: Access::Everybody, settings: Vec::new() }
+        Self { socket, endpoint: Endpoint::Unix, access: Access::Everybody, settings: Vec::new(), clock: None }
     }
 
     /// The text of `redis.conf`.
@@ -176,7 +178,7 @@ mod tests {
         ];
         for (endpoint, access, expected) in table {
             let socket = PathBuf::from("/tmp/a b/redis.sock");
-            let config = Config { socket, endpoint, access, settings: Vec::new() };
+            let config = Config { socket, endpoint, access, settings: Vec::new(), clock: None };
             assert_eq!(config.url(&config.address()), expected);
         }
     }

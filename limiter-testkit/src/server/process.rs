@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::binary;
+use super::clock::ShiftedClock;
 use super::config::Config;
 use crate::resp::Reply;
 
@@ -57,7 +58,7 @@ impl Process {
     pub(super) fn start(config: &Config, directory: &Path, deadline: Duration) -> Result<Self, Failure> {
         let until = Instant::now() + deadline;
         fs::write(directory.join(CONFIG), config.text(directory)).expect("writing to the server's own directory");
-        let mut process = Self::spawn(directory).expect("starting a process");
+        let mut process = Self::spawn(config, directory).expect("starting a process");
         loop {
             if let Some(status) = process.server.try_wait().expect("asking for a process of our own") {
                 return Err(Failure::of(&format!("redis-server ended while starting ({status})"), directory));
@@ -73,7 +74,7 @@ impl Process {
         }
     }
 
-    fn spawn(directory: &Path) -> io::Result<Self> {
+    fn spawn(config: &Config, directory: &Path) -> io::Result<Self> {
         let log = File::create(directory.join(LOG))?;
         // Groups of their own: an interrupt from the keyboard reaches the tests alone, and the watchdog does the rest.
         let mut watchdog = Command::new("sh")
@@ -89,6 +90,7 @@ impl Process {
             .args(["-c", GATE, "gate"])
             .arg(binary::program())
             .arg(directory.join(CONFIG))
+            .envs(config.clock.iter().flat_map(ShiftedClock::environment))
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -68,3 +68,21 @@ fn names_are_unique() {
     assert_ne!(one, other);
     assert!(one.starts_with("a-"));
 }
+
+#[test]
+fn a_clock_that_was_shifted_is_the_servers_own() {
+    let mut server = RedisServer::builder().shifted_clock().start();
+    let seconds = |server: &RedisServer| {
+        let time = server.command(&["TIME"]).array();
+        time.into_iter().next().expect("seconds first").text().parse::<i64>().expect("a number")
+    };
+    let real = seconds(&server);
+    server.set_clock(1_000_000_000_500_000);
+    let ahead = seconds(&server) - real;
+    assert!((1_000_000_000..1_000_000_010).contains(&ahead), "{ahead} s ahead");
+    server.set_clock(-3_000_500_000);
+    let behind = real - seconds(&server);
+    assert!((2_990..=3_001).contains(&behind), "{behind} s behind");
+    server.set_clock(0);
+    assert!((0..10).contains(&(seconds(&server) - real)));
+}

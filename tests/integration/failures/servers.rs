@@ -18,7 +18,7 @@ async fn remaining(limiter: &Limiter, name: &str) -> Result<u32, Error> {
 }
 
 async fn kind(limiter: &Limiter, name: &str) -> Option<ErrorKind> {
-    limiter.check(&key(name), &limit("5/10s")).await.err().map(|error| error.kind())
+    limiter.check(&key(name), &limit("100/10s")).await.err().map(|error| error.kind())
 }
 
 #[tokio::test]

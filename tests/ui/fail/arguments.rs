@@ -53,9 +53,11 @@ fn relative_crate() {}
 #[rate_limited(key = "k", limit = "5/10s", fallback = (), crate = "::rate_limited")]
 fn quoted_crate() {}
 
-#[rate_limited(key = "k", limit = "5/10s", fallback = ())]
-#[rate_limited(key = "other", limit = "5/10s", fallback = ())]
-fn two_attributes() {}
+#[rate_limited(key = "k", limit = "5/10s", fallback = (), limiter = "redis://localhost")]
+fn quoted_limiter() {}
+
+#[rate_limited(key = "k", rates = ["5/10s"], fallback = (), timeout = "1s", weight = 2, condition = true)]
+fn more_words_of_other_limiters() {}
 
 // No error of its own: whatever is wrong with their attributes, the functions are there.
 fn main() {
@@ -65,5 +67,4 @@ fn main() {
     twice();
     unknown();
     no_name();
-    two_attributes();
 }

@@ -19,16 +19,6 @@ fn async_closure() -> Option<u64> {
     None
 }
 
-#[rate_limited(key = "k", limit = "5/10s", fallback = degraded)]
-fn unnamed_arguments((a, b): (u64, u64), _: u64, ref c: u64) -> Option<u64> {
-    None
-}
-
-#[rate_limited(key = "k", limit = "5/10s", fallback = degraded)]
-fn conditional_argument(#[cfg(unix)] id: u64) -> Option<u64> {
-    None
-}
-
 #[rate_limited(key = "k", limit = "5/10s", fallback = Some(denied))]
 fn hidden_argument(denied: u64) -> Option<u64> {
     Some(denied)
@@ -57,6 +47,21 @@ fn quoted_policy() -> Option<u64> {
 #[rate_limited(key = "k", limit = "5/10s", fallback = None, on_error = |a, b| None)]
 fn handler_of_two() -> Option<u64> {
     None
+}
+
+#[rate_limited(key = "k", limit = "5/10s", fallback = None, recover = Err(error + 1))]
+fn hidden_by_recover((error, _): (u64, u64)) -> Result<u64, u64> {
+    Err(error)
+}
+
+#[rate_limited(key = "k", limit = "5/10s", fallback = Err(0), recover = || Ok(1))]
+fn recover_of_nothing() -> Result<u64, u64> {
+    Err(1)
+}
+
+#[rate_limited(key = "k", limit = "5/10s", fallback = Err(0), recover = async |error| Err(error))]
+fn recover_later() -> Result<u64, u64> {
+    Err(1)
 }
 
 fn main() {}

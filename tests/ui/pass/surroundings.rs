@@ -18,6 +18,34 @@ mod without_prelude {
     fn degraded(id: u64) -> u64 {
         id + 100
     }
+
+    #[::rate_limited::rate_limited(key = "recovers {id}", limits = ["1/1h", "2/1d"], cost = 1, when = true, wait = "1ms",
+        fallback = whole, recover = |error: u64| ::core::result::Result::Ok(error + 1))]
+    pub(crate) async fn recovers((id, _): (u64, u64)) -> ::core::result::Result<u64, u64> {
+        ::core::result::Result::Err(id)?
+    }
+
+    #[::rate_limited::rate_limited(key = "recovers sync {id}", limit = "1/1h", fallback = whole, recover = more)]
+    pub(crate) fn recovers_sync((id, _): (u64, u64)) -> ::core::result::Result<u64, u64> {
+        ::core::result::Result::Err(id)?
+    }
+
+    fn whole(pair: (u64, u64)) -> ::core::result::Result<u64, u64> {
+        ::core::result::Result::Ok(pair.0 + 100)
+    }
+
+    fn more(error: u64) -> ::core::result::Result<u64, u64> {
+        ::core::result::Result::Ok(error + 10)
+    }
+
+    pub(crate) struct Counted;
+
+    #[::rate_limited::rate_limited(key = "counted", limit = "1/1h", fallback = 0)]
+    impl Counted {
+        pub(crate) fn count(&self) -> u64 {
+            1
+        }
+    }
 }
 
 /// Names that the expansion uses, with other meanings.
@@ -38,6 +66,9 @@ mod shadowed {
     pub(crate) const limiter: i8 = 4;
     pub(crate) const value: i8 = 5;
     pub(crate) const stopped: i8 = 6;
+    pub(crate) const result: i8 = 7;
+    pub(crate) const which: i8 = 8;
+    pub(crate) const asks: i8 = 9;
 
     #[rate_limited::rate_limited(key = "{SITE}{site}", max = 1, window = "1h", fallback = site + key + limit + limiter,
         on_error = match error.kind() { _ => value + stopped })]
@@ -145,6 +176,8 @@ async fn main() {
     let limiter = rate_limited::Limiter::memory();
     limiter.scope_sync(|| {
         assert_eq!((without_prelude::sync(1), without_prelude::sync(1)), (1, 101));
+        assert_eq!((without_prelude::recovers_sync((1, 2)), without_prelude::recovers_sync((1, 2))), (Ok(11), Ok(101)));
+        assert_eq!((without_prelude::Counted.count(), without_prelude::Counted.count()), (1, 0));
         assert_eq!((shadowed::constants(), shadowed::constants()), (0, 10));
         assert_eq!((shadowed::items(), shadowed::items()), ("ran", "SITE"));
         let call = || arguments("a", 1, &limiter, 2, 3, true);
@@ -162,6 +195,8 @@ async fn main() {
     limiter
         .scope(async {
             assert_eq!((without_prelude::later(1).await, without_prelude::later(1).await), (1, 101));
+            let recovers = || without_prelude::recovers((1, 2));
+            assert_eq!((recovers().await, recovers().await), (Ok(2), Ok(101)));
             let text = std::sync::Mutex::new(String::new());
             sent(stays_send(&text, std::sync::Mutex::new(limiter.clone()))).await;
             assert_eq!(*text.lock().unwrap(), "!");

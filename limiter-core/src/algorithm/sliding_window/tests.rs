@@ -3,9 +3,21 @@
 use limiter_testkit::{Oracle, Random};
 
 use super::*;
+use crate::Algorithm;
+use crate::algorithm::Span;
+
+fn within(floor: u64, ceil: u64, window: u64, max: u32, cost: u32) -> Ask {
+    let span = Span { algorithm: Algorithm::SlidingWindow, window };
+    Ask { floor, ceil, micros: ceil * 1000, span, max, burst: max, cost, pending: 0, patience: 0 }
+}
+
+/// The newest stamp of a log with windows of so many milliseconds.
+fn newest(log: &Log, window: u64) -> u64 {
+    log.dead_at(window) - window
+}
 
 fn at(now: u64, window: u64, max: u32, cost: u32) -> Ask {
-    Ask { floor: now, ceil: now, window, max, cost }
+    within(now, now, window, max, cost)
 }
 
 /// Both say the same, to the millisecond, as long as a window has at most `CAPACITY` distinct instants.
@@ -47,8 +59,8 @@ fn relative(outcome: &Outcome, now: u64) -> limiter_testkit::Verdict {
     limiter_testkit::Verdict {
         allowed: outcome.allowed,
         remaining: outcome.remaining,
-        retry_after_ms: outcome.retry_at.map(|at| at - now),
-        reset_after_ms: outcome.reset_at - now,
+        retry_after: outcome.retry_at.map(|at| at - now),
+        reset_after: outcome.reset_at - now,
     }
 }
 
@@ -100,7 +112,7 @@ fn admits_97_percent_at_99_percent_of_the_limit() {
 #[test]
 fn rounding_never_admits_early() {
     // The permit is taken within millisecond 100, so its stamp is 101.
-    let ask = |floor, ceil| Ask { floor, ceil, window: 10, max: 1, cost: 1 };
+    let ask = |floor, ceil| within(floor, ceil, 10, 1, 1);
     let mut log = Log::default();
     assert!(log.decide(&ask(100, 101)).allowed);
     let denied = log.decide(&ask(110, 111));
@@ -121,12 +133,14 @@ fn time_stands_still_while_the_clock_is_behind() {
     assert_eq!((two.allowed, two.retry_at), (false, Some(1190)));
     assert!(!log.peek(&at(1099, 100, 2, 1)).allowed);
     let mut later = log.clone();
-    assert_eq!(later.decide(&at(1100, 100, 2, 1)).stamp, 1100);
+    assert!(later.decide(&at(1100, 100, 2, 1)).allowed);
+    assert_eq!(newest(&later, 100), 1100);
     // A permit taken while the clock is behind has the last stamp, not an older one.
-    assert_eq!(log.decide(&at(1050, 100, 3, 1)).stamp, 1090);
+    assert!(log.decide(&at(1050, 100, 3, 1)).allowed);
+    assert_eq!(newest(&log, 100), 1090);
     // Back by more than a window: the log is void.
     let fresh = log.decide(&at(989, 100, 2, 1));
-    assert_eq!((fresh.allowed, fresh.remaining, fresh.stamp), (true, 1, 989));
+    assert_eq!((fresh.allowed, fresh.remaining, newest(&log, 100)), (true, 1, 989));
 }
 
 #[test]
@@ -138,7 +152,8 @@ fn a_month_and_a_year_fit_into_the_offsets() {
         let start = 1_700_000_000_123;
         assert_eq!(log.decide(&at(start, window, 2, 1)).reset_at, start + window);
         let second = log.decide(&at(start + window - 7, window, 2, 1));
-        assert!(second.allowed && second.stamp >= start + window - 7 && second.stamp < start + window - 7 + unit);
+        let stamp = newest(&log, window);
+        assert!(second.allowed && stamp >= start + window - 7 && stamp < start + window - 7 + unit);
         let denied = log.decide(&at(start + window - 1, window, 2, 1));
         assert_eq!((denied.allowed, denied.retry_at), (false, Some(start + window)));
         assert!(log.decide(&at(start + window, window, 2, 1)).allowed);
@@ -200,13 +215,13 @@ fn a_refund_never_gives_back_too_much() {
         for _ in 0..300 {
             now += random.below(150);
             let ask = at(now, window, max, u32::try_from(random.between(1, 3)).expect("small"));
-            let outcome = log.decide(&ask);
-            if !outcome.allowed {
+            if !log.decide(&ask).allowed {
                 continue;
             }
+            let stamp = newest(&log, window);
             if random.below(3) == 0 {
                 now += random.below(60);
-                log.refund(&at(now, window, max, ask.cost), outcome.stamp);
+                log.refund(&at(now, window, max, ask.cost), stamp);
             } else {
                 assert!(kept.check(now, window, max, ask.cost).allowed, "seed {seed}: one too many");
             }
@@ -214,12 +229,12 @@ fn a_refund_never_gives_back_too_much() {
     }
     let mut log = Log::default();
     let ask = at(100, 50, 2, 2);
-    let taken = log.decide(&ask);
-    log.refund(&ask, taken.stamp);
+    assert!(log.decide(&ask).allowed);
+    log.refund(&ask, 100);
     assert_eq!(log.peek(&ask).remaining, 2, "all of it is back");
-    let taken = log.decide(&ask);
+    assert!(log.decide(&ask).allowed);
     assert!(log.decide(&at(150, 50, 2, 2)).allowed);
-    log.refund(&at(150, 50, 2, 2), taken.stamp);
+    log.refund(&at(150, 50, 2, 2), 100);
     assert_eq!(log.peek(&at(150, 50, 2, 2)).remaining, 0, "the receipt's own permits are back already");
 }
 
@@ -231,4 +246,16 @@ fn records_what_somebody_else_admitted() {
     }
     let denied = log.decide(&at(120, 50, 5, 1));
     assert_eq!((denied.allowed, denied.remaining, denied.retry_at), (false, 0, Some(150)));
+}
+
+/// Several permits of one decision out of one log: each asks on top of those before it.
+#[test]
+fn what_is_pending_counts() {
+    let mut log = Log::default();
+    assert!(log.decide(&at(100, 50, 5, 2)).allowed);
+    let second = |pending| log.peek(&Ask { pending, ..at(120, 50, 5, 2) });
+    assert_eq!((second(1).allowed, second(1).remaining), (true, 2));
+    assert_eq!((second(2).allowed, second(2).remaining, second(2).retry_at), (false, 1, Some(150)));
+    assert_eq!((second(4).allowed, second(4).retry_at), (false, None), "never together");
+    assert_eq!(second(u32::MAX).retry_at, None);
 }

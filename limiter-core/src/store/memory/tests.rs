@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use super::*;
 
 fn question<'a>(key: &'a Key, limit: &str) -> Question<'a> {
@@ -20,14 +18,14 @@ fn store(capacity: usize) -> (MemoryStore, crate::ManualClock) {
 fn knows_only_keys_that_have_taken_something() {
     let store = MemoryStore::new(1000, Clock::System);
     let key = Key::new("a");
-    assert!(store.peek(question(&key, "1/h")).allowed);
+    assert!(store.peek(&[question(&key, "1/h")]).allowed);
     assert_eq!(keys(&store), 0);
-    assert!(store.decide(question(&key, "1/h")).allowed);
-    assert!(!store.decide(question(&key, "1/h")).allowed);
-    assert!(store.decide(question(&key, "1/2h")).allowed, "another window is another history");
+    assert!(store.decide(&[question(&key, "1/h")]).allowed);
+    assert!(!store.decide(&[question(&key, "1/h")]).allowed);
+    assert!(store.decide(&[question(&key, "1/2h")]).allowed, "another window is another history");
     assert_eq!(keys(&store), 2);
     store.reset(&key, "9/h".parse().expect("a limit"));
-    assert!(store.decide(question(&key, "1/h")).allowed);
+    assert!(store.decide(&[question(&key, "1/h")]).allowed);
 }
 
 #[cfg(feature = "test-util")]
@@ -37,7 +35,7 @@ fn collects_what_is_expired_while_others_come() {
     for round in 0..20 {
         for index in 0..5_000 {
             let key = Key::new("user:").part(round).part(index);
-            assert!(store.decide(question(&key, "1/10s")).allowed);
+            assert!(store.decide(&[question(&key, "1/10s")]).allowed);
         }
         clock.advance(Duration::from_secs(10));
     }
@@ -50,17 +48,17 @@ fn is_bounded_and_evicts_nobody_who_still_counts() {
     let (store, clock) = store(6400);
     let offenders: Vec<Key> = (0..3000).map(|index| Key::new("offender:").part(index)).collect();
     for key in &offenders {
-        assert!(store.decide(question(key, "1/h")).allowed);
+        assert!(store.decide(&[question(key, "1/h")]).allowed);
     }
     let flood = |rounds: std::ops::Range<u32>| {
         for index in rounds {
-            let _ = store.decide(question(&Key::new("flood:").part(index), "1/h"));
+            let _ = store.decide(&[question(&Key::new("flood:").part(index), "1/h")]);
         }
     };
     flood(0..200_000);
     assert!(keys(&store) <= 6400, "{} keys", keys(&store));
     for key in &offenders {
-        assert!(!store.decide(question(key, "1/h")).allowed, "a flood made room for nobody's second quota");
+        assert!(!store.decide(&[question(key, "1/h")]).allowed, "a flood made room for nobody's second quota");
     }
     clock.advance(Duration::from_secs(3600));
     flood(200_000..400_000);
@@ -73,17 +71,17 @@ fn a_newcomer_that_shared_a_log_gets_no_second_quota_when_a_place_is_free() {
     let (store, clock) = store(64);
     let minute = "1/1m";
     for index in 0..1000 {
-        let _ = store.decide(question(&Key::new("early:").part(index), minute));
+        let _ = store.decide(&[question(&Key::new("early:").part(index), minute)]);
     }
     assert_eq!(keys(&store), 64, "every shard is full");
     clock.advance(Duration::from_secs(30));
     let late: Vec<Key> = (0..200).map(|index| Key::new("late:").part(index)).collect();
-    let admitted: Vec<bool> = late.iter().map(|key| store.decide(question(key, minute)).allowed).collect();
+    let admitted: Vec<bool> = late.iter().map(|key| store.decide(&[question(key, minute)]).allowed).collect();
     assert!(admitted.contains(&true), "a full store does not deny everyone");
     // The early ones are over, the late ones are not.
     clock.advance(Duration::from_secs(31));
     for (key, admitted) in late.iter().zip(admitted) {
-        let again = store.decide(question(key, minute)).allowed;
+        let again = store.decide(&[question(key, minute)]).allowed;
         assert!(!(admitted && again), "twice within a minute");
     }
 }

@@ -1,11 +1,12 @@
-//! One question on its way to Redis.
+//! One decision on its way to Redis.
+
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::guard::{Failure, Settled};
-use crate::store::memory::Question;
-use crate::{Key, Limit};
+use crate::guard::{Failure, Granted, Settled};
+use crate::store::{Asked, Question};
 
 pub(super) type Reply = Result<Settled, Failure>;
 
@@ -13,23 +14,25 @@ pub(super) type Reply = Result<Settled, Failure>;
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) action: Action,
-    pub(super) key: Key,
-    pub(super) limit: Limit,
-    pub(super) cost: u32,
+    pub(super) asked: Box<[Asked]>,
     /// When an answer is given at the latest.
     pub(super) deadline: Instant,
     pub(super) reply: oneshot::Sender<Reply>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
-    Take,
+    /// The permits, waiting so long for a turn where there are turns.
+    Take {
+        patience: Duration,
+    },
     Peek,
+    Refund(Granted),
     Reset,
 }
 
 impl Call {
-    pub(super) fn question(&self) -> Question<'_> {
-        Question { key: &self.key, limit: self.limit, cost: self.cost }
+    pub(super) fn questions(&self) -> Vec<Question<'_>> {
+        self.asked.iter().map(Asked::question).collect()
     }
 }

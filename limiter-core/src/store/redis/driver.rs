@@ -15,7 +15,7 @@ use super::script::Script;
 use super::{Connected, Options, Server};
 use crate::guard::{Failure, Settled};
 use crate::standby::{Before, Standby};
-use crate::store::Answer;
+use crate::store::{Answer, Question};
 use crate::{Error, ErrorKind};
 
 /// Starts the thread that serves `calls` until nobody can send any more.
@@ -42,7 +42,7 @@ async fn serve(
     connected: Option<Connected>,
 ) {
     let Options { prefix, deadline, clock, standby } = options;
-    let script = Script::sliding_window(prefix, clock);
+    let script = Script::new(prefix, clock);
     let link = Rc::new(Link::new(server, script.source(), Arc::clone(&standby)));
     let keeper = spawn_local(Rc::clone(&link).keep(connected));
     let driver = Rc::new(Driver { link, script, standby, deadline });
@@ -72,44 +72,58 @@ impl Driver {
             Ok(Err(error)) => return Err(self.failed(error, None)),
             Err(_) => return Err(self.failed(self.late(), None)),
         };
-        if Instant::now() >= call.deadline {
-            // It has waited here, behind too many others: sent now it would only count where nobody runs.
+        if Instant::now() >= call.deadline || call.reply.is_closed() {
+            // It has waited here, behind too many others, or nobody waits for it: it would only count where nobody runs.
             return Err(self.failed(self.late(), None));
         }
+        let questions = call.questions();
         let mut held = None;
         match call.action {
-            Action::Take => match self.standby.before(call.question()) {
+            Action::Take { patience } => match self.standby.before(&questions, patience) {
                 Before::StoreAlone => {}
                 Before::Held(answer) => held = Some(answer),
                 Before::Denied(answer) => return Ok(Settled::by_standby(answer)),
             },
             Action::Peek => {
-                if let Some(answer) = self.standby.objection(call.question()) {
+                if let Some(answer) = self.standby.objection(&questions) {
                     return Ok(Settled::by_standby(answer));
                 }
             }
-            Action::Reset => {}
+            Action::Refund(_) | Action::Reset => {}
         }
-        match self.ask(&wire, call).await {
-            Ok(answer) => {
-                if call.action == Action::Take {
-                    self.standby.after(call.question(), held.as_ref(), &answer);
-                }
-                Ok(Settled::by_store(answer))
+        let mut answer = match self.ask(&wire, call, &questions).await {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.failed(error, held)),
+        };
+        let mut mirrored = 0;
+        match call.action {
+            Action::Take { patience } => {
+                mirrored = match self.standby.after(&questions, patience, held.as_ref(), &answer) {
+                    Ok(stamp) => stamp,
+                    Err(denial) => return Ok(Settled::by_standby(denial)),
+                };
+                // Of two queues, the longer one.
+                answer.delay = held.map_or(answer.delay, |held| answer.delay.max(held.delay));
             }
-            Err(error) => Err(self.failed(error, held)),
+            Action::Refund(granted) => self.standby.refund(&questions, granted.mirrored),
+            Action::Peek | Action::Reset => {}
         }
+        Ok(Settled::by_store(answer, mirrored))
     }
 
     /// One script call. What may have been applied is never sent again: only NOSCRIPT proves that nothing was.
-    async fn ask(&self, wire: &Wire, call: &Call) -> Result<Answer, Error> {
+    async fn ask(&self, wire: &Wire, call: &Call, questions: &[Question<'_>]) -> Result<Answer, Error> {
         let asked = Instant::now();
-        let command = self.script.command(call);
+        let command = self.script.command(call.action, questions);
         let exchange = async {
             loop {
                 let loads = wire.loads();
                 match wire.send(command.with(&wire.sha())).await {
-                    Err(error) if error.is_no_script() => wire.reload(loads, self.script.source()).await?,
+                    Err(error) if error.is_no_script() => {
+                        // A server that was restarted or replaced behind this connection forgets its scripts, too.
+                        self.standby.store_failed();
+                        wire.reload(loads, self.script.source()).await?;
+                    }
                     Err(error) => return Err(error.into()),
                     Ok(value) => return command.read(&value),
                 }

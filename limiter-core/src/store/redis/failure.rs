@@ -48,7 +48,9 @@ fn explain(error: &RedisError) -> (ErrorKind, String) {
         }
         RedisKind::AuthenticationFailed => (ErrorKind::Refused, "Redis refused the user or the password"),
         RedisKind::InvalidClientConfig => (ErrorKind::Config, "the connection to Redis is configured wrongly"),
-        RedisKind::RESP3NotSupported => (ErrorKind::Config, "the server is older than Redis 6.2"),
+        RedisKind::RESP3NotSupported => {
+            (ErrorKind::Config, "the server, or something in front of it, does not speak RESP3 (HELLO 3)")
+        }
         _ => (ErrorKind::Protocol, "Redis answered something that its client does not understand"),
     };
     (kind, message.to_owned())
@@ -82,6 +84,10 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
         // The command stands in the script, which has no code of its own for this.
         "ERR" if ["The user executing the script", "ACL failure"].iter().any(|words| detail.starts_with(words)) => {
             return by_code("NOPERM", detail);
+        }
+        // Not a server's: one between it and this process says that it has no server, each in its own words.
+        _ if !code.bytes().all(|byte| byte.is_ascii_uppercase()) => {
+            (ErrorKind::Unavailable, "something in front of Redis refused the command")
         }
         _ => return (ErrorKind::Protocol, format!("Redis refused the command ({code} {})", harmless(detail))),
     };

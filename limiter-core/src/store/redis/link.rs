@@ -9,6 +9,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::sync::{Mutex, Notify};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::failure::Refusal;
@@ -134,7 +135,8 @@ impl Link {
         if let State::Down(_) = self.set(State::Up(wire)) {
             // What answers now may have lost what it knew.
             self.standby.store_failed();
-            tracing::info!(target: TARGET, server = %self.server, "the rate limiter's store is back");
+            let server = self.server.to_string();
+            log(move || tracing::info!(target: TARGET, server, "the rate limiter's store is back"));
         }
         shared.lost.notified().await;
         let lost = || Error::new(ErrorKind::Unavailable, format!("the connection to {} was lost", self.server));
@@ -143,10 +145,10 @@ impl Link {
 
     fn down(&self, error: Error) {
         self.standby.store_failed();
-        if !matches!(&*self.state.borrow(), State::Down(_)) {
-            tracing::warn!(target: TARGET, server = %self.server, %error, "the rate limiter's store is away");
+        if !matches!(self.set(State::Down(error.clone())), State::Down(_)) {
+            let server = self.server.to_string();
+            log(move || tracing::warn!(target: TARGET, server, %error, "the rate limiter's store is away"));
         }
-        self.set(State::Down(error));
     }
 
     fn set(&self, state: State) -> State {
@@ -207,6 +209,11 @@ impl Wire {
         self.shared.cause.replace(Some(cause));
         self.shared.lost.notify_one();
     }
+}
+
+/// Logs on another thread: what listens is the program's own, and may block, panic, or be rate limited itself.
+fn log(message: impl FnOnce() + Send + 'static) {
+    drop(spawn_blocking(message));
 }
 
 /// Between half and all of it, so that the instances of a fleet do not come back as one.

@@ -4,39 +4,65 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::call::{Action, Call};
+use super::call::Action;
 use crate::clock::Clock;
-use crate::store::Answer;
-use crate::{Error, ErrorKind};
+use crate::store::{Answer, Question};
+use crate::{Algorithm, Error, ErrorKind};
 
-const SLIDING_WINDOW: &str = include_str!("lua/sliding_window.lua");
+/// Clock, algorithms and decision are files of their own and one script. Only the modules of the algorithms that a call
+/// asks for are made, since a script makes everything anew each time it runs.
+const SOURCE: &str = concat!(
+    include_str!("lua/clock.lua"),
+    include_str!("lua/sliding_window.lua"),
+    "local function make(name)\n",
+    "if name == 'sliding_window' then return sliding_window() end\n",
+    "local algorithms = {}\n",
+    include_str!("lua/arithmetic.lua"),
+    include_str!("lua/fixed_window.lua"),
+    include_str!("lua/sliding_counter.lua"),
+    include_str!("lua/bucket.lua"),
+    include_str!("lua/token_bucket.lua"),
+    include_str!("lua/leaky_bucket.lua"),
+    "return algorithms[name]()\n",
+    "end\n",
+    include_str!("lua/decide.lua"),
+);
 
-/// The line of the scripts that reads the server's clock.
+/// The expression of the script that reads the server's clock.
 #[cfg(feature = "test-util")]
 const SERVER_TIME: &str = "redis.call('TIME')";
 /// What a limiter with a clock of its own puts in its place: seconds and microseconds, as TIME gives them.
 #[cfg(feature = "test-util")]
-const GIVEN_TIME: &str = "{ ARGV[5], ARGV[6] }";
+const GIVEN_TIME: &str = "{ ARGV[#ARGV - 1], ARGV[#ARGV] }";
 
-/// The script of one algorithm, for the keys of one limiter.
+/// Microseconds, 142 years: numbers beyond the script's are not told apart.
+const FAR: u64 = 1 << 52;
+
+/// The script, and how one limiter calls it.
 pub(super) struct Script {
     prefix: String,
     source: String,
+    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only a clock that tests move is asked"))]
     clock: Clock,
 }
 
-/// A call as the arguments of a command, and how to read what comes back.
+/// A command before the script's digest is put into it, and how to read what comes back.
 pub(super) enum Command {
-    Evaluate { key: String, arguments: Vec<u64> },
-    Delete { key: String },
+    Evaluate { keys: Vec<String>, arguments: Vec<Argument> },
+    Delete { keys: Vec<String> },
+}
+
+pub(super) enum Argument {
+    Word(&'static str),
+    Number(u64),
 }
 
 impl Script {
-    pub(super) fn sliding_window(prefix: String, clock: Clock) -> Self {
+    pub(super) fn new(prefix: String, clock: Clock) -> Self {
         let source = match &clock {
-            Clock::System => SLIDING_WINDOW.to_owned(),
+            Clock::System => SOURCE.to_owned(),
             #[cfg(feature = "test-util")]
-            Clock::Manual(_) => SLIDING_WINDOW.replace(SERVER_TIME, GIVEN_TIME),
+            Clock::Manual(_) => SOURCE.replace(SERVER_TIME, GIVEN_TIME),
         };
         Self { prefix, source, clock }
     }
@@ -45,46 +71,63 @@ impl Script {
         &self.source
     }
 
-    pub(super) fn command(&self, call: &Call) -> Command {
-        // One key, one slot: the hash tag is around the whole subject, which contains no brace.
-        let window = call.limit.window_millis();
-        let key = format!("{}:{{{}}}:sw:{window}", self.prefix, call.key.subject());
-        let take = match call.action {
-            Action::Take => 1,
-            Action::Peek => 0,
-            Action::Reset => return Command::Delete { key },
+    pub(super) fn command(&self, action: Action, questions: &[Question<'_>]) -> Command {
+        let keys = questions.iter().map(|question| self.name(question)).collect();
+        let (what, with) = match action {
+            Action::Peek => ("look", 0),
+            Action::Take { patience } => ("take", u64::try_from(patience.as_micros()).unwrap_or(u64::MAX).min(FAR)),
+            Action::Refund(granted) => ("refund", granted.stamp),
+            Action::Reset => return Command::Delete { keys },
         };
-        let arguments = vec![window, call.limit.max().into(), call.cost.into(), take];
-        Command::Evaluate { key, arguments: self.with_time(arguments) }
-    }
-
-    #[cfg(feature = "test-util")]
-    fn with_time(&self, mut arguments: Vec<u64>) -> Vec<u64> {
+        let mut arguments = vec![Argument::Word(what), Argument::Number(with)];
+        for Question { limit, cost, .. } in questions {
+            arguments.push(Argument::Word(names(limit.algorithm()).0));
+            let numbers = [limit.window_millis(), limit.max().into(), limit.burst().into(), (*cost).into()];
+            arguments.extend(numbers.map(Argument::Number));
+        }
+        #[cfg(feature = "test-util")]
         if let Clock::Manual(_) = &self.clock {
             let micros = self.clock.now().micros();
-            arguments.extend([micros / 1_000_000, micros % 1_000_000]);
+            arguments.extend([micros / 1_000_000, micros % 1_000_000].map(Argument::Number));
         }
-        arguments
+        Command::Evaluate { keys, arguments }
     }
 
-    #[cfg(not(feature = "test-util"))]
-    fn with_time(&self, arguments: Vec<u64>) -> Vec<u64> {
-        let Clock::System = self.clock;
-        arguments
+    /// One key, one slot: the hash tag is around the whole subject, which contains no brace.
+    fn name(&self, question: &Question<'_>) -> String {
+        let (_, tag) = names(question.limit.algorithm());
+        format!("{}:{{{}}}:{tag}:{}", self.prefix, question.key.subject(), question.limit.window_millis())
+    }
+}
+
+/// What the script and its keys call an algorithm.
+fn names(algorithm: Algorithm) -> (&'static str, &'static str) {
+    match algorithm {
+        Algorithm::SlidingWindow => ("sliding_window", "sw"),
+        Algorithm::FixedWindow => ("fixed_window", "fw"),
+        Algorithm::SlidingCounter => ("sliding_counter", "sc"),
+        Algorithm::TokenBucket => ("token_bucket", "tb"),
+        Algorithm::LeakyBucket => ("leaky_bucket", "lb"),
     }
 }
 
 impl Command {
     pub(super) fn with(&self, sha: &str) -> Cmd {
         match self {
-            Self::Evaluate { key, arguments } => {
+            Self::Evaluate { keys, arguments } => {
                 let mut command = redis::cmd("EVALSHA");
-                command.arg(sha).arg(1).arg(key).arg(arguments);
+                command.arg(sha).arg(keys.len()).arg(keys);
+                for argument in arguments {
+                    match argument {
+                        Argument::Word(word) => command.arg(word),
+                        Argument::Number(number) => command.arg(number),
+                    };
+                }
                 command
             }
-            Self::Delete { key } => {
+            Self::Delete { keys } => {
                 let mut command = redis::cmd("DEL");
-                command.arg(key);
+                command.arg(keys);
                 command
             }
         }
@@ -92,7 +135,7 @@ impl Command {
 
     pub(super) fn read(&self, reply: &Value) -> Result<Answer, Error> {
         match self {
-            Self::Evaluate { .. } => answer(reply),
+            Self::Evaluate { keys, .. } => answer(reply, keys.len()),
             Self::Delete { .. } => Some(NOTHING_TAKEN),
         }
         .ok_or_else(|| Error::new(ErrorKind::Protocol, "the script's reply is not one of this limiter's"))
@@ -100,28 +143,37 @@ impl Command {
 }
 
 /// A key's answer after it was forgotten.
-const NOTHING_TAKEN: Answer =
-    Answer { allowed: true, remaining: 0, retry_after: Some(Duration::ZERO), reset_after: Duration::ZERO, stamp: 0 };
+const NOTHING_TAKEN: Answer = Answer {
+    allowed: true,
+    which: 0,
+    remaining: 0,
+    retry_after: Some(Duration::ZERO),
+    reset_after: Duration::ZERO,
+    stamp: 0,
+    delay: Duration::ZERO,
+};
 
-fn answer(reply: &Value) -> Option<Answer> {
+fn answer(reply: &Value, questions: usize) -> Option<Answer> {
     let Value::Array(values) = reply else { return None };
-    let [Value::Int(allowed), Value::Int(remaining), Value::Int(retry), Value::Int(reset), Value::Int(stamp)] =
-        values.as_slice()
-    else {
-        return None;
-    };
+    let integers: Vec<i64> = values
+        .iter()
+        .map(|value| if let Value::Int(integer) = value { Some(*integer) } else { None })
+        .collect::<Option<_>>()?;
+    let [allowed, which, remaining, retry, reset, stamp, delay] = integers[..] else { return None };
     Some(Answer {
         allowed: match allowed {
             0 => false,
             1 => true,
             _ => return None,
         },
-        remaining: u32::try_from(*remaining).ok()?,
+        which: usize::try_from(which).ok().filter(|which| *which < questions)?,
+        remaining: u32::try_from(remaining).ok()?,
         retry_after: match retry {
             -1 => None,
-            micros => Some(Duration::from_micros(u64::try_from(*micros).ok()?)),
+            micros => Some(Duration::from_micros(u64::try_from(micros).ok()?)),
         },
-        reset_after: Duration::from_micros(u64::try_from(*reset).ok()?),
-        stamp: u64::try_from(*stamp).ok()?,
+        reset_after: Duration::from_micros(u64::try_from(reset).ok()?),
+        stamp: u64::try_from(stamp).ok()?,
+        delay: Duration::from_micros(u64::try_from(delay).ok()?),
     })
 }

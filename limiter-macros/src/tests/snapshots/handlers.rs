@@ -6,22 +6,30 @@ async fn get<'a, T>(id: &'a T) -> &'a str
 where
     T: AsRef<str>,
 {
-    if let ::core::option::Option::Some(__stopped) = ::core::result::Result::transpose({
-        let __site = {
-            static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
-                "k",
-            );
-            &SITE
-        };
-        let __key = ::rate_limited::__private::Key::new("k");
-        let __limit = ::core::result::Result::Ok(
-            ::rate_limited::__private::limit(5u32, 1000u64),
-        );
-        let __limiter = ::rate_limited::__private::current();
-        ::rate_limited::__private::decide(__site, __limiter, __key, __limit).await
-    }) {
+    if let ::core::option::Option::Some(__stopped) = {
+        let __asks = [
+            ::rate_limited::__private::one(
+                ::rate_limited::__private::Key::new("k"),
+                5u32,
+                1000u64,
+            ),
+        ];
+        let __decision = ::rate_limited::__private::decide(
+                {
+                    static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                        &["k"],
+                    );
+                    &SITE
+                },
+                ::rate_limited::__private::current(),
+                &__asks,
+                ::core::time::Duration::ZERO,
+            )
+            .await;
+        __decision
+    } {
         match __stopped {
-            ::core::result::Result::Ok(__denied) => {
+            ::core::result::Result::Ok((_, __denied)) => {
                 ::rate_limited::__private::resolve(
                         ::rate_limited::__private::call(
                             async |denied: ::rate_limited::__private::Denied| {

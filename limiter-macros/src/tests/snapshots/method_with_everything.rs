@@ -2,26 +2,39 @@
 // async fn get(&self, mut id: u64, _unused: &str) -> Reply { self.load(id).await }
 
 async fn get(&self, mut id: u64, _unused: &str) -> Reply {
-    if let ::core::option::Option::Some(__stopped) = ::core::result::Result::transpose({
-        let __site = {
-            static SITE: ::my::facade::__private::Site = ::my::facade::__private::Site::new(
-                "get",
-            );
-            &SITE
-        };
-        let __key = ::my::facade::__private::key("get", &(self.key(id)));
-        let __limit = ::my::facade::__private::limit_of(
+    if let ::core::option::Option::Some(__stopped) = {
+        let __asks = [
             {
-                let __value: ::core::primitive::u32 = self.max;
-                __value
+                let __key = ::my::facade::__private::key("get", &(self.key(id)));
+                let __limit = ::my::facade::__private::limit_of(
+                    {
+                        let __value: ::core::primitive::u32 = self.max;
+                        __value
+                    },
+                    ::core::time::Duration::from_millis(90000u64),
+                );
+                ::core::option::Option::Some(
+                    ::my::facade::__private::ask(__key, __limit, 1u32),
+                )
             },
-            ::core::time::Duration::from_millis(90000u64),
-        );
+        ];
         let __limiter = ::my::facade::__private::limiter(&(self.limiter));
-        ::my::facade::__private::decide(__site, __limiter, __key, __limit).await
-    }) {
+        let __decision = ::my::facade::__private::decide(
+                {
+                    static SITE: ::my::facade::__private::Site = ::my::facade::__private::Site::new(
+                        &["get"],
+                    );
+                    &SITE
+                },
+                __limiter,
+                &__asks,
+                ::core::time::Duration::ZERO,
+            )
+            .await;
+        __decision
+    } {
         match __stopped {
-            ::core::result::Result::Ok(__denied) => {
+            ::core::result::Result::Ok((_, __denied)) => {
                 ::my::facade::__private::resolve(Self::degraded(self, id, _unused)).await
             }
             ::core::result::Result::Err(__error) => {

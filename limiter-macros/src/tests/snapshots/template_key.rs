@@ -2,23 +2,34 @@
 // fn get(tenant: &str, user: &User, hash: u32) -> Reply { load(user) }
 
 fn get(tenant: &str, user: &User, hash: u32) -> Reply {
-    if let ::core::option::Option::Some(denied) = {
-        let __site = {
-            static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
-                    "{tenant}/{{{user.id}}}:{hash:08x}",
+    if let ::core::option::Option::Some((_, denied)) = {
+        let __asks = [
+            {
+                let __key = ::rate_limited::__private::Key::new("")
+                    .part(&(tenant))
+                    .text("/{")
+                    .part(&(user.id))
+                    .text("}:")
+                    .part(::core::format_args!("{:08x}", hash));
+                let __limit = ::rate_limited::__private::limit_from(&(LIMIT));
+                ::core::option::Option::Some(
+                    ::rate_limited::__private::ask(__key, __limit, 1u32),
                 )
-                .on_error(::rate_limited::__private::OnError::Open);
-            &SITE
-        };
-        let __key = ::rate_limited::__private::Key::new("")
-            .part(&(tenant))
-            .text("/{")
-            .part(&(user.id))
-            .text("}:")
-            .part(::core::format_args!("{:08x}", hash));
-        let __limit = ::rate_limited::__private::limit_from(LIMIT);
-        let __limiter = ::rate_limited::__private::current();
-        ::rate_limited::__private::denied_blocking(__site, __limiter, __key, __limit)
+            },
+        ];
+        let __decision = ::rate_limited::__private::denied_blocking(
+            {
+                static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                        &["{tenant}/{{{user.id}}}:{hash:08x}"],
+                    )
+                    .on_error(::rate_limited::__private::OnError::Open);
+                &SITE
+            },
+            ::rate_limited::__private::current(),
+            &__asks,
+            ::core::time::Duration::ZERO,
+        );
+        __decision
     } {
         Reply::Busy(denied)
     } else {

@@ -1,0 +1,65 @@
+use limiter_testkit::{FixedWindowOracle, Random};
+
+use crate::Algorithm::FixedWindow;
+use crate::algorithm::State;
+use crate::algorithm::tests::{question, small};
+
+#[test]
+fn agrees_with_the_oracle_on_random_schedules() {
+    for seed in 0..150 {
+        let mut random = Random::new(seed);
+        let window = random.between(1, 60);
+        let (mut state, mut oracle) = (State::new(FixedWindow), FixedWindowOracle::new());
+        let mut now = random.between(1_000, 2_000);
+        for step in 0..400 {
+            now += if random.below(12) == 0 { random.below(3 * window) } else { random.below(window / 6 + 2) };
+            let (max, cost) = (1 + small(&mut random, 9), small(&mut random, 5));
+            let outcome = state.decide(&question(FixedWindow, now * 1000, window, max, cost));
+            let expected = oracle.check(now, window, max, cost);
+            assert_eq!(outcome.allowed, expected.allowed, "seed {seed}, step {step}");
+            assert_eq!(outcome.remaining, expected.remaining, "seed {seed}, step {step}");
+            assert_eq!(
+                outcome.retry_at,
+                expected.retry_after.map(|wait| (now + wait) * 1000),
+                "seed {seed}, step {step}"
+            );
+            assert_eq!(outcome.reset_at, (now + expected.reset_after) * 1000, "seed {seed}, step {step}");
+        }
+    }
+}
+
+#[test]
+fn windows_begin_at_multiples_of_their_length() {
+    let mut state = State::new(FixedWindow);
+    let mut at = |micros| state.decide(&question(FixedWindow, micros, 10, 2, 2));
+    assert!(at(109_999).allowed, "at the very end of the window from 100 to 110");
+    assert!(at(110_000).allowed, "the edge burst: twice max within a microsecond");
+    let denied = at(110_001);
+    assert_eq!((denied.allowed, denied.retry_at, denied.reset_at), (false, Some(120_000), 120_000));
+}
+
+#[test]
+fn counts_to_the_end_of_u32() {
+    let mut state = State::new(FixedWindow);
+    assert!(state.decide(&question(FixedWindow, 5_000, 10, u32::MAX, u32::MAX)).allowed);
+    for _ in 0..3 {
+        state.record(&question(FixedWindow, 5_000, 10, u32::MAX, u32::MAX));
+    }
+    let denied = state.decide(&question(FixedWindow, 5_000, 10, u32::MAX, 1));
+    assert_eq!((denied.remaining, denied.retry_at), (0, Some(10_000)));
+}
+
+/// Permits of this window come back, and those of one that is over do not.
+#[test]
+fn gives_back_within_the_window_of_the_receipt() {
+    let at = |micros| question(FixedWindow, micros, 10, 3, 1);
+    let mut state = State::new(FixedWindow);
+    for micros in [101_000, 105_000, 109_000] {
+        assert!(state.decide(&at(micros)).allowed);
+    }
+    state.refund(&at(109_500), 101_000);
+    assert_eq!(state.peek(&at(109_500)).remaining, 1);
+    assert!(state.decide(&at(111_000)).allowed);
+    state.refund(&at(111_000), 105_000);
+    assert_eq!(state.peek(&at(111_000)).remaining, 2, "that one is back already");
+}

@@ -1,0 +1,122 @@
+use limiter_testkit::{LeakyBucketOracle, Random};
+
+use crate::Algorithm::LeakyBucket;
+use crate::algorithm::tests::{question, small};
+use crate::algorithm::{Ask, State};
+
+/// With and without patience, limits and bursts that change with each call: the same answers, to the microsecond.
+#[test]
+fn agrees_with_the_oracle_on_random_schedules() {
+    for seed in 0..150 {
+        let mut random = Random::new(seed);
+        let window = random.between(1, 3_000);
+        let (mut state, mut oracle) = (State::new(LeakyBucket), LeakyBucketOracle::new());
+        let mut now = 1_000_000_000;
+        for step in 0..300 {
+            now += if random.below(12) == 0 { random.below(3_000 * window) } else { random.below(250 * window) };
+            let (mut max, mut burst) = (7, 5);
+            if seed % 2 == 0 {
+                (max, burst) = (1 + small(&mut random, 11), 1 + small(&mut random, 11));
+            }
+            let cost = small(&mut random, 4);
+            let patience = random.below(2) * random.below(3_000 * window);
+            let outcome = state.decide(&Ask { burst, patience, ..question(LeakyBucket, now, window, max, cost) });
+            let (expected, delay) = oracle.check(now, window * 1000, (max, burst), (cost, patience));
+            assert_eq!((outcome.allowed, outcome.delay), (expected.allowed, delay), "seed {seed}, step {step}");
+            assert_eq!(outcome.remaining, expected.remaining, "seed {seed}, step {step}");
+            assert_eq!(outcome.retry_at, expected.retry_after.map(|wait| now + wait), "seed {seed}, step {step}");
+            assert_eq!(outcome.reset_at, now + expected.reset_after, "seed {seed}, step {step}");
+        }
+    }
+}
+
+/// Refunds included, and calls that come back at the promised instant: never two turns closer than they may be.
+#[test]
+fn turns_are_evenly_spaced() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let (window, max) = (1_000, 3);
+        let mut state = State::new(LeakyBucket);
+        let mut now = 1_000_000_000;
+        let mut turns: Vec<(u64, u32)> = Vec::new();
+        for _ in 0..200 {
+            now += random.below(2) * random.below(500_000);
+            let patience = random.below(2) * random.below(2_000_000);
+            let cost = 1 + small(&mut random, 1);
+            let ask = Ask { burst: 4, patience, ..question(LeakyBucket, now, window, max, cost) };
+            let outcome = state.decide(&ask);
+            if !outcome.allowed {
+                continue;
+            }
+            if random.below(4) > 0 {
+                turns.push((now + outcome.delay, cost));
+                continue;
+            }
+            let stamp = now;
+            if random.below(2) == 0 {
+                let other = state.decide(&ask);
+                turns.extend(other.allowed.then_some((now + other.delay, cost)));
+            }
+            now += random.below(2) * random.below(300_000);
+            let later = question(LeakyBucket, now, window, max, cost);
+            state.refund(&Ask { burst: 4, ..later }, stamp);
+        }
+        turns.sort_unstable();
+        for pair in turns.windows(2) {
+            let [(first, cost), (second, _)] = pair else { continue };
+            // A turn begins at the next whole microsecond.
+            assert!(3 * (second - first + 1) >= u64::from(*cost) * window * 1000, "seed {seed}: {first} and {second}");
+        }
+    }
+}
+
+#[test]
+fn gives_turns_to_those_who_have_the_patience() {
+    let start = 1_000_000_000;
+    let mut state = State::new(LeakyBucket);
+    let at = |micros, patience| Ask { burst: 2, patience, ..question(LeakyBucket, micros, 1_000, 4, 1) };
+    assert_eq!(state.decide(&at(start, 0)).delay, 0);
+    let denied = state.decide(&at(start, 0));
+    assert_eq!((denied.allowed, denied.remaining, denied.retry_at), (false, 0, Some(start + 250_000)));
+    assert!(!state.decide(&at(start, 249_999)).allowed);
+    assert_eq!(state.decide(&at(start, 250_000)).delay, 250_000);
+    let second = state.decide(&at(start, u64::MAX));
+    assert_eq!((second.allowed, second.delay, second.reset_at), (true, 500_000, start + 750_000));
+    let full = state.decide(&at(start, u64::MAX));
+    assert_eq!((full.allowed, full.retry_at), (false, Some(start + 750_000)), "one passes and two wait");
+    assert_eq!(state.decide(&at(start + 250_000, u64::MAX)).delay, 500_000);
+}
+
+/// At any rate, also where turns are no whole number of microseconds apart.
+#[test]
+fn turns_do_not_drift() {
+    let start = 1_000_000_000;
+    let mut state = State::new(LeakyBucket);
+    let mut last = 0;
+    for turn in 0..=700_u64 {
+        let ask = Ask { burst: 1_000, patience: u64::MAX, ..question(LeakyBucket, start, 1_000, 7, 1) };
+        let outcome = state.decide(&ask);
+        assert!(outcome.allowed);
+        assert_eq!(outcome.delay, (turn * 1_000_000).div_ceil(7));
+        last = outcome.delay;
+    }
+    assert_eq!(last, 100_000_000, "the last of 701 begins after exactly 100 s");
+}
+
+#[test]
+fn the_last_turn_can_be_given_back_and_no_other() {
+    let start = 1_000_000_000;
+    let at = |micros| Ask { burst: 9, patience: u64::MAX, ..question(LeakyBucket, micros, 1_000, 1, 1) };
+    let mut state = State::new(LeakyBucket);
+    for micros in [start, start + 1, start + 2] {
+        assert!(state.decide(&at(micros)).allowed);
+    }
+    state.refund(&at(start + 5), start + 1);
+    assert_eq!(state.peek(&at(start + 5)).delay, 2_999_995, "another comes after it");
+    state.refund(&at(start + 5), start + 2);
+    assert_eq!(state.peek(&at(start + 5)).delay, 1_999_995);
+    // Two in one microsecond cannot be told apart.
+    assert!(state.decide(&at(start + 9)).allowed && state.decide(&at(start + 9)).allowed);
+    state.refund(&at(start + 9), start + 9);
+    assert_eq!(state.peek(&at(start + 9)).delay, 3_999_991);
+}

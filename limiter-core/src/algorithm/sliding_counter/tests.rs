@@ -1,0 +1,84 @@
+use limiter_testkit::{Random, SlidingCounterOracle};
+
+use crate::Algorithm::SlidingCounter;
+use crate::algorithm::State;
+use crate::algorithm::tests::{question, small};
+
+#[test]
+fn agrees_with_the_oracle_on_random_schedules() {
+    for seed in 0..150 {
+        let mut random = Random::new(seed);
+        let window = random.between(1, 60);
+        let (mut state, mut oracle) = (State::new(SlidingCounter), SlidingCounterOracle::new());
+        let mut now = random.between(1_000, 2_000);
+        for step in 0..400 {
+            now += if random.below(12) == 0 { random.below(3 * window) } else { random.below(window / 6 + 2) };
+            let (max, cost) = (1 + small(&mut random, 11), small(&mut random, 5));
+            let outcome = state.decide(&question(SlidingCounter, now * 1000, window, max, cost));
+            let expected = oracle.check(now, window, max, cost);
+            assert_eq!(outcome.allowed, expected.allowed, "seed {seed}, step {step}");
+            assert_eq!(outcome.remaining, expected.remaining, "seed {seed}, step {step}");
+            assert_eq!(
+                outcome.retry_at,
+                expected.retry_after.map(|wait| (now + wait) * 1000),
+                "seed {seed}, step {step}"
+            );
+            assert_eq!(outcome.reset_at, (now + expected.reset_after) * 1000, "seed {seed}, step {step}");
+        }
+    }
+}
+
+#[test]
+fn the_older_window_fades() {
+    let mut state = State::new(SlidingCounter);
+    let at = |millis: u64, cost| question(SlidingCounter, millis * 1000, 100, 10, cost);
+    assert!(state.decide(&at(150, 10)).allowed);
+    assert_eq!(state.peek(&at(199, 1)).retry_at, Some(210_000), "once the window is over, a tenth of it at a time");
+    assert_eq!(state.peek(&at(200, 1)).remaining, 0);
+    assert_eq!(state.peek(&at(209, 1)).remaining, 0, "9.1 are as good as 10");
+    assert_eq!(state.peek(&at(210, 1)).remaining, 1);
+    assert!(state.decide(&at(250, 5)).allowed);
+    assert_eq!(state.peek(&at(250, 1)).retry_at, Some(260_000));
+    assert_eq!(state.peek(&at(250, 6)).retry_at, Some(320_000), "by the newer window, once that is the older");
+    assert_eq!(state.peek(&at(250, 10)).retry_at, Some(400_000));
+    assert_eq!(state.peek(&at(250, 0)).reset_at, 400_000);
+    assert_eq!(state.peek(&at(300, 0)).remaining, 5);
+    assert_eq!(state.peek(&at(400, 0)).remaining, 10);
+}
+
+#[test]
+fn counts_to_the_end_of_u32_in_the_longest_window() {
+    let (all, window) = (u32::MAX, 366 * 86_400_000);
+    let mut state = State::new(SlidingCounter);
+    let at = |millis: u64, cost| question(SlidingCounter, millis * 1000, window, all, cost);
+    assert!(state.decide(&at(window, all)).allowed);
+    let third = window + window / 3;
+    assert_eq!(state.peek(&at(window + third, 1)).remaining, all / 3);
+    let denied = state.peek(&at(window + third, all / 3 + 1));
+    let retry_at = denied.retry_at.expect("not final") / 1000;
+    assert!(state.peek(&at(retry_at, all / 3 + 1)).allowed);
+    assert!(!state.peek(&at(retry_at - 1, all / 3 + 1)).allowed);
+}
+
+/// Each receipt gives back to the window it was taken in: as if its call had never been.
+#[test]
+fn gives_back_to_the_window_of_the_receipt() {
+    for seed in 0..100 {
+        let mut random = Random::new(seed);
+        let window = 50;
+        let (mut state, mut oracle) = (State::new(SlidingCounter), SlidingCounterOracle::new());
+        let (mut now, mut last) = (1_000, None);
+        for _ in 0..300 {
+            now += random.below(15);
+            let cost = 1 + small(&mut random, 2);
+            let allowed = state.decide(&question(SlidingCounter, now * 1000, window, 8, cost)).allowed;
+            assert_eq!(allowed, oracle.check(now, window, 8, cost).allowed, "seed {seed}");
+            if allowed && last.is_none() {
+                last = Some((now, cost));
+            } else if let Some((stamp, cost)) = last.take_if(|_| random.below(3) == 0) {
+                state.refund(&question(SlidingCounter, now * 1000, window, 8, cost), stamp * 1000);
+                oracle.forget(stamp, cost);
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What holds for every algorithm.
+
+use limiter_testkit::Random;
+
+use super::*;
+
+mod refunds;
+
+pub(super) const ALL: [Algorithm; 5] = [
+    Algorithm::SlidingWindow,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingCounter,
+    Algorithm::TokenBucket,
+    Algorithm::LeakyBucket,
+];
+
+/// A question at an instant in microseconds, with windows of milliseconds.
+pub(super) fn question(algorithm: Algorithm, micros: u64, window: u64, max: u32, cost: u32) -> Ask {
+    Ask {
+        floor: micros / 1000,
+        ceil: micros.div_ceil(1000),
+        micros,
+        span: Span { algorithm, window },
+        max,
+        burst: max,
+        cost,
+        pending: 0,
+        patience: 0,
+    }
+}
+
+pub(super) fn small(random: &mut Random, high: u64) -> u32 {
+    u32::try_from(random.between(0, high)).expect("small")
+}
+
+fn is_bucket(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket)
+}
+
+/// Limits that come and go, bursts, costs, and waits from nothing to more than a window.
+#[test]
+fn accepts_at_exactly_the_promised_instant() {
+    for algorithm in ALL {
+        let mut denials = 0;
+        for seed in 0..60 {
+            let mut random = Random::new(seed);
+            let window = random.between(1, 5_000);
+            let mut state = State::new(algorithm);
+            let mut now = 1_000_000_000;
+            for step in 0..200 {
+                now += match random.below(12) {
+                    0 => random.below(2_500 * window),
+                    1..=6 => random.below(100 * window + 1),
+                    _ => 0,
+                };
+                let max = 1 + small(&mut random, 9);
+                let ask = Ask {
+                    burst: 1 + small(&mut random, 12),
+                    ..question(algorithm, now, window, max, small(&mut random, 5))
+                };
+                let ask = if is_bucket(algorithm) { ask } else { Ask { burst: max, ..ask } };
+                let outcome = state.decide(&ask);
+                let what = format!("{algorithm:?}, seed {seed}, step {step}, {ask:?}, {outcome:?}");
+                if outcome.allowed {
+                    assert!(ask.cost <= ask.burst, "{what}");
+                    continue;
+                }
+                let Some(retry_at) = outcome.retry_at else {
+                    assert!(ask.cost > ask.burst, "{what}");
+                    continue;
+                };
+                denials += 1;
+                let at = |micros| {
+                    let later = question(algorithm, micros, window, ask.max, ask.cost);
+                    state.peek(&Ask { burst: ask.burst, ..later }).allowed
+                };
+                assert!(retry_at > now && at(retry_at), "at the promised instant: {what}");
+                let step = if is_bucket(algorithm) { 1 } else { 1_000 };
+                assert!(!at((retry_at - step).max(now)), "a step before: {what}");
+                assert!(state.peek(&Ask { cost: 0, ..ask }).reset_at >= retry_at || ask.cost == 0, "{what}");
+            }
+        }
+        assert!(denials > 2_000, "{algorithm:?}: {denials} denials");
+    }
+}
+
+/// What is left is what a call may cost, and no more.
+#[test]
+fn what_remains_fits_and_one_more_does_not() {
+    for algorithm in ALL {
+        let mut random = Random::new(9);
+        let mut state = State::new(algorithm);
+        let mut now = 1_000_000_000;
+        for _ in 0..3_000 {
+            now += random.below(300_000);
+            let base = Ask { burst: 7, ..question(algorithm, now, 1_000, 7, 1) };
+            let pending = small(&mut random, 3);
+            let left = state.peek(&Ask { pending, ..base }).remaining;
+            assert!(state.peek(&Ask { pending, cost: left, ..base }).allowed, "{algorithm:?}");
+            assert!(!state.peek(&Ask { pending, cost: left + 1, ..base }).allowed, "{algorithm:?}");
+            let after = state.decide(&Ask { cost: small(&mut random, 2), ..base });
+            assert_eq!(after.remaining, state.peek(&base).remaining, "{algorithm:?}");
+        }
+    }
+}
+
+#[test]
+fn knows_when_nothing_counts_any_more() {
+    for algorithm in ALL {
+        let mut random = Random::new(4);
+        let (window, mut now) = (700, 1_000_000_000);
+        let mut state = State::new(algorithm);
+        for _ in 0..500 {
+            now += random.below(400_000);
+            let outcome = state.decide(&question(algorithm, now, window, 5, 1 + small(&mut random, 2)));
+            let dead_at = state.dead_at(window);
+            assert_eq!(outcome.reset_at.div_ceil(1000), dead_at, "{algorithm:?}");
+            let fresh = State::new(algorithm).peek(&question(algorithm, dead_at * 1000, window, 5, 1));
+            assert_eq!(state.peek(&question(algorithm, dead_at * 1000, window, 5, 1)), fresh, "{algorithm:?}");
+            let alive = state.peek(&question(algorithm, outcome.reset_at - 1, window, 5, 1));
+            assert!(alive.remaining < 5 && alive.reset_at == outcome.reset_at, "{algorithm:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cost_of_nothing_takes_nothing_and_a_cost_above_all_is_final() {
+    for algorithm in ALL {
+        let mut state = State::new(algorithm);
+        let now = 1_000_000_000;
+        let nothing = state.decide(&question(algorithm, now, 10_000, 3, 0));
+        assert_eq!((nothing.allowed, nothing.remaining, nothing.reset_at), (true, 3, now), "{algorithm:?}");
+        assert_eq!(state.dead_at(10_000), 0, "{algorithm:?}");
+        for cost in [4, u32::MAX] {
+            let never = state.decide(&question(algorithm, now, 10_000, 3, cost));
+            assert_eq!((never.allowed, never.remaining, never.retry_at), (false, 3, None), "{algorithm:?}");
+        }
+        assert!(state.decide(&question(algorithm, now, 10_000, 3, 3)).allowed);
+        assert!(state.decide(&question(algorithm, now, 10_000, 3, 0)).allowed, "nothing fits into nothing");
+        let together = state.peek(&Ask { pending: u32::MAX, ..question(algorithm, now, 10_000, 3, 1) });
+        assert_eq!((together.allowed, together.retry_at), (false, None), "{algorithm:?}");
+    }
+}
+
+/// A clock that steps back by up to a window frees nothing and blocks for no more than what it stepped; by more, what
+/// was taken is void.
+#[test]
+fn clocks_may_step_back() {
+    for algorithm in ALL {
+        let (now, window) = (1_000_000_000, 10_000);
+        let step_back = |by: u64| {
+            let mut state = State::new(algorithm);
+            assert!(state.decide(&question(algorithm, now, window, 4, 4)).allowed);
+            (state.clone().decide(&question(algorithm, now - by, window, 4, 1)), state)
+        };
+        let (before, _) = step_back(0);
+        let natural = before.retry_at.expect("not final");
+        for by in [1, 999, 5_000_000, 10_000_000] {
+            let (denied, state) = step_back(by);
+            assert!(!denied.allowed, "{algorithm:?} by {by}");
+            let retry_at = denied.retry_at.expect("not final");
+            assert!(retry_at >= natural && retry_at <= natural + 1_000, "{algorithm:?} by {by}");
+            assert!(state.peek(&question(algorithm, retry_at, window, 4, 1)).allowed, "{algorithm:?} by {by}");
+        }
+        let (fresh, _) = step_back(20_001_000);
+        assert!(fresh.allowed, "{algorithm:?}");
+    }
+}
+
+/// The edges of every number, and a clock that goes both ways.
+#[test]
+fn no_number_makes_it_panic() {
+    let edges = [0, 1, 2, 5, 1_000, 1 << 31, u64::from(u32::MAX) - 1, u64::from(u32::MAX)];
+    let windows = [1, 2, 999, 10_000, 1 << 30, (1 << 30) + 1, 366 * 86_400_000];
+    for algorithm in ALL {
+        let mut random = Random::new(2);
+        for _ in 0..300 {
+            let mut state = State::new(algorithm);
+            let window = windows[usize::try_from(random.below(7)).expect("small")];
+            let mut now = 1 << 50;
+            for _ in 0..60 {
+                let mut edge = || u32::try_from(edges[usize::try_from(random.below(8)).expect("small")]).expect("u32");
+                let ask = Ask {
+                    burst: edge().max(1),
+                    pending: if edge() > 5 { edge() } else { 0 },
+                    patience: u64::from(edge()) << 32,
+                    ..question(algorithm, now, window, edge().max(1), edge())
+                };
+                let outcome = match random.below(6) {
+                    0 => {
+                        state.record(&ask);
+                        state.peek(&ask)
+                    }
+                    1 => {
+                        state.refund(&ask, now.saturating_sub(random.below(window * 2_000)));
+                        state.peek(&ask)
+                    }
+                    _ => state.decide(&Ask { pending: 0, ..ask }),
+                };
+                assert!(outcome.retry_at.is_none_or(|at| at < 1 << 54), "{algorithm:?}: {outcome:?}");
+                assert!(outcome.reset_at < 1 << 54 && state.dead_at(window) < 1 << 54, "{algorithm:?}");
+                now = match random.below(4) {
+                    0 => now,
+                    1 => now + random.below(window * 3_000),
+                    2 => now.saturating_sub(random.below(window * 3_000)).max(1),
+                    _ => now + random.below(2_000),
+                };
+            }
+        }
+    }
+}
+
+/// A map of a million of them is to stay small.
+#[test]
+fn a_state_is_small() {
+    assert!(size_of::<State>() <= 56, "{} bytes", size_of::<State>());
+}

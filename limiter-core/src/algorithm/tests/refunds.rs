@@ -1,0 +1,92 @@
+//! What is given back, for every algorithm.
+
+use limiter_testkit::Random;
+
+use super::{ALL, State, question, small};
+use crate::algorithm::Ask;
+
+/// Admits a call if, and only if, it would have been admitted had those that gave their permits back never called.
+#[test]
+fn a_refund_never_gives_back_too_much() {
+    for algorithm in ALL {
+        let (mut refunded, mut after) = (0, 0);
+        for seed in 0..300 {
+            let mut random = Random::new(seed);
+            let (window, max) = (1_000, 6);
+            let (mut state, mut kept) = (State::new(algorithm), State::new(algorithm));
+            let mut receipts: Vec<Ask> = Vec::new();
+            let mut now = 1_000_000_000;
+            for _ in 0..150 {
+                now += random.below(4) * random.below(100_000);
+                let ask = question(algorithm, now, window, max, 1 + small(&mut random, 2));
+                if state.decide(&ask).allowed {
+                    if random.below(3) == 0 {
+                        receipts.push(ask);
+                    } else {
+                        after += refunded;
+                        assert!(kept.decide(&ask).allowed, "{algorithm:?}, seed {seed}: one too many");
+                    }
+                }
+                if !receipts.is_empty() && random.below(2) == 0 {
+                    let place = usize::try_from(random.below(receipts.len() as u64)).expect("small");
+                    let receipt = receipts.swap_remove(place);
+                    let later = question(algorithm, now, window, max, receipt.cost);
+                    state.refund(&later, receipt.micros);
+                    refunded += 1;
+                }
+            }
+        }
+        assert!(after > 1_000, "{algorithm:?}");
+        // Taken and given back at once: as if nothing had been.
+        let mut state = State::new(algorithm);
+        let first = question(algorithm, 1_000_000_000, 1_000, 6, 4);
+        assert!(state.decide(&first).allowed);
+        state.refund(&first, first.micros);
+        assert_eq!(state.peek(&first), State::new(algorithm).peek(&first), "{algorithm:?}");
+    }
+}
+
+/// As after a reset: the receipt is older than everything that counts.
+#[test]
+fn a_receipt_of_an_earlier_count_gives_back_nothing() {
+    for algorithm in ALL {
+        let taken = question(algorithm, 1_000_000_000, 60_000, 6, 3);
+        let later = question(algorithm, 1_000_002_000, 60_000, 6, 3);
+        let mut state = State::new(algorithm);
+        assert!(state.decide(&later).allowed);
+        let before = state.peek(&later);
+        state.refund(&later, taken.micros);
+        assert_eq!(state.peek(&later), before, "{algorithm:?}");
+    }
+}
+
+/// The clock has stepped back by more than a window: what the receipt is of is void, and something else counts.
+#[test]
+fn a_receipt_of_a_later_count_gives_back_nothing() {
+    for algorithm in ALL {
+        let (taken, now) = (question(algorithm, 1_100_000_000, 10_000, 6, 6), 1_050_000_000);
+        let mut state = State::new(algorithm);
+        assert!(state.decide(&taken).allowed);
+        let after = question(algorithm, now, 10_000, 6, 6);
+        assert!(state.decide(&after).allowed, "{algorithm:?}");
+        let before = state.peek(&after);
+        state.refund(&after, taken.micros);
+        assert_eq!(state.peek(&after), before, "{algorithm:?}");
+    }
+}
+
+/// As if it had been taken at the later instant: nothing of it is back before, and nothing is taken twice.
+#[test]
+fn what_is_renewed_counts_from_now() {
+    for algorithm in ALL {
+        let (early, late) = (1_000_000_000, 1_000_250_000);
+        let (mut renewed, mut fresh) = (State::new(algorithm), State::new(algorithm));
+        assert!(renewed.decide(&question(algorithm, early, 10_000, 6, 4)).allowed);
+        renewed.renew(&question(algorithm, late, 10_000, 6, 4), early);
+        assert!(fresh.decide(&question(algorithm, late, 10_000, 6, 4)).allowed);
+        for cost in 0..6 {
+            let ask = question(algorithm, late + 1_000_000, 10_000, 6, cost);
+            assert_eq!(renewed.peek(&ask), fresh.peek(&ask), "{algorithm:?}");
+        }
+    }
+}

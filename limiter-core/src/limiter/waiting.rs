@@ -1,0 +1,67 @@
+//! Waiting for a permit: by turns that the store gives, or by asking again when the time has come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Inner, Limiter};
+use crate::decision::{Decision, Denied, Rules};
+use crate::guard::{OnError, Ruling, Terms};
+use crate::{Algorithm, Error, Source};
+
+impl Limiter {
+    /// Decides, waiting for a place up to `max_wait`.
+    pub(crate) async fn decide_within(
+        &self,
+        rules: Rules<'_>,
+        on_error: OnError,
+        max_wait: Duration,
+    ) -> Result<Decision, Error> {
+        let decision = match rules.questions {
+            // Of several, each would have a turn of its own.
+            [question] if question.limit.algorithm() == Algorithm::LeakyBucket => {
+                self.stand_in_line(rules, on_error, max_wait).await?
+            }
+            _ => self.wait_for(rules, on_error, max_wait).await?,
+        };
+        self.inner.observers.decided(&decision);
+        Ok(decision)
+    }
+
+    /// Takes a turn and waits for it.
+    async fn stand_in_line(&self, rules: Rules<'_>, on_error: OnError, patience: Duration) -> Result<Decision, Error> {
+        let ruling = self.rule(rules, Terms { on_error, patience }).await?;
+        let decision = rules.decision(&ruling, Some(&Arc::downgrade(&self.inner)));
+        if let (Ruling::Settled(settled), Decision::Allowed(_)) = (&ruling, &decision) {
+            // From here on: not a moment before the turn, and late by no more than the answer took to come.
+            self.inner.clock.sleep(settled.answer.delay).await?;
+        }
+        Ok(decision)
+    }
+
+    async fn wait_for(&self, rules: Rules<'_>, on_error: OnError, max_wait: Duration) -> Result<Decision, Error> {
+        let Inner { clock, queues, .. } = &*self.inner;
+        let give_up = clock.now().after(max_wait);
+        let in_time = |denied: &Denied| {
+            let waits = denied.source() != Source::Policy && !denied.is_final();
+            waits && clock.now().after(denied.retry_after()) <= give_up
+        };
+        let queue = queues.join(rules.questions);
+        if queue.is_busy() {
+            // There is no need to stand in line for what cannot come in time.
+            if let Decision::Denied(denied) = self.look(rules, on_error).await?
+                && !in_time(&denied)
+            {
+                return Ok(Decision::Denied(denied));
+            }
+        }
+        let Some(_turn) = queue.turn(clock, give_up).await else {
+            return Ok(Decision::Denied(self.look(rules, on_error).await?.out_of_time()));
+        };
+        loop {
+            match self.ask(rules, on_error).await? {
+                Decision::Denied(denied) if in_time(&denied) => clock.sleep(denied.retry_after()).await?,
+                decision => return Ok(decision),
+            }
+        }
+    }
+}

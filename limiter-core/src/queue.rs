@@ -1,0 +1,98 @@
+//! Lines of calls that wait in this process, first come, first served.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::algorithm::Span;
+use crate::clock::{Clock, Moment};
+use crate::store::Question;
+
+/// One line for each count that somebody waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    lines: Mutex<HashMap<Line, Arc<Semaphore>>>,
+}
+
+/// What a decision waits for: its first question's count.
+type Line = (String, Option<Span>);
+
+/// A place in a line; leaving it lets the others move up.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    queues: &'a Queues,
+    line: Line,
+    turns: Arc<Semaphore>,
+}
+
+impl Queues {
+    pub(crate) fn join(&self, questions: &[Question<'_>]) -> Place<'_> {
+        let line = questions
+            .first()
+            .map_or_else(Line::default, |question| (question.key.subject().to_string(), Some(question.limit.into())));
+        let turns = self.lines().entry(line.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone();
+        Place { queues: self, line, turns }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, HashMap<Line, Arc<Semaphore>>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place<'_> {
+    /// Whether it is somebody else's turn.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.turns.available_permits() == 0
+    }
+
+    /// Waits until it is this call's turn, which ends when what is given is dropped; `None` if that takes too long.
+    ///
+    /// # Cancel safety
+    /// The place is lost and nobody else's.
+    pub(crate) async fn turn(&self, clock: &Clock, give_up: Moment) -> Option<OwnedSemaphorePermit> {
+        let mut turn = pin!(Arc::clone(&self.turns).acquire_owned());
+        let mut late = pin!(clock.sleep_until(give_up));
+        poll_fn(|context| match turn.as_mut().poll(context) {
+            Poll::Ready(turn) => Poll::Ready(turn.ok()),
+            Poll::Pending => late.as_mut().poll(context).map(|_| None),
+        })
+        .await
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut lines = self.queues.lines();
+        // This place's and the map's: nobody else is in the line.
+        if Arc::strong_count(&self.turns) == 2 {
+            lines.remove(&self.line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Key;
+
+    #[tokio::test]
+    async fn a_line_is_gone_with_the_last_who_waits() {
+        let (queues, key) = (Queues::default(), Key::new("a"));
+        let questions = [Question { key: &key, limit: crate::Limit::WIDEST, cost: 1 }];
+        let (first, second) = (queues.join(&questions), queues.join(&questions));
+        let soon = Clock::System.now().after(std::time::Duration::from_millis(1));
+        let turn = first.turn(&Clock::System, soon).await;
+        assert!(turn.is_some() && second.is_busy());
+        assert!(second.turn(&Clock::System, soon).await.is_none());
+        drop(turn);
+        assert!(second.turn(&Clock::System, soon).await.is_some());
+        drop(first);
+        assert_eq!(queues.lines().len(), 1);
+        drop(second);
+        assert_eq!(queues.lines().len(), 0);
+    }
+}

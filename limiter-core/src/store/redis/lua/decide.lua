@@ -1,0 +1,134 @@
+-- One decision over any number of keys: all of them allow, and each takes its permits; or none does.
+--
+-- KEYS     the counts that the questions are about, one a question; a key may come twice
+-- ARGV[1]  'take' takes the permits if they fit, 'look' takes nothing, 'refund' gives them back
+-- ARGV[2]  in µs: how long a 'take' may wait for its turn, or when what a 'refund' gives back was taken
+-- then, for each key:
+--   algorithm   what `make` makes a module of
+--   window      milliseconds
+--   max         permits in any window (1 to 2^32 - 1)
+--   burst       what a bucket holds (1 to 2^32 - 1)
+--   cost        permits to take or give back (0 to 2^32 - 1)
+--
+-- Reply    { allowed 1 or 0, which, remaining, retry after in µs (-1: never), reset after in µs, stamp in µs, delay until
+--          the turn in µs }: `which` is the question, from 0, that `remaining` and `reset` are about, the first that
+--          denies or the one with the least left; or an error: FOREIGN where a key holds something else, which stays
+--          as it is, or what the server said of a command
+-- Clock    the server's own, by TIME
+-- Expiry   set with the value, in one command: when the last permit is back, and half a second for the clock of expiry
+-- Atomic   because a script is, and because nothing is written before everything is known; a denial and a look write
+--          nothing
+--
+-- A module has open(value, window), which gives a count or nil for foreign bytes; judge(count, question); take(count,
+-- question); refund(count, question, stamp), which tells whether it changed anything; close(count), which gives the value
+-- and the ms when it is dead, or nil where nothing is left; and scale, the µs in a unit of its instants.
+local FIELDS, SPARE = 5, 500
+
+local counts, asked, modules = {}, {}, {}
+for index, key in ipairs(KEYS) do
+  local at = 2 + (index - 1) * FIELDS
+  local name = ARGV[at + 1]
+  local module = modules[name] or make(name)
+  modules[name] = module
+  local question = {
+    key = key,
+    algorithm = module,
+    window = tonumber(ARGV[at + 2]),
+    max = tonumber(ARGV[at + 3]),
+    burst = ARGV[at + 4], -- for those to read who need it: a number costs something
+    cost = tonumber(ARGV[at + 5]),
+    pending = 0,
+    patience = 0,
+  }
+  asked[index] = question
+  local count = counts[key]
+  if not count then
+    local value = redis.pcall('GET', key)
+    if type(value) == 'table' then
+      return value
+    end
+    count = question.algorithm.open(value, question.window)
+    if not count then
+      return redis.error_reply('FOREIGN a key holds something else than this limiter writes')
+    end
+    counts[key] = count
+  end
+  question.pending = count.pending or 0
+  count.pending = question.pending + question.cost
+end
+
+-- What each question says; `which` is the first that denies, or the one with the least left.
+local function judge()
+  local which, least, retry_at, denied = 1, nil, clock.micros, false
+  for index, question in ipairs(asked) do
+    local algorithm = question.algorithm
+    local told = algorithm.judge(counts[question.key], question)
+    if not told.allowed and not denied then
+      denied, which, least = true, index, told
+    elseif not denied and (not least or told.remaining < least.remaining) then
+      which, least = index, told
+    end
+    if not told.retry_at then
+      retry_at = nil
+    elseif retry_at then
+      retry_at = math.max(retry_at, told.retry_at * algorithm.scale)
+    end
+  end
+  return denied, which, least, retry_at
+end
+
+local function reply(allowed, which, told, retry_at, delay)
+  local retry = -1
+  if retry_at then
+    retry = math.max(retry_at - clock.micros, 0)
+  end
+  local reset = math.max(told.reset_at * asked[which].algorithm.scale - clock.micros, 0)
+  return { allowed, which - 1, told.remaining, retry, reset, clock.micros, delay }
+end
+
+local gives_back = ARGV[1] == 'refund'
+local changed = {}
+local denied, which, told, retry_at
+if gives_back then
+  for _, question in ipairs(asked) do
+    if question.cost > 0 and question.algorithm.refund(counts[question.key], question, tonumber(ARGV[2])) then
+      changed[question.key] = question.algorithm
+    end
+  end
+else
+  if #asked == 1 then
+    asked[1].patience = tonumber(ARGV[2])
+  end
+  denied, which, told, retry_at = judge()
+  if denied then
+    return reply(0, which, told, retry_at, 0)
+  elseif ARGV[1] == 'look' then
+    return reply(1, which, told, clock.micros, told.delay or 0)
+  end
+  for _, question in ipairs(asked) do
+    if question.cost > 0 then
+      question.algorithm.take(counts[question.key], question)
+      changed[question.key] = question.algorithm
+    end
+    question.pending, question.cost = 0, 0
+  end
+end
+
+for key, algorithm in pairs(changed) do
+  local value, dead_at = algorithm.close(counts[key])
+  local stored
+  if value then
+    stored = redis.pcall('SET', key, value, 'PX', math.max(dead_at - clock.floor, 0) + SPARE)
+  else
+    stored = redis.pcall('DEL', key)
+  end
+  if type(stored) == 'table' and stored.err then
+    return stored
+  end
+end
+if gives_back then
+  return { 1, 0, 0, 0, 0, clock.micros, 0 }
+end
+local delay = told.delay or 0
+denied, which, told = judge()
+return reply(1, which, told, clock.micros, delay)

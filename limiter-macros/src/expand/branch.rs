@@ -1,0 +1,63 @@
+//! The branch: what a decision leads to.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+
+use super::Expansion;
+use super::spans::local;
+use crate::plan::{Failure, Occasion, Outcome};
+
+impl Expansion<'_> {
+    pub(super) fn limited(&self, body: &TokenStream) -> TokenStream {
+        let (denied, on_denied) = self.denial();
+        let Failure::Handled(handler) = &self.plan.on_error else {
+            let decision = self.decision("denied");
+            return quote!(if let ::core::option::Option::Some(#denied) = #decision { #on_denied } else #body);
+        };
+        let on_error = self.outcome(handler, Occasion::Failure);
+        let error = Occasion::Failure.binding(handler);
+        let decision = self.decision("decide");
+        let stopped = local("stopped");
+        quote! {
+            if let ::core::option::Option::Some(#stopped) = #decision {
+                match #stopped {
+                    ::core::result::Result::Ok(#denied) => { #on_denied }
+                    ::core::result::Result::Err(#error) => { #on_error }
+                }
+            } else #body
+        }
+    }
+
+    /// The pattern of a denial, and what it gives: the outcome of the rule that denied.
+    fn denial(&self) -> (TokenStream, TokenStream) {
+        let outcomes: Vec<&Outcome> = self.plan.rules.iter().map(|rule| &rule.on_denied).collect();
+        let (first, others) = match outcomes.split_first() {
+            Some((first, others)) => (*first, others),
+            None => return (quote!(_), TokenStream::new()),
+        };
+        let converts = |outcome: &&Outcome| matches!(outcome, Outcome::Converted { .. });
+        if outcomes.len() == 1 || outcomes.iter().all(converts) {
+            let denied = Occasion::Denial.binding(first);
+            return (quote!((_, #denied)), self.outcome(first, Occasion::Denial));
+        }
+        let (which, denied) = (local("which"), local("denied"));
+        let last = others.len();
+        let arms = outcomes.iter().enumerate().map(|(place, outcome)| {
+            let pattern = if place == last { quote!(_) } else { quote!(#place) };
+            let arm = self.arm(outcome, &denied);
+            quote!(#pattern => { #arm })
+        });
+        (quote!((#which, #denied)), quote!(match #which { #(#arms)* }))
+    }
+
+    fn arm(&self, outcome: &Outcome, denied: &Ident) -> TokenStream {
+        let value = self.outcome(outcome, Occasion::Denial);
+        match outcome {
+            Outcome::Value(_) => {
+                let binding = Occasion::Denial.binding(outcome);
+                quote!(let #binding = #denied; #value)
+            }
+            _ => value,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What one rule asks for: a key, its limits and a cost, if it applies.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
+
+use super::Expansion;
+use super::spans::{borrowed, local, over};
+use crate::plan::{Given, Limit, Limits, Rule};
+
+impl Expansion<'_> {
+    pub(super) fn ask(&self, rule: &Rule) -> TokenStream {
+        let runtime = &self.runtime;
+        let [key, limit, cost] = ["key", "limit", "cost"].map(local);
+        let key_value = self.key(rule);
+        let ask = if let Some((max, millis)) = rule.plain_limit() {
+            match self.plan.rules.len() {
+                1 => quote!(#runtime::one(#key_value, #max, #millis)),
+                _ => quote!({ let #key = #key_value; #runtime::one(#key, #max, #millis) }),
+            }
+        } else {
+            let limits = self.limits(&rule.limits);
+            let (limit_let, limit) = bound(&limit, limits, rule.limits.is_literal());
+            let (cost_let, cost) = bound(&cost, self.permits(&rule.cost), rule.cost.is_literal());
+            let ask = if rule.limits.limits.len() == 1 { quote!(ask) } else { quote!(ask_several) };
+            quote! {{
+                let #key = #key_value;
+                #limit_let
+                #cost_let
+                ::core::option::Option::Some(#runtime::#ask(#key, #limit, #cost))
+            }}
+        };
+        match &rule.when {
+            None => ask,
+            Some(when) => {
+                let when = self.typed(when, quote!(::core::primitive::bool));
+                quote!(if #when { #ask } else { ::core::option::Option::None })
+            }
+        }
+    }
+
+    /// One limit, or an array of several.
+    fn limits(&self, limits: &Limits) -> TokenStream {
+        let values = limits.limits.iter().map(|limit| self.counted_by(limits, self.limit(limit)));
+        if limits.limits.len() == 1 { quote!(#(#values)*) } else { quote!([#(#values),*]) }
+    }
+
+    fn counted_by(&self, limits: &Limits, limit: TokenStream) -> TokenStream {
+        let runtime = &self.runtime;
+        let Some(counted_by) = &limits.counted_by else { return limit };
+        let algorithm = Ident::new(&format!("{:?}", counted_by.algorithm), Span::mixed_site());
+        let burst = match &counted_by.burst {
+            None => quote!(::core::option::Option::None),
+            Some(burst) => {
+                let burst = self.permits(burst);
+                quote!(::core::option::Option::Some(#burst))
+            }
+        };
+        quote!(#runtime::counted_by(#limit, #runtime::Algorithm::#algorithm, #burst))
+    }
+
+    fn limit(&self, limit: &Limit) -> TokenStream {
+        let runtime = &self.runtime;
+        match limit {
+            Limit::Value(limit) => {
+                let borrowed = borrowed(limit);
+                self.looking(limit, over(limit, quote!(#runtime::limit_from(#borrowed))))
+            }
+            Limit::Parts { max: Given::Literal(max), window_millis: Given::Literal(millis) } => {
+                quote!(::core::result::Result::Ok(#runtime::limit(#max, #millis)))
+            }
+            Limit::Parts { max, window_millis } => {
+                let (max, window) = (self.permits(max), self.duration(window_millis));
+                quote!(#runtime::limit_of(#max, #window))
+            }
+        }
+    }
+
+    fn permits(&self, permits: &Given<u32>) -> TokenStream {
+        match permits {
+            Given::Literal(permits) => quote!(#permits),
+            Given::Expression(value) => self.typed(value, quote!(::core::primitive::u32)),
+        }
+    }
+}
+
+/// A value under a name, which the user's expressions need: what they borrow is then given back. Literals go without.
+fn bound(name: &Ident, value: TokenStream, literal: bool) -> (TokenStream, TokenStream) {
+    if literal { (TokenStream::new(), value) } else { (quote!(let #name = #value;), quote!(#name)) }
+}

@@ -1,0 +1,108 @@
+//! An `impl` block: its methods are understood, the rest stays tokens.
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::{ToTokens, TokenStreamExt};
+use syn::parse::discouraged::Speculative;
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, ImplItem, Token, braced, token};
+
+use super::{Function, is_rule};
+
+pub(crate) struct ImplBlock {
+    pub(crate) attributes: Vec<Attribute>,
+    /// Up to the braces.
+    header: TokenStream,
+    pub(crate) impl_token: Token![impl],
+    braces: token::Brace,
+    members: Vec<Member>,
+}
+
+enum Member {
+    /// A method that the block's attribute limits.
+    Limited(Box<Function>),
+    /// What it leaves alone: a method with an attribute of its own, one that is exempt, and what is no method.
+    Other(TokenStream),
+}
+
+impl ImplBlock {
+    /// The methods that the block's attribute limits.
+    pub(crate) fn limited(&self) -> Vec<&Function> {
+        let mut limited = Vec::new();
+        for member in &self.members {
+            if let Member::Limited(function) = member {
+                limited.push(&**function);
+            }
+        }
+        limited
+    }
+
+    /// The same block with something else for each of those methods.
+    pub(crate) fn with_limited(self, mut each: impl FnMut(Function) -> TokenStream) -> TokenStream {
+        let mut output = TokenStream::new();
+        output.append_all(&self.attributes);
+        output.extend(self.header);
+        self.braces.surround(&mut output, |inner| {
+            for member in self.members {
+                inner.extend(match member {
+                    Member::Limited(function) => each(*function),
+                    Member::Other(tokens) => tokens,
+                });
+            }
+        });
+        output
+    }
+}
+
+impl Parse for ImplBlock {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let attributes = input.call(Attribute::parse_outer)?;
+        let mut header = TokenStream::new();
+        if let Some(unsafety) = input.parse::<Option<Token![unsafe]>>()? {
+            unsafety.to_tokens(&mut header);
+        }
+        let impl_token: Token![impl] = input.parse()?;
+        impl_token.to_tokens(&mut header);
+        // Braces may stand in the header too, as in `[u8; { N + 1 }]`: the block's own are the last.
+        while !is_last(input) {
+            header.append(input.parse::<TokenTree>()?);
+        }
+        let content;
+        let braces = braced!(content in input);
+        let mut members = Vec::new();
+        for attribute in content.call(Attribute::parse_inner)? {
+            members.push(Member::Other(attribute.to_token_stream()));
+        }
+        while !content.is_empty() {
+            members.push(content.parse()?);
+        }
+        Ok(Self { attributes, header, impl_token, braces, members })
+    }
+}
+
+fn is_last(input: ParseStream<'_>) -> bool {
+    let ahead = input.fork();
+    ahead.parse::<TokenTree>().is_ok() && ahead.is_empty()
+}
+
+impl Parse for Member {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let ahead = input.fork();
+        let Ok(mut function) = ahead.parse::<Function>() else {
+            return input.parse::<ImplItem>().map(|other| Self::Other(other.into_token_stream()));
+        };
+        input.advance_to(&ahead);
+        let own = function.attributes.iter().filter(|attribute| is_rule(attribute)).count();
+        if own == 0 {
+            return Ok(Self::Limited(Box::new(function)));
+        }
+        if own == 1 {
+            function.attributes.retain(|attribute| !exempts(attribute));
+        }
+        Ok(Self::Other(function.unchanged()))
+    }
+}
+
+/// `#[rate_limited(skip)]`.
+pub(super) fn exempts(attribute: &Attribute) -> bool {
+    is_rule(attribute) && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == crate::names::SKIP)
+}

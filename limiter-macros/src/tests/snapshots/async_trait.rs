@@ -1,0 +1,58 @@
+// #[rate_limited(key = "user:{id}", limit = "5/s")]
+// fn get<'a, 'async_trait>(&'a self, __arg1: Path<u64>) -> Pin<Box<dyn Future<Output = Result<u64, Busy>> + Send + 'async_trait>> where 'a: 'async_trait { Box::pin(async move { let __self = self; let Path(id) = __arg1; let __ret: Result<u64, Busy> = { Ok(id) }; __ret }) }
+
+fn get<'a, 'async_trait>(
+    &'a self,
+    __arg1: Path<u64>,
+) -> Pin<Box<dyn Future<Output = Result<u64, Busy>> + Send + 'async_trait>>
+where
+    'a: 'async_trait,
+{
+    Box::pin(async move {
+        if let ::core::option::Option::Some(__value) = ::core::option::Option::None::<
+            Result<u64, Busy>,
+        > {
+            return __value;
+        }
+        if let ::core::option::Option::Some((_, __denied)) = {
+            let __asks = [
+                ::rate_limited::__private::one(
+                    {
+                        #[allow(unused_variables)]
+                        let Path(id) = &__arg1;
+                        ::rate_limited::__private::Key::new("user:")
+                            .part(
+                                ::rate_limited::__private::only(
+                                    ::core::format_args!("user:{id}"),
+                                    5usize,
+                                    0usize,
+                                ),
+                            )
+                    },
+                    5u32,
+                    1000u64,
+                ),
+            ];
+            let __decision = ::rate_limited::__private::denied(
+                    {
+                        static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                            &["user:{id}"],
+                        );
+                        &SITE
+                    },
+                    ::rate_limited::__private::current(),
+                    &__asks,
+                    ::core::time::Duration::ZERO,
+                )
+                .await;
+            __decision
+        } {
+            ::rate_limited::__private::FromDenied::from_denied(__denied)
+        } else {
+            let __self = self;
+            let Path(id) = __arg1;
+            let __ret: Result<u64, Busy> = { Ok(id) };
+            __ret
+        }
+    })
+}

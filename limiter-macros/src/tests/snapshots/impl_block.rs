@@ -1,0 +1,40 @@
+// #[rate_limited(key = "service", limit = "5/s", fallback = None)]
+// impl<T> Service<T> { const NONE: u64 = 0; fn get(&self) -> Option<u64> { None } #[rate_limited(skip)] fn new() -> Self { Self } #[rate_limited(key = "own", limit = "1/s")] async fn put(&mut self) -> Result<(), Denied> { Ok(()) } }
+
+impl<T> Service<T> {
+    const NONE: u64 = 0;
+    fn get(&self) -> Option<u64> {
+        if let ::core::option::Option::Some((_, denied)) = {
+            let __asks = [
+                ::rate_limited::__private::one(
+                    ::rate_limited::__private::Key::new("service"),
+                    5u32,
+                    1000u64,
+                ),
+            ];
+            let __decision = ::rate_limited::__private::denied_blocking(
+                {
+                    static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                        &["service"],
+                    );
+                    &SITE
+                },
+                ::rate_limited::__private::current(),
+                &__asks,
+                ::core::time::Duration::ZERO,
+            );
+            __decision
+        } {
+            None
+        } else {
+            None
+        }
+    }
+    fn new() -> Self {
+        Self
+    }
+    #[rate_limited(key = "own", limit = "1/s")]
+    async fn put(&mut self) -> Result<(), Denied> {
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+// #[rate_limited(key = "{id}/{first}", limit = "5/s", fallback = degraded)]
+// fn get(Path(id): Path<u64>, (first, ..): (u64, Token), #[cfg(unix)] _: Token, mut last: u64) -> u64 { last += id; last }
+
+fn get(
+    Path(id): Path<u64>,
+    first: (u64, Token),
+    #[cfg(unix)]
+    argument2: Token,
+    last: u64,
+) -> u64 {
+    if let ::core::option::Option::Some((_, __denied)) = {
+        let __asks = [
+            ::rate_limited::__private::one(
+                {
+                    #[allow(unused_variables)]
+                    let (first, ..) = &first;
+                    ::rate_limited::__private::Key::new("")
+                        .part(&(id))
+                        .text("/")
+                        .part(&(first))
+                },
+                5u32,
+                1000u64,
+            ),
+        ];
+        let __decision = ::rate_limited::__private::denied_blocking(
+            {
+                static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                    &["{id}/{first}"],
+                );
+                &SITE
+            },
+            ::rate_limited::__private::current(),
+            &__asks,
+            ::core::time::Duration::ZERO,
+        );
+        __decision
+    } {
+        degraded(Path(id), first, #[cfg(unix)] argument2, last)
+    } else {
+        let first = first;
+        let (first, ..) = first;
+        let _ = &first;
+        #[cfg(unix)]
+        let argument2 = argument2;
+        #[cfg(unix)]
+        let _ = argument2;
+        let mut last = last;
+        let _ = &last;
+        last += id;
+        last
+    }
+}

@@ -1,0 +1,54 @@
+// #[rate_limited(key = "user:{id}", limit = "5/s", recover = from_cache)]
+// async fn get(id: u64, mut name: String) -> Result<u64, Failed> { name.push('!'); load(name).await? }
+
+async fn get(id: u64, name: String) -> Result<u64, Failed> {
+    if let ::core::option::Option::Some((_, __denied)) = {
+        let __asks = [
+            ::rate_limited::__private::one(
+                ::rate_limited::__private::Key::new("user:").part(&(id)),
+                5u32,
+                1000u64,
+            ),
+        ];
+        let __decision = ::rate_limited::__private::denied(
+                {
+                    static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                        &["user:{id}"],
+                    );
+                    &SITE
+                },
+                ::rate_limited::__private::current(),
+                &__asks,
+                ::core::time::Duration::ZERO,
+            )
+            .await;
+        __decision
+    } {
+        ::rate_limited::__private::FromDenied::from_denied(__denied)
+    } else {
+        let __result = async move {
+            if let ::core::option::Option::Some(__value) = ::core::option::Option::None::<
+                Result<u64, Failed>,
+            > {
+                return __value;
+            }
+            let id = id;
+            let _ = &id;
+            let mut name = name;
+            let __value: Result<u64, Failed> = {
+                name.push('!');
+                load(name).await?
+            };
+            __value
+        }
+            .await;
+        match ::rate_limited::__private::Fallible::settle(
+            ::core::convert::identity(__result),
+        ) {
+            ::core::result::Result::Ok(__value) => __value,
+            ::core::result::Result::Err(__error) => {
+                ::rate_limited::__private::resolve(from_cache(__error)).await
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+// #[rate_limited(key = "user:{id}", limit = "5/s", recover = |error| Err(error.into()))]
+// fn get(id: u64) -> Result<u64, Failed> { Ok(load(id)?) }
+
+fn get(id: u64) -> Result<u64, Failed> {
+    if let ::core::option::Option::Some((_, __denied)) = {
+        let __asks = [
+            ::rate_limited::__private::one(
+                ::rate_limited::__private::Key::new("user:").part(&(id)),
+                5u32,
+                1000u64,
+            ),
+        ];
+        let __decision = ::rate_limited::__private::denied_blocking(
+            {
+                static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                    &["user:{id}"],
+                );
+                &SITE
+            },
+            ::rate_limited::__private::current(),
+            &__asks,
+            ::core::time::Duration::ZERO,
+        );
+        __decision
+    } {
+        ::rate_limited::__private::FromDenied::from_denied(__denied)
+    } else {
+        let __result = ::rate_limited::__private::run(|| -> Result<u64, Failed> {
+            Ok(load(id)?)
+        });
+        match ::rate_limited::__private::Fallible::settle(
+            ::core::convert::identity(__result),
+        ) {
+            ::core::result::Result::Ok(__value) => __value,
+            ::core::result::Result::Err(__error) => {
+                ::rate_limited::__private::call(|error| Err(error.into()), __error)
+            }
+        }
+    }
+}

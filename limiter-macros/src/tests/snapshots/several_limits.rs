@@ -1,0 +1,57 @@
+// #[rate_limited(key = "{id}", limits = ["5/s", limit], algorithm = token_bucket, burst = 10, cost = size, when = size > 0, wait = "500ms", fallback = None)]
+// async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> { Some(id) }
+
+async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> {
+    if let ::core::option::Option::Some((_, denied)) = {
+        let __asks = [
+            if {
+                let __value: ::core::primitive::bool = size > 0;
+                __value
+            } {
+                {
+                    let __key = ::rate_limited::__private::Key::new("").part(&(id));
+                    let __limit = [
+                        ::rate_limited::__private::counted_by(
+                            ::core::result::Result::Ok(
+                                ::rate_limited::__private::limit(5u32, 1000u64),
+                            ),
+                            ::rate_limited::__private::Algorithm::TokenBucket,
+                            ::core::option::Option::Some(10u32),
+                        ),
+                        ::rate_limited::__private::counted_by(
+                            ::rate_limited::__private::limit_from(&(limit)),
+                            ::rate_limited::__private::Algorithm::TokenBucket,
+                            ::core::option::Option::Some(10u32),
+                        ),
+                    ];
+                    let __cost = {
+                        let __value: ::core::primitive::u32 = size;
+                        __value
+                    };
+                    ::core::option::Option::Some(
+                        ::rate_limited::__private::ask_several(__key, __limit, __cost),
+                    )
+                }
+            } else {
+                ::core::option::Option::None
+            },
+        ];
+        let __decision = ::rate_limited::__private::denied(
+                {
+                    static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                        &["{id}"],
+                    );
+                    &SITE
+                },
+                ::rate_limited::__private::current(),
+                &__asks,
+                ::core::time::Duration::from_millis(500u64),
+            )
+            .await;
+        __decision
+    } {
+        None
+    } else {
+        Some(id)
+    }
+}

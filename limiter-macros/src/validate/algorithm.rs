@@ -1,0 +1,68 @@
+//! `algorithm` and `burst`: how a rule's limits are counted.
+
+use super::number;
+use crate::args::{Args, Written};
+use crate::errors::Errors;
+use crate::names::Argument;
+use crate::plan::{Algorithm, CountedBy};
+use crate::suggest::nearest;
+use crate::value::{bare_name, string};
+
+const ALGORITHMS: [(&str, Algorithm); 5] = [
+    ("sliding_window", Algorithm::SlidingWindow),
+    ("fixed_window", Algorithm::FixedWindow),
+    ("sliding_counter", Algorithm::SlidingCounter),
+    ("token_bucket", Algorithm::TokenBucket),
+    ("leaky_bucket", Algorithm::LeakyBucket),
+];
+
+pub(super) fn algorithm(args: &Args, errors: &mut Errors) -> Option<CountedBy> {
+    let written = args.get(Argument::Algorithm);
+    let algorithm = written.and_then(|written| errors.take(named(written)));
+    let burst = args.get(Argument::Burst).and_then(|burst| {
+        match (algorithm, written) {
+            (Some(algorithm), _) if !algorithm.has_burst() => errors
+                .at(&burst.ident, "`burst` is for `token_bucket` and `leaky_bucket`: remove it, or choose one of them"),
+            (None, None) if !args.unreadable(&[Argument::Algorithm]) => errors
+                .at(&burst.ident, "`burst` needs `algorithm = token_bucket` or `algorithm = leaky_bucket` beside it"),
+            _ => {}
+        }
+        let range = format!("`burst` must be a number of permits such as `10`, between 1 and {}", u32::MAX);
+        errors.take(number::permits(&burst.value, &range))
+    });
+    Some(CountedBy { algorithm: algorithm?, burst })
+}
+
+/// # Errors
+/// For what is no algorithm's name, with the one that was probably meant.
+fn named(written: &Written) -> syn::Result<Algorithm> {
+    let all = || ALGORITHMS.map(|(name, _)| format!("`{name}`")).join(", ");
+    let find = |text: &str| ALGORITHMS.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm);
+    let message = match (bare_name(&written.value), string(&written.value)) {
+        (Some(word), _) => {
+            let word = word.to_string();
+            match (find(&word), meant_by(&word)) {
+                (Some(algorithm), _) => return Ok(algorithm),
+                (None, Some(meant)) => format!("unknown algorithm `{word}`, did you mean `{meant}`?"),
+                (None, None) => format!("unknown algorithm `{word}`: the algorithms are {}", all()),
+            }
+        }
+        (None, Some(text)) if find(&text.value()).is_some() => {
+            format!("an algorithm is written without quotes: `algorithm = {}`", text.value())
+        }
+        _ => format!("`algorithm` must be one of {}, as a bare word", all()),
+    };
+    Err(syn::Error::new_spanned(&written.value, message))
+}
+
+/// What other limiters call the same thing, or a slip.
+fn meant_by(word: &str) -> Option<&'static str> {
+    match word {
+        "gcra" | "bucket" | "tokens" => Some("token_bucket"),
+        "queue" | "leaky" => Some("leaky_bucket"),
+        "fixed" | "window" => Some("fixed_window"),
+        "sliding" | "sliding_log" | "sliding_window_log" => Some("sliding_window"),
+        "sliding_window_counter" => Some("sliding_counter"),
+        _ => nearest(word, ALGORITHMS.map(|(name, _)| name)),
+    }
+}

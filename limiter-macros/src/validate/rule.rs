@@ -1,0 +1,70 @@
+//! What one attribute says: a key, its limits, and what a call costs.
+
+use syn::{Expr, Lit};
+
+use super::{algorithm, key, limit, number, outcome};
+use crate::args::Args;
+use crate::errors::Errors;
+use crate::item::Function;
+use crate::names::Argument;
+use crate::params::Params;
+use crate::plan::{Given, Limit, Limits, Rule};
+use crate::value::literal;
+
+pub(super) fn rule(args: &Args, function: &Function, params: Params<'_>, errors: &mut Errors) -> Option<Rule> {
+    let name = key::name(args, errors);
+    let key = key::key(args, params, errors);
+    let limits = limit::limits(args, errors);
+    let counted_by = algorithm::algorithm(args, errors);
+    let cost = cost(args, errors);
+    let when = when(args, errors);
+    let on_denied = errors.take(outcome::on_denied(args, function, params));
+
+    let limits = Limits { limits: limits?, counted_by };
+    let cost = cost?;
+    check_cost(args, &limits, &cost, errors);
+    Some(Rule { name: name?, key: key?, limits, cost, when, on_denied: on_denied? })
+}
+
+fn cost(args: &Args, errors: &mut Errors) -> Option<Given<u32>> {
+    let Some(cost) = args.value(Argument::Cost) else { return Some(Given::Literal(1)) };
+    if let Some(Lit::Int(number)) = literal(cost)
+        && number.base10_digits() == "0"
+    {
+        errors.at(cost, "a cost of 0 limits nothing: use `when`");
+        return None;
+    }
+    let range = format!("`cost` must be a number of permits such as `2`, between 1 and {}", u32::MAX);
+    errors.take(number::permits(cost, &range))
+}
+
+fn when(args: &Args, errors: &mut Errors) -> Option<Expr> {
+    let when = args.value(Argument::When)?;
+    match literal(when) {
+        Some(Lit::Bool(_)) | None => {}
+        Some(_) => errors.at(when, "`when` must be a condition such as `!user.is_admin`"),
+    }
+    Some(when.clone())
+}
+
+/// A cost that no limit ever has room for.
+fn check_cost(args: &Args, limits: &Limits, cost: &Given<u32>, errors: &mut Errors) {
+    let Given::Literal(cost) = *cost else { return };
+    let burst = limits.counted_by.as_ref().and_then(|counted_by| counted_by.burst.as_ref());
+    let room = match burst {
+        Some(Given::Literal(burst)) => Some(("burst", *burst)),
+        Some(Given::Expression(_)) => None,
+        None => {
+            let max = |limit: &Limit| match limit {
+                Limit::Parts { max: Given::Literal(max), .. } => Some(*max),
+                _ => None,
+            };
+            limits.limits.iter().filter_map(max).min().map(|max| ("max", max))
+        }
+    };
+    if let (Some((what, room)), Some(value)) = (room, args.value(Argument::Cost))
+        && cost > room
+    {
+        errors.at(value, format!("a cost of {cost} never fits into a `{what}` of {room}: lower it, or raise `{what}`"));
+    }
+}

@@ -1,0 +1,22 @@
+//! `wait`: how long a call may stand in line.
+
+use syn::Expr;
+
+use crate::duration::parse_window;
+use crate::errors::Errors;
+use crate::plan::Given;
+use crate::value::{literal, string};
+
+pub(super) fn wait(value: Option<&Expr>, errors: &mut Errors) -> Option<Given<u64>> {
+    let value = value?;
+    if literal(value).is_none() {
+        return Some(Given::Expression(value.clone()));
+    }
+    let problem = match string(value).map(|text| parse_window(&text.value())) {
+        Some(Ok(millis)) => return Some(Given::Literal(millis)),
+        Some(Err(problem)) => problem.to_string(),
+        None => String::new(),
+    };
+    errors.at(value, format!("`wait` must be a duration such as `\"500ms\"`, between 1ms and 366d{problem}"));
+    None
+}

@@ -1,0 +1,110 @@
+//! What an annotated function's future is larger by, whatever its body keeps across an await.
+
+use std::time::Duration;
+
+use rate_limited::{Denied, Limit, rate_limited};
+
+/// The bar: what a decision may cost, beside arguments that are bound anew.
+const MOST: usize = 512;
+
+struct Busy;
+
+impl From<Denied> for Busy {
+    fn from(_: Denied) -> Self {
+        Self
+    }
+}
+
+async fn pause() {}
+
+macro_rules! body {
+    ($state:ident) => {{
+        let state = [1_u8; $state];
+        pause().await;
+        state.iter().map(|byte| u64::from(*byte)).sum::<u64>()
+    }};
+}
+
+async fn plain<const N: usize>(id: u64) -> u64 {
+    id + body!(N)
+}
+
+#[rate_limited(key = "user:{id}", limit = "5/10s", fallback = other)]
+async fn function<const N: usize>(id: u64) -> u64 {
+    id + body!(N)
+}
+
+/// A fallback with a state of its own is not part of the future.
+async fn other(id: u64) -> u64 {
+    let state = [0_u8; 4096];
+    pause().await;
+    id + u64::from(state[0])
+}
+
+#[rate_limited(key = "user:{id}", max = 5, window = Duration::from_secs(id), fallback = denied.limit().max().into(), on_error = |error| {
+    u64::from(error.is_transient())
+})]
+async fn handled<const N: usize>(id: u64) -> u64 {
+    id + body!(N)
+}
+
+#[rate_limited(key = "user:{id}", limits = ["5/s", "100/1m", limit], wait = "1s", cost = 2, fallback = 0)]
+async fn several<const N: usize>(id: u64, limit: Limit) -> u64 {
+    id + body!(N)
+}
+
+#[rate_limited(key = "user:{id}", limit = "5/s", fallback = 0)]
+#[rate_limited(key = "everybody", limit = "100/s", when = id > 0, fallback = 1)]
+#[rate_limited(key = "all", limit = "1000/s", fallback = other)]
+async fn three_rules<const N: usize>(id: u64) -> u64 {
+    id + body!(N)
+}
+
+async fn plain_result<const N: usize>(id: u64) -> Result<u64, Busy> {
+    Ok(id + body!(N) as u64)
+}
+
+#[rate_limited(key = "user:{id}", limit = "5/s", recover = Err(error))]
+async fn recovered<const N: usize>(id: u64) -> Result<u64, Busy> {
+    Ok(id + body!(N) as u64)
+}
+
+type Pair = (u64, [u64; 8]);
+
+async fn plain_pair<const N: usize>((id, _): Pair) -> u64 {
+    id + body!(N)
+}
+
+#[rate_limited(key = "user:{id}", limit = "5/s", fallback = other_pair)]
+async fn pair<const N: usize>((id, _): Pair) -> u64 {
+    id + body!(N)
+}
+
+async fn other_pair(pair: Pair) -> u64 {
+    pair.1.into_iter().sum()
+}
+
+fn more(limited: usize, plain: usize, rebound: usize) {
+    let more = limited - plain;
+    println!("{more} bytes more than {plain}");
+    assert!(more <= MOST + rebound, "{more} bytes more than {plain}");
+}
+
+fn check<const N: usize>() {
+    let plain = size_of_val(&plain::<N>(1));
+    assert!(plain > N);
+    more(size_of_val(&function::<N>(1)), plain, 0);
+    more(size_of_val(&handled::<N>(1)), plain, 0);
+    let limit = "1000/1h".parse().expect("a limit");
+    more(size_of_val(&several::<N>(1, limit)), plain + size_of::<Limit>(), 0);
+    more(size_of_val(&three_rules::<N>(1)), plain, 0);
+    more(size_of_val(&recovered::<N>(1)), size_of_val(&plain_result::<N>(1)), size_of::<u64>());
+    let argument = (1, [0; 8]);
+    more(size_of_val(&pair::<N>(argument)), size_of_val(&plain_pair::<N>(argument)), size_of::<Pair>());
+}
+
+#[test]
+fn the_future_grows_by_the_decision_and_never_by_the_body() {
+    check::<16>();
+    check::<{ 16 * 1024 }>();
+}

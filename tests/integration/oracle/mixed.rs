@@ -1,0 +1,73 @@
+//! Decisions over several limits of any algorithms: all of them or none.
+
+use std::time::Duration;
+
+use limiter_testkit::{Random, Verdict};
+use rate_limited::{Key, Limit};
+
+use super::lane::{AnyOracle, Step};
+use super::{FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket, verdict_us};
+use crate::support::Subject;
+
+#[tokio::test]
+async fn memory_decides_all_or_nothing() {
+    decides_all_or_nothing(Subject::memory().await, 10_000).await;
+}
+
+#[tokio::test]
+async fn redis_decides_all_or_nothing() {
+    decides_all_or_nothing(Subject::redis().await, 4_000).await;
+}
+
+/// One to five limits of as many algorithms, on as many keys, in random order.
+async fn decides_all_or_nothing(subject: Subject, steps: u32) {
+    let mut random = Random::new(11);
+    let algorithms = [SlidingWindow, FixedWindow, SlidingCounter, TokenBucket, LeakyBucket];
+    let keys: Vec<Key> = (0..5).map(|index| Key::new("mixed:").part(index)).collect();
+    let mut oracles: Vec<AnyOracle> = algorithms.into_iter().map(AnyOracle::new).collect();
+    let (mut allowed, mut denied_later) = (0, 0);
+    for number in 0..steps {
+        subject.advance_millis(match random.below(20) {
+            0 => random.below(900),
+            _ => random.below(60),
+        });
+        let mut order = [0, 1, 2, 3, 4];
+        for place in 0..5 {
+            order.swap(place, usize::try_from(random.below(5)).expect("small"));
+        }
+        let asked = &order[..usize::try_from(random.between(1, 5)).expect("small")];
+        let mut small = |low, high| u32::try_from(random.between(low, high)).expect("small");
+        let questions: Vec<(usize, Step)> = asked
+            .iter()
+            .map(|&place| {
+                let limit = Limit::new(small(2, 12), Duration::from_millis(300)).expect("a limit");
+                (place, Step { limit: limit.with_algorithm(algorithms[place]), cost: small(0, 3) })
+            })
+            .collect();
+
+        let limits: Vec<_> = questions.iter().map(|(place, step)| (&keys[*place], &step.limit, step.cost)).collect();
+        let decision = subject.limiter.check_all(&limits).await.expect("the store answers");
+
+        let mut after = oracles.clone();
+        let verdicts: Vec<Verdict> =
+            questions.iter().map(|(place, step)| after[*place].check(subject.now_us(), step)).collect();
+        let expected = together(&verdicts);
+        assert_eq!(verdict_us(&decision), expected, "step {number}: {questions:?}");
+        if expected.allowed {
+            allowed += 1;
+            oracles = after;
+        } else {
+            denied_later += u32::from(verdicts[0].allowed);
+        }
+    }
+    assert!(allowed > steps / 10 && denied_later > steps / 10, "{allowed} allowed, {denied_later} denied later");
+}
+
+/// The first that denies with a wait that is enough for all, or the one with the least left.
+fn together(verdicts: &[Verdict]) -> Verdict {
+    let first = verdicts.iter().find(|verdict| !verdict.allowed);
+    let tightest = || verdicts.iter().min_by_key(|verdict| verdict.remaining);
+    let told = first.or_else(tightest).expect("a question");
+    let waits: Option<Vec<u64>> = verdicts.iter().map(|verdict| verdict.retry_after).collect();
+    Verdict { retry_after: waits.and_then(|waits| waits.into_iter().max()), ..*told }
+}

@@ -1,0 +1,75 @@
+//! Ways for a store to fail that are easily overlooked: none of them is a fresh quota.
+
+use std::time::Duration;
+
+use limiter_testkit::RedisServer;
+use rate_limited::{Decision, Limiter};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::fake::{Fake, Then};
+use crate::support::{key, limit, on};
+
+/// How many of eight calls are admitted, by whomever.
+async fn admitted(limiter: &Limiter) -> usize {
+    let mut admitted = 0;
+    for _ in 0..8 {
+        admitted += usize::from(limiter.check(&key("a"), &limit("5/10s")).await.expect("decides").is_allowed());
+    }
+    admitted
+}
+
+/// A connection is given up while calls are under way on it. The stand-in decides for others; then the answers come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_come_after_the_stand_in_has_decided() {
+    let mut server = RedisServer::start();
+    let limiter = on(&server).deadline(Duration::from_secs(1)).connect().await.expect("connects");
+    server.pause();
+    let spawn = |name: &'static str| {
+        let limiter = limiter.clone();
+        async move { limiter.check(&key(name), &limit("5/10s")).await.expect("decides") }
+    };
+    let gives_up = tokio::spawn(spawn("another"));
+    sleep(Duration::from_millis(600)).await;
+    let mut under_way = JoinSet::new();
+    for _ in 0..5 {
+        under_way.spawn(spawn("a"));
+    }
+    let _ = gives_up.await.expect("decides");
+    sleep(Duration::from_millis(50)).await;
+    let by_stand_in = admitted(&limiter).await;
+    server.resume();
+    let later = under_way.join_all().await.iter().filter(|decision| Decision::is_allowed(decision)).count();
+    assert!(by_stand_in + later <= 5, "{by_stand_in} and {later} in one window");
+}
+
+#[tokio::test]
+async fn a_key_that_was_foreign_and_is_mended() {
+    let server = RedisServer::start();
+    let limiter = on(&server).prefix("rl").connect().await.expect("connects");
+    server.command(&["SET", "rl:{a}:sw:10000", "foreign"]);
+    let before = admitted(&limiter).await;
+    server.command(&["DEL", "rl:{a}:sw:10000"]);
+    assert_eq!((before, admitted(&limiter).await), (5, 0));
+}
+
+/// A proxy answers for a server that is away, in words of its own.
+#[tokio::test]
+async fn a_proxy_whose_server_is_away() {
+    let server = Fake::answering(Then::Say("-no upstream host\r\n"));
+    let limiter = Limiter::connect(&server.url()).await.expect("connects");
+    let before = admitted(&limiter).await;
+    server.recover();
+    assert_eq!((before, admitted(&limiter).await), (5, 0));
+}
+
+/// Another server behind a connection that stays: only the script that it does not know gives it away.
+#[tokio::test]
+async fn a_server_that_was_replaced_behind_the_connection() {
+    let server = RedisServer::start();
+    let limiter = on(&server).connect().await.expect("connects");
+    let before = admitted(&limiter).await;
+    server.command(&["FLUSHALL"]);
+    server.flush_scripts();
+    assert_eq!((before, admitted(&limiter).await), (5, 0));
+}

@@ -1,0 +1,133 @@
+//! Calls that wait for a place: in order, in time, and without taking what they do not use.
+
+use std::time::{Duration, Instant};
+
+use limiter_testkit::RedisServer;
+use rate_limited::{Decision, Key, Limiter, ManualClock, OnError};
+use tokio::task::JoinSet;
+
+use crate::support::{key, limit, on};
+
+async fn limiters() -> [Limiter; 2] {
+    [Limiter::memory(), on(RedisServer::shared()).connect().await.expect("connects")]
+}
+
+#[tokio::test]
+async fn a_call_waits_for_its_place_and_no_longer() {
+    for limiter in limiters().await {
+        let (key, limit) = (key("a"), limit("2/200ms"));
+        let start = Instant::now();
+        for _ in 0..6 {
+            assert!(limiter.wait(&key, &limit, Duration::from_secs(5)).await.expect("answers").is_allowed());
+        }
+        let took = start.elapsed();
+        assert!(took >= Duration::from_millis(400), "three windows' worth in {took:?}");
+        assert!(took < Duration::from_millis(800), "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_is_hopeless_ends_at_once() {
+    for limiter in limiters().await {
+        let (key, limit) = (key("a"), limit("1/1m"));
+        assert!(limiter.wait(&key, &limit, Duration::from_secs(1)).await.expect("answers").is_allowed());
+        let start = Instant::now();
+        let decision = limiter.wait(&key, &limit, Duration::from_secs(30)).await.expect("answers");
+        let denied = decision.into_result().expect_err("a denial");
+        assert!(denied.retry_after() > Duration::from_secs(59));
+        assert!(start.elapsed() < Duration::from_secs(1));
+    }
+}
+
+#[tokio::test]
+async fn those_who_wait_are_served_in_order() {
+    for limiter in limiters().await {
+        let limit = limit("1/30ms");
+        let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        for number in 0..8 {
+            let (limiter, served) = (limiter.clone(), served.clone());
+            tasks.spawn(async move {
+                let decision = limiter.wait(&key("line"), &limit, Duration::from_secs(20)).await.expect("answers");
+                assert!(decision.is_allowed());
+                served.send(number).expect("listened to");
+            });
+            // Each is in line before the next one comes.
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+        tasks.join_all().await;
+        drop(served);
+        let mut seen = Vec::new();
+        while let Some(number) = order.recv().await {
+            seen.push(number);
+        }
+        assert_eq!(seen, (0..8).collect::<Vec<_>>());
+    }
+}
+
+/// By a clock that stands still: whoever waits is woken by the clock, not by time.
+#[tokio::test]
+async fn waits_by_the_clock_it_was_given() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().clock(clock.clone()).build().expect("builds");
+    let (key, limit) = (key("a"), limit("1/1h"));
+    assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
+    let waiting = limiter.wait(&key, &limit, Duration::from_secs(7200));
+    let mut waiting = std::pin::pin!(waiting);
+    for minutes in [0, 59] {
+        clock.advance(Duration::from_secs(minutes * 60));
+        let early = tokio::time::timeout(Duration::from_millis(20), waiting.as_mut()).await;
+        assert!(early.is_err(), "after {minutes} min");
+    }
+    clock.advance(Duration::from_secs(60));
+    assert!(waiting.await.expect("answers").is_allowed());
+}
+
+#[tokio::test]
+async fn one_who_leaves_takes_nothing_and_holds_nobody_up() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().clock(clock.clone()).build().expect("builds");
+    let (key, limit) = (key("a"), limit("1/10s"));
+    assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
+    {
+        // The first in line, and the second, both gone before it is their turn.
+        let first = limiter.wait(&key, &limit, Duration::from_secs(60));
+        let second = limiter.wait(&key, &limit, Duration::from_secs(60));
+        let both = async { tokio::join!(first, second) };
+        assert!(tokio::time::timeout(Duration::from_millis(20), both).await.is_err());
+    }
+    clock.advance(Duration::from_secs(10));
+    assert!(limiter.wait(&key, &limit, Duration::from_secs(60)).await.expect("answers").is_allowed());
+    assert!(limiter.check(&key, &limit).await.expect("answers").is_denied());
+}
+
+/// The line is too long for the last one's patience: it is told at the end of it, as a denial.
+#[tokio::test]
+async fn patience_that_ends_in_line_is_a_denial() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().clock(clock.clone()).build().expect("builds");
+    let (key, limit) = (key("a"), limit("1/10s"));
+    assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
+    let patient = limiter.wait(&key, &limit, Duration::from_secs(60));
+    let hasty = limiter.wait(&key, &limit, Duration::from_secs(15));
+    let moves = async {
+        for _ in 0..4 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            clock.advance(Duration::from_secs(5));
+        }
+    };
+    let (patient, hasty, ()) = tokio::join!(patient, hasty, moves);
+    assert!(patient.expect("answers").is_allowed());
+    assert!(hasty.expect("answers").is_denied());
+}
+
+#[tokio::test]
+async fn a_policys_denial_is_not_waited_for() {
+    let server = RedisServer::start();
+    let limiter = on(&server).on_error(OnError::Closed).connect().await.expect("connects");
+    drop(server);
+    let start = Instant::now();
+    let decision = limiter.wait(&Key::new("a"), &limit("1/1m"), Duration::from_secs(30)).await.expect("a decision");
+    assert!(matches!(decision, Decision::Denied(_)));
+    assert!(start.elapsed() < Duration::from_secs(6));
+}
