@@ -238,7 +238,11 @@ impl fmt::Display for Limit {
 
 impl fmt::Debug for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Limit({self})")
+        match (self.algorithm, self.burst) {
+            (Algorithm::SlidingWindow, _) => write!(f, "Limit({self})"),
+            (algorithm, None) => write!(f, "Limit({self}, {algorithm:?})"),
+            (algorithm, Some(burst)) => write!(f, "Limit({self}, {algorithm:?}, burst {burst})"),
+        }
     }
 }
 

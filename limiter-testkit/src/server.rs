@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
@@ -208,13 +209,27 @@ impl RedisServer {
     }
 
     /// Sets the server's wall clock ahead of the real one, by so many microseconds; behind it where they are negative.
+    /// Returns when the server's `TIME` shows it: not every server reads the system's clock each time.
     ///
     /// # Panics
     ///
-    /// The server was started without [`RedisServerBuilder::shifted_clock`].
+    /// The server was started without [`RedisServerBuilder::shifted_clock`], or does not show it within 5 s.
     pub fn set_clock(&mut self, micros: i64) {
         let clock = self.config.clock.as_ref();
         clock.expect("a server with a clock to set: `RedisServer::builder().shifted_clock()`").set(micros);
+        let until = Instant::now() + DEADLINE;
+        while (self.ahead_by() - micros).abs() > 500_000 {
+            assert!(Instant::now() < until, "the server's clock does not follow\n{}", self.log_tail());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// How many microseconds the server's clock is ahead of the real one.
+    fn ahead_by(&self) -> i64 {
+        let time = self.command(&["TIME"]).array().into_iter().map(Reply::text);
+        let time: Vec<i64> = time.map(|number| number.parse().expect("seconds and microseconds")).collect();
+        let real = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros();
+        time[0] * 1_000_000 + time[1] - i64::try_from(real).expect("before the year 294000")
     }
 
     /// Ends the process at once (`SIGKILL`), and with it all connections and data.

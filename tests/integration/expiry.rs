@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Key, Limiter};
+use rate_limited::{ErrorKind, Key, Limiter};
 
 use crate::support::{Subject, key, limit, on};
 
@@ -98,6 +98,17 @@ async fn a_reset_deletes_the_key() {
     assert!(limiter.check(&key("a"), &limit("1/1m")).await.expect("answers").is_allowed());
     limiter.reset(&key("a"), &limit("1/1m")).await.expect("answers");
     assert_eq!(server.keys(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_reset_leaves_what_is_foreign() {
+    let (server, limiter) = fresh().await;
+    assert!(limiter.check(&key("a"), &limit("1/1m")).await.expect("answers").is_allowed());
+    let name = server.keys().remove(0);
+    server.command(&["SET", &name, "foreign"]);
+    let error = limiter.reset(&key("a"), &limit("1/1m")).await.expect_err("nothing of ours");
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+    assert_eq!(server.command(&["GET", &name]).text(), "foreign");
 }
 
 /// By a clock that is behind: the key lives until the last permit is back by that clock.

@@ -47,12 +47,12 @@ pub(super) struct Script {
 }
 
 /// A command before the script's digest is put into it, and how to read what comes back.
-pub(super) enum Command {
-    Evaluate { keys: Vec<String>, arguments: Vec<Argument> },
-    Delete { keys: Vec<String> },
+pub(super) struct Command {
+    keys: Vec<String>,
+    arguments: Vec<Argument>,
 }
 
-pub(super) enum Argument {
+enum Argument {
     Word(&'static str),
     Number(u64),
 }
@@ -77,7 +77,7 @@ impl Script {
             Action::Peek => ("look", 0),
             Action::Take { patience } => ("take", u64::try_from(patience.as_micros()).unwrap_or(u64::MAX).min(FAR)),
             Action::Refund(granted) => ("refund", granted.stamp),
-            Action::Reset => return Command::Delete { keys },
+            Action::Reset => ("forget", 0),
         };
         let mut arguments = vec![Argument::Word(what), Argument::Number(with)];
         for Question { limit, cost, .. } in questions {
@@ -90,7 +90,7 @@ impl Script {
             let micros = self.clock.now().micros();
             arguments.extend([micros / 1_000_000, micros % 1_000_000].map(Argument::Number));
         }
-        Command::Evaluate { keys, arguments }
+        Command { keys, arguments }
     }
 
     /// One key, one slot: the hash tag is around the whole subject, which contains no brace.
@@ -113,45 +113,22 @@ fn names(algorithm: Algorithm) -> (&'static str, &'static str) {
 
 impl Command {
     pub(super) fn with(&self, sha: &str) -> Cmd {
-        match self {
-            Self::Evaluate { keys, arguments } => {
-                let mut command = redis::cmd("EVALSHA");
-                command.arg(sha).arg(keys.len()).arg(keys);
-                for argument in arguments {
-                    match argument {
-                        Argument::Word(word) => command.arg(word),
-                        Argument::Number(number) => command.arg(number),
-                    };
-                }
-                command
-            }
-            Self::Delete { keys } => {
-                let mut command = redis::cmd("DEL");
-                command.arg(keys);
-                command
-            }
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(sha).arg(self.keys.len()).arg(&self.keys);
+        for argument in &self.arguments {
+            match argument {
+                Argument::Word(word) => command.arg(word),
+                Argument::Number(number) => command.arg(number),
+            };
         }
+        command
     }
 
     pub(super) fn read(&self, reply: &Value) -> Result<Answer, Error> {
-        match self {
-            Self::Evaluate { keys, .. } => answer(reply, keys.len()),
-            Self::Delete { .. } => Some(NOTHING_TAKEN),
-        }
-        .ok_or_else(|| Error::new(ErrorKind::Protocol, "the script's reply is not one of this limiter's"))
+        answer(reply, self.keys.len())
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "the script's reply is not one of this limiter's"))
     }
 }
-
-/// A key's answer after it was forgotten.
-const NOTHING_TAKEN: Answer = Answer {
-    allowed: true,
-    which: 0,
-    remaining: 0,
-    retry_after: Some(Duration::ZERO),
-    reset_after: Duration::ZERO,
-    stamp: 0,
-    delay: Duration::ZERO,
-};
 
 fn answer(reply: &Value, questions: usize) -> Option<Answer> {
     let Value::Array(values) = reply else { return None };

@@ -1,7 +1,7 @@
 -- One decision over any number of keys: all of them allow, and each takes its permits; or none does.
 --
 -- KEYS     the counts that the questions are about, one a question; a key may come twice
--- ARGV[1]  'take' takes the permits if they fit, 'look' takes nothing, 'refund' gives them back
+-- ARGV[1]  'take' takes the permits if they fit, 'look' takes nothing, 'refund' gives them back, 'forget' deletes the counts
 -- ARGV[2]  in µs: how long a 'take' may wait for its turn, or when what a 'refund' gives back was taken
 -- then, for each key:
 --   algorithm   what `make` makes a module of
@@ -86,10 +86,19 @@ local function reply(allowed, which, told, retry_at, delay)
   return { allowed, which - 1, told.remaining, retry, reset, clock.micros, delay }
 end
 
+local NOTHING = { 1, 0, 0, 0, 0, clock.micros, 0 }
 local gives_back = ARGV[1] == 'refund'
 local changed = {}
 local denied, which, told, retry_at
-if gives_back then
+if ARGV[1] == 'forget' then
+  for key in pairs(counts) do
+    local deleted = redis.pcall('DEL', key)
+    if type(deleted) == 'table' then
+      return deleted
+    end
+  end
+  return NOTHING
+elseif gives_back then
   for _, question in ipairs(asked) do
     if question.cost > 0 and question.algorithm.refund(counts[question.key], question, tonumber(ARGV[2])) then
       changed[question.key] = question.algorithm
@@ -127,7 +136,7 @@ for key, algorithm in pairs(changed) do
   end
 end
 if gives_back then
-  return { 1, 0, 0, 0, 0, clock.micros, 0 }
+  return NOTHING
 end
 local delay = told.delay or 0
 denied, which, told = judge()
