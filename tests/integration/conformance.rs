@@ -4,18 +4,7 @@ use std::time::Duration;
 
 use rate_limited::{Decision, Denied, Key, Source};
 
-use crate::support::{Subject, key, limit};
-
-macro_rules! on_every_store {
-    ($($test:ident),+ $(,)?) => {
-        mod memory {
-            $(#[tokio::test] async fn $test() { super::$test(super::Subject::memory().await).await; })+
-        }
-        mod redis {
-            $(#[tokio::test] async fn $test() { super::$test(super::Subject::redis().await).await; })+
-        }
-    };
-}
+use crate::support::{Subject, key, limit, on_every_store};
 
 on_every_store! {
     admits_max_and_tells_when_to_come_back,

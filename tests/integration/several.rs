@@ -6,18 +6,7 @@ use limiter_testkit::{Oracle, Random, RedisServer};
 use rate_limited::{Decision, Denied, Key, Limit};
 use tokio::task::JoinSet;
 
-use crate::support::{Subject, key, limit, on};
-
-macro_rules! on_every_store {
-    ($($test:ident),+ $(,)?) => {
-        mod memory {
-            $(#[tokio::test] async fn $test() { super::$test(super::Subject::memory().await).await; })+
-        }
-        mod redis {
-            $(#[tokio::test] async fn $test() { super::$test(super::Subject::redis().await).await; })+
-        }
-    };
-}
+use crate::support::{Subject, key, limit, on, on_every_store};
 
 on_every_store! {
     a_denial_takes_nothing_from_any,

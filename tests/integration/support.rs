@@ -38,6 +38,19 @@ impl Subject {
     }
 }
 
+/// Makes two tests of each function: on the embedded store, and on Redis.
+macro_rules! on_every_store {
+    ($($test:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test] async fn $test() { super::$test(crate::support::Subject::memory().await).await; })+
+        }
+        mod redis {
+            $(#[tokio::test] async fn $test() { super::$test(crate::support::Subject::redis().await).await; })+
+        }
+    };
+}
+pub(crate) use on_every_store;
+
 /// A limiter on a server, under a prefix of its own, with time enough for a slow machine.
 pub(crate) fn on(server: &RedisServer) -> Builder {
     Limiter::builder().url(&server.url()).prefix(&unique("test")).deadline(Duration::from_secs(5))
