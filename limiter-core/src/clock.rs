@@ -62,16 +62,16 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
+    /// In whole microseconds, as Redis tells the time: so a stamp is in the window that its permit is counted in.
     pub(crate) fn now(&self) -> Moment {
-        match self {
-            Self::System => Moment { nanos: u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX) },
+        let nanos = match self {
+            Self::System => u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX),
             #[cfg(feature = "test-util")]
-            Self::Manual(clock) => Moment { nanos: clock.nanos() },
-        }
+            Self::Manual(clock) => clock.nanos(),
+        };
+        Moment { nanos: nanos - nanos % 1000 }
     }
-}
 
-impl Clock {
     /// Waits, on any runtime or none.
     ///
     /// # Errors

@@ -161,7 +161,8 @@ impl Limiter {
     /// Takes one permit, waiting up to `max_wait` for it.
     ///
     /// Those who wait in this process for the same key, window and algorithm are served in the order they came. A call
-    /// that cannot be served in time is denied at once, not at the end of its wait; so is one that a policy denies.
+    /// that could not be served in time even if nobody stood before it is denied at once, not at the end of its wait; so
+    /// is one that a policy denies. Who still stands in line at the end of its wait is denied then.
     ///
     /// A [leaky bucket](crate::Algorithm::LeakyBucket) is a queue by itself, in which all processes stand: there a call
     /// is given its turn in one round trip, or denied if that does not come in time or too many wait already.
@@ -255,7 +256,10 @@ impl Limiter {
     }
 
     /// Forgets what `key` has taken of `limit`, and of any limit with the same algorithm and window. Receipts from
-    /// before give nothing back.
+    /// before give nothing back (but for one of the very millisecond in which the key was reset and taken from again).
+    ///
+    /// While the stand-in has a say, in another process too, that process's own count goes on. A key that has to share
+    /// its count, because [`max_keys`](crate::Builder::max_keys) are in use, is not forgotten: others share it.
     ///
     /// # Errors
     /// The store's failure, whatever the policy: the key may not be forgotten there.

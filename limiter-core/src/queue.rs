@@ -12,30 +12,31 @@ use crate::algorithm::Span;
 use crate::clock::{Clock, Moment};
 use crate::store::Question;
 
-/// One line for each count that somebody waits for.
+/// One line for each set of counts that somebody waits for. Calls that have but one of several in common do not stand in
+/// one line: who waits for a count of their own would hold up all the others.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     lines: Mutex<HashMap<Line, Arc<Semaphore>>>,
 }
 
-/// What a decision waits for: its first question's count.
-type Line = (String, Option<Span>);
+/// What a decision waits for: its questions' counts.
+type Line = Vec<(String, Span)>;
 
 /// A place in a line; leaving it lets the others move up.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     queues: &'a Queues,
     line: Line,
-    turns: Arc<Semaphore>,
+    /// There until the place is left.
+    turns: Option<Arc<Semaphore>>,
 }
 
 impl Queues {
     pub(crate) fn join(&self, questions: &[Question<'_>]) -> Place<'_> {
-        let line = questions
-            .first()
-            .map_or_else(Line::default, |question| (question.key.subject().to_string(), Some(question.limit.into())));
+        let count = |question: &Question<'_>| (question.key.subject().to_string(), question.limit.into());
+        let line: Line = questions.iter().map(count).collect();
         let turns = self.lines().entry(line.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone();
-        Place { queues: self, line, turns }
+        Place { queues: self, line, turns: Some(turns) }
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Line, Arc<Semaphore>>> {
@@ -46,7 +47,7 @@ impl Queues {
 impl Place<'_> {
     /// Whether it is somebody else's turn.
     pub(crate) fn is_busy(&self) -> bool {
-        self.turns.available_permits() == 0
+        self.turns.as_ref().is_some_and(|turns| turns.available_permits() == 0)
     }
 
     /// Waits until it is this call's turn, which ends when what is given is dropped; `None` if that takes too long.
@@ -54,7 +55,7 @@ impl Place<'_> {
     /// # Cancel safety
     /// The place is lost and nobody else's.
     pub(crate) async fn turn(&self, clock: &Clock, give_up: Moment) -> Option<OwnedSemaphorePermit> {
-        let mut turn = pin!(Arc::clone(&self.turns).acquire_owned());
+        let mut turn = pin!(self.turns.clone()?.acquire_owned());
         let mut late = pin!(clock.sleep_until(give_up));
         poll_fn(|context| match turn.as_mut().poll(context) {
             Poll::Ready(turn) => Poll::Ready(turn.ok()),
@@ -67,8 +68,9 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut lines = self.queues.lines();
-        // This place's and the map's: nobody else is in the line.
-        if Arc::strong_count(&self.turns) == 2 {
+        // Given up under the lock: of two who leave at once, the second sees that nobody is left.
+        self.turns = None;
+        if lines.get(&self.line).is_some_and(|turns| Arc::strong_count(turns) == 1) {
             lines.remove(&self.line);
         }
     }
@@ -94,5 +96,19 @@ mod tests {
         assert_eq!(queues.lines().len(), 1);
         drop(second);
         assert_eq!(queues.lines().len(), 0);
+    }
+
+    #[test]
+    fn no_line_is_left_by_two_who_leave_at_once() {
+        let (queues, key) = (Queues::default(), Key::new("a"));
+        let questions = [Question { key: &key, limit: crate::Limit::WIDEST, cost: 1 }];
+        for _ in 0..20_000 {
+            let (first, second) = (queues.join(&questions), queues.join(&questions));
+            std::thread::scope(|scope| {
+                scope.spawn(|| drop(first));
+                drop(second);
+            });
+            assert_eq!(queues.lines().len(), 0);
+        }
     }
 }

@@ -70,7 +70,7 @@ impl Standby {
 
     /// A call failed, and the stand-in may have admitted it: the store knows nothing of that.
     pub(crate) fn call_failed(&self, error: &Error) {
-        if !matches!(error.kind(), ErrorKind::Config | ErrorKind::InvalidLimit) {
+        if error.kind() != ErrorKind::InvalidLimit {
             self.store_failed();
         }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Decision, Key, Limiter, ManualClock, OnError};
+use rate_limited::{Decision, Key, Limiter, ManualClock, OnError, rate_limited};
 use tokio::task::JoinSet;
 
 use crate::support::{key, limit, on};
@@ -119,6 +119,27 @@ async fn patience_that_ends_in_line_is_a_denial() {
     let (patient, hasty, ()) = tokio::join!(patient, hasty, moves);
     assert!(patient.expect("answers").is_allowed());
     assert!(hasty.expect("answers").is_denied());
+}
+
+/// Two rules, of which all share the first: one who waits for a count of their own is in nobody else's way.
+#[tokio::test]
+async fn one_who_waits_for_their_own_limit_holds_up_nobody_else() {
+    #[rate_limited(key = "all", limit = "1000/s", wait = "1m", fallback = false)]
+    #[rate_limited(key = "user:{user}", limit = "1/50s", fallback = false)]
+    async fn call(user: u32) -> bool {
+        true
+    }
+
+    let limiter = Limiter::memory();
+    limiter
+        .scope(async {
+            assert!(call(1).await);
+            let mut waits = std::pin::pin!(call(1));
+            assert!(tokio::time::timeout(Duration::from_millis(50), waits.as_mut()).await.is_err(), "waits its turn");
+            let other = tokio::time::timeout(Duration::from_secs(5), call(2)).await;
+            assert_eq!(other, Ok(true));
+        })
+        .await;
 }
 
 #[tokio::test]

@@ -127,8 +127,8 @@ impl MemoryStore {
     fn place(&self, key: &Key, limit: Limit) -> Place {
         let subject = key.subject().to_string();
         let hash = self.hasher.hash_one((&*subject, Span::from(limit)));
-        // The top bits: the map inside a shard uses the others.
-        let shard = usize::try_from(hash >> 58).unwrap_or(0) % SHARDS;
+        // Bits from the middle: the map inside a shard uses the lowest and the highest.
+        let shard = usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0);
         Place { subject, hash, shard }
     }
 }

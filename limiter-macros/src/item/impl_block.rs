@@ -7,6 +7,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, ImplItem, Token, braced, token};
 
 use super::{Function, is_rule};
+use crate::params::mentions;
 
 pub(crate) struct ImplBlock {
     pub(crate) attributes: Vec<Attribute>,
@@ -90,6 +91,11 @@ impl Parse for Member {
         let Ok(mut function) = ahead.parse::<Function>() else {
             return input.parse::<ImplItem>().map(|other| Self::Other(other.into_token_stream()));
         };
+        if let Some(hidden) = function.attributes.iter().find(|attribute| is_hidden_rule(attribute)) {
+            let message = "under `cfg_attr` a method's own `rate_limited` comes too late for that of its `impl` block: write the \
+                 method twice under `#[cfg]`, or annotate the methods one by one";
+            return Err(syn::Error::new_spanned(hidden, message));
+        }
         input.advance_to(&ahead);
         let own = function.attributes.iter().filter(|attribute| is_rule(attribute)).count();
         if own == 0 {
@@ -100,6 +106,11 @@ impl Parse for Member {
         }
         Ok(Self::Other(function.unchanged()))
     }
+}
+
+/// `#[cfg_attr(…, rate_limited(…))]`: the compiler resolves it after the block's attribute has run.
+fn is_hidden_rule(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("cfg_attr") && mentions(&attribute.meta, "rate_limited")
 }
 
 /// `#[rate_limited(skip)]`.

@@ -81,7 +81,23 @@ impl Iterator for Service {
     }
 }
 
+struct Hidden;
+
+#[rate_limited(key = "a", limit = "5/s", fallback = ())]
+impl Hidden {
+    #[cfg_attr(all(), rate_limited(key = "b", limit = "9/s", fallback = ()))]
+    fn own(&self) {}
+}
+
+#[rate_limited(key = "a", limit = "5/s", fallback = ())]
+impl Hidden {
+    #[cfg_attr(all(), inline)]
+    fn limited(&self) {}
+}
+
 fn main() {
+    Hidden.own();
+    Hidden.limited();
     let service = Service(Service::ONE);
     service.only_exempt();
     service.only_own();

@@ -72,8 +72,12 @@ impl Driver {
             Ok(Err(error)) => return Err(self.failed(error, None)),
             Err(_) => return Err(self.failed(self.late(), None)),
         };
-        if Instant::now() >= call.deadline || call.reply.is_closed() {
-            // It has waited here, behind too many others, or nobody waits for it: it would only count where nobody runs.
+        if call.reply.is_closed() {
+            // Nobody waits for it, so nothing is asked, and nothing has failed.
+            return Err(Failure { error: self.late(), held: None });
+        }
+        if Instant::now() >= call.deadline {
+            // It has waited here, behind too many others: sent now it would only count where nobody runs.
             return Err(self.failed(self.late(), None));
         }
         let questions = call.questions();
