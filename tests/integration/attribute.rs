@@ -196,3 +196,25 @@ fn an_impossible_limit_at_run_time_is_a_failure() {
         assert_eq!(no_permits(1), "ran");
     });
 }
+
+/// The example of the README, which a doc test reads but does not run.
+#[tokio::test]
+async fn degrades_the_sixth_call() {
+    #[rate_limited(key = "getId", window = "10s", max = 5, fallback = "degraded")]
+    async fn get_id() -> &'static str {
+        "id"
+    }
+
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().clock(clock.clone()).build().expect("builds");
+    limiter
+        .scope(async {
+            for _ in 0..5 {
+                assert_eq!(get_id().await, "id");
+            }
+            assert_eq!(get_id().await, "degraded");
+            clock.advance(Duration::from_secs(10));
+            assert_eq!(get_id().await, "id");
+        })
+        .await;
+}
