@@ -120,7 +120,7 @@ impl Guard {
             self.standby.release(questions, &held);
         }
         // Before and after: this task may have been woken late, and whoever asks meanwhile must ask the stand-in too.
-        self.standby.call_failed(&error);
+        self.standby.store_failed();
         let ruling = match on_error {
             OnError::Open => {
                 if held.is_none() {
@@ -136,7 +136,7 @@ impl Guard {
             OnError::Raise => return Err(error),
         };
         // What was admitted just now is unknown to the store for a window from now.
-        self.standby.call_failed(&error);
+        self.standby.store_failed();
         Ok(ruling)
     }
 

@@ -373,11 +373,8 @@ impl Limiter {
         let Engine::Memory(store) = &self.inner.engine else { return None };
         let ruling = Ruling::Settled(Settled::by_store(store.decide(rules.questions), 0));
         // The caller looks at denials alone: unless somebody watches, a receipt would be for nobody.
-        let decision = if self.inner.observers.watch_admissions() {
-            rules.decision(&ruling, Some(&Arc::downgrade(&self.inner)))
-        } else {
-            rules.decision(&ruling, None)
-        };
+        let giver = self.inner.observers.watch_admissions().then(|| Arc::downgrade(&self.inner));
+        let decision = rules.decision(&ruling, giver.as_ref());
         self.inner.observers.decided(&decision);
         Some(decision)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::store::memory::MemoryStore;
 use crate::store::{Answer, Question};
-use crate::{Error, ErrorKind, Key, Limit};
+use crate::{Key, Limit};
 
 /// Decides while the store cannot, and for as long as a permit counts after its last failure has a say beside it: a store that comes
 /// back empty would hand out every quota a second time.
@@ -68,14 +68,7 @@ impl Standby {
         self.mirror.reset(key, limit);
     }
 
-    /// A call failed, and the stand-in may have admitted it: the store knows nothing of that.
-    pub(crate) fn call_failed(&self, error: &Error) {
-        if error.kind() != ErrorKind::InvalidLimit {
-            self.store_failed();
-        }
-    }
-
-    /// The store failed, or may have lost what it knew.
+    /// The store failed a call, which the stand-in may have admitted then, or may have lost what it knew.
     pub(crate) fn store_failed(&self) {
         // Of several at once the latest stands.
         self.failed_at.fetch_max(self.clock.now().ceil_millis().max(NEVER + 1), Ordering::AcqRel);

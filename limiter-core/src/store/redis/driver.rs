@@ -147,7 +147,7 @@ impl Driver {
     }
 
     fn failed(&self, error: Error, held: Option<Answer>) -> Failure {
-        self.standby.call_failed(&error);
+        self.standby.store_failed();
         Failure { error, held }
     }
 
