@@ -57,7 +57,7 @@
 
 pub use limiter_core::{
     Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, InstallError, Key, Limit,
-    Limiter, OnError, OnErrorSetting, Source,
+    Limiter, OnError, OnErrorSetting, Rule, Source,
 };
 
 #[cfg(feature = "test-util")]

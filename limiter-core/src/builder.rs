@@ -9,9 +9,10 @@ use crate::guard::{Guard, OnError, Shared};
 use crate::limiter::{Engine, Inner};
 use crate::observer::Observers;
 use crate::queue::Queues;
+use crate::rule::{Rulebook, is_deadline};
 use crate::standby::Standby;
 use crate::store::memory::MemoryStore;
-use crate::{Allowed, Denied, Error, ErrorKind, Limiter};
+use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Rule};
 
 #[cfg(feature = "redis")]
 use crate::store::redis::{Connected, Options, RedisStore, Server};
@@ -35,6 +36,7 @@ use crate::store::redis::{Connected, Options, RedisStore, Server};
 pub struct Builder {
     url: Option<String>,
     on_error: OnError,
+    rules: Rulebook,
     deadline: Duration,
     prefix: String,
     max_keys: usize,
@@ -47,6 +49,7 @@ impl Default for Builder {
         Self {
             url: None,
             on_error: OnError::default(),
+            rules: Rulebook::default(),
             deadline: Duration::from_millis(100),
             prefix: "rl".to_owned(),
             max_keys: 1_000_000,
@@ -85,6 +88,13 @@ impl Builder {
     /// fixed number of counts: they may be denied early, and nobody is admitted too much.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
+        self
+    }
+
+    /// Settings of the annotated functions whose rule has this name: the attribute's `name`, or else its key as it is
+    /// written there. A name that no function has does nothing.
+    pub fn rule(mut self, name: &str, rule: Rule) -> Self {
+        self.rules.add(name, rule);
         self
     }
 
@@ -166,8 +176,8 @@ impl Builder {
     }
 
     fn with(self, engine: Engine) -> Limiter {
-        let Self { on_error, observers, clock, .. } = self;
-        Limiter::from_parts(Inner { engine, on_error, observers, clock, queues: Queues::default() })
+        let Self { on_error, rules, observers, clock, .. } = self;
+        Limiter::from_parts(Inner { engine, on_error, rules, observers, clock, queues: Queues::default() })
     }
 
     #[cfg(feature = "redis")]
@@ -185,7 +195,7 @@ impl Builder {
     /// Checks the options and reads the URL.
     fn store(&self) -> Result<Store, Error> {
         let wrong = |problem: &str| Error::new(ErrorKind::Config, problem);
-        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.deadline) {
+        if !is_deadline(self.deadline) {
             return Err(wrong("a deadline is between 1 ms and 60 s"));
         }
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
@@ -195,6 +205,7 @@ impl Builder {
         if self.max_keys == 0 {
             return Err(wrong("a limiter keeps at least 1 key"));
         }
+        self.rules.check()?;
         Store::named(self.url.as_deref().unwrap_or("memory:"))
     }
 }
@@ -202,9 +213,10 @@ impl Builder {
 impl fmt::Debug for Builder {
     /// Without the URL, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url: _, on_error, deadline, prefix, max_keys, clock, observers } = self;
+        let Self { url: _, on_error, rules, deadline, prefix, max_keys, clock, observers } = self;
         f.debug_struct("Builder")
             .field("on_error", on_error)
+            .field("rules", rules)
             .field("deadline", deadline)
             .field("prefix", prefix)
             .field("max_keys", max_keys)

@@ -90,6 +90,8 @@ pub(crate) struct Terms {
     pub(crate) on_error: OnError,
     /// How long it may wait for its turn, where its algorithm gives turns.
     pub(crate) patience: Duration,
+    /// How long the store may take; the limiter's own deadline if it is not said.
+    pub(crate) deadline: Option<Duration>,
 }
 
 /// The store gave no answer. Permits that the stand-in holds for the call meanwhile are its answer.
@@ -110,8 +112,8 @@ impl Guard {
         terms: Terms,
         observers: &Observers,
     ) -> Result<Ruling, Error> {
-        let Terms { on_error, patience } = terms;
-        let Failure { error, held } = match self.store.take(questions, patience).await {
+        let Terms { on_error, patience, .. } = terms;
+        let Failure { error, held } = match self.store.take(questions, terms).await {
             Ok(settled) => return Ok(Ruling::Settled(settled)),
             Err(failure) => failure,
         };
@@ -143,15 +145,15 @@ impl Guard {
     pub(crate) async fn peek(
         &self,
         questions: &[Question<'_>],
-        on_error: OnError,
+        terms: Terms,
         observers: &Observers,
     ) -> Result<Ruling, Error> {
-        let error = match self.store.peek(questions).await {
+        let error = match self.store.peek(questions, terms).await {
             Ok(settled) => return Ok(Ruling::Settled(settled)),
             Err(failure) => failure.error,
         };
         observers.failed(&error);
-        match on_error {
+        match terms.on_error {
             OnError::Open => Ok(Ruling::Opened),
             OnError::Closed => Ok(Ruling::Closed),
             OnError::Standby => Ok(Ruling::Settled(Settled::by_standby(self.standby.peek(questions)))),
@@ -185,16 +187,16 @@ impl Guard {
 }
 
 impl Shared {
-    async fn take(&self, questions: &[Question<'_>], patience: Duration) -> Result<Settled, Failure> {
+    async fn take(&self, questions: &[Question<'_>], terms: Terms) -> Result<Settled, Failure> {
         match self {
-            Self::Redis(store) => store.take(questions, patience).await,
+            Self::Redis(store) => store.take(questions, terms).await,
             Self::Broken(error) => Err(Failure { error: error.clone(), held: None }),
         }
     }
 
-    async fn peek(&self, questions: &[Question<'_>]) -> Result<Settled, Failure> {
+    async fn peek(&self, questions: &[Question<'_>], terms: Terms) -> Result<Settled, Failure> {
         match self {
-            Self::Redis(store) => store.peek(questions).await,
+            Self::Redis(store) => store.peek(questions, terms).await,
             Self::Broken(error) => Err(Failure { error: error.clone(), held: None }),
         }
     }

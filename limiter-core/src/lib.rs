@@ -11,6 +11,7 @@ mod convert;
 
 mod limiter;
 mod builder;
+mod rule;
 mod current;
 mod observer;
 mod queue;
@@ -39,3 +40,4 @@ pub use guard::OnError;
 pub use key::Key;
 pub use limit::{Algorithm, Limit};
 pub use limiter::Limiter;
+pub use rule::Rule;

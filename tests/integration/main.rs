@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod attribute;
+mod blocking;
 mod child;
 mod clocks;
 mod conformance;
@@ -16,6 +17,7 @@ mod observers;
 mod oracle;
 mod outage;
 mod processes;
+mod rules;
 mod runtimes;
 mod several;
 mod standby;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Inner, Limiter};
 use crate::decision::{Decision, Denied, Rules};
-use crate::guard::{OnError, Ruling, Terms};
+use crate::guard::{Ruling, Terms};
 use crate::{Algorithm, Error, Source};
 
 impl Limiter {
@@ -13,23 +13,23 @@ impl Limiter {
     pub(crate) async fn decide_within(
         &self,
         rules: Rules<'_>,
-        on_error: OnError,
+        terms: Terms,
         max_wait: Duration,
     ) -> Result<Decision, Error> {
         let decision = match rules.questions {
             // Of several, each would have a turn of its own.
             [question] if question.limit.algorithm() == Algorithm::LeakyBucket => {
-                self.stand_in_line(rules, on_error, max_wait).await?
+                self.stand_in_line(rules, terms, max_wait).await?
             }
-            _ => self.wait_for(rules, on_error, max_wait).await?,
+            _ => self.wait_for(rules, terms, max_wait).await?,
         };
         self.inner.observers.decided(&decision);
         Ok(decision)
     }
 
     /// Takes a turn and waits for it.
-    async fn stand_in_line(&self, rules: Rules<'_>, on_error: OnError, patience: Duration) -> Result<Decision, Error> {
-        let ruling = self.rule(rules, Terms { on_error, patience }).await?;
+    async fn stand_in_line(&self, rules: Rules<'_>, terms: Terms, patience: Duration) -> Result<Decision, Error> {
+        let ruling = self.rule(rules, Terms { patience, ..terms }).await?;
         let decision = rules.decision(&ruling, Some(&Arc::downgrade(&self.inner)));
         if let (Ruling::Settled(settled), Decision::Allowed(_)) = (&ruling, &decision) {
             // From here on: not a moment before the turn, and late by no more than the answer took to come.
@@ -38,7 +38,7 @@ impl Limiter {
         Ok(decision)
     }
 
-    async fn wait_for(&self, rules: Rules<'_>, on_error: OnError, max_wait: Duration) -> Result<Decision, Error> {
+    async fn wait_for(&self, rules: Rules<'_>, terms: Terms, max_wait: Duration) -> Result<Decision, Error> {
         let Inner { clock, queues, .. } = &*self.inner;
         let give_up = clock.now().after(max_wait);
         let in_time = |denied: &Denied| {
@@ -48,17 +48,17 @@ impl Limiter {
         let queue = queues.join(rules.questions);
         if queue.is_busy() {
             // There is no need to stand in line for what cannot come in time.
-            if let Decision::Denied(denied) = self.look(rules, on_error).await?
+            if let Decision::Denied(denied) = self.look(rules, terms).await?
                 && !in_time(&denied)
             {
                 return Ok(Decision::Denied(denied));
             }
         }
         let Some(_turn) = queue.turn(clock, give_up).await else {
-            return Ok(Decision::Denied(self.look(rules, on_error).await?.out_of_time()));
+            return Ok(Decision::Denied(self.look(rules, terms).await?.out_of_time()));
         };
         loop {
-            match self.ask(rules, on_error).await? {
+            match self.ask(rules, terms).await? {
                 Decision::Denied(denied) if in_time(&denied) => clock.sleep(denied.retry_after()).await?,
                 decision => return Ok(decision),
             }

@@ -1,8 +1,6 @@
 //! The store that processes share, where the feature `redis` is off: a type without values.
 
-use std::time::Duration;
-
-use crate::guard::{Failure, Granted, Settled};
+use crate::guard::{Failure, Granted, Settled, Terms};
 use crate::store::Question;
 use crate::{Error, Key, Limit};
 
@@ -10,11 +8,11 @@ use crate::{Error, Key, Limit};
 pub(crate) enum RedisStore {}
 
 impl RedisStore {
-    pub(crate) async fn take(&self, _: &[Question<'_>], _: Duration) -> Result<Settled, Failure> {
+    pub(crate) async fn take(&self, _: &[Question<'_>], _: Terms) -> Result<Settled, Failure> {
         match *self {}
     }
 
-    pub(crate) async fn peek(&self, _: &[Question<'_>]) -> Result<Settled, Failure> {
+    pub(crate) async fn peek(&self, _: &[Question<'_>], _: Terms) -> Result<Settled, Failure> {
         match *self {}
     }
 

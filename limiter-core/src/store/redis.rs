@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::guard::{Failure, Granted, Settled};
+use crate::guard::{Failure, Granted, Settled, Terms};
 use crate::standby::Standby;
 use crate::store::{Asked, Question};
 use crate::{Error, ErrorKind, Key, Limit};
@@ -52,28 +52,32 @@ impl RedisStore {
     }
 
     /// Decides, and takes the permits if they fit.
-    pub(crate) async fn take(&self, questions: &[Question<'_>], patience: Duration) -> Result<Settled, Failure> {
-        self.ask(Action::Take { patience }, questions).await
+    pub(crate) async fn take(&self, questions: &[Question<'_>], terms: Terms) -> Result<Settled, Failure> {
+        self.ask(Action::Take { patience: terms.patience }, questions, terms.deadline).await
     }
 
     /// What [`take`](Self::take) would say, taking nothing.
-    pub(crate) async fn peek(&self, questions: &[Question<'_>]) -> Result<Settled, Failure> {
-        self.ask(Action::Peek, questions).await
+    pub(crate) async fn peek(&self, questions: &[Question<'_>], terms: Terms) -> Result<Settled, Failure> {
+        self.ask(Action::Peek, questions, terms.deadline).await
     }
 
     /// Gives back what was taken.
     pub(crate) async fn refund(&self, questions: &[Question<'_>], granted: Granted) -> Result<(), Error> {
-        self.ask(Action::Refund(granted), questions).await.map(drop).map_err(|failure| failure.error)
+        self.ask(Action::Refund(granted), questions, None).await.map(drop).map_err(|failure| failure.error)
     }
 
     /// Forgets what a key has taken.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        self.ask(Action::Reset, &[Question { key, limit, cost: 0 }]).await.map(drop).map_err(|failure| failure.error)
+        self.ask(Action::Reset, &[Question { key, limit, cost: 0 }], None)
+            .await
+            .map(drop)
+            .map_err(|failure| failure.error)
     }
 
-    async fn ask(&self, action: Action, questions: &[Question<'_>]) -> Reply {
+    async fn ask(&self, action: Action, questions: &[Question<'_>], within: Option<Duration>) -> Reply {
         let (reply, answer) = oneshot::channel();
-        let call = Call { action, asked: Asked::all(questions), deadline: Instant::now() + self.deadline, reply };
+        let within = within.unwrap_or(self.deadline);
+        let call = Call { action, asked: Asked::all(questions), within, deadline: Instant::now() + within, reply };
         // The thread answers every call it takes, and ends only with this store.
         let _ = self.calls.send(call);
         answer.await.unwrap_or_else(|_| Err(Failure { error: stopped(), held: None }))

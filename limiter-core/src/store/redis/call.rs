@@ -15,7 +15,8 @@ pub(super) type Reply = Result<Settled, Failure>;
 pub(super) struct Call {
     pub(super) action: Action,
     pub(super) asked: Box<[Asked]>,
-    /// When an answer is given at the latest.
+    /// How long an answer may take, and so when it is given at the latest.
+    pub(super) within: Duration,
     pub(super) deadline: Instant,
     pub(super) reply: oneshot::Sender<Reply>,
 }

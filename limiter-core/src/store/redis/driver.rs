@@ -70,15 +70,15 @@ impl Driver {
         let wire = match timeout_at(call.deadline, self.link.wire()).await {
             Ok(Ok(wire)) => wire,
             Ok(Err(error)) => return Err(self.failed(error, None)),
-            Err(_) => return Err(self.failed(self.late(), None)),
+            Err(_) => return Err(self.failed(late(call), None)),
         };
         if call.reply.is_closed() {
             // Nobody waits for it, so nothing is asked, and nothing has failed.
-            return Err(Failure { error: self.late(), held: None });
+            return Err(Failure { error: late(call), held: None });
         }
         if Instant::now() >= call.deadline {
             // It has waited here, behind too many others: sent now it would only count where nobody runs.
-            return Err(self.failed(self.late(), None));
+            return Err(self.failed(late(call), None));
         }
         let questions = call.questions();
         let mut held = None;
@@ -138,7 +138,7 @@ impl Driver {
             if asked.elapsed() >= self.deadline / 2 {
                 wire.unanswered_since(asked);
             }
-            Err(self.late())
+            Err(late(call))
         });
         if let Err(error) = &result {
             wire.failed(error);
@@ -150,8 +150,8 @@ impl Driver {
         self.standby.store_failed();
         Failure { error, held }
     }
+}
 
-    fn late(&self) -> Error {
-        Error::new(ErrorKind::Timeout, format!("no answer from Redis within {:?}", self.deadline))
-    }
+fn late(call: &Call) -> Error {
+    Error::new(ErrorKind::Timeout, format!("no answer from Redis within {:?}", call.within))
 }

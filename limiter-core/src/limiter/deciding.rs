@@ -1,0 +1,98 @@
+//! From a question to a decision: store or guard, receipt, observers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Engine, Limiter};
+use crate::Error;
+use crate::decision::{Decision, Denied, Rules};
+use crate::guard::{OnError, Ruling, Settled, Terms};
+use crate::rule::Rulebook;
+
+impl Limiter {
+    pub(crate) fn rulebook(&self) -> &Rulebook {
+        &self.inner.rules
+    }
+
+    /// How a call is decided that says nothing of it.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { on_error: self.inner.on_error, patience: Duration::ZERO, deadline: None }
+    }
+
+    /// The denial of an annotated call, if it is one, after waiting up to `wait`.
+    pub(crate) async fn decide_or_wait(
+        &self,
+        rules: Rules<'_>,
+        terms: Terms,
+        wait: Duration,
+    ) -> Result<Option<Denied>, Error> {
+        let decision = if wait.is_zero() {
+            self.decide(rules, terms).await?
+        } else {
+            self.decide_within(rules, terms, wait).await?
+        };
+        Ok(decision.into_result().err())
+    }
+
+    /// What becomes of a call that failed before there was anything to ask, as by a limit that cannot be: no stand-in
+    /// can decide that.
+    pub(crate) fn without_answer(
+        &self,
+        rules: Rules<'_>,
+        error: Error,
+        on_error: OnError,
+    ) -> Result<Option<Denied>, Error> {
+        let observers = &self.inner.observers;
+        observers.failed(&error);
+        match on_error {
+            OnError::Raise => Err(error),
+            // Not even `Open` runs what has an impossible limit: it may come from a caller, as a plan without calls.
+            OnError::Open | OnError::Closed | OnError::Standby => {
+                let denied = rules.closed();
+                observers.denied(&denied);
+                Ok(Some(denied))
+            }
+        }
+    }
+
+    /// Decides, if the store answers at once.
+    pub(crate) fn decide_at_once(&self, rules: Rules<'_>) -> Option<Decision> {
+        let Engine::Memory(store) = &self.inner.engine else { return None };
+        let ruling = Ruling::Settled(Settled::by_store(store.decide(rules.questions), 0));
+        // The caller looks at denials alone: unless somebody watches, a receipt would be for nobody.
+        let giver = self.inner.observers.watch_admissions().then(|| Arc::downgrade(&self.inner));
+        let decision = rules.decision(&ruling, giver.as_ref());
+        self.inner.observers.decided(&decision);
+        Some(decision)
+    }
+
+    pub(crate) async fn decide(&self, rules: Rules<'_>, terms: Terms) -> Result<Decision, Error> {
+        let decision = self.ask(rules, terms).await?;
+        self.inner.observers.decided(&decision);
+        Ok(decision)
+    }
+
+    pub(super) async fn ask(&self, rules: Rules<'_>, terms: Terms) -> Result<Decision, Error> {
+        let ruling = self.rule(rules, terms).await?;
+        Ok(rules.decision(&ruling, Some(&Arc::downgrade(&self.inner))))
+    }
+
+    pub(super) async fn rule(&self, rules: Rules<'_>, terms: Terms) -> Result<Ruling, Error> {
+        match &self.inner.engine {
+            Engine::Memory(store) => {
+                let answer = store.decide_within(rules.questions, terms.patience);
+                Ok(Ruling::Settled(Settled::by_store(answer, 0)))
+            }
+            _ if rules.questions.is_empty() => Ok(Ruling::Opened),
+            Engine::Guarded(guard) => guard.decide(rules.questions, terms, &self.inner.observers).await,
+        }
+    }
+
+    pub(super) async fn look(&self, rules: Rules<'_>, terms: Terms) -> Result<Decision, Error> {
+        let ruling = match &self.inner.engine {
+            Engine::Memory(store) => Ruling::Settled(Settled::by_store(store.peek(rules.questions), 0)),
+            Engine::Guarded(guard) => guard.peek(rules.questions, terms, &self.inner.observers).await?,
+        };
+        Ok(rules.decision(&ruling, None))
+    }
+}

@@ -1,0 +1,196 @@
+//! What can be asked of a limiter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Engine, Limiter};
+use crate::decision::{Allowed, Decision, Rules};
+use crate::store::Question;
+use crate::{Error, ErrorKind, Key, Limit};
+
+impl Limiter {
+    /// Takes one permit, if there is one.
+    ///
+    /// # Errors
+    /// The store's failure, and only if this limiter's [`OnError`] is [`Raise`](OnError::Raise): every other policy
+    /// turns it into a decision.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is done may have taken its permit.
+    pub async fn check(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
+        self.check_n(key, limit, 1).await
+    }
+
+    /// Takes `cost` permits, if there are as many: all or none.
+    ///
+    /// A cost of 0 is allowed and takes nothing; one above the limit's `max` is denied
+    /// [for good](crate::Denied::is_final).
+    ///
+    /// # Errors
+    /// As for [`check`](Limiter::check).
+    ///
+    /// # Cancel safety
+    /// As for [`check`](Limiter::check).
+    pub async fn check_n(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Decision, Error> {
+        let questions = [Question { key, limit: *limit, cost }];
+        self.decide(direct(&questions), self.terms()).await
+    }
+
+    /// Takes permits of several limits at once, `(key, limit, cost)` each: all of them or none.
+    ///
+    /// The decision is about one of them: a denial about the first that denies, with a `retry_after` that holds for
+    /// all; an admission about the one with the least left. Where two are counted together, their costs add up. Of no
+    /// limits, nothing is asked and the call is allowed.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Key, Limit, Limiter};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rate_limited::Error> {
+    /// let limiter = Limiter::memory();
+    /// let (user, everybody) = (Key::new("user:").part(42), Key::new("everybody"));
+    /// let (burst, day, total): (Limit, Limit, Limit) = ("5/s".parse()?, "1000/d".parse()?, "500/s".parse()?);
+    /// let decision = limiter.check_all(&[(&user, &burst, 1), (&user, &day, 1), (&everybody, &total, 1)]).await?;
+    /// assert_eq!(decision.remaining(), 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`check`](Limiter::check).
+    ///
+    /// # Cancel safety
+    /// As for [`check`](Limiter::check).
+    pub async fn check_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Decision, Error> {
+        let questions: Vec<_> =
+            limits.iter().map(|&(key, limit, cost)| Question { key, limit: *limit, cost }).collect();
+        self.decide(direct(&questions), self.terms()).await
+    }
+
+    /// Takes one permit, waiting up to `max_wait` for it.
+    ///
+    /// Those who wait in this process for the same key, window and algorithm are served in the order they came. A call
+    /// that could not be served in time even if nobody stood before it is denied at once, not at the end of its wait; so
+    /// is one that a policy denies. Who still stands in line at the end of its wait is denied then.
+    ///
+    /// A [leaky bucket](crate::Algorithm::LeakyBucket) is a queue by itself, in which all processes stand: there a call
+    /// is given its turn in one round trip, or denied if that does not come in time or too many wait already.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use std::time::Duration;
+    /// use rate_limited::{Key, Limiter};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rate_limited::Error> {
+    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("mail"), "1/10ms".parse()?);
+    /// for _ in 0..3 {
+    ///     assert!(limiter.wait(&key, &limit, Duration::from_secs(5)).await?.is_allowed());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`check`](Limiter::check).
+    ///
+    /// # Cancel safety
+    /// A future that is dropped while it waits takes nothing and lets the next one move up; one that is dropped while
+    /// it asks may have taken its permit. Of a leaky bucket it loses the turn that it was given, which passes unused:
+    /// those behind have been told theirs.
+    pub async fn wait(&self, key: &Key, limit: &Limit, max_wait: Duration) -> Result<Decision, Error> {
+        let questions = [Question { key, limit: *limit, cost: 1 }];
+        self.decide_within(direct(&questions), self.terms(), max_wait).await
+    }
+
+    /// What [`check`](Limiter::check) would say now, taking nothing: `remaining` is what there is before the call.
+    ///
+    /// Observers of decisions are not told.
+    ///
+    /// # Errors
+    /// As for [`check`](Limiter::check).
+    ///
+    /// # Cancel safety
+    /// Nothing is taken, whether the future is dropped or not.
+    pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
+        let questions = [Question { key, limit: *limit, cost: 1 }];
+        self.look(direct(&questions), self.terms()).await
+    }
+
+    /// Gives back what an allowed call took, because it came to nothing after all.
+    ///
+    /// Never more than what would be there if the call had not been made, and so sometimes less than it took. A window
+    /// gives back what still counts in it; a token bucket what has not come back by itself meanwhile; a leaky bucket the
+    /// turn that it gave last, and no other. Nothing is given back where nothing was taken, as by a policy or for a
+    /// cost of 0, nor a second time: clones are the same receipt.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Decision, Key, Limiter};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rate_limited::Error> {
+    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("export"), "1/h".parse()?);
+    /// if let Decision::Allowed(allowed) = limiter.check(&key, &limit).await? {
+    ///     // There was nothing to export.
+    ///     limiter.refund(&allowed).await?;
+    /// }
+    /// assert!(limiter.check(&key, &limit).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The store's failure, whatever the policy: the permits may or may not be back, and the receipt is used up.
+    /// [`ErrorKind::Config`] for a receipt of another limiter.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is done may have given the permits back, and has used the receipt up.
+    pub async fn refund(&self, allowed: &Allowed) -> Result<(), Error> {
+        let Some(receipt) = allowed.receipt() else { return Ok(()) };
+        if !receipt.is_of(&Arc::downgrade(&self.inner)) {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "permits can only be given back to the limiter that granted them",
+            ));
+        }
+        let Some((questions, granted)) = receipt.spend() else { return Ok(()) };
+        match &self.inner.engine {
+            Engine::Memory(store) => {
+                store.refund(&questions, granted.stamp);
+                Ok(())
+            }
+            Engine::Guarded(guard) => guard.refund(&questions, granted, &self.inner.observers).await,
+        }
+    }
+
+    /// Forgets what `key` has taken of `limit`, and of any limit with the same algorithm and window. Receipts from
+    /// before give nothing back (but for one of the very millisecond in which the key was reset and taken from again).
+    ///
+    /// While the stand-in has a say, in another process too, that process's own count goes on. A key that has to share
+    /// its count, because [`max_keys`](crate::Builder::max_keys) are in use, is not forgotten: others share it.
+    ///
+    /// # Errors
+    /// The store's failure, whatever the policy: the key may not be forgotten there.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is done may have reset the key.
+    pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
+        match &self.inner.engine {
+            Engine::Memory(store) => {
+                store.reset(key, *limit);
+                Ok(())
+            }
+            Engine::Guarded(guard) => guard.reset(key, *limit, &self.inner.observers).await,
+        }
+    }
+}
+
+/// The name that decisions of direct calls carry.
+const DIRECT: &str = "check";
+
+/// The questions of a direct call.
+fn direct<'a>(questions: &'a [Question<'a>]) -> Rules<'a> {
+    Rules { names: &[DIRECT], questions }
+}

@@ -1,0 +1,61 @@
+//! What an annotated function's limits may be: literals, numbers, or an expression that is one.
+
+use std::time::Duration;
+
+use crate::{Algorithm, Error, Limit};
+
+/// A limit of literals, which the attribute has checked.
+///
+/// # Panics
+/// When compiling, if the attribute has not.
+#[must_use]
+pub const fn limit(max: u32, window_millis: u64) -> Limit {
+    match Limit::checked(max, window_millis) {
+        Some(limit) => limit,
+        None => panic!("a limit needs at least 1 permit and a window of 1 ms to 366 days"),
+    }
+}
+
+/// A limit of expressions.
+pub fn limit_of(max: u32, window: Duration) -> LimitOrNearest {
+    Limit::new(max, window).map_err(|error| (error, Limit::nearest(max, window)))
+}
+
+/// The limit with another algorithm, and its burst where one is given.
+pub fn counted_by(limit: LimitOrNearest, algorithm: Algorithm, burst: Option<u32>) -> LimitOrNearest {
+    let limit = limit?.with_algorithm(algorithm);
+    match burst {
+        None => Ok(limit),
+        Some(burst) => limit.with_burst(burst).map_err(|error| (error, limit)),
+    }
+}
+
+/// A limit; or why it cannot be, with the nearest one that can.
+pub type LimitOrNearest = Result<Limit, (Error, Limit)>;
+
+/// An expression that is a limit.
+pub fn limit_from<L: LimitRef + ?Sized>(limit: &L) -> LimitOrNearest {
+    Ok(limit.to_limit())
+}
+
+/// What `limit = <expression>` takes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limit",
+    label = "expected a `Limit`, or a reference to one",
+    note = "write a literal such as `\"5/10s\"`, or build one: `Limit::new(5, Duration::from_secs(10))?`"
+)]
+pub trait LimitRef {
+    fn to_limit(&self) -> Limit;
+}
+
+impl LimitRef for Limit {
+    fn to_limit(&self) -> Limit {
+        *self
+    }
+}
+
+impl<L: LimitRef + ?Sized> LimitRef for &L {
+    fn to_limit(&self) -> Limit {
+        (**self).to_limit()
+    }
+}
