@@ -1,6 +1,7 @@
 //! Options of a limiter.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use crate::limiter::{Engine, Inner};
 use crate::observer::Observers;
 use crate::queue::Queues;
 use crate::rule::{Rulebook, is_deadline};
-use crate::standby::Standby;
+use crate::standby::{Role, Standby};
 use crate::store::memory::MemoryStore;
 use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Rule};
 
 #[cfg(feature = "redis")]
-use crate::store::redis::{Connected, Options, RedisStore, Server};
+use crate::store::redis::{Connected, Options, Place, RedisStore, Server};
 
 /// Options of a [`Limiter`]; ends in [`build`](Builder::build) or [`connect`](Builder::connect).
 ///
@@ -40,6 +41,7 @@ pub struct Builder {
     deadline: Duration,
     prefix: String,
     max_keys: usize,
+    instances: u32,
     clock: Clock,
     observers: Observers,
 }
@@ -53,6 +55,7 @@ impl Default for Builder {
             deadline: Duration::from_millis(100),
             prefix: "rl".to_owned(),
             max_keys: 1_000_000,
+            instances: 1,
             clock: Clock::default(),
             observers: Observers::default(),
         }
@@ -98,6 +101,16 @@ impl Builder {
         self
     }
 
+    /// How many instances of the program share each limit, 1 or more. Default: 1.
+    ///
+    /// It matters while the store is away and stand-ins decide, and for one window after that: each gives away this part
+    /// of a limit, so that all together stay within it. (Of a limit with fewer permits than instances, each gives one.)
+    /// With 1 each gives away the whole limit: N instances admit up to N times as much while the store is away.
+    pub fn instances(mut self, instances: u32) -> Self {
+        self.instances = instances;
+        self
+    }
+
     /// Either what a call gets when the store fails, an [`OnError`]; or an observer of failures,
     /// `|error: &Error| …`. Both may be given.
     pub fn on_error(mut self, setting: impl OnErrorSetting) -> Self {
@@ -133,8 +146,8 @@ impl Builder {
         match self.store()? {
             Store::Memory => Ok(self.memory()),
             #[cfg(feature = "redis")]
-            Store::Redis(server) => {
-                let (store, standby) = self.start(*server, None)?;
+            Store::Redis(place) => {
+                let (store, standby) = self.start(place, None)?;
                 Ok(self.guarded(Shared::Redis(store), standby))
             }
         }
@@ -151,9 +164,9 @@ impl Builder {
         match self.store()? {
             Store::Memory => Ok(self.memory()),
             #[cfg(feature = "redis")]
-            Store::Redis(server) => {
+            Store::Redis(place) => {
                 let (connected, answer) = Connected::channel();
-                let (store, standby) = self.start(*server, Some(connected))?;
+                let (store, standby) = self.start(place, Some(connected))?;
                 answer.await?;
                 Ok(self.guarded(Shared::Redis(store), standby))
             }
@@ -167,8 +180,13 @@ impl Builder {
 
     /// A limiter whose store is known to be unusable.
     pub(crate) fn broken(self, error: Error) -> Limiter {
-        let standby = Standby::new(self.max_keys, self.clock.clone());
+        let standby = self.standby(1);
         self.guarded(Shared::Broken(error), Arc::new(standby))
+    }
+
+    fn standby(&self, slots: u16) -> Standby {
+        let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
+        Standby::new(&Role { max_keys: self.max_keys, instances, slots }, self.clock.clone())
     }
 
     fn guarded(self, store: Shared, standby: Arc<Standby>) -> Limiter {
@@ -181,15 +199,15 @@ impl Builder {
     }
 
     #[cfg(feature = "redis")]
-    fn start(&self, server: Server, connected: Option<Connected>) -> Result<(RedisStore, Arc<Standby>), Error> {
-        let standby = Arc::new(Standby::new(self.max_keys, self.clock.clone()));
+    fn start(&self, place: Place, connected: Option<Connected>) -> Result<(RedisStore, Arc<Standby>), Error> {
+        let standby = Arc::new(self.standby(place.slots()));
         let options = Options {
             prefix: self.prefix.clone(),
             deadline: self.deadline,
             clock: self.clock.clone(),
             standby: Arc::clone(&standby),
         };
-        Ok((RedisStore::start(server, options, connected)?, standby))
+        Ok((RedisStore::start(place, options, connected)?, standby))
     }
 
     /// Checks the options and reads the URL.
@@ -205,6 +223,9 @@ impl Builder {
         if self.max_keys == 0 {
             return Err(wrong("a limiter keeps at least 1 key"));
         }
+        if self.instances == 0 {
+            return Err(wrong("there is at least 1 instance: this one"));
+        }
         self.rules.check()?;
         Store::named(self.url.as_deref().unwrap_or("memory:"))
     }
@@ -213,13 +234,14 @@ impl Builder {
 impl fmt::Debug for Builder {
     /// Without the URL, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url: _, on_error, rules, deadline, prefix, max_keys, clock, observers } = self;
+        let Self { url: _, on_error, rules, deadline, prefix, max_keys, instances, clock, observers } = self;
         f.debug_struct("Builder")
             .field("on_error", on_error)
             .field("rules", rules)
             .field("deadline", deadline)
             .field("prefix", prefix)
             .field("max_keys", max_keys)
+            .field("instances", instances)
             .field("clock", clock)
             .field("observers", observers)
             .finish_non_exhaustive()
@@ -229,7 +251,7 @@ impl fmt::Debug for Builder {
 enum Store {
     Memory,
     #[cfg(feature = "redis")]
-    Redis(Box<Server>),
+    Redis(Place),
 }
 
 impl Store {
@@ -243,7 +265,9 @@ impl Store {
                 Err(unusable("`rediss://` needs the feature `tls` of `rate-limited`".to_owned()))
             }
             #[cfg(feature = "redis")]
-            "redis" | "rediss" | "redis+unix" => Server::named(url).map(Box::new).map(Self::Redis),
+            "redis" | "rediss" | "redis+unix" => Ok(Self::Redis(Place::One(Box::new(Server::named(url)?)))),
+            #[cfg(feature = "redis")]
+            "redis-cluster" => Ok(Self::Redis(Place::Cluster(Server::seeds(url)?))),
             #[cfg(not(feature = "redis"))]
             "redis" | "rediss" | "redis+unix" => {
                 Err(unusable(format!("`{scheme}://` needs the feature `redis` of `rate-limited`")))

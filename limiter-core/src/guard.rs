@@ -42,7 +42,7 @@ pub(crate) enum Shared {
 }
 
 /// What becomes of a call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Ruling {
     Settled(Settled),
     /// Allowed without a count, because a policy says so.
@@ -52,35 +52,54 @@ pub(crate) enum Ruling {
 }
 
 /// The store's or the stand-in's word.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settled {
     pub(crate) answer: Answer,
     pub(crate) source: Source,
     /// When the stand-in took the permits, by its own clock; 0 if it did not.
     pub(crate) mirrored: u64,
+    /// When the permits of each question were taken, where they were by several clocks.
+    pub(crate) stamps: Option<Arc<[u64]>>,
 }
 
 /// Who granted permits, and when: what it takes to give them back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Granted {
     pub(crate) source: Source,
     /// By the store's clock, in microseconds.
     pub(crate) stamp: u64,
+    /// The same for each question, where several clocks were asked.
+    stamps: Option<Arc<[u64]>>,
     /// By the stand-in's; 0 if it knows nothing of them.
     pub(crate) mirrored: u64,
 }
 
 impl Settled {
     pub(crate) fn by_store(answer: Answer, mirrored: u64) -> Self {
-        Self { answer, source: Source::Store, mirrored }
+        Self { answer, source: Source::Store, mirrored, stamps: None }
     }
 
     pub(crate) fn by_standby(answer: Answer) -> Self {
-        Self { answer, source: Source::Standby, mirrored: answer.stamp }
+        Self { answer, source: Source::Standby, mirrored: answer.stamp, stamps: None }
     }
 
     pub(crate) fn granted(&self) -> Granted {
-        Granted { source: self.source, stamp: self.answer.stamp, mirrored: self.mirrored }
+        let Self { answer, source, mirrored, stamps } = self;
+        Granted { source: *source, stamp: answer.stamp, stamps: stamps.clone(), mirrored: *mirrored }
+    }
+}
+
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store has several clocks"))]
+impl Granted {
+    /// By the store alone, at this time of its clock.
+    pub(crate) fn by_store(stamp: u64) -> Self {
+        Self { source: Source::Store, stamp, stamps: None, mirrored: 0 }
+    }
+
+    /// What was granted to one question.
+    pub(crate) fn of(&self, question: usize) -> Self {
+        let stamp = self.stamps.as_ref().and_then(|stamps| stamps.get(question));
+        Self::by_store(stamp.copied().unwrap_or(self.stamp))
     }
 }
 
@@ -91,6 +110,7 @@ pub(crate) struct Terms {
     /// How long it may wait for its turn, where its algorithm gives turns.
     pub(crate) patience: Duration,
     /// How long the store may take; the limiter's own deadline if it is not said.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "there is no such store then"))]
     pub(crate) deadline: Option<Duration>,
 }
 
@@ -122,7 +142,7 @@ impl Guard {
             self.standby.release(questions, &held);
         }
         // Before and after: this task may have been woken late, and whoever asks meanwhile must ask the stand-in too.
-        self.standby.store_failed();
+        self.standby.call_failed(questions);
         let ruling = match on_error {
             OnError::Open => {
                 if held.is_none() {
@@ -138,7 +158,7 @@ impl Guard {
             OnError::Raise => return Err(error),
         };
         // What was admitted just now is unknown to the store for a window from now.
-        self.standby.store_failed();
+        self.standby.call_failed(questions);
         Ok(ruling)
     }
 

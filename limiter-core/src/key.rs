@@ -105,6 +105,11 @@ impl Key {
         }
     }
 
+    /// What the encoding begins with: all of it, unless it is too long.
+    pub(crate) fn head(&self) -> &str {
+        &self.head
+    }
+
     /// The encoding by the grammar above: at most 200 bytes, never empty.
     pub(crate) fn subject(&self) -> Subject<'_> {
         Subject(self)

@@ -150,6 +150,21 @@ impl Limit {
         self.window_millis.get()
     }
 
+    /// The most that one call can ever take.
+    pub(crate) const fn most_at_once(&self) -> u32 {
+        match self.algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => self.burst(),
+            _ => self.max.get(),
+        }
+    }
+
+    /// What one of several instances may hand out, so that all of them together stay within the limit as far as it has
+    /// a permit for each.
+    pub(crate) fn share_of(self, instances: NonZeroU32) -> Self {
+        let share = |permits: NonZeroU32| NonZeroU32::new(permits.get() / instances).unwrap_or(NonZeroU32::MIN);
+        Self { max: share(self.max), burst: self.burst.map(share), ..self }
+    }
+
     /// Milliseconds for which a permit may count, at most.
     pub(crate) fn memory_millis(&self) -> u64 {
         let window = self.window_millis();

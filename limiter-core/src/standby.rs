@@ -1,6 +1,6 @@
 //! The in-process stand-in: a mirror of what this process admitted, kept warm while the store is well.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -8,20 +8,35 @@ use crate::store::memory::MemoryStore;
 use crate::store::{Answer, Question};
 use crate::{Key, Limit};
 
-/// Decides while the store cannot, and for as long as a permit counts after its last failure has a say beside it: a store that comes
-/// back empty would hand out every quota a second time.
+mod marks;
+
+pub(crate) use marks::{Marks, Slots};
+
+/// Decides while the store cannot, and for as long as a permit counts after its last failure has a say beside it: a
+/// store that comes back empty would hand out every quota a second time.
 ///
-/// Nothing is written back to the store. What the mirror keeps of an admission is stamped when the store's answer
+/// Of a limit that several instances share it gives its share away and no more, so that all of them together stay
+/// within it. Nothing is written back to the store. What the mirror keeps of an admission is stamped when the store's answer
 /// arrives, so it is never older than the store's own.
 #[derive(Debug)]
 pub(crate) struct Standby {
     mirror: MemoryStore,
     clock: Clock,
-    /// When the store last failed, in milliseconds of the clock; [`NEVER`] if it has not.
-    failed_at: AtomicU64,
+    marks: Marks,
+    /// Instances that share each limit.
+    instances: NonZeroU32,
 }
 
-const NEVER: u64 = 0;
+/// What a stand-in is made for.
+#[derive(Debug)]
+pub(crate) struct Role {
+    /// Keys that it keeps apart.
+    pub(crate) max_keys: usize,
+    /// Instances that share each limit.
+    pub(crate) instances: NonZeroU32,
+    /// Slots that the store spreads its keys over, or 1.
+    pub(crate) slots: u16,
+}
 
 /// What the stand-in says before the store is asked.
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store answers beside the stand-in"))]
@@ -36,17 +51,34 @@ pub(crate) enum Before {
 }
 
 impl Standby {
-    pub(crate) fn new(capacity: usize, clock: Clock) -> Self {
-        let mirror = MemoryStore::new(capacity, clock.clone());
-        Self { mirror, clock, failed_at: AtomicU64::new(NEVER) }
+    pub(crate) fn new(role: &Role, clock: Clock) -> Self {
+        let mirror = MemoryStore::new(role.max_keys, clock.clone());
+        Self { mirror, clock, marks: Marks::new(role.slots), instances: role.instances }
     }
 
     pub(crate) fn decide(&self, questions: &[Question<'_>], patience: Duration) -> Answer {
-        self.mirror.decide_within(questions, patience)
+        self.shared(questions, |questions| self.mirror.decide_within(questions, patience))
     }
 
     pub(crate) fn peek(&self, questions: &[Question<'_>]) -> Answer {
-        self.mirror.peek(questions)
+        self.shared(questions, |questions| self.mirror.peek(questions))
+    }
+
+    /// Puts the questions to the mirror with this instance's share of their limits.
+    fn shared(&self, questions: &[Question<'_>], ask: impl FnOnce(&[Question<'_>]) -> Answer) -> Answer {
+        if self.instances == NonZeroU32::MIN {
+            return ask(questions);
+        }
+        let share = |limit: Limit| limit.share_of(self.instances);
+        let shares: Vec<_> =
+            questions.iter().map(|question| Question { limit: share(question.limit), ..*question }).collect();
+        let answer = ask(&shares);
+        let fits = |question: &Question<'_>| question.cost <= question.limit.most_at_once();
+        match (answer.allowed, answer.retry_after) {
+            // Too much for a share, but not for the limit: the store may allow it once it is back.
+            (false, None) if questions.iter().all(fits) => Answer { retry_after: Some(SOON), ..answer },
+            _ => answer,
+        }
     }
 
     /// Notes permits that the stand-in did not grant; gives their stamp.
@@ -68,27 +100,34 @@ impl Standby {
         self.mirror.reset(key, limit);
     }
 
-    /// The store failed a call, which the stand-in may have admitted then, or may have lost what it knew.
-    pub(crate) fn store_failed(&self) {
-        // Of several at once the latest stands.
-        self.failed_at.fetch_max(self.clock.now().ceil_millis().max(NEVER + 1), Ordering::AcqRel);
+    /// The store failed a call, which the stand-in may have admitted then.
+    pub(crate) fn call_failed(&self, questions: &[Question<'_>]) {
+        self.marks.call_failed(questions, self.clock.now().ceil_millis());
     }
 }
 
+/// When a call may try again that nobody can promise anything.
+const SOON: Duration = Duration::from_secs(1);
+
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store answers beside the stand-in"))]
 impl Standby {
+    /// A server may have lost what it knew of its slots.
+    pub(crate) fn server_failed(&self, slots: &Slots) {
+        self.marks.server_failed(slots, self.clock.now().ceil_millis());
+    }
+
     /// Asks the stand-in first, if the store failed not so long ago that nothing from before counts.
     pub(crate) fn before(&self, questions: &[Question<'_>], patience: Duration) -> Before {
         if !self.recovering(questions) {
             return Before::StoreAlone;
         }
-        let answer = self.mirror.decide_within(questions, patience);
+        let answer = self.decide(questions, patience);
         if answer.allowed { Before::Held(answer) } else { Before::Denied(answer) }
     }
 
     /// The same for a look, which holds nothing: the stand-in's denial, if it has a say.
     pub(crate) fn objection(&self, questions: &[Question<'_>]) -> Option<Answer> {
-        let answer = self.recovering(questions).then(|| self.mirror.peek(questions))?;
+        let answer = self.recovering(questions).then(|| self.peek(questions))?;
         (!answer.allowed).then_some(answer)
     }
 
@@ -112,7 +151,7 @@ impl Standby {
             }
             None if answer.allowed => {
                 // Taken first and judged then: whoever asks the stand-in meanwhile sees it.
-                let own = self.mirror.decide_within(questions, patience);
+                let own = self.decide(questions, patience);
                 match own.allowed {
                     true => Ok(own.stamp),
                     false if self.recovering(questions) => Err(own),
@@ -124,10 +163,6 @@ impl Standby {
     }
 
     fn recovering(&self, questions: &[Question<'_>]) -> bool {
-        let longest = questions.iter().map(|question| question.limit.memory_millis()).max();
-        match (self.failed_at.load(Ordering::Acquire), longest) {
-            (NEVER, _) | (_, None) => false,
-            (failed_at, Some(memory)) => failed_at.saturating_add(memory) > self.clock.now().floor_millis(),
-        }
+        self.marks.are_recent(questions, self.clock.now().floor_millis())
     }
 }

@@ -34,7 +34,7 @@ impl Receipt {
     /// What is to be given back: only the first who asks is told.
     pub(crate) fn spend(&self) -> Option<(Vec<Question<'_>>, Granted)> {
         let first = !self.spent.swap(true, Ordering::AcqRel);
-        first.then(|| (self.taken.iter().map(Asked::question).collect(), self.granted))
+        first.then(|| (self.taken.iter().map(Asked::question).collect(), self.granted.clone()))
     }
 }
 

@@ -10,29 +10,55 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::guard::{Failure, Granted, Settled, Terms};
 use crate::standby::Standby;
-use crate::store::{Asked, Question};
+use crate::store::{Asked, Question, slot};
 use crate::{Error, ErrorKind, Key, Limit};
 
 mod call;
 mod driver;
-mod failure;
-mod link;
+mod several;
+mod exchange;
 mod script;
-mod server;
 
-use call::{Action, Call, Reply};
+mod routes;
+mod nodes;
+mod cluster;
+mod link;
+mod breaker;
+mod wire;
+mod server;
+mod failure;
+
+use call::{Action, Call, Reply, Until};
+use routes::Routes;
 pub(crate) use server::Server;
 
 /// A handle to the thread that talks to Redis.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
     calls: mpsc::UnboundedSender<Call>,
+    routes: Arc<Routes>,
     deadline: Duration,
+}
+
+/// Where the counts are.
+pub(crate) enum Place {
+    One(Box<Server>),
+    /// Any nodes of a cluster, to ask about the others.
+    Cluster(Vec<Server>),
+}
+
+impl Place {
+    /// Slots that keys are spread over.
+    pub(crate) fn slots(&self) -> u16 {
+        match self {
+            Self::One(_) => 1,
+            Self::Cluster(_) => slot::COUNT,
+        }
+    }
 }
 
 pub(crate) struct Options {
@@ -44,11 +70,15 @@ pub(crate) struct Options {
 
 impl RedisStore {
     /// Starts the thread, which connects at once. If somebody waits to be `connected`, the first failure ends it.
-    pub(crate) fn start(server: Server, options: Options, connected: Option<Connected>) -> Result<Self, Error> {
+    pub(crate) fn start(place: Place, options: Options, connected: Option<Connected>) -> Result<Self, Error> {
         let (calls, queue) = mpsc::unbounded_channel();
         let deadline = options.deadline;
-        driver::spawn(server, options, queue, connected)?;
-        Ok(Self { calls, deadline })
+        let routes = Arc::new(match place {
+            Place::One(_) => Routes::one(),
+            Place::Cluster(_) => Routes::slots(),
+        });
+        driver::spawn(place, Arc::clone(&routes), options, queue, connected)?;
+        Ok(Self { calls, routes, deadline })
     }
 
     /// Decides, and takes the permits if they fit.
@@ -75,9 +105,12 @@ impl RedisStore {
     }
 
     async fn ask(&self, action: Action, questions: &[Question<'_>], within: Option<Duration>) -> Reply {
+        if let Some(error) = self.routes.refusal(questions) {
+            return Err(Failure { error, held: None });
+        }
         let (reply, answer) = oneshot::channel();
-        let within = within.unwrap_or(self.deadline);
-        let call = Call { action, asked: Asked::all(questions), within, deadline: Instant::now() + within, reply };
+        let until = Until::within(within.unwrap_or(self.deadline));
+        let call = Call { action, asked: Asked::all(questions), until, reply };
         // The thread answers every call it takes, and ends only with this store.
         let _ = self.calls.send(call);
         answer.await.unwrap_or_else(|_| Err(Failure { error: stopped(), held: None }))

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::guard::{Failure, Granted, Settled};
 use crate::store::{Asked, Question};
+use crate::{Error, ErrorKind};
 
 pub(super) type Reply = Result<Settled, Failure>;
 
@@ -15,13 +16,11 @@ pub(super) type Reply = Result<Settled, Failure>;
 pub(super) struct Call {
     pub(super) action: Action,
     pub(super) asked: Box<[Asked]>,
-    /// How long an answer may take, and so when it is given at the latest.
-    pub(super) within: Duration,
-    pub(super) deadline: Instant,
+    pub(super) until: Until,
     pub(super) reply: oneshot::Sender<Reply>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Action {
     /// The permits, waiting so long for a turn where there are turns.
     Take {
@@ -32,8 +31,31 @@ pub(super) enum Action {
     Reset,
 }
 
+/// When an answer is given at the latest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Until {
+    pub(super) instant: Instant,
+    /// How long that was from the beginning.
+    within: Duration,
+}
+
 impl Call {
     pub(super) fn questions(&self) -> Vec<Question<'_>> {
         self.asked.iter().map(Asked::question).collect()
+    }
+}
+
+impl Until {
+    pub(super) fn within(within: Duration) -> Self {
+        Self { instant: Instant::now() + within, within }
+    }
+
+    /// As long again, from now.
+    pub(super) fn again(self) -> Self {
+        Self::within(self.within)
+    }
+
+    pub(super) fn late(self) -> Error {
+        Error::new(ErrorKind::Timeout, format!("no answer from Redis within {:?}", self.within))
     }
 }

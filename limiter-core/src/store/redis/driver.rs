@@ -3,24 +3,27 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
-use super::call::{Action, Call, Reply};
-use super::link::{Link, Wire};
+use super::call::{Action, Call, Reply, Until};
+use super::exchange::Exchange;
+use super::link::Terms;
+use super::nodes::Nodes;
 use super::script::Script;
-use super::{Connected, Options, Server};
+use super::several::Told;
+use super::{Connected, Options, Place, Routes};
 use crate::guard::{Failure, Settled};
-use crate::standby::{Before, Standby};
+use crate::standby::Before;
 use crate::store::{Answer, Question};
 use crate::{Error, ErrorKind};
 
 /// Starts the thread that serves `calls` until nobody can send any more.
 pub(super) fn spawn(
-    server: Server,
+    place: Place,
+    routes: Arc<Routes>,
     options: Options,
     calls: mpsc::UnboundedReceiver<Call>,
     connected: Option<Connected>,
@@ -28,130 +31,119 @@ pub(super) fn spawn(
     let failed = |error| Error::with_source(ErrorKind::Unavailable, "the thread for Redis cannot be started", error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let serve = move || {
-        LocalSet::new().block_on(&runtime, serve(server, options, calls, connected));
+        LocalSet::new().block_on(&runtime, async {
+            let driver = Rc::new(Driver::start(place, routes, options, connected));
+            driver.serve(calls).await;
+        });
         // Look-ups of host names may still be under way; nobody waits for them.
         runtime.shutdown_background();
     };
     thread::Builder::new().name("rate-limited".to_owned()).spawn(serve).map(drop).map_err(failed)
 }
 
-async fn serve(
-    server: Server,
-    options: Options,
-    mut calls: mpsc::UnboundedReceiver<Call>,
-    connected: Option<Connected>,
-) {
-    let Options { prefix, deadline, clock, standby } = options;
-    let script = Script::new(prefix, clock);
-    let link = Rc::new(Link::new(server, script.source(), Arc::clone(&standby)));
-    let keeper = spawn_local(Rc::clone(&link).keep(connected));
-    let driver = Rc::new(Driver { link, script, standby, deadline });
-    while let Some(call) = calls.recv().await {
-        spawn_local(Rc::clone(&driver).answer(call));
-    }
-    keeper.abort();
-}
-
-struct Driver {
-    link: Rc<Link>,
+pub(super) struct Driver {
+    terms: Rc<Terms>,
+    nodes: Rc<Nodes>,
     script: Script,
-    standby: Arc<Standby>,
-    deadline: Duration,
 }
 
 impl Driver {
+    fn start(place: Place, routes: Arc<Routes>, options: Options, connected: Option<Connected>) -> Self {
+        let Options { prefix, deadline, clock, standby } = options;
+        let script = Script::new(prefix, clock);
+        let terms = Rc::new(Terms::new(script.source(), deadline, standby));
+        let nodes = Rc::new(Nodes::start(place, routes, &terms, connected));
+        Self { terms, nodes, script }
+    }
+
+    /// What is under way when nobody can call any more ends with the thread's other tasks.
+    async fn serve(self: Rc<Self>, mut calls: mpsc::UnboundedReceiver<Call>) {
+        while let Some(call) = calls.recv().await {
+            spawn_local(Rc::clone(&self).answer(call));
+        }
+    }
+
     async fn answer(self: Rc<Self>, call: Call) {
         let reply = self.reply(&call).await;
         // The caller may have been dropped meanwhile.
         let _ = call.reply.send(reply);
     }
 
-    async fn reply(&self, call: &Call) -> Reply {
-        let wire = match timeout_at(call.deadline, self.link.wire()).await {
-            Ok(Ok(wire)) => wire,
-            Ok(Err(error)) => return Err(self.failed(error, None)),
-            Err(_) => return Err(self.failed(late(call), None)),
+    async fn reply(self: &Rc<Self>, call: &Call) -> Reply {
+        let questions = call.questions();
+        let failed = |error, held| {
+            self.terms.standby.call_failed(&questions);
+            Err(Failure { error, held })
         };
+        let parts = self.nodes.parts(&questions);
+        match timeout_at(call.until.instant, self.nodes.ready(&parts)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return failed(error, None),
+            Err(_) => return failed(call.until.late(), None),
+        }
         if call.reply.is_closed() {
             // Nobody waits for it, so nothing is asked, and nothing has failed.
-            return Err(Failure { error: late(call), held: None });
+            return Err(Failure { error: call.until.late(), held: None });
         }
-        if Instant::now() >= call.deadline {
+        if Instant::now() >= call.until.instant {
             // It has waited here, behind too many others: sent now it would only count where nobody runs.
-            return Err(self.failed(late(call), None));
+            return failed(call.until.late(), None);
         }
-        let questions = call.questions();
+        let standby = &self.terms.standby;
         let mut held = None;
         match call.action {
-            Action::Take { patience } => match self.standby.before(&questions, patience) {
+            Action::Take { patience } => match standby.before(&questions, patience) {
                 Before::StoreAlone => {}
                 Before::Held(answer) => held = Some(answer),
                 Before::Denied(answer) => return Ok(Settled::by_standby(answer)),
             },
             Action::Peek => {
-                if let Some(answer) = self.standby.objection(&questions) {
+                if let Some(answer) = standby.objection(&questions) {
                     return Ok(Settled::by_standby(answer));
                 }
             }
             Action::Refund(_) | Action::Reset => {}
         }
-        let mut answer = match self.ask(&wire, call, &questions).await {
-            Ok(answer) => answer,
-            Err(error) => return Err(self.failed(error, held)),
+        let told = match &parts[..] {
+            [part] => self.ask(&call.action, &questions, part.slot, call.until).await.map(Told::from),
+            _ => self.ask_several(&call.action, &questions, &parts, call.until).await,
+        };
+        let Told { mut answer, stamps } = match told {
+            Ok(told) => told,
+            Err(error) => return failed(error, held),
         };
         let mut mirrored = 0;
-        match call.action {
+        match &call.action {
             Action::Take { patience } => {
-                mirrored = match self.standby.after(&questions, patience, held.as_ref(), &answer) {
+                mirrored = match standby.after(&questions, *patience, held.as_ref(), &answer) {
                     Ok(stamp) => stamp,
                     Err(denial) => return Ok(Settled::by_standby(denial)),
                 };
                 // Of two queues, the longer one.
                 answer.delay = held.map_or(answer.delay, |held| answer.delay.max(held.delay));
             }
-            Action::Refund(granted) => self.standby.refund(&questions, granted.mirrored),
+            Action::Refund(granted) => standby.refund(&questions, granted.mirrored),
             Action::Peek | Action::Reset => {}
         }
-        Ok(Settled::by_store(answer, mirrored))
+        Ok(Settled { stamps, ..Settled::by_store(answer, mirrored) })
     }
 
-    /// One script call. What may have been applied is never sent again: only NOSCRIPT proves that nothing was.
-    async fn ask(&self, wire: &Wire, call: &Call, questions: &[Question<'_>]) -> Result<Answer, Error> {
-        let asked = Instant::now();
-        let command = self.script.command(call.action, questions);
-        let exchange = async {
-            loop {
-                let loads = wire.loads();
-                match wire.send(command.with(&wire.sha())).await {
-                    Err(error) if error.is_no_script() => {
-                        // A server that was restarted or replaced behind this connection forgets its scripts, too.
-                        self.standby.store_failed();
-                        wire.reload(loads, self.script.source()).await?;
-                    }
-                    Err(error) => return Err(error.into()),
-                    Ok(value) => return command.read(&value),
-                }
+    /// One script call, about questions of one slot.
+    pub(super) async fn ask(
+        &self,
+        action: &Action,
+        questions: &[Question<'_>],
+        slot: u16,
+        until: Until,
+    ) -> Result<Answer, Error> {
+        let command = self.script.command(action, questions);
+        let exchange = Exchange::new(&self.terms, &self.nodes);
+        match timeout_at(until.instant, exchange.call(&command, slot)).await {
+            Ok(value) => command.read(&value?),
+            Err(_) => {
+                exchange.late();
+                Err(until.late())
             }
-        };
-        let result = timeout_at(call.deadline, exchange).await.unwrap_or_else(|_| {
-            // Less says more of how busy this thread is.
-            if asked.elapsed() >= self.deadline / 2 {
-                wire.unanswered_since(asked);
-            }
-            Err(late(call))
-        });
-        if let Err(error) = &result {
-            wire.failed(error);
         }
-        result
     }
-
-    fn failed(&self, error: Error, held: Option<Answer>) -> Failure {
-        self.standby.store_failed();
-        Failure { error, held }
-    }
-}
-
-fn late(call: &Call) -> Error {
-    Error::new(ErrorKind::Timeout, format!("no answer from Redis within {:?}", call.within))
 }

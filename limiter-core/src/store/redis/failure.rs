@@ -8,10 +8,50 @@ use crate::{Error, ErrorKind};
 #[derive(Debug)]
 pub(super) struct Refusal(RedisError);
 
+/// Where to ask instead. An empty host is that of the node that said it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// The slot has another owner.
+    Moved { slot: u16, host: String, port: u16 },
+    /// The slot is on its way there, this key has arrived.
+    Ask { host: String, port: u16 },
+    /// The slot is on its way, and the keys of this call are in two places.
+    Later,
+}
+
 impl Refusal {
     /// The script is not there: the one error that proves that nothing was applied.
     pub(super) fn is_no_script(&self) -> bool {
         self.0.kind() == RedisKind::Server(ServerErrorKind::NoScript)
+    }
+
+    /// A node of a cluster says that another is to be asked; it has applied nothing.
+    pub(super) fn redirect(&self) -> Option<Redirect> {
+        let place = |word: &str| {
+            let (host, port) = word.rsplit_once(':')?;
+            Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
+        };
+        match self.0.kind() {
+            RedisKind::Server(ServerErrorKind::Moved) => {
+                let (word, slot) = self.0.redirect_node()?;
+                place(word).map(|(host, port)| Redirect::Moved { slot, host, port })
+            }
+            RedisKind::Server(ServerErrorKind::Ask) => {
+                place(self.0.redirect_node()?.0).map(|(host, port)| Redirect::Ask { host, port })
+            }
+            RedisKind::Server(ServerErrorKind::TryAgain) => Some(Redirect::Later),
+            _ => None,
+        }
+    }
+
+    /// The server is no part of a cluster.
+    pub(super) fn is_no_cluster(&self) -> bool {
+        self.0.detail().is_some_and(|detail| detail.contains("cluster support disabled"))
+    }
+
+    /// The cluster has no node for the slot, or too few nodes.
+    pub(super) fn is_cluster_down(&self) -> bool {
+        self.0.kind() == RedisKind::Server(ServerErrorKind::ClusterDown)
     }
 
     /// The server did not say this: the connection broke.
@@ -79,6 +119,9 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
         }
         "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF" | "NOREPLICAS" => {
             (ErrorKind::Unavailable, "Redis takes no writes now")
+        }
+        "MOVED" | "ASK" => {
+            (ErrorKind::Config, "this Redis is a node of a cluster: write `redis-cluster://` before its address")
         }
         "ERR" if detail.starts_with("DB index") => (ErrorKind::Config, "Redis has no database of that number"),
         // The command stands in the script, which has no code of its own for this.

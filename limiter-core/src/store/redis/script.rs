@@ -71,7 +71,7 @@ impl Script {
         &self.source
     }
 
-    pub(super) fn command(&self, action: Action, questions: &[Question<'_>]) -> Command {
+    pub(super) fn command(&self, action: &Action, questions: &[Question<'_>]) -> Command {
         let keys = questions.iter().map(|question| self.name(question)).collect();
         let (what, with) = match action {
             Action::Peek => ("look", 0),

@@ -49,6 +49,37 @@ impl Server {
         Ok(Self { client, address })
     }
 
+    /// Reads `redis-cluster://[user:password@]host:port,host:port`.
+    pub(crate) fn seeds(url: &str) -> Result<Vec<Self>, Error> {
+        let (scheme, rest) = url.split_once("-cluster://").unwrap_or(("redis", url));
+        let (login, hosts) = rest.rsplit_once('@').map_or(("", rest), |(login, hosts)| (login, hosts));
+        let at = if login.is_empty() { "" } else { "@" };
+        hosts.split(',').map(|host| Self::named(&format!("{scheme}://{login}{at}{host}"))).collect()
+    }
+
+    /// Another server with the same settings.
+    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+        let info = self.client.get_connection_info().clone();
+        let addr = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host: host.to_owned(),
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host.to_owned(), port),
+        };
+        let info = info.set_addr(addr);
+        Self { address: address(&info), client: Client::open(info).unwrap_or_else(|_| self.client.clone()) }
+    }
+
+    pub(super) fn host(&self) -> &str {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => "",
+        }
+    }
+
     /// Opens a connection within `longest`, which tells `lost` when it breaks.
     pub(super) async fn open(&self, longest: Duration, lost: Arc<Notify>) -> Result<MultiplexedConnection, Error> {
         let opened = if self.is_tls() {

@@ -1,0 +1,87 @@
+//! When the store last failed, and for whom.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::store::{Question, slot};
+
+/// The last failure, in milliseconds of the clock: of a server, for all the slots that it serves, and of single calls,
+/// for their keys.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    /// The latest of all: while it is long ago, nothing else is looked at.
+    latest: AtomicU64,
+    /// One for each slot of a cluster; one for everything where there are no slots.
+    slots: Box<[AtomicU64]>,
+    /// One for many keys each: a failure of one call is remembered for a few others too.
+    keys: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+/// Whose keys a failure is about, where a server fails.
+pub(crate) type Slots = [RangeInclusive<u16>];
+
+const NEVER: u64 = 0;
+const KEYS: usize = 4096;
+
+impl Marks {
+    /// For a store whose keys are spread over so many slots.
+    pub(crate) fn new(slots: u16) -> Self {
+        let never = |marks: usize| (0..marks).map(|_| AtomicU64::new(NEVER)).collect();
+        Self {
+            latest: AtomicU64::new(NEVER),
+            slots: never(slots.max(1).into()),
+            keys: never(KEYS),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// A server failed.
+    pub(crate) fn server_failed(&self, slots: &Slots, now: u64) {
+        for slot in slots.iter().cloned().flatten() {
+            if let Some(mark) = self.slots.get(usize::from(slot)) {
+                raise(mark, now);
+            }
+        }
+        raise(&self.latest, now);
+    }
+
+    /// A call failed.
+    pub(crate) fn call_failed(&self, questions: &[Question<'_>], now: u64) {
+        for question in questions {
+            raise(self.key(question), now);
+        }
+        raise(&self.latest, now);
+    }
+
+    /// Whether a permit of any of these counts may be from before a failure, or from a time when the stand-in decided.
+    pub(crate) fn are_recent(&self, questions: &[Question<'_>], now: u64) -> bool {
+        let recent = |mark: &AtomicU64, question: &Question<'_>| match mark.load(Ordering::Acquire) {
+            NEVER => false,
+            failed_at => failed_at.saturating_add(question.limit.memory_millis()) > now,
+        };
+        questions.iter().any(|question| {
+            recent(&self.latest, question)
+                && (recent(self.slot(question), question) || recent(self.key(question), question))
+        })
+    }
+
+    fn slot(&self, question: &Question<'_>) -> &AtomicU64 {
+        if self.slots.len() == 1 {
+            &self.slots[0]
+        } else {
+            &self.slots[usize::from(slot::of(question)) % self.slots.len()]
+        }
+    }
+
+    fn key(&self, question: &Question<'_>) -> &AtomicU64 {
+        let hash = self.hasher.hash_one(question.key.head());
+        &self.keys[usize::try_from(hash % KEYS as u64).unwrap_or(0)]
+    }
+}
+
+/// Of several failures at once the latest stands.
+fn raise(mark: &AtomicU64, now: u64) {
+    mark.fetch_max(now.max(NEVER + 1), Ordering::AcqRel);
+}

@@ -1,0 +1,273 @@
+//! The nodes of a cluster: a connection to each master, and a map of who serves which slot.
+//!
+//! The map is asked for at the start, whenever a connection is lost, and whenever a node says that it is out of date;
+//! again and again while a slot's node is away. Nothing else is retried or followed here: see `exchange.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, spawn_local};
+use tokio::time::{sleep, timeout};
+
+use super::breaker::Breaker;
+use super::failure::{Redirect, Refusal};
+use super::link::{Link, Terms, jittered};
+use super::routes::Routes;
+use super::wire::Wire;
+use super::{Connected, Server};
+use crate::store::slot;
+use crate::{Error, ErrorKind};
+
+mod shards;
+
+use shards::Shard;
+
+pub(super) struct Cluster {
+    seeds: Vec<Server>,
+    terms: Rc<Terms>,
+    routes: Arc<Routes>,
+    /// Of slots that nobody is known to serve.
+    unknown: Arc<Breaker>,
+    map: RefCell<Map>,
+    changed: Notify,
+    /// Who is asked first for the next map: another each time.
+    turn: Cell<usize>,
+}
+
+struct Map {
+    /// By slot.
+    owners: Vec<Option<Rc<Link>>>,
+    nodes: Vec<Node>,
+    /// Why nothing is known; `None` at first, and once something is.
+    problem: Option<Error>,
+    is_known: bool,
+}
+
+struct Node {
+    host: String,
+    port: u16,
+    link: Rc<Link>,
+    keeper: AbortHandle,
+}
+
+/// Longest wait for a node's map.
+const LOOK: Duration = Duration::from_secs(1);
+/// Pause between two looks while a node is away.
+const AGAIN: Duration = Duration::from_millis(200);
+
+impl Cluster {
+    pub(super) fn new(seeds: Vec<Server>, terms: Rc<Terms>, routes: Arc<Routes>) -> Self {
+        let map = Map { owners: vec![None; slot::COUNT.into()], nodes: Vec::new(), problem: None, is_known: false };
+        let unknown = routes.first();
+        let (map, changed, turn) = (RefCell::new(map), Notify::new(), Cell::new(0));
+        Self { seeds, terms, routes, unknown, map, changed, turn }
+    }
+
+    pub(super) async fn serving(&self, slot: u16) -> Result<Rc<Link>, Error> {
+        loop {
+            {
+                let map = self.map.borrow();
+                if let Some(owner) = &map.owners[usize::from(slot)] {
+                    return Ok(Rc::clone(owner));
+                }
+                if map.is_known {
+                    let problem = "the cluster has no node for the key's slot";
+                    return Err(map.problem.clone().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, problem)));
+                }
+                if let Some(problem) = &map.problem {
+                    return Err(problem.clone());
+                }
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    pub(super) fn instead(self: &Rc<Self>, redirect: Redirect, said_by: &Link) -> Option<Rc<Link>> {
+        let here = said_by.server().host();
+        let host = |host: String| if host.is_empty() { here.to_owned() } else { host };
+        match redirect {
+            Redirect::Moved { slot, host: to, port } => {
+                let link = self.node(&host(to), port);
+                self.hand_over([(slot, Rc::clone(&link))]);
+                self.terms.lost.notify_one();
+                Some(link)
+            }
+            Redirect::Ask { host: to, port } => Some(self.node(&host(to), port)),
+            Redirect::Later => None,
+        }
+    }
+
+    /// Keeps the map true. Ends only if the first look fails and somebody waits for it.
+    pub(super) async fn keep(self: Rc<Self>, mut first: Option<Connected>) {
+        loop {
+            match self.look().await {
+                Ok(shards) => {
+                    self.draw(&shards);
+                    if let Some(first) = first.take() {
+                        let reached = self.reached().await;
+                        let failed = reached.is_err();
+                        first.tell(reached);
+                        if failed {
+                            return;
+                        }
+                    }
+                }
+                Err(error) => {
+                    if let Some(first) = first.take() {
+                        return first.tell(Err(error));
+                    }
+                    self.unknown.open(error.clone());
+                    self.map.borrow_mut().problem = Some(error);
+                    self.changed.notify_waiters();
+                }
+            }
+            if self.is_whole() {
+                self.terms.lost.notified().await;
+            }
+            sleep(jittered(AGAIN)).await;
+        }
+    }
+
+    /// Whether every slot has a node that answers.
+    fn is_whole(&self) -> bool {
+        let map = self.map.borrow();
+        map.problem.is_none() && map.owners.iter().all(|owner| owner.as_ref().is_some_and(|link| !link.is_down()))
+    }
+
+    /// Whether any master can be reached.
+    async fn reached(&self) -> Result<(), Error> {
+        let links: Vec<_> = self.map.borrow().nodes.iter().map(|node| Rc::clone(&node.link)).collect();
+        let mut reached = Err(Error::new(ErrorKind::Unavailable, "the cluster has no master: no slot is assigned"));
+        for link in links {
+            reached = link.wire().await.map(drop);
+            if reached.is_ok() {
+                break;
+            }
+        }
+        reached
+    }
+
+    /// Asks for the map, of nodes that answer or else of the seeds.
+    async fn look(&self) -> Result<Vec<Shard>, Error> {
+        let turn = self.turn.replace(self.turn.get().wrapping_add(1));
+        let mut links: Vec<_> = self.map.borrow().nodes.iter().map(|node| Rc::clone(&node.link)).collect();
+        links.retain(|link| link.is_up());
+        if !links.is_empty() {
+            let start = turn % links.len();
+            links.rotate_left(start);
+        }
+        for link in links {
+            if let Ok(wire) = link.wire().await
+                && let Ok(Ok(shards)) = timeout(LOOK, ask(&wire, link.server())).await
+            {
+                return Ok(shards);
+            }
+        }
+        let mut problem = Error::new(ErrorKind::Config, "a cluster's URL names at least one node");
+        for seed in &self.seeds {
+            let asked = async {
+                let wire = Wire::new(seed.open(LOOK, Arc::default()).await?, Arc::default());
+                ask(&wire, seed).await
+            };
+            match timeout(LOOK, asked).await {
+                Ok(Ok(shards)) => return Ok(shards),
+                Ok(Err(error)) => problem = error,
+                Err(_) => {
+                    problem = Error::new(ErrorKind::Unavailable, format!("{seed} did not answer within {LOOK:?}"));
+                }
+            }
+        }
+        Err(problem)
+    }
+
+    fn draw(self: &Rc<Self>, shards: &[Shard]) {
+        let owners: Vec<_> = shards.iter().map(|shard| (shard, self.node(&shard.host, shard.port))).collect();
+        {
+            let mut map = self.map.borrow_mut();
+            (map.problem, map.is_known) = (None, true);
+            map.nodes.retain(|node| {
+                let serves = owners.iter().any(|(_, link)| Rc::ptr_eq(link, &node.link));
+                if !serves {
+                    node.keeper.abort();
+                }
+                serves
+            });
+            for node in &map.nodes {
+                let mine = owners.iter().filter(|(_, link)| Rc::ptr_eq(link, &node.link));
+                node.link.serve(mine.map(|(shard, _)| shard.slots.clone()).collect());
+            }
+        }
+        self.unknown.open(Error::new(ErrorKind::Unavailable, "the cluster has no node for the key's slot"));
+        self.hand_over(owners.iter().flat_map(|(shard, link)| shard.slots.clone().map(|slot| (slot, Rc::clone(link)))));
+        self.drop_orphans(&owners);
+        self.changed.notify_waiters();
+    }
+
+    /// Slots have these owners from now on. What the ones before knew of them may be lost.
+    fn hand_over(&self, owners: impl IntoIterator<Item = (u16, Rc<Link>)>) {
+        let mut changed = Vec::new();
+        let mut map = self.map.borrow_mut();
+        for (slot, link) in owners {
+            let owner = &mut map.owners[usize::from(slot)];
+            if !owner.as_ref().is_some_and(|owner| Rc::ptr_eq(owner, &link)) {
+                if owner.is_some() {
+                    self.terms.standby.server_failed(&[slot..=slot]);
+                }
+                changed.push((slot, link.breaker()));
+                *owner = Some(link);
+            }
+        }
+        self.routes.set(changed.into_iter());
+    }
+
+    /// Slots that nobody serves any more.
+    fn drop_orphans(&self, owners: &[(&Shard, Rc<Link>)]) {
+        let mut orphans = Vec::new();
+        let mut map = self.map.borrow_mut();
+        for (slot, owner) in (0..).zip(map.owners.iter_mut()) {
+            if !owners.iter().any(|(shard, _)| shard.slots.contains(&slot)) {
+                *owner = None;
+                orphans.push((slot, Arc::clone(&self.unknown)));
+            }
+        }
+        self.routes.set(orphans.into_iter());
+    }
+
+    /// The connection to a node, which is made if there is none.
+    fn node(self: &Rc<Self>, host: &str, port: u16) -> Rc<Link> {
+        let mut map = self.map.borrow_mut();
+        if let Some(node) = map.nodes.iter().find(|node| node.host == host && node.port == port) {
+            return Rc::clone(&node.link);
+        }
+        let server = self.seeds[0].at(host, port);
+        let link = Rc::new(Link::new(server, Rc::clone(&self.terms), Arc::default()));
+        let keeper = spawn_local(Rc::clone(&link).keep(None)).abort_handle();
+        map.nodes.push(Node { host: host.to_owned(), port, link: Rc::clone(&link), keeper });
+        link
+    }
+}
+
+async fn ask(wire: &Wire, server: &Server) -> Result<Vec<Shard>, Error> {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let reply = wire.send(command).await.map_err(|refusal| explain(refusal, server))?;
+    let shards = shards::read(&reply).ok_or_else(|| {
+        Error::new(ErrorKind::Protocol, format!("{server} answered CLUSTER SLOTS with something else"))
+    })?;
+    let here = |shard: Shard| match shard.host.is_empty() {
+        true => Shard { host: server.host().to_owned(), ..shard },
+        false => shard,
+    };
+    Ok(shards.into_iter().map(here).collect())
+}
+
+fn explain(refusal: Refusal, server: &Server) -> Error {
+    if refusal.is_no_cluster() {
+        let problem = format!("{server} is not a node of a cluster: write `redis://` instead of `redis-cluster://`");
+        return Error::new(ErrorKind::Config, problem);
+    }
+    refusal.into()
+}

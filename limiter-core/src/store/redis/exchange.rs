@@ -1,0 +1,101 @@
+//! One script call: to whoever serves the slot, and on to whoever it says does.
+//!
+//! What may have been applied is never sent again. What is sent again was refused before it ran: NOSCRIPT (the script is
+//! loaded and called), MOVED and ASK (another node is asked), TRYAGAIN (a little later).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::{Instant, sleep};
+
+use super::failure::{Redirect, Refusal};
+use super::link::Terms;
+use super::nodes::Nodes;
+use super::script::Command;
+use super::wire::Wire;
+use crate::Error;
+
+pub(super) struct Exchange {
+    terms: Rc<Terms>,
+    nodes: Rc<Nodes>,
+    /// What an answer is waited for from, and since when.
+    under_way: RefCell<Option<(Wire, Instant)>>,
+}
+
+/// A call that was moved so often is not sent on without a pause.
+const AT_ONCE: u32 = 2;
+
+/// Before a call that was refused so often is sent again.
+fn pause(refused: u32) -> Duration {
+    Duration::from_millis(1 << refused.min(5))
+}
+
+impl Exchange {
+    pub(super) fn new(terms: &Rc<Terms>, nodes: &Rc<Nodes>) -> Self {
+        Self { terms: Rc::clone(terms), nodes: Rc::clone(nodes), under_way: RefCell::default() }
+    }
+
+    /// Calls the script; nobody waits longer than until the call's deadline, which is the caller's to watch.
+    pub(super) async fn call(&self, command: &Command, slot: u16) -> Result<Value, Error> {
+        let mut link = self.nodes.serving(slot).await?;
+        let (mut asking, mut refused) = (false, 0);
+        loop {
+            let wire = link.wire().await?;
+            let loads = wire.loads();
+            self.under_way.replace(Some((wire.clone(), Instant::now())));
+            let call = command.with(&wire.sha());
+            let sent = if asking { wire.send_asking(call).await } else { wire.send(call).await };
+            let refusal = match sent {
+                Ok(value) => {
+                    wire.served();
+                    return Ok(value);
+                }
+                Err(refusal) => refusal,
+            };
+            if refusal.is_no_script() {
+                // A server that was restarted or replaced behind this connection forgets its scripts, too.
+                link.failed();
+                wire.reload(loads, &self.terms.script).await?;
+                continue;
+            }
+            refused += 1;
+            match refusal.redirect().filter(|_| self.nodes.are_of_a_cluster()) {
+                Some(Redirect::Later) => sleep(pause(refused)).await,
+                Some(redirect) => {
+                    asking = matches!(redirect, Redirect::Ask { .. });
+                    link = match self.nodes.instead(redirect, &link) {
+                        Some(other) => other,
+                        None => return Err(refusal.into()),
+                    };
+                    if refused > AT_ONCE {
+                        sleep(pause(refused - AT_ONCE)).await;
+                    }
+                }
+                None => return Err(self.failed(refusal, &wire)),
+            }
+        }
+    }
+
+    fn failed(&self, refusal: Refusal, wire: &Wire) -> Error {
+        let is_cluster_down = refusal.is_cluster_down();
+        let error = Error::from(refusal);
+        if is_cluster_down {
+            self.terms.lost.notify_one();
+        } else {
+            wire.failed(&error);
+        }
+        error
+    }
+
+    /// The call was not answered in time.
+    pub(super) fn late(&self) {
+        if let Some((wire, since)) = &*self.under_way.borrow()
+            // Less says more of how busy this thread is, or how short the call's own deadline.
+            && since.elapsed() >= self.terms.deadline / 2
+        {
+            wire.unanswered_since(*since);
+        }
+    }
+}

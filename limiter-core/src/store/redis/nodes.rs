@@ -1,0 +1,84 @@
+//! Where calls go: to the one server, or to the node of a cluster that serves their slot.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::task::spawn_local;
+
+use super::cluster::Cluster;
+use super::failure::Redirect;
+use super::link::{Link, Terms};
+use super::{Connected, Place, Routes};
+use crate::Error;
+use crate::store::{Question, slot};
+
+pub(super) enum Nodes {
+    One(Rc<Link>),
+    Cluster(Rc<Cluster>),
+}
+
+/// The questions of one decision that one script call can answer, by their places in it.
+pub(super) struct Part {
+    pub(super) slot: u16,
+    pub(super) places: Vec<usize>,
+}
+
+impl Nodes {
+    /// Begins to connect; tells whoever waits how that went.
+    pub(super) fn start(place: Place, routes: Arc<Routes>, terms: &Rc<Terms>, connected: Option<Connected>) -> Self {
+        match place {
+            Place::One(server) => {
+                let link = Rc::new(Link::new(*server, Rc::clone(terms), routes.first()));
+                spawn_local(Rc::clone(&link).keep(connected));
+                Self::One(link)
+            }
+            Place::Cluster(seeds) => {
+                let cluster = Rc::new(Cluster::new(seeds, Rc::clone(terms), routes));
+                spawn_local(Rc::clone(&cluster).keep(connected));
+                Self::Cluster(cluster)
+            }
+        }
+    }
+
+    /// Waits while very first connections are being made; gives why one is missing.
+    pub(super) async fn ready(&self, parts: &[Part]) -> Result<(), Error> {
+        for part in parts {
+            self.serving(part.slot).await?.wire().await?;
+        }
+        Ok(())
+    }
+
+    /// Who answers for a slot. Waits while nothing is known of the cluster yet, and never again.
+    pub(super) async fn serving(&self, slot: u16) -> Result<Rc<Link>, Error> {
+        match self {
+            Self::One(link) => Ok(Rc::clone(link)),
+            Self::Cluster(cluster) => cluster.serving(slot).await,
+        }
+    }
+
+    pub(super) fn are_of_a_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
+    /// Who is to be asked instead; `None` if nobody is, or not at once.
+    pub(super) fn instead(&self, redirect: Redirect, said_by: &Link) -> Option<Rc<Link>> {
+        match self {
+            Self::One(_) => None,
+            Self::Cluster(cluster) => cluster.instead(redirect, said_by),
+        }
+    }
+
+    /// In the order of their first questions.
+    pub(super) fn parts(&self, questions: &[Question<'_>]) -> Vec<Part> {
+        let Self::Cluster(_) = self else { return vec![Part { slot: 0, places: (0..questions.len()).collect() }] };
+        let mut parts: Vec<Part> = Vec::new();
+        for (place, question) in questions.iter().enumerate() {
+            let slot = slot::of(question);
+            match parts.iter_mut().find(|part| part.slot == slot) {
+                Some(part) => part.places.push(place),
+                None => parts.push(Part { slot, places: vec![place] }),
+            }
+        }
+        parts
+    }
+}
