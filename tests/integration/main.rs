@@ -5,6 +5,7 @@ mod attribute;
 mod blocking;
 mod child;
 mod clocks;
+mod cluster;
 mod conformance;
 mod deadlines;
 mod exactness;

@@ -117,6 +117,44 @@ async fn a_network_swallows_everything() {
     survives(proxy.url(), &mut &proxy, |proxy| proxy.stall(), |proxy| proxy.pass()).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_is_too_slow() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    survives(proxy.url(), &mut &proxy, |proxy| proxy.delay(3 * DEADLINE), |proxy| proxy.pass()).await;
+}
+
+/// A server that gets slower until it answers too late, and never falls silent: a few calls find out for those after
+/// them.
+#[tokio::test]
+async fn calls_do_not_wait_for_a_server_that_is_known_to_be_slow() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
+    let limiter = builder.connect().await.expect("the server is there");
+    proxy.delay(DEADLINE * 7 / 10);
+    let slower = Instant::now() + Duration::from_millis(500);
+    let until = slower + Duration::from_secs(3);
+    let (late, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let calls = async |pause: u64| {
+        while Instant::now() < until {
+            sleep(Duration::from_millis(pause)).await;
+            match limiter.check(&key("a"), &limit("100000/1h")).await {
+                Ok(_) => assert!(Instant::now() < slower + DEADLINE, "it is too slow for that"),
+                Err(error) if error.kind() == ErrorKind::Timeout => drop(late.fetch_add(1, Relaxed)),
+                Err(_) => drop(refused.fetch_add(1, Relaxed)),
+            }
+        }
+    };
+    let gets_slower = async {
+        sleep(slower - Instant::now()).await;
+        proxy.delay(DEADLINE * 12 / 10);
+    };
+    tokio::join!(gets_slower, calls(3), calls(5), calls(7), calls(11), calls(13), calls(17), calls(19), calls(23));
+    let (late, refused) = (late.into_inner(), refused.into_inner());
+    assert!((8..=40).contains(&late) && refused > 500, "{late} calls were late, {refused} did not wait");
+}
+
 /// The first call that is not answered finds out for those after it.
 #[tokio::test]
 async fn calls_fail_at_once_while_the_server_is_known_to_be_away() {

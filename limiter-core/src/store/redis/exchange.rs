@@ -48,10 +48,7 @@ impl Exchange {
             let call = command.with(&wire.sha());
             let sent = if asking { wire.send_asking(call).await } else { wire.send(call).await };
             let refusal = match sent {
-                Ok(value) => {
-                    wire.served();
-                    return Ok(value);
-                }
+                Ok(value) => return Ok(value),
                 Err(refusal) => refusal,
             };
             if refusal.is_no_script() {

@@ -9,7 +9,6 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
-use super::breaker::Tally;
 use super::failure::Refusal;
 use crate::{Error, ErrorKind};
 
@@ -31,7 +30,6 @@ struct Shared {
     /// How often the script was loaded, so that of many calls that miss it one loads it.
     loads: Cell<u64>,
     loading: Mutex<()>,
-    tally: Tally,
 }
 
 impl Wire {
@@ -43,7 +41,6 @@ impl Wire {
             sha: RefCell::default(),
             loads: Cell::new(0),
             loading: Mutex::new(()),
-            tally: Tally::from(Instant::now()),
         };
         Self { connection, shared: Rc::new(shared) }
     }
@@ -102,19 +99,10 @@ impl Wire {
         Ok(())
     }
 
-    /// A call was answered in time.
-    pub(super) fn served(&self) {
-        self.shared.tally.answered(Instant::now());
-    }
-
-    /// A call was not answered in time. If nothing else was either, the server is gone, however open the connection; if
-    /// most are not, it is of no use.
+    /// A call was not answered in time. If nothing else was either, the server is gone, however open the connection.
     pub(super) fn unanswered_since(&self, asked: Instant) {
-        let is_too_slow = self.shared.tally.late(Instant::now());
         if self.shared.heard.get() <= asked {
             self.give_up(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
-        } else if is_too_slow {
-            self.give_up(Error::new(ErrorKind::Unavailable, "Redis answers most calls too late"));
         }
     }
 
