@@ -13,6 +13,7 @@ use crate::support::{key, limit};
 mod concurrent;
 mod unnoticed;
 mod policies;
+mod shares;
 
 /// A server to kill, and limiters that share a quota on it and a clock.
 struct Scene {
