@@ -21,6 +21,9 @@ use std::hash::{Hash, Hasher};
 
 use sha2::{Digest, Sha256};
 
+#[cfg(feature = "redis")]
+mod name;
+
 /// What is counted together: static text and the values set into it.
 ///
 /// The text is the programmer's, the parts are anybody's: each part is set off and escaped, so that no value can make

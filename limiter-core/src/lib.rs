@@ -38,6 +38,6 @@ pub use decision::{Allowed, Decision, Denied, Source};
 pub use error::{Error, ErrorKind};
 pub use guard::OnError;
 pub use key::Key;
-pub use limit::{Algorithm, Limit};
+pub use limit::{Algorithm, Layout, Limit};
 pub use limiter::Limiter;
 pub use rule::Rule;

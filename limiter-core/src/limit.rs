@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use crate::{Error, ErrorKind};
 
+mod layout;
+
+pub use layout::Layout;
+
 /// At most [`max`](Limit::max) permits in any [`window`](Limit::window).
 ///
 /// A limit is an argument of each decision and never stored: a changed `max` takes effect on the next call and keeps
@@ -28,6 +32,7 @@ pub struct Limit {
     window_millis: NonZeroU64,
     algorithm: Algorithm,
     burst: Option<NonZeroU32>,
+    layout: Layout,
 }
 
 /// How a limit counts.
@@ -82,9 +87,13 @@ impl Limit {
 
     pub(crate) const fn checked(max: u32, window_millis: u64) -> Option<Self> {
         match (NonZeroU32::new(max), NonZeroU64::new(window_millis)) {
-            (Some(max), Some(window)) if window.get() <= Self::MAX_WINDOW_MILLIS => {
-                Some(Self { max, window_millis: window, algorithm: Algorithm::SlidingWindow, burst: None })
-            }
+            (Some(max), Some(window)) if window.get() <= Self::MAX_WINDOW_MILLIS => Some(Self {
+                max,
+                window_millis: window,
+                algorithm: Algorithm::SlidingWindow,
+                burst: None,
+                layout: Layout::Compact,
+            }),
             _ => None,
         }
     }
@@ -97,6 +106,7 @@ impl Limit {
             window_millis: NonZeroU64::new(millis).unwrap_or(NonZeroU64::MIN),
             algorithm: Algorithm::SlidingWindow,
             burst: None,
+            layout: Layout::Compact,
         }
     }
 
@@ -112,10 +122,14 @@ impl Limit {
         Duration::from_millis(self.window_millis.get())
     }
 
-    /// The same limit counted by another algorithm, with that algorithm's own burst.
+    /// The same limit counted by another algorithm, with that algorithm's own burst and layout.
     #[must_use]
     pub const fn with_algorithm(self, algorithm: Algorithm) -> Self {
-        Self { algorithm, burst: None, ..self }
+        let layout = match algorithm {
+            Algorithm::SlidingWindow => self.layout,
+            _ => Layout::Compact,
+        };
+        Self { algorithm, burst: None, layout, ..self }
     }
 
     /// The same limit with room for `burst` permits at once, 1 to `u32::MAX`: for the bucket algorithms. Default: `max`.
@@ -129,6 +143,32 @@ impl Limit {
             (burst, Algorithm::TokenBucket | Algorithm::LeakyBucket) => Ok(Self { burst, ..self }),
             _ => Err(wrong("only a token bucket and a leaky bucket have a burst")),
         }
+    }
+
+    /// The same limit with its count kept in another way in Redis: for the sliding window. Default: compact.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Layout, Limit};
+    ///
+    /// let shared_with_spring = "5/10s".parse::<Limit>()?.with_layout(Layout::Zset)?;
+    /// assert_eq!(shared_with_spring.layout(), Layout::Zset);
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLimit`] for a sorted set with any other algorithm.
+    pub fn with_layout(self, layout: Layout) -> Result<Self, Error> {
+        match (layout, self.algorithm) {
+            (Layout::Compact, _) | (Layout::Zset, Algorithm::SlidingWindow) => Ok(Self { layout, ..self }),
+            _ => Err(Error::new(ErrorKind::InvalidLimit, "only a sliding window can be kept in a sorted set")),
+        }
+    }
+
+    /// How Redis keeps its count.
+    #[must_use]
+    pub const fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// How it is counted.
@@ -254,7 +294,8 @@ impl fmt::Display for Limit {
 impl fmt::Debug for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.algorithm, self.burst) {
-            (Algorithm::SlidingWindow, _) => write!(f, "Limit({self})"),
+            (Algorithm::SlidingWindow, _) if self.layout == Layout::Compact => write!(f, "Limit({self})"),
+            (Algorithm::SlidingWindow, _) => write!(f, "Limit({self}, {:?})", self.layout),
             (algorithm, None) => write!(f, "Limit({self}, {algorithm:?})"),
             (algorithm, Some(burst)) => write!(f, "Limit({self}, {algorithm:?}, burst {burst})"),
         }
@@ -321,5 +362,23 @@ mod tests {
         assert!(Limit::new(1, Duration::ZERO).is_err());
         assert!(Limit::new(1, Limit::MAX_WINDOW + Duration::from_nanos(1)).is_err());
         assert!(Limit::new(1, Duration::MAX).is_err());
+    }
+
+    #[test]
+    fn only_a_sliding_window_has_another_layout() {
+        let limit: Limit = "5/10s".parse().expect("valid");
+        let zset = limit.with_layout(Layout::Zset).expect("valid");
+        assert_ne!(zset, limit);
+        assert_eq!(zset.with_layout(Layout::Compact).expect("valid"), limit);
+        assert_eq!(zset.with_algorithm(Algorithm::SlidingWindow), zset);
+        assert_eq!((format!("{limit:?}"), format!("{zset:?}")), ("Limit(5/10s)".into(), "Limit(5/10s, Zset)".into()));
+        for algorithm in
+            [Algorithm::FixedWindow, Algorithm::SlidingCounter, Algorithm::TokenBucket, Algorithm::LeakyBucket]
+        {
+            let other = zset.with_algorithm(algorithm);
+            assert_eq!(other, limit.with_algorithm(algorithm));
+            assert_eq!(other.with_layout(Layout::Zset).expect_err("not this one").kind(), ErrorKind::InvalidLimit);
+            assert_eq!(other.with_layout(Layout::Compact).expect("as it is"), other);
+        }
     }
 }
