@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rate_limited::{Decision, Denied, Key, Source};
 
-use crate::support::{Subject, key, limit, on_every_store};
+use crate::support::{Subject, key, on_every_store, on_zset};
 
 on_every_store! {
     admits_max_and_tells_when_to_come_back,
@@ -26,12 +26,31 @@ on_every_store! {
     clocks_may_step_back,
 }
 
+// There a name is one history, whatever the window.
+on_zset! {
+    admits_max_and_tells_when_to_come_back,
+    refuses_until_exactly_retry_after,
+    slides_permit_by_permit,
+    a_denial_records_nothing,
+    a_look_takes_nothing,
+    costs_are_all_or_nothing,
+    a_cost_of_nothing_takes_nothing,
+    a_cost_above_max_is_denied_for_good,
+    a_changed_max_keeps_the_history,
+    callers_with_different_limits_share_one_count,
+    waits_are_true_below_the_millisecond,
+    a_stamp_that_was_rounded_up_frees_nothing_early,
+    months_are_windows,
+    a_flood_cannot_keep_itself_blocked,
+    clocks_may_step_back,
+}
+
 fn denied(decision: Decision) -> Denied {
     decision.into_result().expect_err("a denial")
 }
 
 async fn take(subject: &Subject, key: &Key, limited: &str, cost: u32) -> Decision {
-    subject.limiter.check_n(key, &limit(limited), cost).await.expect("the store answers")
+    subject.limiter.check_n(key, &subject.limit(limited), cost).await.expect("the store answers")
 }
 
 async fn admits_max_and_tells_when_to_come_back(subject: Subject) {
@@ -40,7 +59,7 @@ async fn admits_max_and_tells_when_to_come_back(subject: Subject) {
         let Decision::Allowed(allowed) = take(&subject, &key, "5/10s", 1).await else { panic!("a place is free") };
         assert_eq!(allowed.remaining(), remaining);
         assert_eq!(allowed.reset_after(), Duration::from_secs(10));
-        assert_eq!(allowed.limit(), limit("5/10s"));
+        assert_eq!(allowed.limit(), subject.limit("5/10s"));
         assert_eq!(allowed.source(), Source::Store);
         assert_eq!(allowed.name(), "check");
     }
@@ -104,11 +123,11 @@ async fn a_flood_cannot_keep_itself_blocked(subject: Subject) {
 async fn a_look_takes_nothing(subject: Subject) {
     let key = key("a");
     for _ in 0..3 {
-        let decision = subject.limiter.peek(&key, &limit("1/10s")).await.expect("the store answers");
+        let decision = subject.limiter.peek(&key, &subject.limit("1/10s")).await.expect("the store answers");
         assert_eq!((decision.is_allowed(), decision.remaining()), (true, 1));
     }
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
-    let decision = subject.limiter.peek(&key, &limit("1/10s")).await.expect("the store answers");
+    let decision = subject.limiter.peek(&key, &subject.limit("1/10s")).await.expect("the store answers");
     assert_eq!(denied(decision).retry_after(), Duration::from_secs(10));
 }
 
@@ -172,7 +191,7 @@ async fn forgets_a_key_when_told(subject: Subject) {
     let key = key("a");
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
     assert!(take(&subject, &key, "1/11s", 1).await.is_allowed());
-    subject.limiter.reset(&key, &limit("1/10s")).await.expect("the store answers");
+    subject.limiter.reset(&key, &subject.limit("1/10s")).await.expect("the store answers");
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
     assert!(take(&subject, &key, "1/11s", 1).await.is_denied(), "the other window is another history");
 }
@@ -208,7 +227,8 @@ async fn a_stamp_that_was_rounded_up_frees_nothing_early(subject: Subject) {
 
 async fn months_are_windows(subject: Subject) {
     for days in [12, 31, 366] {
-        let (key, text) = (key("a"), format!("2/{days}d"));
+        let text = format!("2/{days}d");
+        let key = key(&text);
         let window = Duration::from_secs(days * 86_400);
         assert!(take(&subject, &key, &text, 1).await.is_allowed());
         subject.clock.advance(window / 2);

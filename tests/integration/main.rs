@@ -26,3 +26,4 @@ mod start;
 mod support;
 mod tls;
 mod waiting;
+mod zset;

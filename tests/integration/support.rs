@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use limiter_testkit::{RedisServer, unique};
-use rate_limited::{Builder, Key, Limit, Limiter, ManualClock};
+use rate_limited::{Builder, Key, Layout, Limit, Limiter, ManualClock};
 
 /// A limiter whose clock the test moves, and the store it is on.
 pub(crate) struct Subject {
     pub(crate) limiter: Limiter,
     pub(crate) clock: ManualClock,
+    layout: Layout,
+    /// Where names have no prefix, and tests would meet.
+    _own: Option<RedisServer>,
 }
 
 impl Subject {
@@ -22,10 +25,22 @@ impl Subject {
         Self::with(on(RedisServer::shared())).await
     }
 
+    /// On a Redis of its own, in the layout of the Spring system.
+    pub(crate) async fn zset() -> Self {
+        let server = RedisServer::start();
+        let subject = Self::with(on(&server)).await;
+        Self { layout: Layout::Zset, _own: Some(server), ..subject }
+    }
+
     async fn with(builder: Builder) -> Self {
         let clock = ManualClock::new();
         let limiter = builder.clock(clock.clone()).connect().await.expect("the store is there");
-        Self { limiter, clock }
+        Self { limiter, clock, layout: Layout::Compact, _own: None }
+    }
+
+    /// The limit in this store's layout.
+    pub(crate) fn limit(&self, text: &str) -> Limit {
+        limit(text).with_layout(self.layout).expect("a sliding window")
     }
 
     /// The clock's time in microseconds.
@@ -50,6 +65,16 @@ macro_rules! on_every_store {
     };
 }
 pub(crate) use on_every_store;
+
+/// Makes a test of each function on the layout of the Spring system.
+macro_rules! on_zset {
+    ($($test:ident),+ $(,)?) => {
+        mod zset {
+            $(#[tokio::test] async fn $test() { super::$test(crate::support::Subject::zset().await).await; })+
+        }
+    };
+}
+pub(crate) use on_zset;
 
 /// A limiter on a server, under a prefix of its own, with time enough for a slow machine.
 pub(crate) fn on(server: &RedisServer) -> Builder {

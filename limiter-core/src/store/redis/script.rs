@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::call::Action;
 use crate::clock::Clock;
 use crate::store::{Answer, Question};
-use crate::{Algorithm, Error, ErrorKind};
+use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
 
 /// Clock, algorithms and decision are files of their own and one script. Only the modules of the algorithms that a call
 /// asks for are made, since a script makes everything anew each time it runs.
@@ -23,6 +23,7 @@ const SOURCE: &str = concat!(
     include_str!("lua/bucket.lua"),
     include_str!("lua/token_bucket.lua"),
     include_str!("lua/leaky_bucket.lua"),
+    include_str!("lua/zset.lua"),
     "return algorithms[name]()\n",
     "end\n",
     include_str!("lua/decide.lua"),
@@ -81,7 +82,7 @@ impl Script {
         };
         let mut arguments = vec![Argument::Word(what), Argument::Number(with)];
         for Question { limit, cost, .. } in questions {
-            arguments.push(Argument::Word(names(limit.algorithm()).0));
+            arguments.push(Argument::Word(module(*limit)));
             let numbers = [limit.window_millis(), limit.max().into(), limit.burst().into(), (*cost).into()];
             arguments.extend(numbers.map(Argument::Number));
         }
@@ -93,21 +94,29 @@ impl Script {
         Command { keys, arguments }
     }
 
-    /// One key, one slot: the hash tag is around the whole subject, which contains no brace.
-    fn name(&self, question: &Question<'_>) -> String {
-        let (_, tag) = names(question.limit.algorithm());
-        format!("{}:{{{}}}:{tag}:{}", self.prefix, question.key.subject(), question.limit.window_millis())
+    fn name(&self, Question { key, limit, .. }: &Question<'_>) -> String {
+        let tag = match (limit.layout(), limit.algorithm()) {
+            (Layout::Zset, _) => return format!("CurrentLimiter:{}", key.name()),
+            (Layout::Compact, Algorithm::SlidingWindow) => "sw",
+            (Layout::Compact, Algorithm::FixedWindow) => "fw",
+            (Layout::Compact, Algorithm::SlidingCounter) => "sc",
+            (Layout::Compact, Algorithm::TokenBucket) => "tb",
+            (Layout::Compact, Algorithm::LeakyBucket) => "lb",
+        };
+        // One key, one slot: the hash tag is around the whole subject, which contains no brace.
+        format!("{}:{{{}}}:{tag}:{}", self.prefix, key.subject(), limit.window_millis())
     }
 }
 
-/// What the script and its keys call an algorithm.
-fn names(algorithm: Algorithm) -> (&'static str, &'static str) {
-    match algorithm {
-        Algorithm::SlidingWindow => ("sliding_window", "sw"),
-        Algorithm::FixedWindow => ("fixed_window", "fw"),
-        Algorithm::SlidingCounter => ("sliding_counter", "sc"),
-        Algorithm::TokenBucket => ("token_bucket", "tb"),
-        Algorithm::LeakyBucket => ("leaky_bucket", "lb"),
+/// What the script calls the module that counts.
+fn module(limit: Limit) -> &'static str {
+    match (limit.layout(), limit.algorithm()) {
+        (Layout::Zset, _) => "zset",
+        (Layout::Compact, Algorithm::SlidingWindow) => "sliding_window",
+        (Layout::Compact, Algorithm::FixedWindow) => "fixed_window",
+        (Layout::Compact, Algorithm::SlidingCounter) => "sliding_counter",
+        (Layout::Compact, Algorithm::TokenBucket) => "token_bucket",
+        (Layout::Compact, Algorithm::LeakyBucket) => "leaky_bucket",
     }
 }
 

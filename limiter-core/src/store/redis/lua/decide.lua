@@ -19,9 +19,11 @@
 -- Atomic   because a script is, and because nothing is written before everything is known; a denial and a look write
 --          nothing
 --
--- A module has open(value, window), which gives a count or nil for foreign bytes; judge(count, question); take(count,
--- question); refund(count, question, stamp), which tells whether it changed anything; close(count), which gives the value
--- and the ms when it is dead, or nil where nothing is left; and scale, the µs in a unit of its instants.
+-- A module has judge(count, question); take(count, question); refund(count, question, stamp), which tells whether it
+-- changes anything; and scale, the µs in a unit of its instants. One that keeps a count as a string has open(value,
+-- window), which gives the count or nil for foreign bytes, and close(count), which gives the value and the ms when it is
+-- dead, or nil where nothing is left. One that keeps something else has load(key, window), which gives the count or nil
+-- and an error, and store(count), which writes it and its expiry, and gives what the server said.
 local FIELDS, SPARE = 5, 500
 
 local counts, asked, modules = {}, {}, {}
@@ -31,7 +33,8 @@ for index, key in ipairs(KEYS) do
   local module = modules[name] or make(name)
   modules[name] = module
   local question = {
-    key = key,
+    -- The window is in the names of strings.
+    id = module.load and key .. ' ' .. ARGV[at + 2] or key,
     algorithm = module,
     window = tonumber(ARGV[at + 2]),
     max = tonumber(ARGV[at + 3]),
@@ -41,17 +44,21 @@ for index, key in ipairs(KEYS) do
     patience = 0,
   }
   asked[index] = question
-  local count = counts[key]
+  local count, failure = counts[question.id], nil
   if not count then
-    local value = redis.pcall('GET', key)
-    if type(value) == 'table' then
-      return value
+    if module.load then
+      count, failure = module.load(key, question.window)
+    else
+      local value = redis.pcall('GET', key)
+      if type(value) == 'table' then
+        return value
+      end
+      count = module.open(value, question.window)
     end
-    count = question.algorithm.open(value, question.window)
     if not count then
-      return redis.error_reply('FOREIGN a key holds something else than this limiter writes')
+      return failure or redis.error_reply('FOREIGN a key holds something else than this limiter writes')
     end
-    counts[key] = count
+    counts[question.id] = count
   end
   question.pending = count.pending or 0
   count.pending = question.pending + question.cost
@@ -62,7 +69,7 @@ local function judge()
   local which, least, retry_at, denied = 1, nil, clock.micros, false
   for index, question in ipairs(asked) do
     local algorithm = question.algorithm
-    local told = algorithm.judge(counts[question.key], question)
+    local told = algorithm.judge(counts[question.id], question)
     if not told.allowed and not denied then
       denied, which, least = true, index, told
     elseif not denied and (not least or told.remaining < least.remaining) then
@@ -91,7 +98,7 @@ local gives_back = ARGV[1] == 'refund'
 local changed = {}
 local denied, which, told, retry_at
 if ARGV[1] == 'forget' then
-  for key in pairs(counts) do
+  for _, key in ipairs(KEYS) do
     local deleted = redis.pcall('DEL', key)
     if type(deleted) == 'table' then
       return deleted
@@ -100,8 +107,8 @@ if ARGV[1] == 'forget' then
   return NOTHING
 elseif gives_back then
   for _, question in ipairs(asked) do
-    if question.cost > 0 and question.algorithm.refund(counts[question.key], question, tonumber(ARGV[2])) then
-      changed[question.key] = question.algorithm
+    if question.cost > 0 and question.algorithm.refund(counts[question.id], question, tonumber(ARGV[2])) then
+      changed[question.id] = question.algorithm
     end
   end
 else
@@ -116,20 +123,24 @@ else
   end
   for _, question in ipairs(asked) do
     if question.cost > 0 then
-      question.algorithm.take(counts[question.key], question)
-      changed[question.key] = question.algorithm
+      question.algorithm.take(counts[question.id], question)
+      changed[question.id] = question.algorithm
     end
     question.pending, question.cost = 0, 0
   end
 end
 
-for key, algorithm in pairs(changed) do
-  local value, dead_at = algorithm.close(counts[key])
+for id, algorithm in pairs(changed) do
   local stored
-  if value then
-    stored = redis.pcall('SET', key, value, 'PX', math.max(dead_at - clock.floor, 0) + SPARE)
+  if algorithm.store then
+    stored = algorithm.store(counts[id])
   else
-    stored = redis.pcall('DEL', key)
+    local value, dead_at = algorithm.close(counts[id])
+    if value then
+      stored = redis.pcall('SET', id, value, 'PX', math.max(dead_at - clock.floor, 0) + SPARE)
+    else
+      stored = redis.pcall('DEL', id)
+    end
   end
   if type(stored) == 'table' and stored.err then
     return stored

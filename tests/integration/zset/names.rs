@@ -1,0 +1,38 @@
+//! What a name is in Redis.
+
+use limiter_testkit::RedisServer;
+use rate_limited::Key;
+
+use super::{Spring, limit};
+use crate::support::on;
+
+#[tokio::test]
+async fn are_the_texts_of_the_spring_system() {
+    let server = RedisServer::start();
+    let limiter = on(&server).prefix("unused").connect().await.expect("connects");
+    let mut spring = Spring::on(&server);
+    for name in ["getId", "/api/order/{id}", "com.acme.Shop#buy(long, int)", "查询用户", "a b"] {
+        assert!(spring.allows(name, 0, 60_000, 1));
+        server.command(&["DEL", &format!("CurrentLimiter:{name}")]);
+        assert!(limiter.check(&Key::new(name), &limit("1/1m")).await.expect("answers").is_allowed());
+        assert!(!spring.allows(name, 0, 60_000, 1), "{name}");
+        assert_eq!(server.keys(), [format!("CurrentLimiter:{name}")]);
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test]
+async fn keep_values_apart_from_them() {
+    let server = RedisServer::start();
+    let limiter = on(&server).connect().await.expect("connects");
+    let long = Key::new("x".repeat(201));
+    let keys = [Key::new("user:").part("{42}"), Key::new("user:@42"), Key::new("100%"), Key::new("")];
+    for key in keys.iter().chain([&long]) {
+        assert!(limiter.check(key, &limit("1/1m")).await.expect("answers").is_allowed());
+        assert!(limiter.check(key, &limit("1/1m")).await.expect("answers").is_denied());
+    }
+    let names = server.keys();
+    let short = ["+", "100%25", "user:%4042", "user:@%7B42%7D"];
+    assert_eq!(names[..4], short.map(|name| format!("CurrentLimiter:{name}")));
+    assert_eq!(names[4].len(), "CurrentLimiter:".len() + 200);
+}
