@@ -56,8 +56,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub use limiter_core::{
-    Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, InstallError, Key, Layout,
-    Limit, Limiter, OnError, OnErrorSetting, Rule, Source,
+    Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, InstallError, Key,
+    Layout, Limit, Limiter, OnError, OnErrorSetting, Rule, Source,
 };
 
 #[cfg(feature = "test-util")]

@@ -21,7 +21,6 @@ use std::hash::{Hash, Hasher};
 
 use sha2::{Digest, Sha256};
 
-#[cfg(feature = "redis")]
 mod name;
 
 /// What is counted together: static text and the values set into it.

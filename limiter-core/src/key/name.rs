@@ -5,12 +5,17 @@ use std::fmt::Write;
 use super::{Key, PART_MARK};
 
 impl Key {
+    /// What the Spring system calls its set of this key.
+    pub(crate) fn set(&self) -> String {
+        format!("CurrentLimiter:{}", self.name())
+    }
+
     /// The key for a reader who does not know the grammar: its texts as they were written, its parts as they are encoded.
     ///
     /// In the texts `%` and both marks stay escaped, so that names are as far apart as keys are: a `%`, `@` or `+` in a
     /// name means what it means in the key, and no other byte is written in two ways. The parts stay as they are, so that no
     /// value can move a hash tag. A key that is cut off at a digest is named as it is encoded, head and all.
-    pub(crate) fn name(&self) -> String {
+    fn name(&self) -> String {
         let subject = self.subject().to_string();
         if self.digest.is_some() {
             return subject;
@@ -59,6 +64,11 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+
+    #[test]
+    fn is_that_of_the_set() {
+        assert_eq!(Key::new("getId").set(), "CurrentLimiter:getId");
+    }
 
     #[test]
     fn is_the_text_as_written() {

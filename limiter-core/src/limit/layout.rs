@@ -19,7 +19,7 @@ pub enum Layout {
     ///   windows on one name are one history, which is right as long as every decision is about all of them.
     /// - Entries of hosts whose clock is ahead count until they are a window old by the clock of Redis; those that are more
     ///   than a window ahead do not count before.
-    /// - A permit takes about 100 bytes in Redis for as long as it counts, so 1 000 000 take 100 MB. A decision that takes
+    /// - A permit takes about 120 bytes in Redis for as long as it counts, so 1 000 000 take 120 MB. A decision that takes
     ///   more than 10 000 permits of one key would hold up Redis, and is denied [for good](crate::Denied::is_final).
     /// - A refund takes out the very entries that the call put in.
     Zset,

@@ -1,13 +1,32 @@
 //! The slots that a cluster spreads its keys over.
 
 use super::Question;
+use crate::Layout;
 
 /// How many there are.
 pub(crate) const COUNT: u16 = 16_384;
 
-/// The slot of what a question counts: its hash tag is the whole subject, which has no brace in it.
+/// The slot of what a question counts.
 pub(crate) fn of(question: &Question<'_>) -> u16 {
-    of_tag(question.key.subject().to_string().as_bytes())
+    match question.limit.layout() {
+        // The hash tag is the whole subject, which has no brace in it.
+        Layout::Compact => of_tag(question.key.subject().to_string().as_bytes()),
+        Layout::Zset => of_tag(tag(question.key.set().as_bytes())),
+    }
+}
+
+/// What is hashed of a name: what its first braces enclose, or all of it if that is nothing.
+fn tag(name: &[u8]) -> &[u8] {
+    let inside = || {
+        let (_, rest) = split(name, b'{')?;
+        split(rest, b'}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
+    };
+    inside().unwrap_or(name)
+}
+
+fn split(name: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let place = name.iter().position(|byte| *byte == at)?;
+    Some((&name[..place], &name[place + 1..]))
 }
 
 /// CRC16 of what is hashed, modulo the number of slots: as the cluster specification has it, with the polynomial of
@@ -49,5 +68,23 @@ mod tests {
         let key = Key::new("user:").part("{x}");
         let question = Question { key: &key, limit: Limit::WIDEST, cost: 1 };
         assert_eq!(of(&question), of_tag(b"user:@%7Bx%7D"));
+    }
+
+    #[test]
+    fn of_a_set_is_that_of_the_braces_in_its_name() {
+        let cases: [(&str, &[u8]); 7] = [
+            ("getId", b"CurrentLimiter:getId"),
+            ("/api/{id}/x", b"id"),
+            ("a{}{b}", b"CurrentLimiter:a{}{b}"),
+            ("a{{b}}c", b"{b"),
+            ("a{b}{c}", b"b"),
+            ("a}b{c", b"CurrentLimiter:a}b{c"),
+            ("a}{b}", b"b"),
+        ];
+        for (name, hashed) in cases {
+            let limit = Limit::WIDEST.with_layout(Layout::Zset).expect("a sliding window");
+            let question = Question { key: &Key::new(name), limit, cost: 1 };
+            assert_eq!(of(&question), of_tag(hashed), "{name}");
+        }
     }
 }

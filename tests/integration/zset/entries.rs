@@ -35,7 +35,7 @@ async fn are_as_many_as_permits() {
     }
 }
 
-/// Digits alone name theirs, and a letter is first in ours.
+/// A letter is first in ours, and never in theirs.
 #[tokio::test]
 async fn of_ours_are_none_of_theirs() {
     let mut fleet = Fleet::new().await;
@@ -94,7 +94,7 @@ async fn that_are_over_are_trimmed_a_bounded_number_at_once() {
 
 /// The figure that the documentation gives.
 #[tokio::test]
-async fn take_about_a_hundred_bytes_each() {
+async fn take_about_120_bytes_each() {
     let fleet = Fleet::new().await;
     for _ in 0..10 {
         assert!(fleet.limiter.check_n(&fleet.key, &limit("100000/1h"), 1_000).await.expect("answers").is_allowed());
@@ -102,5 +102,5 @@ async fn take_about_a_hundred_bytes_each() {
     }
     let bytes = RedisServer::shared().command(&["MEMORY", "USAGE", &fleet.set(), "SAMPLES", "0"]).integer();
     println!("{} bytes a permit", bytes / 10_000);
-    assert!(bytes < 10_000 * 140, "{bytes} bytes for 10 000");
+    assert!(bytes < 10_000 * 130, "{bytes} bytes for 10 000");
 }

@@ -130,6 +130,10 @@ async fn entries_of_a_clock_that_is_ahead_count_longer() {
     assert!(fleet.spring.allows(&fleet.name, ahead, 10_000, 1));
     let refused = denied(fleet.take("1/10s", 1).await);
     assert_eq!((refused.retry_after(), refused.reset_after()), (Duration::from_secs(13), Duration::from_secs(13)));
+    let beside = fleet.take("2/10s", 1).await.into_result().expect("a place is free");
+    assert_eq!(beside.reset_after(), Duration::from_secs(13));
+    assert!(fleet.ttl() > 13_000 && fleet.ttl() <= 14_000, "{} ms: for as long as it counts", fleet.ttl());
+    fleet.limiter.refund(&beside).await.expect("the store answers");
     fleet.advance(12_999);
     assert!(fleet.take("1/10s", 1).await.is_denied());
     fleet.advance(1);

@@ -96,7 +96,7 @@ impl Script {
 
     fn name(&self, Question { key, limit, .. }: &Question<'_>) -> String {
         let tag = match (limit.layout(), limit.algorithm()) {
-            (Layout::Zset, _) => return format!("CurrentLimiter:{}", key.name()),
+            (Layout::Zset, _) => return key.set(),
             (Layout::Compact, Algorithm::SlidingWindow) => "sw",
             (Layout::Compact, Algorithm::FixedWindow) => "fw",
             (Layout::Compact, Algorithm::SlidingCounter) => "sc",

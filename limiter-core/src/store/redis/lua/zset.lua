@@ -4,8 +4,8 @@
 -- An entry counts while its stamp is younger than a window, and no more than a window ahead: so far the clocks of other
 -- hosts may be ahead, and further ahead a stamp proves nothing. What is not a whole number is rounded up.
 --
--- Members  r<µs of the stamp>.<number>: theirs are digits alone, so none of ours is one of theirs; and NX tells when there
---          is one of ours of that very microsecond, as after the clock stepped back: then the next number is taken
+-- Members  r<µs of the stamp>.<number>: theirs begin with no letter, so none of ours is one of theirs; and ZADD tells when
+--          one of ours is there from the same microsecond, as after the clock stepped back: then the next number is taken
 -- Written  ZADD, then the dead are trimmed, then PEXPIRE: in this order the set is never empty in between, which would
 --          lose its time to live. What is trimmed are the lowest ranks, which no entry that counts can get into
 -- Bounds   no more than MOST entries are added, or trimmed, at once: others wait meanwhile. A decision that needs more
@@ -84,6 +84,7 @@ function algorithms.zset()
     return #set.back > 0
   end
 
+  -- `number`: how many there are, which is a number that is free, unless some were taken out.
   local function add(key, permits, number)
     local mark = string.format('r%.0f.', clock.micros)
     while permits > 0 do
@@ -92,7 +93,7 @@ function algorithms.zset()
         entries[place], entries[place + 1] = clock.ceil, mark .. number
         number = number + 1
       end
-      local added = redis.pcall('ZADD', key, 'NX', unpack(entries))
+      local added = redis.pcall('ZADD', key, unpack(entries))
       if type(added) == 'table' then
         return added
       end
