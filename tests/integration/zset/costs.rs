@@ -90,5 +90,10 @@ async fn of_several_windows_count_once_in_each() {
     assert_eq!((back.limit(), back.remaining(), fleet.card()), (limits[0], 2, 3));
     fleet.limiter.refund(&back).await.expect("the store answers");
     assert_eq!(fleet.card(), 2, "taken out once for both");
+    let questions = [(&fleet.key, &limits[0], 3), (&fleet.key, &limits[1], 1)];
+    let uneven = fleet.limiter.check_all(&questions).await.expect("the store answers").into_result().expect("free");
+    assert_eq!(fleet.card(), 5, "the larger of the two");
+    fleet.limiter.refund(&uneven).await.expect("the store answers");
+    assert_eq!(fleet.card(), 2);
     assert!(RedisServer::shared().pttl(&fleet.set()) > 0);
 }

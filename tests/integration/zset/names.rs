@@ -1,7 +1,7 @@
 //! What a name is in Redis.
 
 use limiter_testkit::RedisServer;
-use rate_limited::Key;
+use rate_limited::{Key, Limiter, Rule, rate_limited};
 
 use super::{Spring, limit};
 use crate::support::on;
@@ -35,4 +35,22 @@ async fn keep_values_apart_from_them() {
     let short = ["+", "100%25", "user:%4042", "user:@%7B42%7D"];
     assert_eq!(names[..4], short.map(|name| format!("CurrentLimiter:{name}")));
     assert_eq!(names[4].len(), "CurrentLimiter:".len() + 200);
+}
+
+#[rate_limited(key = "getId", limit = "9/1m", limiter = limiter, fallback = false)]
+async fn get_id(limiter: &Limiter) -> bool {
+    true
+}
+
+/// As the guide for those who come from there tells it.
+#[tokio::test]
+async fn of_annotated_functions_are_theirs_by_a_rule() {
+    let server = RedisServer::start();
+    let limiter = on(&server).rule("getId", Rule::new().limit(limit("2/1m"))).connect().await.expect("connects");
+    let now = server.command(&["TIME"]).array().swap_remove(0).text();
+    let now_ms: u64 = now.parse::<u64>().expect("seconds") * 1_000;
+    assert!(Spring::on(&server).allows("getId", now_ms, 60_000, 2));
+    assert!(get_id(&limiter).await);
+    assert!(!get_id(&limiter).await);
+    assert!(!Spring::on(&server).allows("getId", now_ms, 60_000, 2));
 }
