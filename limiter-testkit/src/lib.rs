@@ -6,22 +6,31 @@
 //! | a real Redis that is yours and gone afterwards | [`RedisServer::start`], [`RedisServer::builder`] |
 //! | a real Redis for every test that only needs keys of its own | [`RedisServer::shared`] with [`unique`] |
 //! | a network that fails | [`Proxy`] |
+//! | masters and replicas that share the keys | [`Cluster`] |
+//! | a master, its replica, and sentinels that replace it | [`Sentinels`] |
 //! | what a sliding window must answer | [`Oracle`] |
 //! | what the other algorithms must answer | [`FixedWindowOracle`], [`SlidingCounterOracle`], [`TokenBucketOracle`], [`LeakyBucketOracle`] |
 //! | schedules that can be repeated | [`Random`] |
 //! | whether a recorded concurrent run kept its limit | [`history`] |
 
+mod cluster;
 pub mod history;
+mod nodes;
 mod oracle;
 mod proxy;
 mod random;
 mod resp;
+mod sentinel;
 mod server;
 mod socket;
+mod wait;
 
+pub use cluster::{Cluster, ClusterBuilder, Migration, SLOTS, slot_of};
+pub use nodes::{NodeId, Promotion};
 pub use oracle::{FixedWindowOracle, LeakyBucketOracle, Oracle, SlidingCounterOracle, TokenBucketOracle, Verdict};
 pub use proxy::Proxy;
 pub use random::Random;
 pub use resp::{Client, Reply};
+pub use sentinel::{Sentinels, SentinelsBuilder};
 pub use server::{RedisServer, RedisServerBuilder, unique};
 pub use socket::Address;

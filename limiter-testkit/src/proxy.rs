@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -26,7 +27,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A TCP port of 127.0.0.1 in front of a server, through which everything passes until a test switches it over.
 ///
 /// It never does what no network can: bytes are lost only together with the connection. So when a connection has lost
-/// some (stalled, or without replies) and the proxy is switched to anything else, that connection is closed.
+/// some (stalled, without replies, garbled) and the proxy is switched to anything else, that connection is closed. One
+/// that is half open stays so.
 ///
 /// ```
 /// use std::time::Duration;
@@ -107,6 +109,22 @@ impl Proxy {
         self.switch.turn(Mode::LoseReplies);
     }
 
+    /// Lets commands through and turns every bit of the replies: nothing that a server could have said.
+    pub fn garble(&self) {
+        self.switch.turn(Mode::Garble);
+    }
+
+    /// Lets commands through, and closes the connection in the middle of the first reply.
+    pub fn cut_replies(&self) {
+        self.switch.turn(Mode::CutReplies);
+    }
+
+    /// As if the server's machine had lost its power: connections lead nowhere for ever, old ones and those that are
+    /// made meanwhile, and nobody closes them. Only connections that are made after the next switch are sound.
+    pub fn half_open(&self) {
+        self.switch.turn(Mode::HalfOpen);
+    }
+
     /// Closes all connections, and new ones as soon as they are made.
     pub fn cut(&self) {
         self.switch.turn(Mode::Cut);
@@ -116,6 +134,19 @@ impl Proxy {
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.switch.connections()
+    }
+
+    /// The most connections that were attempts at one moment: open, and without an answer yet. To see whether somebody
+    /// makes several at once let them last, by [`stall`](Self::stall) or [`half_open`](Self::half_open): of those that
+    /// are [`cut`](Self::cut) each is over before the next one is looked at.
+    #[must_use]
+    pub fn most_attempts(&self) -> usize {
+        self.switch.most_attempts()
+    }
+
+    /// Lets [`connections`](Self::connections) and [`most_attempts`](Self::most_attempts) begin anew.
+    pub fn forget_counts(&self) {
+        self.switch.forget_counts();
     }
 }
 
@@ -160,6 +191,9 @@ fn link_up(client: TcpStream, upstream: &Address, switch: &Arc<Switch>) -> io::R
         return Ok(Vec::new());
     }
     client.set_nodelay(true)?;
-    let server = upstream.connect(CONNECT_TIMEOUT)?;
+    let server = match switch.mode() {
+        Mode::HalfOpen => Socket::Unix(UnixStream::pair()?.0), // whose other end is gone
+        _ => upstream.connect(CONNECT_TIMEOUT)?,
+    };
     Ok(link::start(Socket::Tcp(client), server, switch))
 }

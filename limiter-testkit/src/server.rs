@@ -15,6 +15,7 @@ use self::process::Process;
 use crate::resp::{Client, Reply};
 use crate::socket::Address;
 
+mod ask;
 mod binary;
 mod builder;
 mod certificates;
@@ -25,7 +26,9 @@ mod process;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use builder::PORT_ATTEMPTS;
 pub use builder::RedisServerBuilder;
+pub(crate) use port::{BUS_OFFSET, free_port_with_bus};
 
 /// How long a server may take to start, and to answer one command.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -87,6 +90,16 @@ impl RedisServer {
     /// The URL of this server behind a proxy.
     pub(crate) fn url_at(&self, address: &Address) -> String {
         self.config.url(address)
+    }
+
+    /// What stands before the hosts in a URL: `user:password@`, or less.
+    pub(crate) fn authority(&self) -> String {
+        self.config.authority()
+    }
+
+    /// User and password of whoever may do everything, unless everybody may.
+    pub(crate) fn admin(&self) -> Option<(&str, &str)> {
+        self.config.access.admin()
     }
 
     /// Where [`url`](Self::url) points to.
@@ -237,7 +250,8 @@ impl RedisServer {
         self.process = None;
     }
 
-    /// Ends the process if need be and starts it anew, with the same URL and no data.
+    /// Ends the process if need be and starts it anew, with the same URL and no data, and with its settings of the
+    /// beginning, or of the last `CONFIG REWRITE`.
     ///
     /// # Panics
     ///

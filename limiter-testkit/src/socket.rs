@@ -46,6 +46,21 @@ impl Socket {
         };
     }
 
+    /// Whether the other end of a TCP connection has closed it, and nothing is left to read. Whoever reads from it
+    /// meanwhile may see a timeout.
+    pub(crate) fn has_ended(&self) -> bool {
+        let Self::Tcp(stream) = self else { return false };
+        // Not `set_nonblocking`: that would be for the writers too.
+        let ended = stream.set_read_timeout(Some(Duration::from_millis(1))).and_then(|()| stream.peek(&mut [0]));
+        let restored = stream.set_read_timeout(None);
+        match ended {
+            Ok(length) => length == 0,
+            Err(error) => {
+                restored.is_err() || !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+            }
+        }
+    }
+
     /// How long one read or write may block from now on. Not zero.
     pub(crate) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         match self {

@@ -1,4 +1,4 @@
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;
 
 use super::*;
@@ -14,6 +14,13 @@ fn proxy() -> Proxy {
 
 fn client(proxy: &Proxy, timeout: Duration) -> Client {
     Client::connect(&proxy.address(), timeout).expect("the proxy accepts")
+}
+
+/// A connection on which every byte can be seen.
+fn raw(proxy: &Proxy) -> TcpStream {
+    let stream = TcpStream::connect(proxy.address).expect("the proxy accepts");
+    stream.set_read_timeout(Some(LONG)).expect("not zero");
+    stream
 }
 
 fn ping(client: &mut Client) -> io::Result<String> {
@@ -99,6 +106,88 @@ fn lost_replies_are_to_commands_that_ran() {
     assert_eq!(RedisServer::shared().command(&["GET", &key]).text(), "1");
     proxy.pass();
     assert_closed(&mut open);
+}
+
+#[test]
+fn garbled_replies_make_no_sense_and_the_connection_goes_with_them() {
+    let (proxy, key) = (proxy(), crate::unique("garbled"));
+    let mut open = client(&proxy, LONG);
+    assert!(ping(&mut open).is_ok());
+    proxy.garble();
+    open.set_timeout(SHORT);
+    for command in [&["INCR", &key][..], &["PING"]] {
+        assert!(open.call(command).is_err(), "{command:?}");
+    }
+    assert_eq!(RedisServer::shared().command(&["GET", &key]).text(), "1");
+    let mut raw = raw(&proxy);
+    raw.write_all(b"PING\r\n").expect("the proxy reads");
+    let mut reply = [0; 7];
+    raw.read_exact(&mut reply).expect("as many bytes");
+    assert_eq!(reply.map(|byte| !byte), *b"+PONG\r\n");
+    proxy.pass();
+    assert_eq!(raw.read(&mut reply).expect("closed"), 0);
+    assert_answers(&proxy);
+}
+
+#[test]
+fn a_reply_that_is_cut_ends_in_its_middle() {
+    let (proxy, key) = (proxy(), crate::unique("half"));
+    proxy.cut_replies();
+    let mut raw = raw(&proxy);
+    raw.write_all(format!("SET {key} 1\r\n").as_bytes()).expect("the proxy reads");
+    let mut reply = Vec::new();
+    raw.read_to_end(&mut reply).expect("an end");
+    assert_eq!(reply, b"+O");
+    assert_eq!(RedisServer::shared().command(&["GET", &key]).text(), "1");
+    assert_closed(&mut client(&proxy, LONG));
+    proxy.pass();
+    assert_answers(&proxy);
+}
+
+#[test]
+fn half_open_connections_stay_silent_whatever_follows() {
+    let mut server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let mut before = client(&proxy, LONG);
+    assert!(ping(&mut before).is_ok());
+    proxy.half_open();
+    server.kill(); // neither tells anybody, nor keeps new ones from being accepted
+    let mut meanwhile = client(&proxy, SHORT);
+    server.restart();
+    before.set_timeout(SHORT);
+    for _ in 0..2 {
+        for client in [&mut before, &mut meanwhile] {
+            assert_eq!(ping(client).expect_err("nobody is there").kind(), ErrorKind::TimedOut);
+        }
+        proxy.pass();
+        assert_answers(&proxy);
+    }
+    proxy.cut();
+    assert_closed(&mut before);
+}
+
+#[test]
+fn attempts_are_counted_while_they_last() {
+    let proxy = proxy();
+    for _ in 0..20 {
+        assert_answers(&proxy); // one after the other, and some of the old are still being closed
+    }
+    let mut open = client(&proxy, LONG);
+    assert!(ping(&mut open).is_ok());
+    assert_eq!((proxy.connections(), proxy.most_attempts()), (21, 1));
+
+    proxy.forget_counts();
+    proxy.stall();
+    for _ in 0..5 {
+        let mut attempt = client(&proxy, Duration::from_millis(20));
+        assert!(ping(&mut attempt).is_err()); // and gives up before the next
+    }
+    assert_eq!((proxy.connections(), proxy.most_attempts()), (5, 1));
+    let _three = [(); 3].map(|()| client(&proxy, SHORT));
+    while proxy.connections() < 8 {
+        thread::yield_now();
+    }
+    assert_eq!(proxy.most_attempts(), 3);
 }
 
 #[test]

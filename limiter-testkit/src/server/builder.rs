@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use super::clock::ShiftedClock;
-use super::config::{Access, Config, Endpoint};
+use super::config::{Access, Config, Endpoint, quoted};
 use super::process::{Failure, Process};
 use super::{DEADLINE, RedisServer, certificates, port};
 
 /// How often another port is tried when somebody else takes the one that was found free.
-const PORT_ATTEMPTS: usize = 8;
+pub(crate) const PORT_ATTEMPTS: usize = 8;
 
 /// Describes a [`RedisServer`] before it starts; see [`RedisServer::builder`].
 #[derive(Debug, Clone, Default)]
@@ -21,6 +21,7 @@ pub struct RedisServerBuilder {
     access: Access,
     settings: Vec<(String, String)>,
     shifted_clock: bool,
+    sentinel: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -78,6 +79,28 @@ impl RedisServerBuilder {
         self
     }
 
+    /// As [`setting`](Self::setting), for a value of several words of any characters.
+    pub(crate) fn setting_of(self, name: &str, words: &[&str]) -> Self {
+        let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+        self.setting(name, &words.join(" "))
+    }
+
+    /// Lets replicas have its data at once, instead of after a wait for more of them.
+    pub(crate) fn quick_replication(self) -> Self {
+        self.setting("repl-diskless-sync", "yes").setting("repl-diskless-sync-delay", "0")
+    }
+
+    /// User and password of whoever may do everything, unless everybody may.
+    pub(crate) fn admin(&self) -> Option<(&str, &str)> {
+        self.access.admin()
+    }
+
+    /// Runs as a sentinel, which watches over other servers.
+    pub(crate) fn sentinel(mut self) -> Self {
+        self.sentinel = true;
+        self
+    }
+
     /// Starts it and waits until it answers.
     ///
     /// # Panics
@@ -90,29 +113,34 @@ impl RedisServerBuilder {
 
     /// As [`start`](Self::start), with the ports to try.
     pub(super) fn start_on(self, mut next_port: impl FnMut() -> u16) -> RedisServer {
+        let needs_port = self.listen != Listen::UnixOnly;
+        let mut start = || self.start_at(if needs_port { next_port() } else { 0 });
+        let server = (0..PORT_ATTEMPTS).find_map(|_| start());
+        server.unwrap_or_else(|| panic!("no free port for redis-server after {PORT_ATTEMPTS} attempts"))
+    }
+
+    /// As [`start`](Self::start), on this port; `None` if somebody else has it.
+    pub(crate) fn start_at(&self, port: u16) -> Option<RedisServer> {
         let directory = server_directory();
+        let mut config = Config::on(directory.path());
+        config.endpoint = match self.listen {
+            Listen::UnixOnly => Endpoint::Unix,
+            Listen::Tcp => Endpoint::Tcp(port),
+            Listen::Tls => Endpoint::Tls(port),
+        };
         if self.listen == Listen::Tls {
             certificates::write_to(directory.path());
         }
-        let mut config = Config::on(directory.path());
-        config.access = self.access;
-        config.settings = self.settings;
+        config.access = self.access.clone();
+        config.settings.clone_from(&self.settings);
         config.clock = self.shifted_clock.then(|| ShiftedClock::build(directory.path()));
-        for _ in 0..PORT_ATTEMPTS {
-            config.endpoint = match self.listen {
-                Listen::UnixOnly => Endpoint::Unix,
-                Listen::Tcp => Endpoint::Tcp(next_port()),
-                Listen::Tls => Endpoint::Tls(next_port()),
-            };
-            match Process::start(&config, directory.path(), DEADLINE) {
-                Ok(process) => {
-                    return RedisServer { process: Some(process), config, directory };
-                }
-                Err(Failure::PortTaken(_)) => {}
-                Err(failure) => panic!("{failure}"),
-            }
+        config.sentinel = self.sentinel;
+        config.write_to(directory.path());
+        match Process::start(&config, directory.path(), DEADLINE) {
+            Ok(process) => Some(RedisServer { process: Some(process), config, directory }),
+            Err(Failure::PortTaken(_)) => None,
+            Err(failure) => panic!("{failure}"),
         }
-        panic!("no free port for redis-server after {PORT_ATTEMPTS} attempts");
     }
 }
 

@@ -1,10 +1,11 @@
 //! A server's configuration, as its `redis.conf` and as the URL a client needs.
 
+use std::ffi::OsString;
 use std::fmt::Write;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use super::clock::ShiftedClock;
 use super::{binary, certificates};
@@ -14,6 +15,8 @@ use crate::socket::Address;
 /// The user of this crate's own commands, where the server knows users.
 const ADMIN: &str = "limiter-testkit";
 
+const FILE: &str = "redis.conf";
+
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) socket: PathBuf,
@@ -21,6 +24,7 @@ pub(super) struct Config {
     pub(super) access: Access,
     pub(super) settings: Vec<(String, String)>,
     pub(super) clock: Option<ShiftedClock>,
+    pub(super) sentinel: bool,
 }
 
 /// What clients connect to.
@@ -44,15 +48,38 @@ pub(super) enum Access {
     },
 }
 
+impl Access {
+    /// User and password of whoever may do everything, unless everybody may.
+    pub(super) fn admin(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Self::Everybody => None,
+            Self::Password(password) => Some(("default", password)),
+            Self::User { password, .. } => Some((ADMIN, password)),
+        }
+    }
+}
+
 impl Config {
     /// Of a server that lives in this directory and listens on a Unix socket there.
     pub(super) fn on(directory: &Path) -> Self {
         let socket = directory.join("redis.sock");
-        Self { socket, endpoint: Endpoint::Unix, access: Access::Everybody, settings: Vec::new(), clock: None }
+        let (endpoint, access) = (Endpoint::Unix, Access::Everybody);
+        Self { socket, endpoint, access, settings: Vec::new(), clock: None, sentinel: false }
+    }
+
+    /// Writes `redis.conf`. Once, before the first start: what the server itself writes there later stays.
+    pub(super) fn write_to(&self, directory: &Path) {
+        fs::write(directory.join(FILE), self.text(directory)).expect("writing to the server's own directory");
+    }
+
+    /// What the program is given.
+    pub(super) fn arguments(&self, directory: &Path) -> Vec<OsString> {
+        let mode = self.sentinel.then(|| "--sentinel".into());
+        [directory.join(FILE).into()].into_iter().chain(mode).collect()
     }
 
     /// The text of `redis.conf`.
-    pub(super) fn text(&self, directory: &Path) -> String {
+    fn text(&self, directory: &Path) -> String {
         let mut text = format!(
             "unixsocket {}\nunixsocketperm 700\nbind 127.0.0.1\nsave \"\"\nappendonly no\ndaemonize no\ndir {}\n",
             quoted(&self.socket.to_string_lossy()),
@@ -89,6 +116,11 @@ impl Config {
                 line("user", &format!("{name} on {} {rules}", quoted(&format!(">{password}"))));
             }
         }
+        // To follow a server with the same access. A sentinel follows none and knows no such setting.
+        if let Some((user, password)) = self.access.admin().filter(|_| !self.sentinel) {
+            line("masteruser", user);
+            line("masterauth", &quoted(password));
+        }
         for (name, value) in &self.settings {
             line(name, value);
         }
@@ -104,13 +136,9 @@ impl Config {
 
     /// The URL of a server with this configuration at another address, such as a proxy's.
     pub(super) fn url(&self, address: &Address) -> String {
-        let (user, password) = match &self.access {
-            Access::Everybody => (None, None),
-            Access::Password(password) => (None, Some(encoded(password))),
-            Access::User { name, password, .. } => (Some(encoded(name)), Some(encoded(password))),
-        };
         match address {
             Address::Unix(path) => {
+                let (user, password) = self.encoded_access();
                 let user = user.map(|user| format!("user={user}"));
                 let password = password.map(|password| format!("pass={password}"));
                 let query: Vec<_> = user.into_iter().chain(password).collect();
@@ -119,21 +147,30 @@ impl Config {
             }
             Address::Tcp(address) => {
                 let scheme = if matches!(self.endpoint, Endpoint::Tls(_)) { "rediss" } else { "redis" };
-                let password = password.map(|password| format!(":{password}@")).unwrap_or_default();
-                format!("{scheme}://{}{password}{address}", user.unwrap_or_default())
+                format!("{scheme}://{}{address}", self.authority())
             }
+        }
+    }
+
+    /// What stands before the host in a URL: `user:password@`, `:password@`, or nothing.
+    pub(super) fn authority(&self) -> String {
+        let (user, password) = self.encoded_access();
+        password.map(|password| format!("{}:{password}@", user.unwrap_or_default())).unwrap_or_default()
+    }
+
+    fn encoded_access(&self) -> (Option<String>, Option<String>) {
+        match &self.access {
+            Access::Everybody => (None, None),
+            Access::Password(password) => (None, Some(encoded(password))),
+            Access::User { name, password, .. } => (Some(encoded(name)), Some(encoded(password))),
         }
     }
 
     /// A connection over the Unix socket as a user who may do everything.
     pub(super) fn client(&self, timeout: Duration) -> io::Result<Client> {
         let mut client = Client::connect(&Address::Unix(self.socket.clone()), timeout)?;
-        let reply = match &self.access {
-            Access::Everybody => return Ok(client),
-            Access::Password(password) => client.call(&["AUTH", password])?,
-            Access::User { password, .. } => client.call(&["AUTH", ADMIN, password])?,
-        };
-        match reply {
+        let Some((user, password)) = self.access.admin() else { return Ok(client) };
+        match client.call(&["AUTH", user, password])? {
             Reply::Error(message) => Err(io::Error::new(io::ErrorKind::PermissionDenied, message)),
             _ => Ok(client),
         }
@@ -141,7 +178,7 @@ impl Config {
 }
 
 /// A value of `redis.conf` that is one word whatever it contains.
-fn quoted(value: &str) -> String {
+pub(super) fn quoted(value: &str) -> String {
     let escaped = value.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'>' => char::from(byte).to_string(),
         _ => format!("\\x{byte:02x}"),
@@ -178,7 +215,7 @@ mod tests {
         ];
         for (endpoint, access, expected) in table {
             let socket = PathBuf::from("/tmp/a b/redis.sock");
-            let config = Config { socket, endpoint, access, settings: Vec::new(), clock: None };
+            let config = Config { socket, endpoint, access, ..Config::on(Path::new("/tmp")) };
             assert_eq!(config.url(&config.address()), expected);
         }
     }

@@ -14,7 +14,6 @@ use super::clock::ShiftedClock;
 use super::config::Config;
 use crate::resp::Reply;
 
-const CONFIG: &str = "redis.conf";
 const LOG: &str = "redis.log";
 
 /// Becomes the server once it is told to: so the watchdog knows the process before there is a server to leave behind.
@@ -54,10 +53,9 @@ impl fmt::Display for Failure {
 }
 
 impl Process {
-    /// Starts it in `directory` and waits until it answers.
+    /// Starts it in `directory`, where its configuration has been written, and waits until it answers.
     pub(super) fn start(config: &Config, directory: &Path, deadline: Duration) -> Result<Self, Failure> {
         let until = Instant::now() + deadline;
-        fs::write(directory.join(CONFIG), config.text(directory)).expect("writing to the server's own directory");
         let mut process = Self::spawn(config, directory).expect("starting a process");
         loop {
             if let Some(status) = process.server.try_wait().expect("asking for a process of our own") {
@@ -89,7 +87,7 @@ impl Process {
         let mut server = Command::new("sh")
             .args(["-c", GATE, "gate"])
             .arg(binary::program())
-            .arg(directory.join(CONFIG))
+            .args(config.arguments(directory))
             .envs(config.clock.iter().flat_map(ShiftedClock::environment))
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)

@@ -47,6 +47,15 @@ fn a_killed_server_comes_back_empty_at_the_same_place() {
 }
 
 #[test]
+fn a_restart_keeps_what_the_server_wrote_into_its_configuration() {
+    let mut server = RedisServer::start();
+    server.command(&["CONFIG", "SET", "maxmemory", "50000000"]);
+    server.command(&["CONFIG", "REWRITE"]);
+    server.restart();
+    assert_eq!(server.command(&["CONFIG", "GET", "maxmemory"]).array()[1], Reply::Bulk(b"50000000".to_vec()));
+}
+
+#[test]
 fn a_server_that_cannot_start_shows_its_log() {
     let began = Instant::now();
     let message = panic_message(|| drop(RedisServer::builder().setting("maxmemory", "lots").start()));

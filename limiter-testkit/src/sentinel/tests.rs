@@ -1,0 +1,104 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::resp::Client;
+use crate::socket::Address;
+
+#[track_caller]
+fn told(sentinels: &Sentinels) -> Vec<String> {
+    let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"];
+    let answer = sentinels.sentinel(sentinels.sentinels()[1]).command(&question);
+    answer.array().into_iter().map(crate::Reply::text).collect()
+}
+
+#[test]
+fn sentinels_know_master_and_replica() {
+    let sentinels = Sentinels::start();
+    let master = sentinels.master();
+    assert_eq!(sentinels.nodes()[0], master);
+    assert_eq!((sentinels.nodes().len(), sentinels.sentinels().len()), (2, 3));
+    let address = sentinels.address(master);
+    assert_eq!(told(&sentinels), [address.ip().to_string(), address.port().to_string()]);
+
+    let watch = |sentinel: &NodeId| sentinels.sentinel(*sentinel).url().replace("redis://", "");
+    let hosts: Vec<_> = sentinels.sentinels().iter().map(watch).collect();
+    assert_eq!(sentinels.url(), format!("redis-sentinel://{}/mymaster/0", hosts.join(",")));
+
+    sentinels.server(master).command(&["SET", "a", "1"]);
+    sentinels.settle();
+    assert_eq!(sentinels.server(sentinels.nodes()[1]).keys(), ["a"]);
+}
+
+#[test]
+fn a_killed_master_is_replaced_and_comes_back_as_a_replica() {
+    let mut sentinels = Sentinels::start();
+    let old = sentinels.master();
+    sentinels.server(old).command(&["SET", "a", "1"]);
+    sentinels.settle();
+    let began = Instant::now();
+    sentinels.kill(old);
+    let promotion = sentinels.wait_for_promotion(old);
+    println!("promoted {:?} after the kill, known after {:?}", promotion.at - began, began.elapsed());
+    assert_ne!(promotion.master, old);
+    assert_eq!(sentinels.master(), promotion.master);
+    assert_eq!(told(&sentinels)[1], sentinels.address(promotion.master).port().to_string());
+    assert_eq!(sentinels.server(promotion.master).command(&["SET", "b", "1"]).text(), "OK");
+
+    let began = Instant::now();
+    sentinels.restart(old);
+    sentinels.settle();
+    println!("a replica {:?} after the restart", began.elapsed());
+    let refused = sentinels.server(old).try_command(&["SET", "c", "1"]).expect("a reply");
+    assert!(refused.error().starts_with("READONLY"));
+    assert_eq!(sentinels.server(old).keys(), ["a", "b"]);
+}
+
+#[test]
+fn a_paused_master_is_replaced_though_one_sentinel_is_gone() {
+    let mut sentinels = Sentinels::start();
+    let old = sentinels.master();
+    let first = sentinels.sentinels()[0];
+    sentinels.kill_sentinel(first);
+    let began = Instant::now();
+    sentinels.pause(old);
+    let promotion = sentinels.wait_for_promotion(old);
+    println!("promoted {:?} after the pause, known after {:?}", promotion.at - began, began.elapsed());
+    assert_ne!(promotion.master, old);
+    sentinels.restart_sentinel(first);
+    sentinels.resume(old);
+    sentinels.settle();
+    assert_eq!(sentinels.master(), promotion.master);
+}
+
+#[test]
+fn a_failover_on_command_swaps_the_roles_and_back() {
+    let sentinels = Sentinels::start();
+    let old = sentinels.master();
+    let began = Instant::now();
+    let promotion = sentinels.fail_over();
+    println!("promoted {:?} after the command, known after {:?}", promotion.at - began, began.elapsed());
+    assert_ne!(promotion.master, old);
+    sentinels.settle();
+    assert!(sentinels.server(old).info("replication")["role"].starts_with("slave"));
+}
+
+#[test]
+fn credentials_of_servers_and_of_sentinels_are_apart() {
+    let by_password = Sentinels::builder().password("p w").sentinel_password("s w").start();
+    assert!(by_password.url().starts_with("redis-sentinel://:p%20w@127.0.0.1:"), "{}", by_password.url());
+    let by_user = Sentinels::builder().user("al:ice", "p w").sentinel_user("watch", "s w").start();
+    assert!(by_user.url().starts_with("redis-sentinel://al%3Aice:p%20w@127.0.0.1:"), "{}", by_user.url());
+    for (mut sentinels, user) in [(by_password, "default"), (by_user, "watch")] {
+        let mut client =
+            Client::connect(&sentinels.sentinel(sentinels.sentinels()[0]).address(), Duration::from_secs(5))
+                .expect("it listens");
+        assert!(client.call(&["SENTINEL", "MASTERS"]).expect("a reply").error().starts_with("NOAUTH"));
+        assert_eq!(client.call(&["AUTH", user, "s w"]).expect("a reply").text(), "OK");
+        let mut client = Client::connect(&Address::Tcp(sentinels.address(sentinels.master())), Duration::from_secs(5))
+            .expect("it listens");
+        assert!(client.call(&["PING"]).expect("a reply").error().starts_with("NOAUTH"));
+        let old = sentinels.master();
+        sentinels.kill(old);
+        assert_ne!(sentinels.wait_for_promotion(old).master, old); // for which they have to let each other in
+    }
+}
