@@ -85,7 +85,9 @@ impl Log {
     pub(super) fn refund(&mut self, ask: &Ask, stamp: u64) {
         let view = self.view(ask);
         let is_within = (self.base..=view.stamp).contains(&stamp);
-        if view.used == 0 || !is_within || stamp + ask.span.window <= self.time(ask) {
+        // By the newest stamp, too: those who took theirs then may have had the room of what was over.
+        let time = ask.floor.max(view.stamp);
+        if view.used == 0 || !is_within || stamp + ask.span.window <= time {
             return;
         }
         self.drop_dead(&view);

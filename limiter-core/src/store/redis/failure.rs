@@ -134,7 +134,8 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
         }
         _ => return (ErrorKind::Protocol, format!("Redis refused the command ({code} {})", harmless(detail))),
     };
-    (kind, format!("{meaning} ({code})"))
+    // A proxy's first word need not be a code: it may be a key.
+    (kind, format!("{meaning} ({})", harmless(code)))
 }
 
 /// A server's words as far as they are its own: what it repeats of a command it quotes, and a key has a brace in it.

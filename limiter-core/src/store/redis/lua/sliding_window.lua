@@ -42,7 +42,6 @@ local function sliding_window()
     local stamp, total, offset = run(log, count)
     -- As far as the last stamp proves that time had come; further ahead than a window, the log is void.
     local now = math.max(clock.floor, stamp - log.unit)
-    log.now = now
     if stamp <= clock.ceil + window and stamp + window > now then
       log.live = first(log, 1, function(at) return at + window > now end)
       if log.live > 1 then
@@ -64,7 +63,8 @@ local function sliding_window()
       if needed <= question.max then
         local missing = log.used + needed - question.max
         local enough = first(log, log.live, function(_, total) return (total - log.before) % WRAP >= missing end)
-        told.retry_at = run(log, enough) + log.window
+        -- Not after the newest, in which order the runs of a damaged log may ever be.
+        told.retry_at = math.min(run(log, enough), log.newest) + log.window
       end
     end
     return told
@@ -110,7 +110,9 @@ local function sliding_window()
   -- As many as are live, from the oldest on, while the receipt's own are.
   local function refund(log, question, stamp)
     stamp = math.ceil(stamp / 1000)
-    if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= log.now then
+    -- By the newest stamp, too: those who took theirs then may have had the room of what was over.
+    local now = math.max(clock.floor, log.newest)
+    if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
       return false
     end
     trim(log)
