@@ -8,9 +8,12 @@ pub use windows::{FixedWindowOracle, SlidingCounterOracle};
 
 /// What a sliding window must answer, found in the plainest way: keep every stamp, and count.
 ///
-/// Time is in whole milliseconds and must not go back. A permit stamped `s` counts at `t` while `s + window > t`, so
-/// the window is `(t - window, t]`. Window and limit come with each call, as in the limiter itself: one history
-/// serves callers with different limits.
+/// Time is in whole milliseconds. A permit stamped `s` counts at `t` while `s + window > t`, so the window is
+/// `(t - window, t]`. Window and limit come with each call, as in the limiter itself: one history serves callers with
+/// different limits.
+///
+/// Time may step back. As long as the last stamp is at most a window ahead, what counts is what counted a millisecond
+/// before that stamp, and new permits get the same stamp; further ahead, the history is void.
 ///
 /// ```
 /// use limiter_testkit::Oracle;
@@ -25,6 +28,10 @@ pub use windows::{FixedWindowOracle, SlidingCounterOracle};
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
     taken: Vec<Taken>, // oldest first
+    /// The first stamp since nothing counted.
+    since_ms: u64,
+    /// The latest instant at which permits were taken or given back: what was over then stays over.
+    seen_ms: u64,
 }
 
 /// The permits of one admitted call.
@@ -55,19 +62,21 @@ impl Oracle {
     }
 
     /// Decides, and records the permits of an allowed call. A denied one records nothing.
-    ///
-    /// # Panics
-    ///
-    /// `now_ms` is before a call that was recorded.
     pub fn check(&mut self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Verdict {
         let before = self.peek(now_ms, window_ms, max, cost);
         if !before.allowed || cost == 0 {
             return before;
         }
-        if let Some(last) = self.taken.last() {
-            assert!(last.stamp_ms <= now_ms, "time goes back: {now_ms} after {}", last.stamp_ms);
+        let Some(instant_ms) = self.instant(now_ms, window_ms) else {
+            *self = Self::default();
+            return self.check(now_ms, window_ms, max, cost);
+        };
+        let stamp_ms = self.taken.last().map_or(now_ms, |last| now_ms.max(last.stamp_ms));
+        if self.live(now_ms, window_ms).is_empty() {
+            self.since_ms = stamp_ms;
         }
-        self.taken.push(Taken { stamp_ms: now_ms, cost });
+        self.seen_ms = instant_ms;
+        self.taken.push(Taken { stamp_ms, cost });
         let after = self.peek(now_ms, window_ms, max, 0);
         Verdict { remaining: after.remaining, reset_after: after.reset_after, ..before }
     }
@@ -83,6 +92,26 @@ impl Oracle {
             retry_after,
             reset_after: self.live(now_ms, window_ms).last().map_or(0, |last| last.stamp_ms + window_ms - now_ms),
         }
+    }
+
+    /// Gives back what a call at `stamp_ms` took, if that counts still, and counted when others took theirs last: off the
+    /// oldest permits there are, so that the rest counts no shorter than it should.
+    pub fn refund(&mut self, now_ms: u64, window_ms: u64, stamp_ms: u64, cost: u32) {
+        let Some(instant_ms) = self.instant(now_ms, window_ms) else { return };
+        let live = self.live(now_ms, window_ms).len();
+        let Some(last_ms) = self.taken.last().map(|last| last.stamp_ms).filter(|_| live > 0) else { return };
+        let is_within = self.since_ms <= stamp_ms && stamp_ms <= last_ms;
+        if !is_within || stamp_ms + window_ms <= now_ms.max(last_ms) {
+            return;
+        }
+        self.seen_ms = instant_ms;
+        let first = self.taken.len() - live;
+        let mut back = cost;
+        for taken in &mut self.taken[first..] {
+            let part = back.min(taken.cost);
+            (taken.cost, back) = (taken.cost - part, back - part);
+        }
+        self.taken.retain(|taken| taken.cost > 0);
     }
 
     /// Permits that count now.
@@ -111,8 +140,16 @@ impl Oracle {
         Some(wait_ms)
     }
 
+    /// The instant that a time counts as; `None` where what was taken is void.
+    fn instant(&self, now_ms: u64, window_ms: u64) -> Option<u64> {
+        let last = self.taken.last().map_or(0, |last| last.stamp_ms);
+        let proven = if self.taken.is_empty() { 0 } else { self.seen_ms.max(last.saturating_sub(1)) };
+        (last <= now_ms + window_ms).then(|| now_ms.max(proven))
+    }
+
     /// What counts now, oldest first.
     fn live(&self, now_ms: u64, window_ms: u64) -> &[Taken] {
+        let Some(now_ms) = self.instant(now_ms, window_ms) else { return &[] };
         let expired = self.taken.iter().rev().skip_while(|taken| taken.stamp_ms + window_ms > now_ms).count();
         &self.taken[expired..]
     }

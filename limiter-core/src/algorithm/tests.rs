@@ -4,6 +4,7 @@ use limiter_testkit::Random;
 
 use super::*;
 
+pub(super) mod counters;
 mod refunds;
 
 pub(super) const ALL: [Algorithm; 5] = [
@@ -167,44 +168,60 @@ fn clocks_may_step_back() {
     }
 }
 
-/// The edges of every number, and a clock that goes both ways.
+/// The edges of every number, a clock that goes both ways and up to the end of its time, and receipts of any instant.
 #[test]
 fn no_number_makes_it_panic() {
-    let edges = [0, 1, 2, 5, 1_000, 1 << 31, u64::from(u32::MAX) - 1, u64::from(u32::MAX)];
-    let windows = [1, 2, 999, 10_000, 1 << 30, (1 << 30) + 1, 366 * 86_400_000];
+    const END: u64 = u64::MAX / 1_000; // of a clock of nanoseconds
+    const FAR: u64 = 1 << 51; // what longer waits are told as
+    const EDGES: [u32; 8] = [0, 1, 2, 5, 1_000, 1 << 31, u32::MAX - 1, u32::MAX];
+    const WINDOWS: [u64; 7] = [1, 2, 999, 10_000, 1 << 30, (1 << 30) + 1, 366 * 86_400_000];
+    let pick = |random: &mut Random, among: usize| usize::try_from(random.below(among as u64)).expect("small");
     for algorithm in ALL {
         let mut random = Random::new(2);
-        for _ in 0..300 {
+        for _ in 0..600 {
             let mut state = State::new(algorithm);
-            let window = windows[usize::try_from(random.below(7)).expect("small")];
-            let mut now = 1 << 50;
+            let window = WINDOWS[pick(&mut random, 7)];
+            let mut now = [1, 1 << 50, END][pick(&mut random, 3)];
             for _ in 0..60 {
-                let mut edge = || u32::try_from(edges[usize::try_from(random.below(8)).expect("small")]).expect("u32");
+                let mut edge = || EDGES[pick(&mut random, 8)];
                 let ask = Ask {
                     burst: edge().max(1),
                     pending: if edge() > 5 { edge() } else { 0 },
-                    patience: u64::from(edge()) << 32,
+                    patience: (u64::from(edge()) << 32) | u64::from(edge()),
                     ..question(algorithm, now, window, edge().max(1), edge())
                 };
-                let outcome = match random.below(6) {
+                let stamp = match random.below(4) {
+                    0 => random.any(),
+                    1 => u64::MAX,
+                    _ => now.saturating_sub(random.below(window * 2_000)),
+                };
+                let outcome = match random.below(7) {
                     0 => {
                         state.record(&ask);
                         state.peek(&ask)
                     }
                     1 => {
-                        state.refund(&ask, now.saturating_sub(random.below(window * 2_000)));
+                        state.refund(&ask, stamp);
+                        state.peek(&ask)
+                    }
+                    2 => {
+                        state.renew(&Ask { pending: 0, ..ask }, stamp.min(now));
                         state.peek(&ask)
                     }
                     _ => state.decide(&Ask { pending: 0, ..ask }),
                 };
-                assert!(outcome.retry_at.is_none_or(|at| at < 1 << 54), "{algorithm:?}: {outcome:?}");
-                assert!(outcome.reset_at < 1 << 54 && state.dead_at(window) < 1 << 54, "{algorithm:?}");
+                // A clock that is behind by a window, and what counts for up to two.
+                let latest = now + FAR.max(3_000 * window) + 2_000 * window;
+                assert!(outcome.retry_at.is_none_or(|at| at <= latest), "{algorithm:?}: {ask:?}, {outcome:?}");
+                assert!(outcome.reset_at <= latest, "{algorithm:?}: {ask:?}, {outcome:?}");
+                assert!(state.dead_at(window) <= (END + 2 * FAR) / 1_000, "{algorithm:?}");
                 now = match random.below(4) {
                     0 => now,
                     1 => now + random.below(window * 3_000),
-                    2 => now.saturating_sub(random.below(window * 3_000)).max(1),
+                    2 => now.saturating_sub(random.below(window * 3_000)),
                     _ => now + random.below(2_000),
-                };
+                }
+                .clamp(1, END);
             }
         }
     }

@@ -4,8 +4,9 @@ use super::Verdict;
 
 /// A token bucket: what was taken and has not come back is at most `burst`.
 ///
-/// Time is in whole microseconds and must not go back. The window must be the same for every call; `max` and `burst`
-/// may change: what is missing flows back at the `max` of whoever asks, and is all back at the latest when it would
+/// Time is in whole microseconds, the window must be the same for every call. When time steps back before the last call
+/// that took something, it stands still at that call, as long as that is at most a window ahead; further ahead, the
+/// history is void. `max` and `burst` may change: what is missing flows back at the `max` of whoever asks, and is all back at the latest when it would
 /// be at the `max` of the call that took last.
 #[derive(Debug, Clone, Default)]
 pub struct TokenBucketOracle {
@@ -28,13 +29,21 @@ struct Rule {
 }
 
 #[derive(Debug, Clone, Default)]
-struct History(Vec<Taken>);
+struct History(Vec<Event>);
 
 #[derive(Debug, Clone, Copy)]
-struct Taken {
+struct Event {
     at: u64,
-    cost: u32,
     rule: Rule,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    /// Permits were taken.
+    Took(u32),
+    /// So much was given back, times the window.
+    Returned(u128),
 }
 
 impl Rule {
@@ -58,16 +67,26 @@ impl TokenBucketOracle {
         let fits = |at| cost == 0 || room(self.history.missing(at, rule));
         let retry_after = first(now_us, (cost <= burst).then_some(fits));
         if retry_after == Some(0) {
-            self.history.take(Taken { at: now_us, cost, rule });
+            self.history.take(now_us, cost, rule);
         }
         let missing = self.history.missing(now_us, rule);
-        let whole =
-            (0..=u128::from(burst)).rev().find(|left| left * rule.window + missing <= u128::from(burst) * rule.window);
+        let whole = (u128::from(burst) * rule.window).saturating_sub(missing) / rule.window;
         Verdict {
             allowed: retry_after == Some(0),
-            remaining: u32::try_from(whole.unwrap_or(0)).expect("at most `burst`"),
+            remaining: u32::try_from(whole).expect("at most `burst`"),
             retry_after,
             reset_after: self.history.empty_after(now_us, rule),
+        }
+    }
+
+    /// Gives back what a call at `stamp_us` took, as far as it has not flowed back since.
+    pub fn refund(&mut self, now_us: u64, window_us: u64, max: u32, (stamp_us, cost): (u64, u32)) {
+        let rule = Rule::new(window_us, max);
+        let Some(now) = self.history.instant(now_us, rule) else { return };
+        let since = self.history.0.first().map_or(0, |event| event.at);
+        if since <= stamp_us && stamp_us <= now {
+            let flowed = u128::from(now - stamp_us) * rule.max;
+            self.history.give_back(now, rule, (u128::from(cost) * rule.window).saturating_sub(flowed));
         }
     }
 }
@@ -95,7 +114,7 @@ impl LeakyBucketOracle {
         let has_room = missing + u128::from(cost) * rule.window <= (u128::from(burst) + 1) * rule.window;
         let allowed = turn.is_some_and(|wait| wait == 0 || (wait <= patience_us && has_room));
         if allowed {
-            self.history.take(Taken { at: now_us, cost, rule });
+            self.history.take(now_us, cost, rule);
         }
         let verdict = Verdict {
             allowed,
@@ -105,21 +124,39 @@ impl LeakyBucketOracle {
         };
         (verdict, turn.filter(|_| allowed).unwrap_or(0))
     }
+
+    /// Gives back the turn that a call at `stamp_us` got, if nobody has taken one at that instant or after it.
+    pub fn refund(&mut self, now_us: u64, window_us: u64, max: u32, (stamp_us, cost): (u64, u32)) {
+        let rule = Rule::new(window_us, max);
+        let Some(now) = self.history.instant(now_us, rule) else { return };
+        let mut from_then = self.history.0.iter().filter(|event| event.at >= stamp_us);
+        if let (Some(Event { at, what: What::Took(_), .. }), None) = (from_then.next(), from_then.next())
+            && *at == stamp_us
+        {
+            self.history.give_back(now, rule, u128::from(cost) * rule.window);
+        }
+    }
 }
 
 impl History {
     /// What is missing at an instant, times the window, for a call with this rule.
     fn missing(&self, at: u64, rule: Rule) -> u128 {
+        let Some(at) = self.instant(at, rule) else { return 0 };
         let mut missing: u128 = 0;
         let mut all_back = 0;
-        for (index, taken) in self.0.iter().enumerate() {
-            if all_back <= taken.at {
+        for (index, event) in self.0.iter().enumerate() {
+            if all_back <= event.at {
                 missing = 0;
             }
-            missing += u128::from(taken.cost) * rule.window;
-            all_back = taken.at + ceil(missing, taken.rule.max);
+            match event.what {
+                What::Took(cost) => {
+                    missing += u128::from(cost) * event.rule.window;
+                    all_back = event.at + ceil(missing, event.rule.max);
+                }
+                What::Returned(back) => missing = missing.saturating_sub(back),
+            }
             let (until, rule) = self.0.get(index + 1).map_or((at, rule), |next| (next.at, next.rule));
-            missing = missing.saturating_sub(u128::from(until - taken.at) * rule.max);
+            missing = missing.saturating_sub(u128::from(until - event.at) * rule.max);
         }
         if all_back <= at { 0 } else { missing }
     }
@@ -128,15 +165,32 @@ impl History {
         first(now, Some(|at| self.missing(at, rule) == 0)).expect("everything comes back")
     }
 
-    fn take(&mut self, taken: Taken) {
-        if taken.cost == 0 {
+    /// The instant that a time counts as; `None` where what was taken is void.
+    fn instant(&self, now: u64, rule: Rule) -> Option<u64> {
+        let last = self.0.last().map_or(0, |event| event.at);
+        (u128::from(last) <= u128::from(now) + rule.window).then(|| now.max(last))
+    }
+
+    fn take(&mut self, now: u64, cost: u32, rule: Rule) {
+        if cost == 0 {
             return;
         }
-        if self.missing(taken.at, taken.rule) == 0 {
+        let at = self.instant(now, rule).unwrap_or(now);
+        if self.missing(now, rule) == 0 {
             // What was taken before makes no difference any more.
             self.0.clear();
         }
-        self.0.push(taken);
+        self.0.push(Event { at, rule, what: What::Took(cost) });
+    }
+
+    fn give_back(&mut self, at: u64, rule: Rule, back: u128) {
+        if back == 0 || self.missing(at, rule) == 0 {
+            return;
+        }
+        self.0.push(Event { at, rule, what: What::Returned(back) });
+        if self.missing(at, rule) == 0 {
+            self.0.clear();
+        }
     }
 }
 

@@ -124,11 +124,30 @@ fn a_peek_shows_the_answer_and_changes_nothing() {
 }
 
 #[test]
-#[should_panic(expected = "time goes back: 4 after 5")]
-fn refuses_time_that_goes_back() {
+fn time_stands_still_while_it_is_behind_and_what_is_far_ahead_is_void() {
     let mut oracle = Oracle::new();
-    oracle.check(5, WINDOW, 2, 1);
-    oracle.check(4, WINDOW, 2, 1);
+    assert!(oracle.check(100, 10, 2, 1).allowed);
+    assert!(oracle.check(105, 10, 2, 1).allowed);
+    let behind = oracle.check(98, 10, 2, 1);
+    assert_eq!((behind.allowed, behind.retry_after, behind.reset_after), (false, Some(12), 17));
+    assert!(!oracle.peek(95, 10, 2, 1).allowed);
+    assert!(oracle.peek(94, 10, 2, 2).allowed, "11 ms ahead");
+    assert!(!oracle.peek(109, 10, 2, 1).allowed, "and nothing was forgotten by looking");
+    assert!(oracle.check(94, 10, 2, 2).allowed && !oracle.peek(103, 10, 2, 1).allowed);
+    assert!(oracle.peek(104, 10, 2, 2).allowed);
+}
+
+#[test]
+fn a_refund_is_of_the_oldest_while_its_own_permits_count() {
+    let mut oracle = Oracle::new();
+    assert!(oracle.check(100, 10, 5, 2).allowed && oracle.check(104, 10, 5, 3).allowed);
+    oracle.refund(105, 10, 104, 3);
+    assert_eq!((oracle.used(105, 10), oracle.used(113, 10), oracle.used(114, 10)), (2, 2, 0));
+    assert!(oracle.check(110, 10, 5, 3).allowed);
+    oracle.refund(114, 10, 104, 3);
+    oracle.refund(115, 10, 100, 2);
+    oracle.refund(115, 10, 116, 2);
+    assert_eq!(oracle.used(115, 10), 3, "over, or not yet");
 }
 
 /// The promise of `retry_after` itself, over a few thousand calls: then it fits, and 1 ms before it does not.

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use limiter_testkit::{
-    FixedWindowOracle, LeakyBucketOracle, Oracle, Random, SlidingCounterOracle, TokenBucketOracle, Verdict,
-};
+use limiter_testkit::Random;
 use rate_limited::{Algorithm, Key, Limit};
+
+use super::any::AnyOracle;
+use super::schedule::{Operation, Schedule};
 
 /// One key and window, and what it must answer.
 pub(super) struct Lane {
     pub(super) key: Key,
     pub(super) oracle: AnyOracle,
+    /// All that has happened on it.
+    pub(super) schedule: Schedule,
     algorithm: Algorithm,
     window_ms: u64,
 }
@@ -22,16 +25,6 @@ pub(super) struct Step {
     pub(super) cost: u32,
 }
 
-/// The oracle of one algorithm, in microseconds.
-#[derive(Clone)]
-pub(super) enum AnyOracle {
-    SlidingWindow(Oracle),
-    FixedWindow(FixedWindowOracle),
-    SlidingCounter(SlidingCounterOracle),
-    TokenBucket(TokenBucketOracle),
-    LeakyBucket(LeakyBucketOracle),
-}
-
 impl Lane {
     pub(super) fn new(algorithm: Algorithm, index: usize, random: &mut Random) -> Self {
         let window_ms = match algorithm {
@@ -39,7 +32,19 @@ impl Lane {
             Algorithm::SlidingWindow => 2_000,
             _ => random.between(200, 400),
         };
-        Self { key: Key::new("lane:").part(index), oracle: AnyOracle::new(algorithm), algorithm, window_ms }
+        Self {
+            key: Key::new("lane:").part(index),
+            oracle: AnyOracle::new(algorithm),
+            schedule: Schedule::default(),
+            algorithm,
+            window_ms,
+        }
+    }
+
+    /// Notes what is to happen, after so much time.
+    pub(super) fn note(&mut self, idle: Duration, step: &Step) {
+        let Step { limit, cost } = *step;
+        self.schedule.operations.extend([Operation::Wait(idle), Operation::Check { limit, cost }]);
     }
 }
 
@@ -53,38 +58,6 @@ impl Step {
             _ => limit,
         };
         Self { limit, cost: small(0, 5) }
-    }
-}
-
-impl AnyOracle {
-    pub(super) fn new(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::SlidingWindow => Self::SlidingWindow(Oracle::new()),
-            Algorithm::FixedWindow => Self::FixedWindow(FixedWindowOracle::new()),
-            Algorithm::SlidingCounter => Self::SlidingCounter(SlidingCounterOracle::new()),
-            Algorithm::TokenBucket => Self::TokenBucket(TokenBucketOracle::new()),
-            Algorithm::LeakyBucket => Self::LeakyBucket(LeakyBucketOracle::new()),
-            other => panic!("there is no oracle for {other:?}"),
-        }
-    }
-
-    pub(super) fn check(&mut self, now_us: u64, step: &Step) -> Verdict {
-        let Step { limit, cost } = *step;
-        let window_ms = u64::try_from(limit.window().as_millis()).expect("a limit's window");
-        let (max, rates) = (limit.max(), (limit.max(), limit.burst()));
-        let (now_ms, window_us) = (now_us / 1000, window_ms * 1000);
-        let in_us = |verdict: Verdict| Verdict {
-            retry_after: verdict.retry_after.map(|wait| wait * 1000),
-            reset_after: verdict.reset_after * 1000,
-            ..verdict
-        };
-        match self {
-            Self::SlidingWindow(oracle) => in_us(oracle.check(now_ms, window_ms, max, cost)),
-            Self::FixedWindow(oracle) => in_us(oracle.check(now_ms, window_ms, max, cost)),
-            Self::SlidingCounter(oracle) => in_us(oracle.check(now_ms, window_ms, max, cost)),
-            Self::TokenBucket(oracle) => oracle.check(now_us, window_us, rates, cost),
-            Self::LeakyBucket(oracle) => oracle.check(now_us, window_us, rates, (cost, 0)).0,
-        }
     }
 }
 

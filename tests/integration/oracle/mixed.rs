@@ -5,7 +5,8 @@ use std::time::Duration;
 use limiter_testkit::{Random, Verdict};
 use rate_limited::{Key, Limit};
 
-use super::lane::{AnyOracle, Step};
+use super::any::AnyOracle;
+use super::lane::Step;
 use super::{FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket, verdict_us};
 use crate::support::Subject;
 

@@ -1,31 +1,12 @@
-use limiter_testkit::{FixedWindowOracle, Random};
+use limiter_testkit::FixedWindowOracle;
 
 use crate::Algorithm::FixedWindow;
 use crate::algorithm::State;
-use crate::algorithm::tests::{question, small};
+use crate::algorithm::tests::{counters, question};
 
 #[test]
 fn agrees_with_the_oracle_on_random_schedules() {
-    for seed in 0..150 {
-        let mut random = Random::new(seed);
-        let window = random.between(1, 60);
-        let (mut state, mut oracle) = (State::new(FixedWindow), FixedWindowOracle::new());
-        let mut now = random.between(1_000, 2_000);
-        for step in 0..400 {
-            now += if random.below(12) == 0 { random.below(3 * window) } else { random.below(window / 6 + 2) };
-            let (max, cost) = (1 + small(&mut random, 9), small(&mut random, 5));
-            let outcome = state.decide(&question(FixedWindow, now * 1000, window, max, cost));
-            let expected = oracle.check(now, window, max, cost);
-            assert_eq!(outcome.allowed, expected.allowed, "seed {seed}, step {step}");
-            assert_eq!(outcome.remaining, expected.remaining, "seed {seed}, step {step}");
-            assert_eq!(
-                outcome.retry_at,
-                expected.retry_after.map(|wait| (now + wait) * 1000),
-                "seed {seed}, step {step}"
-            );
-            assert_eq!(outcome.reset_at, (now + expected.reset_after) * 1000, "seed {seed}, step {step}");
-        }
-    }
+    counters::agrees_with(FixedWindow, FixedWindowOracle::check);
 }
 
 #[test]

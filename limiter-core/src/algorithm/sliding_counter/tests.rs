@@ -2,30 +2,11 @@ use limiter_testkit::{Random, SlidingCounterOracle};
 
 use crate::Algorithm::SlidingCounter;
 use crate::algorithm::State;
-use crate::algorithm::tests::{question, small};
+use crate::algorithm::tests::{counters, question, small};
 
 #[test]
 fn agrees_with_the_oracle_on_random_schedules() {
-    for seed in 0..150 {
-        let mut random = Random::new(seed);
-        let window = random.between(1, 60);
-        let (mut state, mut oracle) = (State::new(SlidingCounter), SlidingCounterOracle::new());
-        let mut now = random.between(1_000, 2_000);
-        for step in 0..400 {
-            now += if random.below(12) == 0 { random.below(3 * window) } else { random.below(window / 6 + 2) };
-            let (max, cost) = (1 + small(&mut random, 11), small(&mut random, 5));
-            let outcome = state.decide(&question(SlidingCounter, now * 1000, window, max, cost));
-            let expected = oracle.check(now, window, max, cost);
-            assert_eq!(outcome.allowed, expected.allowed, "seed {seed}, step {step}");
-            assert_eq!(outcome.remaining, expected.remaining, "seed {seed}, step {step}");
-            assert_eq!(
-                outcome.retry_at,
-                expected.retry_after.map(|wait| (now + wait) * 1000),
-                "seed {seed}, step {step}"
-            );
-            assert_eq!(outcome.reset_at, (now + expected.reset_after) * 1000, "seed {seed}, step {step}");
-        }
-    }
+    counters::agrees_with(SlidingCounter, SlidingCounterOracle::check);
 }
 
 #[test]
@@ -77,7 +58,7 @@ fn gives_back_to_the_window_of_the_receipt() {
                 last = Some((now, cost));
             } else if let Some((stamp, cost)) = last.take_if(|_| random.below(3) == 0) {
                 state.refund(&question(SlidingCounter, now * 1000, window, 8, cost), stamp * 1000);
-                oracle.forget(stamp, cost);
+                oracle.refund(now, window, stamp, cost);
             }
         }
     }
