@@ -1,15 +1,18 @@
-//! Whether a recorded concurrent run kept its limit, without knowing at which instant each call was admitted.
+//! Whether a recorded concurrent run kept its limit and used it, without knowing at which instant each call was
+//! decided.
 //!
 //! A caller sees when it asked and when it had the answer; the permit was taken somewhere between. A run is at fault
-//! only if *no* choice of those instants keeps the limit, so neither function here can blame a limiter that is right.
+//! only if *no* choice of those instants makes it right, so no function here can blame a limiter that is right.
 //!
 //! Windows are half-open, `(t - window, t]`: two permits that are exactly one window apart are in no common window.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+mod room;
 mod violation;
 
+pub use room::{Counts, Denial, HadRoom, Rule, no_denial_had_room};
 pub use violation::Violation;
 
 /// One admitted call. Instants are durations since any origin that all calls of a run have in common.

@@ -11,7 +11,7 @@
 //! | what a sliding window must answer | [`Oracle`] |
 //! | what the other algorithms must answer | [`FixedWindowOracle`], [`SlidingCounterOracle`], [`TokenBucketOracle`], [`LeakyBucketOracle`] |
 //! | schedules that can be repeated | [`Random`] |
-//! | whether a recorded concurrent run kept its limit | [`history`] |
+//! | whether a recorded concurrent run kept its limit, and denied nothing that had room | [`history`] |
 
 mod cluster;
 pub mod history;

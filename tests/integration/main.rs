@@ -8,6 +8,7 @@ mod clocks;
 mod cluster;
 mod conformance;
 mod deadlines;
+mod denials;
 mod exactness;
 mod expiry;
 mod failures;
