@@ -31,6 +31,8 @@ mod breaker;
 mod wire;
 mod server;
 mod failure;
+#[cfg(test)]
+mod fuzz;
 
 use call::{Action, Call, Reply, Until};
 use routes::Routes;
