@@ -71,18 +71,22 @@ async fn of_64_at_once_exactly_as_many_as_there_are(subject: Subject, algorithm:
     assert_eq!(admitted, usize::try_from(at_once(algorithm, 5)).expect("small"), "{algorithm:?}");
 }
 
+/// For every cost there is room for, and for buckets that hold less and more than a window's permits.
 async fn refuses_until_exactly_retry_after(subject: Subject, algorithm: Algorithm) {
     let limit = counted("7/10s", algorithm);
-    for cost in [1, 2, 3, 5, 7] {
-        while take(&subject, limit, 1).await.is_allowed() {
-            subject.clock.advance(Duration::from_micros(123_457));
+    let holding = |burst| limit.with_burst(burst).ok();
+    for limit in [Some(limit), holding(4), holding(11)].into_iter().flatten() {
+        for cost in 1..=limit.burst() {
+            while take(&subject, limit, 1).await.is_allowed() {
+                subject.clock.advance(Duration::from_micros(123_457));
+            }
+            let wait = denied(take(&subject, limit, cost).await).retry_after();
+            subject.clock.advance(wait - Duration::from_millis(1));
+            let early = denied(take(&subject, limit, cost).await);
+            assert_eq!(early.retry_after(), Duration::from_millis(1), "{limit:?}, {cost}");
+            subject.advance_millis(1);
+            assert!(take(&subject, limit, cost).await.is_allowed(), "{limit:?}, {cost}");
         }
-        let wait = denied(take(&subject, limit, cost).await).retry_after();
-        subject.clock.advance(wait - Duration::from_millis(1));
-        let early = denied(take(&subject, limit, cost).await);
-        assert_eq!(early.retry_after(), Duration::from_millis(1), "{algorithm:?}, {cost}");
-        subject.advance_millis(1);
-        assert!(take(&subject, limit, cost).await.is_allowed(), "{algorithm:?}, {cost}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limiter_testkit::RedisServer;
-use rate_limited::{ErrorKind, Key, Limiter};
+use rate_limited::{ErrorKind, Key, Limiter, ManualClock};
 
 use crate::support::{Subject, key, limit, on};
 
@@ -139,4 +139,29 @@ async fn five_permits_take_less_than_a_sorted_set_of_them() {
     }
     let theirs = server.command(&["MEMORY", "USAGE", "rl:{getId}:zset"]).integer();
     assert!(ours * 10 <= theirs * 8, "{ours} bytes against {theirs}");
+}
+
+/// Taken at a thousand instants of one second, which is more than a log keeps apart.
+#[tokio::test]
+async fn a_hundred_thousand_permits_take_a_thousandth_of_a_sorted_set_of_them() {
+    const ENTRIES: &str = "for entry = 1, 100000 do \
+        local stamp = string.format('%d', 1700000000000 + entry / 100) \
+        redis.call('ZADD', KEYS[1], stamp, entry % 8 .. '-' .. entry .. '-' .. stamp) end";
+    let server = RedisServer::start();
+    let clock = ManualClock::new();
+    let limiter = on(&server).clock(clock.clone()).connect().await.expect("connects");
+    for _ in 0..2_000 {
+        let taken = limiter.check_n(&key("getId"), &limit("100000/1s"), 50).await.expect("answers");
+        assert!(taken.is_allowed());
+        clock.advance(Duration::from_micros(500));
+    }
+    // Half a millisecond before the first of them are back.
+    clock.rewind(Duration::from_micros(500));
+    assert!(limiter.check(&key("getId"), &limit("100000/1s")).await.expect("answers").is_denied(), "all count");
+    let ours = server.command(&["MEMORY", "USAGE", &server.keys()[0]]).integer();
+    server.command(&["EVAL", ENTRIES, "1", "rl:{getId}:zset"]);
+    assert_eq!(server.command(&["ZCARD", "rl:{getId}:zset"]).integer(), 100_000);
+    let theirs = server.command(&["MEMORY", "USAGE", "rl:{getId}:zset"]).integer();
+    println!("{ours} bytes against {theirs}");
+    assert!(ours <= 4_096 && ours * 1_000 <= theirs, "{ours} bytes against {theirs}");
 }
