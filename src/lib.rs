@@ -57,7 +57,7 @@
 
 pub use limiter_core::{
     Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, InstallError, Key,
-    Layout, Limit, Limiter, OnError, OnErrorSetting, Rule, Source,
+    Layout, Limit, Limiter, OnError, OnErrorSetting, Overflow, Rule, Source,
 };
 
 #[cfg(feature = "test-util")]

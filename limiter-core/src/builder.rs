@@ -9,11 +9,12 @@ use crate::clock::Clock;
 use crate::guard::{Guard, OnError, Shared};
 use crate::limiter::{Engine, Inner};
 use crate::observer::Observers;
+use crate::overflow::Overflows;
 use crate::queue::Queues;
 use crate::rule::{Rulebook, is_deadline};
 use crate::standby::{Role, Standby};
 use crate::store::memory::MemoryStore;
-use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Rule};
+use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule, Source};
 
 #[cfg(feature = "redis")]
 use crate::store::redis::{Connected, Options, Place, RedisStore, Server};
@@ -87,8 +88,10 @@ impl Builder {
     /// How many keys are kept apart in this process: those of a limiter in memory, or of the stand-in for a store.
     /// Default: 1 000 000.
     ///
-    /// A key takes a place from its first permit until its last is back. While every place is taken, new keys share a
-    /// fixed number of counts: they may be denied early, and nobody is admitted too much.
+    /// A key takes a place from its first permit until its last is back, for each window and algorithm that it is
+    /// counted by. While every place is taken, new keys share a fixed number of counts, 65 536: they may be denied early,
+    /// and nobody is admitted too much. [`on_overflow`](Builder::on_overflow) tells when that happens. From 8 192 keys on
+    /// the places are parted by chance, and some new keys share when about 97 % of all are taken.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self
@@ -127,6 +130,27 @@ impl Builder {
     /// Tells an observer of every decision that denies. Its panics are contained.
     pub fn on_denied(mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) -> Self {
         self.observers.on_denied(observer);
+        self
+    }
+
+    /// Tells an observer that keys in this process had to share a count, because [`max_keys`](Builder::max_keys) are in
+    /// use: with the next decision, and while that lasts once a second. Its panics are contained. The log is told, too,
+    /// once a minute.
+    ///
+    /// For a limiter in memory, and for the stand-in of a store.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .max_keys(100_000)
+    ///     .on_overflow(|overflow| println!("{} times without a place of its own", overflow.shared()))
+    ///     .build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn on_overflow(mut self, observer: impl Fn(&Overflow) + Send + Sync + 'static) -> Self {
+        self.observers.on_overflow(observer);
         self
     }
 
@@ -174,8 +198,8 @@ impl Builder {
     }
 
     pub(crate) fn memory(self) -> Limiter {
-        let engine = Engine::Memory(MemoryStore::new(self.max_keys, self.clock.clone()));
-        self.with(engine)
+        let store = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
+        self.watching(store.overflows()).with(Engine::Memory(store))
     }
 
     /// A limiter whose store is known to be unusable.
@@ -190,7 +214,12 @@ impl Builder {
     }
 
     fn guarded(self, store: Shared, standby: Arc<Standby>) -> Limiter {
-        self.with(Engine::Guarded(Guard::new(store, standby)))
+        self.watching(standby.overflows()).with(Engine::Guarded(Guard::new(store, standby)))
+    }
+
+    fn watching(mut self, overflows: Arc<Overflows>) -> Self {
+        self.observers.watch(overflows);
+        self
     }
 
     fn with(self, engine: Engine) -> Limiter {

@@ -14,6 +14,7 @@ mod builder;
 mod rule;
 mod current;
 mod observer;
+mod overflow;
 mod queue;
 mod guard;
 mod standby;
@@ -22,6 +23,7 @@ mod blocking;
 mod algorithm;
 mod store;
 mod clock;
+mod sync;
 
 #[doc(hidden)]
 pub mod private;
@@ -40,4 +42,5 @@ pub use guard::OnError;
 pub use key::Key;
 pub use limit::{Algorithm, Layout, Limit};
 pub use limiter::Limiter;
+pub use overflow::Overflow;
 pub use rule::Rule;

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use crate::{Allowed, Decision, Denied, Error, TARGET};
+use crate::overflow::{Overflows, Report};
+use crate::{Allowed, Decision, Denied, Error, Overflow, TARGET};
 
 type Observer<T> = Box<dyn Fn(&T) + Send + Sync>;
 
@@ -13,6 +15,8 @@ pub(crate) struct Observers {
     allowed: Vec<Observer<Allowed>>,
     denied: Vec<Observer<Denied>>,
     failed: Vec<Observer<Error>>,
+    overflowed: Vec<Observer<Overflow>>,
+    overflows: Option<Arc<Overflows>>,
 }
 
 impl Observers {
@@ -28,6 +32,15 @@ impl Observers {
         self.failed.push(Box::new(observer));
     }
 
+    pub(crate) fn on_overflow(&mut self, observer: impl Fn(&Overflow) + Send + Sync + 'static) {
+        self.overflowed.push(Box::new(observer));
+    }
+
+    /// From here on, decisions are also when the places for keys are looked after.
+    pub(crate) fn watch(&mut self, overflows: Arc<Overflows>) {
+        self.overflows = Some(overflows);
+    }
+
     pub(crate) fn watch_admissions(&self) -> bool {
         !self.allowed.is_empty()
     }
@@ -37,6 +50,9 @@ impl Observers {
             Decision::Allowed(allowed) => tell(&self.allowed, allowed),
             Decision::Denied(denied) => self.denied(denied),
         }
+        if let Some(report) = self.overflows.as_ref().and_then(|overflows| overflows.due()) {
+            self.overflowed(&report);
+        }
     }
 
     pub(crate) fn denied(&self, denied: &Denied) {
@@ -45,6 +61,19 @@ impl Observers {
 
     pub(crate) fn failed(&self, error: &Error) {
         tell(&self.failed, error);
+    }
+
+    #[cold]
+    fn overflowed(&self, Report { overflow, to_log }: &Report) {
+        tell(&self.overflowed, overflow);
+        if *to_log {
+            tracing::warn!(
+                target: TARGET,
+                max_keys = overflow.max_keys(),
+                source = ?overflow.source(),
+                "every place for rate limit keys in this process is taken: new keys share counts and may be denied early"
+            );
+        }
     }
 }
 
@@ -62,6 +91,7 @@ impl fmt::Debug for Observers {
             .field("allowed", &self.allowed.len())
             .field("denied", &self.denied.len())
             .field("failed", &self.failed.len())
-            .finish()
+            .field("overflowed", &self.overflowed.len())
+            .finish_non_exhaustive()
     }
 }

@@ -1,12 +1,14 @@
 //! The in-process stand-in: a mirror of what this process admitted, kept warm while the store is well.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::overflow::Overflows;
 use crate::store::memory::MemoryStore;
 use crate::store::{Answer, Question};
-use crate::{Key, Limit};
+use crate::{Key, Limit, Source};
 
 mod marks;
 
@@ -52,8 +54,13 @@ pub(crate) enum Before {
 
 impl Standby {
     pub(crate) fn new(role: &Role, clock: Clock) -> Self {
-        let mirror = MemoryStore::new(role.max_keys, clock.clone());
+        let mirror = MemoryStore::new(role.max_keys, clock.clone(), Source::Standby);
         Self { mirror, clock, marks: Marks::new(role.slots), instances: role.instances }
+    }
+
+    /// Knows how often the mirror had to let keys share a count.
+    pub(crate) fn overflows(&self) -> Arc<Overflows> {
+        self.mirror.overflows()
     }
 
     pub(crate) fn decide(&self, questions: &[Question<'_>], patience: Duration) -> Answer {

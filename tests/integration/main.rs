@@ -18,6 +18,7 @@ mod logging;
 mod observers;
 mod oracle;
 mod outage;
+mod overflow;
 mod processes;
 mod rules;
 mod runtimes;

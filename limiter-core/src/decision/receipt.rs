@@ -1,12 +1,12 @@
 //! What it takes to give permits back.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::guard::Granted;
 use crate::limiter::Inner;
 use crate::store::{Asked, Question};
+use crate::sync::{AtomicBool, Ordering};
 
 /// The limiter that grants. Kept by receipts, it keeps nothing alive but its own address.
 pub(crate) type Giver = Weak<Inner>;

@@ -122,8 +122,9 @@ impl Limiter {
     ///
     /// Never more than what would be there if the call had not been made, and so sometimes less than it took. A window
     /// gives back what still counts in it; a token bucket what has not come back by itself meanwhile; a leaky bucket the
-    /// turn that it gave last, and no other. Nothing is given back where nothing was taken, as by a policy or for a
-    /// cost of 0, nor a second time: clones are the same receipt.
+    /// turn that it gave last, and no other; a bucket that keys have to share, because
+    /// [`max_keys`](crate::Builder::max_keys) are in use, nothing. Nothing is given back where nothing was taken, as by a
+    /// policy or for a cost of 0, nor a second time: clones are the same receipt.
     ///
     /// ```
     /// # use limiter_core as rate_limited;

@@ -1,10 +1,10 @@
 //! When the store last failed, and for whom.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::store::{Question, slot};
+use crate::sync::{AtomicU64, Ordering, Seed};
 
 /// The last failure, in milliseconds of the clock: of a server, for all the slots that it serves, and of single calls,
 /// for their keys.
@@ -16,14 +16,15 @@ pub(crate) struct Marks {
     slots: Box<[AtomicU64]>,
     /// One for many keys each: a failure of one call is remembered for a few others too.
     keys: Box<[AtomicU64]>,
-    hasher: RandomState,
+    seed: Seed,
 }
 
 /// Whose keys a failure is about, where a server fails.
 pub(crate) type Slots = [RangeInclusive<u16>];
 
 const NEVER: u64 = 0;
-const KEYS: usize = 4096;
+/// Few where loom watches each of them.
+const KEYS: usize = if cfg!(all(test, limiter_loom)) { 2 } else { 4096 };
 
 impl Marks {
     /// For a store whose keys are spread over so many slots.
@@ -33,7 +34,7 @@ impl Marks {
             latest: AtomicU64::new(NEVER),
             slots: never(slots.max(1).into()),
             keys: never(KEYS),
-            hasher: RandomState::new(),
+            seed: Seed::default(),
         }
     }
 
@@ -76,7 +77,7 @@ impl Marks {
     }
 
     fn key(&self, question: &Question<'_>) -> &AtomicU64 {
-        let hash = self.hasher.hash_one(question.key.head());
+        let hash = self.seed.hash_one(question.key.head());
         &self.keys[usize::try_from(hash % KEYS as u64).unwrap_or(0)]
     }
 }

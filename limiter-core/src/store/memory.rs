@@ -1,34 +1,56 @@
 //! The embedded store: sharded maps of counts, bounded, with expired keys collected a few at a time.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hash::BuildHasher;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crate::algorithm::{Ask, Outcome, Span, State};
+use crate::algorithm::{Ask, Outcome, Span};
 use crate::clock::{Clock, Moment};
+use crate::overflow::Overflows;
 use crate::store::{Answer, Question};
-use crate::{Key, Limit};
+use crate::sync::{Mutex, MutexGuard, Seed};
+use crate::{Key, Limit, Source};
 
+mod common;
+mod counts;
+mod deed;
+mod folded;
 mod shard;
 
-use shard::Shard;
+use deed::Deed;
+use shard::{Shard, Told};
 
 /// Counts in this process.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
+    seed: Seed,
     clock: Clock,
+    overflows: Arc<Overflows>,
 }
 
-const SHARDS: usize = 64;
+const MOST_SHARDS: usize = 64;
+/// Keys that are worth a lock of their own: among so many, chance fills all shards about evenly.
+const LEAST: usize = 4096;
+/// Counts of the whole store that newcomers share. Those who share one together take what one of them may take.
+const SHARING: usize = 65_536;
 
 impl MemoryStore {
     /// A store that keeps up to `capacity` keys apart; those beyond share a fixed number of counts.
-    pub(crate) fn new(capacity: usize, clock: Clock) -> Self {
-        let capacity = capacity.div_ceil(SHARDS);
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(capacity))).collect();
-        Self { shards, hasher: RandomState::new(), clock }
+    pub(crate) fn new(capacity: usize, clock: Clock, source: Source) -> Self {
+        Self::with_sharing(capacity, SHARING, clock, source)
+    }
+
+    fn with_sharing(capacity: usize, sharing: usize, clock: Clock, source: Source) -> Self {
+        let (shards, seed) = ((capacity / LEAST).clamp(1, MOST_SHARDS), Seed::default());
+        let shard = |_| Mutex::new(Shard::new(capacity.div_ceil(shards), sharing / shards, seed.clone()));
+        let overflows = Overflows::new(source, capacity, clock.clone());
+        Self { shards: (0..shards).map(shard).collect(), seed, clock, overflows }
+    }
+
+    /// Knows how often keys had to share a count.
+    pub(crate) fn overflows(&self) -> Arc<Overflows> {
+        Arc::clone(&self.overflows)
     }
 
     /// Decides, and takes the permits if all of them fit.
@@ -40,78 +62,68 @@ impl MemoryStore {
     pub(crate) fn decide_within(&self, questions: &[Question<'_>], patience: Duration) -> Answer {
         if let [question] = questions {
             let patience = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
-            return self.one(question, |state, ask| state.decide(&Ask { patience, ..*ask }));
+            return self.decide_one(question, patience);
         }
         let mut held = self.hold(questions);
         let now = self.clock.now();
-        let looks = held.ask(questions, now, |state, ask| state.peek(ask));
-        let answer = summary(&looks, now);
+        let answer = summary(&held.look(questions, now), now);
         if !answer.allowed {
             return answer;
         }
         // They fit, and nobody comes between.
-        held.ask(questions, now, |state, ask| {
-            state.record(ask);
-            state.peek(ask)
-        });
-        let left = held.ask(questions, now, |state, ask| state.peek(&Ask { cost: 0, pending: 0, ..*ask }));
-        summary(&left, now)
+        held.take(questions, now, Deed::Record);
+        let free: Vec<_> = questions.iter().map(|question| Question { cost: 0, ..*question }).collect();
+        summary(&held.look(&free, now), now)
     }
 
     /// What [`decide`](Self::decide) would say, taking nothing.
     pub(crate) fn peek(&self, questions: &[Question<'_>]) -> Answer {
-        let mut held = self.hold(questions);
+        let held = self.hold(questions);
         let now = self.clock.now();
-        summary(&held.ask(questions, now, |state, ask| state.peek(ask)), now)
+        summary(&held.look(questions, now), now)
     }
 
     /// Takes the permits whether they fit or not, because another store has admitted them; gives their stamp.
     pub(crate) fn record(&self, questions: &[Question<'_>]) -> u64 {
-        let record = |state: &mut State, ask: &Ask| {
-            state.record(ask);
-            state.peek(ask)
-        };
-        let mut held = self.hold(questions);
-        let now = self.clock.now();
-        held.ask(questions, now, record);
-        now.ceil_micros()
+        self.take(questions, Deed::Record)
     }
 
     /// Makes permits taken at `stamp` count from now, because another store has admitted them since; gives their stamp.
     pub(crate) fn renew(&self, questions: &[Question<'_>], stamp: u64) -> u64 {
-        let mut held = self.hold(questions);
-        let now = self.clock.now();
-        held.ask(questions, now, |state, ask| {
-            state.renew(ask, stamp);
-            state.peek(ask)
-        });
-        now.ceil_micros()
+        self.take(questions, Deed::Renew { stamp })
     }
 
     /// Gives back permits taken at `stamp`.
     pub(crate) fn refund(&self, questions: &[Question<'_>], stamp: u64) {
         for question in questions.iter().filter(|question| question.cost > 0) {
-            self.one(question, |state, ask| {
-                state.refund(ask, stamp);
-                state.peek(ask)
-            });
+            let place = self.place(question.key, question.limit);
+            let mut shard = lock(&self.shards[place.shard]);
+            shard.refund(&place, &ask(question, 0, self.clock.now()), stamp);
         }
     }
 
     /// Forgets what a key has taken.
     pub(crate) fn reset(&self, key: &Key, limit: Limit) {
         let place = self.place(key, limit);
-        lock(&self.shards[place.shard]).remove(&place.subject, limit.into(), place.hash);
+        lock(&self.shards[place.shard]).remove(&place, limit.into());
     }
 
-    fn one(&self, question: &Question<'_>, decide: impl FnOnce(&mut State, &Ask) -> Outcome) -> Answer {
+    fn decide_one(&self, question: &Question<'_>, patience: u64) -> Answer {
         let place = self.place(question.key, question.limit);
         let mut shard = lock(&self.shards[place.shard]);
         // Read under the lock, so that the stamps of one count never go back.
         let now = self.clock.now();
-        let outcome = shard.with_state(place.subject, place.hash, &ask(question, 0, now), decide);
+        let told = shard.take(&place, &Ask { patience, ..ask(question, 0, now) }, Deed::Decide);
         drop(shard);
-        summary(&[outcome], now)
+        self.overflows.count(told.shared.into());
+        summary(&[told.outcome], now)
+    }
+
+    fn take(&self, questions: &[Question<'_>], deed: Deed) -> u64 {
+        let mut held = self.hold(questions);
+        let now = self.clock.now();
+        held.take(questions, now, deed);
+        now.ceil_micros()
     }
 
     /// Locks what the questions are about, in one order for all, so that two decisions never wait for each other.
@@ -121,14 +133,20 @@ impl MemoryStore {
         shards.sort_unstable();
         shards.dedup();
         let shards = shards.into_iter().map(|index| (index, lock(&self.shards[index]))).collect();
-        Held { places, shards }
+        Held { places, shards, overflows: &self.overflows }
+    }
+
+    /// Whether two keys are in different shards.
+    #[cfg(all(test, limiter_loom))]
+    pub(crate) fn parts(&self, first: &Key, second: &Key, limit: Limit) -> bool {
+        self.place(first, limit).shard != self.place(second, limit).shard
     }
 
     fn place(&self, key: &Key, limit: Limit) -> Place {
         let subject = key.subject().to_string();
-        let hash = self.hasher.hash_one((&*subject, Span::from(limit)));
+        let hash = self.seed.hash_one((&*subject, Span::from(limit)));
         // Bits from the middle: the map inside a shard uses the lowest and the highest.
-        let shard = usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0);
+        let shard = usize::try_from(hash >> 40).unwrap_or(0) % self.shards.len();
         Place { subject, hash, shard }
     }
 }
@@ -144,25 +162,33 @@ struct Place {
 struct Held<'a> {
     places: Vec<Place>,
     shards: Vec<(usize, MutexGuard<'a, Shard>)>,
+    overflows: &'a Overflows,
 }
 
 impl Held<'_> {
-    fn ask(
-        &mut self,
-        questions: &[Question<'_>],
-        now: Moment,
-        mut decide: impl FnMut(&mut State, &Ask) -> Outcome,
-    ) -> Vec<Outcome> {
-        let mut outcomes = Vec::with_capacity(questions.len());
-        for (index, (question, place)) in questions.iter().zip(&self.places).enumerate() {
-            let ask = ask(question, question.pending(&questions[..index]), now);
-            let shard = self.shards.iter_mut().find(|(index, _)| *index == place.shard);
-            if let Some((_, shard)) = shard {
-                outcomes.push(shard.with_state(place.subject.clone(), place.hash, &ask, &mut decide));
+    fn look(&self, questions: &[Question<'_>], now: Moment) -> Vec<Outcome> {
+        let asks = asks(questions, now).zip(&self.places);
+        asks.filter_map(|(ask, place)| Some(self.shard(place)?.look(place, &ask))).collect()
+    }
+
+    fn take(&mut self, questions: &[Question<'_>], now: Moment, deed: Deed) {
+        let Self { places, shards, overflows } = self;
+        for (ask, place) in asks(questions, now).zip(places) {
+            let shard = shards.iter_mut().find(|(index, _)| *index == place.shard);
+            if let Some(Told { shared: true, .. }) = shard.map(|(_, shard)| shard.take(place, &ask, deed)) {
+                overflows.count(1);
             }
         }
-        outcomes
     }
+
+    fn shard(&self, place: &Place) -> Option<&Shard> {
+        self.shards.iter().find(|(index, _)| *index == place.shard).map(|(_, shard)| &**shard)
+    }
+}
+
+fn asks<'a>(questions: &'a [Question<'_>], now: Moment) -> impl Iterator<Item = Ask> + 'a {
+    let pending = |index: usize| questions[index].pending(&questions[..index]);
+    questions.iter().enumerate().map(move |(index, question)| ask(question, pending(index), now))
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {

@@ -1,164 +1,159 @@
-//! One part of the embedded store: a bounded map of counts under one lock.
+//! One part of the embedded store: what is under one lock.
+//!
+//! A key that has taken something has a count of its own, as long as there is a place. While there is none, newcomers
+//! share: all keys of one slot and span share a count, and once those are used up too, all keys of a few slots and a
+//! class of windows do. So nobody who still counts is evicted, nobody is admitted too much, and the number of counts is
+//! fixed whatever comes.
+//!
+//! Which of the shared counts a key is sent to follows from its slot and span alone, and is the same for as long as
+//! that count lasts: what a key has taken is in one place. As soon as there is a place of its own for it, it takes a
+//! copy along. So shared counts run dry once there is room, however busy the keys are that shared them.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::BuildHasher;
 
-use indexmap::{Equivalent, IndexMap};
-
+use super::common::Common;
+use super::counts::Counts;
+use super::folded::Folded;
+use super::{Deed, Place};
 use crate::algorithm::{Ask, Outcome, Span, State};
+use crate::sync::Seed;
 
-/// Keys, each with what it has taken, and the hand that goes round to collect the expired ones.
+/// Counts, and what newcomers share when every place is taken.
 #[derive(Debug)]
 pub(super) struct Shard {
-    states: IndexMap<Subject, State, BuildHasherDefault<Given>>,
-    capacity: usize,
-    hand: usize,
-    /// What newcomers share while every place is taken by a key that still counts: by place and span.
-    shared: HashMap<(u64, Span), State>,
+    own: Counts<Box<str>, State>,
+    shared: Counts<u16, Common>,
+    folded: Folded,
+    slots: u16,
+    seed: Seed,
 }
 
-/// Slots looked at by every call that adds a key: more than one, so that collecting outruns filling.
+/// What was said to a call, and whether it had to share a count for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) outcome: Outcome,
+    pub(super) shared: bool,
+}
+
+/// Places looked at by every call that adds a key: more than one, so that collecting outruns filling.
 const STEP: usize = 2;
-/// Slots looked at before a newcomer is sent to the shared counts.
+/// Places looked at before a newcomer has to share.
 const SEARCH: usize = 16;
-/// Shared counts in one shard for each span in use, 65 536 in the store. Those who share one together take what one
-/// of them may take: a newcomer can be denied early, and nobody is ever admitted too much.
-const SHARED: u64 = 1024;
-/// Shared counts in one shard, for all spans together: a program that makes up windows as it goes has no end of them.
-const MOST_SHARED: usize = 16 * 1024;
 
 impl Shard {
-    pub(super) fn new(capacity: usize) -> Self {
-        Self { states: IndexMap::default(), capacity: capacity.max(1), hand: 0, shared: HashMap::new() }
+    /// Keeps so many keys apart; the others share `sharing` counts.
+    pub(super) fn new(capacity: usize, sharing: usize, seed: Seed) -> Self {
+        let folded = Folded::new(sharing / 4);
+        let slots = u16::try_from(sharing - folded.len()).unwrap_or(u16::MAX);
+        Self { own: Counts::new(capacity), shared: Counts::new(slots.into()), folded, slots, seed }
     }
 
-    /// Runs `decide` on what a key has taken. Only a decision that takes something makes the key known.
-    pub(super) fn with_state(
-        &mut self,
-        subject: String,
-        hash: u64,
-        ask: &Ask,
-        decide: impl FnOnce(&mut State, &Ask) -> Outcome,
-    ) -> Outcome {
-        if let Some(state) = self.states.get_mut(&Wanted { subject: &subject, span: ask.span, hash }) {
-            return decide(state, ask);
+    /// What a key would be told.
+    pub(super) fn look(&self, place: &Place, ask: &Ask) -> Outcome {
+        if let Some(state) = self.own.get(place.hash, &*place.subject, ask.span) {
+            return state.peek(ask);
         }
-        self.collect(STEP, ask.floor);
-        if self.states.len() >= self.capacity {
-            self.collect(SEARCH, ask.floor);
+        let slot = self.slot(place);
+        match self.shared.get(self.shared_hash(slot, ask.span), &slot, ask.span) {
+            Some(count) if count.counts(ask) => count.look(ask),
+            _ => self.folded.look(slot, ask).unwrap_or_else(|| State::new(ask.span.algorithm).peek(ask)),
         }
-        let place = (hash % SHARED, ask.span);
-        // A key that has shared a count stays with it while that lasts, or it would have its quota twice.
-        let shares = self.shared.get(&place).is_some_and(|state| state.dead_at(ask.span.window) > ask.floor);
-        let fresh = || State::new(ask.span.algorithm);
-        if let Some(state) = self.shared.get_mut(&place).filter(|_| shares) {
-            return decide(state, ask);
+    }
+
+    /// Does it to what a key has taken. Only if that takes something is the key known from then on.
+    pub(super) fn take(&mut self, place: &Place, ask: &Ask, deed: Deed) -> Told {
+        if let Some(state) = self.own.get_mut(place.hash, &*place.subject, ask.span) {
+            return Told { outcome: deed.on(state, ask), shared: false };
         }
-        let full = self.states.len() >= self.capacity;
-        if full && self.shared.len() >= MOST_SHARED {
-            return denied(ask);
+        self.collect(ask.floor);
+        if self.own.is_full() {
+            return Told { outcome: self.share(self.slot(place), ask, deed), shared: true };
         }
-        let mut state = fresh();
-        let outcome = decide(&mut state, ask);
-        if state.dead_at(ask.span.window) > ask.floor {
-            if full {
-                self.shared.insert(place, state);
-            } else {
-                self.states.insert(Subject { subject: subject.into(), span: ask.span, hash }, state);
+        let (outcome, state) = self.take_along(self.slot(place), ask, deed);
+        if let Some(state) = state {
+            self.own.insert(place.hash, place.subject.as_str().into(), ask.span, state);
+        }
+        Told { outcome, shared: false }
+    }
+
+    /// Gives back what was taken at `stamp`.
+    pub(super) fn refund(&mut self, place: &Place, ask: &Ask, stamp: u64) {
+        if let Some(state) = self.own.get_mut(place.hash, &*place.subject, ask.span) {
+            return state.refund(ask, stamp);
+        }
+        let slot = self.slot(place);
+        match self.shared.get_mut(self.shared_hash(slot, ask.span), &slot, ask.span) {
+            Some(count) if count.counts(ask) => count.refund(ask, stamp),
+            _ => self.folded.refund(slot, ask, stamp),
+        }
+    }
+
+    pub(super) fn remove(&mut self, place: &Place, span: Span) {
+        self.own.remove(place.hash, &*place.subject, span);
+    }
+
+    /// Takes from a count that others share.
+    fn share(&mut self, slot: u16, ask: &Ask, deed: Deed) -> Outcome {
+        let hash = self.shared_hash(slot, ask.span);
+        let has_room = !self.shared.is_full();
+        match self.shared.get_mut(hash, &slot, ask.span) {
+            Some(count) if count.counts(ask) => count.take(ask, deed).0,
+            // What is in the folded one must not be taken twice.
+            _ if self.folded.is_live(slot, ask) => self.folded.take(slot, ask, deed),
+            Some(count) => count.take(ask, deed).0,
+            None if has_room => {
+                let mut count = Common::new(ask.span.algorithm);
+                let (outcome, has_taken) = count.take(ask, deed);
+                if has_taken {
+                    self.shared.insert(hash, slot, ask.span, count);
+                }
+                outcome
             }
+            None => self.folded.take(slot, ask, deed),
         }
-        outcome
     }
 
-    pub(super) fn remove(&mut self, subject: &str, span: Span, hash: u64) {
-        self.states.swap_remove(&Wanted { subject, span, hash });
+    /// Takes from a copy of what the key may have shared so far; gives that if something was taken.
+    fn take_along(&self, slot: u16, ask: &Ask, deed: Deed) -> (Outcome, Option<State>) {
+        let shared = self.shared.get(self.shared_hash(slot, ask.span), &slot, ask.span);
+        if let Some(count) = shared.filter(|count| count.counts(ask)) {
+            let mut copy = count.clone();
+            let (outcome, has_taken) = copy.take(ask, deed);
+            return (outcome, has_taken.then_some(copy.state));
+        }
+        self.folded.take_along(slot, ask, deed).unwrap_or_else(|| {
+            let mut state = State::new(ask.span.algorithm);
+            let outcome = deed.on(&mut state, ask);
+            let has_taken = deed.has_taken(ask, &outcome);
+            (outcome, has_taken.then_some(state))
+        })
     }
 
-    /// Looks at the next few keys and drops those whose permits have all come back.
-    fn collect(&mut self, slots: usize, now: u64) {
-        for _ in 0..slots {
-            let Some((key, state)) = self.states.get_index(self.hand) else {
-                self.hand = 0;
-                self.shared.retain(|(_, span), state| state.dead_at(span.window) > now);
-                return;
-            };
-            if state.dead_at(key.span.window) <= now {
-                self.states.swap_remove_index(self.hand);
-            } else {
-                self.hand += 1;
-            }
+    fn collect(&mut self, now: u64) {
+        let over = |state: &State, span: Span| state.dead_at(span.window) <= now;
+        self.own.collect(STEP, over);
+        if self.own.is_full() {
+            self.own.collect(SEARCH, over);
         }
+        self.shared.collect(STEP, |count, span| over(&count.state, span));
+    }
+
+    fn slot(&self, place: &Place) -> u16 {
+        u16::try_from(place.hash % u64::from(self.slots)).unwrap_or(0)
+    }
+
+    fn shared_hash(&self, slot: u16, span: Span) -> u64 {
+        self.seed.hash_one((slot, span))
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.states.len()
-    }
-}
-
-/// What is left when even the shared counts are all taken: nothing can be counted, so nothing is admitted.
-fn denied(ask: &Ask) -> Outcome {
-    let later = (ask.floor + ask.span.window) * 1000;
-    Outcome { allowed: false, remaining: 0, retry_at: Some(later), reset_at: later, delay: 0 }
-}
-
-/// A key of the map, with the hash it was found by.
-#[derive(PartialEq, Eq)]
-struct Subject {
-    subject: Box<str>,
-    span: Span,
-    hash: u64,
-}
-
-/// A key to look for, borrowed.
-struct Wanted<'a> {
-    subject: &'a str,
-    span: Span,
-    hash: u64,
-}
-
-impl Equivalent<Subject> for Wanted<'_> {
-    fn equivalent(&self, key: &Subject) -> bool {
-        *self.subject == *key.subject && self.span == key.span
-    }
-}
-
-impl fmt::Debug for Subject {
-    /// Without what the key contains.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subject").field("span", &self.span).finish_non_exhaustive()
-    }
-}
-
-impl Hash for Subject {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
-
-impl Hash for Wanted<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
-
-/// Passes on the hash that the store has computed already, with a key that nobody outside knows.
-#[derive(Debug, Default)]
-struct Given(u64);
-
-impl Hasher for Given {
-    fn finish(&self) -> u64 {
-        self.0
+        self.own.len()
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
+    /// How many counts there are for those who share, in use and in all.
+    #[cfg(test)]
+    pub(super) fn sharing(&self) -> (usize, usize) {
+        (self.shared.len(), usize::from(self.slots) + self.folded.len())
     }
 }

@@ -1,5 +1,9 @@
 use super::*;
 
+mod collecting;
+#[cfg(feature = "test-util")]
+mod sharing;
+
 fn question<'a>(key: &'a Key, limit: &str) -> Question<'a> {
     Question { key, limit: limit.parse().expect("a limit"), cost: 1 }
 }
@@ -11,12 +15,12 @@ fn keys(store: &MemoryStore) -> usize {
 #[cfg(feature = "test-util")]
 fn store(capacity: usize) -> (MemoryStore, crate::ManualClock) {
     let clock = crate::ManualClock::new();
-    (MemoryStore::new(capacity, Clock::Manual(clock.clone())), clock)
+    (MemoryStore::new(capacity, Clock::Manual(clock.clone()), Source::Store), clock)
 }
 
 #[test]
 fn knows_only_keys_that_have_taken_something() {
-    let store = MemoryStore::new(1000, Clock::System);
+    let store = MemoryStore::new(1000, Clock::System, Source::Store);
     let key = Key::new("a");
     assert!(store.peek(&[question(&key, "1/h")]).allowed);
     assert_eq!(keys(&store), 0);

@@ -1,0 +1,76 @@
+//! A count that several keys share.
+
+use super::Deed;
+use crate::Algorithm;
+use crate::algorithm::{Ask, Outcome, State};
+
+/// What keys take that know nothing of each other, each by a limit of its own.
+///
+/// A window algorithm counts what was taken, whatever the `max` it was taken by. In a bucket it flows back at a rate:
+/// here at that of the slowest of those who have taken, or a quick one would give a slow one its permits back.
+#[derive(Clone, Debug)]
+pub(super) struct Common {
+    pub(super) state: State,
+    /// The lowest `max` by which something was taken from a bucket that still counts.
+    slowest: u32,
+}
+
+impl Common {
+    pub(super) fn new(algorithm: Algorithm) -> Self {
+        Self { state: State::new(algorithm), slowest: u32::MAX }
+    }
+
+    /// Whether anything that was taken still counts.
+    pub(super) fn counts(&self, ask: &Ask) -> bool {
+        self.state.dead_at(ask.span.window) > ask.floor
+    }
+
+    pub(super) fn look(&self, ask: &Ask) -> Outcome {
+        self.state.peek(&self.ask(ask))
+    }
+
+    /// Permits that count.
+    pub(super) fn used(&self, ask: &Ask) -> u32 {
+        let everything = Ask { cost: 0, pending: 0, ..*ask };
+        let left = match &self.state {
+            // Seen as a token bucket, what is missing can be told whoever is in line.
+            State::TokenBucket(bucket) | State::LeakyBucket(bucket) => {
+                State::TokenBucket(bucket.clone()).peek(&Ask { burst: u32::MAX, ..self.ask(&everything) })
+            }
+            state => state.peek(&Ask { max: u32::MAX, ..everything }),
+        };
+        u32::MAX - left.remaining
+    }
+
+    /// Does it, and gives whether that has taken anything.
+    pub(super) fn take(&mut self, ask: &Ask, deed: Deed) -> (Outcome, bool) {
+        if !self.counts(ask) {
+            *self = Self::new(ask.span.algorithm);
+        }
+        let ask = self.ask(ask);
+        // What has flowed back since at which rate is not known, so nothing is given back.
+        let deed = if is_bucket(&self.state) { deed.without_refund() } else { deed };
+        let outcome = deed.on(&mut self.state, &ask);
+        let has_taken = deed.has_taken(&ask, &outcome);
+        if has_taken && is_bucket(&self.state) {
+            self.slowest = ask.max;
+        }
+        (outcome, has_taken)
+    }
+
+    /// Gives back what was taken at `stamp`, if that can be told from what others have taken.
+    pub(super) fn refund(&mut self, ask: &Ask, stamp: u64) {
+        if self.counts(ask) && !is_bucket(&self.state) {
+            self.state.refund(ask, stamp);
+        }
+    }
+
+    fn ask(&self, ask: &Ask) -> Ask {
+        let max = if is_bucket(&self.state) && self.counts(ask) { ask.max.min(self.slowest) } else { ask.max };
+        Ask { max, ..*ask }
+    }
+}
+
+fn is_bucket(state: &State) -> bool {
+    matches!(state, State::TokenBucket(_) | State::LeakyBucket(_))
+}

@@ -1,0 +1,98 @@
+//! A bounded map of counts, from which the expired ones are collected a few at a time.
+
+use std::borrow::Borrow;
+use std::fmt;
+
+use indexmap::IndexMap;
+use indexmap::map::RawEntryApiV1;
+use indexmap::map::raw_entry_v1::RawEntryMut;
+
+use crate::algorithm::Span;
+
+/// Counts, by what they are of and their span; and the hand that goes round to collect those that are over.
+pub(super) struct Counts<T, C> {
+    /// Hashed by whoever asks, who has done so already.
+    counts: IndexMap<Counted<T>, C, ()>,
+    capacity: usize,
+    hand: usize,
+}
+
+struct Counted<T> {
+    what: T,
+    span: Span,
+}
+
+impl<T, C> Counts<T, C> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { counts: IndexMap::with_hasher(()), capacity: capacity.max(1), hand: 0 }
+    }
+
+    pub(super) fn get<Q: Eq + ?Sized>(&self, hash: u64, what: &Q, span: Span) -> Option<&C>
+    where
+        T: Borrow<Q>,
+    {
+        self.counts.get_index(self.find(hash, what, span)?).map(|(_, count)| count)
+    }
+
+    pub(super) fn get_mut<Q: Eq + ?Sized>(&mut self, hash: u64, what: &Q, span: Span) -> Option<&mut C>
+    where
+        T: Borrow<Q>,
+    {
+        let index = self.find(hash, what, span)?;
+        self.counts.get_index_mut(index).map(|(_, count)| count)
+    }
+
+    /// Adds what is not there yet, while there is room.
+    pub(super) fn insert(&mut self, hash: u64, what: T, span: Span, count: C) {
+        let key = Counted { what, span };
+        if let RawEntryMut::Vacant(place) = self.counts.raw_entry_mut_v1().from_hash(hash, |_| false) {
+            place.insert_hashed_nocheck(hash, key, count);
+        }
+    }
+
+    pub(super) fn remove<Q: Eq + ?Sized>(&mut self, hash: u64, what: &Q, span: Span)
+    where
+        T: Borrow<Q>,
+    {
+        if let Some(index) = self.find(hash, what, span) {
+            self.counts.swap_remove_index(index);
+        }
+    }
+
+    /// Looks at the next few and drops those that are over.
+    pub(super) fn collect(&mut self, steps: usize, is_over: impl Fn(&C, Span) -> bool) {
+        for _ in 0..steps.min(self.counts.len()) {
+            if self.hand >= self.counts.len() {
+                self.hand = 0;
+            }
+            match self.counts.get_index(self.hand) {
+                Some((key, count)) if is_over(count, key.span) => {
+                    self.counts.swap_remove_index(self.hand);
+                }
+                _ => self.hand += 1,
+            }
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.capacity
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    fn find<Q: Eq + ?Sized>(&self, hash: u64, what: &Q, span: Span) -> Option<usize>
+    where
+        T: Borrow<Q>,
+    {
+        self.counts.raw_entry_v1().index_from_hash(hash, |key| key.what.borrow() == what && key.span == span)
+    }
+}
+
+impl<T, C> fmt::Debug for Counts<T, C> {
+    /// Without what the keys contain.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counts").field("len", &self.len()).field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,26 @@
+//! Locks and atomics of what several threads share: the standard library's, or loom's where it checks them.
+//!
+//! Loom runs a model again and again, through every order in which its threads may go on; see `loom_models`.
+
+#[cfg(not(all(test, limiter_loom)))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+#[cfg(all(test, limiter_loom))]
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+/// What makes the hashes of one process unlike those of another, so that nobody can choose keys that collide.
+#[cfg(not(test))]
+pub(crate) use std::hash::RandomState as Seed;
+
+/// The same in every run of a test, so that it can be repeated.
+#[cfg(test)]
+pub(crate) type Seed = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+
+#[cfg(all(test, limiter_loom))]
+mod loom_models;

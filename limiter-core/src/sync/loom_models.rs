@@ -1,0 +1,147 @@
+//! What must hold whatever the order in which threads go on. Run by `scripts/test`.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use loom::model;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+
+use crate::clock::Clock;
+use crate::decision::receipt::Receipt;
+use crate::guard::Granted;
+use crate::overflow::Overflows;
+use crate::standby::{Before, Role, Standby};
+use crate::store::Question;
+use crate::store::memory::MemoryStore;
+use crate::{Key, Limit, ManualClock, Source};
+
+/// Enough for two shards, which two decisions may lock in two orders.
+const TWO_SHARDS: usize = 8192;
+
+fn clock() -> Clock {
+    Clock::Manual(ManualClock::new())
+}
+
+fn limit(text: &str) -> Limit {
+    text.parse().expect("a limit")
+}
+
+fn question<'a>(key: &'a Key, text: &str) -> Question<'a> {
+    Question { key, limit: limit(text), cost: 1 }
+}
+
+#[test]
+fn one_key_is_never_admitted_more_than_its_limit() {
+    model(|| {
+        let store = Arc::new(MemoryStore::new(1, clock(), Source::Store));
+        let admitted = Arc::new(AtomicU32::new(0));
+        let ask = |store: &MemoryStore, admitted: &AtomicU32| {
+            let allowed = store.decide(&[question(&Key::new("getId"), "2/1m")]).allowed;
+            admitted.fetch_add(allowed.into(), Ordering::Relaxed);
+        };
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (store, admitted) = (Arc::clone(&store), Arc::clone(&admitted));
+                thread::spawn(move || ask(&store, &admitted))
+            })
+            .collect();
+        ask(&store, &admitted);
+        for thread in threads {
+            thread.join().expect("ends well");
+        }
+        assert_eq!(admitted.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn decisions_on_the_same_keys_in_opposite_order_neither_block_each_other_nor_share_a_permit() {
+    model(|| {
+        let store = Arc::new(MemoryStore::new(TWO_SHARDS, clock(), Source::Store));
+        let (first, second) = (Key::new("a"), Key::new("b"));
+        assert!(store.parts(&first, &second, limit("1/1m")), "the keys are in two shards");
+        let other = {
+            let store = Arc::clone(&store);
+            let (first, second) = (first.clone(), second.clone());
+            thread::spawn(move || store.decide(&[question(&second, "1/1m"), question(&first, "1/1m")]).allowed)
+        };
+        let this = store.decide(&[question(&first, "1/1m"), question(&second, "1/1m")]).allowed;
+        let other = other.join().expect("ends well");
+        assert!(this != other, "one of the two, whole");
+    });
+}
+
+#[test]
+fn a_receipt_is_spent_once() {
+    model(|| {
+        let key = Key::new("getId");
+        let granted = Granted::by_store(1);
+        let receipt = Receipt::new(&std::sync::Weak::new(), &[question(&key, "1/1m")], granted).expect("a cost");
+        let other = {
+            let receipt = std::sync::Arc::clone(&receipt);
+            thread::spawn(move || receipt.spend().is_some())
+        };
+        let this = receipt.spend().is_some();
+        assert!(this != other.join().expect("ends well"));
+    });
+}
+
+/// A call that the store fails is decided by the stand-in, while another is sent that the store will admit, which has
+/// lost what it knew: together they get no more than one limit.
+#[test]
+fn a_stand_in_and_a_store_that_forgot_never_admit_more_than_the_limit_together() {
+    model(|| {
+        let role = Role { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
+        let standby = Arc::new(Standby::new(&role, clock()));
+        let failed = {
+            let standby = Arc::clone(&standby);
+            thread::spawn(move || {
+                let key = Key::new("getId");
+                let questions = [question(&key, "1/1m")];
+                standby.call_failed(&questions);
+                standby.decide(&questions, Duration::ZERO).allowed
+            })
+        };
+        let key = Key::new("getId");
+        let questions = [question(&key, "1/1m")];
+        // The store is empty: it would admit.
+        let empty = MemoryStore::new(1, clock(), Source::Store);
+        let admitted = match standby.before(&questions, Duration::ZERO) {
+            Before::Denied(_) => false,
+            Before::StoreAlone => {
+                let answer = empty.decide(&questions);
+                standby.after(&questions, Duration::ZERO, None, &answer).is_ok()
+            }
+            Before::Held(held) => {
+                let answer = empty.decide(&questions);
+                standby.after(&questions, Duration::ZERO, Some(&held), &answer).is_ok()
+            }
+        };
+        let other = failed.join().expect("ends well");
+        assert!(!(admitted && other), "both were admitted");
+    });
+}
+
+#[test]
+fn of_two_who_ask_at_once_one_is_told_of_an_overflow_and_nothing_is_forgotten() {
+    model(|| {
+        let time = ManualClock::new();
+        let overflows = Overflows::new(Source::Store, 1, Clock::Manual(time.clone()));
+        let told = |overflows: &Overflows| overflows.due().map(|report| report.overflow.shared());
+        let share = move |overflows: &Overflows| {
+            overflows.count(1);
+            told(overflows)
+        };
+        let other = {
+            let overflows = std::sync::Arc::clone(&overflows);
+            thread::spawn(move || share(&overflows))
+        };
+        let this = share(&overflows);
+        let other = other.join().expect("ends well");
+        assert!(this.is_some() != other.is_some(), "one of the two");
+        time.advance(Duration::from_secs(1));
+        let later = told(&overflows);
+        assert_eq!([this, other, later].into_iter().flatten().sum::<u64>(), 2);
+    });
+}
