@@ -33,8 +33,8 @@ struct Shared {
     ended: AtomicBool,
 }
 
-/// What the script says when it admits a call.
-const ADMITTED: &str = "*7\r\n:1\r\n:0\r\n:4\r\n:0\r\n:10000000\r\n:1000000000000000\r\n:0\r\n";
+/// What the script says when it admits a call that came alone.
+const ADMITTED: &str = "*2\r\n:1000000000000000\r\n*4\r\n:1\r\n:4\r\n:-1\r\n:10000000\r\n";
 
 impl Fake {
     pub(crate) fn answering(then: Then) -> Self {

@@ -19,6 +19,10 @@ use crate::{Error, ErrorKind, Key, Limit};
 
 mod call;
 mod driver;
+mod pending;
+mod lane;
+mod deadlines;
+mod group;
 mod several;
 mod exchange;
 mod script;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::guard::{Failure, Granted, Settled};
 use crate::store::{Asked, Question};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Layout};
 
 pub(super) type Reply = Result<Settled, Failure>;
 
@@ -40,6 +40,12 @@ pub(super) struct Until {
 }
 
 impl Call {
+    /// Whether it takes permits of one count, now or not at all: such calls can be put to a server together.
+    pub(super) fn can_be_grouped(&self) -> bool {
+        let takes = matches!(self.action, Action::Take { patience } if patience.is_zero());
+        takes && matches!(&*self.asked, [asked] if asked.question().limit.layout() == Layout::Compact)
+    }
+
     pub(super) fn questions(&self) -> Vec<Question<'_>> {
         self.asked.iter().map(Asked::question).collect()
     }

@@ -66,6 +66,10 @@ impl Cluster {
         Self { seeds, terms, routes, unknown, map, changed, turn }
     }
 
+    pub(super) fn owner(&self, slot: u16) -> Option<Rc<Link>> {
+        self.map.borrow().owners[usize::from(slot)].clone()
+    }
+
     pub(super) async fn serving(&self, slot: u16) -> Result<Rc<Link>, Error> {
         loop {
             {

@@ -9,14 +9,16 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
 use super::call::{Action, Call, Reply, Until};
+use super::deadlines::Deadlines;
 use super::exchange::Exchange;
-use super::link::Terms;
+use super::link::{Link, Terms};
 use super::nodes::Nodes;
+use super::pending::Pending;
 use super::script::Script;
 use super::several::Told;
 use super::{Connected, Options, Place, Routes};
 use crate::guard::{Failure, Settled};
-use crate::standby::Before;
+use crate::standby::{Before, Standby};
 use crate::store::{Answer, Question};
 use crate::{Error, ErrorKind};
 
@@ -45,22 +47,69 @@ pub(super) struct Driver {
     terms: Rc<Terms>,
     nodes: Rc<Nodes>,
     script: Script,
+    deadlines: Rc<Deadlines>,
 }
+
+/// Calls that are taken in before the first of them is sent.
+const AT_ONCE: usize = 256;
 
 impl Driver {
     fn start(place: Place, routes: Arc<Routes>, options: Options, connected: Option<Connected>) -> Self {
         let Options { prefix, deadline, clock, standby } = options;
         let script = Script::new(prefix, clock);
-        let terms = Rc::new(Terms::new(script.source(), deadline, standby));
+        let deadlines = Rc::new(Deadlines::new(&standby));
+        let terms = Rc::new(Terms::new(script.sources(), deadline, standby));
         let nodes = Rc::new(Nodes::start(place, routes, &terms, connected));
-        Self { terms, nodes, script }
+        Self { terms, nodes, script, deadlines }
     }
 
     /// What is under way when nobody can call any more ends with the thread's other tasks.
     async fn serve(self: Rc<Self>, mut calls: mpsc::UnboundedReceiver<Call>) {
-        while let Some(call) = calls.recv().await {
-            spawn_local(Rc::clone(&self).answer(call));
+        let deadlines = Rc::clone(&self.deadlines);
+        spawn_local(async move { deadlines.keep().await });
+        let (mut arrived, mut links) = (Vec::new(), Vec::<Rc<Link>>::new());
+        while calls.recv_many(&mut arrived, AT_ONCE).await > 0 {
+            for call in arrived.drain(..) {
+                if let Some(link) = self.line_up(call)
+                    && !links.iter().any(|known| Rc::ptr_eq(known, &link))
+                {
+                    links.push(link);
+                }
+            }
+            links.drain(..).for_each(|link| self.depart(&link));
         }
+    }
+
+    /// Lines a call up with others for the same server, which is given; or serves it by itself.
+    fn line_up(self: &Rc<Self>, call: Call) -> Option<Rc<Link>> {
+        let link = call.asked.first().and_then(|asked| self.nodes.up(self.nodes.slot(&asked.question())));
+        let call = match (link, call) {
+            (Some(link), call) if call.can_be_grouped() => {
+                let call = Pending::of(call);
+                self.deadlines.watch(&call);
+                link.lane().push(call);
+                return Some(link);
+            }
+            (_, call) => call,
+        };
+        spawn_local(Rc::clone(self).answer(call));
+        None
+    }
+
+    pub(super) fn standby(&self) -> &Standby {
+        &self.terms.standby
+    }
+
+    pub(super) fn terms(&self) -> &Rc<Terms> {
+        &self.terms
+    }
+
+    pub(super) fn nodes(&self) -> &Rc<Nodes> {
+        &self.nodes
+    }
+
+    pub(super) fn script(&self) -> &Script {
+        &self.script
     }
 
     async fn answer(self: Rc<Self>, call: Call) {

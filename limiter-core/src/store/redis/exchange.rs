@@ -45,7 +45,7 @@ impl Exchange {
             let wire = link.wire().await?;
             let loads = wire.loads();
             self.under_way.replace(Some((wire.clone(), Instant::now())));
-            let call = command.with(&wire.sha());
+            let call = command.with(&wire.digest(command.program()));
             let sent = if asking { wire.send_asking(call).await } else { wire.send(call).await };
             let refusal = match sent {
                 Ok(value) => return Ok(value),
@@ -54,7 +54,7 @@ impl Exchange {
             if refusal.is_no_script() {
                 // A server that was restarted or replaced behind this connection forgets its scripts, too.
                 link.failed();
-                wire.reload(loads, &self.terms.script).await?;
+                wire.reload(loads, &self.terms.scripts).await?;
                 continue;
             }
             refused += 1;
@@ -84,6 +84,13 @@ impl Exchange {
             wire.failed(&error);
         }
         error
+    }
+
+    /// The answer was an error of one of several decisions.
+    pub(super) fn failed_in_part(&self, error: &Error) {
+        if let Some((wire, _)) = &*self.under_way.borrow() {
+            wire.failed(error);
+        }
     }
 
     /// The call was not answered in time.

@@ -12,6 +12,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::Breaker;
+use super::lane::Lane;
 use super::wire::Wire;
 use super::{Connected, Server};
 use crate::standby::Standby;
@@ -31,13 +32,14 @@ pub(super) struct Link {
     breaker: Arc<Breaker>,
     /// The slots that the server serves: what may be lost when it is.
     slots: RefCell<Vec<RangeInclusive<u16>>>,
+    lane: Lane,
     state: RefCell<State>,
     changed: Notify,
 }
 
 /// What all connections of a limiter have in common.
 pub(super) struct Terms {
-    pub(super) script: String,
+    pub(super) scripts: [String; 2],
     /// A server that has been away has to answer within it.
     pub(super) deadline: Duration,
     pub(super) standby: Arc<Standby>,
@@ -54,8 +56,8 @@ enum State {
 }
 
 impl Terms {
-    pub(super) fn new(script: &str, deadline: Duration, standby: Arc<Standby>) -> Self {
-        Self { script: script.to_owned(), deadline, standby, lost: Notify::new() }
+    pub(super) fn new(scripts: [String; 2], deadline: Duration, standby: Arc<Standby>) -> Self {
+        Self { scripts, deadline, standby, lost: Notify::new() }
     }
 }
 
@@ -64,11 +66,16 @@ impl Link {
         let state = RefCell::new(State::Connecting);
         // A single server is asked for slot 0 alone.
         let slots = RefCell::new(vec![0..=0]);
-        Self { server, terms, breaker, slots, state, changed: Notify::new() }
+        Self { server, terms, breaker, slots, lane: Lane::default(), state, changed: Notify::new() }
     }
 
     pub(super) fn server(&self) -> &Server {
         &self.server
+    }
+
+    /// What waits for it.
+    pub(super) fn lane(&self) -> &Lane {
+        &self.lane
     }
 
     /// Says which slots the server serves.
@@ -139,7 +146,7 @@ impl Link {
         let lost = Arc::new(Notify::new());
         let connection = self.server.open(longest, Arc::clone(&lost)).await?;
         let wire = Wire::new(connection, lost);
-        wire.reload(0, &self.terms.script).await?;
+        wire.reload(0, &self.terms.scripts).await?;
         if !is_first {
             // A server that is too slow for a call is not back yet.
             timeout(self.terms.deadline, wire.probe()).await.unwrap_or_else(|_| {

@@ -48,6 +48,23 @@ impl Nodes {
         Ok(())
     }
 
+    /// The slot of what a question counts; there is only one where there is only one server.
+    pub(super) fn slot(&self, question: &Question<'_>) -> u16 {
+        match self {
+            Self::One(_) => 0,
+            Self::Cluster(_) => slot::of(question),
+        }
+    }
+
+    /// Who answers for a slot, if it can be asked just now.
+    pub(super) fn up(&self, slot: u16) -> Option<Rc<Link>> {
+        let link = match self {
+            Self::One(link) => Rc::clone(link),
+            Self::Cluster(cluster) => cluster.owner(slot)?,
+        };
+        link.is_up().then_some(link)
+    }
+
     /// Who answers for a slot. Waits while nothing is known of the cluster yet, and never again.
     pub(super) async fn serving(&self, slot: u16) -> Result<Rc<Link>, Error> {
         match self {
@@ -73,7 +90,7 @@ impl Nodes {
         let Self::Cluster(_) = self else { return vec![Part { slot: 0, places: (0..questions.len()).collect() }] };
         let mut parts: Vec<Part> = Vec::new();
         for (place, question) in questions.iter().enumerate() {
-            let slot = slot::of(question);
+            let slot = self.slot(question);
             match parts.iter_mut().find(|part| part.slot == slot) {
                 Some(part) => part.places.push(place),
                 None => parts.push(Part { slot, places: vec![place] }),

@@ -1,33 +1,59 @@
-//! The script, the command that calls it, and its reply.
+//! The scripts, the commands that call them, and their replies.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
 use super::call::Action;
+use super::failure::Refusal;
 use crate::clock::Clock;
 use crate::store::{Answer, Question};
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
 
-/// Clock, algorithms and decision are files of their own and one script. Only the modules of the algorithms that a call
-/// asks for are made, since a script makes everything anew each time it runs.
-const SOURCE: &str = concat!(
-    include_str!("lua/clock.lua"),
-    include_str!("lua/sliding_window.lua"),
-    "local function make(name)\n",
-    "if name == 'sliding_window' then return sliding_window() end\n",
-    "local algorithms = {}\n",
-    include_str!("lua/arithmetic.lua"),
-    include_str!("lua/fixed_window.lua"),
-    include_str!("lua/sliding_counter.lua"),
-    include_str!("lua/bucket.lua"),
-    include_str!("lua/token_bucket.lua"),
-    include_str!("lua/leaky_bucket.lua"),
-    include_str!("lua/zset.lua"),
-    "return algorithms[name]()\n",
-    "end\n",
-    include_str!("lua/decide.lua"),
-);
+/// Files of their own make one script: the clock, the algorithms, and what decides. Only the modules of the algorithms that
+/// a call asks for are made, since a script makes everything anew each time it runs.
+macro_rules! script {
+    ($decides:literal) => {
+        concat!(
+            include_str!("lua/clock.lua"),
+            include_str!("lua/sliding_window.lua"),
+            "local function make(name)\n",
+            "if name == 'sliding_window' then return sliding_window() end\n",
+            "local algorithms = {}\n",
+            include_str!("lua/arithmetic.lua"),
+            include_str!("lua/fixed_window.lua"),
+            include_str!("lua/sliding_counter.lua"),
+            include_str!("lua/bucket.lua"),
+            include_str!("lua/token_bucket.lua"),
+            include_str!("lua/leaky_bucket.lua"),
+            include_str!("lua/zset.lua"),
+            "return algorithms[name]()\n",
+            "end\n",
+            include_str!($decides),
+        )
+    };
+}
+
+/// Which script a command calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Program {
+    /// One decision, of any kind.
+    Decide,
+    /// Many decisions, each about one count.
+    Group,
+}
+
+impl Program {
+    pub(super) const ALL: [Self; 2] = [Self::Decide, Self::Group];
+
+    const fn source(self) -> &'static str {
+        match self {
+            Self::Decide => script!("lua/decide.lua"),
+            Self::Group => script!("lua/group.lua"),
+        }
+    }
+}
 
 /// The expression of the script that reads the server's clock.
 #[cfg(feature = "test-util")]
@@ -39,18 +65,39 @@ const GIVEN_TIME: &str = "{ ARGV[#ARGV - 1], ARGV[#ARGV] }";
 /// Microseconds, 142 years: numbers beyond the script's are not told apart.
 const FAR: u64 = 1 << 52;
 
-/// The script, and how one limiter calls it.
+/// The scripts, and how one limiter calls them.
 pub(super) struct Script {
     prefix: String,
-    source: String,
     #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only a clock that tests move is asked"))]
     clock: Clock,
 }
 
 /// A command before the script's digest is put into it, and how to read what comes back.
 pub(super) struct Command {
+    program: Program,
     keys: Vec<String>,
     arguments: Vec<Argument>,
+}
+
+/// Calls of one kind in a group: what they ask, and how many they are.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: Rc<str>,
+    pub(super) limit: Limit,
+    pub(super) cost: u32,
+    pub(super) calls: u32,
+}
+
+/// What the script says of an entry.
+#[derive(Debug)]
+pub(super) struct Grant {
+    /// Calls that are granted, and what is left after them.
+    pub(super) granted: u32,
+    pub(super) remaining: u32,
+    /// For the calls that are not.
+    pub(super) retry_after: Option<Duration>,
+    pub(super) reset_after: Duration,
+    pub(super) stamp: u64,
 }
 
 enum Argument {
@@ -60,16 +107,16 @@ enum Argument {
 
 impl Script {
     pub(super) fn new(prefix: String, clock: Clock) -> Self {
-        let source = match &clock {
-            Clock::System => SOURCE.to_owned(),
-            #[cfg(feature = "test-util")]
-            Clock::Manual(_) => SOURCE.replace(SERVER_TIME, GIVEN_TIME),
-        };
-        Self { prefix, source, clock }
+        Self { prefix, clock }
     }
 
-    pub(super) fn source(&self) -> &str {
-        &self.source
+    /// The source of each program, in their order.
+    pub(super) fn sources(&self) -> [String; 2] {
+        Program::ALL.map(|program| match &self.clock {
+            Clock::System => program.source().to_owned(),
+            #[cfg(feature = "test-util")]
+            Clock::Manual(_) => program.source().replace(SERVER_TIME, GIVEN_TIME),
+        })
     }
 
     pub(super) fn command(&self, action: &Action, questions: &[Question<'_>]) -> Command {
@@ -86,15 +133,37 @@ impl Script {
             let numbers = [limit.window_millis(), limit.max().into(), limit.burst().into(), (*cost).into()];
             arguments.extend(numbers.map(Argument::Number));
         }
-        #[cfg(feature = "test-util")]
-        if let Clock::Manual(_) = &self.clock {
-            let micros = self.clock.now().micros();
-            arguments.extend([micros / 1_000_000, micros % 1_000_000].map(Argument::Number));
-        }
-        Command { keys, arguments }
+        self.tell_time(&mut arguments);
+        Command { program: Program::Decide, keys, arguments }
     }
 
-    fn name(&self, Question { key, limit, .. }: &Question<'_>) -> String {
+    pub(super) fn group(&self, entries: &[Entry]) -> Command {
+        let keys = entries.iter().map(|entry| entry.name.to_string()).collect();
+        let mut arguments = Vec::with_capacity(6 * entries.len());
+        for Entry { limit, cost, calls, .. } in entries {
+            arguments.push(Argument::Word(module(*limit)));
+            let limits = [limit.window_millis(), limit.max().into(), limit.burst().into()];
+            arguments.extend(limits.map(Argument::Number));
+            arguments.extend([*cost, *calls].map(|number| Argument::Number(number.into())));
+        }
+        self.tell_time(&mut arguments);
+        Command { program: Program::Group, keys, arguments }
+    }
+
+    /// Where tests move the clock, its time goes with each command.
+    fn tell_time(&self, arguments: &mut Vec<Argument>) {
+        match &self.clock {
+            Clock::System => {}
+            #[cfg(feature = "test-util")]
+            Clock::Manual(_) => {
+                let micros = self.clock.now().micros();
+                arguments.extend([micros / 1_000_000, micros % 1_000_000].map(Argument::Number));
+            }
+        }
+    }
+
+    /// What the count of a question is called in Redis.
+    pub(super) fn name(&self, Question { key, limit, .. }: &Question<'_>) -> String {
         let tag = match (limit.layout(), limit.algorithm()) {
             (Layout::Zset, _) => return key.set(),
             (Layout::Compact, Algorithm::SlidingWindow) => "sw",
@@ -121,6 +190,10 @@ fn module(limit: Limit) -> &'static str {
 }
 
 impl Command {
+    pub(super) fn program(&self) -> Program {
+        self.program
+    }
+
     pub(super) fn with(&self, sha: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(sha).arg(self.keys.len()).arg(&self.keys);
@@ -134,8 +207,48 @@ impl Command {
     }
 
     pub(super) fn read(&self, reply: &Value) -> Result<Answer, Error> {
-        answer(reply, self.keys.len())
-            .ok_or_else(|| Error::new(ErrorKind::Protocol, "the script's reply is not one of this limiter's"))
+        answer(reply, self.keys.len()).ok_or_else(strange)
+    }
+
+    /// What is said of each entry of a group.
+    pub(super) fn read_group(&self, reply: Value) -> Result<Vec<Result<Grant, Error>>, Error> {
+        let Value::Array(values) = reply else { return Err(strange()) };
+        let mut values = values.into_iter();
+        let stamp = match values.next() {
+            Some(Value::Int(stamp)) => u64::try_from(stamp).map_err(|_| strange())?,
+            _ => return Err(strange()),
+        };
+        if values.len() != self.keys.len() {
+            return Err(strange());
+        }
+        let grant = |value: Value| grant(&value.extract_error().map_err(Refusal::from)?, stamp).ok_or_else(strange);
+        Ok(values.map(grant).collect())
+    }
+}
+
+fn strange() -> Error {
+    Error::new(ErrorKind::Protocol, "the script's reply is not one of this limiter's")
+}
+
+fn grant(value: &Value, stamp: u64) -> Option<Grant> {
+    let Value::Array(values) = value else { return None };
+    let [Value::Int(granted), Value::Int(remaining), Value::Int(retry), Value::Int(reset)] = values[..] else {
+        return None;
+    };
+    Some(Grant {
+        granted: u32::try_from(granted).ok()?,
+        remaining: u32::try_from(remaining).ok()?,
+        retry_after: after(retry)?,
+        reset_after: Duration::from_micros(u64::try_from(reset).ok()?),
+        stamp,
+    })
+}
+
+/// -1 is never.
+fn after(micros: i64) -> Option<Option<Duration>> {
+    match micros {
+        -1 => Some(None),
+        micros => Some(Some(Duration::from_micros(u64::try_from(micros).ok()?))),
     }
 }
 
@@ -154,10 +267,7 @@ fn answer(reply: &Value, questions: usize) -> Option<Answer> {
         },
         which: usize::try_from(which).ok().filter(|which| *which < questions)?,
         remaining: u32::try_from(remaining).ok()?,
-        retry_after: match retry {
-            -1 => None,
-            micros => Some(Duration::from_micros(u64::try_from(micros).ok()?)),
-        },
+        retry_after: after(retry)?,
         reset_after: Duration::from_micros(u64::try_from(reset).ok()?),
         stamp: u64::try_from(stamp).ok()?,
         delay: Duration::from_micros(u64::try_from(delay).ok()?),

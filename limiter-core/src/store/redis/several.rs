@@ -134,7 +134,7 @@ fn joint(answers: &[Answer], parts: &[Part]) -> Answer {
 }
 
 /// Waits for all of them at once.
-async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
         let mut is_done = true;

@@ -1,15 +1,22 @@
 //! A connection that is up: sends commands, loads the script, and knows when it is of no use any more.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::{Mutex, Notify};
-use tokio::time::Instant;
+use tokio::task::{spawn_local, yield_now};
+use tokio::time::{Instant, sleep};
 
 use super::failure::Refusal;
+use super::script::Program;
 use crate::{Error, ErrorKind};
 
 /// A connection that is, or was, up. Clones are the same one.
@@ -26,11 +33,20 @@ struct Shared {
     cause: RefCell<Option<Error>>,
     /// When the server last said anything.
     heard: Cell<Instant>,
-    sha: RefCell<String>,
-    /// How often the script was loaded, so that of many calls that miss it one loads it.
+    /// Of the programs, in their order.
+    digests: RefCell<[String; 2]>,
+    /// How often the scripts were loaded, so that of many calls that miss one a single one loads them.
     loads: Cell<u64>,
     loading: Mutex<()>,
+    /// Whether it is being found out if it is of use.
+    in_doubt: Cell<bool>,
+    /// It was given up, so that nobody waits for what is under way on it.
+    gone: Cell<bool>,
+    went: Notify,
 }
+
+/// What is on its way through this process has arrived by then.
+const TO_READ: Duration = Duration::from_millis(25);
 
 impl Wire {
     pub(super) fn new(connection: MultiplexedConnection, lost: Arc<Notify>) -> Self {
@@ -38,9 +54,12 @@ impl Wire {
             lost,
             cause: RefCell::default(),
             heard: Cell::new(Instant::now()),
-            sha: RefCell::default(),
+            digests: RefCell::default(),
             loads: Cell::new(0),
             loading: Mutex::new(()),
+            in_doubt: Cell::new(false),
+            gone: Cell::new(false),
+            went: Notify::new(),
         };
         Self { connection, shared: Rc::new(shared) }
     }
@@ -60,50 +79,84 @@ impl Wire {
     pub(super) async fn send_asking(&self, command: Cmd) -> Result<Value, Refusal> {
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(command);
-        let result = self.connection.clone().send_packed_commands(&pipeline, 1, 1).await;
-        let value = result.and_then(|mut values| values.pop().unwrap_or(Value::Nil).extract_error());
-        self.heard(value.map_err(Refusal::from))
+        let mut connection = self.connection.clone();
+        let result = self.unless_gone(connection.send_packed_commands(&pipeline, 1, 1)).await;
+        self.answer(result.map(|mut values| values.pop().unwrap_or(Value::Nil)))
     }
     pub(super) async fn send(&self, command: Cmd) -> Result<Value, Refusal> {
-        let result = self.connection.clone().send_packed_command(&command).await;
-        self.heard(result.and_then(Value::extract_error).map_err(Refusal::from))
+        let mut connection = self.connection.clone();
+        let result = self.unless_gone(connection.send_packed_command(&command)).await;
+        self.answer(result)
     }
 
-    fn heard(&self, result: Result<Value, Refusal>) -> Result<Value, Refusal> {
+    /// Waits for an answer as long as one may come.
+    async fn unless_gone<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let (mut answer, mut went) = (pin!(answer), pin!(self.shared.went.notified()));
+        poll_fn(|context| match answer.as_mut().poll(context) {
+            Poll::Pending if self.shared.gone.get() || went.as_mut().poll(context).is_ready() => {
+                Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()))
+            }
+            answer => answer,
+        })
+        .await
+    }
+
+    fn answer(&self, result: RedisResult<Value>) -> Result<Value, Refusal> {
+        let result = match result {
+            // One that is a part of the answer is the reader's.
+            Ok(error @ Value::ServerError(_)) => error.extract_error(),
+            result => result,
+        };
+        let result = result.map_err(Refusal::from);
         if !matches!(&result, Err(refusal) if refusal.is_broken()) {
             self.shared.heard.set(Instant::now());
         }
         result
     }
 
-    pub(super) fn sha(&self) -> String {
-        self.shared.sha.borrow().clone()
+    /// What the server calls a script.
+    pub(super) fn digest(&self, program: Program) -> String {
+        self.shared.digests.borrow()[program as usize].clone()
     }
 
     pub(super) fn loads(&self) -> u64 {
         self.shared.loads.get()
     }
 
-    /// Loads the script, unless somebody has since it was loaded `seen` times.
-    pub(super) async fn reload(&self, seen: u64, script: &str) -> Result<(), Error> {
+    /// Loads the scripts, unless somebody has since they were loaded `seen` times.
+    pub(super) async fn reload(&self, seen: u64, sources: &[String; 2]) -> Result<(), Error> {
         let _loading = self.shared.loading.lock().await;
         if self.shared.loads.get() == seen {
-            let mut load = redis::cmd("SCRIPT");
-            load.arg("LOAD").arg(script);
-            let sha = self.send(load).await?;
-            let sha = redis::from_redis_value(sha)
-                .map_err(|error| Error::with_source(ErrorKind::Protocol, "SCRIPT LOAD gave no digest", error))?;
-            self.shared.sha.replace(sha);
+            for (program, source) in sources.iter().enumerate() {
+                let mut load = redis::cmd("SCRIPT");
+                load.arg("LOAD").arg(source);
+                let digest = redis::from_redis_value(self.send(load).await?)
+                    .map_err(|error| Error::with_source(ErrorKind::Protocol, "SCRIPT LOAD gave no digest", error))?;
+                self.shared.digests.borrow_mut()[program] = digest;
+            }
             self.shared.loads.set(seen + 1);
         }
         Ok(())
     }
 
-    /// A call was not answered in time. If nothing else was either, the server is gone, however open the connection.
+    /// A call was not answered in time. If nothing else was either, the server is gone, however open the connection: unless
+    /// it is this thread that was late, and an answer lies here unread.
     pub(super) fn unanswered_since(&self, asked: Instant) {
-        if self.shared.heard.get() <= asked {
-            self.give_up(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
+        if self.shared.heard.get() > asked || self.shared.in_doubt.replace(true) {
+            return;
         }
+        let wire = self.clone();
+        spawn_local(async move {
+            sleep(TO_READ).await;
+            for _ in 0..4 {
+                // From the socket to the client's task, to the caller's.
+                yield_now().await;
+            }
+            wire.shared.in_doubt.set(false);
+            if wire.shared.heard.get() <= asked {
+                wire.give_up(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
+            }
+        });
     }
 
     /// Gives the connection up for errors that no later call on it would be spared.
@@ -116,5 +169,7 @@ impl Wire {
     fn give_up(&self, cause: Error) {
         self.shared.cause.replace(Some(cause));
         self.shared.lost.notify_one();
+        self.shared.gone.set(true);
+        self.shared.went.notify_waiters();
     }
 }

@@ -1,0 +1,45 @@
+//! What waits for a server: calls queue here while others are under way, and go together when one of those comes back.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::pending::Pending;
+
+#[derive(Default)]
+pub(super) struct Lane {
+    queue: RefCell<VecDeque<Rc<Pending>>>,
+    under_way: Cell<usize>,
+}
+
+/// Groups under way at a time: while the server decides one, the next is on the wire.
+const MOST_UNDER_WAY: usize = 2;
+/// Calls that are looked at for a group.
+const MOST_CALLS: usize = 1024;
+
+impl Lane {
+    pub(super) fn push(&self, call: Rc<Pending>) {
+        self.queue.borrow_mut().push_back(call);
+    }
+
+    /// The calls that are to go now, if any may. Nothing waits for a group to fill: the first is sent alone.
+    pub(super) fn depart(&self) -> Option<Vec<Rc<Pending>>> {
+        let mut queue = self.queue.borrow_mut();
+        if queue.is_empty() || self.under_way.get() >= MOST_UNDER_WAY {
+            return None;
+        }
+        self.under_way.set(self.under_way.get() + 1);
+        let calls = queue.len().min(MOST_CALLS);
+        Some(queue.drain(..calls).collect())
+    }
+
+    /// Calls that have found no room in their group are the first of the next.
+    pub(super) fn put_back(&self, calls: Vec<Rc<Pending>>) {
+        let mut queue = self.queue.borrow_mut();
+        calls.into_iter().rev().for_each(|call| queue.push_front(call));
+    }
+
+    pub(super) fn arrive(&self) {
+        self.under_way.set(self.under_way.get() - 1);
+    }
+}

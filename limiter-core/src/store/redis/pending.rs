@@ -1,0 +1,68 @@
+//! A call that waits, among others, for its answer.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use tokio::sync::oneshot;
+
+use super::call::{Call, Reply, Until};
+use super::exchange::Exchange;
+use crate::Error;
+use crate::guard::Failure;
+use crate::store::{Answer, Asked, Question};
+
+/// Takes permits of one count. It is answered once, by whoever comes first: its group, or its deadline.
+pub(super) struct Pending {
+    /// One question.
+    asked: Box<[Asked]>,
+    pub(super) until: Until,
+    reply: RefCell<Option<oneshot::Sender<Reply>>>,
+    /// Permits that the stand-in holds for it meanwhile.
+    pub(super) held: Cell<Option<Answer>>,
+    /// Where it is under way, once it is.
+    flight: RefCell<Option<Rc<Exchange>>>,
+}
+
+impl Pending {
+    pub(super) fn of(call: Call) -> Rc<Self> {
+        let Call { asked, until, reply, .. } = call;
+        let reply = RefCell::new(Some(reply));
+        Rc::new(Self { asked, until, reply, held: Cell::default(), flight: RefCell::default() })
+    }
+
+    pub(super) fn question(&self) -> Question<'_> {
+        self.asked[0].question()
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.reply.borrow().is_none()
+    }
+
+    /// Whether anybody still waits for an answer.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.reply.borrow().as_ref().is_some_and(|reply| !reply.is_closed())
+    }
+
+    pub(super) fn sent(&self, exchange: &Rc<Exchange>) {
+        self.flight.replace(Some(Rc::clone(exchange)));
+    }
+
+    pub(super) fn answer(&self, reply: Reply) {
+        if let Some(sender) = self.reply.take() {
+            // The caller may have been dropped meanwhile.
+            let _ = sender.send(reply);
+        }
+    }
+
+    pub(super) fn fail(&self, error: Error) {
+        self.answer(Err(Failure { error, held: self.held.get() }));
+    }
+
+    /// Its time is over.
+    pub(super) fn late(&self) {
+        if let Some(exchange) = &*self.flight.borrow() {
+            exchange.late();
+        }
+        self.fail(self.until.late());
+    }
+}
