@@ -121,6 +121,15 @@ impl RedisServer {
         path.exists().then_some(path)
     }
 
+    /// A certificate of a client that a TLS server trusts, and its key, as PEM files. It asks for them with
+    /// `setting("tls-auth-clients", "yes")`.
+    #[must_use]
+    pub fn client_certificate(&self) -> Option<(PathBuf, PathBuf)> {
+        let [certificate, key] =
+            [certificates::CLIENT_CERTIFICATE, certificates::CLIENT_KEY].map(|file| self.directory.path().join(file));
+        certificate.exists().then_some((certificate, key))
+    }
+
     /// Major and minor version of the binary.
     #[must_use]
     pub fn version(&self) -> (u32, u32) {

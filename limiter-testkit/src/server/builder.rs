@@ -21,6 +21,7 @@ pub struct RedisServerBuilder {
     access: Access,
     settings: Vec<(String, String)>,
     shifted_clock: bool,
+    expired: bool,
     sentinel: bool,
 }
 
@@ -43,6 +44,12 @@ impl RedisServerBuilder {
     pub fn tls(mut self) -> Self {
         self.listen = Listen::Tls;
         self
+    }
+
+    /// As [`tls`](Self::tls), with a certificate that was good until 2020.
+    pub fn expired_tls(mut self) -> Self {
+        self.expired = true;
+        self.tls()
     }
 
     /// Asks for this password.
@@ -129,7 +136,7 @@ impl RedisServerBuilder {
             Listen::Tls => Endpoint::Tls(port),
         };
         if self.listen == Listen::Tls {
-            certificates::write_to(directory.path());
+            certificates::write_to(directory.path(), self.expired);
         }
         config.access = self.access.clone();
         config.settings.clone_from(&self.settings);

@@ -4,28 +4,25 @@ use std::fs;
 use std::path::Path;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
 };
 
 pub(super) const CA_CERTIFICATE: &str = "ca.pem";
 pub(super) const CERTIFICATE: &str = "server.pem";
 pub(super) const KEY: &str = "server.key";
+pub(super) const CLIENT_CERTIFICATE: &str = "client.pem";
+pub(super) const CLIENT_KEY: &str = "client.key";
 
-/// Writes an authority's certificate, and what a server at 127.0.0.1 and `localhost` needs.
-pub(super) fn write_to(directory: &Path) {
-    let pems = make().expect("certificates for a TLS server");
-    for (file, pem) in [(CA_CERTIFICATE, pems.authority), (CERTIFICATE, pems.server), (KEY, pems.key)] {
+/// Writes an authority's certificate, what a server at 127.0.0.1 and `localhost` needs, and what a client may show it.
+pub(super) fn write_to(directory: &Path, expired: bool) {
+    let pems = make(expired).expect("certificates for a TLS server");
+    for (file, pem) in pems {
         fs::write(directory.join(file), pem).expect("writing to the server's own directory");
     }
 }
 
-struct Pems {
-    authority: String,
-    server: String,
-    key: String,
-}
-
-fn make() -> Result<Pems, Error> {
+fn make(expired: bool) -> Result<[(&'static str, String); 5], Error> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -37,7 +34,22 @@ fn make() -> Result<Pems, Error> {
     let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.distinguished_name.push(DnType::CommonName, "localhost");
+    if expired {
+        (params.not_before, params.not_after) = (date_time_ymd(2019, 1, 1), date_time_ymd(2020, 1, 1));
+    }
     let key = KeyPair::generate()?;
     let server = params.signed_by(&key, &issuer)?.pem();
-    Ok(Pems { authority, server, key: key.serialize_pem() })
+
+    let mut params = CertificateParams::default();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.distinguished_name.push(DnType::CommonName, "a client");
+    let client_key = KeyPair::generate()?;
+    let client = params.signed_by(&client_key, &issuer)?.pem();
+    Ok([
+        (CA_CERTIFICATE, authority),
+        (CERTIFICATE, server),
+        (KEY, key.serialize_pem()),
+        (CLIENT_CERTIFICATE, client),
+        (CLIENT_KEY, client_key.serialize_pem()),
+    ])
 }
