@@ -60,6 +60,12 @@ pub use limiter_core::{
     Layout, Limit, Limiter, OnError, OnErrorSetting, Overflow, Rule, Source,
 };
 
+#[cfg(feature = "redis")]
+pub use limiter_core::{Credentials, redis};
+
+#[cfg(feature = "tls")]
+pub use limiter_core::Tls;
+
 #[cfg(feature = "test-util")]
 pub use limiter_core::ManualClock;
 

@@ -17,7 +17,11 @@ use crate::store::memory::MemoryStore;
 use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule, Source};
 
 #[cfg(feature = "redis")]
-use crate::store::redis::{Connected, Options, Place, RedisStore, Server};
+use crate::store::redis::{Connected, Options, Place, RedisStore};
+
+mod connection;
+
+use connection::{Connection, Store};
 
 /// Options of a [`Limiter`]; ends in [`build`](Builder::build) or [`connect`](Builder::connect).
 ///
@@ -36,7 +40,7 @@ use crate::store::redis::{Connected, Options, Place, RedisStore, Server};
 /// ```
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    url: Option<String>,
+    connection: Connection,
     on_error: OnError,
     rules: Rulebook,
     deadline: Duration,
@@ -50,7 +54,7 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         Self {
-            url: None,
+            connection: Connection::default(),
             on_error: OnError::default(),
             rules: Rulebook::default(),
             deadline: Duration::from_millis(100),
@@ -64,12 +68,6 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The store, by URL as for [`Limiter::connect`]. Default: `memory:`.
-    pub fn url(mut self, url: &str) -> Self {
-        self.url = Some(url.to_owned());
-        self
-    }
-
     /// How long a decision may take in the store, 1 ms to 60 s. Default: 100 ms. After that the call gets what
     /// [`on_error`](Builder::on_error) says.
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -256,14 +254,14 @@ impl Builder {
             return Err(wrong("there is at least 1 instance: this one"));
         }
         self.rules.check()?;
-        Store::named(self.url.as_deref().unwrap_or("memory:"))
+        self.connection.store()
     }
 }
 
 impl fmt::Debug for Builder {
-    /// Without the URL, which may hold a password.
+    /// Without what leads to the store, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url: _, on_error, rules, deadline, prefix, max_keys, instances, clock, observers } = self;
+        let Self { connection: _, on_error, rules, deadline, prefix, max_keys, instances, clock, observers } = self;
         f.debug_struct("Builder")
             .field("on_error", on_error)
             .field("rules", rules)
@@ -274,44 +272,6 @@ impl fmt::Debug for Builder {
             .field("clock", clock)
             .field("observers", observers)
             .finish_non_exhaustive()
-    }
-}
-
-enum Store {
-    Memory,
-    #[cfg(feature = "redis")]
-    Redis(Place),
-}
-
-impl Store {
-    fn named(url: &str) -> Result<Self, Error> {
-        let unusable = |problem: String| Error::new(ErrorKind::Config, problem);
-        let scheme = url.split(':').next().unwrap_or_default();
-        match scheme {
-            "memory" if url == "memory:" => Ok(Self::Memory),
-            "memory" => Err(unusable("the embedded store is named `memory:`, with nothing behind it".to_owned())),
-            "rediss" if cfg!(feature = "redis") && !cfg!(feature = "tls") => {
-                Err(unusable("`rediss://` needs the feature `tls` of `rate-limited`".to_owned()))
-            }
-            #[cfg(feature = "redis")]
-            "redis" | "rediss" | "redis+unix" => Ok(Self::Redis(Place::One(Box::new(Server::named(url)?)))),
-            #[cfg(feature = "redis")]
-            "redis-cluster" => Ok(Self::Redis(Place::Cluster(Server::seeds(url)?))),
-            #[cfg(not(feature = "redis"))]
-            "redis" | "rediss" | "redis+unix" => {
-                Err(unusable(format!("`{scheme}://` needs the feature `redis` of `rate-limited`")))
-            }
-            "" => Err(unusable("the store's URL is empty".to_owned())),
-            // Not the URL itself, which may hold a password.
-            _ if !url.contains("://") => Err(unusable(
-                "the store's URL has no scheme: write `redis://` before the host, or `memory:`".to_owned(),
-            )),
-            _ => Err(unusable(
-                "the store's URL has an unknown scheme: write `memory:`, `redis://host:port`, `rediss://host:port` or \
-                 `redis+unix:///path`"
-                    .to_owned(),
-            )),
-        }
     }
 }
 

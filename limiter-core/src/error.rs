@@ -33,12 +33,14 @@ pub enum ErrorKind {
     ReadOnly,
     /// The store is at its memory limit and takes no writes.
     OutOfMemory,
-    /// The store refused the user, the password or a permission.
+    /// The store refused the user, the password, a permission or the client's certificate; or its own certificate
+    /// proves nothing.
     Refused,
     /// The store answered something else than this limiter writes: a key of another type, foreign bytes under its
     /// name, or a server that does not speak the protocol.
     Protocol,
-    /// The limiter was set up wrongly: an unknown URL scheme, a missing feature, a bad prefix.
+    /// The limiter was set up wrongly: an unknown URL scheme, a missing feature, a bad prefix; or a server of another
+    /// kind than its URL says, too old, or without a command that the limiter needs.
     Config,
     /// A limit that cannot be: no permits, no window, or a window that is too long.
     InvalidLimit,

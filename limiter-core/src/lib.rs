@@ -43,4 +43,11 @@ pub use key::Key;
 pub use limit::{Algorithm, Layout, Limit};
 pub use limiter::Limiter;
 pub use overflow::Overflow;
+/// The client that the limiter is built with, for [`Builder::client`].
+#[cfg(feature = "redis")]
+pub use redis;
 pub use rule::Rule;
+#[cfg(feature = "redis")]
+pub use store::redis::Credentials;
+#[cfg(feature = "tls")]
+pub use store::redis::Tls;

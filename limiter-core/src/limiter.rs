@@ -72,13 +72,20 @@ impl Limiter {
     /// |---|---|
     /// | `memory:` | in this process |
     /// | `redis://[user:password@]host[:port][/database]` | one Redis |
-    /// | `rediss://…` | the same over TLS (feature `tls`) |
-    /// | `redis+unix:///path/to.sock` | one Redis on this machine |
+    /// | `redis+unix:///path/to.sock[?db=1&user=…&pass=…]` | one Redis on this machine |
+    /// | `redis-sentinel://[user:password@]host[:port],host[:port]/name[/database]` | the master that these sentinels have under that name |
+    /// | `redis-cluster://[user:password@]host[:port],host[:port]` | a cluster, by any of its nodes |
+    /// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same over TLS (feature `tls`): see [`Builder::tls`] |
+    ///
+    /// User and password are Redis's own; special characters in them are percent-encoded. What the sentinels themselves
+    /// want is `?sentinel_password=…`, with `&sentinel_user=…` for a user. Credentials that change come from
+    /// [`Builder::credentials`].
     ///
     /// # Errors
     /// Within 5 s: [`ErrorKind::Config`](crate::ErrorKind::Config) for a URL that cannot be used,
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) for a server that cannot be reached,
-    /// [`Refused`](crate::ErrorKind::Refused) for a wrong user or password.
+    /// or a server that will not do: one of another kind than the URL says, older than Redis 6.2, or without scripts;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) for one that cannot be reached,
+    /// [`Refused`](crate::ErrorKind::Refused) for a wrong user, password or certificate.
     ///
     /// To start while the store is away, use [`Builder::build`].
     ///

@@ -10,6 +10,7 @@ use crate::deadlines::{DEADLINE, eventually};
 use crate::fake::{Fake, Then};
 use crate::support::{key, limit};
 
+mod notices;
 mod secrets;
 mod servers;
 

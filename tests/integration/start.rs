@@ -6,20 +6,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use limiter_testkit::{RedisServer, unique};
-use rate_limited::ErrorKind::{self, Config, Protocol, Refused, Unavailable};
+use rate_limited::ErrorKind::Config;
 use rate_limited::{Builder, Decision, Error, Limiter, OnError, Source};
-use tokio::task::JoinSet;
 
 use crate::deadlines::eventually;
 use crate::support::{key, limit, on};
 
+mod bad_input;
 mod environment;
 
 /// No error may repeat it.
 const SECRET: &str = "s3cret";
-
-/// Whatever is wrong with a URL, `connect` says so within this time.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// URLs that cannot be used at all.
 const UNUSABLE: &[&str] = &[
@@ -45,6 +42,27 @@ const UNUSABLE: &[&str] = &[
     "s3cret",
     " redis://:s3cret@127.0.0.1",
     "unix:///tmp/s3cret.sock",
+    "rediss://:s3cret@127.0.0.1#insecure",
+    "redis://:s3cret@a,b",
+    "redis://:s3cret@a:1,b:2",
+    "redis-sentinel:",
+    "redis-sentinel://",
+    "redis-sentinel://:s3cret@a",
+    "redis-sentinel://:s3cret@a/",
+    "redis-sentinel://:s3cret@a//0",
+    "redis-sentinel://:s3cret@a/s3cret/first",
+    "redis-sentinel://:s3cret@a,/m",
+    "redis-sentinel://:s3cret@a/s3%20cret",
+    "redis-sentinel://:s3cret@a:99999/m",
+    "redis-sentinel://a/m?sentinel_user=s3cret",
+    "redis-sentinel://a/m?password=s3cret",
+    "redis-sentinel://a/m?sentinel_password=s3cret&sentinel_password=s3cret",
+    "redis-sentinel://a/m?sentinel_password=s3cret#s3cret",
+    "rediss-sentinel://:s3cret@a",
+    "redis-cluster:",
+    "redis-cluster://",
+    "redis-cluster://:s3cret@a/1",
+    "rediss-cluster://:s3cret@a,b/s3cret",
 ];
 
 #[tokio::test]
@@ -107,48 +125,6 @@ fn speaker(greeting: &'static str) -> String {
         while stream.read(&mut asked).is_ok_and(|length| length > 0) {}
     });
     address.to_string()
-}
-
-fn unused_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free TCP port");
-    listener.local_addr().expect("the address of a bound listener").port()
-}
-
-#[tokio::test]
-async fn connect_tells_what_is_wrong_within_its_time() {
-    let server = RedisServer::builder().tcp().password("other").start();
-    let open = RedisServer::builder().tcp().start();
-    let at = |server: &RedisServer| server.url().rsplit(['@', '/']).next().expect("an address").to_owned();
-    let (closed, guarded, open) = (unused_port(), at(&server), at(&open));
-    let (silent, http) = (speaker(""), speaker("HTTP/1.1 400 Bad Request\r\n\r\n"));
-    let cases: Vec<(String, ErrorKind)> = vec![
-        (format!("redis://:{SECRET}@127.0.0.1:{closed}"), Unavailable),
-        (format!("redis+unix:///nowhere/redis.sock?pass={SECRET}"), Unavailable),
-        (format!("redis://:{SECRET}@nowhere.invalid"), Unavailable),
-        (format!("redis://{guarded}"), Refused),
-        (format!("redis://:{SECRET}@{guarded}"), Refused),
-        (format!("redis://nobody:{SECRET}@{guarded}"), Refused),
-        (format!("redis://{open}/16"), Config),
-        (format!("redis://{open}/-1"), Config),
-        (format!("rediss://:{SECRET}@{open}"), Unavailable),
-        (format!("redis://:{SECRET}@{silent}"), Unavailable),
-        (format!("redis://:{SECRET}@{http}"), Protocol),
-    ];
-    let mut tries = JoinSet::new();
-    for (url, expected) in cases {
-        tries.spawn(async move {
-            let asked = Instant::now();
-            let error = Limiter::connect(&url).await.expect_err(&url);
-            assert!(asked.elapsed() < PATIENCE, "{url}: {:?}", asked.elapsed());
-            assert_eq!(error.kind(), expected, "{url}: {error}");
-            assert!(!format!("{error} {error:?}").contains(SECRET), "{url}: {error:?}");
-        });
-    }
-    let mut wrong = 0;
-    while let Some(tried) = tries.join_next().await {
-        wrong += u32::from(tried.is_err());
-    }
-    assert_eq!(wrong, 0, "rows of the table; each has said what is wrong");
 }
 
 #[tokio::test]

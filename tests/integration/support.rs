@@ -1,8 +1,9 @@
 //! Limiters to test.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use limiter_testkit::{RedisServer, unique};
+use limiter_testkit::{Address, RedisServer, unique};
 use rate_limited::{Builder, Key, Layout, Limit, Limiter, ManualClock};
 
 /// A limiter whose clock the test moves, and the store it is on.
@@ -79,6 +80,14 @@ pub(crate) use on_zset;
 /// A limiter on a server, under a prefix of its own, with time enough for a slow machine.
 pub(crate) fn on(server: &RedisServer) -> Builder {
     Limiter::builder().url(&server.url()).prefix(&unique("test")).deadline(Duration::from_secs(5))
+}
+
+/// Where a server with a TCP port listens.
+pub(crate) fn place(server: &RedisServer) -> SocketAddr {
+    match server.address() {
+        Address::Tcp(address) => address,
+        Address::Unix(path) => panic!("{path:?} is no TCP address"),
+    }
 }
 
 pub(crate) fn limit(text: &str) -> Limit {

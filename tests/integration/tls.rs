@@ -9,6 +9,8 @@ use crate::child;
 use crate::deadlines::{DEADLINE, SLACK};
 use crate::support::{key, limit};
 
+mod options;
+
 /// What rustls reads trusted certificates from instead of the system's.
 const TRUSTED: &str = "SSL_CERT_FILE";
 
@@ -56,7 +58,7 @@ async fn refuses() {
     let asked = Instant::now();
     let error = Limiter::connect(&url).await.expect_err("no trusted server");
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Refused, false), "{error}");
     assert!(error.to_string().contains("invalid peer certificate"), "{error}");
     // Each attempt reads all of the system's certificates, which no call waits for.
     let limiter = Limiter::builder().url(&url).deadline(DEADLINE).on_error(OnError::Raise).build().expect("a URL");

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
+use crate::decision::Source;
 use crate::guard::{Failure, Granted, Settled, Terms};
 use crate::standby::Standby;
 use crate::store::{Asked, Question, slot};
@@ -35,12 +36,17 @@ mod breaker;
 mod wire;
 mod server;
 mod failure;
+mod notices;
 #[cfg(test)]
 mod fuzz;
 
 use call::{Action, Call, Reply, Until};
+use notices::Notices;
 use routes::Routes;
-pub(crate) use server::Server;
+pub use server::Credentials;
+#[cfg(feature = "tls")]
+pub use server::Tls;
+pub(crate) use server::{Provider, Server};
 
 /// A handle to the thread that talks to Redis.
 #[derive(Debug)]
@@ -48,6 +54,7 @@ pub(crate) struct RedisStore {
     calls: mpsc::UnboundedSender<Call>,
     routes: Arc<Routes>,
     deadline: Duration,
+    notices: Notices,
 }
 
 /// Where the counts are.
@@ -84,12 +91,18 @@ impl RedisStore {
             Place::Cluster(_) => Routes::slots(),
         });
         driver::spawn(place, Arc::clone(&routes), options, queue, connected)?;
-        Ok(Self { calls, routes, deadline })
+        Ok(Self { calls, routes, deadline, notices: Notices::default() })
     }
 
     /// Decides, and takes the permits if they fit.
     pub(crate) async fn take(&self, questions: &[Question<'_>], terms: Terms) -> Result<Settled, Failure> {
-        self.ask(Action::Take { patience: terms.patience }, questions, terms.deadline).await
+        let reply = self.ask(Action::Take { patience: terms.patience }, questions, terms.deadline).await;
+        if let Ok(Settled { answer, source: Source::Store, .. }) = &reply
+            && answer.allowed
+        {
+            self.notices.written();
+        }
+        reply
     }
 
     /// What [`take`](Self::take) would say, taking nothing.
@@ -119,7 +132,11 @@ impl RedisStore {
         let call = Call { action, asked: Asked::all(questions), until, reply };
         // The thread answers every call it takes, and ends only with this store.
         let _ = self.calls.send(call);
-        answer.await.unwrap_or_else(|_| Err(Failure { error: stopped(), held: None }))
+        let reply = answer.await.unwrap_or_else(|_| Err(Failure { error: stopped(), held: None }));
+        if let Err(failure) = &reply {
+            self.notices.failed(&failure.error);
+        }
+        reply
     }
 }
 

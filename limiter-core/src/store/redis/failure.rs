@@ -54,6 +54,12 @@ impl Refusal {
         self.0.kind() == RedisKind::Server(ServerErrorKind::ClusterDown)
     }
 
+    /// Only somebody who changes the server's settings will make it answer anything else.
+    pub(super) fn is_lasting(&self) -> bool {
+        let code = self.0.code().unwrap_or_default();
+        code == "NOPERM" || (code == "ERR" && self.0.detail().is_some_and(|detail| missing(detail).is_some()))
+    }
+
     /// The server did not say this: the connection broke.
     pub(super) fn is_broken(&self) -> bool {
         self.0.is_io_error()
@@ -81,19 +87,52 @@ fn explain(error: &RedisError) -> (ErrorKind, String) {
         return by_code(code, detail);
     }
     let (kind, message) = match error.kind() {
-        RedisKind::Io => return (ErrorKind::Unavailable, format!("Redis cannot be reached: {error}")),
+        RedisKind::Io => return by_network(&error.to_string()),
         // So the client's parser puts it, in the words of the library it is made with.
         RedisKind::Parse if detail.contains("end of input") => {
             (ErrorKind::Unavailable, "the connection to Redis broke in the middle of an answer")
         }
         RedisKind::AuthenticationFailed => (ErrorKind::Refused, "Redis refused the user or the password"),
         RedisKind::InvalidClientConfig => (ErrorKind::Config, "the connection to Redis is configured wrongly"),
-        RedisKind::RESP3NotSupported => {
-            (ErrorKind::Config, "the server, or something in front of it, does not speak RESP3 (HELLO 3)")
-        }
+        RedisKind::RESP3NotSupported => (
+            ErrorKind::Config,
+            "the server does not speak RESP3 (HELLO 3): the limiter needs Redis 6.2 or later, or Valkey",
+        ),
         _ => (ErrorKind::Protocol, "Redis answered something that its client does not understand"),
     };
     (kind, message.to_owned())
+}
+
+/// What the system, or TLS, says of a connection.
+fn by_network(text: &str) -> (ErrorKind, String) {
+    let (kind, hint) = if text.contains("invalid peer certificate") {
+        // Another authority of the same name is found by its signature alone.
+        let hint = if ["UnknownIssuer", "BadSignature"].iter().any(|words| text.contains(words)) {
+            ": nobody who is trusted has signed it; name who has by `Tls::root_certificate`"
+        } else if text.contains("not valid for name") {
+            ": the URL has another name for the server"
+        } else if text.to_lowercase().contains("expired") {
+            ": the server needs a new one"
+        } else {
+            ""
+        };
+        (ErrorKind::Refused, hint)
+    } else if text.contains("CertificateRequired") {
+        (ErrorKind::Refused, ": the server asks for a certificate; give it one by `Tls::client_certificate`")
+    } else if text.contains("fatal alert") {
+        (ErrorKind::Refused, ": the server refuses the connection, or the certificate of `Tls::client_certificate`")
+    } else if text.contains("lookup address") {
+        (ErrorKind::Unavailable, ": is the host's name right?")
+    } else {
+        (ErrorKind::Unavailable, "")
+    };
+    (kind, format!("Redis cannot be reached: {text}{hint}"))
+}
+
+/// The command that the server does not have, if that is what it says and it is one of this limiter's.
+fn missing(detail: &str) -> Option<&'static str> {
+    let named = detail.strip_prefix("unknown command")?.trim_start_matches([' ', '\'', '`', '"']);
+    ["HELLO", "AUTH", "SELECT", "SCRIPT", "EVALSHA", "SENTINEL"].into_iter().find(|name| named.starts_with(name))
 }
 
 /// Redis 6.2 says of a command in a script where it stands, before a dash and its code: `@user_script: 7: -OOM …`.
@@ -107,9 +146,11 @@ fn in_script<'a>(code: &str, detail: &'a str) -> Option<(&'a str, &'a str)> {
 
 fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
     let (kind, meaning) = match code {
-        "NOAUTH" => (ErrorKind::Refused, "Redis wants a password"),
+        "NOAUTH" => (ErrorKind::Refused, "Redis wants a password, in the URL or by `Builder::credentials`"),
         "WRONGPASS" => (ErrorKind::Refused, "Redis refused the user or the password"),
-        "NOPERM" => (ErrorKind::Refused, "Redis refused the user a permission that the limiter needs"),
+        "NOPERM" => {
+            (ErrorKind::Refused, "Redis refused the user a permission that the limiter needs; the README lists them")
+        }
         "LOADING" => (ErrorKind::Loading, "Redis is loading its data"),
         "BUSY" => (ErrorKind::Loading, "Redis is busy with a script"),
         "READONLY" => (ErrorKind::ReadOnly, "this Redis is a replica"),
@@ -117,13 +158,30 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
         "FOREIGN" | "WRONGTYPE" => {
             (ErrorKind::Protocol, "the key holds something else than this limiter writes; it is left as it is")
         }
-        "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF" | "NOREPLICAS" => {
-            (ErrorKind::Unavailable, "Redis takes no writes now")
+        "MASTERDOWN" => (ErrorKind::Unavailable, "this Redis is a replica, and has lost its master"),
+        "CLUSTERDOWN" => {
+            (ErrorKind::Unavailable, "the cluster does not serve this key now: too few of its masters are up")
         }
         "MOVED" | "ASK" => {
             (ErrorKind::Config, "this Redis is a node of a cluster: write `redis-cluster://` before its address")
         }
+        "TRYAGAIN" => (ErrorKind::Unavailable, "the cluster is moving this key just now"),
+        "MISCONF" => (ErrorKind::Unavailable, "Redis takes no writes, because it cannot save its data"),
+        "NOREPLICAS" => (ErrorKind::Unavailable, "Redis takes no writes, because too few replicas follow it"),
+        "IDONTKNOW" => (ErrorKind::Unavailable, "the sentinel does not know enough of the others yet"),
         "ERR" if detail.starts_with("DB index") => (ErrorKind::Config, "Redis has no database of that number"),
+        "ERR" if detail.starts_with("SELECT is not allowed in cluster mode") => (
+            ErrorKind::Config,
+            "the server is a node of a cluster, which has database 0 alone: write `redis-cluster://`",
+        ),
+        "ERR" if missing(detail).is_some() => {
+            let command = missing(detail).unwrap_or_default();
+            let problem = format!(
+                "Redis does not have {command}, which the limiter needs: it is renamed or forbidden there, or the server \
+                 is older than Redis 6.2"
+            );
+            return (ErrorKind::Config, problem);
+        }
         // The command stands in the script, which has no code of its own for this.
         "ERR" if ["The user executing the script", "ACL failure"].iter().any(|words| detail.starts_with(words)) => {
             return by_code("NOPERM", detail);

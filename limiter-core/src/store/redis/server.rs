@@ -1,150 +1,184 @@
 //! Which Redis, and how to open a connection to it.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    PushKind, RedisError, RedisResult,
-};
-use tokio::runtime::Handle;
+use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 use tokio::sync::Notify;
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
-use super::failure::Refusal;
 use crate::{Error, ErrorKind};
 
-/// A server by its URL. `Display` and `Debug` give the address alone, without user or password.
+mod connect;
+mod credentials;
+mod greeting;
+mod sentinels;
+#[cfg(feature = "tls")]
+mod tls;
+mod url;
+mod watch;
+
+use connect::{connect, telling};
+pub use credentials::Credentials;
+pub(crate) use credentials::Provider;
+use greeting::{Greeting, Mode};
+use sentinels::Sentinels;
+#[cfg(feature = "tls")]
+pub use tls::Tls;
+
+/// A server, by its address or by the sentinels that know it. `Display` and `Debug` give addresses alone, without user
+/// or password.
 pub(crate) struct Server {
-    client: Client,
-    address: String,
+    /// As whom, in which database, by which certificates; and where, unless sentinels say that.
+    info: ConnectionInfo,
+    way: Way,
+    provider: Option<Provider>,
 }
 
-/// Commands that may wait in the client for the socket. More wait before it, each for its own deadline at most.
-const QUEUE: usize = 4096;
+/// What leads to a server.
+enum Way {
+    /// Its address, where there is a server of this mode.
+    Address(Mode),
+    /// The address that sentinels have for its name.
+    Sentinels(Sentinels),
+}
 
 impl Server {
-    /// Reads a URL with one of the schemes `redis`, `rediss` and `redis+unix`.
-    pub(crate) fn named(url: &str) -> Result<Self, Error> {
-        // The client's own words may repeat parts of the URL, so they are left out.
-        let unreadable = |_: RedisError| {
-            Error::new(
-                ErrorKind::Config,
-                "the store's URL cannot be read: write `redis://[user:password@]host[:port][/database]` or \
-                 `redis+unix:///path[?db=1]`, with special characters in the password percent-encoded",
-            )
-        };
-        let info = url.into_connection_info().map_err(unreadable)?;
-        let address = address(&info);
-        // Its version of the protocol tells of a lost connection at once, without a command to fail first.
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        // Without this a small command waits in the kernel until the one before it has been acknowledged.
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
-        let client = Client::open(info).map_err(unreadable)?;
-        Ok(Self { client, address })
+    /// A client of the program's own, as far as it says where the server is and who asks.
+    pub(crate) fn of(client: &redis::Client) -> Self {
+        Self::at_address(client.get_connection_info().clone(), Mode::Standalone)
     }
 
-    /// Reads `redis-cluster://[user:password@]host:port,host:port`.
-    pub(crate) fn seeds(url: &str) -> Result<Vec<Self>, Error> {
-        let (scheme, rest) = url.split_once("-cluster://").unwrap_or(("redis", url));
-        let (login, hosts) = rest.rsplit_once('@').map_or(("", rest), |(login, hosts)| (login, hosts));
-        let at = if login.is_empty() { "" } else { "@" };
-        hosts.split(',').map(|host| Self::named(&format!("{scheme}://{login}{at}{host}"))).collect()
+    fn at_address(info: ConnectionInfo, mode: Mode) -> Self {
+        Self { info: adjusted(info), way: Way::Address(mode), provider: None }
     }
 
-    /// Another server with the same settings.
+    fn by_sentinels(info: ConnectionInfo, sentinels: Sentinels) -> Self {
+        Self { info: adjusted(info), way: Way::Sentinels(sentinels), provider: None }
+    }
+
+    /// The same user, database and certificates at another address: another node of the same cluster.
     pub(super) fn at(&self, host: &str, port: u16) -> Self {
-        let info = self.client.get_connection_info().clone();
-        let addr = match info.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-                host: host.to_owned(),
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host.to_owned(), port),
+        let mode = match &self.way {
+            Way::Address(mode) => *mode,
+            Way::Sentinels(_) => Mode::Standalone,
         };
-        let info = info.set_addr(addr);
-        Self { address: address(&info), client: Client::open(info).unwrap_or_else(|_| self.client.clone()) }
+        let info = moved(&self.info, host, port);
+        Self { info, way: Way::Address(mode), provider: self.provider.clone() }
     }
 
+    /// The host of its address; none of a socket.
     pub(super) fn host(&self) -> &str {
-        match self.client.get_connection_info().addr() {
+        match self.info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
             _ => "",
         }
     }
 
-    /// Opens a connection within `longest`, which tells `lost` when it breaks.
+    /// The same, by these certificates.
+    #[cfg(feature = "tls")]
+    pub(crate) fn with_tls(mut self, tls: &Tls) -> Result<Self, Error> {
+        self.info = tls.apply(self.info)?;
+        if let Way::Sentinels(sentinels) = &mut self.way {
+            sentinels.apply(tls)?;
+        }
+        Ok(self)
+    }
+
+    /// The same, with the user and the password that the program gives each time.
+    pub(crate) fn with_provider(mut self, provider: Provider) -> Self {
+        self.provider = Some(provider);
+        self
+    }
+
+    /// Opens a connection within `longest`, which tells `lost` when it breaks. What answers is known to be a server of
+    /// the kind that was named, and one that the limiter can use.
     pub(super) async fn open(&self, longest: Duration, lost: Arc<Notify>) -> Result<MultiplexedConnection, Error> {
-        let opened = if self.is_tls() {
-            // For each connection the client reads the certificates that the system trusts. That takes longer than a
-            // call may wait, so it happens elsewhere.
-            let (client, runtime) = (self.client.clone(), Handle::current());
-            let connect = move || runtime.block_on(timeout(longest, connect(client, lost)));
-            spawn_blocking(connect).await.unwrap_or(Ok(Err(broken()))).unwrap_or_else(|_| Err(broken()))
-        } else {
-            connect(self.client.clone(), lost).await
+        let info = match &self.provider {
+            Some(provider) => provider.credentials(longest * 9 / 10).await?.apply(&self.info),
+            None => self.info.clone(),
         };
-        opened.map_err(|error| {
-            let error = Error::from(Refusal::from(error));
-            Error::with_source(error.kind(), format!("cannot connect to {}: {error}", self.address), error)
-        })
+        match &self.way {
+            Way::Address(mode) => {
+                let (connection, greeting) = reach(info, longest, lost).await?;
+                greeting.check(*mode).map_err(|error| self.cannot_be_used(&error))?;
+                Ok(connection)
+            }
+            Way::Sentinels(sentinels) => sentinels.open(&info, longest, lost).await,
+        }
     }
 
     pub(super) fn is_tls(&self) -> bool {
-        matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+    }
+
+    fn cannot_be_used(&self, error: &Error) -> Error {
+        Error::new(error.kind(), format!("cannot use {self}: {error}"))
     }
 }
 
-async fn connect(client: Client, lost: Arc<Notify>) -> RedisResult<MultiplexedConnection> {
-    #[cfg(feature = "tls")]
-    provide_cryptography();
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(QUEUE)
-        .set_push_sender(move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                lost.notify_one();
-            }
-            Ok::<(), redis::aio::SendError>(())
-        });
-    client.get_multiplexed_async_connection_with_config(&config).await
+/// Connects, and hears what is there.
+async fn reach(
+    info: ConnectionInfo,
+    longest: Duration,
+    lost: Arc<Notify>,
+) -> Result<(MultiplexedConnection, Greeting), Error> {
+    let address = address(&info);
+    let reached = async {
+        let connection = connect(info, longest, Some(telling(lost))).await?;
+        let greeting = greeting::exchange(connection.clone()).await?;
+        Ok((connection, greeting))
+    };
+    reached.await.map_err(|error: Error| {
+        Error::with_source(error.kind(), format!("cannot connect to {address}: {error}"), error)
+    })
 }
 
-/// The attempt ended without a word of the client's own.
-fn broken() -> RedisError {
-    io::Error::from(io::ErrorKind::TimedOut).into()
+/// What the limiter needs of a connection, whoever described it.
+fn adjusted(info: ConnectionInfo) -> ConnectionInfo {
+    // Its version of the protocol tells of a lost connection at once, without a command to fail first.
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    // Without this a small command waits in the kernel until the one before it has been acknowledged.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    info.set_redis_settings(settings).set_tcp_settings(tcp)
 }
 
-/// Makes sure that rustls has a provider, which it does not choose by itself where a program is built with several.
-/// One that the program has installed before stays.
-#[cfg(feature = "tls")]
-fn provide_cryptography() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error says that another thread was first.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
+/// The same at another address, by TLS where it was by TLS.
+fn moved(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+    let address = match info.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: *insecure, tls_params: tls_params.clone() }
+        }
+        _ => ConnectionAddr::Tcp(host.to_owned(), port),
+    };
+    info.clone().set_addr(address)
 }
 
+/// As in a URL.
 fn address(info: &ConnectionInfo) -> String {
     match info.addr() {
-        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
-        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}"),
+        ConnectionAddr::Tcp(host, port) => format!("redis://{}:{port}", bracketed(host)),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{}:{port}", bracketed(host)),
         ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
         _ => "the store".to_owned(),
     }
 }
 
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+fn unusable(problem: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, problem)
+}
+
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.address)
+        match &self.way {
+            Way::Address(_) => f.write_str(&address(&self.info)),
+            Way::Sentinels(sentinels) => fmt::Display::fmt(sentinels, f),
+        }
     }
 }
 

@@ -1,0 +1,120 @@
+//! A master that is replaced while calls come in: nothing is started anew, and no call waits.
+
+use std::time::{Duration, Instant};
+
+use limiter_testkit::{Promotion, RedisServer, Sentinels};
+use rate_limited::{Decision, Limiter, Source};
+use tokio::sync::watch;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
+
+use crate::deadlines::{DEADLINE, SLACK};
+use crate::support::{key, limit};
+
+/// How long after the promotion calls may still be decided by something else.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One call.
+#[derive(Debug)]
+struct Seen {
+    asked: Instant,
+    took: Duration,
+    by_store: bool,
+    /// By how much a short sleep after it was too long: so the machine itself stands still.
+    overslept: Duration,
+}
+
+const NAP: Duration = Duration::from_millis(5);
+
+/// Calls one after the other, until it is told when to end and that time has come.
+async fn call(limiter: Limiter, name: String, until: watch::Receiver<Option<Instant>>) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    while until.borrow().is_none_or(|end| Instant::now() < end) {
+        let asked = Instant::now();
+        let decision = limiter.check(&key(&name), &limit("1000000/10s")).await;
+        let by_store = matches!(decision, Ok(Decision::Allowed(allowed)) if allowed.source() == Source::Store);
+        let (took, nap) = (asked.elapsed(), Instant::now());
+        sleep(NAP).await;
+        seen.push(Seen { asked, took, by_store, overslept: nap.elapsed().saturating_sub(NAP) });
+    }
+    seen
+}
+
+/// Whatever replaces the master, calls follow it.
+async fn is_followed(sentinels: Sentinels, options: &str, replace: fn(&mut Sentinels) -> Promotion) {
+    let url = sentinels.url() + options;
+    let limiter = Limiter::builder().url(&url).deadline(DEADLINE).connect().await.expect("a master");
+    let (end, until) = watch::channel(None);
+    let mut callers = JoinSet::new();
+    for task in 0..4 {
+        callers.spawn(call(limiter.clone(), task.to_string(), until.clone()));
+    }
+    let replaced = spawn_blocking(move || {
+        let mut sentinels = sentinels;
+        let promotion = replace(&mut sentinels);
+        (sentinels, promotion)
+    });
+    let (sentinels, promotion) = replaced.await.expect("a promotion");
+    end.send(Some(promotion.at + PATIENCE + Duration::from_millis(300))).expect("callers");
+    let seen: Vec<_> = callers.join_all().await.into_iter().flatten().collect();
+
+    let slowest = seen.iter().map(|call| call.took).max().expect("calls");
+    let stall = seen.iter().map(|call| call.overslept).max().expect("calls");
+    assert!(slowest < DEADLINE + SLACK + stall, "a call took {slowest:?}, and the machine stood still for {stall:?}");
+    let (before, after): (Vec<_>, Vec<_>) = seen.iter().partition(|call| call.asked < promotion.at + PATIENCE);
+    assert!(before.iter().any(|call| call.by_store), "never by the first master");
+    let astray = after.iter().filter(|call| !call.by_store).count();
+    assert!(!after.is_empty() && astray == 0, "{astray} of {} after {PATIENCE:?}", after.len());
+    let scripts = sentinels.server(promotion.master).info("commandstats");
+    assert!(scripts.contains_key("cmdstat_evalsha"), "the new master was never asked");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_dies_is_replaced() {
+    let sentinels = Sentinels::builder().user("app", "s3cret").sentinel_password("s3cr3t").start();
+    is_followed(sentinels, "?sentinel_password=s3cr3t", |sentinels| {
+        let old = sentinels.master();
+        sentinels.kill(old);
+        sentinels.wait_for_promotion(old)
+    })
+    .await;
+}
+
+/// Its host has gone without a word: what was open stays open, and new connections are not answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_falls_silent_is_replaced() {
+    let sentinels = Sentinels::builder().password("s3cret").start();
+    is_followed(sentinels, "", |sentinels| {
+        let old = sentinels.master();
+        sentinels.pause(old);
+        sentinels.wait_for_promotion(old)
+    })
+    .await;
+}
+
+/// By users who may do nothing that the README does not name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_alive_is_replaced() {
+    const REDIS: &str = "-@all ~rl:* +hello +client +script|load +evalsha +time +get +mget +set +del";
+    const SENTINEL: &str =
+        "on >s3cret -@all +sentinel|get-master-addr-by-name +subscribe resetchannels &+switch-master";
+    let sentinels = Sentinels::builder().user_with_rules("app", "s3cret", REDIS).start();
+    for sentinel in sentinels.sentinels() {
+        let words: Vec<_> = ["ACL", "SETUSER", "limiter"].into_iter().chain(SENTINEL.split(' ')).collect();
+        sentinels.sentinel(sentinel).command(&words);
+    }
+    is_followed(sentinels, "?sentinel_user=limiter&sentinel_password=s3cret", |sentinels| {
+        let until = Instant::now() + Duration::from_secs(5);
+        while !sentinels.sentinels().into_iter().any(|sentinel| is_listened_to(sentinels.sentinel(sentinel))) {
+            assert!(Instant::now() < until, "no sentinel is listened to");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        sentinels.fail_over()
+    })
+    .await;
+}
+
+fn is_listened_to(sentinel: &RedisServer) -> bool {
+    let clients = sentinel.command(&["CLIENT", "LIST"]).text();
+    clients.lines().any(|client| client.contains(" user=limiter ") && client.contains(" sub=1 "))
+}
