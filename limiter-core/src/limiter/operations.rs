@@ -12,7 +12,7 @@ impl Limiter {
     /// Takes one permit, if there is one.
     ///
     /// # Errors
-    /// The store's failure, and only if this limiter's [`OnError`] is [`Raise`](OnError::Raise): every other policy
+    /// The store's failure, and only if this limiter's [`OnError`](crate::OnError) is [`Raise`](crate::OnError::Raise): every other policy
     /// turns it into a decision.
     ///
     /// # Cancel safety

@@ -1,5 +1,6 @@
 //! The scripts, the commands that call them, and their replies.
 
+use std::array::from_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
 /// Files of their own make one script: the clock, the algorithms, and what decides. Only the modules of the algorithms that
 /// a call asks for are made, since a script makes everything anew each time it runs.
 macro_rules! script {
-    ($decides:literal) => {
+    ($($decides:literal),+) => {
         concat!(
             include_str!("lua/clock.lua"),
             include_str!("lua/sliding_window.lua"),
@@ -30,7 +31,7 @@ macro_rules! script {
             include_str!("lua/zset.lua"),
             "return algorithms[name]()\n",
             "end\n",
-            include_str!($decides),
+            $(include_str!($decides),)+
         )
     };
 }
@@ -50,7 +51,7 @@ impl Program {
     const fn source(self) -> &'static str {
         match self {
             Self::Decide => script!("lua/decide.lua"),
-            Self::Group => script!("lua/group.lua"),
+            Self::Group => script!("lua/sliding_at_once.lua", "lua/group.lua"),
         }
     }
 }
@@ -68,7 +69,6 @@ const FAR: u64 = 1 << 52;
 /// The scripts, and how one limiter calls them.
 pub(super) struct Script {
     prefix: String,
-    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only a clock that tests move is asked"))]
     clock: Clock,
 }
 
@@ -133,31 +133,44 @@ impl Script {
             let numbers = [limit.window_millis(), limit.max().into(), limit.burst().into(), (*cost).into()];
             arguments.extend(numbers.map(Argument::Number));
         }
-        self.tell_time(&mut arguments);
+        arguments.extend(self.time());
         Command { program: Program::Decide, keys, arguments }
     }
 
     pub(super) fn group(&self, entries: &[Entry]) -> Command {
         let keys = entries.iter().map(|entry| entry.name.to_string()).collect();
-        let mut arguments = Vec::with_capacity(6 * entries.len());
-        for Entry { limit, cost, calls, .. } in entries {
+        let mut kinds: Vec<(Limit, u32, u32)> = Vec::new();
+        let mut kind_of = |entry: &Entry| {
+            let kind = (entry.limit, entry.cost, entry.calls);
+            // Mostly there is one.
+            kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+                kinds.push(kind);
+                kinds.len() - 1
+            })
+        };
+        let places: Vec<_> = entries.iter().map(&mut kind_of).collect();
+        let mut arguments = vec![Argument::Number(kinds.len() as u64)];
+        for (limit, cost, calls) in &kinds {
             arguments.push(Argument::Word(module(*limit)));
             let limits = [limit.window_millis(), limit.max().into(), limit.burst().into()];
             arguments.extend(limits.map(Argument::Number));
             arguments.extend([*cost, *calls].map(|number| Argument::Number(number.into())));
         }
-        self.tell_time(&mut arguments);
+        if kinds.len() > 1 {
+            arguments.extend(places.into_iter().map(|place| Argument::Number(place as u64)));
+        }
+        arguments.extend(self.time());
         Command { program: Program::Group, keys, arguments }
     }
 
     /// Where tests move the clock, its time goes with each command.
-    fn tell_time(&self, arguments: &mut Vec<Argument>) {
+    fn time(&self) -> Vec<Argument> {
         match &self.clock {
-            Clock::System => {}
+            Clock::System => Vec::new(),
             #[cfg(feature = "test-util")]
             Clock::Manual(_) => {
                 let micros = self.clock.now().micros();
-                arguments.extend([micros / 1_000_000, micros % 1_000_000].map(Argument::Number));
+                [micros / 1_000_000, micros % 1_000_000].map(Argument::Number).into()
             }
         }
     }
@@ -214,15 +227,19 @@ impl Command {
     pub(super) fn read_group(&self, reply: Value) -> Result<Vec<Result<Grant, Error>>, Error> {
         let Value::Array(values) = reply else { return Err(strange()) };
         let mut values = values.into_iter();
-        let stamp = match values.next() {
-            Some(Value::Int(stamp)) => u64::try_from(stamp).map_err(|_| strange())?,
-            _ => return Err(strange()),
-        };
-        if values.len() != self.keys.len() {
-            return Err(strange());
+        let Some(Value::Int(stamp)) = values.next() else { return Err(strange()) };
+        let stamp = u64::try_from(stamp).map_err(|_| strange())?;
+        let mut grants = Vec::with_capacity(self.keys.len());
+        for _ in &self.keys {
+            let fields: [Value; 4] = from_fn(|_| values.next().unwrap_or(Value::Nil));
+            grants.push(match fields {
+                [error @ Value::ServerError(_), ..] => {
+                    Err(error.extract_error().map_err(Refusal::from).err().map_or_else(strange, Error::from))
+                }
+                fields => grant(&fields, stamp).ok_or_else(strange),
+            });
         }
-        let grant = |value: Value| grant(&value.extract_error().map_err(Refusal::from)?, stamp).ok_or_else(strange);
-        Ok(values.map(grant).collect())
+        if values.next().is_some() { Err(strange()) } else { Ok(grants) }
     }
 }
 
@@ -230,9 +247,8 @@ fn strange() -> Error {
     Error::new(ErrorKind::Protocol, "the script's reply is not one of this limiter's")
 }
 
-fn grant(value: &Value, stamp: u64) -> Option<Grant> {
-    let Value::Array(values) = value else { return None };
-    let [Value::Int(granted), Value::Int(remaining), Value::Int(retry), Value::Int(reset)] = values[..] else {
+fn grant(fields: &[Value; 4], stamp: u64) -> Option<Grant> {
+    let [Value::Int(granted), Value::Int(remaining), Value::Int(retry), Value::Int(reset)] = *fields else {
         return None;
     };
     Some(Grant {

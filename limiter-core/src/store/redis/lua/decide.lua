@@ -64,39 +64,36 @@ for index, key in ipairs(KEYS) do
   count.pending = question.pending + question.cost
 end
 
--- What each question says; `which` is the first that denies, or the one with the least left.
+-- What the questions say together: `which` is the first that denies, or the one with the least left.
 local function judge()
-  local which, least, retry_at, denied = 1, nil, clock.micros, false
+  local denied, which, least, reset_at, delay, retry_at = false, nil, nil, nil, nil, clock.micros
   for index, question in ipairs(asked) do
-    local algorithm = question.algorithm
-    local told = algorithm.judge(counts[question.id], question)
-    if not told.allowed and not denied then
-      denied, which, least = true, index, told
-    elseif not denied and (not least or told.remaining < least.remaining) then
-      which, least = index, told
+    local module = question.algorithm
+    local allowed, remaining, fits_at, resets_at, waits = module.judge(counts[question.id], question)
+    if not denied and (not allowed or not which or remaining < least) then
+      denied, which, least, reset_at, delay = not allowed, index, remaining, resets_at * module.scale, waits or 0
     end
-    if not told.retry_at then
+    if not fits_at then
       retry_at = nil
     elseif retry_at then
-      retry_at = math.max(retry_at, told.retry_at * algorithm.scale)
+      retry_at = math.max(retry_at, fits_at * module.scale)
     end
   end
-  return denied, which, least, retry_at
+  return denied, which, least, reset_at, delay, retry_at
 end
 
-local function reply(allowed, which, told, retry_at, delay)
+local function reply(allowed, which, remaining, reset_at, delay, retry_at)
   local retry = -1
   if retry_at then
     retry = math.max(retry_at - clock.micros, 0)
   end
-  local reset = math.max(told.reset_at * asked[which].algorithm.scale - clock.micros, 0)
-  return { allowed, which - 1, told.remaining, retry, reset, clock.micros, delay }
+  return { allowed, which - 1, remaining, retry, math.max(reset_at - clock.micros, 0), clock.micros, delay }
 end
 
 local NOTHING = { 1, 0, 0, 0, 0, clock.micros, 0 }
 local gives_back = ARGV[1] == 'refund'
 local changed = {}
-local denied, which, told, retry_at
+local delay
 if ARGV[1] == 'forget' then
   for _, key in ipairs(KEYS) do
     local deleted = redis.pcall('DEL', key)
@@ -115,12 +112,13 @@ else
   if #asked == 1 then
     asked[1].patience = tonumber(ARGV[2])
   end
-  denied, which, told, retry_at = judge()
+  local denied, which, remaining, reset_at, waits, retry_at = judge()
   if denied then
-    return reply(0, which, told, retry_at, 0)
+    return reply(0, which, remaining, reset_at, 0, retry_at)
   elseif ARGV[1] == 'look' then
-    return reply(1, which, told, clock.micros, told.delay or 0)
+    return reply(1, which, remaining, reset_at, waits, clock.micros)
   end
+  delay = waits
   for _, question in ipairs(asked) do
     if question.cost > 0 then
       question.algorithm.take(counts[question.id], question)
@@ -149,6 +147,5 @@ end
 if gives_back then
   return NOTHING
 end
-local delay = told.delay or 0
-denied, which, told = judge()
-return reply(1, which, told, clock.micros, delay)
+local _, which, remaining, reset_at = judge()
+return reply(1, which, remaining, reset_at, delay, clock.micros)

@@ -37,7 +37,7 @@ function algorithms.fixed_window()
         told.retry_at = ends
       end
     end
-    return told
+    return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
   end
 
   local function take(count, question)

@@ -1,92 +1,123 @@
 -- Many decisions in one call, each about one count, one after the other.
 --
 -- KEYS     the counts, one an entry; a key may come again, with another limit or cost
--- ARGV     for each entry:
+-- ARGV[1]  how many kinds of entries there are
+-- then, for each kind:
 --   algorithm   what `make` makes a module of, one that keeps its count in a string
 --   window      milliseconds
 --   max         permits in any window (1 to 2^32 - 1)
 --   burst       what a bucket holds (1 to 2^32 - 1)
 --   cost        permits that a call takes (0 to 2^32 - 1)
---   calls       how many calls there are of this kind: they are granted one after the other, whole calls only
+--   calls       how many calls an entry stands for: they are granted one after the other, whole calls only
+-- then, if there are several, the kind of each entry, from 0
 --
--- Reply    { stamp in µs, then for each entry { calls granted, permits left after them, retry after in µs for the calls
---          that were not (-1: never), reset after in µs } or an error, which is that entry's alone }
+-- Reply    { stamp in µs, then for each entry four: calls granted, permits left after them, retry after in µs for the calls
+--          that were not (-1: never), reset after in µs }; where an entry failed, the first of its four is the error
 -- Clock    the server's own, by TIME
 -- Expiry   as for one decision, set with the value
--- Atomic   because a script is. Each key is read once and written once, whatever entries it has; a denial writes nothing. A
---          key that holds something else is left as it is: one of another type reads as if it were not there, so what was
---          not there is written only if it still is not
+-- Atomic   because a script is. A denial writes nothing. A key that holds something else is left as it is: one of another
+--          type reads as if it were not there, so what was not there is written only if it still is not
 local FIELDS, SPARE = 6, 500
+local FOREIGN = 'FOREIGN a key holds something else than this limiter writes'
 
 local values
 if #KEYS == 1 then
   local value = redis.pcall('GET', KEYS[1])
   if type(value) == 'table' then
-    return { clock.micros, value }
+    return { clock.micros, value, 0, 0, 0 }
   end
   values = { value }
 else
   values = redis.call('MGET', unpack(KEYS))
 end
 
-local modules, counts, granted, changed = {}, {}, {}, {}
-local replies = { clock.micros }
-for index = 1, #KEYS do
-  local key, at = KEYS[index], (index - 1) * FIELDS
-  local name = ARGV[at + 1]
-  local module = modules[name] or make(name)
-  modules[name] = module
-  local count = counts[key]
-  if count == nil then
-    count = module.open(values[index], tonumber(ARGV[at + 2])) or false
-    counts[key] = count
+-- The same by any module, one step after the other.
+local modules, question = {}, { pending = 0, patience = 0 }
+local function decide(value, asked)
+  local module = modules[asked.algorithm] or make(asked.algorithm)
+  modules[asked.algorithm] = module
+  local count = module.open(value, asked.window)
+  if not count then
+    return nil
   end
-  if count then
-    local cost, calls = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
-    local question = { max = tonumber(ARGV[at + 3]), burst = ARGV[at + 4], cost = cost, pending = 0, patience = 0 }
-    local told = module.judge(count, question)
-    local grants, left, retry_at, reset_at = 0, told.remaining, told.retry_at, told.reset_at
-    if told.allowed then
-      grants = calls
-      if cost > 0 then
-        grants = math.min(calls, math.floor(told.remaining / cost))
-        question.cost = grants * cost
-        if not count.entries then
-          changed[#changed + 1] = key
-          count.entries, count.fresh, count.module = {}, not values[index], module
-        end
-        count.entries[#count.entries + 1] = index
-        module.take(count, question)
-        question.cost = grants < calls and cost or 0
-        told = module.judge(count, question)
-        left, retry_at, reset_at = told.remaining, told.retry_at, told.reset_at
+  question.max, question.burst, question.cost = asked.max, asked.burst, asked.cost
+  local allowed, remaining, retry_at, reset_at = module.judge(count, question)
+  local grants, new, dead_at = 0, nil, nil
+  if allowed then
+    grants = asked.calls
+    if asked.cost > 0 then
+      grants = math.min(grants, math.floor(remaining / asked.cost))
+      if asked.algorithm == 'leaky_bucket' then
+        grants = 1
       end
+      question.cost = grants * asked.cost
+      module.take(count, question)
+      question.cost = grants < asked.calls and asked.cost or 0
+      allowed, remaining, retry_at, reset_at = module.judge(count, question)
+      new, dead_at = module.close(count)
     end
-    local retry = -1
-    if retry_at then
-      retry = math.max(retry_at * module.scale - clock.micros, 0)
-    end
-    replies[index + 1] = { grants, left, retry, math.max(reset_at * module.scale - clock.micros, 0) }
-  else
-    replies[index + 1] = redis.error_reply('FOREIGN a key holds something else than this limiter writes')
   end
+  retry_at = retry_at and retry_at * module.scale
+  return grants, remaining, retry_at, reset_at * module.scale, new, dead_at
 end
 
-for _, key in ipairs(changed) do
-  local count = counts[key]
-  local value, dead_at = count.module.close(count)
-  local lives = math.max(dead_at - clock.floor, 0) + SPARE
-  local stored
-  if count.fresh then
-    stored = redis.pcall('SET', key, value, 'PX', lives, 'NX')
-      or redis.error_reply('FOREIGN a key holds something else than this limiter writes')
-  else
-    stored = redis.pcall('SET', key, value, 'PX', lives)
+local kinds, latest, several = {}, {}, ARGV[1] ~= '1'
+local first_of_all = 2 + ARGV[1] * FIELDS
+local micros, floor, max = clock.micros, clock.floor, math.max
+local replies = { micros }
+for index = 1, #KEYS do
+  local key, kind = KEYS[index], several and ARGV[first_of_all + index - 1] or '0'
+  local asked = kinds[kind]
+  if not asked then
+    local at = 2 + kind * FIELDS
+    asked = {
+      algorithm = ARGV[at],
+      window = tonumber(ARGV[at + 1]),
+      max = tonumber(ARGV[at + 2]),
+      burst = ARGV[at + 3],
+      cost = tonumber(ARGV[at + 4]),
+      calls = tonumber(ARGV[at + 5]),
+      slides = ARGV[at] == 'sliding_window',
+    }
+    kinds[kind] = asked
   end
-  if stored.err then
-    for _, index in ipairs(count.entries) do
-      replies[index + 1] = stored
+  local value = latest[key] or values[index]
+  local grants, remaining, retry_at, reset_at, new, dead_at
+  if asked.slides then
+    grants, remaining, retry_at, reset_at, new, dead_at =
+      sliding_at_once(value, asked.window, asked.max, asked.cost, asked.calls)
+    if grants then
+      retry_at, reset_at = retry_at and retry_at * 1000, reset_at * 1000
     end
+  end
+  if grants == nil and not asked.slides or grants == false then
+    grants, remaining, retry_at, reset_at, new, dead_at = decide(value, asked)
+  end
+  local wrong = not grants and FOREIGN
+  if new then
+    local lives = max(dead_at - floor, 0) + SPARE
+    local stored
+    if value then
+      stored = redis.pcall('SET', key, new, 'PX', lives)
+    else
+      stored = redis.pcall('SET', key, new, 'PX', lives, 'NX')
+    end
+    if not stored then
+      wrong = FOREIGN
+    elseif stored.err then
+      wrong = stored
+    else
+      latest[key] = new
+    end
+  end
+  local at = 4 * index - 2
+  if wrong then
+    replies[at] = wrong == FOREIGN and redis.error_reply(FOREIGN) or wrong
+    replies[at + 1], replies[at + 2], replies[at + 3] = 0, 0, 0
+  else
+    replies[at], replies[at + 1] = grants, remaining
+    replies[at + 2] = retry_at and max(retry_at - micros, 0) or -1
+    replies[at + 3] = max(reset_at - micros, 0)
   end
 end
 return replies

@@ -13,7 +13,7 @@ function algorithms.leaky_bucket()
     end
     local needed = question.pending + question.cost
     if question.cost == 0 then
-      return told
+      return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
     end
     local delay = math.max(turn - clock.micros, 0)
     -- One passes while `burst` wait.
@@ -25,7 +25,7 @@ function algorithms.leaky_bucket()
     else
       told.allowed, told.retry_at = false, turn
     end
-    return told
+    return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
   end
 
   local function refund(state, question, stamp)

@@ -55,7 +55,7 @@ function algorithms.sliding_counter()
         told.retry_at = start + window - math.min(spare, window)
       end
     end
-    return told
+    return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
   end
 
   local function take(count, question)

@@ -5,124 +5,139 @@
 --          totals are modulo 2^32
 local function sliding_window()
   local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
+  local unpack, pack, floor, ceil, max, min = struct.unpack, struct.pack, math.floor, math.ceil, math.max, math.min
 
+  -- A log is read where it lies: its runs from `live` to `last` are those of the value that are kept, and after them comes
+  -- the newest, if this call has added to it (`added`).
   local function run(log, index)
-    local offset, total = struct.unpack('>I4I4', log.runs, (index - 1) * RUN + 1)
+    if index > log.last then
+      return log.newest, log.total, log.offset
+    end
+    local offset, total = unpack('>I4I4', log.value, HEADER + (index - 1) * RUN + 1)
     return log.base + offset * log.unit, total, offset
   end
 
-  -- The first run from `low` on for which `found` holds, as it does for all after it, the last one included.
-  local function first(log, low, found)
-    local high = log.count
+  -- The first run after which so many permits were taken; the last one must be one of them.
+  local function first_with(log, permits)
+    local low, high, before = log.live, log.added and log.last + 1 or log.last, log.before
     while low < high do
-      local middle = math.floor((low + high) / 2)
-      if found(run(log, middle)) then high = middle else low = middle + 1 end
+      local middle = floor((low + high) / 2)
+      local _, total = run(log, middle)
+      if (total - before) % WRAP >= permits then high = middle else low = middle + 1 end
     end
     return low
   end
 
-  -- live: the first run that counts, count + 1 if none does; used: the permits from it on; newest: the last stamp.
+  -- live: the first run that counts; used: the permits from it on; newest: the last stamp, or now if nothing counts.
   local function open(value, window)
-    local log = { window = window, unit = 1, base = clock.ceil, before = 0, runs = '', count = 0, live = 1, used = 0 }
-    log.newest, log.total, log.offset = clock.ceil, 0, 0
-    while log.unit * 1073741824 < window do log.unit = log.unit * 2 end
+    local unit = 1
+    while unit * 1073741824 < window do unit = unit * 2 end
     if not value then
-      return log
+      return {
+        window = window, unit = unit, base = clock.ceil, before = 0, value = '', live = 1, last = 0, added = false,
+        used = 0, newest = clock.ceil, total = 0, offset = 0,
+      }
     end
-    local count = (#value - HEADER) / RUN
-    if count < 1 or count % 1 ~= 0 then
+    local last = (#value - HEADER) / RUN
+    if last < 1 or last % 1 ~= 0 then
       return nil
     end
-    local version, base, before = struct.unpack('>BI6I4', value)
+    local version, base, before = unpack('>BI6I4', value)
     if version ~= VERSION then
       return nil
     end
-    log.base, log.before, log.runs, log.count = base, before, string.sub(value, HEADER + 1), count
-    log.live = count + 1
-    local stamp, total, offset = run(log, count)
+    local offset, total = unpack('>I4I4', value, HEADER + (last - 1) * RUN + 1)
+    local stamp = base + offset * unit
+    local log = {
+      window = window, unit = unit, base = base, before = before, value = value, live = last + 1, last = last,
+      added = false, used = 0, newest = clock.ceil, total = 0, offset = 0,
+    }
     -- As far as the last stamp proves that time had come; further ahead than a window, the log is void.
-    local now = math.max(clock.floor, stamp - log.unit)
+    local now = max(clock.floor, stamp - unit)
     if stamp <= clock.ceil + window and stamp + window > now then
-      log.live = first(log, 1, function(at) return at + window > now end)
-      if log.live > 1 then
-        local _, dead = run(log, log.live - 1)
-        log.before = dead
+      local low, high = 1, last
+      while low < high do
+        local middle = floor((low + high) / 2)
+        if base + unpack('>I4', value, HEADER + (middle - 1) * RUN + 1) * unit + window > now then
+          high = middle
+        else
+          low = middle + 1
+        end
       end
-      log.used, log.newest, log.total, log.offset = (total - log.before) % WRAP, stamp, total, offset
+      if low > 1 then
+        log.before = unpack('>I4', value, HEADER + (low - 2) * RUN + 5)
+      end
+      log.live, log.newest, log.total, log.offset = low, stamp, total, offset
+      log.used = (total - log.before) % WRAP
     end
     return log
   end
 
   local function judge(log, question)
-    local told = { allowed = true, remaining = math.max(question.max - log.used - question.pending, 0) }
-    told.retry_at = clock.floor
-    told.reset_at = log.used > 0 and log.newest + log.window or clock.floor
-    local needed = question.pending + question.cost
-    if question.cost > told.remaining then
-      told.allowed, told.retry_at = false, nil
-      if needed <= question.max then
-        local missing = log.used + needed - question.max
-        local enough = first(log, log.live, function(_, total) return (total - log.before) % WRAP >= missing end)
-        -- Not after the newest, in which order the runs of a damaged log may ever be.
-        told.retry_at = math.min(run(log, enough), log.newest) + log.window
-      end
+    local used, cost, pending, limit = log.used, question.cost, question.pending, question.max
+    local remaining = max(limit - used - pending, 0)
+    local reset_at = used > 0 and log.newest + log.window or clock.floor
+    if cost <= remaining then
+      return true, remaining, clock.floor, reset_at
     end
-    return told
-  end
-
-  -- Only runs that count are kept, so that no state is half trimmed.
-  local function trim(log)
-    if log.live > log.count then
-      log.base, log.before, log.total, log.offset, log.newest = clock.ceil, 0, 0, 0, clock.ceil
+    if pending + cost > limit then
+      return false, remaining, nil, reset_at
     end
-    log.runs = string.sub(log.runs, (log.live - 1) * RUN + 1)
-    log.count, log.live = log.count - log.live + 1, 1
+    -- Not after the newest, in which order the runs of a damaged log may ever be.
+    local enough = min(run(log, first_with(log, used + pending + cost - limit)), log.newest)
+    return false, remaining, enough + log.window, reset_at
   end
 
   -- Moves the base to the first run, once the offsets end: after 49 days without an idle window.
   local function rebase(log)
-    local start, _, by = run(log, 1)
-    local runs = {}
-    for index = 1, log.count do
+    local start, _, by = run(log, log.live)
+    local runs = { string.rep('.', HEADER) }
+    for index = log.live, log.last do
       local _, total, offset = run(log, index)
-      runs[index] = struct.pack('>I4I4', offset - by, total)
+      runs[#runs + 1] = pack('>I4I4', offset - by, total)
     end
-    log.base, log.runs, log.offset = start, table.concat(runs), log.offset - by
+    log.value, log.last, log.live = table.concat(runs), log.last - log.live + 1, 1
+    log.base, log.offset = start, log.offset - by
   end
 
+  -- Only runs that count are kept, so that no state is half trimmed.
   local function take(log, question)
-    trim(log)
-    local offset = math.max(math.ceil((clock.ceil - log.base) / log.unit), log.offset)
-    if offset >= WRAP then
-      rebase(log)
-      offset = math.ceil((clock.ceil - log.base) / log.unit)
-    end
-    local stamp, cell = log.base + offset * log.unit, math.ceil(log.window / CAPACITY)
-    local same_cell = math.floor(stamp / cell) == math.floor(log.newest / cell)
-    if log.count > 0 and (offset == log.offset or log.count >= CAPACITY and same_cell) then
-      log.runs, log.count = string.sub(log.runs, 1, -RUN - 1), log.count - 1
+    if not log.added then
+      if log.live > log.last then
+        log.base, log.before, log.live, log.last = clock.ceil, 0, 1, 0
+        log.newest, log.total, log.offset = clock.ceil, 0, 0
+      else
+        local offset = max(ceil((clock.ceil - log.base) / log.unit), log.offset)
+        if offset >= WRAP then
+          rebase(log)
+          offset = ceil((clock.ceil - log.base) / log.unit)
+        end
+        local stamp, cell = log.base + offset * log.unit, ceil(log.window / CAPACITY)
+        local same_cell = floor(stamp / cell) == floor(log.newest / cell)
+        if offset == log.offset or log.last - log.live + 1 >= CAPACITY and same_cell then
+          log.last = log.last - 1
+        end
+        log.newest, log.offset = stamp, offset
+      end
+      log.added = true
     end
     log.used, log.total = log.used + question.cost, (log.total + question.cost) % WRAP
-    log.newest, log.offset = stamp, offset
-    log.runs, log.count = log.runs .. struct.pack('>I4I4', offset, log.total), log.count + 1
   end
 
   -- As many as are live, from the oldest on, while the receipt's own are.
   local function refund(log, question, stamp)
-    stamp = math.ceil(stamp / 1000)
+    stamp = ceil(stamp / 1000)
     -- By the newest stamp, too: those who took theirs then may have had the room of what was over.
-    local now = math.max(clock.floor, log.newest)
+    local now = max(clock.floor, log.newest)
     if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
       return false
     end
-    trim(log)
-    local back = math.min(question.cost, log.used)
+    local back = min(question.cost, log.used)
     if back == log.used then
-      log.runs, log.count, log.live, log.used = '', 0, 1, 0
+      log.live, log.last, log.added, log.used = 1, 0, false, 0
       return true
     end
-    local kept = first(log, 1, function(_, total) return (total - log.before) % WRAP > back end)
-    log.runs, log.count = string.sub(log.runs, (kept - 1) * RUN + 1), log.count - kept + 1
+    log.live = first_with(log, back + 1)
     log.before, log.used = (log.before + back) % WRAP, log.used - back
     return true
   end
@@ -131,7 +146,13 @@ local function sliding_window()
     if log.used == 0 then
       return nil
     end
-    return struct.pack('>BI6I4', VERSION, log.base, log.before) .. log.runs, log.newest + log.window
+    local dead_at = log.newest + log.window
+    if log.live > log.last then
+      return pack('>BI6I4I4I4', VERSION, log.base, log.before, log.offset, log.total), dead_at
+    end
+    local runs = string.sub(log.value, HEADER + (log.live - 1) * RUN + 1, HEADER + log.last * RUN)
+    local newest = log.added and pack('>I4I4', log.offset, log.total) or ''
+    return pack('>BI6I4', VERSION, log.base, log.before) .. runs .. newest, dead_at
   end
 
   return { open = open, judge = judge, take = take, refund = refund, close = close, scale = 1000 }

@@ -18,7 +18,7 @@ function algorithms.token_bucket()
         told.retry_at = bucket.shrinks_to(state, room, question.max)
       end
     end
-    return told
+    return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
   end
 
   local function refund(state, question, stamp)

@@ -57,7 +57,7 @@ function algorithms.zset()
         told.retry_at = score_at(count.set.key, count.dead + used + needed - question.max - 1) + count.window
       end
     end
-    return told
+    return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
   end
 
   local function take(count, question)
