@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::{Error, ErrorKind, Limit, OnError};
+use crate::{Error, ErrorKind, Layout, Limit, OnError};
 
 /// Settings of the annotated functions whose rule has a name: see [`Builder::rule`](crate::Builder::rule).
 ///
@@ -27,6 +27,7 @@ pub struct Rule {
     limits: Vec<Limit>,
     on_error: Option<OnError>,
     deadline: Option<Duration>,
+    layout: Option<Layout>,
 }
 
 impl Rule {
@@ -54,6 +55,19 @@ impl Rule {
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
+    }
+
+    /// How Redis keeps the count, of the limit that is set here or else of the attribute's own: for a sliding window, and a
+    /// single one. What cannot be kept so is a failure of each call, or of [`build`](crate::Builder::build) where it is
+    /// set here.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = Some(layout);
+        self
+    }
+
+    /// A limit of this rule, as it is laid out.
+    fn laid_out(&self, limit: Limit) -> Result<Limit, Error> {
+        self.layout.map_or(Ok(limit), |layout| limit.with_layout(layout))
     }
 }
 
@@ -86,8 +100,22 @@ impl Rulebook {
             if rule.deadline.is_some_and(|deadline| !is_deadline(deadline)) {
                 return wrong(format!("the rule `{name}` has a deadline that is not between 1 ms and 60 s"));
             }
+            if rule.layout == Some(Layout::Zset) && rule.limits.len() > 1 {
+                return wrong(format!("the rule `{name}` has several limits, and a sorted set keeps one"));
+            }
+            if let Some(error) = rule.limits.iter().find_map(|limit| rule.laid_out(*limit).err()) {
+                return wrong(format!("the rule `{name}`: {error}"));
+            }
         }
         Ok(())
+    }
+
+    /// A limit of this rule as it is to be kept, one of `limits` or the attribute's own.
+    ///
+    /// # Errors
+    /// It cannot be kept so.
+    pub(crate) fn laid_out(&self, name: &str, limit: Limit) -> Result<Limit, Error> {
+        self.get(name).map_or(Ok(limit), |rule| rule.laid_out(limit))
     }
 
     pub(crate) fn limits(&self, name: &str) -> &[Limit] {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Builder, Denied, Error, ErrorKind, Limit, Limiter, OnError, Rule, rate_limited};
+use rate_limited::{Algorithm, Builder, Denied, Error, ErrorKind, Layout, Limit, Limiter, OnError, Rule, rate_limited};
 
 use crate::deadlines::SLACK;
 use crate::support::{limit, on};
@@ -138,12 +138,41 @@ async fn a_deadline_is_the_rules_own_and_the_shortest_of_several() {
     assert!(took >= Duration::from_millis(50) && took <= Duration::from_millis(50) + SLACK, "{took:?}");
 }
 
+#[rate_limited(key = "bucket", limit = "5/10s", algorithm = token_bucket, fallback = "denied", on_error = open)]
+fn of_a_bucket() -> &'static str {
+    "ran"
+}
+
+#[tokio::test]
+async fn a_layout_is_that_of_the_rules_limit_or_of_the_attributes() {
+    let server = RedisServer::start();
+    let zset = || Rule::new().layout(Layout::Zset);
+    let builder = on(&server).rule("unset", zset()).rule("own", zset().limit(limit("2/h"))).rule("bucket", zset());
+    let limiter = builder.connect().await.expect("a server");
+    limiter.scope_sync(|| {
+        assert_eq!((no_policy(), own_policy(), own_policy(), own_policy()), ("ran", "ran", "ran", "denied"));
+        assert_eq!(of_a_bucket(), "denied", "it cannot be kept so, whatever the policy");
+    });
+    let mut keys = server.keys();
+    keys.sort();
+    assert_eq!(keys, ["CurrentLimiter:own", "CurrentLimiter:unset"]);
+}
+
 #[test]
 fn refuses_settings_that_cannot_be() {
+    let bucket = limit("5/s").with_algorithm(Algorithm::TokenBucket);
     let refused = |builder: Builder| -> Error { builder.build().expect_err("no limiter") };
     let cases = [
         (Limiter::builder().rule("", Rule::new()), "a rule has a name"),
         (Limiter::builder().rule("a", Rule::new()).rule("a", Rule::new()), "the rule `a` is set twice"),
+        (
+            Limiter::builder().rule("a", Rule::new().limit(limit("5/s")).limit(limit("9/h")).layout(Layout::Zset)),
+            "the rule `a` has several limits, and a sorted set keeps one",
+        ),
+        (
+            Limiter::builder().rule("a", Rule::new().limit(bucket).layout(Layout::Zset)),
+            "the rule `a`: only a sliding window can be kept in a sorted set",
+        ),
         (
             Limiter::builder().rule("a", Rule::new().deadline(Duration::ZERO)),
             "the rule `a` has a deadline that is not between 1 ms and 60 s",

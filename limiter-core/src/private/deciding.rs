@@ -8,7 +8,7 @@ use crate::blocking::block_on;
 use crate::decision::Rules;
 use crate::guard::Terms;
 use crate::store::Question;
-use crate::{Denied, Error, Key, Limit, Limiter, OnError};
+use crate::{Denied, Error, Key, Limiter, OnError};
 
 /// What one rule of a call asks for.
 #[derive(Debug)]
@@ -138,24 +138,22 @@ async fn settle(
     let mut impossible = None;
     for (place, (name, ask)) in site.names.iter().copied().zip(asks).enumerate() {
         let Some(ask) = ask else { continue };
-        let mut question = |limit: Limit| {
+        let mut question = |limit: &LimitOrNearest| {
+            let limit = match limit {
+                Ok(limit) => book.laid_out(name, *limit).map_err(|error| (error, *limit)),
+                Err(impossible) => Err(impossible.clone()),
+            };
+            let limit = limit.unwrap_or_else(|(error, nearest)| {
+                impossible.get_or_insert((place, error));
+                nearest
+            });
             questions.push(Question { key: &ask.key, limit, cost: ask.cost });
             names.push(name);
             places.push(place);
         };
         match book.limits(name) {
-            [] => {
-                for limit in ask.limits() {
-                    question(limit.as_ref().map_or_else(
-                        |(error, nearest)| {
-                            impossible.get_or_insert((place, error.clone()));
-                            *nearest
-                        },
-                        |limit| *limit,
-                    ));
-                }
-            }
-            limits => limits.iter().copied().for_each(question),
+            [] => ask.limits().iter().for_each(question),
+            limits => limits.iter().for_each(|limit| question(&Ok(*limit))),
         }
     }
     let rules = Rules { names: &names, questions: &questions };
