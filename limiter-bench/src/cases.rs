@@ -1,0 +1,192 @@
+//! What is compared.
+
+use crate::contestant::Rate;
+use crate::order::Order;
+
+/// One table of the report.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// For `--cases`.
+    pub name: &'static str,
+    /// In the report.
+    pub title: &'static str,
+    /// Whether a quick comparison has it.
+    pub quick: bool,
+    /// How it is measured.
+    pub how: How,
+}
+
+/// How a case is measured.
+#[derive(Debug, Clone, Copy)]
+pub enum How {
+    /// Threads on limiters in this process.
+    Spin {
+        /// How many threads.
+        threads: usize,
+        /// How many keys, each as likely.
+        keys: usize,
+        /// The limit of each.
+        rate: Rate,
+    },
+    /// The attribute with a constant key, the same function without it, and the peer of the bar.
+    Attribute,
+    /// Tasks on limiters in Redis.
+    Load {
+        /// How many tasks.
+        tasks: usize,
+        /// How calls spread.
+        spread: Spread,
+        /// The limit of each key.
+        rate: Rate,
+    },
+    /// Whether limits hold: a burst, and a stream of calls, by two instances at once.
+    Exactness,
+    /// What so many permits on so many keys take in Redis.
+    Bytes {
+        /// How many keys.
+        keys: usize,
+        /// Permits on each.
+        permits: u32,
+    },
+    /// 10 000 tasks that wait on as many keys.
+    Waiting,
+    /// Instructions a decision, by callgrind.
+    Instructions,
+}
+
+/// How calls spread over keys.
+#[derive(Debug, Clone, Copy)]
+pub enum Spread {
+    /// Any of so many.
+    Random(usize),
+    /// Each of so many, so many times in a row.
+    InTurn(usize, usize),
+}
+
+impl Spread {
+    /// How many keys there are.
+    #[must_use]
+    pub fn keys(self) -> usize {
+        match self {
+            Self::Random(keys) | Self::InTurn(keys, _) => keys,
+        }
+    }
+
+    /// A fresh order of calls.
+    #[must_use]
+    pub fn order(self) -> Order {
+        match self {
+            Self::Random(keys) => Order::Random { keys },
+            Self::InTurn(keys, times) => Order::in_turn(keys, times),
+        }
+    }
+}
+
+/// 5 in 10 seconds.
+const FEW: Rate = Rate { max: 5, seconds: 10 };
+/// 100 a second.
+const SOME: Rate = Rate { max: 100, seconds: 1 };
+/// 100 000 a second.
+const MANY: Rate = Rate { max: 100_000, seconds: 1 };
+/// A limit that nothing here can reach.
+pub(crate) const ENDLESS: Rate = Rate { max: 1_000_000_000, seconds: 1 };
+
+const fn load(name: &'static str, title: &'static str, tasks: usize, spread: Spread, rate: Rate) -> Case {
+    Case { name, title, quick: false, how: How::Load { tasks, spread, rate } }
+}
+
+const fn spin(name: &'static str, title: &'static str, threads: usize, keys: usize, rate: Rate) -> Case {
+    Case { name, title, quick: false, how: How::Spin { threads, keys, rate } }
+}
+
+const fn quick(case: Case) -> Case {
+    Case { quick: true, ..case }
+}
+
+const fn other(name: &'static str, title: &'static str, how: How) -> Case {
+    Case { name, title, quick: true, how }
+}
+
+/// What tells which contestants are exact.
+pub const EXACT: Case =
+    other("exact", "Whether a limit of 5 a second holds: 64 calls at once, and 40 a second", How::Exactness);
+
+/// In the order of the report. What cannot be shortened comes before what can, for when time runs short.
+pub const ALL: [Case; 25] = [
+    EXACT,
+    quick(spin("local-keys", "In process, 1 000 keys, 1 thread, 100 000/s", 1, 1_000, MANY)),
+    spin("local-keys-2", "In process, 1 000 keys, 2 threads, 100 000/s", 2, 1_000, MANY),
+    spin("local-denied", "In process, one key, 1 thread, 100/s, denied", 1, 1, SOME),
+    quick(spin("local-denied-2", "In process, one key, 2 threads, 100/s, denied", 2, 1, SOME)),
+    other("attribute", "In process, a constant key through the attribute on an async fn", How::Attribute),
+    other("instructions", "In process, instructions a decision", How::Instructions).full_only(),
+    other("bytes-5", "Redis, bytes a key with 5 permits, on 10 000 keys", How::Bytes { keys: 10_000, permits: 5 }),
+    other("bytes-1000", "Redis, bytes of a key with 1 000 permits", How::Bytes { keys: 1, permits: 1_000 }).full_only(),
+    other("bytes-10000", "Redis, bytes of a key with 10 000 permits", How::Bytes { keys: 1, permits: 10_000 })
+        .full_only(),
+    other("bytes-100000", "Redis, bytes of a key with 100 000 permits", How::Bytes { keys: 1, permits: 100_000 }),
+    other("waiting", "10 000 tasks that wait on 10 000 keys", How::Waiting),
+    quick(load("tasks-1", "Redis, 1 task, 1 000 keys, 100 000/s", 1, Spread::Random(1_000), MANY)),
+    load("tasks-8", "Redis, 8 tasks, 1 000 keys, 100 000/s", 8, Spread::Random(1_000), MANY),
+    quick(load("tasks-64", "Redis, 64 tasks, 1 000 keys, 100 000/s", 64, Spread::Random(1_000), MANY)),
+    load("tasks-512", "Redis, 512 tasks, 1 000 keys, 100 000/s", 512, Spread::Random(1_000), MANY),
+    load("keys-200000", "Redis, 64 tasks, 200 000 keys, 100 000/s", 64, Spread::Random(200_000), MANY),
+    quick(load("many-keys", "Redis, 512 tasks, 200 000 keys, 5/10 s", 512, Spread::Random(200_000), FEW)),
+    quick(load("one-key-64", "Redis, 64 tasks, one key, limit never reached", 64, Spread::Random(1), ENDLESS)),
+    quick(load("one-key-512", "Redis, 512 tasks, one key, limit never reached", 512, Spread::Random(1), ENDLESS)),
+    quick(load(
+        "denied-50",
+        "Redis, 64 tasks, 5/10 s, each key 10 times in a row: 50 % denied",
+        64,
+        Spread::InTurn(200_000, 10),
+        FEW,
+    )),
+    quick(load("denied-99", "Redis, 64 tasks, one key, 100/s: 99 % denied", 64, Spread::Random(1), SOME)),
+    load("max-1000", "Redis, 64 tasks, one key, 1 000/s", 64, Spread::Random(1), Rate { max: 1_000, seconds: 1 }),
+    load("max-10000", "Redis, 64 tasks, one key, 10 000/s", 64, Spread::Random(1), Rate { max: 10_000, seconds: 1 }),
+    load("max-100000", "Redis, 64 tasks, one key, 100 000/s", 64, Spread::Random(1), MANY),
+];
+
+impl Case {
+    const fn full_only(self) -> Self {
+        Self { quick: false, ..self }
+    }
+
+    /// Whether it cannot be measured without a server.
+    #[must_use]
+    pub fn needs_redis(&self) -> bool {
+        matches!(self.how, How::Load { .. } | How::Bytes { .. })
+    }
+
+    /// Whether it shows how others do.
+    #[must_use]
+    pub fn has_peers(&self) -> bool {
+        !matches!(self.how, How::Waiting | How::Instructions)
+    }
+}
+
+/// The cases of these names, in the order of the report, and the names that no case has.
+#[must_use]
+pub fn named(names: &[String]) -> (Vec<Case>, Vec<&String>) {
+    let unknown = names.iter().filter(|name| ALL.iter().all(|case| case.name != *name)).collect();
+    (ALL.into_iter().filter(|case| names.iter().any(|name| name == case.name)).collect(), unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_the_unknown_are_told() {
+        let names: Vec<_> = ALL.iter().map(|case| case.name.to_owned()).collect();
+        let (all, unknown) = named(&names);
+        assert_eq!((all.len(), unknown.len()), (ALL.len(), 0));
+        let mut sorted = names.clone();
+        sorted.sort();
+        sorted.dedup();
+        assert_eq!(sorted.len(), ALL.len());
+        let names = ["nonsense".to_owned(), "tasks-1".to_owned()];
+        let (some, unknown) = named(&names);
+        assert_eq!((some.len(), unknown), (1, vec![&names[0]]));
+    }
+}

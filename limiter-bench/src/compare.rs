@@ -1,0 +1,76 @@
+//! From what is asked to a report.
+
+use crate::bars;
+use crate::cases::{self, Case, How};
+use crate::contestants::versions;
+use crate::measure::{self, Pace, Stage};
+use crate::progress::Progress;
+use crate::report::{CaseReport, Report};
+use crate::server::Server;
+
+/// What is to be compared.
+#[derive(Debug)]
+pub struct Plan {
+    /// The tables.
+    pub cases: Vec<Case>,
+    /// How much is measured.
+    pub pace: Pace,
+}
+
+/// Measures it all. What cannot be measured is one of the report's problems.
+pub async fn run(plan: Plan) -> Report {
+    let Plan { mut cases, pace } = plan;
+    let asked: Vec<_> = cases.iter().map(|case| case.name).collect();
+    // It tells which peers are exact, so it comes with all that are compared with them.
+    if !asked.contains(&cases::EXACT.name) && cases.iter().any(Case::has_peers) {
+        cases.insert(0, cases::EXACT);
+    }
+    let mut problems = Vec::new();
+    let mut version = String::new();
+    let server = if cases.iter().any(|case| case.needs_redis() || matches!(case.how, How::Exactness | How::Waiting)) {
+        match Server::start() {
+            Ok(server) => {
+                version = format!("Redis {}, ", server.version());
+                Some(server)
+            }
+            Err(failure) => {
+                let out: Vec<_> = cases.iter().filter(|case| case.needs_redis()).map(|case| case.name).collect();
+                let problem = format!("Redis cannot be started ({failure}); left out: {}", out.join(", "));
+                eprintln!("limiter-bench: {problem}");
+                problems.push(problem);
+                cases.retain(|case| !case.needs_redis());
+                None
+            }
+        }
+    } else {
+        None
+    };
+
+    let units = cases.iter().map(|case| measure::units(case, pace, server.is_some())).sum();
+    let progress = Progress::new(units, pace.time);
+    let stage = Stage { server: server.as_ref(), pace, progress: &progress };
+    let mut reports = Vec::new();
+    for case in &cases {
+        let outcomes = stage.measure(case).await;
+        for outcome in &outcomes {
+            if let Some(failure) = &outcome.failure {
+                problems.push(format!("{} in {}: {failure}", outcome.contestant, case.name));
+            }
+        }
+        reports.push(CaseReport { name: case.name, title: case.title, outcomes });
+    }
+    progress.finish();
+
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let measured = format!(
+        "{version}{cores} cores; rounds: {}{}, of {} ms for each contestant in each case; {}.",
+        if pace.time.is_some() { "up to " } else { "" },
+        pace.rounds,
+        pace.sample.as_millis(),
+        versions::of_peers()
+    );
+    let mut report = Report { measured, cases: reports, bars: Vec::new(), problems };
+    report.bars = bars::all(&report);
+    report.bars.retain(|bar| asked.contains(&bar.case));
+    report
+}

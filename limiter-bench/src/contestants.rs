@@ -1,0 +1,54 @@
+//! Everybody who takes part, one file each.
+
+mod bare_get;
+mod governor;
+mod multi;
+mod ours;
+mod scripts;
+mod skp;
+mod throttlecrab;
+mod tower_redis;
+mod trypema_hybrid;
+mod trypema_local;
+mod trypema_redis;
+
+pub mod attribute;
+pub mod versions;
+
+use crate::contestant::{Entry, Place};
+
+/// The sorted set that is trimmed first, the design that most limiters on Redis use.
+pub const ZSET: &str = "ZSET log";
+/// The least that a script call can cost.
+pub const BARE_SCRIPT: &str = "bare `return 1`";
+/// The peer that the bars in process are measured against.
+pub const GOVERNOR: &str = "governor";
+/// The fastest peer on Redis that counts there alone.
+pub const TOWER_REDIS: &str = "tower-rate-limit-redis";
+
+/// In the order of the tables.
+const ALL: [Entry; 17] = [
+    ours::IN_PROCESS,
+    governor::ENTRY,
+    trypema_local::ENTRY,
+    throttlecrab::ENTRY,
+    skp::IN_PROCESS,
+    ours::REDIS,
+    trypema_redis::ENTRY,
+    trypema_hybrid::ENTRY,
+    tower_redis::ENTRY,
+    skp::REDIS,
+    scripts::ZSET,
+    scripts::LAZY_ZSET,
+    multi::ENTRY,
+    scripts::HASH,
+    scripts::LIST,
+    scripts::BARE,
+    bare_get::ENTRY,
+];
+
+/// Those that count in one place.
+#[must_use]
+pub fn at(place: Place) -> Vec<Entry> {
+    ALL.into_iter().filter(|entry| entry.place == place).collect()
+}

@@ -1,0 +1,34 @@
+//! A GET of nothing: what one trip to Redis costs this client.
+
+use redis::aio::MultiplexedConnection;
+
+use super::scripts::connection;
+use crate::contestant::{
+    Commands, Contestant, Entry, Failure, Kind, Place, Setup, Starting, Verdict, failed, starting,
+};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "bare GET",
+    kind: Kind::Floor,
+    place: Place::Redis,
+    commands: Commands { sent: &["get"], timed: &["get"] },
+    start,
+};
+
+fn start(setup: Setup) -> Starting {
+    starting(async move { Ok(BareGet { connection: connection(&setup).await?, keys: setup.names() }) })
+}
+
+struct BareGet {
+    connection: MultiplexedConnection,
+    keys: Vec<String>,
+}
+
+impl Contestant for BareGet {
+    async fn decide(&self, key: usize) -> Result<Verdict, Failure> {
+        let mut get = redis::cmd("GET");
+        get.arg(&self.keys[key]);
+        let answer: Result<Option<String>, _> = get.query_async(&mut self.connection.clone()).await;
+        answer.map(|_| Verdict::Allowed).map_err(failed)
+    }
+}

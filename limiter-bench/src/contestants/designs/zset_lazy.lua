@@ -1,0 +1,17 @@
+-- The log as a sorted set that is trimmed only once it looks full.
+-- KEYS[1]  the subject
+-- ARGV     window in microseconds, max, a number that no other call has
+-- reply    1 allowed, 0 denied
+-- clock    the server's
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local max = tonumber(ARGV[2])
+if redis.call('ZCARD', KEYS[1]) >= max then
+  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[1])
+  if redis.call('ZCARD', KEYS[1]) >= max then
+    return 0
+  end
+end
+redis.call('ZADD', KEYS[1], now, time[1] .. time[2] .. '-' .. ARGV[3])
+redis.call('PEXPIRE', KEYS[1], math.ceil(ARGV[1] / 1000) + 1000)
+return 1

@@ -1,0 +1,58 @@
+//! `rate-limited`, by its public API.
+
+use rate_limited::{Decision, Key, Limit, Limiter, OnError};
+
+use crate::contestant::{
+    Commands, Contestant, Entry, Failure, Kind, Place, Setup, Starting, Verdict, failed, starting,
+};
+
+pub(super) const IN_PROCESS: Entry = Entry {
+    name: "rate-limited (memory)",
+    kind: Kind::Ours,
+    place: Place::InProcess,
+    commands: Commands::NONE,
+    start: in_process,
+};
+
+pub(super) const REDIS: Entry = Entry {
+    name: "rate-limited (Redis)",
+    kind: Kind::Ours,
+    place: Place::Redis,
+    commands: Commands::SCRIPT,
+    start: on_redis,
+};
+
+fn in_process(setup: Setup) -> Starting {
+    starting(async move { Ours::new(Limiter::memory(), &setup) })
+}
+
+/// A failure is raised, so that a late answer shows as one and is not decided by the stand-in unseen.
+fn on_redis(setup: Setup) -> Starting {
+    starting(async move {
+        let limiter = Limiter::builder().url(&setup.url).on_error(OnError::Raise).connect().await.map_err(failed)?;
+        Ours::new(limiter, &setup)
+    })
+}
+
+struct Ours {
+    limiter: Limiter,
+    keys: Vec<Key>,
+    limit: Limit,
+}
+
+impl Ours {
+    fn new(limiter: Limiter, setup: &Setup) -> Result<Self, Failure> {
+        let limit = Limit::new(setup.rate.max, setup.rate.window()).map_err(failed)?;
+        Ok(Self { limiter, keys: setup.names().into_iter().map(Key::new).collect(), limit })
+    }
+}
+
+impl Contestant for Ours {
+    async fn decide(&self, key: usize) -> Result<Verdict, Failure> {
+        match self.limiter.check(&self.keys[key], &self.limit).await {
+            Ok(Decision::Allowed(_)) => Ok(Verdict::Allowed),
+            Ok(Decision::Denied(_)) => Ok(Verdict::Denied),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The command `limiter-bench`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use limiter_bench::cases;
+use limiter_bench::compare::{self, Plan};
+use limiter_bench::contestant::{Failure, failed};
+use limiter_bench::measure::{Pace, spin_path, wait_here};
+use limiter_bench::report::{Report, charts, markdown, table};
+use tokio::runtime::{self, Runtime};
+
+/// Compare `rate-limited` with its peers and with the published designs.
+#[derive(Parser)]
+#[command(name = "limiter-bench")]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run everybody side by side, on a Redis of its own
+    ///
+    /// Exits with 0 if all could be measured, with 1 if something could not, with 2 if there is nothing to do.
+    Compare(Compare),
+    /// List the cases
+    Cases,
+    /// What `compare` runs in a process of its own: many calls that wait
+    #[command(hide = true)]
+    WaitHere { url: Option<String> },
+    /// What `compare` runs under callgrind
+    #[command(hide = true)]
+    SpinPath { path: String, calls: u64 },
+}
+
+#[derive(Args)]
+struct Compare {
+    /// The cases that the bars need, in less than a minute
+    #[arg(long)]
+    quick: bool,
+    /// Only these cases, separated by commas: see `limiter-bench cases`
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    cases: Option<Vec<String>>,
+    /// Rounds of each case [default: 5, quick: 3]
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u8).range(1..))]
+    rounds: Option<u8>,
+    /// Where to write performance.md and performance/ [default: docs, if all cases run in full; else nowhere]
+    #[arg(long, value_name = "DIRECTORY")]
+    out: Option<PathBuf>,
+}
+
+/// Charts and figures, beside the page.
+const BESIDE: &str = "performance";
+
+fn main() -> ExitCode {
+    let done = match Options::parse().command {
+        Command::Compare(options) => compare(&options),
+        Command::Cases => {
+            let lines = cases::ALL.iter().map(|case| format!("{:<16} {}\n", case.name, case.title));
+            say(&lines.collect::<String>());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::WaitHere { url } => wait(url),
+        Command::SpinPath { path, calls } => spin_path(&path, calls).map(|()| ExitCode::SUCCESS),
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("limiter-bench: {failure}");
+        ExitCode::from(2)
+    })
+}
+
+fn compare(options: &Compare) -> Result<ExitCode, Failure> {
+    let (cases, unknown) = match &options.cases {
+        Some(names) => cases::named(names),
+        None => (cases::ALL.into_iter().filter(|case| case.quick || !options.quick).collect(), Vec::new()),
+    };
+    for name in &unknown {
+        eprintln!("limiter-bench: there is no case {name:?}: `limiter-bench cases` lists them");
+    }
+    if cases.is_empty() {
+        return Err("no case is left to run".to_owned());
+    }
+
+    // A part of the cases, or a short look at them, must not replace what was measured in full.
+    let full = options.cases.is_none() && !options.quick && options.rounds.is_none();
+    let out = options.out.clone().or_else(|| full.then(|| PathBuf::from("docs")));
+    if let Some(out) = &out {
+        fs::create_dir_all(out.join(BESIDE)).map_err(|error| unwritable(out, error))?; // now, not in ten minutes
+    }
+
+    let pace = pace(options);
+    let report = runtime()?.block_on(compare::run(Plan { cases, pace }));
+    for case in &report.cases {
+        say(&format!("\n{} ({})\n{}", case.title, case.name, table::of_case(&report, case).text()));
+    }
+    say(&format!("\nWhat is promised\n{}\n{}\n", table::of_bars(&report).text(), report.measured));
+
+    if let Some(out) = out {
+        write(&report, &out).map_err(|failure| unwritable(&out, failure))?;
+        say(&format!("written: {}\n", out.join("performance.md").display()));
+    }
+    Ok(if report.problems.is_empty() && unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn pace(options: &Compare) -> Pace {
+    let (rounds, sample, fill) = if options.quick { (3, 60, 8_000) } else { (5, 400, 8_000) };
+    Pace {
+        rounds: options.rounds.map_or(rounds, usize::from),
+        sample: Duration::from_millis(sample),
+        fill: Duration::from_millis(fill),
+        time: options.quick.then_some(Duration::from_secs(50)),
+        few_bytes: options.quick,
+    }
+}
+
+fn write(report: &Report, out: &Path) -> Result<(), Failure> {
+    let beside = out.join(BESIDE);
+    let mut drawn = Vec::new();
+    for chart in charts::ALL {
+        if chart.draw(report, &beside)? {
+            drawn.push(chart);
+        }
+    }
+    let json = serde_json::to_string(report).map_err(failed)?;
+    // A line for each contestant in each case, for who compares two runs by their lines.
+    let json = json.replace("{\"contestant\"", "\n{\"contestant\"").replace("{\"name\"", "\n{\"name\"");
+    fs::write(beside.join("results.json"), json + "\n").map_err(failed)?;
+    fs::write(out.join("performance.md"), markdown::page(report, &drawn)).map_err(failed)
+}
+
+fn unwritable(out: &Path, failure: impl std::fmt::Display) -> Failure {
+    format!("{} cannot be written: {failure}", out.display())
+}
+
+fn wait(url: Option<String>) -> Result<ExitCode, Failure> {
+    let waited = runtime()?.block_on(wait_here(url))?;
+    say(&serde_json::to_string(&waited).map_err(failed)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Two workers, as on the machine that the bars were set for.
+fn runtime() -> Result<Runtime, Failure> {
+    runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)
+}
+
+/// Who has seen enough may close the pipe.
+fn say(text: &str) {
+    if io::stdout().write_all(text.as_bytes()).is_err() {
+        std::process::exit(0);
+    }
+}

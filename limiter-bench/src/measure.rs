@@ -1,0 +1,166 @@
+//! Measures one case after the other.
+
+mod bytes;
+mod exactness;
+mod instructions;
+mod loaded;
+mod spun;
+mod waiting;
+
+pub use instructions::spin_path;
+pub use waiting::{Waited, wait_here};
+
+use std::time::Duration;
+
+use crate::cases::{Case, How};
+use crate::contestant::{Entry, Failure, Kind, Place, Setup};
+use crate::contestants::{self, attribute};
+use crate::progress::Progress;
+use crate::running::Running;
+use crate::sample::Outcome;
+use crate::server::Server;
+
+/// How long a contestant may take to start.
+const START: Duration = Duration::from_secs(10);
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Rounds of each case.
+    pub rounds: usize,
+    /// How long one contestant runs in one round.
+    pub sample: Duration,
+    /// How long filling keys may take.
+    pub fill: Duration,
+    /// How long all of it may take. Where that is short, cases after their first round have fewer rounds.
+    pub time: Option<Duration>,
+    /// Whether bytes are those of the promise alone: filling keys takes long.
+    pub few_bytes: bool,
+}
+
+/// What every case needs.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    /// Redis, if there is one.
+    pub server: Option<&'a Server>,
+    /// How much is measured.
+    pub pace: Pace,
+    /// What shows how far it is.
+    pub progress: &'a Progress,
+}
+
+impl Stage<'_> {
+    /// Everybody's outcome in one case.
+    pub async fn measure(&self, case: &Case) -> Vec<Outcome> {
+        let entries = entries(case, self.pace, self.server.is_some());
+        match case.how {
+            How::Spin { threads, keys, rate } => {
+                let spun = spun::Spun { threads, keys, rate, history: true };
+                self.in_rounds(case, &entries, async |entry, outcome| spun.sample(self, entry, outcome).await).await
+            }
+            How::Attribute => {
+                let spun = spun::Spun { threads: 1, keys: 1, rate: crate::cases::ENDLESS, history: false };
+                self.in_rounds(case, &entries, async |entry, outcome| spun.sample(self, entry, outcome).await).await
+            }
+            How::Load { tasks, spread, rate } => {
+                let Some(server) = self.server else { return Vec::new() };
+                let loaded = loaded::Loaded { tasks, spread, rate, server };
+                self.in_rounds(case, &entries, async |entry, outcome| loaded.sample(self, entry, outcome).await).await
+            }
+            How::Exactness => self.at_once(case, exactness::measure(self, case, &entries).await),
+            How::Bytes { keys, permits } => {
+                self.at_once(case, bytes::measure(self, case, &entries, keys, permits).await)
+            }
+            How::Waiting => self.at_once(case, waiting::measure(self, case)),
+            How::Instructions => self.at_once(case, instructions::measure(self, case)),
+        }
+    }
+
+    /// A case that is not measured in rounds.
+    fn at_once(&self, case: &Case, outcomes: Vec<Outcome>) -> Vec<Outcome> {
+        self.progress.done(units(case, self.pace, self.server.is_some()));
+        outcomes
+    }
+
+    /// Round-robin, and each round begins with another contestant: what disturbs the machine disturbs them all.
+    async fn in_rounds(
+        &self,
+        case: &Case,
+        entries: &[Entry],
+        sample: impl AsyncFn(&Entry, &mut Outcome) -> Result<(), Failure>,
+    ) -> Vec<Outcome> {
+        let mut outcomes: Vec<_> = entries.iter().map(Outcome::new).collect();
+        for round in 0..self.pace.rounds {
+            if round > 0 && self.progress.is_late() {
+                self.progress.done(entries.len() as u64);
+                continue;
+            }
+            for turn in 0..entries.len() {
+                let which = (round + turn) % entries.len();
+                let (entry, outcome) = (&entries[which], &mut outcomes[which]);
+                self.progress.step(case.name, entry.name);
+                if outcome.failure.is_none() {
+                    if let Err(failure) = sample(entry, outcome).await {
+                        outcome.failure = Some(failure);
+                    }
+                    if let Some(failure) = &outcome.failure {
+                        self.progress.say(&format!("{} failed in {}: {failure}", entry.name, case.name));
+                    }
+                }
+                self.progress.done(1);
+            }
+        }
+        outcomes
+    }
+
+    /// Starts a contestant.
+    async fn start(&self, entry: &Entry, setup: Setup) -> Result<Box<dyn Running>, Failure> {
+        match tokio::time::timeout(START, (entry.start)(setup)).await {
+            Ok(started) => started,
+            Err(_) => Err(format!("did not start within {START:?}")),
+        }
+    }
+
+    fn url(&self) -> String {
+        self.server.map(Server::url).unwrap_or_default()
+    }
+}
+
+/// How many units of progress a case has.
+#[must_use]
+pub fn units(case: &Case, pace: Pace, redis: bool) -> u64 {
+    let units = match case.how {
+        How::Spin { .. } | How::Attribute | How::Load { .. } => entries(case, pace, redis).len() * pace.rounds,
+        How::Bytes { .. } => 10 * entries(case, pace, redis).len(),
+        How::Exactness | How::Instructions => 20,
+        How::Waiting => 50,
+    };
+    units as u64
+}
+
+/// Who takes part.
+fn entries(case: &Case, pace: Pace, redis: bool) -> Vec<Entry> {
+    match case.how {
+        How::Spin { .. } => contestants::at(Place::InProcess),
+        How::Attribute => attribute::ENTRIES.to_vec(),
+        How::Load { .. } => contestants::at(Place::Redis),
+        How::Bytes { .. } => {
+            let mut entries = limiters(contestants::at(Place::Redis));
+            entries.retain(|entry| !pace.few_bytes || entry.kind == Kind::Ours || entry.name == contestants::ZSET);
+            entries
+        }
+        How::Exactness => {
+            let on_redis = if redis { contestants::at(Place::Redis) } else { Vec::new() };
+            limiters(contestants::at(Place::InProcess).into_iter().chain(on_redis).collect())
+        }
+        How::Waiting | How::Instructions => Vec::new(),
+    }
+}
+
+fn limiters(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.retain(|entry| entry.kind != Kind::Floor);
+    entries
+}
+
+#[cfg(test)]
+mod tests;

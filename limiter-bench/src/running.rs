@@ -1,0 +1,52 @@
+//! A started contestant whose type is forgotten. What runs it is still compiled for each one, so that no call pays for
+//! the forgetting.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::contestant::{Contestant, Failure, Verdict};
+use crate::load::{self, Load};
+use crate::spin::{self, Spin};
+use crate::tally::Tally;
+
+/// A future of whatever contestant this is.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+
+/// What can be done with a contestant that runs.
+pub trait Running: Send + Sync {
+    /// One decision, where the cost of a box does not matter.
+    fn decide(&self, key: usize) -> Pending<'_, Verdict>;
+
+    /// Tasks that ask one call after the other.
+    fn load<'a>(&'a self, load: &'a Load) -> Pending<'a, Tally>;
+
+    /// Threads that do the same, for those that answer at once.
+    ///
+    /// # Errors
+    ///
+    /// A call failed, or was not answered at once.
+    fn spin(&self, spin: &Spin) -> Result<Tally, Failure>;
+}
+
+/// A contestant that several tasks or threads share.
+pub(crate) struct Shared<C>(Arc<C>);
+
+impl<C> Shared<C> {
+    pub(crate) fn new(contestant: C) -> Self {
+        Self(Arc::new(contestant))
+    }
+}
+
+impl<C: Contestant> Running for Shared<C> {
+    fn decide(&self, key: usize) -> Pending<'_, Verdict> {
+        Box::pin(self.0.decide(key))
+    }
+
+    fn load<'a>(&'a self, load: &'a Load) -> Pending<'a, Tally> {
+        Box::pin(load::run(&self.0, load))
+    }
+
+    fn spin(&self, spin: &Spin) -> Result<Tally, Failure> {
+        spin::run(&*self.0, spin)
+    }
+}

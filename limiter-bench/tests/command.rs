@@ -1,0 +1,31 @@
+//! What the command says of what it cannot do, and by which exit code.
+
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_limiter-bench"));
+    let Output { status, stdout, stderr } =
+        command.args(arguments).env("RATE_LIMITED_REDIS_SERVER", "/no/such/server").output().expect("it runs");
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("text")
+}
+
+#[test]
+fn nonsense_alone_is_nothing_to_do() {
+    let (code, _, errors) = bench(&["compare", "--cases", "nonsense"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.starts_with("limiter-bench: there is no case \"nonsense\""), "{errors}");
+}
+
+#[test]
+fn without_nonsense_and_without_a_server_the_rest_still_runs() {
+    let (code, tables, errors) = bench(&["compare", "--quick", "--cases", "nonsense,tasks-1,local-denied-2"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(errors.lines().count(), 2, "a line for each problem: {errors}");
+    assert!(errors.contains("Redis cannot be started") && errors.contains("left out: tasks-1"), "{errors}");
+    assert!(tables.contains("(local-denied-2)") && !tables.contains("(tasks-1)"), "{tables}");
+    assert!(tables.contains("not met: ") || tables.contains("met: "), "{tables}");
+}
