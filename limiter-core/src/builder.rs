@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::denied_until::DeniedUntil;
 use crate::guard::{Guard, OnError, Shared};
 use crate::limiter::{Engine, Inner};
 use crate::observer::Observers;
@@ -47,6 +48,7 @@ pub struct Builder {
     prefix: String,
     max_keys: usize,
     instances: u32,
+    remember_denials: Duration,
     clock: Clock,
     observers: Observers,
 }
@@ -61,6 +63,7 @@ impl Default for Builder {
             prefix: "rl".to_owned(),
             max_keys: 1_000_000,
             instances: 1,
+            remember_denials: Duration::from_secs(1),
             clock: Clock::default(),
             observers: Observers::default(),
         }
@@ -109,6 +112,16 @@ impl Builder {
     /// With 1 each gives away the whole limit: N instances admit up to N times as much while the store is away.
     pub fn instances(mut self, instances: u32) -> Self {
         self.instances = instances;
+        self
+    }
+
+    /// How long this process answers at most by itself for a key that the store has denied, up to 1 min. Default: 1 s;
+    /// with nothing, the store is asked each time.
+    ///
+    /// A denial says until when it holds, and nobody is denied longer than that. But what *other* processes give back
+    /// meanwhile, by a refund or a reset, is not noticed before this is over.
+    pub fn remember_denials(mut self, longest: Duration) -> Self {
+        self.remember_denials = longest;
         self
     }
 
@@ -212,7 +225,8 @@ impl Builder {
     }
 
     fn guarded(self, store: Shared, standby: Arc<Standby>) -> Limiter {
-        self.watching(standby.overflows()).with(Engine::Guarded(Guard::new(store, standby)))
+        let denied = DeniedUntil::new(self.remember_denials, self.clock.clone());
+        self.watching(standby.overflows()).with(Engine::Guarded(Guard::new(store, standby, denied)))
     }
 
     fn watching(mut self, overflows: Arc<Overflows>) -> Self {
@@ -253,6 +267,9 @@ impl Builder {
         if self.instances == 0 {
             return Err(wrong("there is at least 1 instance: this one"));
         }
+        if self.remember_denials > Duration::from_secs(60) {
+            return Err(wrong("denials are remembered for up to 1 min"));
+        }
         self.rules.check()?;
         self.connection.store()
     }
@@ -261,7 +278,18 @@ impl Builder {
 impl fmt::Debug for Builder {
     /// Without what leads to the store, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { connection: _, on_error, rules, deadline, prefix, max_keys, instances, clock, observers } = self;
+        let Self {
+            connection: _,
+            on_error,
+            rules,
+            deadline,
+            prefix,
+            max_keys,
+            instances,
+            remember_denials,
+            clock,
+            observers,
+        } = self;
         f.debug_struct("Builder")
             .field("on_error", on_error)
             .field("rules", rules)
@@ -269,6 +297,7 @@ impl fmt::Debug for Builder {
             .field("prefix", prefix)
             .field("max_keys", max_keys)
             .field("instances", instances)
+            .field("remember_denials", remember_denials)
             .field("clock", clock)
             .field("observers", observers)
             .finish_non_exhaustive()

@@ -43,7 +43,7 @@ impl Moment {
         Self { nanos: self.nanos.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)) }
     }
 
-    fn until(self, later: Self) -> Duration {
+    pub(crate) fn until(self, later: Self) -> Duration {
         Duration::from_nanos(later.nanos.saturating_sub(self.nanos))
     }
 

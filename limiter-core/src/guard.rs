@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decision::Source;
+use crate::denied_until::DeniedUntil;
 use crate::observer::Observers;
 use crate::standby::Standby;
 use crate::store::{Answer, Question, RedisStore};
@@ -30,6 +31,7 @@ pub enum OnError {
 pub(crate) struct Guard {
     store: Shared,
     standby: Arc<Standby>,
+    denied: DeniedUntil,
 }
 
 /// The store that processes share.
@@ -79,6 +81,10 @@ impl Settled {
         Self { answer, source: Source::Store, mirrored, stamps: None }
     }
 
+    pub(crate) fn by_memory(answer: Answer) -> Self {
+        Self { answer, source: Source::DeniedUntil, mirrored: 0, stamps: None }
+    }
+
     pub(crate) fn by_standby(answer: Answer) -> Self {
         Self { answer, source: Source::Standby, mirrored: answer.stamp, stamps: None }
     }
@@ -122,8 +128,8 @@ pub(crate) struct Failure {
 }
 
 impl Guard {
-    pub(crate) fn new(store: Shared, standby: Arc<Standby>) -> Self {
-        Self { store, standby }
+    pub(crate) fn new(store: Shared, standby: Arc<Standby>, denied: DeniedUntil) -> Self {
+        Self { store, standby, denied }
     }
 
     pub(crate) async fn decide(
@@ -133,8 +139,20 @@ impl Guard {
         observers: &Observers,
     ) -> Result<Ruling, Error> {
         let Terms { on_error, patience, .. } = terms;
+        // Who waits for a turn may be given one.
+        if patience.is_zero()
+            && let Some(denial) = self.denied.recall(questions)
+        {
+            return Ok(Ruling::Settled(Settled::by_memory(denial)));
+        }
+        let asked = self.denied.asked(questions);
         let Failure { error, held } = match self.store.take(questions, terms).await {
-            Ok(settled) => return Ok(Ruling::Settled(settled)),
+            Ok(settled) => {
+                if patience.is_zero() && settled.source == Source::Store {
+                    self.denied.note(questions, &settled.answer, asked);
+                }
+                return Ok(Ruling::Settled(settled));
+            }
             Err(failure) => failure,
         };
         observers.failed(&error);
@@ -190,19 +208,26 @@ impl Guard {
         observers: &Observers,
     ) -> Result<(), Error> {
         match granted.source {
-            Source::Store => self.store.refund(questions, granted).await.inspect_err(|error| observers.failed(error)),
+            Source::Store => {
+                let refunded = self.store.refund(questions, granted).await;
+                self.denied.forget(questions);
+                refunded.inspect_err(|error| observers.failed(error))
+            }
             Source::Standby => {
                 self.standby.refund(questions, granted.mirrored);
                 Ok(())
             }
-            Source::Policy => Ok(()),
+            // Nothing was granted.
+            Source::Policy | Source::DeniedUntil => Ok(()),
         }
     }
 
     /// Forgets a key, in the stand-in and in the store. There is no policy for this: a failure is told.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
         self.standby.reset(key, limit);
-        self.store.reset(key, limit).await.inspect_err(|error| observers.failed(error))
+        let forgotten = self.store.reset(key, limit).await;
+        self.denied.forget(&[Question { key, limit, cost: 0 }]);
+        forgotten.inspect_err(|error| observers.failed(error))
     }
 }
 

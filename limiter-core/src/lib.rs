@@ -18,6 +18,7 @@ mod overflow;
 mod queue;
 mod guard;
 mod standby;
+mod denied_until;
 mod blocking;
 
 mod algorithm;

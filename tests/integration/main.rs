@@ -10,6 +10,7 @@ mod conformance;
 mod credentials;
 mod deadlines;
 mod denials;
+mod denials_kept;
 mod exactness;
 mod expiry;
 mod failures;

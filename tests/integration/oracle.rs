@@ -29,7 +29,12 @@ macro_rules! on_every_store {
         }
         mod redis {
             $(#[tokio::test] async fn $test() {
-                super::agrees_with_the_oracle(super::Store::Redis, super::$algorithm, 300).await;
+                super::agrees_with_the_oracle(super::Store::Redis, super::$algorithm, 200).await;
+            })+
+        }
+        mod asking {
+            $(#[tokio::test] async fn $test() {
+                super::agrees_with_the_oracle(super::Store::Asking, super::$algorithm, 100).await;
             })+
         }
     };

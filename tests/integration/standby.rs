@@ -29,7 +29,8 @@ impl Scene {
 
     fn builder(&self) -> Builder {
         let builder = Limiter::builder().url(&self.server.url()).prefix(&self.prefix);
-        builder.deadline(Duration::from_secs(5)).clock(self.clock.clone())
+        // What one limiter here gives back, the others are to see at once.
+        builder.deadline(Duration::from_secs(5)).remember_denials(Duration::ZERO).clock(self.clock.clone())
     }
 
     async fn limiter(&self) -> Limiter {

@@ -26,10 +26,15 @@ impl Subject {
         Self::with(on(RedisServer::shared())).await
     }
 
-    /// On a Redis of its own, in the layout of the Spring system.
+    /// The same, with every denial asked for.
+    pub(crate) async fn asking() -> Self {
+        Self::with(on(RedisServer::shared()).remember_denials(Duration::ZERO)).await
+    }
+
+    /// On a Redis of its own, in the layout of the Spring system, whose services it sees at once.
     pub(crate) async fn zset() -> Self {
         let server = RedisServer::start();
-        let subject = Self::with(on(&server)).await;
+        let subject = Self::with(on(&server).remember_denials(Duration::ZERO)).await;
         Self { layout: Layout::Zset, _own: Some(server), ..subject }
     }
 

@@ -31,7 +31,13 @@ struct Fleet {
 impl Fleet {
     async fn new() -> Self {
         let (server, clock, name) = (RedisServer::shared(), ManualClock::new(), unique("fleet"));
-        let limiter = on(server).on_error(OnError::Raise).clock(clock.clone()).connect().await.expect("connects");
+        let limiter = on(server)
+            .remember_denials(Duration::ZERO)
+            .on_error(OnError::Raise)
+            .clock(clock.clone())
+            .connect()
+            .await
+            .expect("connects");
         Self { limiter, clock, spring: Spring::on(server), key: Key::new(&name), name }
     }
 

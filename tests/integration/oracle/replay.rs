@@ -20,6 +20,8 @@ const CAPACITY: u64 = 128;
 pub(super) enum Store {
     Memory,
     Redis,
+    /// Redis, asked for every denial.
+    Asking,
 }
 
 impl Store {
@@ -28,6 +30,7 @@ impl Store {
         match self {
             Self::Memory => Subject::memory().await,
             Self::Redis => Subject::redis().await,
+            Self::Asking => Subject::asking().await,
         }
     }
 }

@@ -65,5 +65,6 @@ fn source(decision: &Decision) -> String {
         Decision::Allowed(allowed) => allowed.source(),
         Decision::Denied(denied) => denied.source(),
     };
-    format!("{source:?}")
+    // A denial by the store is known for a while.
+    format!("{source:?}").replace("DeniedUntil", "Store")
 }

@@ -1,0 +1,201 @@
+//! Denials that this process knows to last: it answers by itself until the store's answer can change.
+
+use std::time::Duration;
+
+use limiter_testkit::{RedisServer, unique};
+use rate_limited::{Allowed, Builder, Decision, Denied, Key, Limit, Limiter, ManualClock, Source};
+
+use crate::support::{key, limit};
+
+/// Two limiters on one server, as in two processes, by one clock.
+struct Scene {
+    server: RedisServer,
+    prefix: String,
+    clock: ManualClock,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self { server: RedisServer::start(), prefix: unique("denials"), clock: ManualClock::new() }
+    }
+
+    async fn limiter(&self) -> Limiter {
+        self.with(|builder| builder).await
+    }
+
+    async fn with(&self, options: impl FnOnce(Builder) -> Builder) -> Limiter {
+        let builder = Limiter::builder().url(&self.server.url()).prefix(&self.prefix).clock(self.clock.clone());
+        options(builder.deadline(Duration::from_secs(5))).connect().await.expect("the server is there")
+    }
+
+    fn advance_millis(&self, millis: u64) {
+        self.clock.advance(Duration::from_millis(millis));
+    }
+
+    /// Script calls so far.
+    fn calls(&self) -> u64 {
+        let stats = self.server.info("commandstats");
+        let calls = stats.get("cmdstat_evalsha").and_then(|stat| stat.split(['=', ',']).nth(1)?.parse().ok());
+        calls.unwrap_or(0)
+    }
+}
+
+async fn ask(limiter: &Limiter, key: &Key, limit: &Limit, cost: u32) -> Result<Allowed, Denied> {
+    limiter.check_n(key, limit, cost).await.expect("a decision").into_result()
+}
+
+async fn denial(limiter: &Limiter, limit: &Limit) -> Denied {
+    ask(limiter, &key("a"), limit, 1).await.expect_err("denied")
+}
+
+async fn use_up(limiter: &Limiter, limit: &Limit) -> Allowed {
+    ask(limiter, &key("a"), limit, limit.max()).await.expect("all of it")
+}
+
+#[tokio::test]
+async fn a_flood_costs_the_store_one_call_and_says_what_the_store_would() {
+    let scene = Scene::new();
+    let limiter = scene.limiter().await;
+    let asking = scene.with(|builder| builder.remember_denials(Duration::ZERO)).await;
+    let five = limit("5/10s");
+    use_up(&limiter, &five).await;
+    scene.advance_millis(1);
+    assert_eq!(denial(&limiter, &five).await.source(), Source::Store);
+    let before = scene.calls();
+    for millis in [0, 1, 500, 498] {
+        scene.advance_millis(millis);
+        let known = denial(&limiter, &five).await;
+        assert_eq!(known.source(), Source::DeniedUntil);
+        let truth = denial(&asking, &five).await;
+        assert_eq!(truth.source(), Source::Store);
+        let facts = |denied: &Denied| (denied.retry_after(), denied.remaining(), denied.reset_after(), denied.limit());
+        assert_eq!(facts(&known), facts(&truth));
+        for _ in 0..100 {
+            assert_eq!(denial(&limiter, &five).await.source(), Source::DeniedUntil);
+        }
+    }
+    assert_eq!(scene.calls() - before, 4, "those that ask each time");
+    scene.advance_millis(1);
+    assert_eq!(denial(&limiter, &five).await.source(), Source::Store, "once a second");
+}
+
+#[tokio::test]
+async fn nobody_is_denied_a_moment_too_long() {
+    let scene = Scene::new();
+    let limiter = scene.with(|builder| builder.remember_denials(Duration::from_secs(60))).await;
+    for name in ["sliding", "fixed", "counter", "bucket"] {
+        let five = limit("5/900ms").with_algorithm(match name {
+            "sliding" => rate_limited::Algorithm::SlidingWindow,
+            "fixed" => rate_limited::Algorithm::FixedWindow,
+            "counter" => rate_limited::Algorithm::SlidingCounter,
+            _ => rate_limited::Algorithm::TokenBucket,
+        });
+        use_up(&limiter, &five).await;
+        let first = denial(&limiter, &five).await;
+        let again = denial(&limiter, &five).await;
+        assert_eq!((first.source(), again.source()), (Source::Store, Source::DeniedUntil), "{name}");
+        scene.clock.advance(first.retry_after() - Duration::from_millis(1));
+        assert_eq!(denial(&limiter, &five).await.source(), Source::DeniedUntil, "{name}");
+        scene.advance_millis(1);
+        assert!(ask(&limiter, &key("a"), &five, 1).await.is_ok(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn limits_and_costs_do_not_disturb_each_other() {
+    let scene = Scene::new();
+    let limiter = scene.limiter().await;
+    let (five, seven) = (limit("5/10s"), limit("7/10s"));
+    use_up(&limiter, &five).await;
+    denial(&limiter, &five).await;
+    let three = ask(&limiter, &key("a"), &seven, 3).await.expect_err("two are left of seven");
+    let again = ask(&limiter, &key("a"), &seven, 3).await.expect_err("two are left of seven");
+    assert_eq!((three.source(), again.source(), again.remaining()), (Source::Store, Source::DeniedUntil, 2));
+    // More than one permit too much: some come back before it fits, so what is left changes before that.
+    for _ in 0..2 {
+        let four = ask(&limiter, &key("a"), &seven, 4).await.expect_err("two are left of seven");
+        assert_eq!(four.source(), Source::Store);
+    }
+    assert_eq!(denial(&limiter, &five).await.source(), Source::DeniedUntil);
+    assert!(ask(&limiter, &key("a"), &seven, 1).await.is_ok(), "a raised limit holds at once");
+    assert_eq!(
+        denial(&limiter, &five).await.source(),
+        Source::Store,
+        "what was taken meanwhile may have made it longer"
+    );
+    assert!(ask(&limiter, &key("a"), &five, 0).await.is_ok(), "a cost of nothing");
+    assert!(ask(&limiter, &key("b"), &five, 5).await.is_ok(), "another key");
+}
+
+#[tokio::test]
+async fn what_this_process_gives_back_is_there_at_once() {
+    let scene = Scene::new();
+    let limiter = scene.limiter().await;
+    let five = limit("5/10s");
+    let taken = use_up(&limiter, &five).await;
+    denial(&limiter, &five).await;
+    limiter.refund(&taken).await.expect("given back");
+    use_up(&limiter, &five).await;
+    denial(&limiter, &five).await;
+    limiter.reset(&key("a"), &five).await.expect("forgotten");
+    use_up(&limiter, &five).await;
+}
+
+#[tokio::test]
+async fn what_another_process_gives_back_is_noticed_within_a_second() {
+    let scene = Scene::new();
+    let (limiter, other) = (scene.limiter().await, scene.limiter().await);
+    let five = limit("5/1h");
+    use_up(&limiter, &five).await;
+    denial(&limiter, &five).await;
+    other.reset(&key("a"), &five).await.expect("forgotten");
+    scene.advance_millis(999);
+    assert_eq!(denial(&limiter, &five).await.source(), Source::DeniedUntil);
+    scene.advance_millis(1);
+    use_up(&limiter, &five).await;
+}
+
+#[tokio::test]
+async fn a_final_denial_and_one_of_several_limits_are_the_stores() {
+    let scene = Scene::new();
+    let limiter = scene.limiter().await;
+    let (five, six) = (limit("5/10s"), limit("6/1h"));
+    for _ in 0..2 {
+        let never = ask(&limiter, &key("a"), &five, 6).await.expect_err("never");
+        assert_eq!((never.is_final(), never.source()), (true, Source::Store));
+    }
+    use_up(&limiter, &five).await;
+    for _ in 0..2 {
+        let both = limiter.check_all(&[(&key("a"), &five, 1), (&key("a"), &six, 1)]).await.expect("a decision");
+        assert!(matches!(both, Decision::Denied(denied) if denied.source() == Source::Store));
+    }
+}
+
+/// An answer that was on its way while the key was reset is not remembered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_is_not_undone_by_a_denial_from_before() {
+    let scene = Scene::new();
+    let limiter = scene.limiter().await;
+    let five = limit("5/1h");
+    for _ in 0..300 {
+        let _ = limiter.check_n(&key("a"), &five, 5).await.expect("a decision");
+        // Many more of the same kind are under way while it is reset; none of them is admitted by the test's clock twice.
+        let floods: Vec<_> = (0..16)
+            .map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move { drop(limiter.check_n(&key("a"), &five, 5).await) })
+            })
+            .collect();
+        limiter.reset(&key("a"), &five).await.expect("forgotten");
+        let known = limiter.check_n(&key("a"), &five, 5).await.expect("a decision");
+        let truth = limiter.peek(&key("a"), &five).await.expect("a look");
+        // Whoever came first has all five; nobody is told otherwise than by the store.
+        assert!(known.is_allowed() || truth.remaining() == 0, "denied what is there");
+        for flood in floods {
+            flood.await.expect("no panic");
+        }
+        limiter.reset(&key("a"), &five).await.expect("forgotten");
+        assert!(ask(&limiter, &key("a"), &five, 5).await.is_ok(), "it was reset, and nobody else is there");
+        limiter.reset(&key("a"), &five).await.expect("forgotten");
+    }
+}
