@@ -117,8 +117,15 @@ impl Driver {
                     }
                 }
             }
+            Err(_) if exchange.is_torn() => self.apart(lane, slot, entries, calls).await,
             Err(error) => calls.iter().for_each(|calls| self.failed(calls, &error)),
         }
+    }
+
+    /// Each entry by itself: nothing of them has been applied.
+    async fn apart(&self, lane: &Lane, slot: u16, entries: Vec<Entry>, calls: Vec<Vec<Rc<Pending>>>) {
+        let alone = |(entry, calls)| Group { slot, entries: vec![entry], calls: vec![calls], places: HashMap::new() };
+        all(entries.into_iter().zip(calls).map(alone).map(|group| self.exchange(lane, group))).await;
     }
 
     fn hand_out(&self, grant: &Grant, cost: u32, calls: &[Rc<Pending>]) {
