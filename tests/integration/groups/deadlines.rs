@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use limiter_testkit::RedisServer;
+use limiter_testkit::{Proxy, RedisServer};
 use rate_limited::{Limiter, OnError, Rule, rate_limited};
 
 use super::{AHEAD, Calling, Scene, evalsha_calls, under_way};
@@ -123,5 +123,35 @@ async fn a_line_ends_when_the_server_is_given_up() {
     for call in calls {
         let (outcome, took) = call.await;
         assert!(outcome.is_err() && took < Duration::from_secs(1), "after {took:?}");
+    }
+}
+
+/// The answer to all of them comes between the deadlines of some and of others.
+#[tokio::test]
+async fn a_group_is_waited_for_by_those_who_have_time_and_is_nothing_to_the_others() {
+    let mut server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let rule = |deadline| Rule::new().deadline(deadline).on_error(OnError::Standby);
+    let builder = on(&server).url(proxy.url()).rule("short", rule(SHORT)).rule("long", rule(LONG));
+    let limiter = builder.connect().await.expect("the server is there");
+    proxy.delay(Duration::from_millis(100));
+    let mut ahead = under_way(vec![timed(&limiter, "long", 1)]).await;
+    ahead.extend(under_way(vec![timed(&limiter, "long", 2)]).await);
+    let calls = under_way(["short", "long"].map(|name| timed(&limiter, name, 0)).into()).await;
+    let mut took = Vec::new();
+    for call in ahead.into_iter().chain(calls) {
+        let (outcome, after) = call.await;
+        outcome.expect("allowed, by whomever");
+        took.push(after);
+    }
+    assert!((SHORT..SHORT + SLACK).contains(&took[2]), "at its deadline: {took:?}");
+    assert!((Duration::from_millis(100)..LONG).contains(&took[3]), "by the answer: {took:?}");
+    server.kill();
+    // One of four was taken of each: what the store said too late is not taken from the stand-in again.
+    for name in ["short", "long"] {
+        for _ in 0..3 {
+            timed(&limiter, name, 0).await.0.expect("one of four");
+        }
+        assert!(timed(&limiter, name, 0).await.0.is_err(), "{name}: a fifth of four");
     }
 }

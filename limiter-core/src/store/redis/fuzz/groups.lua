@@ -80,23 +80,35 @@ for round = 1, rounds do
       end
     end
   end
-  local entries, keys, words = {}, {}, {}
+  local entries, keys, words, kinds, places = {}, {}, {}, {}, {}
   for index = 1, random(1, 6) do
-    local entry = any_entry(window)
-    entries[index], keys[index] = entry, KEYS[2 * entry.pair - 1]
-    words[#words + 1] = algorithm
-    for _, word in ipairs(words_of(window, entry.max, entry.burst, entry.cost, entry.calls)) do
-      words[#words + 1] = word
+    local entry = kinds[random(1, 3)]
+    if entry then
+      entry = setmetatable({ pair = random(1, #KEYS / 2) }, { __index = entry })
+    else
+      entry = any_entry(window)
+      entry.kind = #kinds
+      kinds[#kinds + 1] = entry
+      words[#words + 1] = algorithm
+      for _, word in ipairs(words_of(window, entry.max, entry.burst, entry.cost, entry.calls)) do
+        words[#words + 1] = word
+      end
     end
+    entries[index], keys[index], places[index] = entry, KEYS[2 * entry.pair - 1], tostring(entry.kind)
+  end
+  table.insert(words, 1, tostring(#kinds))
+  for index = 1, #kinds > 1 and #places or 0 do
+    words[#words + 1] = places[index]
   end
   local said = table.concat(words, ' ')
   local fine, reply = pcall(group, keys, words)
-  if not fine or reply.err or #reply ~= #entries + 1 then
+  if not fine or reply.err or #reply ~= 4 * #entries + 1 then
     reply = fine and (reply.err or 'too few') or type(reply) == 'table' and reply.err or reply
     return 'failed: ' .. tostring(reply) .. ': round ' .. round .. ', ' .. said
   end
   for index, entry in ipairs(entries) do
-    local told = reply[index + 1]
+    local told = { unpack(reply, 4 * index - 2, 4 * index + 1) }
+    told.err = type(told[1]) == 'table' and told[1].err or nil
     local wrong, kind = compare(entry, told)
     if wrong then
       local text = told.err or table.concat(told, ' ')
