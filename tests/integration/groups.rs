@@ -30,7 +30,7 @@ type Told = Result<Decision, Error>;
 type Ask<'a> = (&'a str, &'a str, u32);
 
 /// Until the limiter's thread has dealt with all that it was told.
-const SETTLED: Duration = Duration::from_millis(30);
+const SETTLED: Duration = Duration::from_millis(100);
 
 /// Script calls that each group waits behind.
 const AHEAD: u64 = 2;
@@ -387,9 +387,9 @@ async fn calls_of_other_kinds_go_past_a_line() {
 async fn answers_that_come_too_late_for_a_group_hand_out_nothing_twice() {
     let server = RedisServer::start();
     let proxy = Proxy::before(&server);
-    let builder = on(&server).url(proxy.url()).deadline(DEADLINE);
+    let builder = on(&server).url(proxy.url()).deadline(4 * DEADLINE);
     let limiter = builder.connect().await.expect("the server is there");
-    proxy.delay(3 * DEADLINE);
+    proxy.delay(12 * DEADLINE);
     let mut calls = Vec::new();
     for size in [1, 1, 40] {
         calls.extend(

@@ -9,8 +9,8 @@ use super::{Calling, Scene, Told};
 use crate::algorithms::ALL;
 use crate::support::limit;
 
-const ROUNDS: u64 = 25;
-const MOST: u64 = 120;
+const ROUNDS: u64 = 6;
+const MOST: u64 = 400;
 
 /// One call, by what makes calls one of a kind.
 #[derive(Clone, PartialEq)]
