@@ -61,7 +61,7 @@ async fn each_call_in_line_is_answered_at_its_own_deadline() {
     for (call, after) in waiting {
         let (outcome, took) = call.await.expect("ends");
         assert!(outcome.is_err());
-        assert!((after..after + SLACK).contains(&took), "{took:?} of {after:?}");
+        assert!((after..after + 2 * SLACK).contains(&took), "{took:?} of {after:?}");
     }
 }
 
