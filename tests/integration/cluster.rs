@@ -149,6 +149,33 @@ async fn a_slot_that_moves_is_followed() {
     assert_eq!(cluster.server(to).keys().len(), 2);
 }
 
+/// Calls that go together need not be decided together: the keys of some have arrived, those of others have not.
+#[tokio::test]
+async fn calls_on_keys_of_a_slot_that_moves_do_not_wait_for_each_other() {
+    const CALLS: u32 = 30;
+    let cluster = Cluster::builder().masters_only().start();
+    let limiter = on(&cluster).deadline(Duration::from_secs(2)).connect().await.expect("a cluster");
+    let slot = 4711;
+    let (name, limits) = (name_in(slot), ["99/1m", "99/1h", "99/2h"].map(limit));
+    for limit in &limits[..2] {
+        assert_eq!(limiter.check(&key(&name), limit).await.expect("a decision").remaining(), 98);
+    }
+    let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(slot)).expect("another");
+    let migration = cluster.begin_migration(slot, to);
+    assert_eq!(migration.move_keys(1), 1);
+    let mut calls = JoinSet::new();
+    for (limit, _) in limits.into_iter().cycle().zip(0..3 * CALLS) {
+        let (limiter, key) = (limiter.clone(), key(&name));
+        calls.spawn(async move { limiter.check(&key, &limit).await.expect("a decision").is_allowed() });
+    }
+    assert!(calls.join_all().await.into_iter().all(|allowed| allowed));
+    migration.finish();
+    for (limit, before) in limits.iter().zip([1, 1, 0]) {
+        let left = limiter.peek(&key(&name), limit).await.expect("a decision").remaining();
+        assert_eq!(left, 99 - before - CALLS, "{limit:?}: each was counted once");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_under_load_and_nobody_notices() {
     let cluster = Arc::new(Cluster::builder().masters_only().start());

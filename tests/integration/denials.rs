@@ -65,20 +65,30 @@ async fn nothing_is_denied_for_longer_than_a_cell_where_runs_merge(limiter: &Lim
 
 /// What several tasks saw.
 #[derive(Default)]
-struct Run {
+pub(crate) struct Run {
     admissions: Vec<Admission>,
     denials: Vec<Denial>,
 }
 
 impl Run {
-    /// Calls of random costs on one key, from several tasks that pause in between.
     async fn record(limiter: &Limiter, limit: Limit, length: Duration, pause: Duration) -> Self {
+        Self::of_many(std::slice::from_ref(limiter), TASKS, limit, length, pause).await
+    }
+
+    /// Calls of random costs on one key, from so many tasks that pause in between; they take turns with the limiters.
+    pub(crate) async fn of_many(
+        limiters: &[Limiter],
+        tasks: u64,
+        limit: Limit,
+        length: Duration,
+        pause: Duration,
+    ) -> Self {
         let origin = Instant::now();
         let key = Key::new(limiter_testkit::unique("busy"));
-        let mut tasks = JoinSet::new();
-        for task in 0..TASKS {
+        let mut running = JoinSet::new();
+        for (task, limiter) in (0..tasks).zip(limiters.iter().cycle()) {
             let (limiter, key, mut random) = (limiter.clone(), key.clone(), Random::new(task));
-            tasks.spawn(async move {
+            running.spawn(async move {
                 let mut seen = Self::default();
                 while origin.elapsed() < length {
                     let cost = u32::try_from(random.between(1, 4)).expect("small");
@@ -95,14 +105,14 @@ impl Run {
                 seen
             });
         }
-        tasks.join_all().await.into_iter().fold(Self::default(), |mut all, one| {
+        running.join_all().await.into_iter().fold(Self::default(), |mut all, one| {
             all.admissions.extend(one.admissions);
             all.denials.extend(one.denials);
             all
         })
     }
 
-    fn assert_right(&self, limit: Limit, slack: Duration) {
+    pub(crate) fn assert_right(&self, limit: Limit, slack: Duration) {
         let (window, max, holds) = (limit.window(), limit.max(), limit.burst());
         let counts = match limit.algorithm() {
             Algorithm::SlidingWindow | Algorithm::FixedWindow => Counts::Wholly,

@@ -15,6 +15,7 @@ mod exactness;
 mod expiry;
 mod failures;
 mod fake;
+mod groups;
 mod keys;
 mod logging;
 mod observers;

@@ -85,7 +85,7 @@ impl Driver {
         let link = call.asked.first().and_then(|asked| self.nodes.up(self.nodes.slot(&asked.question())));
         let call = match (link, call) {
             (Some(link), call) if call.can_be_grouped() => {
-                let call = Pending::of(call);
+                let call = Pending::of(call, Rc::downgrade(&link));
                 self.deadlines.watch(&call);
                 link.lane().push(call);
                 return Some(link);

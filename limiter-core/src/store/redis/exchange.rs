@@ -3,7 +3,7 @@
 //! What may have been applied is never sent again. What is sent again was refused before it ran: NOSCRIPT (the script is
 //! loaded and called), MOVED and ASK (another node is asked), TRYAGAIN (a little later).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub(super) struct Exchange {
     nodes: Rc<Nodes>,
     /// What an answer is waited for from, and since when.
     under_way: RefCell<Option<(Wire, Instant)>>,
+    /// Refused because its keys are in two places, while a slot moves.
+    torn: Cell<bool>,
 }
 
 /// A call that was moved so often is not sent on without a pause.
@@ -34,7 +36,7 @@ fn pause(refused: u32) -> Duration {
 
 impl Exchange {
     pub(super) fn new(terms: &Rc<Terms>, nodes: &Rc<Nodes>) -> Self {
-        Self { terms: Rc::clone(terms), nodes: Rc::clone(nodes), under_way: RefCell::default() }
+        Self { terms: Rc::clone(terms), nodes: Rc::clone(nodes), under_way: RefCell::default(), torn: Cell::default() }
     }
 
     /// Calls the script; nobody waits longer than until the call's deadline, which is the caller's to watch.
@@ -59,6 +61,11 @@ impl Exchange {
             }
             refused += 1;
             match refusal.redirect().filter(|_| self.nodes.are_of_a_cluster()) {
+                // What need not be decided together need not wait until the keys are.
+                Some(Redirect::Later) if command.is_divisible() => {
+                    self.torn.set(true);
+                    return Err(refusal.into());
+                }
                 Some(Redirect::Later) => sleep(pause(refused)).await,
                 Some(redirect) => {
                     asking = matches!(redirect, Redirect::Ask { .. });
@@ -73,6 +80,11 @@ impl Exchange {
                 None => return Err(self.failed(refusal, &wire)),
             }
         }
+    }
+
+    /// Whether nothing came of it but that its keys have to be asked about apart.
+    pub(super) fn is_torn(&self) -> bool {
+        self.torn.get()
     }
 
     fn failed(&self, refusal: Refusal, wire: &Wire) -> Error {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::task::spawn_local;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::driver::Driver;
 use super::exchange::Exchange;
@@ -39,15 +39,17 @@ impl Driver {
     /// Sends what may go to this server now.
     pub(super) fn depart(self: &Rc<Self>, link: &Rc<Link>) {
         while let Some(calls) = link.lane().depart() {
-            spawn_local(Rc::clone(self).carry(Rc::clone(link), calls));
+            // At once: what finds no room is back in the queue before the next group is taken from it.
+            let groups = self.board(link.lane(), calls);
+            spawn_local(Rc::clone(self).carry(Rc::clone(link), groups));
         }
     }
 
-    async fn carry(self: Rc<Self>, link: Rc<Link>, calls: Vec<Rc<Pending>>) {
-        let groups = self.board(link.lane(), calls);
+    async fn carry(self: Rc<Self>, link: Rc<Link>, groups: Vec<Group>) {
+        let lane = link.lane();
         match <[Group; 1]>::try_from(groups) {
-            Ok([group]) => self.exchange(group).await,
-            Err(groups) => drop(all(groups.into_iter().map(|group| self.exchange(group))).await),
+            Ok([group]) => self.exchange(lane, group).await,
+            Err(groups) => drop(all(groups.into_iter().map(|group| self.exchange(lane, group))).await),
         }
         link.lane().arrive();
         self.depart(&link);
@@ -57,12 +59,16 @@ impl Driver {
     fn board(&self, lane: &Lane, calls: Vec<Rc<Pending>>) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         let mut calls = calls.into_iter();
-        let mut entries = 0;
+        let (mut entries, now) = (0, Instant::now());
         while entries < MOST_ENTRIES
             && let Some(call) = calls.next()
         {
             // Nobody waits for it, so nothing is asked, and nothing has failed.
             if !call.is_wanted() {
+                continue;
+            }
+            if now >= call.until.instant {
+                self.late(&call);
                 continue;
             }
             let questions = [call.question()];
@@ -85,13 +91,16 @@ impl Driver {
         groups
     }
 
-    async fn exchange(&self, group: Group) {
+    async fn exchange(&self, lane: &Lane, group: Group) {
         let Group { slot, entries, calls, .. } = group;
         let Some(latest) = calls.iter().flatten().map(|call| call.until.instant).max() else { return };
         let command = self.script().group(&entries);
         let exchange = Rc::new(Exchange::new(self.terms(), self.nodes()));
         calls.iter().flatten().for_each(|call| call.sent(&exchange));
-        let reply = match timeout_at(latest, exchange.call(&command, slot)).await {
+        lane.left(&exchange);
+        let reply = timeout_at(latest, exchange.call(&command, slot)).await;
+        lane.came_back(&exchange);
+        let reply = match reply {
             Ok(reply) => reply.and_then(|reply| command.read_group(reply)),
             // Each has been told, when its own time was over, or is now.
             Err(_) => return calls.iter().flatten().for_each(|call| self.late(call)),
@@ -108,8 +117,15 @@ impl Driver {
                     }
                 }
             }
+            Err(_) if exchange.is_torn() => self.apart(lane, slot, entries, calls).await,
             Err(error) => calls.iter().for_each(|calls| self.failed(calls, &error)),
         }
+    }
+
+    /// Each entry by itself: nothing of them has been applied.
+    async fn apart(&self, lane: &Lane, slot: u16, entries: Vec<Entry>, calls: Vec<Vec<Rc<Pending>>>) {
+        let alone = |(entry, calls)| Group { slot, entries: vec![entry], calls: vec![calls], places: HashMap::new() };
+        all(entries.into_iter().zip(calls).map(alone).map(|group| self.exchange(lane, group))).await;
     }
 
     fn hand_out(&self, grant: &Grant, cost: u32, calls: &[Rc<Pending>]) {
@@ -165,7 +181,7 @@ impl Group {
 
 impl Grant {
     /// The answer to one of the calls.
-    fn to(&self, place: u32, cost: u32) -> Answer {
+    pub(super) fn to(&self, place: u32, cost: u32) -> Answer {
         let Self { granted, remaining, retry_after, reset_after, stamp } = *self;
         let behind = granted.saturating_sub(place + 1);
         let (allowed, retry_after) = if place < granted { (true, Some(Duration::ZERO)) } else { (false, retry_after) };

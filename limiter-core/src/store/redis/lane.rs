@@ -2,14 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::ptr;
+use std::rc::{Rc, Weak};
 
+use super::exchange::Exchange;
 use super::pending::Pending;
 
 #[derive(Default)]
 pub(super) struct Lane {
     queue: RefCell<VecDeque<Rc<Pending>>>,
     under_way: Cell<usize>,
+    exchanges: RefCell<Vec<Weak<Exchange>>>,
 }
 
 /// Groups under way at a time: while the server decides one, the next is on the wire.
@@ -41,5 +44,19 @@ impl Lane {
 
     pub(super) fn arrive(&self) {
         self.under_way.set(self.under_way.get() - 1);
+    }
+
+    /// What calls in the queue wait for from now on.
+    pub(super) fn left(&self, exchange: &Rc<Exchange>) {
+        self.exchanges.borrow_mut().push(Rc::downgrade(exchange));
+    }
+
+    pub(super) fn came_back(&self, exchange: &Rc<Exchange>) {
+        self.exchanges.borrow_mut().retain(|other| !ptr::eq(other.as_ptr(), Rc::as_ptr(exchange)));
+    }
+
+    /// The time of a call was over in the queue: what is under way has taken it.
+    pub(super) fn late(&self) {
+        self.exchanges.borrow().iter().filter_map(Weak::upgrade).for_each(|exchange| exchange.late());
     }
 }

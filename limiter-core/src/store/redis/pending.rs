@@ -1,12 +1,13 @@
 //! A call that waits, among others, for its answer.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use tokio::sync::oneshot;
 
 use super::call::{Call, Reply, Until};
 use super::exchange::Exchange;
+use super::link::Link;
 use crate::Error;
 use crate::guard::Failure;
 use crate::store::{Answer, Asked, Question};
@@ -19,15 +20,17 @@ pub(super) struct Pending {
     reply: RefCell<Option<oneshot::Sender<Reply>>>,
     /// Permits that the stand-in holds for it meanwhile.
     pub(super) held: Cell<Option<Answer>>,
+    /// Whom it waits for.
+    link: Weak<Link>,
     /// Where it is under way, once it is.
     flight: RefCell<Option<Rc<Exchange>>>,
 }
 
 impl Pending {
-    pub(super) fn of(call: Call) -> Rc<Self> {
+    pub(super) fn of(call: Call, link: Weak<Link>) -> Rc<Self> {
         let Call { asked, until, reply, .. } = call;
         let reply = RefCell::new(Some(reply));
-        Rc::new(Self { asked, until, reply, held: Cell::default(), flight: RefCell::default() })
+        Rc::new(Self { asked, until, reply, held: Cell::default(), link, flight: RefCell::default() })
     }
 
     pub(super) fn question(&self) -> Question<'_> {
@@ -41,6 +44,10 @@ impl Pending {
     /// Whether anybody still waits for an answer.
     pub(super) fn is_wanted(&self) -> bool {
         self.reply.borrow().as_ref().is_some_and(|reply| !reply.is_closed())
+    }
+
+    pub(super) fn was_sent(&self) -> bool {
+        self.flight.borrow().is_some()
     }
 
     pub(super) fn sent(&self, exchange: &Rc<Exchange>) {
@@ -60,8 +67,10 @@ impl Pending {
 
     /// Its time is over.
     pub(super) fn late(&self) {
-        if let Some(exchange) = &*self.flight.borrow() {
-            exchange.late();
+        match (&*self.flight.borrow(), self.link.upgrade()) {
+            (Some(exchange), _) => exchange.late(),
+            (None, Some(link)) => link.lane().late(),
+            (None, None) => {}
         }
         self.fail(self.until.late());
     }

@@ -207,6 +207,11 @@ impl Command {
         self.program
     }
 
+    /// Whether its keys may be asked about in calls of their own.
+    pub(super) fn is_divisible(&self) -> bool {
+        matches!(self.program, Program::Group) && self.keys.len() > 1
+    }
+
     pub(super) fn with(&self, sha: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(sha).arg(self.keys.len()).arg(&self.keys);

@@ -1,5 +1,6 @@
 //! Replies of any shape, with what a server may say in them.
 
+use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
@@ -11,12 +12,13 @@ use crate::clock::Clock;
 use crate::limit::Limit;
 use crate::store::redis::call::Action;
 use crate::store::redis::failure::Refusal;
-use crate::store::redis::script::{Command, Script};
+use crate::store::redis::script::{Command, Entry, Script};
 use crate::store::{Answer, Question};
 use crate::{Error, ErrorKind, Key};
 
 const ANSWERS: u32 = 9_000_000;
 const TREES: u32 = 600_000;
+const GROUPS: u32 = 700_000;
 const WIRES: u32 = 400_000;
 
 /// As they are nearly right: nine million.
@@ -31,6 +33,48 @@ fn no_answer_makes_it_panic() {
             }
         }
     });
+}
+
+/// What is said of a group, as it is nearly right: 700 000. What cannot be read is one entry's error, or all of them's.
+#[test]
+fn no_answer_to_a_group_makes_it_panic() {
+    let (script, name) = (Script::new("fuzz".to_owned(), Clock::System), Rc::from("a"));
+    let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
+    let entry = || Entry { name: Rc::clone(&name), limit, cost: 1, calls: 3 };
+    let command = script.group(&[entry(), entry(), entry()]);
+    let mut random = Random::new(1);
+    let (mut grants, mut errors, mut refused) = (0, 0, 0);
+    for _ in 0..GROUPS {
+        let mut said = vec![Value::Int(integer(&mut random).saturating_abs())];
+        for _ in 0..3 {
+            said.extend(answer(&mut random).into_iter().take(4));
+        }
+        for _ in 0..random.below(3) {
+            change(&mut said, &mut random);
+        }
+        match command.read_group(Value::Array(said)) {
+            Ok(told) => {
+                assert_eq!(told.len(), 3);
+                for told in told {
+                    let Ok(grant) = told else {
+                        errors += 1;
+                        continue;
+                    };
+                    grants += 1;
+                    let place = u32::try_from(random.any() >> 32).expect("32 bits");
+                    let answer = grant.to(place >> random.below(32), u32::MAX >> random.below(32));
+                    assert!(!answer.allowed || answer.retry_after == Some(Duration::ZERO), "allowed and to wait");
+                    assert!(answer.remaining >= grant.remaining, "of those after it");
+                }
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Protocol);
+                refused += 1;
+            }
+        }
+    }
+    println!("{grants} grants, {errors} errors, {refused} refused");
+    assert!(grants > GROUPS / 20 && errors > GROUPS / 8 && refused > GROUPS / 200, "of each kind");
 }
 
 /// Of any shape, and with errors in them: 600 000.

@@ -12,6 +12,25 @@ const ALGORITHMS: [&str; 5] = ["sliding_window", "fixed_window", "sliding_counte
 /// One call of the fuzzing script, which decides so often. Together a hundred thousand decisions.
 const ROUNDS: u32 = 5_000;
 const CALLS: u32 = 4;
+/// Groups in one such call.
+const GROUPS: u32 = 1_000;
+
+/// A fuzzing script with what it runs: both programs, by a clock that it sets.
+fn around(script: &Script, fuzz: &str) -> String {
+    let mut source = "local now = { 1700000000, 0 }\n".to_owned();
+    for (name, program) in ["decide", "group"].iter().zip(script.sources()) {
+        let timed = program.replace("redis.call('TIME')", "now");
+        assert_ne!(timed, program, "the script asks for the time");
+        writeln!(source, "local function {name}(KEYS, ARGV)\n{timed}\nend").expect("room");
+    }
+    source + include_str!("changes.lua") + fuzz
+}
+
+/// What a fuzzing script has counted, unless it found something.
+fn counts(reply: Reply, algorithm: &str) -> Vec<i64> {
+    let Reply::Array(counts) = reply else { panic!("{algorithm}: {}", String::from_utf8_lossy(&reply.bytes())) };
+    counts.into_iter().map(Reply::integer).collect()
+}
 
 /// The server makes the values from valid ones, runs the script on each and judges what it says: see `values.lua`.
 #[test]
@@ -19,26 +38,40 @@ fn no_value_makes_the_script_fail() {
     let server = RedisServer::shared();
     let key = unique("fuzz");
     let script = Script::new(String::new(), Clock::System);
-    let mut source = String::new();
-    let [program, _] = script.sources();
-    let decide = program.replace("redis.call('TIME')", "now");
-    assert_ne!(decide, program, "the script asks for the time");
-    writeln!(source, "local now = {{ 1700000000, 0 }}\nlocal function decide(KEYS, ARGV)\n{decide}\nend")
-        .expect("room");
-    source.push_str(include_str!("values.lua"));
+    let source = around(&script, include_str!("values.lua"));
     for algorithm in ALGORITHMS {
         let (mut foreign, mut allowed, mut denied) = (0, 0, 0);
         for seed in 1..=CALLS {
             let (seed, rounds) = (seed.to_string(), ROUNDS.to_string());
-            let reply = server.command(&["EVAL", &source, "1", &key, algorithm, &rounds, &seed]);
-            let Reply::Array(counts) = reply else {
-                panic!("{algorithm}: {}", String::from_utf8_lossy(&reply.bytes()))
-            };
-            let counts: Vec<i64> = counts.into_iter().map(Reply::integer).collect();
+            let counts = counts(server.command(&["EVAL", &source, "1", &key, algorithm, &rounds, &seed]), algorithm);
             (foreign, allowed, denied) = (foreign + counts[0], allowed + counts[1], denied + counts[2]);
         }
         println!("{algorithm}: {foreign} foreign, {allowed} allowed, {denied} denied");
         assert_eq!(foreign + allowed + denied, i64::from(ROUNDS * CALLS), "{algorithm}");
         assert!(foreign > 1_000 && allowed > 1_000 && denied > 1_000, "{algorithm}: of each kind");
+    }
+}
+
+/// Groups of calls on such values are decided as the same calls one by one, and leave the same: see `groups.lua`.
+#[test]
+fn no_value_makes_a_group_fail_or_differ() {
+    let server = RedisServer::shared();
+    let script = Script::new(String::new(), Clock::System);
+    let source = around(&script, include_str!("groups.lua"));
+    let keys: Vec<_> = (0..6).map(|_| unique("fuzz")).collect();
+    for algorithm in ALGORITHMS {
+        let mut all = [0; 4];
+        for seed in 1..=CALLS {
+            let (seed, rounds) = (seed.to_string(), GROUPS.to_string());
+            let mut command = vec!["EVAL", &source, "6"];
+            command.extend(keys.iter().map(String::as_str));
+            command.extend([algorithm, &rounds, &seed]);
+            let counts = counts(server.command(&command), algorithm);
+            all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
+        }
+        let [foreign, granted, left_over, refused] = all;
+        println!("{algorithm}: {foreign} foreign, {granted} granted, {left_over} in part, {refused} refused");
+        assert!(foreign > 300 && granted > 1_000 && refused > 1_000, "{algorithm}: of each kind");
+        assert!(left_over > 300 || algorithm == "leaky_bucket", "{algorithm}: left over");
     }
 }

@@ -1,0 +1,463 @@
+//! Calls that go to the server together: what each is told, and what one does to the others.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use limiter_testkit::{Proxy, RedisServer};
+use rate_limited::{Decision, Denied, Error, ErrorKind, Limit, Limiter, ManualClock, OnError, Source};
+use tokio::time::sleep;
+
+use crate::deadlines::{DEADLINE, eventually};
+use crate::support::{key, limit, on};
+
+mod agreement;
+mod deadlines;
+mod histories;
+
+/// A server, a limiter on it by a clock that stands still, and how many script calls it has seen.
+struct Scene {
+    server: RedisServer,
+    limiter: Limiter,
+    clock: ManualClock,
+}
+
+/// What a call was told.
+type Told = Result<Decision, Error>;
+
+/// A limiter's key, its limit, and a cost.
+type Ask<'a> = (&'a str, &'a str, u32);
+
+/// Until the limiter's thread has dealt with all that it was told.
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// Script calls that each group waits behind.
+const AHEAD: u64 = 2;
+
+impl Scene {
+    async fn new() -> Self {
+        let (server, clock) = (RedisServer::start(), ManualClock::new());
+        let builder = on(&server).prefix("rl").clock(clock.clone()).on_error(OnError::Raise);
+        Self { limiter: builder.connect().await.expect("the server is there"), server, clock }
+    }
+
+    /// Lets two calls wait for a server that is paused, and these behind them: they line up, in this order.
+    async fn line_up<'a, T>(&mut self, calls: Vec<Calling<'a, T>>) -> Line<'a, T> {
+        self.server.pause();
+        let mut ahead = Vec::new();
+        for _ in 0..AHEAD {
+            let limiter = self.limiter.clone();
+            let limit = limit("1000000/1h");
+            ahead.push(under_way(vec![Box::pin(async move { limiter.check(&key("ahead"), &limit).await })]).await);
+        }
+        Line { ahead: ahead.into_iter().flatten().collect(), calls: under_way(calls).await }
+    }
+
+    /// What calls are told that go together, and how many script calls that took.
+    async fn together(&mut self, asks: &[Ask<'_>]) -> (Vec<Told>, u64) {
+        let before = evalsha_calls(&self.server);
+        let line = self.line_up(asks.iter().map(|ask| self.limiter.clone().asking(*ask)).collect()).await;
+        self.server.resume();
+        let told = line.answers().await;
+        (told, evalsha_calls(&self.server) - before - AHEAD)
+    }
+
+    async fn decided(&mut self, asks: &[Ask<'_>]) -> Vec<Decision> {
+        self.together(asks).await.0.into_iter().map(|told| told.expect("a decision")).collect()
+    }
+}
+
+type Calling<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Calls under way, and those behind them.
+struct Line<'a, T> {
+    ahead: Vec<Calling<'static, Told>>,
+    calls: Vec<Calling<'a, T>>,
+}
+
+impl<T> Line<'_, T> {
+    async fn answers(self) -> Vec<T> {
+        for call in self.ahead {
+            // How it went is not what is asked here.
+            let _ = call.await;
+        }
+        let mut answers = Vec::new();
+        for call in self.calls {
+            answers.push(call.await);
+        }
+        answers
+    }
+}
+
+/// Begins all of them, in their order.
+async fn under_way<T>(mut calls: Vec<Calling<'_, T>>) -> Vec<Calling<'_, T>> {
+    poll_fn(|context| {
+        assert!(calls.iter_mut().all(|call| call.as_mut().poll(context).is_pending()), "not answered yet");
+        Poll::Ready(())
+    })
+    .await;
+    sleep(SETTLED).await;
+    calls
+}
+
+trait Asking {
+    fn asking(self, ask: Ask<'_>) -> Calling<'static, Told>;
+}
+
+impl Asking for Limiter {
+    fn asking(self, (name, text, cost): Ask<'_>) -> Calling<'static, Told> {
+        let (key, limit) = (key(name), limit(text));
+        Box::pin(async move { self.check_n(&key, &limit, cost).await })
+    }
+}
+
+fn evalsha_calls(server: &RedisServer) -> u64 {
+    let stats = server.info("commandstats");
+    let calls = stats.get("cmdstat_evalsha").and_then(|stat| stat.split(['=', ',']).nth(1));
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+fn remaining(decisions: &[Decision]) -> Vec<(bool, u32)> {
+    decisions.iter().map(|decision| (decision.is_allowed(), decision.remaining())).collect()
+}
+
+fn denied(decision: &Decision) -> Denied {
+    decision.clone().into_result().expect_err("a denial")
+}
+
+fn kinds(told: &[Told]) -> Vec<Option<ErrorKind>> {
+    told.iter().map(|told| told.as_ref().err().map(Error::kind)).collect()
+}
+
+#[tokio::test]
+async fn a_lone_call_goes_alone_and_at_once() {
+    let scene = Scene::new().await;
+    let before = evalsha_calls(&scene.server);
+    for call in 1..=20 {
+        assert!(scene.limiter.clone().asking(("a", "100/10s", 1)).await.is_ok());
+        assert_eq!(evalsha_calls(&scene.server), before + call);
+    }
+}
+
+/// Nobody waits for company: the first two leave although nothing comes back, and only then others wait.
+#[tokio::test]
+async fn two_calls_are_under_way_before_others_wait() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let limiter = on(&server).url(proxy.url()).connect().await.expect("the server is there");
+    proxy.lose_replies();
+    let before = evalsha_calls(&server);
+    let mut calls = Vec::new();
+    for sent in 1..=2 {
+        calls.extend(under_way(vec![limiter.clone().asking(("a", "5/10s", 1))]).await);
+        eventually("sent", async || evalsha_calls(&server) == before + sent).await;
+    }
+    calls.extend(under_way(vec![limiter.clone().asking(("a", "5/10s", 1))]).await);
+    assert_eq!(evalsha_calls(&server), before + 2);
+    // Calls of another kind are no such company.
+    let looks = limiter.clone();
+    let _look = under_way(vec![Box::pin(async move { looks.peek(&key("a"), &limit("5/10s")).await })]).await;
+    eventually("sent past them", async || evalsha_calls(&server) == before + 3).await;
+}
+
+#[tokio::test]
+async fn many_keys_go_in_one_script_call() {
+    let mut scene = Scene::new().await;
+    let names: Vec<_> = (0..128).map(|name| name.to_string()).collect();
+    let asks: Vec<_> = names.iter().map(|name| (&**name, "5/10s", 1)).collect();
+    for round in 1..=2 {
+        let (told, calls) = scene.together(&asks).await;
+        assert_eq!(calls, 1);
+        assert!(told.iter().all(|told| matches!(told, Ok(Decision::Allowed(now)) if now.remaining() == 5 - round)));
+    }
+    assert_eq!(scene.server.keys().len(), 128 + 1, "and the two that went ahead");
+    for name in scene.server.keys_with(":10000") {
+        assert!((1..=10_501).contains(&scene.server.pttl(&name)), "{name} expires");
+    }
+}
+
+#[tokio::test]
+async fn a_group_has_a_most_and_who_finds_no_room_is_next() {
+    let mut scene = Scene::new().await;
+    let names: Vec<_> = (0..300).map(|name| name.to_string()).collect();
+    let asks: Vec<_> = names.iter().map(|name| (&**name, "5/10s", 1)).collect();
+    let (told, calls) = scene.together(&asks).await;
+    assert_eq!(calls, 3);
+    assert!(told.iter().all(|told| matches!(told, Ok(Decision::Allowed(now)) if now.remaining() == 4)));
+}
+
+/// Two groups leave one after the other: what finds no room in the first is not behind what finds none in the second.
+#[tokio::test]
+async fn who_comes_first_is_served_first_however_long_the_line() {
+    let mut scene = Scene::new().await;
+    let names: Vec<_> = (0..1_300).map(|name| name.to_string()).collect();
+    let mut asks: Vec<_> = names.iter().map(|name| (&**name, "1/10s", 1)).collect();
+    for (late, early) in [(1_030, 500), (1_200, 900), (1_290, 130)] {
+        asks[late].0 = &names[early];
+    }
+    let told = scene.decided(&asks).await;
+    let denied: Vec<_> = (0..told.len()).filter(|place| told[*place].is_denied()).collect();
+    assert_eq!(denied, [1_030, 1_200, 1_290]);
+}
+
+#[tokio::test]
+async fn calls_of_one_kind_are_granted_one_by_one_and_those_left_over_know_when() {
+    let mut scene = Scene::new().await;
+    let (told, calls) = scene.together(&[("a", "20/10s", 1); 50]).await;
+    let told: Vec<_> = told.into_iter().map(|told| told.expect("a decision")).collect();
+    assert_eq!(calls, 1);
+    let granted: Vec<_> = (0..20).rev().map(|left| (true, left)).collect();
+    assert_eq!(remaining(&told), [granted, vec![(false, 0); 30]].concat());
+    for left_over in &told[20..] {
+        assert_eq!(denied(left_over).retry_after(), Duration::from_secs(10));
+        assert_eq!(denied(left_over).reset_after(), Duration::from_secs(10));
+    }
+}
+
+/// Seven of twenty are back after 7 s: time enough for two calls of three.
+#[tokio::test]
+async fn only_whole_calls_are_granted() {
+    let mut scene = Scene::new().await;
+    assert_eq!(remaining(&scene.decided(&[("a", "20/10s", 7)]).await), [(true, 13)]);
+    scene.clock.advance(Duration::from_secs(3));
+    let told = scene.decided(&[("a", "20/10s", 3); 6]).await;
+    assert_eq!(remaining(&told), [(true, 10), (true, 7), (true, 4), (true, 1), (false, 1), (false, 1)]);
+    assert_eq!(denied(&told[5]).retry_after(), Duration::from_secs(7));
+    scene.clock.advance(Duration::from_millis(6_999));
+    assert_eq!(remaining(&scene.decided(&[("a", "20/10s", 3); 2]).await), [(false, 1); 2]);
+    scene.clock.advance(Duration::from_millis(1));
+    let told = scene.decided(&[("a", "20/10s", 3); 4]).await;
+    assert_eq!(remaining(&told), [(true, 5), (true, 2), (false, 2), (false, 2)]);
+    assert_eq!(denied(&told[3]).retry_after(), Duration::from_secs(3));
+}
+
+#[tokio::test]
+async fn different_limits_and_costs_of_one_key_are_decided_in_order() {
+    let mut scene = Scene::new().await;
+    let asks = [
+        ("a", "5/10s", 2),
+        ("a", "3/10s", 1),
+        ("a", "5/10s", 1),
+        ("a", "4/10s", 1),
+        ("a", "10/10s", 6),
+        ("a", "10/10s", 11),
+        ("a", "12/10s", 0),
+        ("a", "12/10s", 3),
+        ("a", "12/10s", 2),
+    ];
+    let (told, calls) = scene.together(&asks).await;
+    let told: Vec<_> = told.into_iter().map(|told| told.expect("a decision")).collect();
+    assert_eq!(calls, 1);
+    let expected =
+        [(true, 3), (true, 0), (true, 1), (false, 0), (true, 0), (false, 0), (true, 2), (false, 2), (true, 0)];
+    assert_eq!(remaining(&told), expected);
+    assert!(denied(&told[5]).is_final(), "more than the limit ever holds");
+    assert_eq!(denied(&told[7]).retry_after(), Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn what_is_foreign_is_its_callers_error_alone() {
+    let mut scene = Scene::new().await;
+    let (list, bytes) = ("rl:{list}:sw:10000", "rl:{bytes}:sw:10000");
+    scene.server.command(&["RPUSH", list, "x"]);
+    scene.server.command(&["SET", bytes, "17"]);
+    let dump = || [list, bytes].map(|name| scene.server.command(&["DUMP", name]).bytes());
+    let before = dump();
+    // The second call on each would be denied by what the first one took.
+    let asks = [
+        ("a", "5/10s", 1),
+        ("list", "5/10s", 5),
+        ("list", "3/10s", 1),
+        ("b", "5/10s", 1),
+        ("bytes", "5/10s", 1),
+        ("bytes", "3/10s", 1),
+        ("a", "5/10s", 1),
+    ];
+    let (told, calls) = scene.together(&asks).await;
+    let foreign = Some(ErrorKind::Protocol);
+    assert_eq!(kinds(&told), [None, foreign, foreign, None, foreign, foreign, None]);
+    let left: Vec<_> = told.iter().flatten().map(Decision::remaining).collect();
+    assert_eq!((left, calls), (vec![4, 4, 3], 1));
+    let dump = || [list, bytes].map(|name| scene.server.command(&["DUMP", name]).bytes());
+    assert_eq!(dump(), before);
+    assert_eq!([list, bytes].map(|name| scene.server.pttl(name)), [-1; 2]);
+}
+
+/// Each is decided once, after the script was loaded.
+#[tokio::test]
+async fn a_group_outlives_that_the_server_forgets_its_scripts() {
+    let mut scene = Scene::new().await;
+    for _ in 0..3 {
+        scene.server.flush_scripts();
+        scene.clock.advance(Duration::from_secs(10));
+        let told = scene.decided(&[("a", "5/10s", 1), ("b", "5/10s", 2), ("a", "5/10s", 1)]).await;
+        assert_eq!(remaining(&told), [(true, 4), (true, 3), (true, 3)]);
+    }
+}
+
+/// What is denied or takes nothing needs no room.
+#[tokio::test]
+async fn a_full_server_fails_those_alone_who_take() {
+    let mut scene = Scene::new().await;
+    assert_eq!(remaining(&scene.decided(&[("full", "5/10s", 5)]).await), [(true, 0)]);
+    scene.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    // The last call would be denied by what the one before it could not take.
+    let asks = [("full", "5/10s", 1), ("a", "5/10s", 0), ("full", "6/10s", 1), ("b", "5/10s", 5), ("b", "4/10s", 1)];
+    let (told, _) = scene.together(&asks).await;
+    let full = Some(ErrorKind::OutOfMemory);
+    assert_eq!(kinds(&told), [None, None, full, full, full]);
+    let decided: Vec<_> = told.into_iter().flatten().collect();
+    assert_eq!(remaining(&decided), [(false, 0), (true, 5)]);
+    scene.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let told = scene.decided(&[("full", "6/10s", 1), ("b", "5/10s", 1)]).await;
+    assert_eq!(remaining(&told), [(true, 0), (true, 4)], "nothing was taken");
+}
+
+#[tokio::test]
+async fn a_replica_fails_those_alone_who_take() {
+    let mut scene = Scene::new().await;
+    assert_eq!(remaining(&scene.decided(&[("full", "5/10s", 5)]).await), [(true, 0)]);
+    scene.server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    // Those that go ahead take nothing, so that their failure is not that of the group.
+    scene.server.pause();
+    let asks = [("full", "5/10s", 1), ("a", "5/10s", 1), ("b", "5/10s", 0), ("c", "5/10s", 1)];
+    let mut ahead = under_way(vec![scene.limiter.clone().asking(("full", "5/10s", 1))]).await;
+    ahead.extend(under_way(vec![scene.limiter.clone().asking(("full", "5/10s", 1))]).await);
+    let calls = under_way(asks.map(|ask| scene.limiter.clone().asking(ask)).into()).await;
+    scene.server.resume();
+    let mut told = Vec::new();
+    for call in ahead.into_iter().chain(calls) {
+        told.push(call.await);
+    }
+    let replica = Some(ErrorKind::ReadOnly);
+    assert_eq!(kinds(&told), [None, None, None, replica, None, replica]);
+}
+
+/// The documented rights, and no more.
+#[tokio::test]
+async fn the_rights_that_the_readme_asks_for_do() {
+    let readme = include_str!("../../README.md");
+    let line = readme.lines().find(|line| line.contains("**Permissions**")).expect("a line on permissions");
+    let rules = format!("~rl:* -@all {}", line.split('`').nth(1).expect("the rules"));
+    let mut server = RedisServer::builder().user_with_rules("app", "secret", &rules).start();
+    let builder = on(&server).prefix("rl").on_error(OnError::Raise);
+    let limiter = builder.connect().await.expect("the server is there");
+    server.pause();
+    let mut calls = under_way(vec![limiter.clone().asking(("a", "5/10s", 1))]).await;
+    calls.extend(under_way(vec![limiter.clone().asking(("b", "5/10s", 1))]).await);
+    calls.extend(under_way(["c", "d"].map(|name| limiter.clone().asking((name, "5/10s", 1))).into()).await);
+    server.resume();
+    for call in calls {
+        assert_eq!(call.await.expect("a decision").remaining(), 4);
+    }
+}
+
+/// Looks, refunds and resets do not wait in line; all see one count.
+#[tokio::test]
+async fn calls_of_other_kinds_go_past_a_line() {
+    let mut scene = Scene::new().await;
+    let limiter = scene.limiter.clone();
+    let five = limit("5/10s");
+    let taken = scene.decided(&[("refunded", "5/10s", 2), ("reset", "5/10s", 5), ("both", "5/10s", 1)]).await;
+    let receipt = taken[0].clone().into_result().expect("allowed");
+    let asks = [("refunded", "5/10s", 1), ("reset", "5/10s", 1), ("both", "5/10s", 4), ("both", "5/10s", 4)];
+    let line = scene.line_up(asks.map(|ask| limiter.clone().asking(ask)).into()).await;
+    let others = async {
+        let (both, other) = (key("both"), key("other"));
+        let asked = [(&both, &five, 1), (&other, &five, 1)];
+        let (all, peeked) = tokio::join!(limiter.check_all(&asked), limiter.peek(&both, &five));
+        (all.expect("a decision").remaining(), peeked.expect("a decision").remaining())
+    };
+    let release = async {
+        sleep(SETTLED).await;
+        scene.server.resume();
+    };
+    let reset = key("reset");
+    let (all, refunded, forgotten, ()) =
+        tokio::join!(others, limiter.refund(&receipt), limiter.reset(&reset, &five), release);
+    assert_eq!(all, (3, 3), "before those in the line");
+    assert!(refunded.is_ok() && forgotten.is_ok());
+    let told: Vec<_> = line.answers().await.into_iter().map(|told| told.expect("a decision")).collect();
+    assert_eq!(remaining(&told), [(true, 4), (true, 4), (false, 3), (false, 3)]);
+}
+
+/// The calls before the store's answer came have been decided by the stand-in: late answers change nothing.
+#[tokio::test]
+async fn answers_that_come_too_late_for_a_group_hand_out_nothing_twice() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let builder = on(&server).url(proxy.url()).deadline(4 * DEADLINE);
+    let limiter = builder.connect().await.expect("the server is there");
+    proxy.delay(12 * DEADLINE);
+    let mut calls = Vec::new();
+    for size in [1, 1, 40] {
+        calls.extend(
+            under_way(vec![("a", "5/10s", 1); size].into_iter().map(|ask| limiter.clone().asking(ask)).collect()).await,
+        );
+    }
+    let mut admitted = 0;
+    for call in calls {
+        let decision = call.await.expect("the stand-in at least");
+        let by_stand_in =
+            decision.clone().into_result().map_or_else(|denied| denied.source(), |allowed| allowed.source());
+        assert_eq!(by_stand_in, Source::Standby);
+        admitted += u32::from(decision.is_allowed());
+    }
+    assert_eq!(admitted, 5);
+    sleep(3 * DEADLINE).await;
+    proxy.pass();
+    for _ in 0..20 {
+        assert!(limiter.clone().asking(("a", "5/10s", 1)).await.expect("a decision").is_denied());
+        sleep(DEADLINE / 10).await;
+    }
+}
+
+/// Whatever decides, each limit is one: for calls in flight, in line, and after.
+#[tokio::test]
+async fn a_server_that_dies_under_a_line_fails_all_of_it_at_once() {
+    let mut scene = Scene::new().await;
+    let names: Vec<_> = (0..1_500).map(|name| name.to_string()).collect();
+    let calls = names.iter().map(|name| scene.limiter.clone().asking((name, "5/10s", 1))).collect();
+    let line = scene.line_up(calls).await;
+    let dies = std::time::Instant::now();
+    scene.server.kill();
+    let told = line.answers().await;
+    assert_eq!(kinds(&told), vec![Some(ErrorKind::Unavailable); 1_500]);
+    assert!(dies.elapsed() < Duration::from_secs(2), "of a deadline of 5 s, {:?}", dies.elapsed());
+}
+
+/// Limits are arguments here too: one that changes from call to call.
+#[tokio::test]
+async fn a_burst_of_two_limiters_is_one_count() {
+    let mut scene = Scene::new().await;
+    let builder = on(&scene.server).prefix("rl").clock(scene.clock.clone());
+    let other = builder.connect().await.expect("the server is there");
+    let mut calls: Vec<_> = (0..30).map(|_| scene.limiter.clone().asking(("a", "25/10s", 1))).collect();
+    calls.extend((0..30).map(|_| other.clone().asking(("a", "25/10s", 1))));
+    let line = scene.line_up(calls).await;
+    scene.server.resume();
+    let told: Vec<_> = line.answers().await.into_iter().map(|told| told.expect("a decision")).collect();
+    let mut left: Vec<_> = told.iter().filter(|told| told.is_allowed()).map(Decision::remaining).collect();
+    left.sort_unstable();
+    assert_eq!(left, (0..25).collect::<Vec<_>>());
+}
+
+/// Limits of one text are one: the kind of a call has a limit's every part in it.
+#[tokio::test]
+async fn limits_that_differ_in_burst_alone_are_not_one_kind() {
+    let mut scene = Scene::new().await;
+    let bucket = |burst| {
+        let limit = limit("5/10s").with_algorithm(rate_limited::Algorithm::TokenBucket);
+        Limit::with_burst(limit, burst).expect("a burst")
+    };
+    let calls = [2, 4, 2, 4].map(|burst| -> Calling<'static, Told> {
+        let (limiter, limit) = (scene.limiter.clone(), bucket(burst));
+        Box::pin(async move { limiter.check(&key("a"), &limit).await })
+    });
+    let line = scene.line_up(calls.into()).await;
+    scene.server.resume();
+    let told: Vec<_> = line.answers().await.into_iter().map(|told| told.expect("a decision")).collect();
+    // Two of a burst of two, then two of one of four.
+    assert_eq!(remaining(&told), [(true, 1), (true, 1), (true, 0), (true, 0)]);
+}
