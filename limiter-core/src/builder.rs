@@ -15,7 +15,8 @@ use crate::queue::Queues;
 use crate::rule::{Rulebook, is_deadline};
 use crate::standby::{Role, Standby};
 use crate::store::memory::MemoryStore;
-use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule, Source};
+use crate::store::naming::{Naming, Secret};
+use crate::{Allowed, Denied, Error, ErrorKind, Layout, Limiter, Overflow, Rule, Source};
 
 #[cfg(feature = "redis")]
 use crate::store::redis::{Connected, Options, Place, RedisStore};
@@ -46,6 +47,7 @@ pub struct Builder {
     rules: Rulebook,
     deadline: Duration,
     prefix: String,
+    secret: Option<Result<Secret, Error>>,
     max_keys: usize,
     instances: u32,
     remember_denials: Duration,
@@ -61,6 +63,7 @@ impl Default for Builder {
             rules: Rulebook::default(),
             deadline: Duration::from_millis(100),
             prefix: "rl".to_owned(),
+            secret: None,
             max_keys: 1_000_000,
             instances: 1,
             remember_denials: Duration::from_secs(1),
@@ -83,6 +86,35 @@ impl Builder {
     /// Limiters with different prefixes share nothing.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.to_owned();
+        self
+    }
+
+    /// Keeps keys unreadable in the store, for those that hold personal data: in each Redis key the subject, text and parts, is
+    /// replaced by 128 bits of its HMAC-SHA-256 under this secret, of 16 bytes or more. Default: it can be read.
+    ///
+    /// - Processes that are to share their counts need the same secret. With another one every key begins afresh: rotating
+    ///   the secret hands out each quota once more, and what was counted before expires by itself.
+    /// - The prefix, the algorithm and the window stay readable, and so do the names of rules in logs and metrics. In this
+    ///   process keys are kept as they are.
+    /// - In a cluster a key's slot is the CRC16 of what stands in its name. Whoever chooses keys can steer that, and burden
+    ///   one node with all of them; with a secret that they do not know they cannot.
+    /// - [`Layout::Zset`](crate::Layout::Zset) cannot be used with it: those sets are found by the key's text. A rule with
+    ///   such a limit is refused by `build` and `connect`; a decision about one fails with [`ErrorKind::Config`] before
+    ///   anything is sent.
+    ///
+    /// A limiter in memory writes keys nowhere, and has no use for it. `Debug` does not show the secret.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// # let secret = [7; 32];
+    /// let limiter = Limiter::builder().url("redis://127.0.0.1:6379").hash_keys(secret).build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn hash_keys(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.secret = Some(Secret::new(secret.as_ref()));
         self
     }
 
@@ -215,13 +247,18 @@ impl Builder {
 
     /// A limiter whose store is known to be unusable.
     pub(crate) fn broken(self, error: Error) -> Limiter {
-        let standby = self.standby(1);
+        let standby = self.standby(1, self.naming(None));
         self.guarded(Shared::Broken(error), Arc::new(standby))
     }
 
-    fn standby(&self, slots: u16) -> Standby {
+    fn standby(&self, slots: u16, naming: Arc<Naming>) -> Standby {
         let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
-        Standby::new(&Role { max_keys: self.max_keys, instances, slots }, self.clock.clone())
+        Standby::new(&Role { max_keys: self.max_keys, instances, slots, naming }, self.clock.clone())
+    }
+
+    /// What keys are called, by this secret if there is one.
+    fn naming(&self, secret: Option<Secret>) -> Arc<Naming> {
+        Arc::new(Naming::new(&self.prefix, secret))
     }
 
     fn guarded(self, store: Shared, standby: Arc<Standby>) -> Limiter {
@@ -241,13 +278,10 @@ impl Builder {
 
     #[cfg(feature = "redis")]
     fn start(&self, place: Place, connected: Option<Connected>) -> Result<(RedisStore, Arc<Standby>), Error> {
-        let standby = Arc::new(self.standby(place.slots()));
-        let options = Options {
-            prefix: self.prefix.clone(),
-            deadline: self.deadline,
-            clock: self.clock.clone(),
-            standby: Arc::clone(&standby),
-        };
+        let naming = self.naming(self.secret.clone().transpose()?);
+        let standby = Arc::new(self.standby(place.slots(), Arc::clone(&naming)));
+        let options =
+            Options { naming, deadline: self.deadline, clock: self.clock.clone(), standby: Arc::clone(&standby) };
         Ok((RedisStore::start(place, options, connected)?, standby))
     }
 
@@ -270,16 +304,22 @@ impl Builder {
         if self.remember_denials > Duration::from_secs(60) {
             return Err(wrong("denials are remembered for up to 1 min"));
         }
+        if self.secret.clone().transpose()?.is_some() && self.rules.has_layout(Layout::Zset) {
+            return Err(wrong(
+                "a rule has a limit of `Layout::Zset`, whose names are the keys' texts: leave `hash_keys` out",
+            ));
+        }
         self.rules.check()?;
         self.connection.store()
     }
 }
 
 impl fmt::Debug for Builder {
-    /// Without what leads to the store, which may hold a password.
+    /// Without what leads to the store, which may hold a password, and without the secret of the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             connection: _,
+            secret: _,
             on_error,
             rules,
             deadline,

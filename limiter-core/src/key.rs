@@ -14,7 +14,8 @@
 //!
 //! Texts and parts contain neither mark, so a sequence splits at `@` in one way only: texts at even places, parts at
 //! odd ones. A part is visible even when it is empty (`user:@`). `{` and `}` are always escaped, so a subject cannot
-//! end the hash tag it stands in. No character needs quoting in a shell.
+//! end the hash tag it stands in. No character needs quoting in a shell. With a secret a name has `"+" 32HEXDIG` (lower case) in the
+//! place of the subject, which is no subject: see `store/naming.rs`.
 
 use std::fmt::{self, Display, Write};
 use std::hash::{Hash, Hasher};
@@ -28,6 +29,7 @@ mod name;
 /// The text is the programmer's, the parts are anybody's: each part is set off and escaped, so that no value can make
 /// one key look like another, whatever it contains. Any value works. In Redis a key is readable, so are the values in
 /// it; of one whose encoding is longer than 200 bytes only the first 135 are, and a SHA-256 digest stands for the whole.
+/// A value is encoded as it writes itself: a long one takes the time of its digest, and no memory.
 ///
 /// `Debug` does not show the contents.
 ///

@@ -118,6 +118,15 @@ impl Rulebook {
         self.get(name).map_or(Ok(limit), |rule| rule.laid_out(limit))
     }
 
+    /// Whether the settings of any rule keep a limit so.
+    pub(crate) fn has_layout(&self, layout: Layout) -> bool {
+        let keeps = |rule: &Rule| match rule.layout {
+            Some(set) => set == layout,
+            None => rule.limits.iter().any(|limit| limit.layout() == layout),
+        };
+        self.rules.values().any(keeps)
+    }
+
     pub(crate) fn limits(&self, name: &str) -> &[Limit] {
         self.get(name).map_or(&[], |rule| &rule.limits)
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::overflow::Overflows;
 use crate::store::memory::MemoryStore;
+use crate::store::naming::Naming;
 use crate::store::{Answer, Question};
 use crate::{Key, Limit, Source};
 
@@ -38,6 +39,8 @@ pub(crate) struct Role {
     pub(crate) instances: NonZeroU32,
     /// Slots that the store spreads its keys over, or 1.
     pub(crate) slots: u16,
+    /// By which it does.
+    pub(crate) naming: Arc<Naming>,
 }
 
 /// What the stand-in says before the store is asked.
@@ -55,7 +58,7 @@ pub(crate) enum Before {
 impl Standby {
     pub(crate) fn new(role: &Role, clock: Clock) -> Self {
         let mirror = MemoryStore::new(role.max_keys, clock.clone(), Source::Standby);
-        Self { mirror, clock, marks: Marks::new(role.slots), instances: role.instances }
+        Self { mirror, clock, marks: Marks::new(role.slots, Arc::clone(&role.naming)), instances: role.instances }
     }
 
     /// Knows how often the mirror had to let keys share a count.

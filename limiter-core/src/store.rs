@@ -8,6 +8,7 @@ use crate::{Key, Limit};
 #[cfg(not(feature = "redis"))]
 mod absent;
 pub(crate) mod memory;
+pub(crate) mod naming;
 pub(crate) mod slot;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;

@@ -5,6 +5,8 @@ use rate_limited::{Key, Limiter};
 
 use crate::support::{limit, on};
 
+mod hashed;
+
 /// Values that break naive encodings, or a naive store.
 fn nasty_values() -> Vec<String> {
     let mut values: Vec<String> =

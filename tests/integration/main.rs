@@ -1,5 +1,6 @@
 //! What `rate-limited` promises, on the embedded store and on real servers that the tests own.
 
+mod acl;
 mod algorithms;
 mod attribute;
 mod blocking;

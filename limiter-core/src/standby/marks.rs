@@ -2,8 +2,10 @@
 
 use std::hash::BuildHasher;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
-use crate::store::{Question, slot};
+use crate::store::Question;
+use crate::store::naming::Naming;
 use crate::sync::{AtomicU64, Ordering, Seed};
 
 /// The last failure, in milliseconds of the clock: of a server, for all the slots that it serves, and of single calls,
@@ -17,6 +19,7 @@ pub(crate) struct Marks {
     /// One for many keys each: a failure of one call is remembered for a few others too.
     keys: Box<[AtomicU64]>,
     seed: Seed,
+    naming: Arc<Naming>,
 }
 
 /// Whose keys a failure is about, where a server fails.
@@ -27,14 +30,15 @@ const NEVER: u64 = 0;
 const KEYS: usize = if cfg!(all(test, limiter_loom)) { 2 } else { 4096 };
 
 impl Marks {
-    /// For a store whose keys are spread over so many slots.
-    pub(crate) fn new(slots: u16) -> Self {
+    /// For a store whose keys are spread over so many slots by their names.
+    pub(crate) fn new(slots: u16, naming: Arc<Naming>) -> Self {
         let never = |marks: usize| (0..marks).map(|_| AtomicU64::new(NEVER)).collect();
         Self {
             latest: AtomicU64::new(NEVER),
             slots: never(slots.max(1).into()),
             keys: never(KEYS),
             seed: Seed::default(),
+            naming,
         }
     }
 
@@ -72,7 +76,7 @@ impl Marks {
         if self.slots.len() == 1 {
             &self.slots[0]
         } else {
-            &self.slots[usize::from(slot::of(question)) % self.slots.len()]
+            &self.slots[usize::from(self.naming.slot(question)) % self.slots.len()]
         }
     }
 

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::decision::Source;
 use crate::guard::{Failure, Granted, Settled, Terms};
 use crate::standby::Standby;
+use crate::store::naming::Naming;
 use crate::store::{Asked, Question, slot};
 use crate::{Error, ErrorKind, Key, Limit};
 
@@ -53,6 +54,7 @@ pub(crate) use server::{Provider, Server};
 pub(crate) struct RedisStore {
     calls: mpsc::UnboundedSender<Call>,
     routes: Arc<Routes>,
+    naming: Arc<Naming>,
     deadline: Duration,
     notices: Notices,
 }
@@ -75,7 +77,7 @@ impl Place {
 }
 
 pub(crate) struct Options {
-    pub(crate) prefix: String,
+    pub(crate) naming: Arc<Naming>,
     pub(crate) deadline: Duration,
     pub(crate) clock: Clock,
     pub(crate) standby: Arc<Standby>,
@@ -85,13 +87,13 @@ impl RedisStore {
     /// Starts the thread, which connects at once. If somebody waits to be `connected`, the first failure ends it.
     pub(crate) fn start(place: Place, options: Options, connected: Option<Connected>) -> Result<Self, Error> {
         let (calls, queue) = mpsc::unbounded_channel();
-        let deadline = options.deadline;
+        let (naming, deadline) = (Arc::clone(&options.naming), options.deadline);
         let routes = Arc::new(match place {
             Place::One(_) => Routes::one(),
             Place::Cluster(_) => Routes::slots(),
         });
         driver::spawn(place, Arc::clone(&routes), options, queue, connected)?;
-        Ok(Self { calls, routes, deadline, notices: Notices::default() })
+        Ok(Self { calls, routes, naming, deadline, notices: Notices::default() })
     }
 
     /// Decides, and takes the permits if they fit.
@@ -124,7 +126,10 @@ impl RedisStore {
     }
 
     async fn ask(&self, action: Action, questions: &[Question<'_>], within: Option<Duration>) -> Reply {
-        if let Some(error) = self.routes.refusal(questions) {
+        if self.naming.tells(questions) {
+            return Err(Failure { error: readable(), held: None });
+        }
+        if let Some(error) = self.routes.refusal(questions, &self.naming) {
             return Err(Failure { error, held: None });
         }
         let (reply, answer) = oneshot::channel();
@@ -138,6 +143,12 @@ impl RedisStore {
         }
         reply
     }
+}
+
+fn readable() -> Error {
+    let problem = "a sorted set that others share is found by its key's own text, which `hash_keys` does not let out: use a \
+                   limiter without it for this limit, or another layout";
+    Error::new(ErrorKind::Config, problem)
 }
 
 fn stopped() -> Error {

@@ -15,6 +15,7 @@ use crate::overflow::Overflows;
 use crate::standby::{Before, Role, Standby};
 use crate::store::Question;
 use crate::store::memory::MemoryStore;
+use crate::store::naming::Naming;
 use crate::{Key, Limit, ManualClock, Source};
 
 /// Enough for two shards, which two decisions may lock in two orders.
@@ -92,7 +93,12 @@ fn a_receipt_is_spent_once() {
 #[test]
 fn a_stand_in_and_a_store_that_forgot_never_admit_more_than_the_limit_together() {
     model(|| {
-        let role = Role { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
+        let role = Role {
+            max_keys: 1,
+            instances: NonZeroU32::MIN,
+            slots: 1,
+            naming: std::sync::Arc::new(Naming::new("", None)),
+        };
         let standby = Arc::new(Standby::new(&role, clock()));
         let failed = {
             let standby = Arc::clone(&standby);

@@ -119,12 +119,13 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::standby::Role;
+    use crate::store::naming::Naming;
     use crate::store::redis::call::{Action, Call, Reply, Until};
     use crate::store::{Asked, Question};
     use crate::{Key, Limit};
 
     fn deadlines() -> Deadlines {
-        let role = Role { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
+        let role = Role { max_keys: 10, instances: NonZeroU32::MIN, slots: 1, naming: Arc::new(Naming::new("", None)) };
         Deadlines::new(&Arc::new(Standby::new(&role, Clock::System)))
     }
 

@@ -55,11 +55,11 @@ const AT_ONCE: usize = 256;
 
 impl Driver {
     fn start(place: Place, routes: Arc<Routes>, options: Options, connected: Option<Connected>) -> Self {
-        let Options { prefix, deadline, clock, standby } = options;
-        let script = Script::new(prefix, clock);
+        let Options { naming, deadline, clock, standby } = options;
+        let script = Script::new(Arc::clone(&naming), clock);
         let deadlines = Rc::new(Deadlines::new(&standby));
         let terms = Rc::new(Terms::new(script.sources(), deadline, standby));
-        let nodes = Rc::new(Nodes::start(place, routes, &terms, connected));
+        let nodes = Rc::new(Nodes::start(place, routes, naming, &terms, connected));
         Self { terms, nodes, script, deadlines }
     }
 

@@ -10,11 +10,12 @@ use super::failure::Redirect;
 use super::link::{Link, Terms};
 use super::{Connected, Place, Routes};
 use crate::Error;
-use crate::store::{Question, slot};
+use crate::store::Question;
+use crate::store::naming::Naming;
 
 pub(super) enum Nodes {
     One(Rc<Link>),
-    Cluster(Rc<Cluster>),
+    Cluster(Rc<Cluster>, Arc<Naming>),
 }
 
 /// The questions of one decision that one script call can answer, by their places in it.
@@ -25,7 +26,13 @@ pub(super) struct Part {
 
 impl Nodes {
     /// Begins to connect; tells whoever waits how that went.
-    pub(super) fn start(place: Place, routes: Arc<Routes>, terms: &Rc<Terms>, connected: Option<Connected>) -> Self {
+    pub(super) fn start(
+        place: Place,
+        routes: Arc<Routes>,
+        naming: Arc<Naming>,
+        terms: &Rc<Terms>,
+        connected: Option<Connected>,
+    ) -> Self {
         match place {
             Place::One(server) => {
                 let link = Rc::new(Link::new(*server, Rc::clone(terms), routes.first()));
@@ -35,7 +42,7 @@ impl Nodes {
             Place::Cluster(seeds) => {
                 let cluster = Rc::new(Cluster::new(seeds, Rc::clone(terms), routes));
                 spawn_local(Rc::clone(&cluster).keep(connected));
-                Self::Cluster(cluster)
+                Self::Cluster(cluster, naming)
             }
         }
     }
@@ -52,7 +59,7 @@ impl Nodes {
     pub(super) fn slot(&self, question: &Question<'_>) -> u16 {
         match self {
             Self::One(_) => 0,
-            Self::Cluster(_) => slot::of(question),
+            Self::Cluster(_, naming) => naming.slot(question),
         }
     }
 
@@ -60,7 +67,7 @@ impl Nodes {
     pub(super) fn up(&self, slot: u16) -> Option<Rc<Link>> {
         let link = match self {
             Self::One(link) => Rc::clone(link),
-            Self::Cluster(cluster) => cluster.owner(slot)?,
+            Self::Cluster(cluster, _) => cluster.owner(slot)?,
         };
         link.is_up().then_some(link)
     }
@@ -69,25 +76,25 @@ impl Nodes {
     pub(super) async fn serving(&self, slot: u16) -> Result<Rc<Link>, Error> {
         match self {
             Self::One(link) => Ok(Rc::clone(link)),
-            Self::Cluster(cluster) => cluster.serving(slot).await,
+            Self::Cluster(cluster, _) => cluster.serving(slot).await,
         }
     }
 
     pub(super) fn are_of_a_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
+        matches!(self, Self::Cluster(..))
     }
 
     /// Who is to be asked instead; `None` if nobody is, or not at once.
     pub(super) fn instead(&self, redirect: Redirect, said_by: &Link) -> Option<Rc<Link>> {
         match self {
             Self::One(_) => None,
-            Self::Cluster(cluster) => cluster.instead(redirect, said_by),
+            Self::Cluster(cluster, _) => cluster.instead(redirect, said_by),
         }
     }
 
     /// In the order of their first questions.
     pub(super) fn parts(&self, questions: &[Question<'_>]) -> Vec<Part> {
-        let Self::Cluster(_) = self else { return vec![Part { slot: 0, places: (0..questions.len()).collect() }] };
+        let Self::Cluster(..) = self else { return vec![Part { slot: 0, places: (0..questions.len()).collect() }] };
         let mut parts: Vec<Part> = Vec::new();
         for (place, question) in questions.iter().enumerate() {
             let slot = self.slot(question);

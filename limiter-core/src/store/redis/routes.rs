@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::breaker::Breaker;
 use crate::Error;
+use crate::store::naming::Naming;
 use crate::store::{Question, slot};
 
 #[derive(Debug)]
@@ -32,12 +33,12 @@ impl Routes {
     }
 
     /// Why the questions need not be asked, if so.
-    pub(super) fn refusal(&self, questions: &[Question<'_>]) -> Option<Error> {
+    pub(super) fn refusal(&self, questions: &[Question<'_>], naming: &Naming) -> Option<Error> {
         match self {
             Self::One(breaker) => breaker.refusal(),
             Self::Slots(slots, _) => {
                 let slots = slots.read().unwrap_or_else(PoisonError::into_inner);
-                questions.iter().find_map(|question| slots[usize::from(slot::of(question))].refusal())
+                questions.iter().find_map(|question| slots[usize::from(naming.slot(question))].refusal())
             }
         }
     }

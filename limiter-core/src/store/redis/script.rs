@@ -2,6 +2,7 @@
 
 use std::array::from_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -9,6 +10,7 @@ use redis::{Cmd, Value};
 use super::call::Action;
 use super::failure::Refusal;
 use crate::clock::Clock;
+use crate::store::naming::Naming;
 use crate::store::{Answer, Question};
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
 
@@ -68,7 +70,7 @@ const FAR: u64 = 1 << 52;
 
 /// The scripts, and how one limiter calls them.
 pub(super) struct Script {
-    prefix: String,
+    naming: Arc<Naming>,
     clock: Clock,
 }
 
@@ -106,8 +108,8 @@ enum Argument {
 }
 
 impl Script {
-    pub(super) fn new(prefix: String, clock: Clock) -> Self {
-        Self { prefix, clock }
+    pub(super) fn new(naming: Arc<Naming>, clock: Clock) -> Self {
+        Self { naming, clock }
     }
 
     /// The source of each program, in their order.
@@ -176,17 +178,8 @@ impl Script {
     }
 
     /// What the count of a question is called in Redis.
-    pub(super) fn name(&self, Question { key, limit, .. }: &Question<'_>) -> String {
-        let tag = match (limit.layout(), limit.algorithm()) {
-            (Layout::Zset, _) => return key.set(),
-            (Layout::Compact, Algorithm::SlidingWindow) => "sw",
-            (Layout::Compact, Algorithm::FixedWindow) => "fw",
-            (Layout::Compact, Algorithm::SlidingCounter) => "sc",
-            (Layout::Compact, Algorithm::TokenBucket) => "tb",
-            (Layout::Compact, Algorithm::LeakyBucket) => "lb",
-        };
-        // One key, one slot: the hash tag is around the whole subject, which contains no brace.
-        format!("{}:{{{}}}:{tag}:{}", self.prefix, key.subject(), limit.window_millis())
+    pub(super) fn name(&self, question: &Question<'_>) -> String {
+        self.naming.name(question)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Replies of any shape, with what a server may say in them.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
 use super::pick;
 use crate::clock::Clock;
 use crate::limit::Limit;
+use crate::store::naming::Naming;
 use crate::store::redis::call::Action;
 use crate::store::redis::failure::Refusal;
 use crate::store::redis::script::{Command, Entry, Script};
@@ -38,7 +40,7 @@ fn no_answer_makes_it_panic() {
 /// What is said of a group, as it is nearly right: 700 000. What cannot be read is one entry's error, or all of them's.
 #[test]
 fn no_answer_to_a_group_makes_it_panic() {
-    let (script, name) = (Script::new("fuzz".to_owned(), Clock::System), Rc::from("a"));
+    let (script, name) = (Script::new(Arc::new(Naming::new("fuzz", None)), Clock::System), Rc::from("a"));
     let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
     let entry = || Entry { name: Rc::clone(&name), limit, cost: 1, calls: 3 };
     let command = script.group(&[entry(), entry(), entry()]);
@@ -121,7 +123,8 @@ struct Seen {
 
 impl Seen {
     fn new() -> Self {
-        let (script, key) = (Script::new("fuzz".to_owned(), Clock::System), Key::new("a"));
+        let naming = Arc::new(Naming::new("fuzz", None));
+        let (script, key) = (Script::new(naming, Clock::System), Key::new("a"));
         let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
         let questions = [Question { key: &key, limit, cost: 1 }; 3];
         let command = script.command(&Action::Peek, &questions);

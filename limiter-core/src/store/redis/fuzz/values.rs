@@ -1,11 +1,13 @@
 //! Values under our keys that somebody else has written, or that a fault has changed.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use limiter_testkit::{RedisServer, Reply, unique};
 
 use super::super::script::Script;
 use crate::clock::Clock;
+use crate::store::naming::Naming;
 
 const ALGORITHMS: [&str; 5] = ["sliding_window", "fixed_window", "sliding_counter", "token_bucket", "leaky_bucket"];
 
@@ -37,7 +39,7 @@ fn counts(reply: Reply, algorithm: &str) -> Vec<i64> {
 fn no_value_makes_the_script_fail() {
     let server = RedisServer::shared();
     let key = unique("fuzz");
-    let script = Script::new(String::new(), Clock::System);
+    let script = Script::new(Arc::new(Naming::new("", None)), Clock::System);
     let source = around(&script, include_str!("values.lua"));
     for algorithm in ALGORITHMS {
         let (mut foreign, mut allowed, mut denied) = (0, 0, 0);
@@ -56,7 +58,7 @@ fn no_value_makes_the_script_fail() {
 #[test]
 fn no_value_makes_a_group_fail_or_differ() {
     let server = RedisServer::shared();
-    let script = Script::new(String::new(), Clock::System);
+    let script = Script::new(Arc::new(Naming::new("", None)), Clock::System);
     let source = around(&script, include_str!("groups.lua"));
     let keys: Vec<_> = (0..6).map(|_| unique("fuzz")).collect();
     for algorithm in ALGORITHMS {

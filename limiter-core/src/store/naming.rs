@@ -1,0 +1,90 @@
+//! What the counts of a limiter are called where others can read it.
+
+use std::fmt;
+
+use super::{Question, slot};
+use crate::{Algorithm, Key, Layout};
+
+#[cfg(feature = "redis")]
+mod secret;
+
+#[cfg(feature = "redis")]
+pub(crate) use secret::Secret;
+
+/// Without a store that names keys nobody can give one.
+#[cfg(not(feature = "redis"))]
+#[derive(Clone, Debug)]
+pub(crate) enum Secret {}
+
+/// How one limiter names what it counts, and so in which slot of a cluster that is.
+#[derive(Debug)]
+pub(crate) struct Naming {
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it nothing has a name"))]
+    prefix: String,
+    /// With it no key can be read in a name.
+    secret: Option<Secret>,
+}
+
+impl Naming {
+    pub(crate) fn new(prefix: &str, secret: Option<Secret>) -> Self {
+        Self { prefix: prefix.to_owned(), secret }
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Naming {
+    /// What the count of a question is called.
+    pub(crate) fn name(&self, Question { key, limit, .. }: &Question<'_>) -> String {
+        let tag = match (limit.layout(), limit.algorithm()) {
+            (Layout::Zset, _) => return key.set(),
+            (Layout::Compact, Algorithm::SlidingWindow) => "sw",
+            (Layout::Compact, Algorithm::FixedWindow) => "fw",
+            (Layout::Compact, Algorithm::SlidingCounter) => "sc",
+            (Layout::Compact, Algorithm::TokenBucket) => "tb",
+            (Layout::Compact, Algorithm::LeakyBucket) => "lb",
+        };
+        // One key, one slot: the hash tag is around the whole subject, which contains no brace.
+        format!("{}:{{{}}}:{tag}:{}", self.prefix, self.subject(key), limit.window_millis())
+    }
+
+    /// Whether a name would tell what the secret is to hide: others find a set by the key's own text.
+    pub(crate) fn tells(&self, questions: &[Question<'_>]) -> bool {
+        self.secret.is_some() && questions.iter().any(|question| question.limit.layout() == Layout::Zset)
+    }
+}
+
+impl Naming {
+    /// The slot of what a question counts.
+    pub(crate) fn slot(&self, question: &Question<'_>) -> u16 {
+        match question.limit.layout() {
+            // The hash tag is the whole subject.
+            Layout::Compact => slot::of_tag(self.subject(question.key).to_string().as_bytes()),
+            Layout::Zset => slot::of(question.key.set().as_bytes()),
+        }
+    }
+
+    fn subject<'a>(&'a self, key: &'a Key) -> Subject<'a> {
+        Subject { secret: self.secret.as_ref(), key }
+    }
+}
+
+/// A key as it stands in names: as it is encoded, or keyed with the secret.
+struct Subject<'a> {
+    secret: Option<&'a Secret>,
+    key: &'a Key,
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.secret {
+            None => self.key.subject().fmt(f),
+            #[cfg(feature = "redis")]
+            Some(secret) => secret.write(self.key, f),
+            #[cfg(not(feature = "redis"))]
+            Some(secret) => match *secret {},
+        }
+    }
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests;

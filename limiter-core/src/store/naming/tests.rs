@@ -1,0 +1,193 @@
+//! No key is ever named as another is, and no value moves a hash tag.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use limiter_testkit::{Random, slot_of};
+
+use super::*;
+use crate::{ErrorKind, Limit};
+
+const SEQUENCES: usize = 200_000;
+
+/// What encodings trip over: marks, escapes, braces, what a digest looks like, and characters of every length.
+const PIECES: [&str; 24] = [
+    "",
+    "a",
+    "b",
+    "@",
+    "@@",
+    "%",
+    "%4",
+    "40",
+    "%40",
+    "%7B",
+    "{",
+    "}",
+    "{}",
+    "{a}",
+    "}{",
+    ":",
+    "/",
+    "+",
+    " ",
+    "\0",
+    "é",
+    "€",
+    "🦀",
+    "\u{10ffff}",
+];
+
+/// A piece of a key as somebody may have written it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Piece {
+    Text(String),
+    Part(String),
+}
+
+fn sequence(random: &mut Random) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for _ in 0..=random.below(4) {
+        let mut content = String::new();
+        for _ in 0..random.below(4) {
+            // Now and then long: the digest begins inside of a piece, at its edge, or not quite.
+            let times = if random.below(12) == 0 { random.between(20, 80) } else { 1 };
+            let piece = PIECES[usize::try_from(random.below(24)).expect("small")];
+            content.push_str(&piece.repeat(usize::try_from(times).expect("small")));
+        }
+        pieces.push(if random.below(2) == 0 { Piece::Text(content) } else { Piece::Part(content) });
+    }
+    pieces
+}
+
+/// The same for all sequences that are one: texts beside each other are one text, and an empty one is none.
+fn joined(sequence: &[Piece]) -> Vec<Piece> {
+    let mut joined: Vec<Piece> = Vec::new();
+    for piece in sequence {
+        match (joined.last_mut(), piece) {
+            (_, Piece::Text(text)) if text.is_empty() => {}
+            (Some(Piece::Text(before)), Piece::Text(text)) => before.push_str(text),
+            _ => joined.push(piece.clone()),
+        }
+    }
+    joined
+}
+
+fn key(sequence: &[Piece]) -> Key {
+    sequence.iter().fold(Key::new(""), |key, piece| match piece {
+        Piece::Text(text) => key.text(text),
+        Piece::Part(value) => key.part(value),
+    })
+}
+
+fn naming(secret: Option<&[u8]>) -> Naming {
+    Naming::new("a:b", secret.map(|secret| Secret::new(secret).expect("long enough")))
+}
+
+fn limits() -> [Limit; 2] {
+    ["5/10s", "7/1m"].map(|limit| limit.parse().expect("a limit"))
+}
+
+const SECRET: &[u8] = b"0123456789abcdef";
+
+/// Two sequences have one name only if they are one sequence; the hash tag is the subject, all of it and nothing else,
+/// wherever braces are in the values; and nothing in a name needs quoting.
+#[test]
+fn distinct_sequences_have_distinct_names_and_the_tag_is_the_subject() {
+    for (naming, sequences) in [(naming(None), SEQUENCES), (naming(Some(SECRET)), SEQUENCES / 10)] {
+        let mut random = Random::new(81);
+        let mut seen: HashMap<String, u64> = HashMap::new();
+        let mut long = 0;
+        for _ in 0..sequences {
+            let sequence = sequence(&mut random);
+            let key = key(&sequence);
+            let limit = limits()[usize::try_from(random.below(2)).expect("small")];
+            let question = Question { key: &key, limit, cost: 1 };
+            let name = naming.name(&question);
+            let mut hasher = DefaultHasher::new();
+            (joined(&sequence), limit.window_millis()).hash(&mut hasher);
+            let whose = *seen.entry(name.clone()).or_insert(hasher.finish());
+            assert_eq!(whose, hasher.finish(), "{name} is also {sequence:?}");
+
+            let subject = naming.subject(&key).to_string();
+            assert!((1..=200).contains(&subject.len()), "{name}");
+            long += u32::from(subject.len() == 200);
+            assert_eq!(name, format!("a:b:{{{subject}}}:sw:{}", limit.window_millis()));
+            assert!(!subject.contains(['{', '}']), "{name}");
+            assert!(
+                name.bytes().all(|byte| byte.is_ascii_graphic() && !b"*?[]$'\"`\\&|;<>()!#~".contains(&byte)),
+                "{name}"
+            );
+            assert_eq!(naming.slot(&question), slot_of(name.as_bytes()), "{name}");
+        }
+        assert!(seen.len() > sequences / 3, "{} are different", seen.len());
+        assert!(naming.secret.is_some() || long > 1_000, "{long} are long");
+    }
+}
+
+#[test]
+fn a_set_is_named_by_its_text_and_in_the_slot_of_that() {
+    let mut random = Random::new(82);
+    let (naming, limit) = (naming(None), limits()[0].with_layout(Layout::Zset).expect("a sliding window"));
+    for _ in 0..20_000 {
+        let key = key(&sequence(&mut random));
+        let question = Question { key: &key, limit, cost: 1 };
+        let name = naming.name(&question);
+        assert_eq!(name, key.set());
+        assert_eq!(naming.slot(&question), slot_of(name.as_bytes()), "{name}");
+    }
+}
+
+/// The codes were computed by another program, of the subjects.
+#[test]
+fn a_secret_hides_all_of_the_key_behind_a_code_of_it() {
+    let naming = naming(Some(b"0123456789abcdef0123456789abcdef"));
+    let cases = [
+        (Key::new("user:").part(42), "7733525feda7b31e1c870f189b455066"),
+        (Key::new(""), "cde8b6c256d94d362107f3a62e1e39f2"),
+        (Key::new("a".repeat(300)), "f48ba3452e2d34167dc96db0029ec97c"),
+    ];
+    for (key, code) in cases {
+        let name = naming.name(&Question { key: &key, limit: limits()[0], cost: 1 });
+        assert_eq!(name, format!("a:b:{{+{code}}}:sw:10000"));
+    }
+}
+
+#[test]
+fn the_same_secret_gives_the_same_names_and_another_gives_others() {
+    let key = Key::new("user:").part("alice");
+    let name = |secret: Option<&[u8]>| naming(secret).name(&Question { key: &key, limit: limits()[0], cost: 1 });
+    assert_eq!(name(Some(SECRET)), name(Some(SECRET)));
+    let names = [name(None), name(Some(SECRET)), name(Some(b"0123456789abcdeg")), name(Some(b"0123456789abcdef0"))];
+    let distinct: std::collections::HashSet<_> = names.iter().collect();
+    assert_eq!(distinct.len(), names.len(), "{names:?}");
+}
+
+#[test]
+fn a_secret_that_can_be_guessed_is_refused() {
+    for short in [&b""[..], b"0123456789abcde"] {
+        let error = Secret::new(short).expect_err("too short");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert_eq!(error.to_string(), "a secret to hash keys with has at least 16 bytes");
+    }
+    assert_eq!(format!("{:?}", Secret::new(SECRET).expect("long enough")), "..");
+}
+
+/// Who knows no secret finds keys of one slot by trying: with a secret, those are all over the cluster.
+#[test]
+fn slots_that_were_aimed_at_are_spread_by_a_secret() {
+    let (open, hidden) = (naming(None), naming(Some(SECRET)));
+    let mut slots = std::collections::HashSet::new();
+    let mut aimed = 0;
+    for number in 0..200_000 {
+        let key = Key::new("user:").part(number);
+        let question = Question { key: &key, limit: limits()[0], cost: 1 };
+        if open.slot(&question) < 64 {
+            aimed += 1;
+            slots.insert(hidden.slot(&question));
+        }
+    }
+    assert!(aimed > 500, "{aimed}");
+    assert!(slots.len() * 10 > aimed * 9, "{aimed} keys in {} slots", slots.len());
+}
