@@ -125,6 +125,9 @@ impl Limiter {
     /// Limiter::memory().scope(async { /* calls of annotated functions */ }).await;
     /// # }
     /// ```
+    ///
+    /// # Cancel safety
+    /// That of the future: the scope is entered for each poll of it, and left again.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         crate::current::scope(self.clone(), future).await
     }

@@ -4,6 +4,7 @@ mod acl;
 mod algorithms;
 mod attribute;
 mod blocking;
+mod cancel;
 mod child;
 mod clocks;
 mod cluster;
