@@ -242,6 +242,23 @@ mod tests {
         assert_ne!(subject(&Key::new(&forged)), forged, "a digest cannot be spelled out");
     }
 
+    /// A value of 20 MB, and one of which every byte is escaped, are hashed as they are written, and kept nowhere.
+    #[test]
+    fn takes_no_memory_for_a_long_value() {
+        struct Repeated(String, usize);
+        impl Display for Repeated {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                (0..self.1).try_for_each(|_| f.write_str(&self.0))
+            }
+        }
+        let values = [Repeated("a".repeat(1_000_000), 20), Repeated("{".repeat(1_000), 200)];
+        for value in values {
+            let key = Key::new("user:").part(&value);
+            assert_eq!(subject(&key).len(), MAX_LEN);
+            assert!(key.head.capacity() <= 2 * MAX_LEN, "{} bytes", key.head.capacity());
+        }
+    }
+
     /// Every split of a few nasty characters into texts and parts gives a key of its own.
     #[test]
     fn no_two_sequences_share_a_key() {

@@ -3,9 +3,11 @@
 use std::error::Error as StdError;
 use std::fmt::{self, Write};
 use std::sync::Mutex;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use limiter_testkit::{RedisServer, RedisServerBuilder, unique};
-use rate_limited::{Error, Key, Limiter, OnError};
+use rate_limited::{Denied, Error, Key, Limiter, OnError, Rule, rate_limited};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -67,6 +69,110 @@ async fn debug_forms_tell_neither_key_nor_password() {
     let decision = limiter.check(&secret_key(), &limit("5/10s")).await;
     let shown = format!("{limiter:?} {:?} {decision:?}", secret_key());
     assert!(!shown.contains(SECRET), "{shown}");
+}
+
+/// Whatever is given to a builder, used or not, right or wrong.
+#[tokio::test]
+async fn builders_and_what_is_wrong_with_them_tell_no_secret() {
+    let hosts = "127.0.0.1:1,127.0.0.2:1";
+    let urls = [
+        format!("redis://{PASSWORD}:{PASSWORD}@127.0.0.1:1"),
+        format!("redis://user:{PASSWORD}@127.0.0.1:no-port"),
+        format!("redis://user:{PASSWORD}@127.0.0.1:1/no-database"),
+        format!("redis://user:{PASSWORD}#x@127.0.0.1:1"),
+        format!("redis://user:{PASSWORD}/x@127.0.0.1:1"),
+        format!("rediss://user:{PASSWORD}@127.0.0.1:1"),
+        format!("redis+unix:///nowhere/redis.sock?user=user&pass={PASSWORD}"),
+        format!("redis-cluster://user:{PASSWORD}@{hosts}"),
+        format!("redis-cluster://user:{PASSWORD}@{hosts},:"),
+        format!("redis-cluster://user:{PASSWORD}@"),
+        format!("redis-cluster://user:p@{PASSWORD}@{hosts}"),
+        format!("rediss-cluster://user:{PASSWORD}@{hosts}"),
+        format!("redis-sentinel://user:{PASSWORD}@{hosts}/mymaster/0"),
+        format!("redis-sentinel://user:{PASSWORD}@{hosts}"),
+        format!("redis-sentinel://user:{PASSWORD}@{hosts}/mymaster?sentinel_password={PASSWORD}"),
+        format!("rediss-sentinel://user:{PASSWORD}@{hosts}/mymaster/0"),
+        format!("memory:{PASSWORD}"),
+        format!("{PASSWORD}://user:{PASSWORD}@127.0.0.1:1"),
+        format!("user:{PASSWORD}@127.0.0.1:1"),
+        format!("://{PASSWORD}"),
+        PASSWORD.to_owned(),
+    ];
+    for url in urls {
+        let builder = || Limiter::builder().url(&url).hash_keys(format!("{SECRET}{SECRET}{SECRET}")).prefix("rl");
+        let mut shown = format!("{:?} {:#?}", builder(), builder());
+        match builder().build() {
+            Ok(limiter) => write!(shown, " {limiter:?}").expect("writing to a string"),
+            Err(error) => shown.push_str(&texts(&error)),
+        }
+        if let Err(error) = builder().on_error(OnError::Raise).connect().await {
+            shown.push_str(&texts(&error));
+        }
+        assert!(!shown.contains(SECRET), "{shown}");
+    }
+    let short = Limiter::builder().hash_keys(SECRET).build().expect_err("too short");
+    assert!(!texts(&short).contains(SECRET), "{short:?}");
+}
+
+/// What a decision tells of itself is its rule's name; what is in the key, it does not.
+#[tokio::test]
+async fn decisions_tell_nothing_of_the_key() {
+    #[rate_limited(key = "user:{value}", limit = "1/h", fallback = |denied| shown(&denied))]
+    async fn annotated(value: &str) -> String {
+        String::new()
+    }
+
+    fn shown(denied: &Denied) -> String {
+        format!("{denied} {denied:?} {denied:#?} {}", denied.name())
+    }
+
+    let server = RedisServer::builder().password(PASSWORD).start();
+    let builder = || on(&server).rule("user:{value}", Rule::new().deadline(Duration::from_secs(5)));
+    let connected = [builder().connect().await, builder().hash_keys([7; 16]).connect().await];
+    let limiters = connected.into_iter().map(|limiter| limiter.expect("the server is there"));
+    for limiter in limiters.chain([Limiter::memory()]) {
+        let (key, once) = (secret_key(), limit("1/1h"));
+        let mut told = String::new();
+        for _ in 0..2 {
+            let decisions = [
+                limiter.check(&key, &once).await,
+                limiter.check_all(&[(&key, &once, 1), (&key, &once, 7)]).await,
+                limiter.wait(&key, &once, Duration::from_millis(1)).await,
+                limiter.peek(&key, &once).await,
+            ];
+            for decision in decisions.map(|decision| decision.expect("answers")) {
+                write!(told, "{decision:?} {decision:#?}").expect("writing to a string");
+                match decision.into_result() {
+                    Ok(allowed) => write!(told, "{allowed:?} {}", allowed.name()).expect("writing to a string"),
+                    Err(denied) => told.push_str(&shown(&denied)),
+                }
+            }
+            told.push_str(&limiter.scope(annotated(PART)).await);
+        }
+        assert!(told.contains("user:{value}"), "{told}");
+        assert!(!told.contains(SECRET), "{told}");
+    }
+}
+
+/// One bad key among many that are asked about together: its error names no key, its own or another's.
+#[tokio::test]
+async fn errors_of_one_among_many_tell_no_key() {
+    let server = RedisServer::start();
+    let limiter = on(&server).prefix("rl").on_error(OnError::Raise).connect().await.expect("connects");
+    let (once, keys): (_, Vec<_>) = (limit("5/1h"), (0..64).map(|number| secret_key().part(number)).collect());
+    for name in ["%0", "7"] {
+        // A count that is none, where one of them would be.
+        assert_eq!(server.command(&["SET", &format!("rl:{{user:@{PART}@@{name}}}:sw:3600000"), SECRET]).text(), "OK");
+    }
+    let decisions = join_all(keys.iter().map(|key| limiter.check(key, &once))).await;
+    let errors: Vec<_> = decisions.into_iter().filter_map(Result::err).collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(!texts(&errors[0]).contains(SECRET), "{}", texts(&errors[0]));
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    for decision in join_all(keys.iter().map(|key| limiter.check(key, &once))).await {
+        let error = decision.expect_err("no memory");
+        assert!(!texts(&error).contains(SECRET), "{}", texts(&error));
+    }
 }
 
 #[test]
