@@ -18,7 +18,7 @@ const ALL: [Algorithm; 5] = [
 ];
 
 /// The rules that the page gives a user.
-fn documented(user: &str) -> Vec<&'static str> {
+pub(crate) fn documented(user: &str) -> Vec<&'static str> {
     let start = format!("ACL SETUSER {user} on >password ");
     let rules = PAGE.lines().find_map(|line| line.strip_prefix(&start)).expect("a line for this user");
     rules.split(' ').collect()

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::{Question, slot};
-use crate::{Algorithm, Key, Layout};
+#[cfg(feature = "redis")]
+use crate::Algorithm;
+use crate::{Key, Layout};
 
 #[cfg(feature = "redis")]
 mod secret;

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
+use crate::acl::documented;
 use crate::deadlines::{DEADLINE, SLACK};
 use crate::support::{key, limit};
 
@@ -92,16 +93,13 @@ async fn a_master_that_falls_silent_is_replaced() {
     .await;
 }
 
-/// By users who may do nothing that the README does not name.
+/// By users who may do nothing that the documentation does not name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_is_alive_is_replaced() {
-    const REDIS: &str = "-@all ~rl:* +hello +client +script|load +evalsha +time +get +mget +set +del";
-    const SENTINEL: &str =
-        "on >s3cret -@all +sentinel|get-master-addr-by-name +subscribe resetchannels &+switch-master";
-    let sentinels = Sentinels::builder().user_with_rules("app", "s3cret", REDIS).start();
+    let sentinels = Sentinels::builder().user_with_rules("app", "s3cret", &documented("limiter").join(" ")).start();
     for sentinel in sentinels.sentinels() {
-        let words: Vec<_> = ["ACL", "SETUSER", "limiter"].into_iter().chain(SENTINEL.split(' ')).collect();
-        sentinels.sentinel(sentinel).command(&words);
+        let words = ["ACL", "SETUSER", "limiter", "on", ">s3cret"].into_iter().chain(documented("sentinels"));
+        assert_eq!(sentinels.sentinel(sentinel).command(&words.collect::<Vec<_>>()).text(), "OK");
     }
     is_followed(sentinels, "?sentinel_user=limiter&sentinel_password=s3cret", |sentinels| {
         let until = Instant::now() + Duration::from_secs(5);
