@@ -14,6 +14,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::child;
 use crate::deadlines::eventually;
+use crate::fake::{Fake, Then};
 use crate::support::{limit, on};
 
 const PASSWORD: &str = "pass-s3cret";
@@ -69,6 +70,23 @@ async fn debug_forms_tell_neither_key_nor_password() {
     let decision = limiter.check(&secret_key(), &limit("5/10s")).await;
     let shown = format!("{limiter:?} {:?} {decision:?}", secret_key());
     assert!(!shown.contains(SECRET), "{shown}");
+}
+
+/// A server, or something in front of it, that repeats the command: to one call, or to one entry of a group.
+#[tokio::test]
+async fn what_a_server_repeats_goes_no_further() {
+    for said in [
+        "-ERR unknown command 'EVALSHA', with args beginning with: 'sha' '1' 'rl:{user:@part-s3cret}:sw:10000'\r\n",
+        "-ERR cannot serve rl:{user:@part-s3cret}:sw:10000\r\n",
+        "-rl:{user:@part-s3cret}:sw:10000 is not served here\r\n",
+        "*2\r\n:1000000000000000\r\n-ERR cannot store 'part-s3cret'\r\n",
+    ] {
+        let fake = Fake::answering(Then::Say(said));
+        let builder = Limiter::builder().url(&fake.url()).on_error(OnError::Raise);
+        let limiter = builder.connect().await.expect("it greets");
+        let error = limiter.check(&secret_key(), &limit("5/10s")).await.expect_err(said);
+        assert!(!texts(&error).contains(SECRET), "{}", texts(&error));
+    }
 }
 
 /// Whatever is given to a builder, used or not, right or wrong.
