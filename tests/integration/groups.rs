@@ -6,14 +6,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use limiter_testkit::{Proxy, RedisServer};
-use rate_limited::{Decision, Denied, Error, ErrorKind, Limit, Limiter, ManualClock, OnError, Source};
+use rate_limited::{Decision, Denied, Error, ErrorKind, Limit, Limiter, ManualClock, OnError};
 use tokio::time::sleep;
 
-use crate::deadlines::{DEADLINE, eventually};
+use crate::deadlines::eventually;
 use crate::support::{key, limit, on};
 
 mod agreement;
 mod deadlines;
+mod failures;
 mod histories;
 
 /// A server, a limiter on it by a clock that stands still, and how many script calls it has seen.
@@ -256,103 +257,6 @@ async fn different_limits_and_costs_of_one_key_are_decided_in_order() {
     assert_eq!(denied(&told[7]).retry_after(), Duration::from_secs(10));
 }
 
-#[tokio::test]
-async fn what_is_foreign_is_its_callers_error_alone() {
-    let mut scene = Scene::new().await;
-    let (list, bytes) = ("rl:{list}:sw:10000", "rl:{bytes}:sw:10000");
-    scene.server.command(&["RPUSH", list, "x"]);
-    scene.server.command(&["SET", bytes, "17"]);
-    let dump = || [list, bytes].map(|name| scene.server.command(&["DUMP", name]).bytes());
-    let before = dump();
-    // The second call on each would be denied by what the first one took.
-    let asks = [
-        ("a", "5/10s", 1),
-        ("list", "5/10s", 5),
-        ("list", "3/10s", 1),
-        ("b", "5/10s", 1),
-        ("bytes", "5/10s", 1),
-        ("bytes", "3/10s", 1),
-        ("a", "5/10s", 1),
-    ];
-    let (told, calls) = scene.together(&asks).await;
-    let foreign = Some(ErrorKind::Protocol);
-    assert_eq!(kinds(&told), [None, foreign, foreign, None, foreign, foreign, None]);
-    let left: Vec<_> = told.iter().flatten().map(Decision::remaining).collect();
-    assert_eq!((left, calls), (vec![4, 4, 3], 1));
-    let dump = || [list, bytes].map(|name| scene.server.command(&["DUMP", name]).bytes());
-    assert_eq!(dump(), before);
-    assert_eq!([list, bytes].map(|name| scene.server.pttl(name)), [-1; 2]);
-}
-
-/// Each is decided once, after the script was loaded.
-#[tokio::test]
-async fn a_group_outlives_that_the_server_forgets_its_scripts() {
-    let mut scene = Scene::new().await;
-    for _ in 0..3 {
-        scene.server.flush_scripts();
-        scene.clock.advance(Duration::from_secs(10));
-        let told = scene.decided(&[("a", "5/10s", 1), ("b", "5/10s", 2), ("a", "5/10s", 1)]).await;
-        assert_eq!(remaining(&told), [(true, 4), (true, 3), (true, 3)]);
-    }
-}
-
-/// What is denied or takes nothing needs no room.
-#[tokio::test]
-async fn a_full_server_fails_those_alone_who_take() {
-    let mut scene = Scene::new().await;
-    assert_eq!(remaining(&scene.decided(&[("full", "5/10s", 5)]).await), [(true, 0)]);
-    scene.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    // The last call would be denied by what the one before it could not take.
-    let asks = [("full", "5/10s", 1), ("a", "5/10s", 0), ("full", "6/10s", 1), ("b", "5/10s", 5), ("b", "4/10s", 1)];
-    let (told, _) = scene.together(&asks).await;
-    let full = Some(ErrorKind::OutOfMemory);
-    assert_eq!(kinds(&told), [None, None, full, full, full]);
-    let decided: Vec<_> = told.into_iter().flatten().collect();
-    assert_eq!(remaining(&decided), [(false, 0), (true, 5)]);
-    scene.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    let told = scene.decided(&[("full", "6/10s", 1), ("b", "5/10s", 1)]).await;
-    assert_eq!(remaining(&told), [(true, 0), (true, 4)], "nothing was taken");
-}
-
-#[tokio::test]
-async fn a_replica_fails_those_alone_who_take() {
-    let mut scene = Scene::new().await;
-    assert_eq!(remaining(&scene.decided(&[("full", "5/10s", 5)]).await), [(true, 0)]);
-    scene.server.command(&["REPLICAOF", "127.0.0.1", "1"]);
-    // Those that go ahead take nothing, so that their failure is not that of the group.
-    scene.server.pause();
-    let asks = [("full", "5/10s", 1), ("a", "5/10s", 1), ("b", "5/10s", 0), ("c", "5/10s", 1)];
-    let mut ahead = under_way(vec![scene.limiter.clone().asking(("full", "5/10s", 1))]).await;
-    ahead.extend(under_way(vec![scene.limiter.clone().asking(("full", "5/10s", 1))]).await);
-    let calls = under_way(asks.map(|ask| scene.limiter.clone().asking(ask)).into()).await;
-    scene.server.resume();
-    let mut told = Vec::new();
-    for call in ahead.into_iter().chain(calls) {
-        told.push(call.await);
-    }
-    let replica = Some(ErrorKind::ReadOnly);
-    assert_eq!(kinds(&told), [None, None, None, replica, None, replica]);
-}
-
-/// The documented rights, and no more.
-#[tokio::test]
-async fn the_rights_that_the_readme_asks_for_do() {
-    let readme = include_str!("../../README.md");
-    let line = readme.lines().find(|line| line.contains("**Permissions**")).expect("a line on permissions");
-    let rules = format!("~rl:* -@all {}", line.split('`').nth(1).expect("the rules"));
-    let mut server = RedisServer::builder().user_with_rules("app", "secret", &rules).start();
-    let builder = on(&server).prefix("rl").on_error(OnError::Raise);
-    let limiter = builder.connect().await.expect("the server is there");
-    server.pause();
-    let mut calls = under_way(vec![limiter.clone().asking(("a", "5/10s", 1))]).await;
-    calls.extend(under_way(vec![limiter.clone().asking(("b", "5/10s", 1))]).await);
-    calls.extend(under_way(["c", "d"].map(|name| limiter.clone().asking((name, "5/10s", 1))).into()).await);
-    server.resume();
-    for call in calls {
-        assert_eq!(call.await.expect("a decision").remaining(), 4);
-    }
-}
-
 /// Looks, refunds and resets do not wait in line; all see one count.
 #[tokio::test]
 async fn calls_of_other_kinds_go_past_a_line() {
@@ -380,51 +284,6 @@ async fn calls_of_other_kinds_go_past_a_line() {
     assert!(refunded.is_ok() && forgotten.is_ok());
     let told: Vec<_> = line.answers().await.into_iter().map(|told| told.expect("a decision")).collect();
     assert_eq!(remaining(&told), [(true, 4), (true, 4), (false, 3), (false, 3)]);
-}
-
-/// The calls before the store's answer came have been decided by the stand-in: late answers change nothing.
-#[tokio::test]
-async fn answers_that_come_too_late_for_a_group_hand_out_nothing_twice() {
-    let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
-    let builder = on(&server).url(proxy.url()).deadline(4 * DEADLINE);
-    let limiter = builder.connect().await.expect("the server is there");
-    proxy.delay(12 * DEADLINE);
-    let mut calls = Vec::new();
-    for size in [1, 1, 40] {
-        calls.extend(
-            under_way(vec![("a", "5/10s", 1); size].into_iter().map(|ask| limiter.clone().asking(ask)).collect()).await,
-        );
-    }
-    let mut admitted = 0;
-    for call in calls {
-        let decision = call.await.expect("the stand-in at least");
-        let by_stand_in =
-            decision.clone().into_result().map_or_else(|denied| denied.source(), |allowed| allowed.source());
-        assert_eq!(by_stand_in, Source::Standby);
-        admitted += u32::from(decision.is_allowed());
-    }
-    assert_eq!(admitted, 5);
-    sleep(3 * DEADLINE).await;
-    proxy.pass();
-    for _ in 0..20 {
-        assert!(limiter.clone().asking(("a", "5/10s", 1)).await.expect("a decision").is_denied());
-        sleep(DEADLINE / 10).await;
-    }
-}
-
-/// Whatever decides, each limit is one: for calls in flight, in line, and after.
-#[tokio::test]
-async fn a_server_that_dies_under_a_line_fails_all_of_it_at_once() {
-    let mut scene = Scene::new().await;
-    let names: Vec<_> = (0..1_500).map(|name| name.to_string()).collect();
-    let calls = names.iter().map(|name| scene.limiter.clone().asking((name, "5/10s", 1))).collect();
-    let line = scene.line_up(calls).await;
-    let dies = std::time::Instant::now();
-    scene.server.kill();
-    let told = line.answers().await;
-    assert_eq!(kinds(&told), vec![Some(ErrorKind::Unavailable); 1_500]);
-    assert!(dies.elapsed() < Duration::from_secs(2), "of a deadline of 5 s, {:?}", dies.elapsed());
 }
 
 /// Limits are arguments here too: one that changes from call to call.
