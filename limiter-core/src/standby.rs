@@ -103,7 +103,7 @@ impl Standby {
 
     /// Gives back permits that the stand-in held for a call that did not get to run.
     pub(crate) fn release(&self, questions: &[Question<'_>], held: &Answer) {
-        self.refund(questions, held.stamp);
+        self.mirror.withdraw(questions, held.stamp);
     }
 
     pub(crate) fn reset(&self, key: &Key, limit: Limit) {

@@ -231,3 +231,22 @@ async fn calls_that_did_not_get_to_run_take_nothing() {
         assert_eq!(take_all(&limiter).await.0, [Source::Store; 4]);
     }
 }
+
+/// What is held for a call until the store agrees is then its own, not another's that would have come back next.
+#[tokio::test]
+async fn while_both_must_agree_as_much_is_admitted_as_ever() {
+    let scene = Scene::new();
+    let limiter = scene.limiter().await;
+    for _ in 0..10 {
+        assert!(limiter.check(&key("a"), &limit("10/10s")).await.expect("decides").is_allowed());
+        scene.advance_secs(1);
+    }
+    scene.server.flush_scripts(); // which looks like another server
+    for second in 10..20 {
+        let first = limiter.check(&key("a"), &limit("10/10s")).await.expect("decides");
+        assert!(first.is_allowed(), "after {second} s");
+        let more = limiter.check(&key("a"), &limit("10/10s")).await.expect("decides");
+        assert!(more.is_denied(), "after {second} s");
+        scene.advance_secs(1);
+    }
+}

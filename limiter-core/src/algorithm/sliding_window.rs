@@ -83,19 +83,49 @@ impl Log {
     /// Taking them off the oldest runs, not off their own, can only make the rest count longer, never shorter. What was
     /// taken before the log began, as before a reset, or after it ends, as before the clock stepped back, is not in it.
     pub(super) fn refund(&mut self, ask: &Ask, stamp: u64) {
+        if let Some(view) = self.holding(ask, stamp) {
+            self.drop_dead(&view);
+            self.take_off_oldest(ask.cost.min(view.used));
+        }
+    }
+
+    /// The same from their own run on, so that it is as if they had not been taken. For whoever takes and gives back so
+    /// often that by [`refund`](Log::refund) nothing old would be left, and nothing come back for a window.
+    ///
+    /// Their own is the first run that ends no earlier. Where a refund has left fewer there, the rest is taken off the
+    /// oldest. Either way each permit that is left counts at least as long as it should.
+    pub(super) fn withdraw(&mut self, ask: &Ask, stamp: u64) {
+        let Some(view) = self.holding(ask, stamp) else { return };
+        self.drop_dead(&view);
+        let unit = unit(ask.span.window);
+        let own = self.first(0, |run| self.stamp(run, unit) >= stamp);
+        let before = if own == 0 { self.before } else { self.runs[own - 1].total };
+        let there = self.runs[own].total.wrapping_sub(before);
+        let back = ask.cost.min(there);
+        for run in self.runs.range_mut(own..) {
+            run.total = run.total.wrapping_sub(back);
+        }
+        if back == there {
+            self.runs.remove(own);
+        }
+        self.take_off_oldest((ask.cost - back).min(view.used - back));
+    }
+
+    /// What the log says, if permits taken at `stamp` are in it and live.
+    fn holding(&self, ask: &Ask, stamp: u64) -> Option<View> {
         let view = self.view(ask);
         let is_within = (self.base..=view.stamp).contains(&stamp);
         // By the newest stamp, too: those who took theirs then may have had the room of what was over.
         let time = ask.floor.max(view.stamp);
-        if view.used == 0 || !is_within || stamp + ask.span.window <= time {
-            return;
-        }
-        self.drop_dead(&view);
-        let back = ask.cost.min(view.used);
+        (view.used > 0 && is_within && stamp + ask.span.window > time).then_some(view)
+    }
+
+    /// Of a log in which all is live, and so much at least.
+    fn take_off_oldest(&mut self, back: u32) {
         while self.runs.front().is_some_and(|run| run.total.wrapping_sub(self.before) <= back) {
             self.runs.pop_front();
         }
-        self.before = view.before.wrapping_add(back);
+        self.before = self.before.wrapping_add(back);
     }
 
     /// From when on nothing in the log counts.

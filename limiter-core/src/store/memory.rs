@@ -102,6 +102,15 @@ impl MemoryStore {
         }
     }
 
+    /// As [`refund`](Self::refund), of permits that were only held: as if they had not been taken.
+    pub(crate) fn withdraw(&self, questions: &[Question<'_>], stamp: u64) {
+        for question in questions.iter().filter(|question| question.cost > 0) {
+            let place = self.place(question.key, question.limit);
+            let mut shard = lock(&self.shards[place.shard]);
+            shard.withdraw(&place, &ask(question, 0, self.clock.now()), stamp);
+        }
+    }
+
     /// Forgets what a key has taken.
     pub(crate) fn reset(&self, key: &Key, limit: Limit) {
         let place = self.place(key, limit);

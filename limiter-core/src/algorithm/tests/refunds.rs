@@ -3,6 +3,7 @@
 use limiter_testkit::Random;
 
 use super::{ALL, State, question, small};
+use crate::Algorithm;
 use crate::algorithm::Ask;
 
 /// Admits a call if, and only if, it would have been admitted had those that gave their permits back never called.
@@ -31,7 +32,10 @@ fn a_refund_never_gives_back_too_much() {
                     let place = usize::try_from(random.below(receipts.len() as u64)).expect("small");
                     let receipt = receipts.swap_remove(place);
                     let later = question(algorithm, now, window, max, receipt.cost);
-                    state.refund(&later, receipt.micros);
+                    match random.below(2) {
+                        0 => state.refund(&later, receipt.micros),
+                        _ => state.withdraw(&later, receipt.micros),
+                    }
                     refunded += 1;
                 }
             }
@@ -88,5 +92,75 @@ fn what_is_renewed_counts_from_now() {
             let ask = question(algorithm, late + 1_000_000, 10_000, 6, cost);
             assert_eq!(renewed.peek(&ask), fresh.peek(&ask), "{algorithm:?}");
         }
+    }
+}
+
+/// Held and then taken, or held and then given back, hundreds of times a window: the others come back when they should.
+#[test]
+fn what_is_held_for_a_moment_leaves_the_others_as_they_are() {
+    let algorithm = Algorithm::SlidingWindow;
+    for seed in 0..100 {
+        let mut random = Random::new(seed);
+        let (window, max) = (1_000, 60);
+        let (mut held, mut plain) = (State::new(algorithm), State::new(algorithm));
+        let mut now = 1_000_000_000;
+        for _ in 0..400 {
+            // Fewer instants than a log keeps apart.
+            now += 20_000 * random.below(4);
+            let ask = question(algorithm, now, window, max, 1 + small(&mut random, 3));
+            assert_eq!(held.peek(&ask), plain.peek(&ask), "seed {seed}");
+            let fits = held.decide(&ask).allowed;
+            if fits && random.below(2) == 0 {
+                now += 1_000;
+                let later = question(algorithm, now, window, max, ask.cost);
+                held.renew(&later, ask.micros);
+                assert!(plain.decide(&later).allowed, "seed {seed}");
+            } else if fits {
+                held.withdraw(&ask, ask.micros);
+            }
+        }
+    }
+}
+
+/// Where runs are merged, and given back in every way and order: by a plain list of what was kept, never one too many.
+#[test]
+fn what_is_withdrawn_from_merged_runs_is_not_too_much() {
+    let algorithm = Algorithm::SlidingWindow;
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let (window, max) = (1_000, 600);
+        let (mut state, mut kept, mut held) = (State::new(algorithm), Vec::new(), Vec::new());
+        let mut now = 1_000_000;
+        let mut denied = 0;
+        for _ in 0..6_000 {
+            now += random.below(2);
+            let ask = |cost| question(algorithm, now * 1_000, window, max, cost);
+            let cost = 1 + small(&mut random, 3);
+            match (random.below(4), held.is_empty()) {
+                (0, false) => {
+                    let place = usize::try_from(random.below(held.len() as u64)).expect("small");
+                    let (stamp, cost) = held.swap_remove(place);
+                    match random.below(3) {
+                        0 => state.refund(&ask(cost), stamp * 1_000),
+                        1 => state.withdraw(&ask(cost), stamp * 1_000),
+                        _ => {
+                            state.renew(&ask(cost), stamp * 1_000);
+                            kept.push((now, cost));
+                        }
+                    }
+                }
+                (way, _) => match state.decide(&ask(cost)).allowed {
+                    true if way == 1 => held.push((now, cost)),
+                    true => kept.push((now, cost)),
+                    false => denied += 1,
+                },
+            }
+            // What is held counts too, until it is given back.
+            kept.retain(|(stamp, _)| stamp + window > now);
+            let live = held.iter().filter(|(stamp, _)| stamp + window > now);
+            let used: u32 = kept.iter().chain(live).map(|(_, cost)| cost).sum();
+            assert!(used <= max, "seed {seed}: {used} at {now}");
+        }
+        assert!(denied > 100, "seed {seed}: only {denied} denied");
     }
 }

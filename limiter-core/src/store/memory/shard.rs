@@ -88,6 +88,14 @@ impl Shard {
         }
     }
 
+    /// As [`refund`](Self::refund), as if they had not been taken: where the count is the key's own.
+    pub(super) fn withdraw(&mut self, place: &Place, ask: &Ask, stamp: u64) {
+        match self.own.get_mut(place.hash, &*place.subject, ask.span) {
+            Some(state) => state.withdraw(ask, stamp),
+            None => self.refund(place, ask, stamp),
+        }
+    }
+
     pub(super) fn remove(&mut self, place: &Place, span: Span) {
         self.own.remove(place.hash, &*place.subject, span);
     }
