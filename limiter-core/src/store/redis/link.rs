@@ -22,6 +22,11 @@ use crate::{Error, ErrorKind, TARGET};
 const FIRST_ATTEMPT: Duration = Duration::from_secs(4);
 /// Longest wait for any later one.
 const ATTEMPT: Duration = Duration::from_secs(1);
+/// The same where nobody but the server is asked, and it is to answer each call within a tenth of a second. With the pause after it
+/// it is less than a second: an attempt may have begun just before the network was mended, and lead nowhere.
+const SHORT_ATTEMPT: Duration = Duration::from_millis(500);
+/// Deadlines that a server may take for all it is asked while connecting.
+const STEPS: u32 = 5;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(450);
 
@@ -113,7 +118,7 @@ impl Link {
     pub(super) async fn keep(self: Rc<Self>, mut first: Option<Connected>) {
         let mut pause = SHORTEST_PAUSE;
         loop {
-            let longest = if first.is_some() { FIRST_ATTEMPT } else { ATTEMPT };
+            let longest = if first.is_some() { FIRST_ATTEMPT } else { self.longest_attempt() };
             let attempt = timeout(longest, self.open(longest, first.is_some())).await.unwrap_or_else(|_| {
                 let doubt = if self.server.is_tls() { "; does it speak TLS?" } else { "" };
                 let silent = format!("{} did not answer within {longest:?}{doubt}", self.server);
@@ -140,6 +145,11 @@ impl Link {
             sleep(jittered(pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    fn longest_attempt(&self) -> Duration {
+        let needed = self.terms.deadline * STEPS;
+        if self.server.asks_others() { ATTEMPT } else { needed.clamp(SHORT_ATTEMPT, ATTEMPT) }
     }
 
     async fn open(&self, longest: Duration, is_first: bool) -> Result<Wire, Error> {

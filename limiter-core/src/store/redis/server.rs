@@ -109,6 +109,11 @@ impl Server {
         }
     }
 
+    /// Whether it takes others to connect: sentinels, or the program itself.
+    pub(super) fn asks_others(&self) -> bool {
+        self.provider.is_some() || matches!(self.way, Way::Sentinels(_))
+    }
+
     pub(super) fn is_tls(&self) -> bool {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
