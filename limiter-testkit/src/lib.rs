@@ -1,5 +1,5 @@
 //! What the tests of `rate-limited` stand on. Unpublished, Unix only, and without a Redis client or a runtime, so that
-//! it shares no fault with what it tests.
+//! it shares no fault with what it tests. (The feature `faults` has both: it runs the limiter itself.)
 //!
 //! | to have | take |
 //! |---|---|
@@ -12,8 +12,11 @@
 //! | what the other algorithms must answer | [`FixedWindowOracle`], [`SlidingCounterOracle`], [`TokenBucketOracle`], [`LeakyBucketOracle`] |
 //! | schedules that can be repeated | [`Random`] |
 //! | whether a recorded concurrent run kept its limit, and denied nothing that had room | [`history`] |
+//! | what a fault does to a limiter under load, measured | `faults`, by the feature of that name |
 
 mod cluster;
+#[cfg(feature = "faults")]
+pub mod faults;
 pub mod history;
 mod nodes;
 mod oracle;

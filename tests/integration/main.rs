@@ -16,6 +16,7 @@ mod denials_kept;
 mod exactness;
 mod expiry;
 mod failures;
+mod faults;
 mod fake;
 mod groups;
 mod keys;

@@ -1,0 +1,137 @@
+//! Runs the fault bench, prints its table and writes `docs/reliability.md`.
+
+use std::fs;
+use std::io::{IsTerminal, Write, stderr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
+use limiter_testkit::RedisServer;
+use limiter_testkit::faults::{Allowance, Measured, Pace, Storm, rows, run, storm, table, text};
+
+const COMMAND: &str = "cargo run --release -p limiter-testkit --bin faults";
+const DOCUMENT: &str = "docs/reliability.md";
+const STORM: &str = "storm";
+
+/// The run log keeps 128 instants of a window apart, and a caller comes back when its pause is over, not when a permit does:
+/// so not quite all of a limit is used.
+const ALLOWANCE: Allowance = Allowance { slack: Duration::from_millis(20), relapses: 0, share: 0.95 };
+
+/// Does to a real Redis what can happen to it, while tasks call a limiter, and reports what they noticed.
+///
+/// Prints a table, and writes docs/reliability.md. Exits with 1 if the limiter fell short somewhere.
+#[derive(Parser)]
+#[command(name = "faults")]
+struct Arguments {
+    /// Shorter faults, and a tenth of the storm's calls
+    #[arg(long)]
+    quick: bool,
+
+    /// Only these
+    #[arg(long = "row", value_name = "NAME", num_args = 1.., value_parser = names())]
+    rows: Vec<String>,
+
+    /// The file to write; by default docs/reliability.md, and none with --quick or --row
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(rows().into_iter().map(|row| row.name).chain([STORM]))
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if !error.use_stderr() => error.exit(), // the help that was asked for
+        Err(error) => {
+            // Its first paragraph, on one line.
+            let text = error.to_string();
+            let lines = text.lines().take_while(|line| !line.starts_with("Usage") && !line.starts_with("For more"));
+            let words: Vec<_> = lines.flat_map(str::split_whitespace).collect();
+            eprintln!("{} (--help tells more)", words.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    let out = arguments.out.clone().or_else(|| {
+        let whole = !arguments.quick && arguments.rows.is_empty();
+        whole.then(|| DOCUMENT.into())
+    });
+    if let Some(directory) = out.as_ref().and_then(|out| out.parent()).filter(|parent| !parent.as_os_str().is_empty())
+        && !directory.is_dir()
+    {
+        eprintln!("error: there is no directory {}: run this from the root of the repository", directory.display());
+        return ExitCode::from(2);
+    }
+
+    let is_asked_for = |name: &str| arguments.rows.is_empty() || arguments.rows.iter().any(|row| row == name);
+    let before = load_average();
+    let mut measured = Vec::new();
+    let asked: Vec<_> = rows().into_iter().filter(|row| is_asked_for(row.name)).collect();
+    let pace = if arguments.quick { Pace::SHORT } else { Pace::FULL };
+    for (index, row) in asked.iter().enumerate() {
+        let report = run(row, &pace, &|phase| progress(&format!("{}/{} {} {phase}", index + 1, asked.len(), row.name)));
+        let misses = row.bar.misses(&report, &ALLOWANCE);
+        measured.push(Measured { row: *row, report, misses });
+    }
+    let stormed = is_asked_for(STORM).then(|| {
+        let calls = if arguments.quick { 100_000 } else { 1_000_000 };
+        storm(&Storm { calls, seed: 1 }, &|how_far| progress(&format!("{STORM} {how_far}")))
+    });
+    progress("");
+
+    let machine = machine(&before);
+    let text = text(&measured, stormed.as_ref(), &command(&arguments), &machine);
+    println!("{machine}\n\n{}", table(&measured));
+    if let Some(storm) = &stormed {
+        println!("{storm:#?}");
+    }
+    if let Some(out) = out {
+        if let Err(error) = fs::write(&out, text) {
+            eprintln!("error: {} cannot be written: {error}", out.display());
+            return ExitCode::from(2);
+        }
+        println!("written to {}", out.display());
+    }
+    let wrong = stormed.is_some_and(|storm| !storm.wrong.is_empty());
+    let missed = measured.iter().filter(|measured| !measured.misses.is_empty()).count() + usize::from(wrong);
+    if missed > 0 {
+        eprintln!("{missed} of {} fell short", measured.len() + usize::from(is_asked_for(STORM)));
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// As it was called.
+fn command(arguments: &Arguments) -> String {
+    let quick = arguments.quick.then(|| "--quick".to_owned());
+    let rows = (!arguments.rows.is_empty()).then(|| format!("--row {}", arguments.rows.join(" ")));
+    let out = arguments.out.as_ref().map(|out| format!("--out {}", out.display()));
+    let given: Vec<_> = [quick, rows, out].into_iter().flatten().collect();
+    if given.is_empty() { COMMAND.to_owned() } else { format!("{COMMAND} -- {}", given.join(" ")) }
+}
+
+/// One line that is written over and over, where somebody looks.
+fn progress(line: &str) {
+    if stderr().is_terminal() {
+        // What is left of a longer line is blotted out.
+        let _ = write!(stderr(), "\r{line:<70}\r{line}");
+    }
+}
+
+/// What it was measured on. How busy others kept it matters for every time here.
+fn machine(before: &str) -> String {
+    let cores = available_parallelism().map_or_else(|_| "unknown".to_owned(), |cores| cores.to_string());
+    let (major, minor) = RedisServer::start().version();
+    format!("Redis {major}.{minor}, {cores} cores; load average {before} before and {} after", load_average())
+}
+
+/// Of the last one, five and fifteen minutes, where the system tells.
+fn load_average() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let words: Vec<_> = text.split_whitespace().take(3).collect();
+    if words.is_empty() { "unknown".to_owned() } else { words.join(", ") }
+}

@@ -1,0 +1,27 @@
+//! What a fault does to a limiter under load, measured.
+//!
+//! Tasks call one limiter, on one key, at four times what its limit allows. Meanwhile a [`Row`]'s fault befalls the
+//! store. Every decision is recorded with its instants and with who decided, and judged from outside: see [`Report`].
+//!
+//! The program `faults` runs all rows for long; the tests run each for short.
+
+mod bar;
+mod call;
+mod cluster;
+mod document;
+mod load;
+mod report;
+mod rows;
+mod run;
+mod sentinels;
+mod server;
+mod stalls;
+mod storm;
+
+pub use bar::{Allowance, Bar, Miss};
+pub use call::{By, Call};
+pub use document::{Measured, table, text};
+pub use report::Report;
+pub use rows::{Row, Scene, row, rows};
+pub use run::{Pace, run};
+pub use storm::{Storm, StormReport, storm};
