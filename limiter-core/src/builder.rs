@@ -140,7 +140,8 @@ impl Builder {
     /// How many instances of the program share each limit, 1 or more. Default: 1.
     ///
     /// It matters while the store is away and stand-ins decide, and for one window after that: each gives away this part
-    /// of a limit, so that all together stay within it. (Of a limit with fewer permits than instances, each gives one.)
+    /// of a limit, so that all together stay within it. (Of a limit with fewer permits than instances, each gives one; and
+    /// what an instance was given beyond its part just before the store failed comes on top, until its window is over.)
     /// With 1 each gives away the whole limit: N instances admit up to N times as much while the store is away.
     pub fn instances(mut self, instances: u32) -> Self {
         self.instances = instances;
