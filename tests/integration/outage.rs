@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use limiter_testkit::{Proxy, RedisServer};
-use rate_limited::{ErrorKind, Limiter, OnError, Source};
+use limiter_testkit::{Proxy, RedisServer, unique};
+use rate_limited::{Denied, ErrorKind, Limiter, OnError, Rule, Source, rate_limited};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -163,4 +163,27 @@ async fn a_burst_is_no_outage() {
     let served = failures.iter().filter(|failure| failure.is_none()).count();
     assert!(served > 0 && served + late == failures.len(), "{served} served, {late} late");
     assert_eq!(connections() - before, 1, "the one that asks");
+}
+
+/// Calls whose rule gives them far less time than the limiter's own deadline find out as well that nobody is there.
+#[tokio::test]
+async fn a_connection_that_leads_nowhere_is_given_up_by_impatient_calls_alone() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let impatient = Rule::new().deadline(Duration::from_millis(20));
+    let builder = Limiter::builder().url(proxy.url()).prefix(&unique("impatient")).rule("impatient", impatient);
+    let limiter = builder.connect().await.expect("the server is there");
+    assert!(limiter.scope(hurried()).await.is_ok());
+    proxy.half_open();
+    proxy.pass();
+    eventually("connected anew", || async {
+        let _ = limiter.scope(hurried()).await;
+        proxy.connections() > 1
+    })
+    .await;
+}
+
+#[rate_limited(key = "impatient", limit = "1000000/s")]
+async fn hurried() -> Result<(), Denied> {
+    Ok(())
 }

@@ -107,11 +107,13 @@ impl Exchange {
 
     /// The call was not answered in time.
     pub(super) fn late(&self) {
-        if let Some((wire, since)) = &*self.under_way.borrow()
-            // Less says more of how busy this thread is, or how short the call's own deadline.
-            && since.elapsed() >= self.terms.deadline / 2
-        {
-            wire.unanswered_since(*since);
+        if let Some((wire, since)) = &*self.under_way.borrow() {
+            if since.elapsed() >= self.terms.deadline / 2 {
+                wire.unanswered_since(*since);
+            } else {
+                // That says more of how busy this thread is, or how short the call's own deadline.
+                wire.probe_within(self.terms.deadline);
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::{spawn_local, yield_now};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::failure::Refusal;
 use super::script::Program;
@@ -40,6 +40,8 @@ struct Shared {
     loading: Mutex<()>,
     /// Whether it is being found out if it is of use.
     in_doubt: Cell<bool>,
+    /// Whether a probe is under way.
+    probed: Cell<bool>,
     /// It was given up, so that nobody waits for what is under way on it.
     gone: Cell<bool>,
     went: Notify,
@@ -58,6 +60,7 @@ impl Wire {
             loads: Cell::new(0),
             loading: Mutex::new(()),
             in_doubt: Cell::new(false),
+            probed: Cell::new(false),
             gone: Cell::new(false),
             went: Notify::new(),
         };
@@ -155,6 +158,21 @@ impl Wire {
             wire.shared.in_doubt.set(false);
             if wire.shared.heard.get() <= asked {
                 wire.give_up(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
+            }
+        });
+    }
+
+    /// A call had less time than a server may take, so its silence proves nothing: that to a probe does.
+    pub(super) fn probe_within(&self, longest: Duration) {
+        if self.shared.probed.replace(true) {
+            return;
+        }
+        let (wire, asked) = (self.clone(), Instant::now());
+        spawn_local(async move {
+            let silent = timeout(longest, wire.probe()).await.is_err();
+            wire.shared.probed.set(false);
+            if silent {
+                wire.unanswered_since(asked);
             }
         });
     }
