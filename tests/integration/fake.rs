@@ -139,6 +139,11 @@ impl Fake {
     pub(crate) fn recover(&self) {
         self.shared.well.store(true, Ordering::Relaxed);
     }
+
+    /// No longer.
+    pub(crate) fn fail_again(&self) {
+        self.shared.well.store(false, Ordering::Relaxed);
+    }
 }
 
 /// The address that a sentinel gives for a master.

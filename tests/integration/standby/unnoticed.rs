@@ -73,3 +73,17 @@ async fn a_server_that_was_replaced_behind_the_connection() {
     server.flush_scripts();
     assert_eq!((before, admitted(&limiter).await), (5, 0));
 }
+
+/// Whoever loads its data has been away, and may have lost some of what it knew: of every key, and not of the one that
+/// somebody asked about meanwhile.
+#[tokio::test]
+async fn a_server_that_loads_its_data_behind_the_connection() {
+    let server = Fake::answering(Then::Say("-LOADING Redis is loading the dataset in memory\r\n"));
+    let limiter = Limiter::connect(&server.url()).await.expect("connects");
+    server.recover();
+    let before = admitted(&limiter).await;
+    server.fail_again();
+    assert!(limiter.check(&key("another"), &limit("5/10s")).await.expect("decides").is_allowed());
+    server.recover();
+    assert_eq!((before, admitted(&limiter).await), (8, 0));
+}

@@ -77,7 +77,12 @@ impl Exchange {
                         sleep(pause(refused - AT_ONCE)).await;
                     }
                 }
-                None => return Err(self.failed(refusal, &wire)),
+                None => {
+                    if refusal.is_loading() {
+                        link.failed();
+                    }
+                    return Err(self.failed(refusal, &wire));
+                }
             }
         }
     }

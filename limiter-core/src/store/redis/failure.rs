@@ -55,6 +55,11 @@ impl Refusal {
     }
 
     /// Only somebody who changes the server's settings will make it answer anything else.
+    /// The server is about to know what it knew when it was saved last, or what another knows.
+    pub(super) fn is_loading(&self) -> bool {
+        self.0.kind() == RedisKind::Server(ServerErrorKind::BusyLoading)
+    }
+
     pub(super) fn is_lasting(&self) -> bool {
         let code = self.0.code().unwrap_or_default();
         code == "NOPERM" || (code == "ERR" && self.0.detail().is_some_and(|detail| missing(detail).is_some()))
