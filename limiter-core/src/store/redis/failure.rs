@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind as RedisKind, RedisError, ServerErrorKind};
 
+use crate::store::slot;
 use crate::{Error, ErrorKind};
 
 /// An error of the client, before it is one of ours.
@@ -33,7 +34,7 @@ impl Refusal {
         };
         match self.0.kind() {
             RedisKind::Server(ServerErrorKind::Moved) => {
-                let (word, slot) = self.0.redirect_node()?;
+                let (word, slot) = self.0.redirect_node().filter(|(_, slot)| *slot < slot::COUNT)?;
                 place(word).map(|(host, port)| Redirect::Moved { slot, host, port })
             }
             RedisKind::Server(ServerErrorKind::Ask) => {
@@ -54,12 +55,12 @@ impl Refusal {
         self.0.kind() == RedisKind::Server(ServerErrorKind::ClusterDown)
     }
 
-    /// Only somebody who changes the server's settings will make it answer anything else.
     /// The server is about to know what it knew when it was saved last, or what another knows.
     pub(super) fn is_loading(&self) -> bool {
         self.0.kind() == RedisKind::Server(ServerErrorKind::BusyLoading)
     }
 
+    /// Only somebody who changes the server's settings will make it answer anything else.
     pub(super) fn is_lasting(&self) -> bool {
         let code = self.0.code().unwrap_or_default();
         code == "NOPERM" || (code == "ERR" && self.0.detail().is_some_and(|detail| missing(detail).is_some()))
@@ -241,5 +242,15 @@ mod tests {
         for (detail, told) in cases {
             assert_eq!(harmless(detail), told);
         }
+    }
+
+    #[test]
+    fn a_slot_that_there_is_not_is_nowhere() {
+        let moved = |slot: u32| {
+            let said = redis::parse_redis_value(format!("-MOVED {slot} 127.0.0.1:7000\r\n").as_bytes());
+            Refusal(said.and_then(redis::Value::extract_error).expect_err("an error")).redirect()
+        };
+        assert!(matches!(moved(16_383), Some(Redirect::Moved { slot: 16_383, .. })));
+        assert_eq!(moved(16_384), None);
     }
 }
