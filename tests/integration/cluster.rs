@@ -291,3 +291,58 @@ async fn a_server_that_is_no_cluster_says_so() {
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("write `redis://` instead of `redis-cluster://`"), "{error}");
 }
+
+/// A slot is taken from its master, and given to another without what was counted there.
+#[tokio::test]
+async fn a_slot_that_was_nobodys_for_a_while_is_no_fresh_quota() {
+    let cluster = Cluster::builder().masters_only().setting("cluster-require-full-coverage", "no").start();
+    let limiter = on(&cluster).deadline(DEADLINE).on_error(OnError::Standby).connect().await.expect("a cluster");
+    let (limit, limit_of_other) = (limit("5/1h"), limit("100000/1h"));
+    let slot = 4711;
+    let key = key(&name_in(slot));
+    assert_eq!(takes(&limiter, &key, &limit).await, 5);
+    let from = cluster.master_of(slot);
+    let to = cluster.masters().into_iter().find(|master| *master != from).expect("another");
+    let others = cluster.masters().into_iter().filter(|master| *master != from);
+    // Its master first: the others would hear from it that it has the slot.
+    for master in [from].into_iter().chain(others) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        cluster.server(master).command(&["CLUSTER", "DELSLOTS", &slot.to_string()]);
+    }
+    // Somebody asks about another key of that slot, so that the limiter hears of it.
+    let other = Key::new((0..).map(|n| format!("t{n}")).find(|name| slot_of(name.as_bytes()) == slot).expect("many"));
+    let by_store = async || {
+        let decision = limiter.check(&other, &limit_of_other).await.expect("a decision");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        decision.into_result().expect("enough").source() == Source::Store
+    };
+    let asked = Instant::now();
+    while asked.elapsed() < Duration::from_secs(1) {
+        by_store().await;
+    }
+    cluster.server(to).command(&["CLUSTER", "ADDSLOTS", &slot.to_string()]);
+    eventually("served again", by_store).await;
+    assert_eq!(takes(&limiter, &key, &limit).await, 0);
+}
+
+#[tokio::test]
+async fn many_dead_nodes_in_the_url_are_told_within_five_seconds() {
+    let silent: Vec<_> = (0..6).map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
+    let places: Vec<_> = silent.iter().map(|place| place.local_addr().expect("bound").to_string()).collect();
+    let asked = Instant::now();
+    let error = Limiter::connect(&format!("redis-cluster://{}", places.join(","))).await.expect_err("nobody is there");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+}
+
+/// A node that was added to no cluster yet, or was taken out of one, knows of nobody: the next is asked.
+#[tokio::test]
+async fn a_node_that_knows_of_no_slots_is_not_believed() {
+    let cluster = Cluster::builder().masters_only().start();
+    let lonely = limiter_testkit::RedisServer::builder().tcp().setting("cluster-enabled", "yes").start();
+    let known = cluster.url();
+    let (scheme, nodes) = known.split_once("://").expect("a URL");
+    let url = format!("{scheme}://{},{nodes}", crate::support::place(&lonely));
+    let limiter = Limiter::connect(&url).await.expect("the cluster is there");
+    assert!(limiter.check(&key("a"), &limit("1/h")).await.expect("a decision").is_allowed());
+}

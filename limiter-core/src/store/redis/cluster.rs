@@ -55,6 +55,8 @@ struct Node {
 
 /// Longest wait for a node's map.
 const LOOK: Duration = Duration::from_secs(1);
+/// Longest wait for the maps of all nodes of the URL, one after the other.
+const ALL_SEEDS: Duration = Duration::from_secs(3);
 /// Pause between two looks while a node is away.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -166,21 +168,27 @@ impl Cluster {
         for link in links {
             if let Ok(wire) = link.wire().await
                 && let Ok(Ok(shards)) = timeout(LOOK, ask(&wire, link.server())).await
+                && !shards.is_empty()
             {
                 return Ok(shards);
             }
         }
         let mut problem = Error::new(ErrorKind::Config, "a cluster's URL names at least one node");
+        let look = LOOK.min(ALL_SEEDS / u32::try_from(self.seeds.len()).unwrap_or(u32::MAX).max(1));
         for seed in &self.seeds {
             let asked = async {
-                let wire = Wire::new(seed.open(LOOK, Arc::default()).await?, Arc::default());
+                let wire = Wire::new(seed.open(look, Arc::default()).await?, Arc::default());
                 ask(&wire, seed).await
             };
-            match timeout(LOOK, asked).await {
+            match timeout(look, asked).await {
+                // It may have been taken out of the cluster, or not be in it yet.
+                Ok(Ok(shards)) if shards.is_empty() => {
+                    problem = Error::new(ErrorKind::Unavailable, format!("{seed} knows of no slot that is assigned"));
+                }
                 Ok(Ok(shards)) => return Ok(shards),
                 Ok(Err(error)) => problem = error,
                 Err(_) => {
-                    problem = Error::new(ErrorKind::Unavailable, format!("{seed} did not answer within {LOOK:?}"));
+                    problem = Error::new(ErrorKind::Unavailable, format!("{seed} did not answer within {look:?}"));
                 }
             }
         }
@@ -233,7 +241,10 @@ impl Cluster {
         let mut map = self.map.borrow_mut();
         for (slot, owner) in (0..).zip(map.owners.iter_mut()) {
             if !owners.iter().any(|(shard, _)| shard.slots.contains(&slot)) {
-                *owner = None;
+                if owner.take().is_some() {
+                    // Whoever gets it next need not know what this one knew.
+                    self.terms.standby.server_failed(&[slot..=slot]);
+                }
                 orphans.push((slot, Arc::clone(&self.unknown)));
             }
         }
