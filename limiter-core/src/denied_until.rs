@@ -43,8 +43,10 @@ struct Denial {
     limit: Limit,
     cost: u32,
     asked: Moment,
-    /// When the answer can change.
+    /// When the answer can change, at the earliest: the store may have decided as soon as it was asked.
     until: Moment,
+    /// When it has changed, at the latest: it has decided before it was heard.
+    retry: Moment,
     reset: Moment,
     remaining: u32,
 }
@@ -100,13 +102,15 @@ impl DeniedUntil {
         if answer.remaining.checked_add(1) != Some(question.cost) {
             return;
         }
+        let heard = self.clock.now();
         let denial = Denial {
             key: question.key.clone(),
             limit: question.limit,
             cost: question.cost,
             asked: asked.at,
             until: asked.at.after(retry_after),
-            reset: asked.at.after(answer.reset_after),
+            retry: heard.after(retry_after),
+            reset: heard.after(answer.reset_after),
             remaining: answer.remaining,
         };
         let mut denials = place.lock();
@@ -172,7 +176,7 @@ impl Denial {
             allowed: false,
             which: 0,
             remaining: self.remaining,
-            retry_after: Some(now.until(self.until)),
+            retry_after: Some(now.until(self.retry)),
             reset_after: now.until(self.reset),
             stamp: 0,
             delay: Duration::ZERO,

@@ -199,3 +199,24 @@ async fn a_reset_is_not_undone_by_a_denial_from_before() {
         limiter.reset(&key("a"), &five).await.expect("forgotten");
     }
 }
+
+/// The store was slow to answer: what it said counts from when it said it, and not from when it was asked.
+#[tokio::test]
+async fn a_known_denial_promises_no_instant_before_the_stores() {
+    let mut server = RedisServer::start();
+    let (key, limit) = (key("a"), limit("1/400ms"));
+    let limiter = crate::support::on(&server).connect().await.expect("the server is there");
+    assert!(ask(&limiter, &key, &limit, 1).await.is_ok());
+    server.pause();
+    let slow = tokio::spawn({
+        let (limiter, key) = (limiter.clone(), key.clone());
+        async move { ask(&limiter, &key, &limit, 1).await }
+    });
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    server.resume();
+    assert!(slow.await.expect("no panic").is_err());
+    let known = ask(&limiter, &key, &limit, 1).await.expect_err("denied");
+    assert_eq!(known.source(), Source::DeniedUntil);
+    tokio::time::sleep(known.retry_after()).await;
+    assert!(ask(&limiter, &key, &limit, 1).await.is_ok(), "as was promised");
+}
