@@ -185,3 +185,15 @@ fn refuses_settings_that_cannot_be() {
     }
     assert!("0/s".parse::<Limit>().is_err(), "a limit that cannot be is no limit");
 }
+
+#[test]
+fn what_cannot_be_kept_so_is_a_failure_in_memory_too_or_never() {
+    let limiter = memory("bucket", Rule::new().layout(Layout::Zset));
+    let waits = memory("waits", Rule::new().layout(Layout::Zset));
+    assert_eq!(limiter.scope_sync(of_a_bucket), waits.scope_sync(of_a_waiting_bucket));
+}
+
+#[rate_limited(key = "waits", limit = "5/10s", algorithm = token_bucket, wait = "1ms", fallback = "denied")]
+fn of_a_waiting_bucket() -> &'static str {
+    "ran"
+}

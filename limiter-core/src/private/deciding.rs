@@ -108,7 +108,9 @@ fn at_once(
 ) -> Option<Option<(usize, Denied)>> {
     let ([Some(Ask { key, limits: Limits::One(written), cost })], [name]) = (asks, site.names) else { return None };
     let limit = match (limiter.rulebook().limits(name), written) {
-        ([], Ok(limit)) | ([limit], _) => *limit,
+        // What cannot be kept so is a failure in every store.
+        ([], Ok(limit)) => limiter.rulebook().laid_out(name, *limit).ok()?,
+        ([limit], _) => *limit,
         _ => return None,
     };
     if !wait.is_zero() {
