@@ -57,9 +57,9 @@ impl Rule {
         self
     }
 
-    /// How Redis keeps the count, of the limit that is set here or else of the attribute's own: for a sliding window, and a
-    /// single one. What cannot be kept so is a failure of each call, or of [`build`](crate::Builder::build) where it is
-    /// set here.
+    /// How Redis keeps the count: of the limit that is set here, which can be but one for a sorted set, or else of the
+    /// attribute's own. What cannot be kept so, as a bucket in a sorted set, is a failure of each call, or of
+    /// [`build`](crate::Builder::build) where it is set here.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = Some(layout);
         self

@@ -57,8 +57,9 @@ struct Node {
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest wait for the maps of all nodes of the URL, one after the other.
 const ALL_SEEDS: Duration = Duration::from_secs(3);
-/// Pause between two looks while a node is away.
+/// Pause between two looks while a node is away; it grows, as replicas follow soon or not by themselves.
 const AGAIN: Duration = Duration::from_millis(200);
+const SELDOM: Duration = Duration::from_secs(1);
 
 impl Cluster {
     pub(super) fn new(seeds: Vec<Server>, terms: Rc<Terms>, routes: Arc<Routes>) -> Self {
@@ -97,6 +98,7 @@ impl Cluster {
         match redirect {
             Redirect::Moved { slot, host: to, port } => {
                 let link = self.node(&host(to), port);
+                link.also_serves(slot);
                 self.hand_over([(slot, Rc::clone(&link))]);
                 self.terms.lost.notify_one();
                 Some(link)
@@ -108,6 +110,7 @@ impl Cluster {
 
     /// Keeps the map true. Ends only if the first look fails and somebody waits for it.
     pub(super) async fn keep(self: Rc<Self>, mut first: Option<Connected>) {
+        let mut pause = AGAIN;
         loop {
             match self.look().await {
                 Ok(shards) => {
@@ -131,9 +134,11 @@ impl Cluster {
                 }
             }
             if self.is_whole() {
+                pause = AGAIN;
                 self.terms.lost.notified().await;
             }
-            sleep(jittered(AGAIN)).await;
+            sleep(jittered(pause)).await;
+            pause = (pause * 9 / 8).min(SELDOM);
         }
     }
 
@@ -212,9 +217,9 @@ impl Cluster {
                 node.link.serve(mine.map(|(shard, _)| shard.slots.clone()).collect());
             }
         }
-        self.unknown.open(Error::new(ErrorKind::Unavailable, "the cluster has no node for the key's slot"));
         self.hand_over(owners.iter().flat_map(|(shard, link)| shard.slots.clone().map(|slot| (slot, Rc::clone(link)))));
         self.drop_orphans(&owners);
+        self.unknown.open(Error::new(ErrorKind::Unavailable, "the cluster has no node for the key's slot"));
         self.changed.notify_waiters();
     }
 
@@ -238,9 +243,11 @@ impl Cluster {
     /// Slots that nobody serves any more.
     fn drop_orphans(&self, owners: &[(&Shard, Rc<Link>)]) {
         let mut orphans = Vec::new();
+        let mut served = vec![false; slot::COUNT.into()];
+        owners.iter().flat_map(|(shard, _)| shard.slots.clone()).for_each(|slot| served[usize::from(slot)] = true);
         let mut map = self.map.borrow_mut();
-        for (slot, owner) in (0..).zip(map.owners.iter_mut()) {
-            if !owners.iter().any(|(shard, _)| shard.slots.contains(&slot)) {
+        for ((slot, served), owner) in (0..).zip(served).zip(map.owners.iter_mut()) {
+            if !served {
                 if owner.take().is_some() {
                     // Whoever gets it next need not know what this one knew.
                     self.terms.standby.server_failed(&[slot..=slot]);
@@ -259,6 +266,7 @@ impl Cluster {
         }
         let server = self.seeds[0].at(host, port);
         let link = Rc::new(Link::new(server, Rc::clone(&self.terms), Arc::default()));
+        link.serve(Vec::new());
         let keeper = spawn_local(Rc::clone(&link).keep(None)).abort_handle();
         map.nodes.push(Node { host: host.to_owned(), port, link: Rc::clone(&link), keeper });
         link

@@ -11,6 +11,7 @@ use redis::Value;
 use tokio::time::{Instant, sleep};
 
 use super::failure::{Redirect, Refusal};
+use super::group::Seat;
 use super::link::Terms;
 use super::nodes::Nodes;
 use super::script::Command;
@@ -22,6 +23,8 @@ pub(super) struct Exchange {
     nodes: Rc<Nodes>,
     /// What an answer is waited for from, and since when.
     under_way: RefCell<Option<(Wire, Instant)>>,
+    /// Its part of the place that it takes in a server's lane.
+    seat: RefCell<Option<Rc<Seat>>>,
     /// Refused because its keys are in two places, while a slot moves.
     torn: Cell<bool>,
 }
@@ -36,13 +39,25 @@ fn pause(refused: u32) -> Duration {
 
 impl Exchange {
     pub(super) fn new(terms: &Rc<Terms>, nodes: &Rc<Nodes>) -> Self {
-        Self { terms: Rc::clone(terms), nodes: Rc::clone(nodes), under_way: RefCell::default(), torn: Cell::default() }
+        let (terms, nodes) = (Rc::clone(terms), Rc::clone(nodes));
+        Self { terms, nodes, under_way: RefCell::default(), seat: RefCell::default(), torn: Cell::default() }
+    }
+
+    pub(super) fn taking(self, seat: Option<Rc<Seat>>) -> Self {
+        Self { seat: RefCell::new(seat), ..self }
+    }
+
+    /// The server of the lane has nothing more to do for it.
+    pub(super) fn leave(&self) {
+        // Given up after it is taken out: others depart by that.
+        let seat = self.seat.take();
+        drop(seat);
     }
 
     /// Calls the script; nobody waits longer than until the call's deadline, which is the caller's to watch.
     pub(super) async fn call(&self, command: &Command, slot: u16) -> Result<Value, Error> {
         let mut link = self.nodes.serving(slot).await?;
-        let (mut asking, mut refused) = (false, 0);
+        let (mut asking, mut refused, mut missed) = (false, 0, 0);
         loop {
             let wire = link.wire().await?;
             let loads = wire.loads();
@@ -57,6 +72,11 @@ impl Exchange {
                 // A server that was restarted or replaced behind this connection forgets its scripts, too.
                 link.failed();
                 wire.reload(loads, &self.terms.scripts).await?;
+                missed += 1;
+                if missed > AT_ONCE {
+                    // Several servers behind one address, perhaps.
+                    sleep(pause(missed - AT_ONCE)).await;
+                }
                 continue;
             }
             refused += 1;
@@ -68,6 +88,7 @@ impl Exchange {
                 }
                 Some(Redirect::Later) => sleep(pause(refused)).await,
                 Some(redirect) => {
+                    self.leave();
                     asking = matches!(redirect, Redirect::Ask { .. });
                     link = match self.nodes.instead(redirect, &link) {
                         Some(other) => other,

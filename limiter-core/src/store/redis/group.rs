@@ -32,6 +32,20 @@ struct Group {
     places: HashMap<(Rc<str>, Limit, u32), usize>,
 }
 
+/// One of the groups that may be under way to a server; when it is given up, the next may go. That is when all is
+/// answered, or under way to another server instead.
+pub(super) struct Seat {
+    driver: Rc<Driver>,
+    link: Rc<Link>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.link.lane().arrive();
+        self.driver.depart(&self.link);
+    }
+}
+
 /// Entries that go at a time: the server serves nobody else meanwhile.
 const MOST_ENTRIES: usize = 128;
 
@@ -41,18 +55,22 @@ impl Driver {
         while let Some(calls) = link.lane().depart() {
             // At once: what finds no room is back in the queue before the next group is taken from it.
             let groups = self.board(link.lane(), calls);
-            spawn_local(Rc::clone(self).carry(Rc::clone(link), groups));
+            let seat = Rc::new(Seat { driver: Rc::clone(self), link: Rc::clone(link) });
+            spawn_local(Rc::clone(self).carry(seat, groups));
         }
     }
 
-    async fn carry(self: Rc<Self>, link: Rc<Link>, groups: Vec<Group>) {
-        let lane = link.lane();
-        match <[Group; 1]>::try_from(groups) {
-            Ok([group]) => self.exchange(lane, group).await,
-            Err(groups) => drop(all(groups.into_iter().map(|group| self.exchange(lane, group))).await),
+    async fn carry(self: Rc<Self>, seat: Rc<Seat>, groups: Vec<Group>) {
+        let link = Rc::clone(&seat.link);
+        let carry = |group| self.exchange(link.lane(), group, Some(Rc::clone(&seat)));
+        let mut ways: Vec<_> = groups.into_iter().map(carry).collect();
+        // From here on each has its own part of it.
+        drop(seat);
+        match (ways.pop(), ways.is_empty()) {
+            (None, _) => {}
+            (Some(way), true) => way.await,
+            (Some(way), false) => drop(all(ways.into_iter().chain([way])).await),
         }
-        link.lane().arrive();
-        self.depart(&link);
     }
 
     /// Those that are to be asked, by their slots.
@@ -91,22 +109,19 @@ impl Driver {
         groups
     }
 
-    async fn exchange(&self, lane: &Lane, group: Group) {
+    async fn exchange(&self, lane: &Lane, group: Group, seat: Option<Rc<Seat>>) {
         let Group { slot, entries, calls, .. } = group;
         let Some(latest) = calls.iter().flatten().map(|call| call.until.instant).max() else { return };
         let command = self.script().group(&entries);
-        let exchange = Rc::new(Exchange::new(self.terms(), self.nodes()));
+        let exchange = Rc::new(Exchange::new(self.terms(), self.nodes()).taking(seat));
         calls.iter().flatten().for_each(|call| call.sent(&exchange));
         lane.left(&exchange);
         let reply = timeout_at(latest, exchange.call(&command, slot)).await;
         lane.came_back(&exchange);
-        let reply = match reply {
-            Ok(reply) => reply.and_then(|reply| command.read_group(reply)),
+        match reply.map(|reply| reply.and_then(|reply| command.read_group(reply))) {
             // Each has been told, when its own time was over, or is now.
-            Err(_) => return calls.iter().flatten().for_each(|call| self.late(call)),
-        };
-        match reply {
-            Ok(grants) => {
+            Err(_) => calls.iter().flatten().for_each(|call| self.late(call)),
+            Ok(Ok(grants)) => {
                 for ((entry, calls), grant) in entries.iter().zip(&calls).zip(grants) {
                     match grant {
                         Ok(grant) => self.hand_out(&grant, entry.cost, calls),
@@ -117,15 +132,19 @@ impl Driver {
                     }
                 }
             }
-            Err(_) if exchange.is_torn() => self.apart(lane, slot, entries, calls).await,
-            Err(error) => calls.iter().for_each(|calls| self.failed(calls, &error)),
+            Ok(Err(_)) if exchange.is_torn() => {
+                exchange.leave();
+                self.apart(lane, slot, entries, calls).await;
+            }
+            Ok(Err(error)) => calls.iter().for_each(|calls| self.failed(calls, &error)),
         }
+        exchange.leave();
     }
 
     /// Each entry by itself: nothing of them has been applied.
     async fn apart(&self, lane: &Lane, slot: u16, entries: Vec<Entry>, calls: Vec<Vec<Rc<Pending>>>) {
         let alone = |(entry, calls)| Group { slot, entries: vec![entry], calls: vec![calls], places: HashMap::new() };
-        all(entries.into_iter().zip(calls).map(alone).map(|group| self.exchange(lane, group))).await;
+        all(entries.into_iter().zip(calls).map(alone).map(|group| self.exchange(lane, group, None))).await;
     }
 
     fn hand_out(&self, grant: &Grant, cost: u32, calls: &[Rc<Pending>]) {

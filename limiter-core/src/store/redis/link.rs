@@ -83,6 +83,11 @@ impl Link {
         &self.lane
     }
 
+    /// Says that the server serves another slot, too.
+    pub(super) fn also_serves(&self, slot: u16) {
+        self.slots.borrow_mut().push(slot..=slot);
+    }
+
     /// Says which slots the server serves.
     pub(super) fn serve(&self, slots: Vec<RangeInclusive<u16>>) {
         self.slots.replace(slots);
