@@ -44,6 +44,12 @@ impl Buffer {
         }
     }
 
+    /// Bytes that it takes on the heap.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        if let Self::Long(text) = self { text.capacity() } else { 0 }
+    }
+
     pub(super) fn push(&mut self, text: &str) {
         match self {
             Self::Short { len, bytes } => {

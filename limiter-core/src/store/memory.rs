@@ -120,8 +120,8 @@ impl MemoryStore {
         }
     }
 
-    /// Gives back permits taken at `stamp` from a place; nothing if the key has left it since, as by a reset, or when
-    /// nothing counted any more.
+    /// Gives back permits taken at `stamp` from a place; nothing if the key has left it since, as nothing of it counted
+    /// any more.
     pub(crate) fn refund_at(&self, place: Place, limit: Limit, cost: u32, stamp: u64) {
         let index = self.shard(place.hash);
         let mut shard = lock(&self.shards[index]);
