@@ -67,6 +67,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    #[inline(always)]
     fn of_millis(self) -> Self {
         Self { retry_at: self.retry_at.map(|at| at * 1000), reset_at: self.reset_at * 1000, ..self }
     }
@@ -95,10 +96,15 @@ impl State {
     }
 
     /// Decides, and takes the permits if they fit.
+    #[inline(always)]
     pub(crate) fn decide(&mut self, ask: &Ask) -> Outcome {
         if let Self::SlidingWindow(log) = self {
             return log.decide(ask).of_millis();
         }
+        self.decide_in_steps(ask)
+    }
+
+    fn decide_in_steps(&mut self, ask: &Ask) -> Outcome {
         let outcome = self.peek(ask);
         if !outcome.allowed || ask.cost == 0 {
             return outcome;

@@ -11,6 +11,10 @@ use std::thread::{self, Thread};
 /// budget that tokio gives its tasks is left aside, since nobody would renew it here.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(tokio::task::unconstrained(future));
+    // What is ready at once needs nobody to wake it, and no allocation for that.
+    if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        return output;
+    }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {

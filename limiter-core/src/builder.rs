@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::decision::receipt::Giver;
 use crate::denied_until::DeniedUntil;
 use crate::guard::{Guard, OnError, Shared};
 use crate::limiter::{Engine, Inner};
@@ -268,13 +269,21 @@ impl Builder {
     }
 
     fn watching(mut self, overflows: Arc<Overflows>) -> Self {
-        self.observers.watch(overflows);
+        self.observers.look_after(overflows);
         self
     }
 
     fn with(self, engine: Engine) -> Limiter {
         let Self { on_error, rules, observers, clock, .. } = self;
-        Limiter::from_parts(Inner { engine, on_error, rules, observers, clock, queues: Queues::default() })
+        Limiter::from_parts(Inner {
+            engine,
+            on_error,
+            rules,
+            observers,
+            clock,
+            queues: Queues::default(),
+            giver: Giver::next(),
+        })
     }
 
     #[cfg(feature = "redis")]

@@ -36,7 +36,7 @@ impl Moment {
 
     /// How long from now until the clock shows `micros`; nothing if it has.
     pub(crate) fn until_micros(self, micros: u64) -> Duration {
-        Duration::from_micros(micros).saturating_sub(Duration::from_nanos(self.nanos))
+        Duration::from_nanos(micros.saturating_mul(1000).saturating_sub(self.nanos))
     }
 
     pub(crate) fn after(self, wait: Duration) -> Self {

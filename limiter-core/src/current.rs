@@ -58,10 +58,20 @@ pub(crate) fn scope_sync<R>(limiter: Limiter, run: impl FnOnce() -> R) -> R {
 }
 
 pub(crate) fn current() -> Limiter {
-    SCOPED.try_with(Limiter::clone).unwrap_or_else(|_| INSTALLED.get().cloned().unwrap_or_else(default))
+    scoped().unwrap_or_else(|| of_process().clone())
 }
 
-fn default() -> Limiter {
+/// The one of this task's scope.
+pub(crate) fn scoped() -> Option<Limiter> {
+    SCOPED.try_with(Limiter::clone).ok()
+}
+
+/// The one of those who are in no scope.
+pub(crate) fn of_process() -> &'static Limiter {
+    INSTALLED.get().unwrap_or_else(default)
+}
+
+fn default() -> &'static Limiter {
     let Default { limiter, note } = DEFAULT.get_or_init(from_environment);
     // Told outside of the initialisation, and once: what listens may be rate limited itself.
     match note {
@@ -77,7 +87,7 @@ fn default() -> Limiter {
             "{URL_VARIABLE} cannot be used: rate limits fail until it is mended"
         ),
     }
-    limiter.clone()
+    limiter
 }
 
 /// The limiter of a program that installs none, and what its log should say of it.

@@ -2,12 +2,12 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Limit;
-use crate::guard::{Ruling, Settled};
-use crate::store::Question;
+use crate::guard::{Granted, Ruling};
+use crate::store::memory::Told;
+use crate::store::{Answer, Question};
 
 pub(crate) mod receipt;
 
@@ -85,7 +85,7 @@ pub enum Source {
 pub struct Allowed {
     facts: Facts,
     /// Where there is something to give back.
-    receipt: Option<Arc<Receipt>>,
+    receipt: Option<Receipt>,
 }
 
 /// The limit is reached: nothing was taken, and nothing was written.
@@ -143,7 +143,7 @@ impl Allowed {
     facts!();
 
     pub(crate) fn receipt(&self) -> Option<&Receipt> {
-        self.receipt.as_deref()
+        self.receipt.as_ref()
     }
 }
 
@@ -175,6 +175,23 @@ impl Denied {
     }
 }
 
+impl Decision {
+    /// What the memory store says to one question.
+    #[inline]
+    pub(crate) fn told(name: &'static str, question: &Question<'_>, told: &Told, giver: Giver) -> Self {
+        let Told { answer: Answer { allowed, remaining, retry_after, reset_after, stamp, .. }, place } = *told;
+        let facts = Facts { name, which: 0, limit: question.limit, remaining, reset_after, source: Source::Store };
+        if !allowed {
+            return Self::Denied(Denied { facts, retry_after });
+        }
+        let receipt = match place {
+            Some(place) => Receipt::at(giver, place, question.cost, stamp),
+            None => Receipt::new(giver, &[*question], Granted::by_store(stamp)),
+        };
+        Self::Allowed(Allowed { facts, receipt })
+    }
+}
+
 /// The questions of one decision, and the names of the rules they come from.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
@@ -185,18 +202,22 @@ pub(crate) struct Rules<'a> {
 
 impl Rules<'_> {
     /// The decision, with a receipt if there is a giver to take it back.
-    pub(crate) fn decision(&self, ruling: &Ruling, giver: Option<&Giver>) -> Decision {
+    pub(crate) fn decision(&self, ruling: &Ruling, giver: Option<Giver>) -> Decision {
         let settled = match ruling {
             Ruling::Settled(settled) => settled,
             Ruling::Opened => return self.opened(),
             Ruling::Closed => return Decision::Denied(self.closed()),
         };
-        let Settled { answer, source, .. } = *settled;
+        let receipt = || giver.and_then(|giver| Receipt::new(giver, self.questions, settled.granted()));
+        self.settled(&settled.answer, settled.source, receipt)
+    }
+
+    #[inline]
+    fn settled(&self, answer: &Answer, source: Source, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
         let facts =
             Facts { remaining: answer.remaining, reset_after: answer.reset_after, source, ..self.facts(answer.which) };
         if answer.allowed {
-            let receipt = giver.and_then(|giver| Receipt::new(giver, self.questions, settled.granted()));
-            Decision::Allowed(Allowed { facts, receipt })
+            Decision::Allowed(Allowed { facts, receipt: receipt() })
         } else {
             Decision::Denied(Denied { facts, retry_after: answer.retry_after })
         }
@@ -218,6 +239,7 @@ impl Rules<'_> {
     }
 
     /// What is known of a question before anybody answers it.
+    #[inline]
     fn facts(&self, which: usize) -> Facts {
         let name = self.names.get(which).or(self.names.first()).copied().unwrap_or_default();
         let limit = self.questions.get(which).map_or(Limit::WIDEST, |question| question.limit);

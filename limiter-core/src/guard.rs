@@ -95,7 +95,6 @@ impl Settled {
     }
 }
 
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store has several clocks"))]
 impl Granted {
     /// By the store alone, at this time of its clock.
     pub(crate) fn by_store(stamp: u64) -> Self {
@@ -103,6 +102,7 @@ impl Granted {
     }
 
     /// What was granted to one question.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store has several clocks"))]
     pub(crate) fn of(&self, question: usize) -> Self {
         let stamp = self.stamps.as_ref().and_then(|stamps| stamps.get(question));
         Self::by_store(stamp.copied().unwrap_or(self.stamp))

@@ -17,12 +17,16 @@
 //! end the hash tag it stands in. No character needs quoting in a shell. With a secret a name has `"+" 32HEXDIG` (lower case) in the
 //! place of the subject, which is no subject: see `store/naming.rs`.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 use std::hash::{Hash, Hasher};
 
 use sha2::{Digest, Sha256};
 
+mod buffer;
 mod name;
+
+use buffer::Buffer;
 
 /// What is counted together: static text and the values set into it.
 ///
@@ -46,7 +50,7 @@ mod name;
 #[derive(Clone)]
 pub struct Key {
     /// The encoding so far; once there is a digest, only the head that stays readable.
-    head: String,
+    head: Buffer,
     /// Runs over the whole encoding once it is longer than [`MAX_LEN`].
     digest: Option<Box<Sha256>>,
     /// The last piece was a part: what follows begins with its end mark.
@@ -62,9 +66,28 @@ impl Key {
     /// A key of static text. Values go in by [`part`](Key::part), not by formatting them into the text.
     #[must_use]
     pub fn new(text: impl AsRef<str>) -> Self {
-        let text = text.as_ref();
-        let key = Self { head: String::with_capacity(text.len().min(MAX_LEN - 16) + 16), digest: None, in_part: false };
-        key.text(text)
+        Self { head: Buffer::EMPTY, digest: None, in_part: false }.text(text.as_ref())
+    }
+
+    /// Whether a key of this text alone is encoded as it is written.
+    pub(crate) const fn is_encoded(text: &str) -> bool {
+        let mut left = text.as_bytes();
+        if left.is_empty() || left.len() > MAX_LEN {
+            return false;
+        }
+        while let [byte, rest @ ..] = left {
+            if !is_text(*byte) {
+                return false;
+            }
+            left = rest;
+        }
+        true
+    }
+
+    /// The key of such a text, which is not copied.
+    #[inline]
+    pub(crate) const fn of_encoded(text: &'static str) -> Self {
+        Self { head: Buffer::Constant(text), digest: None, in_part: false }
     }
 
     /// Adds a value's `Display` form, set off from what stands around it.
@@ -90,7 +113,7 @@ impl Key {
             self.push(PART_MARK);
             self.in_part = false;
         }
-        let _ = Escape { key: &mut self, keep: |byte| is_plain(byte) || matches!(byte, b':' | b'/') }.write_str(text);
+        let _ = Escape { key: &mut self, keep: is_text }.write_str(text);
         self
     }
 
@@ -98,12 +121,12 @@ impl Key {
         if let Some(digest) = &mut self.digest {
             digest.update(encoded);
         } else if self.head.len() + encoded.len() <= MAX_LEN {
-            self.head.push_str(encoded);
+            self.head.push(encoded);
         } else {
             let mut digest = Box::new(Sha256::new());
-            digest.update(&self.head);
+            digest.update(self.head.as_bytes());
             digest.update(encoded);
-            self.head.push_str(&encoded[..encoded.len().min(HEAD_LEN)]);
+            self.head.push(&encoded[..encoded.len().min(HEAD_LEN)]);
             self.head.truncate(HEAD_LEN);
             self.digest = Some(digest);
         }
@@ -111,7 +134,16 @@ impl Key {
 
     /// What the encoding begins with: all of it, unless it is too long.
     pub(crate) fn head(&self) -> &str {
-        &self.head
+        self.head.as_str()
+    }
+
+    /// The encoding, which is there already unless it is empty or too long.
+    #[inline]
+    pub(crate) fn encoding(&self) -> Cow<'_, [u8]> {
+        match self.head.as_bytes() {
+            head @ [_, ..] if self.digest.is_none() => Cow::Borrowed(head),
+            _ => Cow::Owned(self.subject().to_string().into_bytes()),
+        }
     }
 
     /// The encoding by the grammar above: at most 200 bytes, never empty.
@@ -121,8 +153,13 @@ impl Key {
 }
 
 /// Letters, digits, `-`, `_` and `.`: what stays as it is in a part.
-fn is_plain(byte: u8) -> bool {
+const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+/// What stays as it is in a text: `:` and `/` as well.
+const fn is_text(byte: u8) -> bool {
+    is_plain(byte) || matches!(byte, b':' | b'/')
 }
 
 /// Writes into a key, escaping what is not kept.
@@ -155,9 +192,9 @@ pub(crate) struct Subject<'a>(&'a Key);
 
 impl Display for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.head)?;
+        f.write_str(self.0.head.as_str())?;
         match &self.0.digest {
-            None if self.0.head.is_empty() => f.write_char(DIGEST_MARK),
+            None if self.0.head.len() == 0 => f.write_char(DIGEST_MARK),
             None => Ok(()),
             Some(digest) => {
                 f.write_char(DIGEST_MARK)?;
@@ -171,7 +208,7 @@ impl Display for Subject<'_> {
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
         match (&self.digest, &other.digest) {
-            (None, None) => self.head == other.head,
+            (None, None) => self.head.as_bytes() == other.head.as_bytes(),
             (Some(_), Some(_)) => self.subject().to_string() == other.subject().to_string(),
             _ => false,
         }
@@ -182,7 +219,7 @@ impl Eq for Key {}
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.subject().to_string().hash(state);
+        self.encoding().hash(state);
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::builder::Builder;
 use crate::clock::Clock;
+use crate::decision::receipt::Giver;
 use crate::guard::{Guard, OnError};
 use crate::observer::Observers;
 use crate::queue::Queues;
@@ -48,6 +49,7 @@ pub(crate) struct Inner {
     pub(crate) observers: Observers,
     pub(crate) clock: Clock,
     pub(crate) queues: Queues,
+    pub(crate) giver: Giver,
 }
 
 /// A store that cannot fail, or one that can with what that takes.

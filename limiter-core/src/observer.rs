@@ -37,19 +37,28 @@ impl Observers {
     }
 
     /// From here on, decisions are also when the places for keys are looked after.
-    pub(crate) fn watch(&mut self, overflows: Arc<Overflows>) {
+    pub(crate) fn look_after(&mut self, overflows: Arc<Overflows>) {
         self.overflows = Some(overflows);
     }
 
-    pub(crate) fn watch_admissions(&self) -> bool {
-        !self.allowed.is_empty()
+    /// Whether anybody is to be told of such decisions.
+    #[inline]
+    pub(crate) fn watch(&self, allowed: bool) -> bool {
+        if allowed { !self.allowed.is_empty() } else { !self.denied.is_empty() }
     }
 
+    #[inline]
     pub(crate) fn decided(&self, decision: &Decision) {
         match decision {
             Decision::Allowed(allowed) => tell(&self.allowed, allowed),
             Decision::Denied(denied) => self.denied(denied),
         }
+        self.overflowing();
+    }
+
+    /// Tells of an overflow, if that is due.
+    #[inline]
+    pub(crate) fn overflowing(&self) {
         if let Some(report) = self.overflows.as_ref().and_then(|overflows| overflows.due()) {
             self.overflowed(&report);
         }

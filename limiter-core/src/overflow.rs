@@ -83,10 +83,13 @@ impl Overflows {
     }
 
     /// What there is to tell, to one of those who ask at once.
+    #[inline]
     pub(crate) fn due(&self) -> Option<Report> {
-        if self.shared.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
+        if self.shared.load(Ordering::Relaxed) == 0 { None } else { self.due_now() }
+    }
+
+    #[cold]
+    fn due_now(&self) -> Option<Report> {
         let now = self.clock.now().ceil_micros().max(NEVER + 1);
         if !passed(&self.told_at, now, PAUSE) {
             return None;

@@ -43,12 +43,20 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    #[cfg(feature = "redis")]
     pub(crate) fn all(questions: &[Question<'_>]) -> Box<[Self]> {
-        questions.iter().map(|&Question { key, limit, cost }| Self { key: key.clone(), limit, cost }).collect()
+        questions.iter().map(Self::from).collect()
     }
 
     pub(crate) fn question(&self) -> Question<'_> {
         Question { key: &self.key, limit: self.limit, cost: self.cost }
+    }
+}
+
+impl From<&Question<'_>> for Asked {
+    #[inline]
+    fn from(&Question { key, limit, cost }: &Question<'_>) -> Self {
+        Self { key: key.clone(), limit, cost }
     }
 }
 

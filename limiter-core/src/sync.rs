@@ -5,22 +5,22 @@
 #[cfg(not(all(test, limiter_loom)))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
 #[cfg(all(test, limiter_loom))]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
 /// What makes the hashes of one process unlike those of another, so that nobody can choose keys that collide.
 #[cfg(not(test))]
-pub(crate) use std::hash::RandomState as Seed;
+pub(crate) use foldhash::quality::RandomState as Seed;
 
 /// The same in every run of a test, so that it can be repeated.
 #[cfg(test)]
-pub(crate) type Seed = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+pub(crate) use foldhash::quality::FixedState as Seed;
 
 #[cfg(all(test, limiter_loom))]
 mod loom_models;

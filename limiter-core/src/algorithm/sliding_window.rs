@@ -55,7 +55,16 @@ struct View {
 
 impl Log {
     /// Decides, and takes the permits if they fit.
+    #[inline(always)]
     pub(super) fn decide(&mut self, ask: &Ask) -> Outcome {
+        match self.join(ask) {
+            Some(outcome) => outcome,
+            None => self.decide_in_full(ask),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_in_full(&mut self, ask: &Ask) -> Outcome {
         let view = self.view(ask);
         let outcome = self.judge(&view, ask);
         if !outcome.allowed || ask.cost == 0 {
@@ -63,6 +72,26 @@ impl Log {
         }
         let stamp = self.take(&view, ask);
         Outcome { remaining: outcome.remaining - ask.cost, reset_at: stamp + ask.span.window, ..outcome }
+    }
+
+    /// What most calls to a busy key come to, in a few steps: the newest run is of this millisecond, the oldest still
+    /// counts, and there is room. Nothing if it is not so.
+    #[inline(always)]
+    fn join(&mut self, ask: &Ask) -> Option<Outcome> {
+        let (unit, window) = (unit(ask.span.window), ask.span.window);
+        let first = self.stamp(*self.runs.front()?, unit);
+        let (base, before) = (self.base, self.before);
+        let last = self.runs.back_mut()?;
+        let stamp = base + u64::from(last.offset) * unit;
+        // With the newest run of now, nothing is ahead of the clock.
+        if stamp != ask.ceil || first + window <= ask.floor || ask.cost == 0 {
+            return None;
+        }
+        let used = last.total.wrapping_sub(before);
+        let remaining = ask.max.saturating_sub(used).saturating_sub(ask.pending).checked_sub(ask.cost)?;
+        last.total = last.total.wrapping_add(ask.cost);
+        let (retry_at, reset_at) = (Some(ask.floor), stamp + window);
+        Some(Outcome { allowed: true, remaining, retry_at, reset_at, delay: 0 })
     }
 
     /// What [`decide`](Log::decide) would say, taking nothing: `remaining` is what is left before the call.
@@ -133,28 +162,24 @@ impl Log {
         self.runs.back().map_or(0, |run| self.stamp(*run, unit(window)) + window)
     }
 
+    #[inline(always)]
     fn view(&self, ask: &Ask) -> View {
         let nothing = View { live: self.runs.len(), before: 0, used: 0, stamp: ask.ceil };
         let Some(last) = self.runs.back() else { return nothing };
         let unit = unit(ask.span.window);
         let stamp = self.stamp(*last, unit);
-        let time = self.time(ask);
+        let time = time(stamp, unit, ask);
         if stamp > ask.ceil + ask.span.window || stamp + ask.span.window <= time {
             return nothing;
         }
-        let live = self.first(0, |run| self.stamp(run, unit) + ask.span.window > time);
+        let counts = |run| self.stamp(run, unit) + ask.span.window > time;
+        // Mostly the oldest still does: what is dead is dropped by whoever takes.
+        let live = if self.runs.front().is_some_and(|run| counts(*run)) { 0 } else { self.first(0, counts) };
         let before = if live == 0 { self.before } else { self.runs[live - 1].total };
         View { live, before, used: last.total.wrapping_sub(before), stamp }
     }
 
-    /// The instant that cut-offs are measured from: now, or as far as the last stamp proves that time had come.
-    fn time(&self, ask: &Ask) -> u64 {
-        let unit = unit(ask.span.window);
-        let proven = self.runs.back().map_or(0, |last| self.stamp(*last, unit).saturating_sub(unit));
-        // A stamp further ahead than a window proves nothing: the log is void.
-        if proven > ask.ceil + ask.span.window { ask.floor } else { proven.max(ask.floor) }
-    }
-
+    #[inline(always)]
     fn judge(&self, view: &View, ask: &Ask) -> Outcome {
         let remaining = ask.max.saturating_sub(view.used).saturating_sub(ask.pending);
         let reset_at = if view.used == 0 { ask.floor } else { view.stamp + ask.span.window };
@@ -173,26 +198,33 @@ impl Log {
     }
 
     /// Appends the permits and gives their stamp.
+    #[inline(always)]
     fn take(&mut self, view: &View, ask: &Ask) -> u64 {
         let unit = unit(ask.span.window);
         self.drop_dead(view);
-        let Some(&last) = self.runs.back() else {
+        if self.runs.is_empty() {
             self.base = ask.ceil;
             self.before = 0;
             self.runs.push_back(Run { offset: 0, total: ask.cost });
             return ask.ceil;
-        };
-        let mut offset = ask.ceil.saturating_sub(self.base).div_ceil(unit);
+        }
+        // By a shift: a unit is a power of two.
+        let mut offset = (ask.ceil.saturating_sub(self.base) + (unit - 1)) >> unit.trailing_zeros();
         if offset > u64::from(u32::MAX) {
             offset -= u64::from(self.rebase(unit));
         }
-        let last = Run { offset: self.runs.back().map_or(0, |run| run.offset), ..last };
+        let Some(last) = self.runs.back_mut() else { return self.base };
         // In range: after a rebase the live runs span at most two windows, far less than 2^32 units.
         let offset = u32::try_from(offset).unwrap_or(u32::MAX).max(last.offset);
         let run = Run { offset, total: last.total.wrapping_add(ask.cost) };
+        if offset == last.offset {
+            *last = run;
+            return self.stamp(run, unit);
+        }
+        let last = *last;
         let (stamp, newest) = (self.stamp(run, unit), self.stamp(last, unit));
         let cell = ask.span.window.div_ceil(CAPACITY as u64);
-        if offset == last.offset || (self.runs.len() >= CAPACITY && stamp / cell == newest / cell) {
+        if self.runs.len() >= CAPACITY && stamp / cell == newest / cell {
             self.runs.pop_back();
         }
         self.runs.push_back(run);
@@ -211,11 +243,14 @@ impl Log {
     }
 
     fn drop_dead(&mut self, view: &View) {
-        self.runs.drain(..view.live);
+        if view.live > 0 {
+            self.runs.drain(..view.live);
+        }
         self.before = view.before;
     }
 
     /// Moves the base to the first run, and gives by how many units.
+    #[cold]
     fn rebase(&mut self, unit: u64) -> u32 {
         let by = self.runs.front().map_or(0, |run| run.offset);
         self.base += u64::from(by) * unit;
@@ -225,14 +260,24 @@ impl Log {
         by
     }
 
+    #[inline]
     fn stamp(&self, run: Run, unit: u64) -> u64 {
         self.base + u64::from(run.offset) * unit
     }
 }
 
+/// The instant that cut-offs are measured from: now, or as far as the last stamp proves that time had come.
+#[inline]
+fn time(stamp: u64, unit: u64, ask: &Ask) -> u64 {
+    let proven = stamp.saturating_sub(unit);
+    // A stamp further ahead than a window proves nothing: the log is void.
+    if proven > ask.ceil + ask.span.window { ask.floor } else { proven.max(ask.floor) }
+}
+
 /// Milliseconds a step of the offsets: 1 up to 12 days, and as many as let four windows fit into 32 bits above.
+#[inline]
 fn unit(window: u64) -> u64 {
-    window.div_ceil(1 << 30).next_power_of_two()
+    if window <= 1 << 30 { 1 } else { window.div_ceil(1 << 30).next_power_of_two() }
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! From a question to a decision: store or guard, receipt, observers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Engine, Limiter};
+use super::operations::DIRECT;
+use super::{Engine, Inner, Limiter};
 use crate::Error;
 use crate::decision::{Decision, Denied, Rules};
 use crate::guard::{OnError, Ruling, Settled, Terms};
 use crate::rule::Rulebook;
+use crate::store::Question;
+use crate::store::memory::MemoryStore;
 
 impl Limiter {
     pub(crate) fn rulebook(&self) -> &Rulebook {
@@ -55,15 +57,28 @@ impl Limiter {
         }
     }
 
-    /// Decides, if the store answers at once.
-    pub(crate) fn decide_at_once(&self, rules: Rules<'_>) -> Option<Decision> {
-        let Engine::Memory(store) = &self.inner.engine else { return None };
-        let ruling = Ruling::Settled(Settled::by_store(store.decide(rules.questions), 0));
-        // The caller looks at denials alone: unless somebody watches, a receipt would be for nobody.
-        let giver = self.inner.observers.watch_admissions().then(|| Arc::downgrade(&self.inner));
-        let decision = rules.decision(&ruling, giver.as_ref());
-        self.inner.observers.decided(&decision);
-        Some(decision)
+    /// Decides about one question of a direct call, by a store that answers at once.
+    pub(super) fn decide_in_memory(&self, store: &MemoryStore, question: Question<'_>) -> Decision {
+        let told = store.decide_one(&question, 0);
+        let Inner { observers, giver, .. } = &*self.inner;
+        let decision = Decision::told(DIRECT, &question, &told, *giver);
+        observers.decided(&decision);
+        decision
+    }
+
+    /// The denial of one question, if the store answers at once and it is one.
+    pub(crate) fn denied_at_once(&self, name: &'static str, question: &Question<'_>) -> Option<Option<Denied>> {
+        let Inner { engine, observers, giver, .. } = &*self.inner;
+        let Engine::Memory(store) = engine else { return None };
+        let told = store.decide_one(question, 0);
+        // Unless somebody watches, an admission is for nobody.
+        if told.answer.allowed && !observers.watch(true) {
+            observers.overflowing();
+            return Some(None);
+        }
+        let decision = Decision::told(name, question, &told, *giver);
+        observers.decided(&decision);
+        Some(decision.into_result().err())
     }
 
     pub(crate) async fn decide(&self, rules: Rules<'_>, terms: Terms) -> Result<Decision, Error> {
@@ -74,7 +89,7 @@ impl Limiter {
 
     pub(super) async fn ask(&self, rules: Rules<'_>, terms: Terms) -> Result<Decision, Error> {
         let ruling = self.rule(rules, terms).await?;
-        Ok(rules.decision(&ruling, Some(&Arc::downgrade(&self.inner))))
+        Ok(rules.decision(&ruling, Some(self.inner.giver)))
     }
 
     pub(super) async fn rule(&self, rules: Rules<'_>, terms: Terms) -> Result<Ruling, Error> {

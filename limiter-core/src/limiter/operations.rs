@@ -1,11 +1,12 @@
 //! What can be asked of a limiter.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Engine, Limiter};
+use crate::decision::receipt::Taken;
 use crate::decision::{Allowed, Decision, Rules};
-use crate::store::Question;
+use crate::guard::Granted;
+use crate::store::{Asked, Question};
 use crate::{Error, ErrorKind, Key, Limit};
 
 impl Limiter {
@@ -18,6 +19,9 @@ impl Limiter {
     /// # Cancel safety
     /// A future that is dropped before it is done may have taken its permit.
     pub async fn check(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
+        if let Engine::Memory(store) = &self.inner.engine {
+            return Ok(self.decide_in_memory(store, Question { key, limit: *limit, cost: 1 }));
+        }
         self.check_n(key, limit, 1).await
     }
 
@@ -32,8 +36,10 @@ impl Limiter {
     /// # Cancel safety
     /// As for [`check`](Limiter::check).
     pub async fn check_n(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Decision, Error> {
-        let questions = [Question { key, limit: *limit, cost }];
-        self.decide(direct(&questions), self.terms()).await
+        if let Engine::Memory(store) = &self.inner.engine {
+            return Ok(self.decide_in_memory(store, Question { key, limit: *limit, cost }));
+        }
+        self.decide(direct(&[Question { key, limit: *limit, cost }]), self.terms()).await
     }
 
     /// Takes permits of several limits at once, `(key, limit, cost)` each: all of them or none.
@@ -150,19 +156,29 @@ impl Limiter {
     /// A future that is dropped before it is done may have given the permits back, and has used the receipt up.
     pub async fn refund(&self, allowed: &Allowed) -> Result<(), Error> {
         let Some(receipt) = allowed.receipt() else { return Ok(()) };
-        if !receipt.is_of(&Arc::downgrade(&self.inner)) {
+        if !receipt.is_of(self.inner.giver) {
             return Err(Error::new(
                 ErrorKind::Config,
                 "permits can only be given back to the limiter that granted them",
             ));
         }
-        let Some((questions, granted)) = receipt.spend() else { return Ok(()) };
+        let (asked, granted) = match receipt.spend() {
+            None => return Ok(()),
+            Some(Taken::At { place, cost, stamp }) => {
+                if let Engine::Memory(store) = &self.inner.engine {
+                    store.refund_at(*place, allowed.limit(), *cost, *stamp);
+                }
+                return Ok(());
+            }
+            Some(Taken::Asked(asked, granted)) => (asked, granted),
+        };
+        let questions: Vec<_> = asked.iter().map(Asked::question).collect();
         match &self.inner.engine {
             Engine::Memory(store) => {
                 store.refund(&questions, granted.stamp);
                 Ok(())
             }
-            Engine::Guarded(guard) => guard.refund(&questions, granted, &self.inner.observers).await,
+            Engine::Guarded(guard) => guard.refund(&questions, Granted::clone(granted), &self.inner.observers).await,
         }
     }
 
@@ -189,7 +205,7 @@ impl Limiter {
 }
 
 /// The name that decisions of direct calls carry.
-const DIRECT: &str = "check";
+pub(super) const DIRECT: &str = "check";
 
 /// The questions of a direct call.
 fn direct<'a>(questions: &'a [Question<'a>]) -> Rules<'a> {

@@ -1,6 +1,5 @@
 //! Waiting for a permit: by turns that the store gives, or by asking again when the time has come.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Inner, Limiter};
@@ -30,7 +29,7 @@ impl Limiter {
     /// Takes a turn and waits for it.
     async fn stand_in_line(&self, rules: Rules<'_>, terms: Terms, patience: Duration) -> Result<Decision, Error> {
         let ruling = self.rule(rules, Terms { patience, ..terms }).await?;
-        let decision = rules.decision(&ruling, Some(&Arc::downgrade(&self.inner)));
+        let decision = rules.decision(&ruling, Some(self.inner.giver));
         if let (Ruling::Settled(settled), Decision::Allowed(_)) = (&ruling, &decision) {
             // From here on: not a moment before the turn, and late by no more than the answer took to come.
             self.inner.clock.sleep(settled.answer.delay).await?;

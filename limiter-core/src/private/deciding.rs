@@ -3,6 +3,7 @@
 use std::slice;
 use std::time::Duration;
 
+use super::limiters::Chosen;
 use super::{LimitOrNearest, Site, limit};
 use crate::blocking::block_on;
 use crate::decision::Rules;
@@ -53,7 +54,7 @@ pub fn ask_several<const N: usize>(key: Key, limits: [LimitOrNearest; N], cost: 
 /// of the rule that denied. Waits for them up to `wait`.
 pub async fn denied(
     site: &'static Site,
-    limiter: Limiter,
+    limiter: Chosen,
     asks: &[Option<Ask>],
     wait: Duration,
 ) -> Option<(usize, Denied)> {
@@ -70,7 +71,7 @@ pub async fn denied(
 /// The same for a function that handles the limiter's failures: `None` runs the body.
 pub async fn decide(
     site: &'static Site,
-    limiter: Limiter,
+    limiter: Chosen,
     asks: &[Option<Ask>],
     wait: Duration,
 ) -> Option<Result<(usize, Denied), Error>> {
@@ -82,7 +83,7 @@ pub async fn decide(
 
 pub fn denied_blocking(
     site: &'static Site,
-    limiter: Limiter,
+    limiter: Chosen,
     asks: &[Option<Ask>],
     wait: Duration,
 ) -> Option<(usize, Denied)> {
@@ -91,7 +92,7 @@ pub fn denied_blocking(
 
 pub fn decide_blocking(
     site: &'static Site,
-    limiter: Limiter,
+    limiter: Chosen,
     asks: &[Option<Ask>],
     wait: Duration,
 ) -> Option<Result<(usize, Denied), Error>> {
@@ -116,9 +117,8 @@ fn at_once(
     if !wait.is_zero() {
         return None;
     }
-    let questions = [Question { key, limit, cost: *cost }];
-    let decision = limiter.decide_at_once(Rules { names: site.names, questions: &questions })?;
-    Some(decision.into_result().err().map(|denied| (0, denied)))
+    let denied = limiter.denied_at_once(name, &Question { key, limit, cost: *cost })?;
+    Some(denied.map(|denied| (0, denied)))
 }
 
 /// Who takes an error that is raised.
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn the_future_of_a_decision_is_small() {
         let asks = [Some(ask(Key::new("a"), Ok(limit(5, 10_000)), 1))];
-        let future = denied(&SITE, Limiter::memory(), &asks, Duration::ZERO);
+        let future = denied(&SITE, Chosen::Other(Limiter::memory()), &asks, Duration::ZERO);
         let (future, asks) = (size_of_val(&future), size_of_val(&asks));
         assert!(future + asks <= 256, "{future} and {asks} bytes");
     }

@@ -38,6 +38,27 @@ impl<T: Display + ?Sized> ToKey for T {
     }
 }
 
+/// The text of a key without values, looked at when compiling.
+#[derive(Clone, Copy, Debug)]
+pub struct Constant {
+    text: &'static str,
+    is_encoded: bool,
+}
+
+impl Constant {
+    #[must_use]
+    pub const fn new(text: &'static str) -> Self {
+        Self { text, is_encoded: Key::is_encoded(text) }
+    }
+}
+
+/// The key of such a text.
+#[inline]
+#[must_use]
+pub fn constant(Constant { text, is_encoded }: Constant) -> Key {
+    if is_encoded { Key::of_encoded(text) } else { Key::new(text) }
+}
+
 /// The text of the one value in a template whose other values are empty: what is left between the static texts.
 #[must_use]
 pub fn only(arguments: Arguments<'_>, prefix: usize, suffix: usize) -> String {
@@ -45,4 +66,25 @@ pub fn only(arguments: Arguments<'_>, prefix: usize, suffix: usize) -> String {
     text.truncate(text.len().saturating_sub(suffix));
     text.drain(..prefix.min(text.len()));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether it needs escapes, is empty, or is too long to be its own encoding.
+    #[test]
+    fn a_constant_key_is_that_of_its_text() {
+        const LONG: &str = match std::str::from_utf8(&[b'a'; 201]) {
+            Ok(text) => text,
+            Err(_) => "",
+        };
+        let (longest, _) = LONG.split_at(200);
+        for text in ["getId", "a:b/c-d_e.f", "", "+", "a b", "user@", "{x}", "é", longest, LONG] {
+            let key = constant(Constant::new(text));
+            assert_eq!(key, Key::new(text), "{text}");
+            assert_eq!(key.subject().to_string(), Key::new(text).subject().to_string(), "{text}");
+            assert_eq!(key.part(7), Key::new(text).part(7), "{text}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 use crate::clock::Clock;
-use crate::decision::receipt::Receipt;
+use crate::decision::receipt::{Giver, Receipt};
 use crate::guard::Granted;
 use crate::overflow::Overflows;
 use crate::standby::{Before, Role, Standby};
@@ -78,9 +78,9 @@ fn a_receipt_is_spent_once() {
     model(|| {
         let key = Key::new("getId");
         let granted = Granted::by_store(1);
-        let receipt = Receipt::new(&std::sync::Weak::new(), &[question(&key, "1/1m")], granted).expect("a cost");
+        let receipt = Receipt::new(Giver::next(), &[question(&key, "1/1m")], granted).expect("a cost");
         let other = {
-            let receipt = std::sync::Arc::clone(&receipt);
+            let receipt = receipt.clone();
             thread::spawn(move || receipt.spend().is_some())
         };
         let this = receipt.spend().is_some();

@@ -15,16 +15,19 @@ pub(super) struct Counts<T, C> {
     counts: IndexMap<Counted<T>, C, ()>,
     capacity: usize,
     hand: usize,
+    /// The next one's.
+    id: u64,
 }
 
 struct Counted<T> {
     what: T,
     span: Span,
+    id: u64,
 }
 
 impl<T, C> Counts<T, C> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { counts: IndexMap::with_hasher(()), capacity: capacity.max(1), hand: 0 }
+        Self { counts: IndexMap::with_hasher(()), capacity: capacity.max(1), hand: 0, id: 0 }
     }
 
     pub(super) fn get<Q: Eq + ?Sized>(&self, hash: u64, what: &Q, span: Span) -> Option<&C>
@@ -34,29 +37,31 @@ impl<T, C> Counts<T, C> {
         self.counts.get_index(self.find(hash, what, span)?).map(|(_, count)| count)
     }
 
-    pub(super) fn get_mut<Q: Eq + ?Sized>(&mut self, hash: u64, what: &Q, span: Span) -> Option<&mut C>
+    /// The count, and the number that no other one here ever has.
+    #[inline(always)]
+    pub(super) fn get_mut<Q: Eq + ?Sized>(&mut self, hash: u64, what: &Q, span: Span) -> Option<(u64, &mut C)>
     where
         T: Borrow<Q>,
     {
         let index = self.find(hash, what, span)?;
+        self.counts.get_index_mut(index).map(|(key, count)| (key.id, count))
+    }
+
+    /// The count with this number, if it is still there.
+    pub(super) fn numbered(&mut self, hash: u64, id: u64) -> Option<&mut C> {
+        let index = self.counts.raw_entry_v1().index_from_hash(hash, |key| key.id == id)?;
         self.counts.get_index_mut(index).map(|(_, count)| count)
     }
 
-    /// Adds what is not there yet, while there is room.
-    pub(super) fn insert(&mut self, hash: u64, what: T, span: Span, count: C) {
-        let key = Counted { what, span };
+    /// Adds what is not there yet, while there is room, and gives its number.
+    pub(super) fn insert(&mut self, hash: u64, what: T, span: Span, count: C) -> u64 {
+        let id = self.id;
+        self.id += 1;
+        let key = Counted { what, span, id };
         if let RawEntryMut::Vacant(place) = self.counts.raw_entry_mut_v1().from_hash(hash, |_| false) {
             place.insert_hashed_nocheck(hash, key, count);
         }
-    }
-
-    pub(super) fn remove<Q: Eq + ?Sized>(&mut self, hash: u64, what: &Q, span: Span)
-    where
-        T: Borrow<Q>,
-    {
-        if let Some(index) = self.find(hash, what, span) {
-            self.counts.swap_remove_index(index);
-        }
+        id
     }
 
     /// Looks at the next few and drops those that are over.
@@ -82,6 +87,7 @@ impl<T, C> Counts<T, C> {
         self.counts.len()
     }
 
+    #[inline(always)]
     fn find<Q: Eq + ?Sized>(&self, hash: u64, what: &Q, span: Span) -> Option<usize>
     where
         T: Borrow<Q>,

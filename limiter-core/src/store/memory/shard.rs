@@ -14,14 +14,14 @@ use std::hash::BuildHasher;
 use super::common::Common;
 use super::counts::Counts;
 use super::folded::Folded;
-use super::{Deed, Place};
+use super::{Deed, Place, Seat};
 use crate::algorithm::{Ask, Outcome, Span, State};
 use crate::sync::Seed;
 
 /// Counts, and what newcomers share when every place is taken.
 #[derive(Debug)]
 pub(super) struct Shard {
-    own: Counts<Box<str>, State>,
+    own: Counts<Box<[u8]>, State>,
     shared: Counts<u16, Common>,
     folded: Folded,
     slots: u16,
@@ -33,6 +33,8 @@ pub(super) struct Shard {
 pub(super) struct Told {
     pub(super) outcome: Outcome,
     pub(super) shared: bool,
+    /// The number of the key's own count, if it has one.
+    pub(super) id: Option<u64>,
 }
 
 /// Places looked at by every call that adds a key: more than one, so that collecting outruns filling.
@@ -49,11 +51,11 @@ impl Shard {
     }
 
     /// What a key would be told.
-    pub(super) fn look(&self, place: &Place, ask: &Ask) -> Outcome {
-        if let Some(state) = self.own.get(place.hash, &*place.subject, ask.span) {
+    pub(super) fn look(&self, seat: &Seat<'_>, ask: &Ask) -> Outcome {
+        if let Some(state) = self.own.get(seat.hash, &*seat.subject, ask.span) {
             return state.peek(ask);
         }
-        let slot = self.slot(place);
+        let slot = self.slot(seat);
         match self.shared.get(self.shared_hash(slot, ask.span), &slot, ask.span) {
             Some(count) if count.counts(ask) => count.look(ask),
             _ => self.folded.look(slot, ask).unwrap_or_else(|| State::new(ask.span.algorithm).peek(ask)),
@@ -61,43 +63,57 @@ impl Shard {
     }
 
     /// Does it to what a key has taken. Only if that takes something is the key known from then on.
-    pub(super) fn take(&mut self, place: &Place, ask: &Ask, deed: Deed) -> Told {
-        if let Some(state) = self.own.get_mut(place.hash, &*place.subject, ask.span) {
-            return Told { outcome: deed.on(state, ask), shared: false };
+    #[inline(always)]
+    pub(super) fn take(&mut self, seat: &Seat<'_>, ask: &Ask, deed: Deed) -> Told {
+        match self.own.get_mut(seat.hash, &*seat.subject, ask.span) {
+            Some((id, state)) => Told { outcome: deed.on(state, ask), shared: false, id: Some(id) },
+            None => self.take_as_newcomer(seat, ask, deed),
         }
+    }
+
+    #[cold]
+    fn take_as_newcomer(&mut self, seat: &Seat<'_>, ask: &Ask, deed: Deed) -> Told {
         self.collect(ask.floor);
         if self.own.is_full() {
-            return Told { outcome: self.share(self.slot(place), ask, deed), shared: true };
+            return Told { outcome: self.share(self.slot(seat), ask, deed), shared: true, id: None };
         }
-        let (outcome, state) = self.take_along(self.slot(place), ask, deed);
-        if let Some(state) = state {
-            self.own.insert(place.hash, place.subject.as_str().into(), ask.span, state);
-        }
-        Told { outcome, shared: false }
+        let (outcome, state) = self.take_along(self.slot(seat), ask, deed);
+        let id = state.map(|state| self.own.insert(seat.hash, seat.subject.as_ref().into(), ask.span, state));
+        Told { outcome, shared: false, id }
     }
 
     /// Gives back what was taken at `stamp`.
-    pub(super) fn refund(&mut self, place: &Place, ask: &Ask, stamp: u64) {
-        if let Some(state) = self.own.get_mut(place.hash, &*place.subject, ask.span) {
+    pub(super) fn refund(&mut self, seat: &Seat<'_>, ask: &Ask, stamp: u64) {
+        if let Some((_, state)) = self.own.get_mut(seat.hash, &*seat.subject, ask.span) {
             return state.refund(ask, stamp);
         }
-        let slot = self.slot(place);
+        let slot = self.slot(seat);
         match self.shared.get_mut(self.shared_hash(slot, ask.span), &slot, ask.span) {
-            Some(count) if count.counts(ask) => count.refund(ask, stamp),
+            Some((_, count)) if count.counts(ask) => count.refund(ask, stamp),
             _ => self.folded.refund(slot, ask, stamp),
         }
     }
 
     /// As [`refund`](Self::refund), as if they had not been taken: where the count is the key's own.
-    pub(super) fn withdraw(&mut self, place: &Place, ask: &Ask, stamp: u64) {
-        match self.own.get_mut(place.hash, &*place.subject, ask.span) {
-            Some(state) => state.withdraw(ask, stamp),
-            None => self.refund(place, ask, stamp),
+    pub(super) fn withdraw(&mut self, seat: &Seat<'_>, ask: &Ask, stamp: u64) {
+        match self.own.get_mut(seat.hash, &*seat.subject, ask.span) {
+            Some((_, state)) => state.withdraw(ask, stamp),
+            None => self.refund(seat, ask, stamp),
         }
     }
 
-    pub(super) fn remove(&mut self, place: &Place, span: Span) {
-        self.own.remove(place.hash, &*place.subject, span);
+    /// The same at a place, if the key is still there.
+    pub(super) fn refund_at(&mut self, place: Place, ask: &Ask, stamp: u64) {
+        if let Some(state) = self.own.numbered(place.hash, place.id) {
+            state.refund(ask, stamp);
+        }
+    }
+
+    /// Forgets what a key has taken. It stays at its place, where receipts look for it, until that is collected.
+    pub(super) fn forget(&mut self, seat: &Seat<'_>, span: Span) {
+        if let Some((_, state)) = self.own.get_mut(seat.hash, &*seat.subject, span) {
+            *state = State::new(span.algorithm);
+        }
     }
 
     /// Takes from a count that others share.
@@ -105,10 +121,10 @@ impl Shard {
         let hash = self.shared_hash(slot, ask.span);
         let has_room = !self.shared.is_full();
         match self.shared.get_mut(hash, &slot, ask.span) {
-            Some(count) if count.counts(ask) => count.take(ask, deed).0,
+            Some((_, count)) if count.counts(ask) => count.take(ask, deed).0,
             // What is in the folded one must not be taken twice.
             _ if self.folded.is_live(slot, ask) => self.folded.take(slot, ask, deed),
-            Some(count) => count.take(ask, deed).0,
+            Some((_, count)) => count.take(ask, deed).0,
             None if has_room => {
                 let mut count = Common::new(ask.span.algorithm);
                 let (outcome, has_taken) = count.take(ask, deed);
@@ -146,8 +162,8 @@ impl Shard {
         self.shared.collect(STEP, |count, span| over(&count.state, span));
     }
 
-    fn slot(&self, place: &Place) -> u16 {
-        u16::try_from(place.hash % u64::from(self.slots)).unwrap_or(0)
+    fn slot(&self, seat: &Seat<'_>) -> u16 {
+        u16::try_from(seat.hash % u64::from(self.slots)).unwrap_or(0)
     }
 
     fn shared_hash(&self, slot: u16, span: Span) -> u64 {

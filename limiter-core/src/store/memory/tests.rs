@@ -2,6 +2,8 @@ use super::*;
 
 mod collecting;
 #[cfg(feature = "test-util")]
+mod denying;
+#[cfg(feature = "test-util")]
 mod sharing;
 
 fn question<'a>(key: &'a Key, limit: &str) -> Question<'a> {
@@ -30,6 +32,24 @@ fn knows_only_keys_that_have_taken_something() {
     assert_eq!(keys(&store), 2);
     store.reset(&key, "9/h".parse().expect("a limit"));
     assert!(store.decide(&[question(&key, "1/h")]).allowed);
+}
+
+#[cfg(feature = "test-util")]
+#[test]
+fn a_receipt_finds_nothing_once_its_key_has_left_its_place() {
+    let (store, clock) = store(100);
+    let key = Key::new("a");
+    let question = question(&key, "1/10s");
+    let told = store.decide_one(&question, 0);
+    clock.advance(Duration::from_secs(10));
+    // Newcomers look for places that are over.
+    assert!(store.decide(&[Question { key: &Key::new("b"), ..question }]).allowed);
+    let again = store.decide_one(&question, 0);
+    // As if it were a receipt of what was taken since.
+    store.refund_at(told.place.expect("its own"), question.limit, 1, again.answer.stamp);
+    assert!(!store.decide(&[question]).allowed);
+    store.refund_at(again.place.expect("its own"), question.limit, 1, again.answer.stamp);
+    assert!(store.decide(&[question]).allowed);
 }
 
 #[cfg(feature = "test-util")]

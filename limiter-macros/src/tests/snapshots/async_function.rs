@@ -5,7 +5,9 @@ pub async fn get_id(user_id: u64) -> String {
     if let ::core::option::Option::Some((_, __denied)) = {
         let __asks = [
             ::rate_limited::__private::one(
-                ::rate_limited::__private::Key::new("getId"),
+                ::rate_limited::__private::constant(const {
+                    ::rate_limited::__private::Constant::new("getId")
+                }),
                 5u32,
                 10000u64,
             ),

@@ -7,7 +7,9 @@ impl<T> Service<T> {
         if let ::core::option::Option::Some((_, denied)) = {
             let __asks = [
                 ::rate_limited::__private::one(
-                    ::rate_limited::__private::Key::new("service"),
+                    ::rate_limited::__private::constant(const {
+                        ::rate_limited::__private::Constant::new("service")
+                    }),
                     5u32,
                     1000u64,
                 ),

@@ -6,7 +6,9 @@ async fn get() -> Result<(), Failed> {
     if let ::core::option::Option::Some(__stopped) = {
         let __asks = [
             ::rate_limited::__private::one(
-                ::rate_limited::__private::Key::new("k"),
+                ::rate_limited::__private::constant(const {
+                    ::rate_limited::__private::Constant::new("k")
+                }),
                 5u32,
                 1000u64,
             ),

@@ -9,7 +9,9 @@ async fn get(id: u64) -> u64 {
                 ::rate_limited::__private::one(__key, 5u32, 1000u64)
             },
             {
-                let __key = ::rate_limited::__private::Key::new("everybody");
+                let __key = ::rate_limited::__private::constant(const {
+                    ::rate_limited::__private::Constant::new("everybody")
+                });
                 ::rate_limited::__private::one(__key, 100u32, 1000u64)
             },
         ];

@@ -5,7 +5,9 @@ fn get_id() -> Result<u64, Busy> {
     if let ::core::option::Option::Some((_, __denied)) = {
         let __asks = [
             ::rate_limited::__private::one(
-                ::rate_limited::__private::Key::new("getId"),
+                ::rate_limited::__private::constant(const {
+                    ::rate_limited::__private::Constant::new("getId")
+                }),
                 5u32,
                 10000u64,
             ),

@@ -245,7 +245,7 @@ fn nobody_is_ever_admitted_more_than_if_everybody_had_a_count_of_their_own() {
             let question = Question { key: &key, limit: known.limit, cost: 1 + u32::try_from(pick(2)).expect("few") };
             if store.decide(&[question]).allowed {
                 allowed += 1;
-                let ask = ask(&question, 0, clock_moment(&clock));
+                let ask = ask(question.limit, question.cost, 0, clock_moment(&clock));
                 assert!(known.allows(&ask), "seed {seed}, key {name}: {question:?}");
             }
         }
