@@ -29,6 +29,9 @@ pub enum ErrorKind {
     Unavailable,
     /// The store is up but not ready: it is loading its data, or busy with somebody's script.
     Loading,
+    /// The store is up but takes no permits now: the cluster is down or moving the key, or the server cannot save its
+    /// data or misses its replicas.
+    NotServing,
     /// The store is a replica: it lost its role in a failover.
     ReadOnly,
     /// The store is at its memory limit and takes no writes.
@@ -73,6 +76,7 @@ impl Error {
             ErrorKind::Timeout
             | ErrorKind::Unavailable
             | ErrorKind::Loading
+            | ErrorKind::NotServing
             | ErrorKind::ReadOnly
             | ErrorKind::OutOfMemory => true,
             ErrorKind::Refused | ErrorKind::Protocol | ErrorKind::Config | ErrorKind::InvalidLimit => false,

@@ -206,7 +206,7 @@ impl Storm {
         tasks.join_all().await;
         self.over.store(true, Relaxed);
         let (calls, longest) = bystander.await.expect("no panic");
-        assert!(calls > 2 && longest < PROMPT, "{calls} calls, of which one took {longest:?}");
+        assert!(calls > 0 && longest < PROMPT, "{calls} calls, of which one took {longest:?}");
 
         let used = async |key: &Key| MAX - self.limiter.peek(key, &wide()).await.expect("answers").remaining();
         // In memory a call has nothing to wait for, but its turn.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use rate_limited::ErrorKind::{self, Loading, OutOfMemory, Protocol, ReadOnly, Refused, Timeout, Unavailable};
+use rate_limited::ErrorKind::{
+    self, Loading, NotServing, OutOfMemory, Protocol, ReadOnly, Refused, Timeout, Unavailable,
+};
 use rate_limited::{Limiter, OnError, Source};
 use tokio::task::JoinSet;
 
@@ -23,11 +25,11 @@ const REPLIES: &[(Then, ErrorKind)] = &[
     (Then::Say("-NOAUTH Authentication required.\r\n"), Refused),
     (Then::Say("-NOPERM this user has no permissions to run the 'evalsha' command\r\n"), Refused),
     (Then::Say("-WRONGPASS invalid username-password pair or user is disabled.\r\n"), Refused),
-    (Then::Say("-MASTERDOWN Link with MASTER is down\r\n"), Unavailable),
-    (Then::Say("-CLUSTERDOWN The cluster is down\r\n"), Unavailable),
-    (Then::Say("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"), Unavailable),
-    (Then::Say("-MISCONF Errors writing to the AOF file\r\n"), Unavailable),
-    (Then::Say("-NOREPLICAS Not enough good replicas to write.\r\n"), Unavailable),
+    (Then::Say("-MASTERDOWN Link with MASTER is down\r\n"), ReadOnly),
+    (Then::Say("-CLUSTERDOWN The cluster is down\r\n"), NotServing),
+    (Then::Say("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"), NotServing),
+    (Then::Say("-MISCONF Errors writing to the AOF file\r\n"), NotServing),
+    (Then::Say("-NOREPLICAS Not enough good replicas to write.\r\n"), NotServing),
     (Then::Say("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"), Protocol),
     (Then::Say("-ERR Error running script\r\n"), Protocol),
     (Then::Say("-SOMETHINGNEW\r\n"), Protocol),

@@ -164,16 +164,16 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
         "FOREIGN" | "WRONGTYPE" => {
             (ErrorKind::Protocol, "the key holds something else than this limiter writes; it is left as it is")
         }
-        "MASTERDOWN" => (ErrorKind::Unavailable, "this Redis is a replica, and has lost its master"),
+        "MASTERDOWN" => (ErrorKind::ReadOnly, "this Redis is a replica, and has lost its master"),
         "CLUSTERDOWN" => {
-            (ErrorKind::Unavailable, "the cluster does not serve this key now: too few of its masters are up")
+            (ErrorKind::NotServing, "the cluster does not serve this key now: too few of its masters are up")
         }
         "MOVED" | "ASK" => {
             (ErrorKind::Config, "this Redis is a node of a cluster: write `redis-cluster://` before its address")
         }
-        "TRYAGAIN" => (ErrorKind::Unavailable, "the cluster is moving this key just now"),
-        "MISCONF" => (ErrorKind::Unavailable, "Redis takes no writes, because it cannot save its data"),
-        "NOREPLICAS" => (ErrorKind::Unavailable, "Redis takes no writes, because too few replicas follow it"),
+        "TRYAGAIN" => (ErrorKind::NotServing, "the cluster is moving this key just now"),
+        "MISCONF" => (ErrorKind::NotServing, "Redis takes no writes, because it cannot save its data"),
+        "NOREPLICAS" => (ErrorKind::NotServing, "Redis takes no writes, because too few replicas follow it"),
         "IDONTKNOW" => (ErrorKind::Unavailable, "the sentinel does not know enough of the others yet"),
         "ERR" if detail.starts_with("DB index") => (ErrorKind::Config, "Redis has no database of that number"),
         "ERR" if detail.starts_with("SELECT is not allowed in cluster mode") => (

@@ -1,4 +1,4 @@
-//! What somebody has to mend, told to the log once and not by every call.
+//! What is wrong with a store that answers, told to the log once and not by every call.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -33,11 +33,15 @@ fn log(message: impl FnOnce() + Send + 'static) {
     drop(thread::Builder::new().name("rate-limited-log".to_owned()).spawn(message));
 }
 
-/// What does not pass by itself, and is no trouble of one key alone.
+/// What no lost connection tells of, and is no trouble of one key alone.
 fn trouble(kind: ErrorKind) -> Option<(u8, &'static str)> {
     match kind {
         ErrorKind::OutOfMemory => Some((1, "the rate limiter's store has no room: its policies decide instead")),
         ErrorKind::Refused => Some((2, "the rate limiter's store refuses it: its policies decide instead")),
+        ErrorKind::NotServing => {
+            Some((4, "the rate limiter's store is up and serves nothing: its policies decide instead"))
+        }
+        ErrorKind::Loading => Some((8, "the rate limiter's store is not ready: its policies decide instead")),
         _ => None,
     }
 }
@@ -47,11 +51,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_somebody_has_to_mend_is_told() {
+    fn only_what_nothing_else_tells_is_told() {
         let notices = Notices::default();
-        for kind in
-            [ErrorKind::Timeout, ErrorKind::Unavailable, ErrorKind::Loading, ErrorKind::ReadOnly, ErrorKind::Protocol]
-        {
+        for kind in [ErrorKind::Timeout, ErrorKind::Unavailable, ErrorKind::ReadOnly, ErrorKind::Protocol] {
             notices.failed(&Error::new(kind, "no"));
         }
         assert_eq!(notices.0.load(Ordering::Relaxed), 0);
