@@ -1,7 +1,8 @@
-//! The store that processes share: one Redis, talked to from one thread over one connection.
+//! The store that processes share: one Redis, or the nodes of a cluster, talked to from one thread.
 //!
-//! Every decision is one script call; see `lua/`. A call is handed to a thread of the store's own, which keeps the
-//! connection, watches the deadlines and answers every call in time, so that it makes no difference which runtime a
+//! A decision is one script call, or a part of one that many go in; see `lua/`. Only keys in several slots of a cluster
+//! take more. A call is handed to a thread of the store's own, which keeps a connection to each server, watches the
+//! deadlines and answers every call in time, so that it makes no difference which runtime a
 //! caller is on, or whether it is on any. The thread stops with the store.
 
 use std::future::poll_fn;

@@ -81,8 +81,7 @@ impl Cluster {
                     return Ok(Rc::clone(owner));
                 }
                 if map.is_known {
-                    let problem = "the cluster has no node for the key's slot";
-                    return Err(map.problem.clone().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, problem)));
+                    return Err(map.problem.clone().unwrap_or_else(unserved));
                 }
                 if let Some(problem) = &map.problem {
                     return Err(problem.clone());
@@ -219,7 +218,7 @@ impl Cluster {
         }
         self.hand_over(owners.iter().flat_map(|(shard, link)| shard.slots.clone().map(|slot| (slot, Rc::clone(link)))));
         self.drop_orphans(&owners);
-        self.unknown.open(Error::new(ErrorKind::Unavailable, "the cluster has no node for the key's slot"));
+        self.unknown.open(unserved());
         self.changed.notify_waiters();
     }
 
@@ -271,6 +270,10 @@ impl Cluster {
         map.nodes.push(Node { host: host.to_owned(), port, link: Rc::clone(&link), keeper });
         link
     }
+}
+
+fn unserved() -> Error {
+    Error::new(ErrorKind::Unavailable, "the cluster has no node for the key's slot")
 }
 
 async fn ask(wire: &Wire, server: &Server) -> Result<Vec<Shard>, Error> {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::Breaker;
 use super::lane::Lane;
+use super::notices::log;
 use super::wire::Wire;
 use super::{Connected, Server};
 use crate::standby::Standby;
@@ -206,11 +206,6 @@ impl Link {
         self.changed.notify_waiters();
         before
     }
-}
-
-/// Logs on another thread: what listens is the program's own, and may block, panic, or be rate limited itself.
-fn log(message: impl FnOnce() + Send + 'static) {
-    drop(spawn_blocking(message));
 }
 
 /// Between half and all of it, so that the instances of a fleet do not come back as one.

@@ -28,8 +28,8 @@ impl Notices {
     }
 }
 
-/// Logs on a thread of its own: what listens may block and panic, and a call has a deadline.
-fn log(message: impl FnOnce() + Send + 'static) {
+/// Logs on a thread of its own: what listens is the program's, and may block, panic, or be rate limited itself.
+pub(super) fn log(message: impl FnOnce() + Send + 'static) {
     drop(thread::Builder::new().name("rate-limited-log".to_owned()).spawn(message));
 }
 

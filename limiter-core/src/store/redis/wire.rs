@@ -86,6 +86,7 @@ impl Wire {
         let result = self.unless_gone(connection.send_packed_commands(&pipeline, 1, 1)).await;
         self.answer(result.map(|mut values| values.pop().unwrap_or(Value::Nil)))
     }
+
     pub(super) async fn send(&self, command: Cmd) -> Result<Value, Refusal> {
         let mut connection = self.connection.clone();
         let result = self.unless_gone(connection.send_packed_command(&command)).await;
