@@ -172,6 +172,18 @@ impl Standby {
         }
     }
 
+    /// The same for admissions by the store that are of one kind, put in one question, where nothing is held: the stamp of
+    /// them all. `None` if the stand-in has had a say since, and would deny one of them.
+    pub(crate) fn after_all(&self, question: &Question<'_>) -> Option<u64> {
+        let questions = [*question];
+        let own = self.decide(&questions, Duration::ZERO);
+        match own.allowed {
+            true => Some(own.stamp),
+            false if self.recovering(&questions) => None,
+            false => Some(self.record(&questions)),
+        }
+    }
+
     fn recovering(&self, questions: &[Question<'_>]) -> bool {
         self.marks.are_recent(questions, self.clock.now().floor_millis())
     }

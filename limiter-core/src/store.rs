@@ -19,7 +19,7 @@ pub(crate) use absent::RedisStore;
 pub(crate) use redis::RedisStore;
 
 /// One question to a store: may `cost` permits be taken? Several make one decision, all or nothing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Question<'a> {
     pub(crate) key: &'a Key,
     pub(crate) limit: Limit,
@@ -31,6 +31,12 @@ impl Question<'_> {
     pub(crate) fn pending(&self, before: &[Self]) -> u32 {
         let same = |other: &&Self| Span::from(other.limit) == Span::from(self.limit) && other.key == self.key;
         before.iter().filter(same).fold(0, |sum, other| sum.saturating_add(other.cost))
+    }
+
+    /// As many of it in one.
+    #[cfg(feature = "redis")]
+    pub(crate) fn times(self, many: usize) -> Self {
+        Self { cost: u32::try_from(many).unwrap_or(u32::MAX).saturating_mul(self.cost), ..self }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the counts of a limiter are called where others can read it.
 
+#[cfg(feature = "redis")]
+use std::fmt::Write;
 use std::fmt;
 
 use super::{Question, slot};
@@ -35,10 +37,10 @@ impl Naming {
 
 #[cfg(feature = "redis")]
 impl Naming {
-    /// What the count of a question is called.
-    pub(crate) fn name(&self, Question { key, limit, .. }: &Question<'_>) -> String {
+    /// Adds what the count of a question is called to `text`.
+    pub(crate) fn write(&self, Question { key, limit, .. }: &Question<'_>, text: &mut String) {
         let tag = match (limit.layout(), limit.algorithm()) {
-            (Layout::Zset, _) => return key.set(),
+            (Layout::Zset, _) => return text.push_str(&key.set()),
             (Layout::Compact, Algorithm::SlidingWindow) => "sw",
             (Layout::Compact, Algorithm::FixedWindow) => "fw",
             (Layout::Compact, Algorithm::SlidingCounter) => "sc",
@@ -46,7 +48,10 @@ impl Naming {
             (Layout::Compact, Algorithm::LeakyBucket) => "lb",
         };
         // One key, one slot: the hash tag is around the whole subject, which contains no brace.
-        format!("{}:{{{}}}:{tag}:{}", self.prefix, self.subject(key), limit.window_millis())
+        [&self.prefix, ":{"].iter().for_each(|piece| text.push_str(piece));
+        // A text takes whatever is written to it.
+        let _ = write!(text, "{}", self.subject(key));
+        let _ = write!(text, "}}:{tag}:{}", limit.window_millis());
     }
 
     /// Whether a name would tell what the secret is to hide: others find a set by the key's own text.

@@ -3,7 +3,8 @@
 //! Those of one kind, with the same count, limit and cost, are one entry: they are granted one after the other, as many as
 //! fit. So a key that everybody wants costs the server one decision for all who wait for it.
 
-use std::collections::{HashMap, hash_map};
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,22 +16,27 @@ use super::exchange::Exchange;
 use super::lane::Lane;
 use super::link::Link;
 use super::pending::Pending;
-use super::script::{Entry, Grant};
+use super::script::{Entry, Grant, Names, Script};
 use super::several::all;
 use crate::guard::Settled;
 use crate::standby::Before;
 use crate::store::{Answer, Question};
-use crate::{Algorithm, Error, Limit};
+use crate::sync::Seed;
+use crate::{Algorithm, Error};
 
 /// Entries of one slot, and whose they are.
-#[derive(Default)]
 struct Group {
     slot: u16,
+    names: Names,
     entries: Vec<Entry>,
-    /// The calls of each entry, in the order in which they came.
-    calls: Vec<Vec<Rc<Pending>>>,
-    places: HashMap<(Rc<str>, Limit, u32), usize>,
+    /// With the places of their entries, in the order in which they came.
+    calls: Vec<Called>,
+    /// The first call of each kind, by the hash of what it asks.
+    kinds: HashMap<u64, usize, Seed>,
 }
+
+/// A call, with the place of its entry.
+type Called = (usize, Rc<Pending>);
 
 /// One of the groups that may be under way to a server; when it is given up, the next may go. That is when all is
 /// answered, or under way to another server instead.
@@ -100,31 +106,33 @@ impl Driver {
             }
             let slot = self.nodes().slot(&questions[0]);
             let place = groups.iter().position(|group| group.slot == slot).unwrap_or_else(|| {
-                groups.push(Group { slot, ..Group::default() });
+                groups.push(Group::new(slot));
                 groups.len() - 1
             });
-            entries += groups[place].add(self.script().name(&questions[0]).into(), &call);
+            entries += groups[place].add(call, self.script());
         }
         lane.put_back(calls.collect());
+        groups.iter_mut().for_each(Group::sort);
         groups
     }
 
     async fn exchange(&self, lane: &Lane, group: Group, seat: Option<Rc<Seat>>) {
-        let Group { slot, entries, calls, .. } = group;
-        let Some(latest) = calls.iter().flatten().map(|call| call.until.instant).max() else { return };
-        let command = self.script().group(&entries);
+        let Group { slot, names, entries, calls, .. } = group;
+        let all = || calls.iter().map(|(_, call)| call);
+        let Some(latest) = all().map(|call| call.until.instant).max() else { return };
+        let command = self.script().group(names, &entries);
         let exchange = Rc::new(Exchange::new(self.terms(), self.nodes()).taking(seat));
-        calls.iter().flatten().for_each(|call| call.sent(&exchange));
+        all().for_each(|call| call.sent(&exchange));
         lane.left(&exchange);
         let reply = timeout_at(latest, exchange.call(&command, slot)).await;
         lane.came_back(&exchange);
         match reply.map(|reply| reply.and_then(|reply| command.read_group(reply))) {
             // Each has been told, when its own time was over, or is now.
-            Err(_) => calls.iter().flatten().for_each(|call| self.late(call)),
+            Err(_) => all().for_each(|call| self.late(call)),
             Ok(Ok(grants)) => {
-                for ((entry, calls), grant) in entries.iter().zip(&calls).zip(grants) {
+                for ((entry, grant), calls) in entries.iter().zip(grants).zip(by_entry(&calls)) {
                     match grant {
-                        Ok(grant) => self.hand_out(&grant, entry.cost, calls),
+                        Ok(grant) => self.hand_out(&grant, entry, calls),
                         Err(error) => {
                             exchange.failed_in_part(&error);
                             self.failed(calls, &error);
@@ -134,36 +142,48 @@ impl Driver {
             }
             Ok(Err(_)) if exchange.is_torn() => {
                 exchange.leave();
-                self.apart(lane, slot, entries, calls).await;
+                self.apart(lane, slot, command.names(), entries, &calls).await;
             }
-            Ok(Err(error)) => calls.iter().for_each(|calls| self.failed(calls, &error)),
+            Ok(Err(error)) => self.failed(&calls, &error),
         }
         exchange.leave();
     }
 
     /// Each entry by itself: nothing of them has been applied.
-    async fn apart(&self, lane: &Lane, slot: u16, entries: Vec<Entry>, calls: Vec<Vec<Rc<Pending>>>) {
-        let alone = |(entry, calls)| Group { slot, entries: vec![entry], calls: vec![calls], places: HashMap::new() };
-        all(entries.into_iter().zip(calls).map(alone).map(|group| self.exchange(lane, group, None))).await;
+    async fn apart(&self, lane: &Lane, slot: u16, names: &Names, entries: Vec<Entry>, calls: &[Called]) {
+        let alone = |((name, entry), calls): ((&str, Entry), &[Called])| {
+            let calls = calls.iter().map(|(_, call)| (0, Rc::clone(call))).collect();
+            Group { names: Names::from_iter([name]), entries: vec![entry], calls, ..Group::new(slot) }
+        };
+        let groups = names.iter().zip(entries).zip(by_entry(calls)).map(alone);
+        all(groups.map(|group| self.exchange(lane, group, None))).await;
     }
 
-    fn hand_out(&self, grant: &Grant, cost: u32, calls: &[Rc<Pending>]) {
-        for (place, call) in (0..).zip(calls) {
-            if call.is_answered() {
-                continue;
-            }
+    /// Tells the calls of one entry what became of them.
+    fn hand_out(&self, grant: &Grant, entry: &Entry, calls: &[Called]) {
+        let (cost, standby) = (entry.cost, self.standby());
+        let granted = calls.len().min(usize::try_from(grant.granted).unwrap_or(usize::MAX));
+        let waiting = calls[..granted].iter().filter(|(_, call)| !call.is_answered());
+        let is_held = waiting.clone().any(|(_, call)| call.held.get().is_some());
+        let together = match calls.first() {
+            Some((_, call)) if granted > 0 && !is_held => standby.after_all(&call.question().times(waiting.count())),
+            _ => None,
+        };
+        for (place, (_, call)) in (0..).zip(calls).filter(|(_, (_, call))| !call.is_answered()) {
             let answer = grant.to(place, cost);
-            let (questions, held) = ([call.question()], call.held.get());
-            let settled = match self.standby().after(&questions, Duration::ZERO, held.as_ref(), &answer) {
+            let mirrored = match together {
+                Some(stamp) if answer.allowed => Ok(stamp),
+                _ => standby.after(&[call.question()], Duration::ZERO, call.held.get().as_ref(), &answer),
+            };
+            call.answer(Ok(match mirrored {
                 Ok(mirrored) => Settled::by_store(answer, mirrored),
                 Err(denial) => Settled::by_standby(denial),
-            };
-            call.answer(Ok(settled));
+            }));
         }
     }
 
-    fn failed(&self, calls: &[Rc<Pending>], error: &Error) {
-        for call in calls.iter().filter(|call| !call.is_answered()) {
+    fn failed(&self, calls: &[Called], error: &Error) {
+        for (_, call) in calls.iter().filter(|(_, call)| !call.is_answered()) {
             self.standby().call_failed(&[call.question()]);
             call.fail(error.clone());
         }
@@ -177,24 +197,44 @@ impl Driver {
     }
 }
 
+/// The calls of each entry.
+fn by_entry(calls: &[Called]) -> impl Iterator<Item = &[Called]> {
+    calls.chunk_by(|(one, _), (other, _)| one == other)
+}
+
 impl Group {
+    fn new(slot: u16) -> Self {
+        Self { slot, names: Names::default(), entries: Vec::new(), calls: Vec::new(), kinds: HashMap::default() }
+    }
+
     /// Gives how many entries it has more by this call.
-    fn add(&mut self, name: Rc<str>, call: &Rc<Pending>) -> usize {
-        let Question { limit, cost, .. } = call.question();
-        // A queue that nobody waits in: what is free for one is not free for the next.
-        if limit.algorithm() != Algorithm::LeakyBucket {
-            match self.places.entry((Rc::clone(&name), limit, cost)) {
-                hash_map::Entry::Occupied(place) => {
-                    self.entries[*place.get()].calls += 1;
-                    self.calls[*place.get()].push(Rc::clone(call));
-                    return 0;
-                }
-                hash_map::Entry::Vacant(place) => drop(place.insert(self.entries.len())),
-            }
+    fn add(&mut self, call: Rc<Pending>, script: &Script) -> usize {
+        let question = call.question();
+        if let Some(entry) = self.like(&question) {
+            self.entries[entry].calls += 1;
+            self.calls.push((entry, call));
+            return 0;
         }
-        self.entries.push(Entry { name, limit, cost, calls: 1 });
-        self.calls.push(vec![Rc::clone(call)]);
+        script.name(&question, &mut self.names);
+        self.calls.push((self.entries.len(), Rc::clone(&call)));
+        self.entries.push(Entry { limit: question.limit, cost: question.cost, calls: 1 });
         1
+    }
+
+    /// The entry of those who ask the same.
+    fn like(&mut self, question: &Question<'_>) -> Option<usize> {
+        // A queue that nobody waits in: what is free for one is not free for the next.
+        if question.limit.algorithm() == Algorithm::LeakyBucket {
+            return None;
+        }
+        let hash = self.kinds.hasher().hash_one(question);
+        let (entry, first) = self.calls.get(*self.kinds.entry(hash).or_insert(self.calls.len()))?;
+        (first.question() == *question).then_some(*entry)
+    }
+
+    /// Brings the calls of each entry together, in the order in which they came.
+    fn sort(&mut self) {
+        self.calls.sort_by_key(|(entry, _)| *entry);
     }
 }
 

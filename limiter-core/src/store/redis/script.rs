@@ -1,7 +1,6 @@
 //! The scripts, the commands that call them, and their replies.
 
-use std::array::from_fn;
-use std::rc::Rc;
+use std::mem::replace;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,14 +76,21 @@ pub(super) struct Script {
 /// A command before the script's digest is put into it, and how to read what comes back.
 pub(super) struct Command {
     program: Program,
-    keys: Vec<String>,
+    keys: Names,
     arguments: Vec<Argument>,
+}
+
+/// What counts are called, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    text: String,
+    /// Where each ends.
+    ends: Vec<usize>,
 }
 
 /// Calls of one kind in a group: what they ask, and how many they are.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) name: Rc<str>,
     pub(super) limit: Limit,
     pub(super) cost: u32,
     pub(super) calls: u32,
@@ -122,7 +128,8 @@ impl Script {
     }
 
     pub(super) fn command(&self, action: &Action, questions: &[Question<'_>]) -> Command {
-        let keys = questions.iter().map(|question| self.name(question)).collect();
+        let mut keys = Names::default();
+        questions.iter().for_each(|question| self.name(question, &mut keys));
         let (what, with) = match action {
             Action::Peek => ("look", 0),
             Action::Take { patience } => ("take", u64::try_from(patience.as_micros()).unwrap_or(u64::MAX).min(FAR)),
@@ -139,8 +146,8 @@ impl Script {
         Command { program: Program::Decide, keys, arguments }
     }
 
-    pub(super) fn group(&self, entries: &[Entry]) -> Command {
-        let keys = entries.iter().map(|entry| entry.name.to_string()).collect();
+    /// `keys` are the names of the entries.
+    pub(super) fn group(&self, keys: Names, entries: &[Entry]) -> Command {
         let mut kinds: Vec<(Limit, u32, u32)> = Vec::new();
         let mut kind_of = |entry: &Entry| {
             let kind = (entry.limit, entry.cost, entry.calls);
@@ -177,9 +184,31 @@ impl Script {
         }
     }
 
-    /// What the count of a question is called in Redis.
-    pub(super) fn name(&self, question: &Question<'_>) -> String {
-        self.naming.name(question)
+    /// Adds what the count of a question is called in Redis.
+    pub(super) fn name(&self, question: &Question<'_>, names: &mut Names) {
+        self.naming.write(question, &mut names.text);
+        names.ends.push(names.text.len());
+    }
+}
+
+impl Names {
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        let mut from = 0;
+        self.ends.iter().map(move |end| &self.text[replace(&mut from, *end)..*end])
+    }
+}
+
+impl<'a> FromIterator<&'a str> for Names {
+    fn from_iter<I: IntoIterator<Item = &'a str>>(names: I) -> Self {
+        names.into_iter().fold(Self::default(), |mut names, name| {
+            names.text.push_str(name);
+            names.ends.push(names.text.len());
+            names
+        })
     }
 }
 
@@ -200,6 +229,10 @@ impl Command {
         self.program
     }
 
+    pub(super) fn names(&self) -> &Names {
+        &self.keys
+    }
+
     /// Whether its keys may be asked about in calls of their own.
     pub(super) fn is_divisible(&self) -> bool {
         matches!(self.program, Program::Group) && self.keys.len() > 1
@@ -207,7 +240,10 @@ impl Command {
 
     pub(super) fn with(&self, sha: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(sha).arg(self.keys.len()).arg(&self.keys);
+        command.arg(sha).arg(self.keys.len());
+        for key in self.keys.iter() {
+            command.arg(key);
+        }
         for argument in &self.arguments {
             match argument {
                 Argument::Word(word) => command.arg(word),
@@ -225,19 +261,23 @@ impl Command {
     pub(super) fn read_group(&self, reply: Value) -> Result<Vec<Result<Grant, Error>>, Error> {
         let Value::Array(values) = reply else { return Err(strange()) };
         let mut values = values.into_iter();
-        let Some(Value::Int(stamp)) = values.next() else { return Err(strange()) };
+        let (Some(Value::Int(stamp)), Some(Value::BulkString(told))) = (values.next(), values.next()) else {
+            return Err(strange());
+        };
         let stamp = u64::try_from(stamp).map_err(|_| strange())?;
-        let mut grants = Vec::with_capacity(self.keys.len());
-        for _ in &self.keys {
-            let fields: [Value; 4] = from_fn(|_| values.next().unwrap_or(Value::Nil));
-            grants.push(match fields {
-                [error @ Value::ServerError(_), ..] => {
-                    Err(error.extract_error().map_err(Refusal::from).err().map_or_else(strange, Error::from))
-                }
-                fields => grant(&fields, stamp).ok_or_else(strange),
-            });
+        let (grants, rest) = told.as_chunks();
+        if grants.len() != self.keys.len() || !rest.is_empty() {
+            return Err(strange());
         }
-        if values.next().is_some() { Err(strange()) } else { Ok(grants) }
+        let mut grants: Vec<_> = grants.iter().map(|told| grant(told, stamp).ok_or_else(strange)).collect();
+        while let Some(place) = values.next() {
+            let (Value::Int(place), Some(error @ Value::ServerError(_))) = (place, values.next()) else {
+                return Err(strange());
+            };
+            let grant = usize::try_from(place).ok().and_then(|place| grants.get_mut(place)).ok_or_else(strange)?;
+            *grant = Err(error.extract_error().map_err(Refusal::from).err().map_or_else(strange, Error::from));
+        }
+        Ok(grants)
     }
 }
 
@@ -245,15 +285,16 @@ fn strange() -> Error {
     Error::new(ErrorKind::Protocol, "the script's reply is not one of this limiter's")
 }
 
-fn grant(fields: &[Value; 4], stamp: u64) -> Option<Grant> {
-    let [Value::Int(granted), Value::Int(remaining), Value::Int(retry), Value::Int(reset)] = *fields else {
-        return None;
-    };
+/// What is said of one entry, as the script packs it.
+fn grant(told: &[u8; 24], stamp: u64) -> Option<Grant> {
+    let (granted, rest) = told.split_first_chunk()?;
+    let (remaining, rest) = rest.split_first_chunk()?;
+    let (retry, reset) = rest.split_first_chunk()?;
     Some(Grant {
-        granted: u32::try_from(granted).ok()?,
-        remaining: u32::try_from(remaining).ok()?,
-        retry_after: after(retry)?,
-        reset_after: Duration::from_micros(u64::try_from(reset).ok()?),
+        granted: u32::from_be_bytes(*granted),
+        remaining: u32::from_be_bytes(*remaining),
+        retry_after: after(i64::from_be_bytes(*retry))?,
+        reset_after: Duration::from_micros(u64::try_from(i64::from_be_bytes(*reset.first_chunk()?)).ok()?),
         stamp,
     })
 }

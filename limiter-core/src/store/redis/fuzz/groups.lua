@@ -39,6 +39,23 @@ local function words_of(...)
   return words
 end
 
+-- What the group says of each entry, or why it cannot be read.
+local function read(reply, entries)
+  if #reply < 2 or #reply[2] ~= 24 * entries or #reply % 2 ~= 0 then
+    return nil, 'of another length'
+  end
+  local told = {}
+  for index = 1, entries do
+    local granted, remaining, retry_high, retry_low, reset_high, reset_low =
+      struct.unpack('>I4I4i4I4i4I4', reply[2], 24 * index - 23)
+    told[index] = { granted, remaining, retry_high * 4294967296 + retry_low, reset_high * 4294967296 + reset_low }
+  end
+  for index = 3, #reply, 2 do
+    told[reply[index] + 1].err = reply[index + 1].err
+  end
+  return told
+end
+
 -- What is wrong with what the group says of an entry, if anything; and of what kind it is.
 local function compare(entry, told)
   local granted, last = 0, nil
@@ -53,10 +70,10 @@ local function compare(entry, told)
   if last.err or told.err then
     return last.err ~= told.err and 'another error than alone' or nil, 1
   end
-  if told[1] ~= granted or told[2] ~= last[3] or told[4] ~= last[5] then
+  if told[1] ~= granted or told[2] ~= math.floor(last[3]) or told[4] ~= math.floor(last[5]) then
     return 'another answer than alone: ' .. table.concat(last, ' ') .. ' after ' .. granted
   end
-  if granted < entry.calls and told[3] ~= last[4] then
+  if granted < entry.calls and told[3] ~= math.floor(last[4]) then
     return 'another wait than alone: ' .. last[4]
   end
   return nil, granted == entry.calls and 2 or granted > 0 and 3 or 4
@@ -102,13 +119,16 @@ for round = 1, rounds do
   end
   local said = table.concat(words, ' ')
   local fine, reply = pcall(group, keys, words)
-  if not fine or reply.err or #reply ~= 4 * #entries + 1 then
-    reply = fine and (reply.err or 'too few') or type(reply) == 'table' and reply.err or reply
+  local answers, problem
+  if fine and not reply.err then
+    answers, problem = read(reply, #entries)
+  end
+  if not answers then
+    reply = problem or type(reply) == 'table' and reply.err or reply
     return 'failed: ' .. tostring(reply) .. ': round ' .. round .. ', ' .. said
   end
   for index, entry in ipairs(entries) do
-    local told = { unpack(reply, 4 * index - 2, 4 * index + 1) }
-    told.err = type(told[1]) == 'table' and told[1].err or nil
+    local told = answers[index]
     local wrong, kind = compare(entry, told)
     if wrong then
       local text = told.err or table.concat(told, ' ')

@@ -1,6 +1,5 @@
 //! Replies of any shape, with what a server may say in them.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::limit::Limit;
 use crate::store::naming::Naming;
 use crate::store::redis::call::Action;
 use crate::store::redis::failure::Refusal;
-use crate::store::redis::script::{Command, Entry, Script};
+use crate::store::redis::script::{Command, Entry, Names, Script};
 use crate::store::{Answer, Question};
 use crate::{Error, ErrorKind, Key};
 
@@ -40,18 +39,18 @@ fn no_answer_makes_it_panic() {
 /// What is said of a group, as it is nearly right: 700 000. What cannot be read is one entry's error, or all of them's.
 #[test]
 fn no_answer_to_a_group_makes_it_panic() {
-    let (script, name) = (Script::new(Arc::new(Naming::new("fuzz", None)), Clock::System), Rc::from("a"));
+    let script = Script::new(Arc::new(Naming::new("fuzz", None)), Clock::System);
     let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
-    let entry = || Entry { name: Rc::clone(&name), limit, cost: 1, calls: 3 };
-    let command = script.group(&[entry(), entry(), entry()]);
+    let entries = [(); 3].map(|()| Entry { limit, cost: 1, calls: 3 });
+    let command = script.group(Names::from_iter(["a", "b", "c"]), &entries);
     let mut random = Random::new(1);
     let (mut grants, mut errors, mut refused) = (0, 0, 0);
     for _ in 0..GROUPS {
-        let mut said = vec![Value::Int(integer(&mut random).saturating_abs())];
-        for _ in 0..3 {
-            said.extend(answer(&mut random).into_iter().take(4));
+        let mut said = vec![Value::Int(integer(&mut random).saturating_abs()), Value::BulkString(packed(&mut random))];
+        for _ in 0..random.below(2) {
+            said.extend([Value::Int(i64::try_from(random.below(3)).expect("small")), tree(&mut random, 0)]);
         }
-        for _ in 0..random.below(3) {
+        if random.below(4) == 0 {
             change(&mut said, &mut random);
         }
         match command.read_group(Value::Array(said)) {
@@ -77,6 +76,20 @@ fn no_answer_to_a_group_makes_it_panic() {
     }
     println!("{grants} grants, {errors} errors, {refused} refused");
     assert!(grants > GROUPS / 20 && errors > GROUPS / 8 && refused > GROUPS / 200, "of each kind");
+}
+
+/// Three grants as the script packs them, of any numbers, and sometimes of another length.
+fn packed(random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..3 {
+        let [granted, remaining] = [(); 2].map(|()| u32::try_from(random.any() >> 32).expect("32 bits"));
+        bytes.extend([granted, remaining].iter().flat_map(|number| number.to_be_bytes()));
+        bytes.extend([(); 2].map(|()| integer(random)).iter().flat_map(|number| number.to_be_bytes()));
+    }
+    if random.below(16) == 0 {
+        bytes.truncate(pick(random, bytes.len()));
+    }
+    bytes
 }
 
 /// Of any shape, and with errors in them: 600 000.

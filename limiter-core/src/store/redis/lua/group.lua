@@ -11,8 +11,9 @@
 --   calls       how many calls an entry stands for: they are granted one after the other, whole calls only
 -- then, if there are several, the kind of each entry, from 0
 --
--- Reply    { stamp in µs, then for each entry four: calls granted, permits left after them, retry after in µs for the calls
---          that were not (-1: never), reset after in µs }; where an entry failed, the first of its four is the error
+-- Reply    { stamp in µs, a string, then for each entry that failed its place, from 0, and the error }. The string has 24
+--          bytes for each entry, big-endian: calls granted (4), permits left after them (4), retry after in µs for the
+--          calls that were not (8; -1: never), reset after in µs (8); zeros where it failed
 -- Clock    the server's own, by TIME
 -- Expiry   as for one decision, set with the value
 -- Atomic   because a script is. A denial writes nothing. A key that holds something else is left as it is: one of another
@@ -24,7 +25,7 @@ local values
 if #KEYS == 1 then
   local value = redis.pcall('GET', KEYS[1])
   if type(value) == 'table' then
-    return { clock.micros, value, 0, 0, 0 }
+    return { clock.micros, string.rep('\0', 24), 0, value }
   end
   values = { value }
 else
@@ -61,12 +62,12 @@ local function decide(value, asked)
   return grants, remaining, retry_at, reset_at * module.scale, new, dead_at
 end
 
-local kinds, latest, several = {}, {}, ARGV[1] ~= '1'
+local keys, kinds, latest, lifetimes, several = KEYS, {}, {}, {}, ARGV[1] ~= '1'
 local first_of_all = 2 + ARGV[1] * FIELDS
-local micros, floor, max = clock.micros, clock.floor, math.max
-local replies = { micros }
-for index = 1, #KEYS do
-  local key, kind = KEYS[index], several and ARGV[first_of_all + index - 1] or '0'
+local micros, floor_now = clock.micros, clock.floor
+local answers, reply = {}, { micros, '' }
+for index = 1, #keys do
+  local key, kind = keys[index], several and ARGV[first_of_all + index - 1] or '0'
   local asked = kinds[kind]
   if not asked then
     local at = 2 + kind * FIELDS
@@ -95,12 +96,15 @@ for index = 1, #KEYS do
   end
   local wrong = not grants and FOREIGN
   if new then
-    local lives = max(dead_at - floor, 0) + SPARE
+    -- As text, once for all that live as long: the server would print each as a decimal fraction.
+    local lives = dead_at > floor_now and dead_at - floor_now + SPARE or SPARE
+    local text = lifetimes[lives] or string.format('%d', lives)
+    lifetimes[lives] = text
     local stored
     if value then
-      stored = redis.pcall('SET', key, new, 'PX', lives)
+      stored = redis.pcall('SET', key, new, 'PX', text)
     else
-      stored = redis.pcall('SET', key, new, 'PX', lives, 'NX')
+      stored = redis.pcall('SET', key, new, 'PX', text, 'NX')
     end
     if not stored then
       wrong = FOREIGN
@@ -110,14 +114,16 @@ for index = 1, #KEYS do
       latest[key] = new
     end
   end
-  local at = 4 * index - 2
+  local at = 4 * index - 3
   if wrong then
-    replies[at] = wrong == FOREIGN and redis.error_reply(FOREIGN) or wrong
-    replies[at + 1], replies[at + 2], replies[at + 3] = 0, 0, 0
+    reply[#reply + 1] = index - 1
+    reply[#reply + 1] = wrong == FOREIGN and redis.error_reply(FOREIGN) or wrong
+    answers[at], answers[at + 1], answers[at + 2], answers[at + 3] = 0, 0, 0, 0
   else
-    replies[at], replies[at + 1] = grants, remaining
-    replies[at + 2] = retry_at and max(retry_at - micros, 0) or -1
-    replies[at + 3] = max(reset_at - micros, 0)
+    answers[at], answers[at + 1] = grants, remaining
+    answers[at + 2] = retry_at and (retry_at > micros and retry_at - micros or 0) or -1
+    answers[at + 3] = reset_at > micros and reset_at - micros or 0
   end
 end
-return replies
+reply[2] = struct.pack('>' .. string.rep('I4I4i8i8', #keys), unpack(answers))
+return reply

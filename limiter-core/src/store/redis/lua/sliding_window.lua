@@ -55,14 +55,16 @@ local function sliding_window()
     -- As far as the last stamp proves that time had come; further ahead than a window, the log is void.
     local now = max(clock.floor, stamp - unit)
     if stamp <= clock.ceil + window and stamp + window > now then
-      local low, high = 1, last
+      -- Runs up to here are over: mostly none, or few since the last write. They are looked for from the oldest on, in growing
+      -- steps.
+      local over = (now - window - base) / unit
+      local low, high, step = 1, 1, 1
+      while high < last and unpack('>I4', value, HEADER + (high - 1) * RUN + 1) <= over do
+        low, high, step = high + 1, min(high + step, last), step * 2
+      end
       while low < high do
         local middle = floor((low + high) / 2)
-        if base + unpack('>I4', value, HEADER + (middle - 1) * RUN + 1) * unit + window > now then
-          high = middle
-        else
-          low = middle + 1
-        end
+        if unpack('>I4', value, HEADER + (middle - 1) * RUN + 1) > over then high = middle else low = middle + 1 end
       end
       if low > 1 then
         log.before = unpack('>I4', value, HEADER + (low - 2) * RUN + 5)
