@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::decision::receipt::Giver;
 use crate::denied_until::DeniedUntil;
-use crate::guard::{Guard, OnError, Shared};
+use crate::guard::{Guard, Local, OnError, Shared};
 use crate::limiter::{Engine, Inner};
 use crate::observer::Observers;
 use crate::overflow::Overflows;
@@ -216,8 +216,8 @@ impl Builder {
             Store::Memory => Ok(self.memory()),
             #[cfg(feature = "redis")]
             Store::Redis(place) => {
-                let (store, standby) = self.start(place, None)?;
-                Ok(self.guarded(Shared::Redis(store), standby))
+                let (store, local) = self.start(place, None)?;
+                Ok(self.guarded(Shared::Redis(store), local))
             }
         }
     }
@@ -235,9 +235,9 @@ impl Builder {
             #[cfg(feature = "redis")]
             Store::Redis(place) => {
                 let (connected, answer) = Connected::channel();
-                let (store, standby) = self.start(place, Some(connected))?;
+                let (store, local) = self.start(place, Some(connected))?;
                 answer.await?;
-                Ok(self.guarded(Shared::Redis(store), standby))
+                Ok(self.guarded(Shared::Redis(store), local))
             }
         }
     }
@@ -249,13 +249,18 @@ impl Builder {
 
     /// A limiter whose store is known to be unusable.
     pub(crate) fn broken(self, error: Error) -> Limiter {
-        let standby = self.standby(1, self.naming(None));
-        self.guarded(Shared::Broken(error), Arc::new(standby))
+        let local = self.local(1, self.naming(None));
+        self.guarded(Shared::Broken(error), local)
     }
 
-    fn standby(&self, slots: u16, naming: Arc<Naming>) -> Standby {
+    /// What there is beside a store with so many slots.
+    fn local(&self, slots: u16, naming: Arc<Naming>) -> Local {
         let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
-        Standby::new(&Role { max_keys: self.max_keys, instances, slots, naming }, self.clock.clone())
+        let role = Role { max_keys: self.max_keys, instances, slots, naming };
+        Local {
+            standby: Arc::new(Standby::new(&role, self.clock.clone())),
+            denied: Arc::new(DeniedUntil::new(self.remember_denials, self.clock.clone())),
+        }
     }
 
     /// What keys are called, by this secret if there is one.
@@ -263,9 +268,8 @@ impl Builder {
         Arc::new(Naming::new(&self.prefix, secret))
     }
 
-    fn guarded(self, store: Shared, standby: Arc<Standby>) -> Limiter {
-        let denied = DeniedUntil::new(self.remember_denials, self.clock.clone());
-        self.watching(standby.overflows()).with(Engine::Guarded(Guard::new(store, standby, denied)))
+    fn guarded(self, store: Shared, local: Local) -> Limiter {
+        self.watching(local.standby.overflows()).with(Engine::Guarded(Guard::new(store, local)))
     }
 
     fn watching(mut self, overflows: Arc<Overflows>) -> Self {
@@ -287,12 +291,11 @@ impl Builder {
     }
 
     #[cfg(feature = "redis")]
-    fn start(&self, place: Place, connected: Option<Connected>) -> Result<(RedisStore, Arc<Standby>), Error> {
+    fn start(&self, place: Place, connected: Option<Connected>) -> Result<(RedisStore, Local), Error> {
         let naming = self.naming(self.secret.clone().transpose()?);
-        let standby = Arc::new(self.standby(place.slots(), Arc::clone(&naming)));
-        let options =
-            Options { naming, deadline: self.deadline, clock: self.clock.clone(), standby: Arc::clone(&standby) };
-        Ok((RedisStore::start(place, options, connected)?, standby))
+        let local = self.local(place.slots(), Arc::clone(&naming));
+        let options = Options { naming, deadline: self.deadline, clock: self.clock.clone(), local: local.clone() };
+        Ok((RedisStore::start(place, options, connected)?, local))
     }
 
     /// Checks the options and reads the URL.

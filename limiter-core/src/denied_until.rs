@@ -18,23 +18,21 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Seed};
 use crate::{Key, Limit};
 
 /// A fixed number of places, each for the denials of one count: of those that share it, the latest.
+///
+/// What every call looks at is apart from what only those write who hear from the store, so that no line of it goes to and
+/// fro between threads while nobody is denied.
 #[derive(Debug)]
 pub(crate) struct DeniedUntil {
-    places: Box<[Place]>,
+    /// The hash of the count that is denied, so that others need no lock; 0 if none is.
+    whose: Box<[AtomicU64]>,
+    /// How often a count has changed: what was asked before that may no longer be true.
+    changes: Box<[AtomicU64]>,
+    /// Of one count, by several limits and costs.
+    denials: Box<[Mutex<Vec<Denial>>]>,
     hasher: Seed,
     clock: Clock,
     /// The longest time for which the store is not asked.
     longest: Duration,
-}
-
-#[derive(Debug)]
-struct Place {
-    /// The hash of the count that is denied, so that others need no lock; 0 if none is.
-    whose: AtomicU64,
-    /// How often a count here has changed: what was asked before that may no longer be true.
-    changes: AtomicU64,
-    /// Of that count, by several limits and costs.
-    denials: Mutex<Vec<Denial>>,
 }
 
 #[derive(Debug)]
@@ -58,7 +56,8 @@ pub(crate) struct Asked {
     changes: u64,
 }
 
-const PLACES: usize = 4096;
+/// Few where loom watches each of them.
+const PLACES: usize = if cfg!(all(test, limiter_loom)) { 1 } else { 4096 };
 /// Denials of one count.
 const MOST: usize = 8;
 
@@ -66,39 +65,83 @@ impl DeniedUntil {
     /// Remembers denials for so long, at most.
     pub(crate) fn new(longest: Duration, clock: Clock) -> Self {
         let places = if longest.is_zero() { 0 } else { PLACES };
-        let empty =
-            || Place { whose: AtomicU64::new(NOBODY), changes: AtomicU64::new(0), denials: Mutex::new(Vec::new()) };
-        let places = (0..places).map(|_| empty()).collect();
-        Self { places, hasher: Seed::default(), clock, longest }
+        let numbers = || (0..places).map(|_| AtomicU64::new(NOBODY)).collect();
+        let denials = (0..places).map(|_| Mutex::default()).collect();
+        Self { whose: numbers(), changes: numbers(), denials, hasher: Seed::default(), clock, longest }
     }
 
     /// The store's denial of this very question, if it still stands.
     pub(crate) fn recall(&self, questions: &[Question<'_>]) -> Option<Answer> {
         let [question] = questions else { return None };
         let (place, whose) = self.place(question)?;
-        if place.whose.load(Ordering::Acquire) != whose {
+        if self.whose[place].load(Ordering::Acquire) != whose {
             return None;
         }
         let now = self.clock.now();
-        let denials = place.lock();
+        let denials = self.lock(place);
         let known = denials.iter().find(|denial| denial.is_of(question) && denial.stands(now, self.longest))?;
         Some(known.answer(now))
     }
 
-    /// To be called before the store is asked: from then on its answer counts.
-    pub(crate) fn asked(&self, questions: &[Question<'_>]) -> Option<Asked> {
-        let [question] = questions else { return None };
-        let (place, _) = self.place(question)?;
-        Some(Asked { at: self.clock.now(), changes: place.changes.load(Ordering::Acquire) })
+    /// Something was taken or given back, or may have been: what was said of these counts before is forgotten.
+    pub(crate) fn forget(&self, questions: &[Question<'_>]) {
+        for (place, _) in questions.iter().filter_map(|question| self.place(question)) {
+            self.changes[place].fetch_add(1, Ordering::SeqCst);
+            // Whoever notes a denial just now sees the change after that, or is seen here.
+            if self.whose[place].load(Ordering::SeqCst) != NOBODY {
+                self.clear(place, &mut self.lock(place));
+            }
+        }
     }
 
-    /// Remembers what the store said if it is a denial that lasts; forgets what it said before an admission.
-    pub(crate) fn note(&self, questions: &[Question<'_>], answer: &Answer, asked: Option<Asked>) {
-        if answer.allowed {
-            return self.forget(questions);
+    fn clear(&self, place: usize, denials: &mut Vec<Denial>) {
+        denials.clear();
+        self.whose[place].store(NOBODY, Ordering::SeqCst);
+    }
+
+    /// Where the denials of a count are, or would be, and its hash.
+    fn place(&self, question: &Question<'_>) -> Option<(usize, u64)> {
+        if self.whose.is_empty() {
+            return None;
         }
-        let (Some(asked), Some(retry_after), [question]) = (asked, answer.retry_after, questions) else { return };
-        let Some((place, whose)) = self.place(question) else { return };
+        let hash = self.hasher.hash_one((question.key.head(), Span::from(question.limit))).max(NOBODY + 1);
+        Some((usize::try_from(hash % self.whose.len() as u64).unwrap_or(0), hash))
+    }
+
+    fn lock(&self, place: usize) -> MutexGuard<'_, Vec<Denial>> {
+        self.denials[place].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store is asked"))]
+impl DeniedUntil {
+    /// To be called before the store is asked: from then on its answer counts.
+    pub(crate) fn asked(&self, question: &Question<'_>) -> Option<Asked> {
+        let (place, _) = self.place(question)?;
+        Some(Asked { at: self.clock.now(), changes: self.changes[place].load(Ordering::SeqCst) })
+    }
+
+    /// What the store said to calls of one kind that went together, the admitted ones first. Forgets what it said before
+    /// an admission, and remembers a denial that lasts.
+    pub(crate) fn note(
+        &self,
+        question: &Question<'_>,
+        asked: Option<Asked>,
+        has_admitted: bool,
+        denial: Option<&Answer>,
+    ) {
+        let Some(Asked { at, changes }) = asked else { return };
+        let admissions = u64::from(has_admitted);
+        if has_admitted {
+            self.forget(&[*question]);
+        }
+        if let Some(answer) = denial {
+            self.remember(question, Asked { at, changes: changes.wrapping_add(admissions) }, answer);
+        }
+    }
+
+    fn remember(&self, question: &Question<'_>, asked: Asked, answer: &Answer) {
+        let (Some(retry_after), Some((place, whose))) = (answer.retry_after, self.place(question)) else { return };
         if answer.remaining.checked_add(1) != Some(question.cost) {
             return;
         }
@@ -113,8 +156,9 @@ impl DeniedUntil {
             reset: heard.after(answer.reset_after),
             remaining: answer.remaining,
         };
-        let mut denials = place.lock();
-        if place.changes.load(Ordering::Acquire) != asked.changes {
+        let mut denials = self.lock(place);
+        let has_changed = || self.changes[place].load(Ordering::SeqCst) != asked.changes;
+        if has_changed() {
             return;
         }
         denials.retain(|known| {
@@ -124,38 +168,14 @@ impl DeniedUntil {
             denials.remove(0);
         }
         denials.push(denial);
-        place.whose.store(whose, Ordering::Release);
-    }
-
-    /// Something was taken or given back, or may have been: what was said of these counts before is forgotten.
-    pub(crate) fn forget(&self, questions: &[Question<'_>]) {
-        for (place, _) in questions.iter().filter_map(|question| self.place(question)) {
-            place.changes.fetch_add(1, Ordering::AcqRel);
-            // Whoever notes a denial just now has seen the change, or is waited for.
-            let mut denials = place.lock();
-            denials.clear();
-            place.whose.store(NOBODY, Ordering::Release);
+        self.whose[place].store(whose, Ordering::SeqCst);
+        if has_changed() {
+            self.clear(place, &mut denials);
         }
-    }
-
-    /// Where the denials of a count are, or would be, and its hash.
-    fn place(&self, question: &Question<'_>) -> Option<(&Place, u64)> {
-        if self.places.is_empty() {
-            return None;
-        }
-        let hash = self.hasher.hash_one((question.key.head(), Span::from(question.limit))).max(NOBODY + 1);
-        let place = usize::try_from(hash % self.places.len() as u64).unwrap_or(0);
-        Some((&self.places[place], hash))
     }
 }
 
 const NOBODY: u64 = 0;
-
-impl Place {
-    fn lock(&self) -> MutexGuard<'_, Vec<Denial>> {
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Denial {
     fn is_of(&self, question: &Question<'_>) -> bool {
@@ -203,13 +223,27 @@ mod tests {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
         let question = [Question { key: &key, limit, cost: 1 }];
         let denied = DeniedUntil::new(Duration::from_secs(1), Clock::System);
-        let asked = denied.asked(&question);
+        let asked = denied.asked(&question[0]);
         denied.forget(&question);
-        denied.note(&question, &DENIED, asked);
+        denied.note(&question[0], asked, false, Some(&DENIED));
         assert!(denied.recall(&question).is_none());
-        denied.note(&question, &DENIED, denied.asked(&question));
+        denied.note(&question[0], denied.asked(&question[0]), false, Some(&DENIED));
         assert!(denied.recall(&question).is_some());
-        denied.note(&question, &Answer { allowed: true, ..DENIED }, denied.asked(&question));
+        denied.note(&question[0], denied.asked(&question[0]), true, None);
+        assert!(denied.recall(&question).is_none());
+    }
+
+    #[test]
+    fn a_denial_after_admissions_of_the_same_call_is_remembered_unless_something_else_changed() {
+        let (key, limit) = (Key::new("a"), Limit::WIDEST);
+        let question = [Question { key: &key, limit, cost: 1 }];
+        let denied = DeniedUntil::new(Duration::from_secs(1), Clock::System);
+        let asked = denied.asked(&question[0]);
+        denied.note(&question[0], asked, true, Some(&DENIED));
+        assert!(denied.recall(&question).is_some());
+        let asked = denied.asked(&question[0]);
+        denied.forget(&question);
+        denied.note(&question[0], asked, true, Some(&DENIED));
         assert!(denied.recall(&question).is_none());
     }
 
@@ -220,7 +254,7 @@ mod tests {
         let question = [Question { key: &key, limit, cost: 1 }];
         let clock = crate::ManualClock::new();
         let denied = DeniedUntil::new(Duration::from_secs(1), Clock::Manual(clock.clone()));
-        denied.note(&question, &DENIED, denied.asked(&question));
+        denied.note(&question[0], denied.asked(&question[0]), false, Some(&DENIED));
         assert!(denied.recall(&question).is_some());
         clock.rewind(Duration::from_millis(1));
         assert!(denied.recall(&question).is_none());
@@ -234,7 +268,7 @@ mod tests {
         for max in 1..100 {
             let question = [Question { key: &key, limit: asks(max), cost: 1 }];
             let answer = Answer { retry_after: Some(Duration::from_secs(60)), ..DENIED };
-            denied.note(&question, &answer, denied.asked(&question));
+            denied.note(&question[0], denied.asked(&question[0]), false, Some(&answer));
         }
         let known = |max| denied.recall(&[Question { key: &key, limit: asks(max), cost: 1 }]).is_some();
         assert_eq!((1..100).filter(|max| known(*max)).count(), MOST);

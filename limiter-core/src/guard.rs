@@ -30,8 +30,14 @@ pub enum OnError {
 #[derive(Debug)]
 pub(crate) struct Guard {
     store: Shared,
-    standby: Arc<Standby>,
-    denied: DeniedUntil,
+    local: Local,
+}
+
+/// What this process knows by itself; so does whoever talks to the store, who keeps it up to date.
+#[derive(Clone, Debug)]
+pub(crate) struct Local {
+    pub(crate) standby: Arc<Standby>,
+    pub(crate) denied: Arc<DeniedUntil>,
 }
 
 /// The store that processes share.
@@ -128,8 +134,8 @@ pub(crate) struct Failure {
 }
 
 impl Guard {
-    pub(crate) fn new(store: Shared, standby: Arc<Standby>, denied: DeniedUntil) -> Self {
-        Self { store, standby, denied }
+    pub(crate) fn new(store: Shared, local: Local) -> Self {
+        Self { store, local }
     }
 
     pub(crate) async fn decide(
@@ -141,42 +147,36 @@ impl Guard {
         let Terms { on_error, patience, .. } = terms;
         // Who waits for a turn may be given one.
         if patience.is_zero()
-            && let Some(denial) = self.denied.recall(questions)
+            && let Some(denial) = self.local.denied.recall(questions)
         {
             return Ok(Ruling::Settled(Settled::by_memory(denial)));
         }
-        let asked = self.denied.asked(questions);
         let Failure { error, held } = match self.store.take(questions, terms).await {
-            Ok(settled) => {
-                if patience.is_zero() && settled.source == Source::Store {
-                    self.denied.note(questions, &settled.answer, asked);
-                }
-                return Ok(Ruling::Settled(settled));
-            }
+            Ok(settled) => return Ok(Ruling::Settled(settled)),
             Err(failure) => failure,
         };
         observers.failed(&error);
         if let (OnError::Closed | OnError::Raise, Some(held)) = (on_error, held) {
-            self.standby.release(questions, &held);
+            self.local.standby.release(questions, &held);
         }
         // Before and after: this task may have been woken late, and whoever asks meanwhile must ask the stand-in too.
-        self.standby.call_failed(questions);
+        self.local.standby.call_failed(questions);
         let ruling = match on_error {
             OnError::Open => {
                 if held.is_none() {
-                    self.standby.record(questions);
+                    self.local.standby.record(questions);
                 }
                 Ruling::Opened
             }
             OnError::Closed => Ruling::Closed,
             OnError::Standby => {
-                let answer = held.unwrap_or_else(|| self.standby.decide(questions, patience));
+                let answer = held.unwrap_or_else(|| self.local.standby.decide(questions, patience));
                 Ruling::Settled(Settled::by_standby(answer))
             }
             OnError::Raise => return Err(error),
         };
         // What was admitted just now is unknown to the store for a window from now.
-        self.standby.call_failed(questions);
+        self.local.standby.call_failed(questions);
         Ok(ruling)
     }
 
@@ -194,7 +194,7 @@ impl Guard {
         match terms.on_error {
             OnError::Open => Ok(Ruling::Opened),
             OnError::Closed => Ok(Ruling::Closed),
-            OnError::Standby => Ok(Ruling::Settled(Settled::by_standby(self.standby.peek(questions)))),
+            OnError::Standby => Ok(Ruling::Settled(Settled::by_standby(self.local.standby.peek(questions)))),
             OnError::Raise => Err(error),
         }
     }
@@ -210,11 +210,11 @@ impl Guard {
         match granted.source {
             Source::Store => {
                 let refunded = self.store.refund(questions, granted).await;
-                self.denied.forget(questions);
+                self.local.denied.forget(questions);
                 refunded.inspect_err(|error| observers.failed(error))
             }
             Source::Standby => {
-                self.standby.refund(questions, granted.mirrored);
+                self.local.standby.refund(questions, granted.mirrored);
                 Ok(())
             }
             // Nothing was granted.
@@ -224,9 +224,9 @@ impl Guard {
 
     /// Forgets a key, in the stand-in and in the store. There is no policy for this: a failure is told.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
-        self.standby.reset(key, limit);
+        self.local.standby.reset(key, limit);
         let forgotten = self.store.reset(key, limit).await;
-        self.denied.forget(&[Question { key, limit, cost: 0 }]);
+        self.local.denied.forget(&[Question { key, limit, cost: 0 }]);
         forgotten.inspect_err(|error| observers.failed(error))
     }
 }

@@ -1,8 +1,8 @@
 //! What the counts of a limiter are called where others can read it.
 
+use std::fmt;
 #[cfg(feature = "redis")]
 use std::fmt::Write;
-use std::fmt;
 
 use super::{Question, slot};
 #[cfg(feature = "redis")]

@@ -14,8 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
 use crate::decision::Source;
-use crate::guard::{Failure, Granted, Settled, Terms};
-use crate::standby::Standby;
+use crate::guard::{Failure, Granted, Local, Settled, Terms};
 use crate::store::naming::Naming;
 use crate::store::{Asked, Question, slot};
 use crate::{Error, ErrorKind, Key, Limit};
@@ -81,7 +80,7 @@ pub(crate) struct Options {
     pub(crate) naming: Arc<Naming>,
     pub(crate) deadline: Duration,
     pub(crate) clock: Clock,
-    pub(crate) standby: Arc<Standby>,
+    pub(crate) local: Local,
 }
 
 impl RedisStore {

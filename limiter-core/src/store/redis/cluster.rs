@@ -230,7 +230,7 @@ impl Cluster {
             let owner = &mut map.owners[usize::from(slot)];
             if !owner.as_ref().is_some_and(|owner| Rc::ptr_eq(owner, &link)) {
                 if owner.is_some() {
-                    self.terms.standby.server_failed(&[slot..=slot]);
+                    self.terms.local.standby.server_failed(&[slot..=slot]);
                 }
                 changed.push((slot, link.breaker()));
                 *owner = Some(link);
@@ -249,7 +249,7 @@ impl Cluster {
             if !served {
                 if owner.take().is_some() {
                     // Whoever gets it next need not know what this one knew.
-                    self.terms.standby.server_failed(&[slot..=slot]);
+                    self.terms.local.standby.server_failed(&[slot..=slot]);
                 }
                 orphans.push((slot, Arc::clone(&self.unknown)));
             }

@@ -17,6 +17,7 @@ use super::pending::Pending;
 use super::script::Script;
 use super::several::Told;
 use super::{Connected, Options, Place, Routes};
+use crate::denied_until::DeniedUntil;
 use crate::guard::{Failure, Settled};
 use crate::standby::{Before, Standby};
 use crate::store::{Answer, Question};
@@ -55,10 +56,10 @@ const AT_ONCE: usize = 256;
 
 impl Driver {
     fn start(place: Place, routes: Arc<Routes>, options: Options, connected: Option<Connected>) -> Self {
-        let Options { naming, deadline, clock, standby } = options;
+        let Options { naming, deadline, clock, local } = options;
         let script = Script::new(Arc::clone(&naming), clock);
-        let deadlines = Rc::new(Deadlines::new(&standby));
-        let terms = Rc::new(Terms::new(script.sources(), deadline, standby));
+        let deadlines = Rc::new(Deadlines::new(&local.standby));
+        let terms = Rc::new(Terms::new(script.sources(), deadline, local));
         let nodes = Rc::new(Nodes::start(place, routes, naming, &terms, connected));
         Self { terms, nodes, script, deadlines }
     }
@@ -97,7 +98,11 @@ impl Driver {
     }
 
     pub(super) fn standby(&self) -> &Standby {
-        &self.terms.standby
+        &self.terms.local.standby
+    }
+
+    pub(super) fn denied(&self) -> &DeniedUntil {
+        &self.terms.local.denied
     }
 
     pub(super) fn terms(&self) -> &Rc<Terms> {
@@ -121,7 +126,7 @@ impl Driver {
     async fn reply(self: &Rc<Self>, call: &Call) -> Reply {
         let questions = call.questions();
         let failed = |error, held| {
-            self.terms.standby.call_failed(&questions);
+            self.standby().call_failed(&questions);
             Err(Failure { error, held })
         };
         let parts = self.nodes.parts(&questions);
@@ -138,7 +143,7 @@ impl Driver {
             // It has waited here, behind too many others: sent now it would only count where nobody runs.
             return failed(call.until.late(), None);
         }
-        let standby = &self.terms.standby;
+        let standby = self.standby();
         let mut held = None;
         match call.action {
             Action::Take { patience } => match standby.before(&questions, patience) {
@@ -153,6 +158,7 @@ impl Driver {
             }
             Action::Refund(_) | Action::Reset => {}
         }
+        let asked = questions.first().and_then(|question| self.denied().asked(question));
         let told = match &parts[..] {
             [part] => self.ask(&call.action, &questions, part.slot, call.until).await.map(Told::from),
             _ => self.ask_several(&call.action, &questions, &parts, call.until).await,
@@ -168,6 +174,12 @@ impl Driver {
                     Ok(stamp) => stamp,
                     Err(denial) => return Ok(Settled::by_standby(denial)),
                 };
+                match &questions[..] {
+                    questions if answer.allowed => self.denied().forget(questions),
+                    // Who waits for a turn may be denied one that another gets.
+                    [question] if patience.is_zero() => self.denied().note(question, asked, false, Some(&answer)),
+                    _ => {}
+                }
                 // Of two queues, the longer one.
                 answer.delay = held.map_or(answer.delay, |held| answer.delay.max(held.delay));
             }

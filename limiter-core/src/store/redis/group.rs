@@ -117,7 +117,10 @@ impl Driver {
     }
 
     async fn exchange(&self, lane: &Lane, group: Group, seat: Option<Rc<Seat>>) {
-        let Group { slot, names, entries, calls, .. } = group;
+        let Group { slot, names, mut entries, calls, .. } = group;
+        for (entry, calls) in entries.iter_mut().zip(by_entry(&calls)) {
+            entry.asked = self.denied().asked(&calls[0].1.question());
+        }
         let all = || calls.iter().map(|(_, call)| call);
         let Some(latest) = all().map(|call| call.until.instant).max() else { return };
         let command = self.script().group(names, &entries);
@@ -161,16 +164,19 @@ impl Driver {
 
     /// Tells the calls of one entry what became of them.
     fn hand_out(&self, grant: &Grant, entry: &Entry, calls: &[Called]) {
-        let (cost, standby) = (entry.cost, self.standby());
+        let Some((_, first)) = calls.first() else { return };
+        let (question, standby) = (first.question(), self.standby());
         let granted = calls.len().min(usize::try_from(grant.granted).unwrap_or(usize::MAX));
         let waiting = calls[..granted].iter().filter(|(_, call)| !call.is_answered());
         let is_held = waiting.clone().any(|(_, call)| call.held.get().is_some());
-        let together = match calls.first() {
-            Some((_, call)) if granted > 0 && !is_held => standby.after_all(&call.question().times(waiting.count())),
+        let together = match granted {
+            1.. if !is_held => standby.after_all(&question.times(waiting.count())),
             _ => None,
         };
+        let denial = (granted < calls.len()).then(|| grant.to(grant.granted, entry.cost));
+        self.denied().note(&question, entry.asked, granted > 0, denial.as_ref());
         for (place, (_, call)) in (0..).zip(calls).filter(|(_, (_, call))| !call.is_answered()) {
-            let answer = grant.to(place, cost);
+            let answer = grant.to(place, entry.cost);
             let mirrored = match together {
                 Some(stamp) if answer.allowed => Ok(stamp),
                 _ => standby.after(&[call.question()], Duration::ZERO, call.held.get().as_ref(), &answer),
@@ -217,7 +223,7 @@ impl Group {
         }
         script.name(&question, &mut self.names);
         self.calls.push((self.entries.len(), Rc::clone(&call)));
-        self.entries.push(Entry { limit: question.limit, cost: question.cost, calls: 1 });
+        self.entries.push(Entry { limit: question.limit, cost: question.cost, calls: 1, asked: None });
         1
     }
 

@@ -15,7 +15,7 @@ use super::lane::Lane;
 use super::notices::log;
 use super::wire::Wire;
 use super::{Connected, Server};
-use crate::standby::Standby;
+use crate::guard::Local;
 use crate::{Error, ErrorKind, TARGET};
 
 /// Longest wait for a first connection that somebody asked for.
@@ -47,7 +47,7 @@ pub(super) struct Terms {
     pub(super) scripts: [String; 2],
     /// A server that has been away has to answer within it.
     pub(super) deadline: Duration,
-    pub(super) standby: Arc<Standby>,
+    pub(super) local: Local,
     /// Told when a server is lost.
     pub(super) lost: Notify,
 }
@@ -61,8 +61,8 @@ enum State {
 }
 
 impl Terms {
-    pub(super) fn new(scripts: [String; 2], deadline: Duration, standby: Arc<Standby>) -> Self {
-        Self { scripts, deadline, standby, lost: Notify::new() }
+    pub(super) fn new(scripts: [String; 2], deadline: Duration, local: Local) -> Self {
+        Self { scripts, deadline, local, lost: Notify::new() }
     }
 }
 
@@ -198,7 +198,7 @@ impl Link {
 
     /// The server may have lost what it knew.
     pub(super) fn failed(&self) {
-        self.terms.standby.server_failed(&self.slots.borrow());
+        self.terms.local.standby.server_failed(&self.slots.borrow());
     }
 
     fn set(&self, state: State) -> State {

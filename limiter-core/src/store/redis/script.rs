@@ -9,6 +9,7 @@ use redis::{Cmd, Value};
 use super::call::Action;
 use super::failure::Refusal;
 use crate::clock::Clock;
+use crate::denied_until::Asked;
 use crate::store::naming::Naming;
 use crate::store::{Answer, Question};
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
@@ -94,6 +95,7 @@ pub(super) struct Entry {
     pub(super) limit: Limit,
     pub(super) cost: u32,
     pub(super) calls: u32,
+    pub(super) asked: Option<Asked>,
 }
 
 /// What the script says of an entry.
