@@ -20,8 +20,8 @@ macro_rules! script {
     ($($decides:literal),+) => {
         concat!(
             include_str!("lua/clock.lua"),
-            include_str!("lua/sliding_window.lua"),
             "local function make(name)\n",
+            include_str!("lua/sliding_window.lua"),
             "if name == 'sliding_window' then return sliding_window() end\n",
             "local algorithms = {}\n",
             include_str!("lua/arithmetic.lua"),

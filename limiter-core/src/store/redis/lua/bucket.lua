@@ -9,7 +9,7 @@ local function bucket_of(version)
   local FORMAT, LENGTH, FAR = '>BI7I7I5I6I7B', 34, 2251799813685248
 
   local function open(value, window)
-    local state = { window = window * 1000, at = clock.micros, since = clock.micros, full_at = clock.micros }
+    local state = { window = window * 1000, at = now_micros, since = now_micros, full_at = now_micros }
     state.permits, state.fraction, state.crowded = 0, 0, false
     if not value then
       return state
@@ -18,7 +18,7 @@ local function bucket_of(version)
       return nil
     end
     local _, since, at, permits, fraction, full_at, crowded = struct.unpack(FORMAT, value)
-    if at <= clock.micros + state.window then
+    if at <= now_micros + state.window then
       state.since, state.at, state.permits, state.fraction = since, at, permits, fraction
       state.full_at, state.crowded = full_at, crowded == 1
     end
@@ -27,7 +27,7 @@ local function bucket_of(version)
 
   -- What is missing, and as of when: now, or the last instant if the clock is behind that.
   local function level(state, max)
-    local now = math.max(state.at, clock.micros)
+    local now = math.max(state.at, now_micros)
     if now >= state.full_at then
       return 0, 0, now
     end

@@ -66,7 +66,7 @@ end
 
 -- What the questions say together: `which` is the first that denies, or the one with the least left.
 local function judge()
-  local denied, which, least, reset_at, delay, retry_at = false, nil, nil, nil, nil, clock.micros
+  local denied, which, least, reset_at, delay, retry_at = false, nil, nil, nil, nil, now_micros
   for index, question in ipairs(asked) do
     local module = question.algorithm
     local allowed, remaining, fits_at, resets_at, waits = module.judge(counts[question.id], question)
@@ -85,12 +85,12 @@ end
 local function reply(allowed, which, remaining, reset_at, delay, retry_at)
   local retry = -1
   if retry_at then
-    retry = math.max(retry_at - clock.micros, 0)
+    retry = math.max(retry_at - now_micros, 0)
   end
-  return { allowed, which - 1, remaining, retry, math.max(reset_at - clock.micros, 0), clock.micros, delay }
+  return { allowed, which - 1, remaining, retry, math.max(reset_at - now_micros, 0), now_micros, delay }
 end
 
-local NOTHING = { 1, 0, 0, 0, 0, clock.micros, 0 }
+local NOTHING = { 1, 0, 0, 0, 0, now_micros, 0 }
 local gives_back = ARGV[1] == 'refund'
 local changed = {}
 local delay
@@ -116,7 +116,7 @@ else
   if denied then
     return reply(0, which, remaining, reset_at, 0, retry_at)
   elseif ARGV[1] == 'look' then
-    return reply(1, which, remaining, reset_at, waits, clock.micros)
+    return reply(1, which, remaining, reset_at, waits, now_micros)
   end
   delay = waits
   for _, question in ipairs(asked) do
@@ -135,7 +135,7 @@ for id, algorithm in pairs(changed) do
   else
     local value, dead_at = algorithm.close(counts[id])
     if value then
-      stored = redis.pcall('SET', id, value, 'PX', math.max(dead_at - clock.floor, 0) + SPARE)
+      stored = redis.pcall('SET', id, value, 'PX', math.max(dead_at - now_floor, 0) + SPARE)
     else
       stored = redis.pcall('DEL', id)
     end
@@ -148,4 +148,4 @@ if gives_back then
   return NOTHING
 end
 local _, which, remaining, reset_at = judge()
-return reply(1, which, remaining, reset_at, delay, clock.micros)
+return reply(1, which, remaining, reset_at, delay, now_micros)

@@ -7,8 +7,8 @@ function algorithms.fixed_window()
 
   -- used: what was taken in the window that counts now, which began at `start`
   local function open(value, window)
-    local begun = clock.floor - clock.floor % window
-    local count = { window = window, start = begun, since = clock.floor, used = 0 }
+    local begun = now_floor - now_floor % window
+    local count = { window = window, start = begun, since = now_floor, used = 0 }
     if not value then
       return count
     end
@@ -19,7 +19,7 @@ function algorithms.fixed_window()
     if version ~= VERSION then
       return nil
     end
-    local behind = start > clock.floor and start - clock.floor <= window
+    local behind = start > now_floor and start - now_floor <= window
     if used > 0 and (start == begun or behind) then
       count.start, count.since, count.used = start, since, used
     end
@@ -29,8 +29,8 @@ function algorithms.fixed_window()
   local function judge(count, question)
     local told = { allowed = true, remaining = math.max(question.max - count.used - question.pending, 0) }
     local ends = count.start + count.window
-    told.retry_at = clock.floor
-    told.reset_at = count.used > 0 and ends or clock.floor
+    told.retry_at = now_floor
+    told.reset_at = count.used > 0 and ends or now_floor
     if question.cost > told.remaining then
       told.allowed, told.retry_at = false, nil
       if question.pending + question.cost <= question.max then

@@ -20,40 +20,43 @@
 --          type reads as if it were not there, so what was not there is written only if it still is not
 local FIELDS, SPARE = 6, 500
 local FOREIGN = 'FOREIGN a key holds something else than this limiter writes'
+local ENTRY = 'I4I4i8i8'
+local keys, argv = KEYS, ARGV
 
 local values
-if #KEYS == 1 then
-  local value = redis.pcall('GET', KEYS[1])
+if #keys == 1 then
+  local value = redis.pcall('GET', keys[1])
   if type(value) == 'table' then
-    return { clock.micros, string.rep('\0', 24), 0, value }
+    return { now_micros, string.rep('\0', 24), 0, value }
   end
   values = { value }
 else
-  values = redis.call('MGET', unpack(KEYS))
+  values = redis.call('MGET', unpack(keys))
 end
 
 -- The same by any module, one step after the other.
-local modules, question = {}, { pending = 0, patience = 0 }
-local function decide(value, asked)
-  local module = modules[asked.algorithm] or make(asked.algorithm)
-  modules[asked.algorithm] = module
-  local count = module.open(value, asked.window)
+local modules
+local function by_module(value, algorithm, window, limit, burst, cost, calls)
+  modules = modules or {}
+  local module = modules[algorithm] or make(algorithm)
+  modules[algorithm] = module
+  local count = module.open(value, window)
   if not count then
     return nil
   end
-  question.max, question.burst, question.cost = asked.max, asked.burst, asked.cost
+  local question = { max = limit, burst = burst, cost = cost, pending = 0, patience = 0 }
   local allowed, remaining, retry_at, reset_at = module.judge(count, question)
   local grants, new, dead_at = 0, nil, nil
   if allowed then
-    grants = asked.calls
-    if asked.cost > 0 then
-      grants = math.min(grants, math.floor(remaining / asked.cost))
-      if asked.algorithm == 'leaky_bucket' then
+    grants = calls
+    if cost > 0 then
+      grants = math.min(grants, math.floor(remaining / cost))
+      if algorithm == 'leaky_bucket' then
         grants = 1
       end
-      question.cost = grants * asked.cost
+      question.cost = grants * cost
       module.take(count, question)
-      question.cost = grants < asked.calls and asked.cost or 0
+      question.cost = grants < calls and cost or 0
       allowed, remaining, retry_at, reset_at = module.judge(count, question)
       new, dead_at = module.close(count)
     end
@@ -62,44 +65,38 @@ local function decide(value, asked)
   return grants, remaining, retry_at, reset_at * module.scale, new, dead_at
 end
 
-local keys, kinds, latest, lifetimes, several = KEYS, {}, {}, {}, ARGV[1] ~= '1'
-local first_of_all = 2 + ARGV[1] * FIELDS
-local micros, floor_now = clock.micros, clock.floor
-local answers, reply = {}, { micros, '' }
+local several, kind = argv[1] ~= '1', nil
+local first_of_all = 2 + argv[1] * FIELDS
+local algorithm, window, limit, burst, cost, calls
+local lives, text
+local latest, answers, failures = {}, {}, nil
 for index = 1, #keys do
-  local key, kind = keys[index], several and ARGV[first_of_all + index - 1] or '0'
-  local asked = kinds[kind]
-  if not asked then
+  local key, its = keys[index], several and argv[first_of_all + index - 1] or '0'
+  if its ~= kind then
+    kind = its
     local at = 2 + kind * FIELDS
-    asked = {
-      algorithm = ARGV[at],
-      window = tonumber(ARGV[at + 1]),
-      max = tonumber(ARGV[at + 2]),
-      burst = ARGV[at + 3],
-      cost = tonumber(ARGV[at + 4]),
-      calls = tonumber(ARGV[at + 5]),
-      slides = ARGV[at] == 'sliding_window',
-    }
-    kinds[kind] = asked
+    algorithm, window, limit, burst = argv[at], tonumber(argv[at + 1]), tonumber(argv[at + 2]), argv[at + 3]
+    cost, calls = tonumber(argv[at + 4]), tonumber(argv[at + 5])
   end
   local value = latest[key] or values[index]
   local grants, remaining, retry_at, reset_at, new, dead_at
-  if asked.slides then
-    grants, remaining, retry_at, reset_at, new, dead_at =
-      sliding_at_once(value, asked.window, asked.max, asked.cost, asked.calls)
+  if algorithm == 'sliding_window' then
+    grants, remaining, retry_at, reset_at, new, dead_at = sliding_at_once(value, window, limit, cost, calls)
     if grants then
       retry_at, reset_at = retry_at and retry_at * 1000, reset_at * 1000
     end
   end
-  if grants == nil and not asked.slides or grants == false then
-    grants, remaining, retry_at, reset_at, new, dead_at = decide(value, asked)
+  if grants == false or grants == nil and algorithm ~= 'sliding_window' then
+    grants, remaining, retry_at, reset_at, new, dead_at =
+      by_module(value, algorithm, window, limit, burst, cost, calls)
   end
   local wrong = not grants and FOREIGN
   if new then
     -- As text, once for all that live as long: the server would print each as a decimal fraction.
-    local lives = dead_at > floor_now and dead_at - floor_now + SPARE or SPARE
-    local text = lifetimes[lives] or string.format('%d', lives)
-    lifetimes[lives] = text
+    local left = dead_at > now_floor and dead_at - now_floor + SPARE or SPARE
+    if left ~= lives then
+      lives, text = left, string.format('%d', left)
+    end
     local stored
     if value then
       stored = redis.pcall('SET', key, new, 'PX', text)
@@ -116,14 +113,17 @@ for index = 1, #keys do
   end
   local at = 4 * index - 3
   if wrong then
-    reply[#reply + 1] = index - 1
-    reply[#reply + 1] = wrong == FOREIGN and redis.error_reply(FOREIGN) or wrong
+    failures = failures or {}
+    failures[#failures + 1] = index - 1
+    failures[#failures + 1] = wrong == FOREIGN and redis.error_reply(FOREIGN) or wrong
     answers[at], answers[at + 1], answers[at + 2], answers[at + 3] = 0, 0, 0, 0
   else
-    answers[at], answers[at + 1] = grants, remaining
-    answers[at + 2] = retry_at and (retry_at > micros and retry_at - micros or 0) or -1
-    answers[at + 3] = reset_at > micros and reset_at - micros or 0
+    local retry = retry_at and (retry_at > now_micros and retry_at - now_micros or 0) or -1
+    local reset = reset_at > now_micros and reset_at - now_micros or 0
+    if #keys == 1 then
+      return { now_micros, struct.pack('>' .. ENTRY, grants, remaining, retry, reset) }
+    end
+    answers[at], answers[at + 1], answers[at + 2], answers[at + 3] = grants, remaining, retry, reset
   end
 end
-reply[2] = struct.pack('>' .. string.rep('I4I4i8i8', #keys), unpack(answers))
-return reply
+return { now_micros, struct.pack('>' .. string.rep(ENTRY, #keys), unpack(answers)), unpack(failures or {}) }

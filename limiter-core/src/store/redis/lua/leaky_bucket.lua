@@ -6,8 +6,8 @@ function algorithms.leaky_bucket()
   local function judge(state, question)
     local permits, fraction = bucket.level(state, question.max)
     local burst, free = tonumber(question.burst), permits + fraction == 0
-    local turn = free and clock.micros or bucket.shrinks_to(state, 0, question.max)
-    local told = { allowed = true, remaining = 0, retry_at = clock.micros, reset_at = turn, delay = 0 }
+    local turn = free and now_micros or bucket.shrinks_to(state, 0, question.max)
+    local told = { allowed = true, remaining = 0, retry_at = now_micros, reset_at = turn, delay = 0 }
     if free then
       told.remaining = math.max(burst - question.pending, 0)
     end
@@ -15,7 +15,7 @@ function algorithms.leaky_bucket()
     if question.cost == 0 then
       return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
     end
-    local delay = math.max(turn - clock.micros, 0)
+    local delay = math.max(turn - now_micros, 0)
     -- One passes while `burst` wait.
     local room = permits + (fraction > 0 and 1 or 0) + needed <= burst + 1
     if needed > burst then

@@ -5,12 +5,11 @@
 -- Gives the calls granted, the permits left after them, when the others will fit (nil: never), when the window is whole
 -- again, and the new value with the ms when it is dead, if there is one. Gives nil for foreign bytes, and false for a log
 -- that has to be rebased, which is the module's to do.
-local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
 local read, write, floor, ceil, min = struct.unpack, struct.pack, math.floor, math.ceil, math.min
-local floor_now, ceil_now = clock.floor, clock.ceil
 
 -- Of the runs from `low` to `upto`, the stamp of the first after which so many permits were taken; nil if none is.
 local function stamp_with(permits, value, low, upto, base, before, unit)
+  local HEADER, RUN, WRAP = 11, 8, 4294967296
   local high = upto + 1
   while low < high do
     local middle = floor((low + high) / 2)
@@ -24,7 +23,8 @@ local function stamp_with(permits, value, low, upto, base, before, unit)
 end
 
 local function sliding_at_once(value, window, limit, cost, calls)
-  local base, before, stamp, total, offset, unit = ceil_now, 0, ceil_now, 0, 0, 1
+  local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
+  local base, before, stamp, total, offset, unit = now_ceil, 0, now_ceil, 0, 0, 1
   local used, live, last = 0, 1, 0
   while unit * 1073741824 < window do unit = unit * 2 end
   if value then
@@ -38,8 +38,8 @@ local function sliding_at_once(value, window, limit, cost, calls)
     end
     local newest, sum = read('>I4I4', value, HEADER + (last - 1) * RUN + 1)
     local told = at + newest * unit
-    local now = told - unit > floor_now and told - unit or floor_now
-    if told <= ceil_now + window and told + window > now then
+    local now = told - unit > now_floor and told - unit or now_floor
+    if told <= now_ceil + window and told + window > now then
       base, before, stamp, total, offset = at, dead, told, sum, newest
       -- Runs up to here are over. Mostly there are none, or few since the last write: looked for from the oldest on, in
       -- growing steps.
@@ -64,9 +64,9 @@ local function sliding_at_once(value, window, limit, cost, calls)
   end
 
   local remaining = limit > used and limit - used or 0
-  local resets = used > 0 and stamp + window or floor_now
+  local resets = used > 0 and stamp + window or now_floor
   if cost == 0 then
-    return calls, remaining, floor_now, resets
+    return calls, remaining, now_floor, resets
   elseif cost > limit then
     return 0, remaining, nil, resets
   elseif cost > remaining then
@@ -77,7 +77,7 @@ local function sliding_at_once(value, window, limit, cost, calls)
   local grants = calls == 1 and 1 or min(calls, floor(remaining / cost))
   local taken, kept = grants * cost, last
   if last > 0 then
-    local newest = ceil((ceil_now - base) / unit)
+    local newest = ceil((now_ceil - base) / unit)
     if newest < offset then newest = offset end
     if newest >= WRAP then
       return false
@@ -107,5 +107,5 @@ local function sliding_at_once(value, window, limit, cost, calls)
   else
     new = value .. write('>I4I4', offset, total)
   end
-  return grants, limit - used, enough and enough + window or floor_now, stamp + window, new, stamp + window
+  return grants, limit - used, enough and enough + window or now_floor, stamp + window, new, stamp + window
 end

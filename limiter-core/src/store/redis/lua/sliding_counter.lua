@@ -7,8 +7,8 @@ function algorithms.sliding_counter()
   local FORMAT, LENGTH, VERSION, MOST = '>BI6I6I4I4', 21, 3, 4294967295
 
   local function open(value, window)
-    local begun = clock.floor - clock.floor % window
-    local count = { window = window, start = begun, since = clock.floor, current = 0, previous = 0 }
+    local begun = now_floor - now_floor % window
+    local count = { window = window, start = begun, since = now_floor, current = 0, previous = 0 }
     if not value then
       return count
     end
@@ -19,7 +19,7 @@ function algorithms.sliding_counter()
     if version ~= VERSION then
       return nil
     end
-    if start == begun or start > clock.floor and start - clock.floor <= window then
+    if start == begun or start > now_floor and start - now_floor <= window then
       count.start, count.current, count.previous = start, current, previous
     elseif begun - start == window then
       count.previous = current
@@ -32,11 +32,11 @@ function algorithms.sliding_counter()
 
   local function judge(count, question)
     local window, max = count.window, question.max
-    local elapsed = math.max(clock.floor - count.start, 0)
+    local elapsed = math.max(now_floor - count.start, 0)
     local faded, rest = share(window - elapsed, count.previous, window)
     local used = count.current + faded + (rest > 0 and 1 or 0)
     local told = { allowed = true, remaining = math.max(max - used - question.pending, 0) }
-    told.retry_at, told.reset_at = clock.floor, clock.floor
+    told.retry_at, told.reset_at = now_floor, now_floor
     if count.current > 0 then
       told.reset_at = count.start + 2 * window
     elseif count.previous > 0 then

@@ -34,8 +34,8 @@ local function sliding_window()
     while unit * 1073741824 < window do unit = unit * 2 end
     if not value then
       return {
-        window = window, unit = unit, base = clock.ceil, before = 0, value = '', live = 1, last = 0, added = false,
-        used = 0, newest = clock.ceil, total = 0, offset = 0,
+        window = window, unit = unit, base = now_ceil, before = 0, value = '', live = 1, last = 0, added = false,
+        used = 0, newest = now_ceil, total = 0, offset = 0,
       }
     end
     local last = (#value - HEADER) / RUN
@@ -50,11 +50,11 @@ local function sliding_window()
     local stamp = base + offset * unit
     local log = {
       window = window, unit = unit, base = base, before = before, value = value, live = last + 1, last = last,
-      added = false, used = 0, newest = clock.ceil, total = 0, offset = 0,
+      added = false, used = 0, newest = now_ceil, total = 0, offset = 0,
     }
     -- As far as the last stamp proves that time had come; further ahead than a window, the log is void.
-    local now = max(clock.floor, stamp - unit)
-    if stamp <= clock.ceil + window and stamp + window > now then
+    local now = max(now_floor, stamp - unit)
+    if stamp <= now_ceil + window and stamp + window > now then
       -- Runs up to here are over: mostly none, or few since the last write. They are looked for from the oldest on, in growing
       -- steps.
       local over = (now - window - base) / unit
@@ -78,9 +78,9 @@ local function sliding_window()
   local function judge(log, question)
     local used, cost, pending, limit = log.used, question.cost, question.pending, question.max
     local remaining = max(limit - used - pending, 0)
-    local reset_at = used > 0 and log.newest + log.window or clock.floor
+    local reset_at = used > 0 and log.newest + log.window or now_floor
     if cost <= remaining then
-      return true, remaining, clock.floor, reset_at
+      return true, remaining, now_floor, reset_at
     end
     if pending + cost > limit then
       return false, remaining, nil, reset_at
@@ -106,13 +106,13 @@ local function sliding_window()
   local function take(log, question)
     if not log.added then
       if log.live > log.last then
-        log.base, log.before, log.live, log.last = clock.ceil, 0, 1, 0
-        log.newest, log.total, log.offset = clock.ceil, 0, 0
+        log.base, log.before, log.live, log.last = now_ceil, 0, 1, 0
+        log.newest, log.total, log.offset = now_ceil, 0, 0
       else
-        local offset = max(ceil((clock.ceil - log.base) / log.unit), log.offset)
+        local offset = max(ceil((now_ceil - log.base) / log.unit), log.offset)
         if offset >= WRAP then
           rebase(log)
-          offset = ceil((clock.ceil - log.base) / log.unit)
+          offset = ceil((now_ceil - log.base) / log.unit)
         end
         local stamp, cell = log.base + offset * log.unit, ceil(log.window / CAPACITY)
         local same_cell = floor(stamp / cell) == floor(log.newest / cell)
@@ -130,7 +130,7 @@ local function sliding_window()
   local function refund(log, question, stamp)
     stamp = ceil(stamp / 1000)
     -- By the newest stamp, too: those who took theirs then may have had the room of what was over.
-    local now = max(clock.floor, log.newest)
+    local now = max(now_floor, log.newest)
     if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
       return false
     end

@@ -7,7 +7,7 @@ function algorithms.token_bucket()
     local permits, fraction = bucket.level(state, question.max)
     local burst = tonumber(question.burst)
     local left = burst - permits - (fraction > 0 and 1 or 0) - question.pending
-    local told = { allowed = true, remaining = math.max(left, 0), retry_at = clock.micros, reset_at = clock.micros }
+    local told = { allowed = true, remaining = math.max(left, 0), retry_at = now_micros, reset_at = now_micros }
     if permits + fraction > 0 then
       told.reset_at = bucket.shrinks_to(state, 0, question.max)
     end
@@ -22,7 +22,7 @@ function algorithms.token_bucket()
   end
 
   local function refund(state, question, stamp)
-    local elapsed = math.max(state.at, clock.micros) - stamp
+    local elapsed = math.max(state.at, now_micros) - stamp
     if stamp < state.since or elapsed < 0 then
       return false
     end

@@ -23,13 +23,13 @@ function algorithms.zset()
 
   -- dead: the entries before those that count; live: those that do; newest: the last stamp of these
   local function load(key, window)
-    local dead = redis.pcall('ZCOUNT', key, '-inf', clock.floor - window)
+    local dead = redis.pcall('ZCOUNT', key, '-inf', now_floor - window)
     if type(dead) == 'table' then
       return nil, dead
     end
-    local upto = redis.call('ZCOUNT', key, '-inf', clock.ceil + window)
+    local upto = redis.call('ZCOUNT', key, '-inf', now_ceil + window)
     local set = sets[key] or { key = key, added = 0, back = {} }
-    local count = { set = set, window = window, dead = dead, live = upto - dead, newest = clock.ceil, added = 0, back = 0 }
+    local count = { set = set, window = window, dead = dead, live = upto - dead, newest = now_ceil, added = 0, back = 0 }
     if count.live > 0 then
       count.newest = score_at(key, upto - 1)
     end
@@ -41,14 +41,14 @@ function algorithms.zset()
   end
 
   local function newest(of)
-    return of.set.added > 0 and math.max(of.newest, clock.ceil) or of.newest
+    return of.set.added > 0 and math.max(of.newest, now_ceil) or of.newest
   end
 
   local function judge(count, question)
     local used = count.live + count.set.added
     local told = { allowed = true, remaining = math.max(question.max - used - question.pending, 0) }
-    told.retry_at = clock.floor
-    told.reset_at = used > 0 and newest(count) + count.window or clock.floor
+    told.retry_at = now_floor
+    told.reset_at = used > 0 and newest(count) + count.window or now_floor
     local needed = question.pending + question.cost
     if question.cost > told.remaining or question.cost > 0 and needed > MOST then
       told.allowed, told.retry_at = false, nil
@@ -68,7 +68,7 @@ function algorithms.zset()
   -- The entries of the call of the receipt, and no others, as if it had not been made: after a reset there are none.
   local function refund(count, question, stamp)
     local set, score = count.set, math.ceil(stamp / 1000)
-    if score <= clock.floor - count.window then
+    if score <= now_floor - count.window then
       return false
     end
     count.back = count.back + question.cost
@@ -86,11 +86,11 @@ function algorithms.zset()
 
   -- `number`: how many there are, which is a number that is free, unless some were taken out.
   local function add(key, permits, number)
-    local mark = string.format('r%.0f.', clock.micros)
+    local mark = string.format('r%.0f.', now_micros)
     while permits > 0 do
       local entries = {}
       for place = 1, 2 * math.min(permits, CHUNK), 2 do
-        entries[place], entries[place + 1] = clock.ceil, mark .. number
+        entries[place], entries[place + 1] = now_ceil, mark .. number
         number = number + 1
       end
       local added = redis.pcall('ZADD', key, unpack(entries))
@@ -121,7 +121,7 @@ function algorithms.zset()
     if set.longest.dead > 0 then
       redis.call('ZREMRANGEBYRANK', key, 0, math.min(set.longest.dead, MOST) - 1)
     end
-    redis.call('PEXPIRE', key, math.max(newest(set.longest) - clock.floor, 0) + set.longest.window + SPARE)
+    redis.call('PEXPIRE', key, math.max(newest(set.longest) - now_floor, 0) + set.longest.window + SPARE)
   end
 
   return { load = load, judge = judge, take = take, refund = refund, store = store, scale = 1000 }
