@@ -18,7 +18,7 @@ impl Limiter {
         let decision = match rules.questions {
             // Of several, each would have a turn of its own.
             [question] if question.limit.algorithm() == Algorithm::LeakyBucket => {
-                self.stand_in_line(rules, terms, max_wait).await?
+                Box::pin(self.stand_in_line(rules, terms, max_wait)).await?
             }
             _ => self.wait_for(rules, terms, max_wait).await?,
         };
@@ -47,20 +47,35 @@ impl Limiter {
         let queue = queues.join(rules.questions);
         if queue.is_busy() {
             // There is no need to stand in line for what cannot come in time.
-            if let Decision::Denied(denied) = self.look(rules, terms).await?
+            if let Decision::Denied(denied) = Box::pin(self.look(rules, terms)).await?
                 && !in_time(&denied)
             {
                 return Ok(Decision::Denied(denied));
             }
         }
-        let Some(_turn) = queue.turn(clock, give_up).await else {
-            return Ok(Decision::Denied(self.look(rules, terms).await?.out_of_time()));
+        let Some(_turn) = Box::pin(queue.turn(clock, give_up)).await else {
+            return Ok(Decision::Denied(Box::pin(self.look(rules, terms)).await?.out_of_time()));
         };
         loop {
-            match self.ask(rules, terms).await? {
-                Decision::Denied(denied) if in_time(&denied) => clock.sleep(denied.retry_after()).await?,
+            // On the heap while it is asked, and gone before it sleeps: those who wait are many, and have room for neither.
+            let sleep = match Box::pin(self.ask(rules, terms)).await? {
+                Decision::Denied(denied) if in_time(&denied) => denied.retry_after(),
                 decision => return Ok(decision),
-            }
+            };
+            clock.sleep(sleep).await?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Key, Limit};
+
+    #[test]
+    fn a_call_that_waits_is_small() {
+        let (limiter, key) = (Limiter::memory(), Key::new("a"));
+        let size = size_of_val(&limiter.wait(&key, &Limit::WIDEST, Duration::ZERO));
+        assert!(size <= 700, "{size} bytes");
     }
 }
