@@ -46,7 +46,8 @@ struct Shared {
 const SWITCHED: &str = "+switch-master";
 
 /// What the script says when it admits a call that came alone.
-const ADMITTED: &str = "*5\r\n:1000000000000000\r\n:1\r\n:4\r\n:-1\r\n:10000000\r\n";
+const ADMITTED: &str = "*2\r\n:1000000000000000\r\n$24\r\n\
+    \0\0\0\x01\0\0\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\x7f\x7f\x7f\r\n";
 
 impl Fake {
     pub(crate) fn answering(then: Then) -> Self {

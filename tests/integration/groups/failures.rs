@@ -151,3 +151,24 @@ async fn a_server_that_dies_under_a_line_fails_all_of_it_at_once() {
     assert_eq!(kinds(&told), vec![Some(ErrorKind::Unavailable); 1_500]);
     assert!(dies.elapsed() < Duration::from_secs(2), "of a deadline of 5 s, {:?}", dies.elapsed());
 }
+
+/// The stand-in is told of calls of one kind at once: of each that was granted, so that each can be given back.
+#[tokio::test]
+async fn what_was_granted_together_counts_in_an_outage_call_by_call() {
+    let mut scene = Scene::new().await;
+    let builder = on(&scene.server).prefix("rl").clock(scene.clock.clone()).deadline(Duration::from_secs(5));
+    scene.limiter = builder.connect().await.expect("the server is there");
+    let allowed: Vec<_> =
+        scene.decided(&[("a", "10/1m", 1); 12]).await.into_iter().filter_map(|told| told.into_result().ok()).collect();
+    assert_eq!(allowed.len(), 10);
+    for granted in &allowed[..3] {
+        scene.limiter.refund(granted).await.expect("given back");
+    }
+    scene.server.kill();
+    let mut left = 0;
+    while let Decision::Allowed(allowed) = scene.limiter.clone().asking(("a", "10/1m", 1)).await.expect("a decision") {
+        assert_eq!(allowed.source(), Source::Standby);
+        left += 1;
+    }
+    assert_eq!(left, 3);
+}
