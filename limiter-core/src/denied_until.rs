@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::algorithm::Span;
 use crate::clock::{Clock, Moment};
 use crate::store::{Answer, Question};
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Seed};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Seed, fence};
 use crate::{Key, Limit};
 
 /// A fixed number of places, each for the denials of one count: of those that share it, the latest.
@@ -86,9 +86,10 @@ impl DeniedUntil {
     /// Something was taken or given back, or may have been: what was said of these counts before is forgotten.
     pub(crate) fn forget(&self, questions: &[Question<'_>]) {
         for (place, _) in questions.iter().filter_map(|question| self.place(question)) {
-            self.changes[place].fetch_add(1, Ordering::SeqCst);
+            self.changes[place].fetch_add(1, Ordering::AcqRel);
             // Whoever notes a denial just now sees the change after that, or is seen here.
-            if self.whose[place].load(Ordering::SeqCst) != NOBODY {
+            fence(Ordering::SeqCst);
+            if self.whose[place].load(Ordering::Acquire) != NOBODY {
                 self.clear(place, &mut self.lock(place));
             }
         }
@@ -96,7 +97,7 @@ impl DeniedUntil {
 
     fn clear(&self, place: usize, denials: &mut Vec<Denial>) {
         denials.clear();
-        self.whose[place].store(NOBODY, Ordering::SeqCst);
+        self.whose[place].store(NOBODY, Ordering::Release);
     }
 
     /// Where the denials of a count are, or would be, and its hash.
@@ -113,12 +114,12 @@ impl DeniedUntil {
     }
 }
 
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store is asked"))]
+#[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "without it no store is asked"))]
 impl DeniedUntil {
     /// To be called before the store is asked: from then on its answer counts.
     pub(crate) fn asked(&self, question: &Question<'_>) -> Option<Asked> {
         let (place, _) = self.place(question)?;
-        Some(Asked { at: self.clock.now(), changes: self.changes[place].load(Ordering::SeqCst) })
+        Some(Asked { at: self.clock.now(), changes: self.changes[place].load(Ordering::Acquire) })
     }
 
     /// What the store said to calls of one kind that went together, the admitted ones first. Forgets what it said before
@@ -157,7 +158,7 @@ impl DeniedUntil {
             remaining: answer.remaining,
         };
         let mut denials = self.lock(place);
-        let has_changed = || self.changes[place].load(Ordering::SeqCst) != asked.changes;
+        let has_changed = || self.changes[place].load(Ordering::Acquire) != asked.changes;
         if has_changed() {
             return;
         }
@@ -168,7 +169,8 @@ impl DeniedUntil {
             denials.remove(0);
         }
         denials.push(denial);
-        self.whose[place].store(whose, Ordering::SeqCst);
+        self.whose[place].store(whose, Ordering::Release);
+        fence(Ordering::SeqCst);
         if has_changed() {
             self.clear(place, &mut denials);
         }

@@ -10,12 +10,13 @@ use loom::thread;
 
 use crate::clock::Clock;
 use crate::decision::receipt::{Giver, Receipt};
+use crate::denied_until::DeniedUntil;
 use crate::guard::Granted;
 use crate::overflow::Overflows;
 use crate::standby::{Before, Role, Standby};
-use crate::store::Question;
 use crate::store::memory::MemoryStore;
 use crate::store::naming::Naming;
+use crate::store::{Answer, Question};
 use crate::{Key, Limit, ManualClock, Source};
 
 /// Enough for two shards, which two decisions may lock in two orders.
@@ -126,6 +127,35 @@ fn a_stand_in_and_a_store_that_forgot_never_admit_more_than_the_limit_together()
         };
         let other = failed.join().expect("ends well");
         assert!(!(admitted && other), "both were admitted");
+    });
+}
+
+#[test]
+fn no_denial_is_remembered_past_what_changed_after_it_was_asked_for() {
+    model(|| {
+        let denied = Arc::new(DeniedUntil::new(Duration::from_secs(1), clock()));
+        let key = Key::new("getId");
+        let asked = denied.asked(&question(&key, "1/1m"));
+        let noting = {
+            let denied = Arc::clone(&denied);
+            thread::spawn(move || {
+                let wait = Duration::from_secs(60);
+                let denial = Answer {
+                    allowed: false,
+                    which: 0,
+                    remaining: 0,
+                    retry_after: Some(wait),
+                    reset_after: wait,
+                    stamp: 0,
+                    delay: Duration::ZERO,
+                };
+                denied.note(&question(&Key::new("getId"), "1/1m"), asked, false, Some(&denial));
+            })
+        };
+        let questions = [question(&key, "1/1m")];
+        denied.forget(&questions);
+        noting.join().expect("ends well");
+        assert!(denied.recall(&questions).is_none(), "remembered all the same");
     });
 }
 
