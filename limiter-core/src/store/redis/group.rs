@@ -8,7 +8,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::task::spawn_local;
+use tokio::task::{spawn_local, yield_now};
 use tokio::time::{Instant, timeout_at};
 
 use super::driver::Driver;
@@ -129,6 +129,11 @@ impl Driver {
         lane.left(&exchange);
         let reply = timeout_at(latest, exchange.call(&command, slot)).await;
         lane.came_back(&exchange);
+        if lane.is_waited_for() {
+            // The server has time: the next group goes before this one is handed out.
+            exchange.leave();
+            yield_now().await;
+        }
         match reply.map(|reply| reply.and_then(|reply| command.read_group(reply))) {
             // Each has been told, when its own time was over, or is now.
             Err(_) => all().for_each(|call| self.late(call)),

@@ -25,6 +25,10 @@ impl Lane {
         self.queue.borrow_mut().push_back(call);
     }
 
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.queue.borrow().is_empty()
+    }
+
     /// The calls that are to go now, if any may. Nothing waits for a group to fill: the first is sent alone.
     pub(super) fn depart(&self) -> Option<Vec<Rc<Pending>>> {
         let mut queue = self.queue.borrow_mut();
