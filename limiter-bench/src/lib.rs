@@ -7,6 +7,7 @@
 //! | add a case | [`cases`] |
 //! | know how a figure is measured | [`measure`], and under it [`load`] and [`spin`] |
 //! | know what is promised | [`bars`] |
+//! | compare scripts, without a limiter around them | [`scripts`] |
 
 pub mod bars;
 pub mod cases;
@@ -21,6 +22,7 @@ pub mod progress;
 pub mod report;
 pub mod running;
 pub mod sample;
+pub mod scripts;
 pub mod server;
 pub mod spin;
 pub mod tally;

@@ -12,6 +12,7 @@ use limiter_bench::compare::{self, Plan};
 use limiter_bench::contestant::{Failure, failed};
 use limiter_bench::measure::{Pace, spin_path, wait_here};
 use limiter_bench::report::{Report, charts, markdown, table};
+use limiter_bench::scripts;
 use tokio::runtime::{self, Runtime};
 
 /// Compare `rate-limited` with its peers and with the published designs.
@@ -28,8 +29,12 @@ enum Command {
     ///
     /// Exits with 0 if all could be measured, with 1 if something could not, with 2 if there is nothing to do.
     Compare(Compare),
-    /// List the cases
+    /// List the cases of `compare`
     Cases,
+    /// Run variants of the scripts, without a limiter around them, on a Redis of its own
+    ///
+    /// Exits with 0 if all could be measured, with 1 if something could not, with 2 if nothing could.
+    Scripts(Scripts),
     /// What `compare` runs in a process of its own: many calls that wait
     #[command(hide = true)]
     WaitHere { url: Option<String> },
@@ -54,6 +59,19 @@ struct Compare {
     out: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct Scripts {
+    /// Few keys and decisions, in about two minutes
+    #[arg(long)]
+    quick: bool,
+    /// Rounds of each case [default: 5, quick: 2]
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u8).range(1..))]
+    rounds: Option<u8>,
+    /// Where to write performance/scripts.md [default: docs, if measured in full; else nowhere]
+    #[arg(long, value_name = "DIRECTORY")]
+    out: Option<PathBuf>,
+}
+
 /// Charts and figures, beside the page.
 const BESIDE: &str = "performance";
 
@@ -65,6 +83,7 @@ fn main() -> ExitCode {
             say(&lines.collect::<String>());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Scripts(options) => compare_scripts(&options),
         Command::WaitHere { url } => wait(url),
         Command::SpinPath { path, calls } => spin_path(&path, calls).map(|()| ExitCode::SUCCESS),
     };
@@ -88,10 +107,7 @@ fn compare(options: &Compare) -> Result<ExitCode, Failure> {
 
     // A part of the cases, or a short look at them, must not replace what was measured in full.
     let full = options.cases.is_none() && !options.quick && options.rounds.is_none();
-    let out = options.out.clone().or_else(|| full.then(|| PathBuf::from("docs")));
-    if let Some(out) = &out {
-        fs::create_dir_all(out.join(BESIDE)).map_err(|error| unwritable(out, error))?; // now, not in ten minutes
-    }
+    let out = place(options.out.as_ref(), full)?;
 
     let pace = pace(options);
     let report = runtime()?.block_on(compare::run(Plan { cases, pace }));
@@ -105,6 +121,32 @@ fn compare(options: &Compare) -> Result<ExitCode, Failure> {
         say(&format!("written: {}\n", out.join("performance.md").display()));
     }
     Ok(if report.problems.is_empty() && unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn compare_scripts(options: &Scripts) -> Result<ExitCode, Failure> {
+    let out = place(options.out.as_ref(), !options.quick && options.rounds.is_none())?;
+    let (rounds, keys, decisions) = if options.quick { (2, 20_000, 10_240) } else { (5, 200_000, 102_400) };
+    let rounds = options.rounds.map_or(rounds, usize::from);
+    let report = scripts::run(scripts::Plan { rounds, keys, decisions })?;
+    for measured in &report.tables {
+        say(&format!("\n{}\n{}", measured.case.title, scripts::page::table(measured).text()));
+    }
+    say(&format!("\n{}\n", report.measured));
+    if let Some(out) = out {
+        let page = out.join(BESIDE).join("scripts.md");
+        fs::write(&page, scripts::page::page(&report)).map_err(|failure| unwritable(&out, failure))?;
+        say(&format!("written: {}\n", page.display()));
+    }
+    Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Where what was measured is written, if anywhere.
+fn place(asked: Option<&PathBuf>, full: bool) -> Result<Option<PathBuf>, Failure> {
+    let out = asked.cloned().or_else(|| full.then(|| PathBuf::from("docs")));
+    if let Some(out) = &out {
+        fs::create_dir_all(out.join(BESIDE)).map_err(|error| unwritable(out, error))?; // now, not in ten minutes
+    }
+    Ok(out)
 }
 
 fn pace(options: &Compare) -> Pace {

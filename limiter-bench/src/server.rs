@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 use std::{panic, thread};
 
-use limiter_testkit::{Client, RedisServer};
+use limiter_testkit::{Client, RedisServer, Reply};
 
 use crate::contestant::{Commands, Failure, failed};
 
@@ -23,6 +23,17 @@ pub struct Work {
     /// Commands on the wire.
     pub sent: u64,
     /// Time for them, in microseconds.
+    pub micros: u64,
+}
+
+/// One command, called by a client or by a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Used {
+    /// In lower case, with its subcommand as in `config|resetstat`.
+    pub name: String,
+    /// How often.
+    pub calls: u64,
+    /// Time for all of them, in microseconds.
     pub micros: u64,
 }
 
@@ -64,7 +75,25 @@ impl Server {
     pub fn clear(&self) -> Result<(), Failure> {
         self.settle()?;
         self.ask(&["FLUSHALL", "SYNC"])?;
+        self.count_anew()
+    }
+
+    /// Counts commands from 0, and keeps the keys.
+    ///
+    /// # Errors
+    ///
+    /// The server is away.
+    pub fn count_anew(&self) -> Result<(), Failure> {
         self.ask(&["CONFIG", "RESETSTAT"]).map(drop)
+    }
+
+    /// Forgets all scripts.
+    ///
+    /// # Errors
+    ///
+    /// The server is away.
+    pub fn forget_scripts(&self) -> Result<(), Failure> {
+        self.ask(&["SCRIPT", "FLUSH", "SYNC"]).map(drop)
     }
 
     /// Waits for those who still send after they were dropped: one contestant tells Redis later what it decided. That
@@ -94,17 +123,25 @@ impl Server {
     ///
     /// The server is away.
     pub fn work(&self, commands: &Commands) -> Result<Work, Failure> {
-        let text = self.ask(&["INFO", "commandstats"])?;
         let mut work = Work::default();
-        for (command, calls, micros) in text.lines().filter_map(command_line) {
-            if commands.sent.contains(&command) {
+        for Used { name, calls, micros } in self.used_commands()? {
+            if commands.sent.contains(&name.as_str()) {
                 work.sent += calls;
             }
-            if commands.timed.contains(&command) {
+            if commands.timed.contains(&name.as_str()) {
                 work.micros += micros;
             }
         }
         Ok(work)
+    }
+
+    /// All commands since it was last told to count anew, those that scripts called too.
+    ///
+    /// # Errors
+    ///
+    /// The server is away.
+    pub fn used_commands(&self) -> Result<Vec<Used>, Failure> {
+        Ok(self.ask(&["INFO", "commandstats"])?.lines().filter_map(command_line).collect())
     }
 
     /// Bytes in use.
@@ -128,13 +165,24 @@ impl Server {
     ///
     /// The server is away.
     pub fn size_of_keys(&self) -> Result<u64, Failure> {
+        let keys = self.client()?.call(&["KEYS", "*"]).map_err(failed)?.array();
+        self.size_of(&keys.into_iter().map(Reply::bytes).collect::<Vec<_>>())
+    }
+
+    /// What `MEMORY USAGE` says of these keys together. What is not there takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The server is away.
+    pub fn size_of<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<u64, Failure> {
         let mut client = self.client()?;
         let mut sum = 0;
-        for key in client.call(&["KEYS", "*"]).map_err(failed)?.array() {
-            let key = key.bytes();
-            let command: [&[u8]; 5] = [b"MEMORY", b"USAGE", &key, b"SAMPLES", b"0"];
+        for key in keys {
+            let command: [&[u8]; 5] = [b"MEMORY", b"USAGE", key.as_ref(), b"SAMPLES", b"0"];
             let size = client.call(&command).map_err(failed)?;
-            sum += u64::try_from(size.integer()).map_err(failed)?;
+            if size != Reply::Nil {
+                sum += u64::try_from(size.integer()).map_err(failed)?;
+            }
         }
         Ok(sum)
     }
@@ -149,13 +197,13 @@ impl Server {
 }
 
 /// `cmdstat_get:calls=3,usec=5,…`
-fn command_line(line: &str) -> Option<(&str, u64, u64)> {
-    let (command, fields) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+fn command_line(line: &str) -> Option<Used> {
+    let (name, fields) = line.strip_prefix("cmdstat_")?.split_once(':')?;
     let field = |name: &str| {
         let field = fields.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
         field?.parse().ok()
     };
-    Some((command, field("calls")?, field("usec")?))
+    Some(Used { name: name.to_owned(), calls: field("calls")?, micros: field("usec")? })
 }
 
 #[cfg(test)]
@@ -165,7 +213,7 @@ mod tests {
     #[test]
     fn reads_a_line_of_commandstats() {
         let line = "cmdstat_evalsha:calls=12,usec=345,usec_per_call=28.75,rejected_calls=0,failed_calls=0";
-        assert_eq!(command_line(line), Some(("evalsha", 12, 345)));
+        assert_eq!(command_line(line), Some(Used { name: "evalsha".to_owned(), calls: 12, micros: 345 }));
         assert_eq!(command_line("# Commandstats"), None);
     }
 

@@ -29,3 +29,10 @@ fn without_nonsense_and_without_a_server_the_rest_still_runs() {
     assert!(tables.contains("(local-denied-2)") && !tables.contains("(tasks-1)"), "{tables}");
     assert!(tables.contains("not met: ") || tables.contains("met: "), "{tables}");
 }
+
+#[test]
+fn without_a_server_there_are_no_scripts_to_run() {
+    let (code, _, errors) = bench(&["scripts", "--quick"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.starts_with("limiter-bench: Redis cannot be started (") && errors.lines().count() == 1, "{errors}");
+}

@@ -16,6 +16,7 @@ pub fn page(report: &Report, charts: &[Chart]) -> String {
          median of the rounds, in which everybody takes turns; a ratio is the median of the rounds' ratios. *Redis µs* is the\n\
          server's own time for a decision, *commands* is what was sent for one, not counting what scripts call. *Limit kept* is\n\
          judged from the history of admissions: NO means that more was let through in one window than the limit allows.\n\n\
+         What the scripts themselves take, variant by variant, is in [performance/scripts.md](performance/scripts.md).\n\n\
          ## Goals, and how far they are met\n\n",
         report.measured
     );

@@ -113,7 +113,7 @@ fn figure_of_bar(figure: f64) -> String {
 }
 
 /// With a blank between thousands.
-fn count(figure: f64) -> String {
+pub(crate) fn count(figure: f64) -> String {
     let digits = format!("{figure:.0}");
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -130,6 +130,10 @@ fn micros(us: f64) -> String {
 }
 
 impl Table {
+    pub(crate) fn new(header: &[&str], rows: Vec<Vec<String>>, notes: Vec<String>) -> Self {
+        Self { header: header.iter().map(|&heading| heading.to_owned()).collect(), rows, notes }
+    }
+
     /// In columns: the first to the left, figures to the right.
     #[must_use]
     pub fn text(&self) -> String {
@@ -173,7 +177,7 @@ impl Table {
     }
 
     fn is_text(&self, column: usize) -> bool {
-        column == 0 || matches!(self.header[column].as_str(), "bar" | "" | "limit kept")
+        column == 0 || matches!(self.header[column].as_str(), "bar" | "" | "limit kept" | "which")
     }
 }
 

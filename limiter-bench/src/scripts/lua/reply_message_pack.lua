@@ -1,0 +1,9 @@
+-- One string, in the format that the server packs by itself.
+local told = { now_micros }
+local function tell(index, granted, remaining, retry, reset)
+  local at = 4 * index - 2
+  told[at], told[at + 1], told[at + 2], told[at + 3] = granted, remaining, retry, reset
+end
+local function reply()
+  return cmsgpack.pack(told)
+end
