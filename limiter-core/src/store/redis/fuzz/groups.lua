@@ -18,6 +18,20 @@ local function held(key)
   return value
 end
 
+-- The log of a sliding window with many runs, as calls one after the other leave it.
+local function long_log(window)
+  local unit = 1
+  while unit * 1073741824 < window do unit = unit * 2 end
+  local now_ms, runs, total = now[1] * 1000 + math.floor(now[2] / 1000), random(30, 140), 0
+  local span = math.floor(random() * window * random(1, 3) / 2)
+  local log = { struct.pack('>BI6I4', 1, math.max(now_ms - span, 0), 0) }
+  for run = 1, runs do
+    total = total + random(1, 3)
+    log[#log + 1] = struct.pack('>I4I4', math.floor(span * run / runs / unit), total)
+  end
+  return table.concat(log)
+end
+
 local function any_entry(window)
   local entry = { pair = random(1, #KEYS / 2), window = window, calls = random(1, MOST_CALLS) }
   entry.max, entry.burst = NUMBERS[random(1, #NUMBERS)], NUMBERS[random(1, #NUMBERS)]
@@ -89,6 +103,8 @@ for round = 1, rounds do
     -- A new one every few rounds.
     if random(1, 8) == 1 then
       value = nil
+    elseif random(1, 4) == 1 and algorithm == 'sliding_window' then
+      value = long_log(window)
     end
     for _, key in ipairs({ KEYS[2 * pair - 1], KEYS[2 * pair] }) do
       redis.call('DEL', key)

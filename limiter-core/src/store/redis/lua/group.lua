@@ -15,12 +15,14 @@
 --          bytes for each entry, big-endian: calls granted (4), permits left after them (4), retry after in µs for the
 --          calls that were not (8; -1: never), reset after in µs (8); zeros where it failed
 -- Clock    the server's own, by TIME
--- Expiry   as for one decision, set with the value
+-- Expiry   as for one decision, set with the value; just before it where a value is changed in its place
 -- Atomic   because a script is. A denial writes nothing. A key that holds something else is left as it is: one of another
 --          type reads as if it were not there, so what was not there is written only if it still is not
 local FIELDS, SPARE = 6, 500
 local FOREIGN = 'FOREIGN a key holds something else than this limiter writes'
 local ENTRY = 'I4I4i8i8'
+-- Of a value that was changed in its place.
+local CHANGED = {}
 local keys, argv = KEYS, ARGV
 
 local values
@@ -78,10 +80,16 @@ for index = 1, #keys do
     algorithm, window, limit, burst = argv[at], tonumber(argv[at + 1]), tonumber(argv[at + 2]), argv[at + 3]
     cost, calls = tonumber(argv[at + 4]), tonumber(argv[at + 5])
   end
-  local value = latest[key] or values[index]
-  local grants, remaining, retry_at, reset_at, new, dead_at
+  local value = latest[key]
+  if value == nil then
+    value = values[index]
+  elseif value == CHANGED then
+    value = redis.call('GET', key)
+  end
+  local grants, remaining, retry_at, reset_at, new, dead_at, place
   if algorithm == 'sliding_window' then
-    grants, remaining, retry_at, reset_at, new, dead_at = sliding_at_once(value, window, limit, cost, calls)
+    grants, remaining, retry_at, reset_at, new, dead_at, place =
+      sliding_at_once(value, window, limit, cost, calls)
     if grants then
       retry_at, reset_at = retry_at and retry_at * 1000, reset_at * 1000
     end
@@ -98,7 +106,14 @@ for index = 1, #keys do
       lives, text = left, string.format('%d', left)
     end
     local stored
-    if value then
+    if place then
+      -- The key is there, so it can be given its time first: nothing that could fail comes after what is taken.
+      stored = redis.pcall('PEXPIRE', key, text)
+      if stored == 1 then
+        stored = redis.pcall('SETRANGE', key, place, new)
+      end
+      stored, new = type(stored) == 'table' and stored or {}, CHANGED
+    elseif value then
       stored = redis.pcall('SET', key, new, 'PX', text)
     else
       stored = redis.pcall('SET', key, new, 'PX', text, 'NX')

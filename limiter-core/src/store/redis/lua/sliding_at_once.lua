@@ -2,9 +2,10 @@
 -- without a table in between. It is what servers spend most of their time on. The same as the module's open, judge, take
 -- and close, one after the other, and tested to be.
 --
--- Gives the calls granted, the permits left after them, when the others will fit (nil: never), when the window is whole
--- again, and the new value with the ms when it is dead, if there is one. Gives nil for foreign bytes, and false for a log
--- that has to be rebased, which is the module's to do.
+-- Gives the calls granted, the permits left after them, when the others will fit (nil: never), and when the window is whole
+-- again; and if something is to be written, that, the ms when the value is dead, and the place in the value where it goes
+-- (nil: it is the whole value). So a long log that only grows is not made anew: its text would cost more than the rest.
+-- Gives nil for foreign bytes, and false for a log that has to be rebased, which is the module's to do.
 local read, write, floor, ceil, min = struct.unpack, struct.pack, math.floor, math.ceil, math.min
 
 -- Of the runs from `low` to `upto`, the stamp of the first after which so many permits were taken; nil if none is.
@@ -23,7 +24,7 @@ local function stamp_with(permits, value, low, upto, base, before, unit)
 end
 
 local function sliding_at_once(value, window, limit, cost, calls)
-  local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
+  local HEADER, RUN, VERSION, CAPACITY, WRAP, LONG = 11, 8, 1, 128, 4294967296, 256
   local base, before, stamp, total, offset, unit = now_ceil, 0, now_ceil, 0, 0, 1
   local used, live, last = 0, 1, 0
   while unit * 1073741824 < window do unit = unit * 2 end
@@ -96,6 +97,11 @@ local function sliding_at_once(value, window, limit, cost, calls)
   if grants < calls then
     enough = min(stamp_with(used + cost - limit, value, live, kept, base, before, unit) or stamp, stamp)
   end
+  local lives_until = stamp + window
+  enough = enough and enough + window or now_floor
+  if live == 1 and kept >= live and #value > LONG then
+    return grants, limit - used, enough, lives_until, write('>I4I4', offset, total), lives_until, HEADER + kept * RUN
+  end
   local new
   if kept < live then
     new = write('>BI6I4I4I4', VERSION, base, before, offset, total)
@@ -107,5 +113,5 @@ local function sliding_at_once(value, window, limit, cost, calls)
   else
     new = value .. write('>I4I4', offset, total)
   end
-  return grants, limit - used, enough and enough + window or now_floor, stamp + window, new, stamp + window
+  return grants, limit - used, enough, lives_until, new, lives_until
 end
