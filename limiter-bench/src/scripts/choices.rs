@@ -2,8 +2,8 @@
 
 use super::measure::Sample;
 use super::variants::{
-    BY_RANGES, BY_RANGES_512, CALLS, CAPACITIES, EXPIRY_AS_NUMBER, EXPIRY_KEPT, GET_EACH, INTEGERS, MESSAGE_PACK,
-    PACKED_EACH, SET_AND_PEXPIRE, SHIPPED, SMALL, ZSET,
+    BY_RANGES, CALLS, CAPACITIES, EXPIRY_AS_NUMBER, EXPIRY_KEPT, GET_EACH, INTEGERS, MESSAGE_PACK, PACKED_EACH,
+    SET_AND_PEXPIRE, SHIPPED, SMALL, ZSET,
 };
 use super::{Report, Row, cases};
 
@@ -30,18 +30,18 @@ struct Figures<'a>(&'a Report);
 impl Figures<'_> {
     fn whole(&self) -> Option<String> {
         Some(format!(
-            "**A log is one string, read and written whole.** By a header and ranges, a decision about a long log calls {} commands in \
-             place of {}, and takes {} the time, {} in groups; a short log fits into the first read, and takes {} and {}. What is over is not \
-             cut off by each write then, so a log takes up to twice the bytes. Ranges begin to pay in logs of 512 runs ({} \
-             µs in groups in place of {}), which are not kept.",
+            "**A log is one string, read whole; a long one that only grows is changed in its place.** Written whole each time, as by \
+             `small`, a full log takes {} µs in groups in place of {}. Read by a header and ranges, too, it calls {} commands a decision in \
+             place of {}, and takes {} the time of `small`, {} in groups; a short log fits into the first read, and takes {} and {}. \
+             What is over is not cut off by each write then, so a log takes up to twice the bytes.",
+            self.micros(cases::LONG_GROUPS, SMALL)?,
+            self.micros(cases::LONG_GROUPS, SHIPPED)?,
             self.calls(cases::LONG, BY_RANGES)?,
             self.calls(cases::LONG, SMALL)?,
             self.ratio(cases::LONG, BY_RANGES)?,
             self.ratio(cases::LONG_GROUPS, BY_RANGES)?,
             self.ratio(cases::MANY, BY_RANGES)?,
             self.ratio(cases::MANY_GROUPS, BY_RANGES)?,
-            self.micros(cases::LONG_GROUPS, BY_RANGES_512)?,
-            self.micros(cases::LONG_GROUPS, "group.lua, 512 runs")?,
         ))
     }
 
@@ -53,8 +53,8 @@ impl Figures<'_> {
         };
         Some(format!(
             "**128 runs are kept apart.** With 32 / 64 / 128 / 256 / 512 a full log takes {} bytes, a decision about it {} µs, and {} µs in \
-             groups: most of it for reading and writing all of the string. Beyond so many instants in a window a permit comes back late, by \
-             1/32 to 1/512 of the window at most. With 128 that is less than one percent, and a full log costs a group about as much as a call of a \
+             groups: most of what grows is for making texts of that length. Beyond so many instants in a window a permit comes back late, by \
+             1/32 to 1/512 of the window at most. With 128 that is less than one percent, and a full log costs a group less than a call of a \
              sorted set's script ({} µs); from there on each halving of the delay costs more than it did before. A limit of up to 128 a \
              window never has a full log, and is exact with any of these.",
             of_each(&|name| self.figure(cases::LONG, name, |sample| sample.bytes, 0))?,
@@ -73,7 +73,7 @@ impl Figures<'_> {
 
     fn expiry(&self) -> Option<String> {
         Some(format!(
-            "**The expiry is set by the command that writes**, so that no key is ever without one. SET and then PEXPIRE takes {} the time, \
+            "**The expiry is set by the command that writes a whole value**, so that no key is ever without one. SET and then PEXPIRE takes {} the time, \
              {} in groups. **SET is given it as text**, made once for entries that live as long: as a number it takes {}, {} in \
              groups, since the server prints it like a fraction and then reads that.",
             self.ratio(cases::MANY, SET_AND_PEXPIRE)?,

@@ -1,4 +1,5 @@
--- As little as takes one permit by the sliding window on each of several keys: around it, one thing at a time is changed.
+-- As little as takes one permit by the sliding window on each of several keys, each value written whole: around it, one
+-- thing at a time is changed.
 --
 -- KEYS     the counts; a key may come again
 -- ARGV     as of group.lua, with one kind, of one call and one permit
@@ -12,8 +13,9 @@ local latest = {}
 for index = 1, #KEYS do
   local key = KEYS[index]
   local value = latest[key] or value_of(index)
-  local grants, remaining, retry_at, reset_at, new, dead_at = sliding_at_once(value, window, limit, 1, 1)
+  local grants, remaining, retry_at, reset_at, new, dead_at, place = sliding_at_once(value, window, limit, 1, 1)
   if new then
+    new = place and string.sub(value, 1, place) .. new or new
     keep(key, new, math.max(dead_at - now_floor, 0) + SPARE, value)
     latest[key] = new
   end
