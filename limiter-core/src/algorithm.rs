@@ -96,15 +96,10 @@ impl State {
     }
 
     /// Decides, and takes the permits if they fit.
-    #[inline(always)]
     pub(crate) fn decide(&mut self, ask: &Ask) -> Outcome {
         if let Self::SlidingWindow(log) = self {
             return log.decide(ask).of_millis();
         }
-        self.decide_in_steps(ask)
-    }
-
-    fn decide_in_steps(&mut self, ask: &Ask) -> Outcome {
         let outcome = self.peek(ask);
         if !outcome.allowed || ask.cost == 0 {
             return outcome;
@@ -112,6 +107,15 @@ impl State {
         self.record(ask);
         let left = self.peek(&Ask { cost: 0, pending: 0, ..*ask });
         Outcome { remaining: left.remaining, reset_at: left.reset_at, ..outcome }
+    }
+
+    /// The same for what most calls to a busy key come to, in a few steps; nothing if it is not that.
+    #[inline(always)]
+    pub(crate) fn join(&mut self, ask: &Ask) -> Option<Outcome> {
+        match self {
+            Self::SlidingWindow(log) => log.join(ask).map(Outcome::of_millis),
+            _ => None,
+        }
     }
 
     /// What [`decide`](State::decide) would say, taking nothing: `remaining` is what is left before the call.

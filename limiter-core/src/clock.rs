@@ -12,44 +12,45 @@ use crate::{Error, ErrorKind};
 #[cfg(feature = "test-util")]
 pub use manual::ManualClock;
 
-/// An instant of one clock, in nanoseconds since that clock's origin.
+/// An instant of one clock, in microseconds since that clock's origin: as Redis tells the time, so a stamp is in the
+/// window that its permit is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
-    nanos: u64,
+    micros: u64,
 }
 
 impl Moment {
     /// The millisecond that has begun: what cut-offs are measured from, so that nothing expires early.
+    #[inline]
     pub(crate) fn floor_millis(self) -> u64 {
-        self.nanos / 1_000_000
+        self.micros / 1000
     }
 
     /// The next whole millisecond: what stamps are taken from, so that nothing counts too short.
+    #[inline]
     pub(crate) fn ceil_millis(self) -> u64 {
-        self.nanos.div_ceil(1_000_000)
+        self.micros.div_ceil(1000)
     }
 
-    /// The next whole microsecond.
-    pub(crate) fn ceil_micros(self) -> u64 {
-        self.nanos.div_ceil(1000)
+    #[inline]
+    pub(crate) fn micros(self) -> u64 {
+        self.micros
     }
 
     /// How long from now until the clock shows `micros`; nothing if it has.
+    #[inline]
     pub(crate) fn until_micros(self, micros: u64) -> Duration {
-        Duration::from_nanos(micros.saturating_mul(1000).saturating_sub(self.nanos))
+        Duration::from_micros(micros.saturating_sub(self.micros))
     }
 
+    /// No sooner than that: a fraction of a microsecond is rounded up.
     pub(crate) fn after(self, wait: Duration) -> Self {
-        Self { nanos: self.nanos.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)) }
+        let micros = u64::try_from(wait.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
+        Self { micros: self.micros.saturating_add(micros) }
     }
 
     pub(crate) fn until(self, later: Self) -> Duration {
-        Duration::from_nanos(later.nanos.saturating_sub(self.nanos))
-    }
-
-    #[cfg(all(feature = "redis", feature = "test-util"))]
-    pub(crate) fn micros(self) -> u64 {
-        self.nanos / 1000
+        self.until_micros(later.micros)
     }
 }
 
@@ -62,14 +63,18 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// In whole microseconds, as Redis tells the time: so a stamp is in the window that its permit is counted in.
+    /// The microsecond that has begun.
+    #[inline]
     pub(crate) fn now(&self) -> Moment {
-        let nanos = match self {
-            Self::System => u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        let micros = match self {
+            Self::System => {
+                let since = ORIGIN.elapsed();
+                since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
+            }
             #[cfg(feature = "test-util")]
-            Self::Manual(clock) => clock.nanos(),
+            Self::Manual(clock) => clock.nanos() / 1000,
         };
-        Moment { nanos: nanos - nanos % 1000 }
+        Moment { micros }
     }
 
     /// Waits, on any runtime or none.
@@ -94,7 +99,7 @@ impl Clock {
                 sleep.await;
             }
             #[cfg(feature = "test-util")]
-            Self::Manual(clock) => clock.reaches(moment.nanos).await,
+            Self::Manual(clock) => clock.reaches(moment.micros.saturating_mul(1000)).await,
         }
         Ok(())
     }

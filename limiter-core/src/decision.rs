@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::Limit;
+use crate::algorithm::Outcome;
 use crate::guard::{Granted, Ruling};
 use crate::store::memory::Told;
 use crate::store::{Answer, Question};
@@ -48,7 +49,7 @@ impl Decision {
     /// The denial of a call whose time is up, also if it would be allowed just now.
     pub(crate) fn out_of_time(self) -> Denied {
         match self {
-            Self::Allowed(Allowed { facts, .. }) => Denied { facts, retry_after: Some(Duration::ZERO) },
+            Self::Allowed(Allowed { facts, .. }) => Denied { facts, retry_after: Some(0) },
             Self::Denied(denied) => denied,
         }
     }
@@ -92,16 +93,20 @@ pub struct Allowed {
 #[derive(Clone)]
 pub struct Denied {
     facts: Facts,
-    retry_after: Option<Duration>,
+    /// Microseconds.
+    retry_after: Option<u64>,
 }
 
+/// Small, because a decision is moved a few times on its way.
 #[derive(Clone, Copy)]
 struct Facts {
     name: &'static str,
-    which: usize,
+    /// Nobody asks about more questions at once than this counts to.
+    which: u16,
     limit: Limit,
     remaining: u32,
-    reset_after: Duration,
+    /// Microseconds.
+    reset_after: u64,
     source: Source,
 }
 
@@ -128,7 +133,7 @@ macro_rules! facts {
         /// How long until the limit is whole again if nobody calls; nothing where a policy decided.
         #[must_use]
         pub fn reset_after(&self) -> Duration {
-            self.facts.reset_after
+            Duration::from_micros(self.facts.reset_after)
         }
 
         /// Who decided.
@@ -152,7 +157,7 @@ impl Denied {
 
     /// Which question of the decision denied it: the first, if several did.
     pub(crate) fn which(&self) -> usize {
-        self.facts.which
+        self.facts.which.into()
     }
 
     /// What [`retry_after`](Denied::retry_after) says of a denial that is final: 136 years, which an instant can be
@@ -165,7 +170,7 @@ impl Denied {
     /// It is not in whole seconds or milliseconds: round up for those who can only wait for such.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        self.retry_after.unwrap_or(Self::NEVER)
+        self.retry_after.map_or(Self::NEVER, Duration::from_micros)
     }
 
     /// Whether waiting cannot help: the call costs more than the limit ever holds.
@@ -179,12 +184,14 @@ impl Decision {
     /// What the memory store says to one question.
     #[inline]
     pub(crate) fn told(name: &'static str, question: &Question<'_>, told: &Told, giver: Giver) -> Self {
-        let Told { answer: Answer { allowed, remaining, retry_after, reset_after, stamp, .. }, place } = *told;
+        let Outcome { allowed, remaining, retry_at, reset_at, .. } = told.outcome;
+        let reset_after = told.until(reset_at);
         let facts = Facts { name, which: 0, limit: question.limit, remaining, reset_after, source: Source::Store };
         if !allowed {
-            return Self::Denied(Denied { facts, retry_after });
+            return Self::Denied(Denied { facts, retry_after: retry_at.map(|at| told.until(at)) });
         }
-        let receipt = match place {
+        let stamp = told.now.micros();
+        let receipt = match told.place {
             Some(place) => Receipt::at(giver, place, question.cost, stamp),
             None => Receipt::new(giver, &[*question], Granted::by_store(stamp)),
         };
@@ -214,12 +221,12 @@ impl Rules<'_> {
 
     #[inline]
     fn settled(&self, answer: &Answer, source: Source, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
-        let facts =
-            Facts { remaining: answer.remaining, reset_after: answer.reset_after, source, ..self.facts(answer.which) };
+        let reset_after = micros(answer.reset_after);
+        let facts = Facts { remaining: answer.remaining, reset_after, source, ..self.facts(answer.which) };
         if answer.allowed {
             Decision::Allowed(Allowed { facts, receipt: receipt() })
         } else {
-            Decision::Denied(Denied { facts, retry_after: answer.retry_after })
+            Decision::Denied(Denied { facts, retry_after: answer.retry_after.map(micros) })
         }
     }
 
@@ -235,7 +242,7 @@ impl Rules<'_> {
     /// Denied without a count, because a policy says so.
     pub(crate) fn closed(&self) -> Denied {
         let facts = self.facts(0);
-        Denied { facts, retry_after: Some(facts.limit.window().min(Duration::from_secs(1))) }
+        Denied { facts, retry_after: Some(micros(facts.limit.window().min(Duration::from_secs(1)))) }
     }
 
     /// What is known of a question before anybody answers it.
@@ -243,8 +250,14 @@ impl Rules<'_> {
     fn facts(&self, which: usize) -> Facts {
         let name = self.names.get(which).or(self.names.first()).copied().unwrap_or_default();
         let limit = self.questions.get(which).map_or(Limit::WIDEST, |question| question.limit);
-        Facts { name, which, limit, remaining: 0, reset_after: Duration::ZERO, source: Source::Policy }
+        let which = u16::try_from(which).unwrap_or(u16::MAX);
+        Facts { name, which, limit, remaining: 0, reset_after: 0, source: Source::Policy }
     }
+}
+
+/// Whole microseconds, rounded up.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Allowed {
@@ -255,7 +268,8 @@ impl fmt::Debug for Allowed {
 
 impl fmt::Debug for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.facts.debug(&mut f.debug_struct("Denied")).field("retry_after", &self.retry_after).finish()
+        let retry_after = self.retry_after.map(Duration::from_micros);
+        self.facts.debug(&mut f.debug_struct("Denied")).field("retry_after", &retry_after).finish()
     }
 }
 
@@ -266,7 +280,7 @@ impl Facts {
             .field("name", name)
             .field("limit", limit)
             .field("remaining", remaining)
-            .field("reset_after", reset_after)
+            .field("reset_after", &Duration::from_micros(*reset_after))
             .field("source", source)
     }
 }
@@ -278,7 +292,7 @@ impl fmt::Display for Denied {
             (_, None) => write!(f, "the call costs more than the rate limit `{name}` of {limit} ever allows"),
             (Source::Policy, Some(_)) => write!(f, "the rate limit `{name}` of {limit} cannot be checked: denied"),
             (_, Some(after)) => {
-                let millis = after.as_nanos().div_ceil(1_000_000);
+                let millis = after.div_ceil(1000);
                 write!(f, "rate limit `{name}` of {limit} reached: retry after {}.{:03}s", millis / 1000, millis % 1000)
             }
         }

@@ -24,9 +24,11 @@ use std::hash::{Hash, Hasher};
 use sha2::{Digest, Sha256};
 
 mod buffer;
+mod constant;
 mod name;
 
 use buffer::Buffer;
+pub use constant::Constant;
 
 /// What is counted together: static text and the values set into it.
 ///
@@ -84,10 +86,10 @@ impl Key {
         true
     }
 
-    /// The key of such a text, which is not copied.
+    /// The key of a text that has an encoding, which is not copied.
     #[inline]
-    pub(crate) const fn of_encoded(text: &'static str) -> Self {
-        Self { head: Buffer::Constant(text), digest: None, in_part: false }
+    fn of_constant(constant: &'static Constant) -> Self {
+        Self { head: Buffer::Constant(constant), digest: None, in_part: false }
     }
 
     /// Adds a value's `Display` form, set off from what stands around it.
@@ -137,12 +139,29 @@ impl Key {
         self.head.as_str()
     }
 
-    /// The encoding, which is there already unless it is empty or too long.
+    /// Whether that is the encoding.
     #[inline]
+    fn is_whole(&self) -> bool {
+        self.digest.is_none() && self.head.len() > 0
+    }
+
+    /// The encoding, which is there already unless it is empty or too long.
+    #[inline(always)]
     pub(crate) fn encoding(&self) -> Cow<'_, [u8]> {
-        match self.head.as_bytes() {
-            head @ [_, ..] if self.digest.is_none() => Cow::Borrowed(head),
-            _ => Cow::Owned(self.subject().to_string().into_bytes()),
+        if self.is_whole() { Cow::Borrowed(self.head.as_bytes()) } else { Cow::Owned(self.encode()) }
+    }
+
+    #[cold]
+    fn encode(&self) -> Vec<u8> {
+        self.subject().to_string().into_bytes()
+    }
+
+    /// The hash of its encoding by the process's seed, which `hash` gives; known already for a text of the program's.
+    #[inline]
+    pub(crate) fn hash_by(&self, hash: impl FnOnce() -> u64) -> u64 {
+        match self.head {
+            Buffer::Constant(constant) => constant.hash(hash),
+            _ => hash(),
         }
     }
 

@@ -15,6 +15,7 @@ use crate::store::memory::MemoryStore;
 
 mod operations;
 mod blocking;
+mod checking;
 mod deciding;
 mod waiting;
 

@@ -49,11 +49,18 @@ impl Observers {
 
     #[inline]
     pub(crate) fn decided(&self, decision: &Decision) {
+        if self.watch(decision.is_allowed()) {
+            self.tell(decision);
+        }
+        self.overflowing();
+    }
+
+    #[cold]
+    fn tell(&self, decision: &Decision) {
         match decision {
             Decision::Allowed(allowed) => tell(&self.allowed, allowed),
             Decision::Denied(denied) => self.denied(denied),
         }
-        self.overflowing();
     }
 
     /// Tells of an overflow, if that is due.

@@ -90,7 +90,7 @@ impl Overflows {
 
     #[cold]
     fn due_now(&self) -> Option<Report> {
-        let now = self.clock.now().ceil_micros().max(NEVER + 1);
+        let now = self.clock.now().micros().max(NEVER + 1);
         if !passed(&self.told_at, now, PAUSE) {
             return None;
         }

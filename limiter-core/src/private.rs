@@ -8,8 +8,8 @@ mod outcome;
 
 pub use crate::convert::{FromDenied, FromFailure};
 pub use crate::{Algorithm, Denied, Error, Key, Limit, Limiter, OnError};
-pub use deciding::{Ask, ask, ask_several, decide, decide_blocking, denied, denied_blocking, one};
-pub use keys::{Constant, ToKey, constant, key, only};
+pub use deciding::{Ask, Counted, ask, ask_several, decide, decide_blocking, denied, denied_blocking, fixed, one};
+pub use keys::{Constant, ToKey, key, only};
 pub use limiters::{Chosen, LimiterRef, current, limiter};
 pub use limits::{LimitOrNearest, LimitRef, counted_by, limit, limit_from, limit_of};
 pub use outcome::{Fallible, Outcome, Pending, Resolving, Value, call, resolve, run};

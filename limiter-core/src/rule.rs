@@ -139,6 +139,12 @@ impl Rulebook {
         self.get(name)?.deadline
     }
 
+    /// Whether no rule has settings, as in most limiters.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     fn get(&self, name: &str) -> Option<&Rule> {
         // Most limiters have none, and need not hash the name to know.
         if self.rules.is_empty() { None } else { self.rules.get(name) }

@@ -40,6 +40,24 @@ impl Rule {
             _ => None,
         }
     }
+
+    /// Whether all that a call of it asks for is known when compiling, but for whether it asks.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.key.constant().is_some() && self.plain_limit().is_some()
+    }
+}
+
+impl Key {
+    /// The text of a key without values.
+    pub(crate) fn constant(&self) -> Option<&LitStr> {
+        match self {
+            Self::Template(parts) => match parts.as_slice() {
+                [Part::Text(text)] => Some(text),
+                _ => None,
+            },
+            Self::Value(_) => None,
+        }
+    }
 }
 
 pub(crate) enum Key {

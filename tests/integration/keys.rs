@@ -1,11 +1,26 @@
 //! Promise 8 on Redis: any value is a key of its own, of bounded length, in the slot of its subject.
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Key, Limiter};
+use rate_limited::{Key, Limiter, rate_limited};
 
 use crate::support::{limit, on};
 
 mod hashed;
+
+/// By the seed of this process, which only a build without the unit tests' own has.
+#[test]
+fn a_constant_key_counts_with_the_key_of_its_text_in_every_limiter_in_memory() {
+    #[rate_limited(key = "constant", limit = "1/h", fallback = false)]
+    fn limited() -> bool {
+        true
+    }
+    for _ in 0..3 {
+        let limiter = Limiter::memory();
+        assert!(limiter.scope_sync(limited));
+        let same = limiter.check_blocking(&Key::new("constant"), &limit("1/h")).expect("answers");
+        assert!(same.is_denied());
+    }
+}
 
 /// Values that break naive encodings, or a naive store.
 fn nasty_values() -> Vec<String> {

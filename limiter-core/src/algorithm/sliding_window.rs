@@ -16,9 +16,10 @@
 //!
 //! `sliding_window.lua` keeps the same log in one string and agrees with this module to the millisecond.
 
-use std::collections::VecDeque;
-
 use super::{Ask, Outcome};
+use runs::{Run, Runs};
+
+mod runs;
 
 /// Live runs from which on calls share cells of the grid.
 pub(super) const CAPACITY: usize = 128;
@@ -30,16 +31,7 @@ pub(crate) struct Log {
     base: u64,
     /// The running total before the first run.
     before: u32,
-    runs: VecDeque<Run>,
-}
-
-/// Totals and their differences are modulo 2^32: what is used never exceeds a `max`, which is a `u32`.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    /// Units after the base.
-    offset: u32,
-    /// Permits taken up to and with this run.
-    total: u32,
+    runs: Runs,
 }
 
 /// What a log says at one instant.
@@ -55,16 +47,7 @@ struct View {
 
 impl Log {
     /// Decides, and takes the permits if they fit.
-    #[inline(always)]
     pub(super) fn decide(&mut self, ask: &Ask) -> Outcome {
-        match self.join(ask) {
-            Some(outcome) => outcome,
-            None => self.decide_in_full(ask),
-        }
-    }
-
-    #[inline(never)]
-    fn decide_in_full(&mut self, ask: &Ask) -> Outcome {
         let view = self.view(ask);
         let outcome = self.judge(&view, ask);
         if !outcome.allowed || ask.cost == 0 {
@@ -74,15 +57,15 @@ impl Log {
         Outcome { remaining: outcome.remaining - ask.cost, reset_at: stamp + ask.span.window, ..outcome }
     }
 
-    /// What most calls to a busy key come to, in a few steps: the newest run is of this millisecond, the oldest still
-    /// counts, and there is room. Nothing if it is not so.
+    /// Decides about what most calls to a busy key come to, in a few steps: the newest run is of this millisecond, the
+    /// oldest still counts, and there is room. Nothing if it is not so.
     #[inline(always)]
-    fn join(&mut self, ask: &Ask) -> Option<Outcome> {
+    pub(super) fn join(&mut self, ask: &Ask) -> Option<Outcome> {
         let (unit, window) = (unit(ask.span.window), ask.span.window);
-        let first = self.stamp(*self.runs.front()?, unit);
         let (base, before) = (self.base, self.before);
-        let last = self.runs.back_mut()?;
-        let stamp = base + u64::from(last.offset) * unit;
+        let (last, first) = self.runs.ends()?;
+        let stamp_of = |offset: u32| base + u64::from(offset) * unit;
+        let (first, stamp) = (stamp_of(first), stamp_of(last.offset));
         // With the newest run of now, nothing is ahead of the clock.
         if stamp != ask.ceil || first + window <= ask.floor || ask.cost == 0 {
             return None;
@@ -128,12 +111,10 @@ impl Log {
         self.drop_dead(&view);
         let unit = unit(ask.span.window);
         let own = self.first(0, |run| self.stamp(run, unit) >= stamp);
-        let before = if own == 0 { self.before } else { self.runs[own - 1].total };
-        let there = self.runs[own].total.wrapping_sub(before);
+        let before = if own == 0 { self.before } else { self.runs.at(own - 1).total };
+        let there = self.runs.at(own).total.wrapping_sub(before);
         let back = ask.cost.min(there);
-        for run in self.runs.range_mut(own..) {
-            run.total = run.total.wrapping_sub(back);
-        }
+        self.runs.lower_from(own, back);
         if back == there {
             self.runs.remove(own);
         }
@@ -151,31 +132,31 @@ impl Log {
 
     /// Of a log in which all is live, and so much at least.
     fn take_off_oldest(&mut self, back: u32) {
-        while self.runs.front().is_some_and(|run| run.total.wrapping_sub(self.before) <= back) {
-            self.runs.pop_front();
+        while self.runs.oldest().is_some_and(|run| run.total.wrapping_sub(self.before) <= back) {
+            self.runs.drop_oldest(1);
         }
         self.before = self.before.wrapping_add(back);
     }
 
     /// From when on nothing in the log counts.
     pub(super) fn dead_at(&self, window: u64) -> u64 {
-        self.runs.back().map_or(0, |run| self.stamp(*run, unit(window)) + window)
+        self.runs.newest().map_or(0, |run| self.stamp(run, unit(window)) + window)
     }
 
     #[inline(always)]
     fn view(&self, ask: &Ask) -> View {
         let nothing = View { live: self.runs.len(), before: 0, used: 0, stamp: ask.ceil };
-        let Some(last) = self.runs.back() else { return nothing };
+        let Some(last) = self.runs.newest() else { return nothing };
         let unit = unit(ask.span.window);
-        let stamp = self.stamp(*last, unit);
+        let stamp = self.stamp(last, unit);
         let time = time(stamp, unit, ask);
         if stamp > ask.ceil + ask.span.window || stamp + ask.span.window <= time {
             return nothing;
         }
         let counts = |run| self.stamp(run, unit) + ask.span.window > time;
         // Mostly the oldest still does: what is dead is dropped by whoever takes.
-        let live = if self.runs.front().is_some_and(|run| counts(*run)) { 0 } else { self.first(0, counts) };
-        let before = if live == 0 { self.before } else { self.runs[live - 1].total };
+        let live = if self.runs.oldest().is_some_and(counts) { 0 } else { self.first(0, counts) };
+        let before = if live == 0 { self.before } else { self.runs.at(live - 1).total };
         View { live, before, used: last.total.wrapping_sub(before), stamp }
     }
 
@@ -192,7 +173,7 @@ impl Log {
         } else {
             let missing = u64::from(view.used) + needed - u64::from(ask.max);
             let enough = self.first(view.live, |run| u64::from(run.total.wrapping_sub(view.before)) >= missing);
-            (false, Some(self.stamp(self.runs[enough], unit(ask.span.window)) + ask.span.window))
+            (false, Some(self.stamp(self.runs.at(enough), unit(ask.span.window)) + ask.span.window))
         };
         Outcome { allowed, remaining, retry_at, reset_at, delay: 0 }
     }
@@ -202,32 +183,32 @@ impl Log {
     fn take(&mut self, view: &View, ask: &Ask) -> u64 {
         let unit = unit(ask.span.window);
         self.drop_dead(view);
-        if self.runs.is_empty() {
+        let Some(last) = self.runs.newest() else {
             self.base = ask.ceil;
             self.before = 0;
-            self.runs.push_back(Run { offset: 0, total: ask.cost });
+            self.runs.push(Run { offset: 0, total: ask.cost });
             return ask.ceil;
-        }
+        };
         // By a shift: a unit is a power of two.
         let mut offset = (ask.ceil.saturating_sub(self.base) + (unit - 1)) >> unit.trailing_zeros();
         if offset > u64::from(u32::MAX) {
             offset -= u64::from(self.rebase(unit));
         }
-        let Some(last) = self.runs.back_mut() else { return self.base };
+        let last = self.runs.newest().unwrap_or(last);
         // In range: after a rebase the live runs span at most two windows, far less than 2^32 units.
         let offset = u32::try_from(offset).unwrap_or(u32::MAX).max(last.offset);
         let run = Run { offset, total: last.total.wrapping_add(ask.cost) };
         if offset == last.offset {
-            *last = run;
+            self.runs.replace_newest(run);
             return self.stamp(run, unit);
         }
-        let last = *last;
         let (stamp, newest) = (self.stamp(run, unit), self.stamp(last, unit));
         let cell = ask.span.window.div_ceil(CAPACITY as u64);
         if self.runs.len() >= CAPACITY && stamp / cell == newest / cell {
-            self.runs.pop_back();
+            self.runs.replace_newest(run);
+        } else {
+            self.runs.push(run);
         }
-        self.runs.push_back(run);
         stamp
     }
 
@@ -237,14 +218,14 @@ impl Log {
         let mut high = self.runs.len() - 1;
         while low < high {
             let middle = usize::midpoint(low, high);
-            if found(self.runs[middle]) { high = middle } else { low = middle + 1 }
+            if found(self.runs.at(middle)) { high = middle } else { low = middle + 1 }
         }
         low
     }
 
     fn drop_dead(&mut self, view: &View) {
         if view.live > 0 {
-            self.runs.drain(..view.live);
+            self.runs.drop_oldest(view.live);
         }
         self.before = view.before;
     }
@@ -252,11 +233,8 @@ impl Log {
     /// Moves the base to the first run, and gives by how many units.
     #[cold]
     fn rebase(&mut self, unit: u64) -> u32 {
-        let by = self.runs.front().map_or(0, |run| run.offset);
+        let by = self.runs.rebase();
         self.base += u64::from(by) * unit;
-        for run in &mut self.runs {
-            run.offset -= by;
-        }
         by
     }
 

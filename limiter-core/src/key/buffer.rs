@@ -1,5 +1,7 @@
 //! Where the encoding of a key is put together: in place while it is short, so that most keys need no heap.
 
+use super::Constant;
+
 /// ASCII that grows at its end.
 #[derive(Clone)]
 pub(super) enum Buffer {
@@ -9,7 +11,7 @@ pub(super) enum Buffer {
     },
     Long(String),
     /// Of the program's own text, which need not be copied.
-    Constant(&'static str),
+    Constant(&'static Constant),
 }
 
 /// Room for a UUID as a part, and for a text of a few letters before it.
@@ -23,7 +25,7 @@ impl Buffer {
         match self {
             Self::Short { len, bytes } => &bytes[..usize::from(*len).min(SHORT)],
             Self::Long(text) => text.as_bytes(),
-            Self::Constant(text) => text.as_bytes(),
+            Self::Constant(constant) => constant.encoding().as_bytes(),
         }
     }
 
@@ -32,15 +34,16 @@ impl Buffer {
             // Never the default: whole texts were put in, and what is ASCII can be cut anywhere.
             Self::Short { .. } => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
             Self::Long(text) => text,
-            Self::Constant(text) => text,
+            Self::Constant(constant) => constant.encoding(),
         }
     }
 
+    #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Short { len, .. } => usize::from(*len),
             Self::Long(text) => text.len(),
-            Self::Constant(text) => text.len(),
+            Self::Constant(constant) => constant.encoding().len(),
         }
     }
 
@@ -65,7 +68,7 @@ impl Buffer {
                 }
             }
             Self::Long(long) => long.push_str(text),
-            Self::Constant(constant) => *self = Self::Long([constant, text].concat()),
+            Self::Constant(constant) => *self = Self::Long([constant.encoding(), text].concat()),
         }
     }
 
@@ -74,7 +77,10 @@ impl Buffer {
         match self {
             Self::Short { len, .. } => *len = u8::try_from(most).map_or(*len, |most| most.min(*len)),
             Self::Long(text) => text.truncate(most),
-            Self::Constant(text) => *text = &text[..most.min(text.len())],
+            Self::Constant(constant) => {
+                let text = constant.encoding();
+                *self = Self::Long(text[..most.min(text.len())].to_owned());
+            }
         }
     }
 }
@@ -104,10 +110,11 @@ mod tests {
 
     #[test]
     fn goes_on_from_a_text_of_the_program() {
-        let mut buffer = Buffer::Constant("abc");
+        static ABC: Constant = Constant::new("abc");
+        let mut buffer = Buffer::Constant(&ABC);
         buffer.push("def");
         assert_eq!((buffer.as_str(), buffer.as_bytes(), buffer.len()), ("abcdef", &b"abcdef"[..], 6));
-        let mut cut = Buffer::Constant("abc");
+        let mut cut = Buffer::Constant(&ABC);
         cut.truncate(2);
         cut.truncate(5);
         assert_eq!((cut.as_str(), cut.len()), ("ab", 2));

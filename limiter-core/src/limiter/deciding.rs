@@ -1,8 +1,9 @@
 //! From a question to a decision: store or guard, receipt, observers.
 
+use std::task::Poll;
 use std::time::Duration;
 
-use super::operations::DIRECT;
+use super::operations::{DIRECT, direct};
 use super::{Engine, Inner, Limiter};
 use crate::Error;
 use crate::decision::{Decision, Denied, Rules};
@@ -58,24 +59,40 @@ impl Limiter {
     }
 
     /// Decides about one question of a direct call, by a store that answers at once.
-    pub(super) fn decide_in_memory(&self, store: &MemoryStore, question: Question<'_>) -> Decision {
-        let told = store.decide_one(&question, 0);
+    #[inline(never)]
+    pub(super) fn decide_in_memory(
+        &self,
+        store: &MemoryStore,
+        question: &Question<'_>,
+    ) -> Poll<Result<Decision, Error>> {
         let Inner { observers, giver, .. } = &*self.inner;
-        let decision = Decision::told(DIRECT, &question, &told, *giver);
-        observers.decided(&decision);
-        decision
+        let ready =
+            store.decide_one(question, 0, |told| Poll::Ready(Ok(Decision::told(DIRECT, question, told, *giver))));
+        if let Poll::Ready(Ok(decision)) = &ready {
+            observers.decided(decision);
+        }
+        ready
+    }
+
+    /// The same by any store.
+    pub(super) async fn decide_alone(&self, question: Question<'_>) -> Result<Decision, Error> {
+        self.decide(direct(&[question]), self.terms()).await
     }
 
     /// The denial of one question, if the store answers at once and it is one.
     pub(crate) fn denied_at_once(&self, name: &'static str, question: &Question<'_>) -> Option<Option<Denied>> {
         let Inner { engine, observers, giver, .. } = &*self.inner;
         let Engine::Memory(store) = engine else { return None };
-        let told = store.decide_one(question, 0);
         // Unless somebody watches, an admission is for nobody.
-        if told.answer.allowed && !observers.watch(true) {
+        let is_unseen = !observers.watch(true);
+        let told = store.decide_one(question, 0, |told| {
+            let is_for_nobody = told.outcome.allowed && is_unseen;
+            (!is_for_nobody).then_some(*told)
+        });
+        let Some(told) = told else {
             observers.overflowing();
             return Some(None);
-        }
+        };
         let decision = Decision::told(name, question, &told, *giver);
         observers.decided(&decision);
         Some(decision.into_result().err())

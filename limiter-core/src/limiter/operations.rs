@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::checking::Checking;
 use super::{Engine, Limiter};
 use crate::decision::receipt::Taken;
 use crate::decision::{Allowed, Decision, Rules};
@@ -18,11 +19,9 @@ impl Limiter {
     ///
     /// # Cancel safety
     /// A future that is dropped before it is done may have taken its permit.
-    pub async fn check(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
-        if let Engine::Memory(store) = &self.inner.engine {
-            return Ok(self.decide_in_memory(store, Question { key, limit: *limit, cost: 1 }));
-        }
-        self.check_n(key, limit, 1).await
+    #[inline]
+    pub fn check<'a>(&'a self, key: &'a Key, limit: &'a Limit) -> impl Future<Output = Result<Decision, Error>> + Send {
+        self.check_n(key, limit, 1)
     }
 
     /// Takes `cost` permits, if there are as many: all or none.
@@ -35,11 +34,14 @@ impl Limiter {
     ///
     /// # Cancel safety
     /// As for [`check`](Limiter::check).
-    pub async fn check_n(&self, key: &Key, limit: &Limit, cost: u32) -> Result<Decision, Error> {
-        if let Engine::Memory(store) = &self.inner.engine {
-            return Ok(self.decide_in_memory(store, Question { key, limit: *limit, cost }));
-        }
-        self.decide(direct(&[Question { key, limit: *limit, cost }]), self.terms()).await
+    #[inline]
+    pub fn check_n<'a>(
+        &'a self,
+        key: &'a Key,
+        limit: &'a Limit,
+        cost: u32,
+    ) -> impl Future<Output = Result<Decision, Error>> + Send {
+        Checking { limiter: self, key, limit, cost, asking: None }
     }
 
     /// Takes permits of several limits at once, `(key, limit, cost)` each: all of them or none.
@@ -164,13 +166,13 @@ impl Limiter {
         }
         let (asked, granted) = match receipt.spend() {
             None => return Ok(()),
-            Some(Taken::At { place, cost, stamp }) => {
+            Some(Taken::At { place, cost, stamp, .. }) => {
                 if let Engine::Memory(store) = &self.inner.engine {
                     store.refund_at(*place, allowed.limit(), *cost, *stamp);
                 }
                 return Ok(());
             }
-            Some(Taken::Asked(asked, granted)) => (asked, granted),
+            Some(Taken::Asked(whole)) => (&whole.asked, &whole.granted),
         };
         let questions: Vec<_> = asked.iter().map(Asked::question).collect();
         match &self.inner.engine {
@@ -208,6 +210,6 @@ impl Limiter {
 pub(super) const DIRECT: &str = "check";
 
 /// The questions of a direct call.
-fn direct<'a>(questions: &'a [Question<'a>]) -> Rules<'a> {
+pub(super) fn direct<'a>(questions: &'a [Question<'a>]) -> Rules<'a> {
     Rules { names: &[DIRECT], questions }
 }

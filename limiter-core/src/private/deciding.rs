@@ -4,19 +4,41 @@ use std::slice;
 use std::time::Duration;
 
 use super::limiters::Chosen;
-use super::{LimitOrNearest, Site, limit};
+use super::{Constant, LimitOrNearest, Site, limit};
 use crate::blocking::block_on;
 use crate::decision::Rules;
 use crate::guard::Terms;
+use crate::rule::Rulebook;
 use crate::store::Question;
-use crate::{Denied, Error, Key, Limiter, OnError};
+use crate::{Denied, Error, Key, Limit, Limiter, OnError};
 
 /// What one rule of a call asks for.
 #[derive(Debug)]
 pub struct Ask {
-    key: Key,
+    key: Counted,
     limits: Limits,
     cost: u32,
+}
+
+/// The key of an ask.
+#[derive(Debug)]
+pub enum Counted {
+    Made(Key),
+    Constant(&'static Constant),
+}
+
+impl From<Key> for Counted {
+    #[inline]
+    fn from(key: Key) -> Self {
+        Self::Made(key)
+    }
+}
+
+impl From<&'static Constant> for Counted {
+    #[inline]
+    fn from(constant: &'static Constant) -> Self {
+        Self::Constant(constant)
+    }
 }
 
 #[derive(Debug)]
@@ -26,6 +48,14 @@ enum Limits {
 }
 
 impl Ask {
+    #[inline]
+    fn key(&self) -> &Key {
+        match &self.key {
+            Counted::Made(key) => key,
+            Counted::Constant(constant) => constant.key(),
+        }
+    }
+
     fn limits(&self) -> &[LimitOrNearest] {
         match &self.limits {
             Limits::One(limit) => slice::from_ref(limit),
@@ -34,20 +64,28 @@ impl Ask {
     }
 }
 
+#[inline]
 #[must_use]
-pub fn ask(key: Key, limit: LimitOrNearest, cost: u32) -> Ask {
-    Ask { key, limits: Limits::One(limit), cost }
+pub fn ask(key: impl Into<Counted>, limit: LimitOrNearest, cost: u32) -> Ask {
+    Ask { key: key.into(), limits: Limits::One(limit), cost }
 }
 
 /// What most rules ask for: one permit of one limit of literals.
+#[inline]
 #[must_use]
-pub fn one(key: Key, max: u32, window_millis: u64) -> Option<Ask> {
+pub fn one(key: impl Into<Counted>, max: u32, window_millis: u64) -> Option<Ask> {
     Some(ask(key, Ok(limit(max, window_millis)), 1))
 }
 
+/// The same with a key without values: known when compiling, and so neither put together nor moved by a call.
 #[must_use]
-pub fn ask_several<const N: usize>(key: Key, limits: [LimitOrNearest; N], cost: u32) -> Ask {
-    Ask { key, limits: Limits::Several(limits.into()), cost }
+pub const fn fixed(constant: &'static Constant, max: u32, window_millis: u64) -> Option<Ask> {
+    Some(Ask { key: Counted::Constant(constant), limits: Limits::One(Ok(limit(max, window_millis))), cost: 1 })
+}
+
+#[must_use]
+pub fn ask_several<const N: usize>(key: impl Into<Counted>, limits: [LimitOrNearest; N], cost: u32) -> Ask {
+    Ask { key: key.into(), limits: Limits::Several(limits.into()), cost }
 }
 
 /// Takes the permits of an annotated call, for those of its rules that apply; the denial, if it is one, with the place
@@ -107,18 +145,29 @@ fn at_once(
     asks: &[Option<Ask>],
     wait: Duration,
 ) -> Option<Option<(usize, Denied)>> {
-    let ([Some(Ask { key, limits: Limits::One(written), cost })], [name]) = (asks, site.names) else { return None };
-    let limit = match (limiter.rulebook().limits(name), written) {
-        // What cannot be kept so is a failure in every store.
-        ([], Ok(limit)) => limiter.rulebook().laid_out(name, *limit).ok()?,
-        ([limit], _) => *limit,
-        _ => return None,
+    let ([Some(ask)], [name]) = (asks, site.names) else { return None };
+    let Ask { limits: Limits::One(written), cost, .. } = ask else { return None };
+    let book = limiter.rulebook();
+    let limit = match written {
+        Ok(limit) if book.is_empty() => *limit,
+        _ => set(book, name, written)?,
     };
     if !wait.is_zero() {
         return None;
     }
-    let denied = limiter.denied_at_once(name, &Question { key, limit, cost: *cost })?;
+    let denied = limiter.denied_at_once(name, &Question { key: ask.key(), limit, cost: *cost })?;
     Some(denied.map(|denied| (0, denied)))
+}
+
+/// The one limit of a rule that may have settings; nothing if there are several, or none that can be.
+#[cold]
+fn set(book: &Rulebook, name: &str, written: &LimitOrNearest) -> Option<Limit> {
+    match (book.limits(name), written) {
+        // What cannot be kept so is a failure in every store.
+        ([], Ok(limit)) => book.laid_out(name, *limit).ok(),
+        ([limit], _) => Some(*limit),
+        _ => None,
+    }
 }
 
 /// Who takes an error that is raised.
@@ -149,7 +198,7 @@ async fn settle(
                 impossible.get_or_insert((place, error));
                 nearest
             });
-            questions.push(Question { key: &ask.key, limit, cost: ask.cost });
+            questions.push(Question { key: ask.key(), limit, cost: ask.cost });
             names.push(name);
             places.push(place);
         };

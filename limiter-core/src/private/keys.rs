@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Arguments, Display};
 
+pub use crate::key::Constant;
+
 use crate::Key;
 
 /// An expression that is a key, or a value counted under the rule's name.
@@ -38,27 +40,6 @@ impl<T: Display + ?Sized> ToKey for T {
     }
 }
 
-/// The text of a key without values, looked at when compiling.
-#[derive(Clone, Copy, Debug)]
-pub struct Constant {
-    text: &'static str,
-    is_encoded: bool,
-}
-
-impl Constant {
-    #[must_use]
-    pub const fn new(text: &'static str) -> Self {
-        Self { text, is_encoded: Key::is_encoded(text) }
-    }
-}
-
-/// The key of such a text.
-#[inline]
-#[must_use]
-pub fn constant(Constant { text, is_encoded }: Constant) -> Key {
-    if is_encoded { Key::of_encoded(text) } else { Key::new(text) }
-}
-
 /// The text of the one value in a template whose other values are empty: what is left between the static texts.
 #[must_use]
 pub fn only(arguments: Arguments<'_>, prefix: usize, suffix: usize) -> String {
@@ -81,7 +62,8 @@ mod tests {
         };
         let (longest, _) = LONG.split_at(200);
         for text in ["getId", "a:b/c-d_e.f", "", "+", "a b", "user@", "{x}", "é", longest, LONG] {
-            let key = constant(Constant::new(text));
+            let constant: &'static Constant = Box::leak(Box::new(Constant::new(text)));
+            let key = constant.key().clone();
             assert_eq!(key, Key::new(text), "{text}");
             assert_eq!(key.subject().to_string(), Key::new(text).subject().to_string(), "{text}");
             assert_eq!(key.part(7), Key::new(text).part(7), "{text}");

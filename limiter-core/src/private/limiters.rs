@@ -58,6 +58,7 @@ pub fn limiter<L: LimiterRef + ?Sized>(limiter: &L) -> Chosen {
     Chosen::Other(limiter.to_limiter())
 }
 
+#[inline]
 #[must_use]
 pub fn current() -> Chosen {
     current::scoped().map_or_else(|| Chosen::Process(current::of_process()), Chosen::Other)

@@ -8,6 +8,7 @@ use crate::{Algorithm, Error, Limit};
 ///
 /// # Panics
 /// When compiling, if the attribute has not.
+#[inline]
 #[must_use]
 pub const fn limit(max: u32, window_millis: u64) -> Limit {
     match Limit::checked(max, window_millis) {

@@ -1,7 +1,7 @@
 //! The embedded store: sharded maps of counts, bounded, with expired keys collected a few at a time.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::algorithm::{Ask, Outcome, Span};
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
 use crate::store::{Answer, Question};
-use crate::sync::{Mutex, MutexGuard, Seed};
+use crate::sync::{Mutex, MutexGuard, Seed, seed};
 use crate::{Key, Limit, Source};
 
 mod common;
@@ -46,7 +46,7 @@ impl MemoryStore {
     }
 
     fn with_sharing(capacity: usize, sharing: usize, clock: Clock, source: Source) -> Self {
-        let (shards, seed) = ((capacity / LEAST).clamp(1, MOST_SHARDS), Seed::default());
+        let (shards, seed) = ((capacity / LEAST).clamp(1, MOST_SHARDS), seed());
         let shard = |_| Mutex::new(Shard::new(capacity.div_ceil(shards), sharing / shards, seed.clone()));
         let overflows = Overflows::new(source, capacity, clock.clone());
         let denials = Denials::new(shards);
@@ -69,9 +69,10 @@ impl MemoryStore {
     pub(crate) fn decide_within(&self, questions: &[Question<'_>], patience: Duration) -> Answer {
         if let [question] = questions {
             let patience = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
-            return self.decide_one(question, patience).answer;
+            return self.decide_one(question, patience, Told::answer);
         }
-        let mut held = self.hold(questions);
+        let texts = texts(questions);
+        let mut held = self.hold(questions, &texts);
         let now = self.clock.now();
         let answer = summary(&held.look(questions, now), now);
         if !answer.allowed {
@@ -85,7 +86,8 @@ impl MemoryStore {
 
     /// What [`decide`](Self::decide) would say, taking nothing.
     pub(crate) fn peek(&self, questions: &[Question<'_>]) -> Answer {
-        let held = self.hold(questions);
+        let texts = texts(questions);
+        let held = self.hold(questions, &texts);
         let now = self.clock.now();
         summary(&held.look(questions, now), now)
     }
@@ -103,7 +105,8 @@ impl MemoryStore {
     /// Gives back permits taken at `stamp`.
     pub(crate) fn refund(&self, questions: &[Question<'_>], stamp: u64) {
         for question in questions.iter().filter(|question| question.cost > 0) {
-            let seat = self.seat(question.key, question.limit);
+            let text = question.key.encoding();
+            let seat = self.seat(&text, question.key, question.limit);
             let mut shard = lock(&self.shards[seat.shard]);
             self.denials.strike_out(seat.shard, seat.hash);
             shard.refund(&seat, &ask(question.limit, question.cost, 0, self.clock.now()), stamp);
@@ -113,7 +116,8 @@ impl MemoryStore {
     /// As [`refund`](Self::refund), of permits that were only held: as if they had not been taken.
     pub(crate) fn withdraw(&self, questions: &[Question<'_>], stamp: u64) {
         for question in questions.iter().filter(|question| question.cost > 0) {
-            let seat = self.seat(question.key, question.limit);
+            let text = question.key.encoding();
+            let seat = self.seat(&text, question.key, question.limit);
             let mut shard = lock(&self.shards[seat.shard]);
             self.denials.strike_out(seat.shard, seat.hash);
             shard.withdraw(&seat, &ask(question.limit, question.cost, 0, self.clock.now()), stamp);
@@ -131,50 +135,77 @@ impl MemoryStore {
 
     /// Forgets what a key has taken.
     pub(crate) fn reset(&self, key: &Key, limit: Limit) {
-        let seat = self.seat(key, limit);
+        let text = key.encoding();
+        let seat = self.seat(&text, key, limit);
         let mut shard = lock(&self.shards[seat.shard]);
         self.denials.strike_out(seat.shard, seat.hash);
         shard.forget(&seat, limit.into());
     }
 
-    /// Decides about one question, for a call that may wait so many microseconds for its turn.
+    /// Decides about one question, for a call that may wait so many microseconds for its turn, and gives what `say` makes
+    /// of it; under a lock, which it must not take time with.
+    ///
+    /// What was written before a lock is let go of can be read at once after that. Written after it, it would make whoever
+    /// moves it wait.
     #[inline(always)]
-    pub(crate) fn decide_one(&self, question: &Question<'_>, patience: u64) -> Told {
-        let seat = self.seat(question.key, question.limit);
+    pub(crate) fn decide_one<R>(&self, question: &Question<'_>, patience: u64, say: impl FnOnce(&Told) -> R) -> R {
+        let text = question.key.encoding();
+        let seat = self.seat(&text, question.key, question.limit);
         let ask = |now| Ask { patience, ..ask(question.limit, question.cost, 0, now) };
         if self.denials.may_know(&seat, question.cost) {
             let now = self.clock.now();
             if let Some(outcome) = self.denials.known(&seat, &ask(now)) {
-                return Told { answer: answer(&outcome, now), place: None };
+                return say(&Told { outcome, now, place: None });
             }
         }
         let mut shard = lock(&self.shards[seat.shard]);
+        let found = shard.find(&seat, question.limit.into());
         // Read under the lock, so that the stamps of one count never go back.
         let now = self.clock.now();
         let ask = ask(now);
-        let told = shard.take(&seat, &ask, Deed::Decide);
+        let joined = found.and_then(|place| shard.join(place, &ask));
+        let Some((outcome, id)) = joined else { return say(&self.decide_in_full(shard, found, &seat, &ask, now)) };
+        self.denials.strike_out(seat.shard, seat.hash);
+        let said = say(&Told { outcome, now, place: Some(Place { hash: seat.hash, id }) });
+        drop(shard);
+        said
+    }
+
+    /// Whatever it takes. Apart from the rest, which is then short and keeps what it says out of memory.
+    #[inline(never)]
+    fn decide_in_full(
+        &self,
+        mut shard: MutexGuard<'_, Shard>,
+        found: Option<usize>,
+        seat: &Seat<'_>,
+        ask: &Ask,
+        now: Moment,
+    ) -> Told {
+        let told = shard.take_at(found, seat, ask, Deed::Decide);
         if told.outcome.allowed {
             self.denials.strike_out(seat.shard, seat.hash);
         } else if told.id.is_some() {
-            self.denials.keep(&seat, &ask, &told.outcome);
+            self.denials.keep(seat, ask, &told.outcome);
         }
         drop(shard);
         if told.shared {
             self.overflows.count(1);
         }
-        Told { answer: answer(&told.outcome, now), place: told.id.map(|id| Place { hash: seat.hash, id }) }
+        Told { outcome: told.outcome, now, place: told.id.map(|id| Place { hash: seat.hash, id }) }
     }
 
     fn take(&self, questions: &[Question<'_>], deed: Deed) -> u64 {
-        let mut held = self.hold(questions);
+        let texts = texts(questions);
+        let mut held = self.hold(questions, &texts);
         let now = self.clock.now();
         held.take(questions, now, deed);
-        now.ceil_micros()
+        now.micros()
     }
 
     /// Locks what the questions are about, in one order for all, so that two decisions never wait for each other.
-    fn hold<'a>(&'a self, questions: &'a [Question<'_>]) -> Held<'a> {
-        let seats: Vec<Seat<'_>> = questions.iter().map(|question| self.seat(question.key, question.limit)).collect();
+    fn hold<'a>(&'a self, questions: &[Question<'_>], texts: &'a [Cow<'_, [u8]>]) -> Held<'a> {
+        let seat = |(question, text): (&Question<'_>, &'a Cow<'_, [u8]>)| self.seat(text, question.key, question.limit);
+        let seats: Vec<Seat<'_>> = questions.iter().zip(texts).map(seat).collect();
         let mut shards: Vec<usize> = seats.iter().map(|seat| seat.shard).collect();
         shards.sort_unstable();
         shards.dedup();
@@ -185,16 +216,18 @@ impl MemoryStore {
     /// Whether two keys are in different shards.
     #[cfg(all(test, limiter_loom))]
     pub(crate) fn parts(&self, first: &Key, second: &Key, limit: Limit) -> bool {
-        self.seat(first, limit).shard != self.seat(second, limit).shard
+        let shard = |key: &Key| self.seat(&key.encoding(), key, limit).shard;
+        shard(first) != shard(second)
     }
 
     #[inline(always)]
-    fn seat<'a>(&self, key: &'a Key, limit: Limit) -> Seat<'a> {
-        let subject = key.encoding();
-        let mut hasher = self.seed.build_hasher();
-        hasher.write(&subject);
-        Span::from(limit).hash(&mut hasher);
-        let hash = hasher.finish();
+    fn seat<'a>(&self, subject: &'a [u8], key: &Key, limit: Limit) -> Seat<'a> {
+        let of_text = key.hash_by(|| {
+            let mut hasher = self.seed.build_hasher();
+            hasher.write(subject);
+            hasher.finish()
+        });
+        let hash = self.seed.hash_one((of_text, Span::from(limit)));
         Seat { subject, hash, shard: self.shard(hash) }
     }
 
@@ -210,7 +243,7 @@ impl MemoryStore {
 
 /// What a question's count is found by.
 struct Seat<'a> {
-    subject: Cow<'a, [u8]>,
+    subject: &'a [u8],
     hash: u64,
     shard: usize,
 }
@@ -226,9 +259,31 @@ pub(crate) struct Place {
 /// What is said to one question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
-    pub(crate) answer: Answer,
+    pub(crate) outcome: Outcome,
+    pub(crate) now: Moment,
     /// The key's own, if it has one.
     pub(crate) place: Option<Place>,
+}
+
+impl Told {
+    /// Microseconds from now until then.
+    #[inline]
+    pub(crate) fn until(&self, micros: u64) -> u64 {
+        micros.saturating_sub(self.now.micros())
+    }
+
+    fn answer(&self) -> Answer {
+        let Self { outcome: Outcome { allowed, remaining, retry_at, reset_at, delay }, now, .. } = *self;
+        Answer {
+            allowed,
+            which: 0,
+            remaining,
+            retry_after: retry_at.map(|at| now.until_micros(at)),
+            reset_after: now.until_micros(reset_at),
+            stamp: now.micros(),
+            delay: Duration::from_micros(delay),
+        }
+    }
 }
 
 /// The shards of one decision, locked.
@@ -260,6 +315,10 @@ impl Held<'_> {
     }
 }
 
+fn texts<'a>(questions: &[Question<'a>]) -> Vec<Cow<'a, [u8]>> {
+    questions.iter().map(|question| question.key.encoding()).collect()
+}
+
 fn asks<'a>(questions: &'a [Question<'_>], now: Moment) -> impl Iterator<Item = Ask> + 'a {
     let pending = |index: usize| questions[index].pending(&questions[..index]);
     questions.iter().enumerate().map(move |(index, question)| ask(question.limit, question.cost, pending(index), now))
@@ -276,27 +335,13 @@ fn ask(limit: Limit, cost: u32, pending: u32, now: Moment) -> Ask {
     Ask {
         floor: now.floor_millis(),
         ceil: now.ceil_millis(),
-        micros: now.ceil_micros(),
+        micros: now.micros(),
         span: limit.into(),
         max: limit.max(),
         burst: limit.burst(),
         cost,
         pending,
         patience: 0,
-    }
-}
-
-/// The decision that one outcome makes.
-#[inline]
-fn answer(outcome: &Outcome, now: Moment) -> Answer {
-    Answer {
-        allowed: outcome.allowed,
-        which: 0,
-        remaining: outcome.remaining,
-        retry_after: outcome.retry_at.map(|at| now.until_micros(at)),
-        reset_after: now.until_micros(outcome.reset_at),
-        stamp: now.ceil_micros(),
-        delay: if outcome.delay == 0 { Duration::ZERO } else { Duration::from_micros(outcome.delay) },
     }
 }
 
@@ -316,7 +361,7 @@ fn summary(outcomes: &[Outcome], now: Moment) -> Answer {
         remaining,
         retry_after: (!never).then(|| now.until_micros(retry_at)),
         reset_after: now.until_micros(reset_at),
-        stamp: now.ceil_micros(),
+        stamp: now.micros(),
         delay: Duration::from_micros(delay),
     }
 }

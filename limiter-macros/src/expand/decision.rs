@@ -12,8 +12,8 @@ impl Expansion<'_> {
     /// Asks, by the run time's function of this name or its blocking twin.
     pub(super) fn decision(&self, function: &str) -> TokenStream {
         let runtime = &self.runtime;
-        let [asks, limiter, wait, decision] = ["asks", "limiter", "wait", "decision"].map(local);
-        let rules = self.plan.rules.iter().map(|rule| self.ask(rule));
+        let [limiter, wait, decision] = ["limiter", "wait", "decision"].map(local);
+        let (asks_let, asks) = self.asks();
         let site = self.site();
         let (limiter_let, limiter) = match &self.plan.limiter {
             Limiter::Current => (TokenStream::new(), quote!(#runtime::current())),
@@ -36,12 +36,27 @@ impl Expansion<'_> {
             false => (format_ident!("{function}_blocking"), None),
         };
         quote! {{
-            let #asks = [#(#rules),*];
+            #asks_let
             #limiter_let
             #wait_let
-            let #decision = #runtime::#function(#site, #limiter, &#asks, #wait) #awaited;
+            let #decision = #runtime::#function(#site, #limiter, #asks, #wait) #awaited;
             #decision
         }}
+    }
+
+    /// What every rule asks for, and a reference to it. What is known when compiling is a static, out of sight of the
+    /// user's expressions.
+    fn asks(&self) -> (TokenStream, TokenStream) {
+        let runtime = &self.runtime;
+        let rules = &self.plan.rules;
+        let asks = rules.iter().map(|rule| self.ask(rule));
+        if rules.iter().all(|rule| rule.is_fixed() && rule.when.is_none()) {
+            let count = rules.len();
+            let ask = quote!(::core::option::Option<#runtime::Ask>);
+            return (TokenStream::new(), quote!({ static ASKS: [#ask; #count] = [#(#asks),*]; &ASKS }));
+        }
+        let name = local("asks");
+        (quote!(let #name = [#(#asks),*];), quote!(&#name))
     }
 
     /// The static is out of sight of the user's expressions.

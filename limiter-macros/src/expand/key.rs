@@ -16,8 +16,8 @@ impl Expansion<'_> {
                 self.looking(value, over(value, quote!(#runtime::key(#name, #borrowed))))
             }
             Key::Template(parts) => {
-                if let [Part::Text(text)] = parts.as_slice() {
-                    return quote!(#runtime::constant(const { #runtime::Constant::new(#text) }));
+                if let Some(text) = rule.key.constant() {
+                    return quote!({ static KEY: #runtime::Constant = #runtime::Constant::new(#text); &KEY });
                 }
                 let (text, parts) = match parts.split_first() {
                     Some((Part::Text(text), parts)) => (text.to_token_stream(), parts),

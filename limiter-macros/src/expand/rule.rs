@@ -14,6 +14,7 @@ impl Expansion<'_> {
         let key_value = self.key(rule);
         let ask = if let Some((max, millis)) = rule.plain_limit() {
             match self.plan.rules.len() {
+                _ if rule.is_fixed() => quote!(#runtime::fixed(#key_value, #max, #millis)),
                 1 => quote!(#runtime::one(#key_value, #max, #millis)),
                 _ => quote!({ let #key = #key_value; #runtime::one(#key, #max, #millis) }),
             }

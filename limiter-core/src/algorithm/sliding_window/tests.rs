@@ -197,7 +197,7 @@ fn a_cost_of_nothing_and_a_cost_above_all() {
     let mut log = Log::default();
     let nothing = log.decide(&at(5, 10, 3, 0));
     assert_eq!((nothing.allowed, nothing.remaining, nothing.reset_at), (true, 3, 5));
-    assert!(log.runs.is_empty());
+    assert_eq!(log.runs.len(), 0);
     let never = log.decide(&at(5, 10, 3, 4));
     assert_eq!((never.allowed, never.remaining, never.retry_at), (false, 3, None));
     assert!(log.decide(&at(5, 10, 3, 3)).allowed);

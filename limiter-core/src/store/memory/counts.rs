@@ -43,8 +43,14 @@ impl<T, C> Counts<T, C> {
     where
         T: Borrow<Q>,
     {
-        let index = self.find(hash, what, span)?;
-        self.counts.get_index_mut(index).map(|(key, count)| (key.id, count))
+        let place = self.find(hash, what, span)?;
+        self.at(place)
+    }
+
+    /// The count at a place where it was found just now.
+    #[inline(always)]
+    pub(super) fn at(&mut self, place: usize) -> Option<(u64, &mut C)> {
+        self.counts.get_index_mut(place).map(|(key, count)| (key.id, count))
     }
 
     /// The count with this number, if it is still there.
@@ -87,12 +93,13 @@ impl<T, C> Counts<T, C> {
         self.counts.len()
     }
 
+    /// Where a count is, until another one is added or collected.
     #[inline(always)]
-    fn find<Q: Eq + ?Sized>(&self, hash: u64, what: &Q, span: Span) -> Option<usize>
+    pub(super) fn find<Q: Eq + ?Sized>(&self, hash: u64, what: &Q, span: Span) -> Option<usize>
     where
         T: Borrow<Q>,
     {
-        self.counts.raw_entry_v1().index_from_hash(hash, |key| key.what.borrow() == what && key.span == span)
+        self.counts.raw_entry_v1().index_from_hash(hash, |key| key.span == span && key.what.borrow() == what)
     }
 }
 

@@ -13,7 +13,6 @@ pub(super) enum Deed {
 }
 
 impl Deed {
-    #[inline(always)]
     pub(super) fn on(self, state: &mut State, ask: &Ask) -> Outcome {
         match self {
             Self::Decide => return state.decide(ask),

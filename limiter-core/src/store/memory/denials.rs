@@ -15,41 +15,50 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 /// A few denials of each shard.
 pub(super) struct Denials {
+    /// What each slot is of, while its denial is not struck out: few lines, of which most calls need no more.
+    tags: Box<[AtomicU64]>,
     slots: Box<[Slot]>,
 }
 
 /// Slots of a shard. Loom would try every order of every word.
 const SLOTS: usize = if cfg!(all(test, limiter_loom)) { 0 } else { 4 };
 /// Longer keys are not kept here.
-const KEY_WORDS: usize = 6;
-const WORDS: usize = 6 + KEY_WORDS;
+const KEY_WORDS: usize = 10;
 
+/// On cache lines of its own: who reads one denial does not wait for those who write another.
 #[derive(Default)]
+#[repr(align(128))]
 struct Slot {
     version: AtomicU64,
-    /// What [`words`] gives; then when it was said, when the permit may be there, and when all are: in microseconds.
-    words: [AtomicU64; WORDS],
+    /// What [`question`] gives.
+    question: [AtomicU64; 2],
+    /// When it was said, when the permit may be there, and when all are: in microseconds.
+    said: [AtomicU64; 3],
+    /// What [`pieces`] gives.
+    key: [AtomicU64; KEY_WORDS],
 }
 
 impl Denials {
     pub(super) fn new(shards: usize) -> Self {
-        Self { slots: (0..shards * SLOTS).map(|_| Slot::default()).collect() }
+        let places = || 0..shards * SLOTS;
+        Self { tags: places().map(|_| AtomicU64::new(0)).collect(), slots: places().map(|_| Slot::default()).collect() }
     }
 
     /// Whether there may be one for what has this hash. If not, there is no need to look at the clock.
     #[inline]
     pub(super) fn may_know(&self, seat: &Seat<'_>, cost: u32) -> bool {
-        cost == 1 && self.slot(seat.shard, seat.hash).is_some_and(|slot| slot.is_of(seat.hash))
+        cost == 1 && self.is_tagged(place(seat.shard, seat.hash), seat.hash)
     }
 
     /// What was said to the same question, if it still holds.
     pub(super) fn known(&self, seat: &Seat<'_>, ask: &Ask) -> Option<Outcome> {
-        let slot = self.slot(seat.shard, seat.hash)?;
-        let question = words(seat, ask)?;
+        let slot = self.slots.get(place(seat.shard, seat.hash))?;
+        let question = question(seat, ask)?;
         let version = slot.version.load(Ordering::Acquire);
-        let mut read = slot.words.iter().map(|word| word.load(Ordering::Relaxed));
-        let same = question.iter().all(|word| read.next() == Some(*word));
-        let [said_at, retry_at, reset_at] = [read.next()?, read.next()?, read.next()?];
+        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let same = question == slot.question.each_ref().map(read)
+            && pieces(seat.subject).zip(&slot.key).all(|(piece, word)| piece == read(word));
+        let [said_at, retry_at, reset_at] = slot.said.each_ref().map(read);
         fence(Ordering::Acquire);
         let whole = version.is_multiple_of(2) && slot.version.load(Ordering::Relaxed) == version;
         let holds = whole && same && (said_at..retry_at).contains(&ask.micros);
@@ -59,31 +68,54 @@ impl Denials {
     /// Keeps what a count of the key's own has said. Under the lock of its shard.
     pub(super) fn keep(&self, seat: &Seat<'_>, ask: &Ask, outcome: &Outcome) {
         let (false, Some(retry_at), 1, 0) = (outcome.allowed, outcome.retry_at, ask.cost, ask.pending) else { return };
-        let (Some(slot), Some(question)) = (self.slot(seat.shard, seat.hash), words(seat, ask)) else { return };
+        let place = place(seat.shard, seat.hash);
+        let (Some(slot), Some(tag)) = (self.slots.get(place), self.tags.get(place)) else { return };
+        let Some(question) = question(seat, ask) else { return };
         let version = slot.version.load(Ordering::Relaxed) | 1;
         slot.version.store(version, Ordering::Relaxed);
         fence(Ordering::Release);
         let said = [ask.micros, retry_at, outcome.reset_at];
-        for (word, value) in slot.words.iter().zip(question.into_iter().chain(said)) {
+        let words = slot.question.iter().chain(&slot.said).chain(&slot.key);
+        for (word, value) in words.zip(question.into_iter().chain(said).chain(pieces(seat.subject))) {
             word.store(value, Ordering::Relaxed);
         }
         slot.version.store(version.wrapping_add(1), Ordering::Release);
+        tag.store(tag_of(seat.hash), Ordering::Relaxed);
     }
 
     /// Strikes out what is known of a key whose count changes. Under the lock of its shard.
     #[inline]
     pub(super) fn strike_out(&self, shard: usize, hash: u64) {
-        if let Some(slot) = self.slot(shard, hash).filter(|slot| slot.is_of(hash)) {
+        let place = place(shard, hash);
+        if self.is_tagged(place, hash) {
+            self.strike_out_at(place);
+        }
+    }
+
+    #[cold]
+    fn strike_out_at(&self, place: usize) {
+        if let (Some(slot), Some(tag)) = (self.slots.get(place), self.tags.get(place)) {
             slot.version.store(slot.version.load(Ordering::Relaxed) | 1, Ordering::Release);
+            tag.store(0, Ordering::Relaxed);
         }
     }
 
     #[inline]
-    fn slot(&self, shard: usize, hash: u64) -> Option<&Slot> {
-        // Bits that choose no shard.
-        let place = usize::try_from(hash % SLOTS.max(1) as u64).unwrap_or(0);
-        self.slots.get(shard * SLOTS + place)
+    fn is_tagged(&self, place: usize, hash: u64) -> bool {
+        self.tags.get(place).is_some_and(|tag| tag.load(Ordering::Relaxed) == tag_of(hash))
     }
+}
+
+#[inline]
+fn place(shard: usize, hash: u64) -> usize {
+    // Bits that choose no shard.
+    shard * SLOTS + usize::try_from(hash % SLOTS.max(1) as u64).unwrap_or(0)
+}
+
+/// Never that of an empty slot.
+#[inline]
+fn tag_of(hash: u64) -> u64 {
+    hash | 1 << 63
 }
 
 impl fmt::Debug for Denials {
@@ -93,24 +125,43 @@ impl fmt::Debug for Denials {
     }
 }
 
-impl Slot {
-    #[inline]
-    fn is_of(&self, hash: u64) -> bool {
-        self.words[0].load(Ordering::Relaxed) == hash && self.version.load(Ordering::Relaxed).is_multiple_of(2)
-    }
+/// All that an answer depends on beside the key's text, whose length is in it; nothing for what is not kept here.
+#[inline]
+fn question(seat: &Seat<'_>, ask: &Ask) -> Option<[u64; 2]> {
+    let Span { algorithm: Algorithm::SlidingWindow, window } = ask.span else { return None };
+    let len = u32::try_from(seat.subject.len()).ok().filter(|_| seat.subject.len() <= 8 * KEY_WORDS)?;
+    Some([window, (u64::from(ask.max) << 32) | u64::from(len)])
 }
 
-/// All that an answer depends on, the key itself among it; nothing for what is not kept here.
+/// A text as words; two of the same length have the same ones only if they are the same.
 #[inline]
-fn words(seat: &Seat<'_>, ask: &Ask) -> Option<[u64; 3 + KEY_WORDS]> {
-    let Span { algorithm: Algorithm::SlidingWindow, window } = ask.span else { return None };
-    let len = u32::try_from(seat.subject.len()).ok()?;
-    let mut words = [0; 3 + KEY_WORDS];
-    words[..3].copy_from_slice(&[seat.hash, window, (u64::from(ask.max) << 32) | u64::from(len)]);
-    let mut pieces = seat.subject.chunks(8);
-    for word in &mut words[3..] {
-        let Some(piece) = pieces.next() else { break };
-        *word = piece.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
+fn pieces(text: &[u8]) -> impl Iterator<Item = u64> {
+    let (whole, rest) = text.as_chunks();
+    let rest = (!rest.is_empty()).then(|| match (text.last_chunk(), rest.first_chunk(), rest.last_chunk()) {
+        // Reaches back into the word before.
+        (Some(end), ..) => u64::from_ne_bytes(*end),
+        (None, Some(start), Some(end)) => {
+            u64::from(u32::from_ne_bytes(*start)) << 32 | u64::from(u32::from_ne_bytes(*end))
+        }
+        _ => rest.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte)),
+    });
+    whole.iter().map(|word| u64::from_ne_bytes(*word)).chain(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_text_tell_it_from_every_other_of_its_length() {
+        for len in 1..=8 * KEY_WORDS {
+            let text = vec![b'a'; len];
+            assert_eq!(pieces(&text).count(), len.div_ceil(8));
+            for place in 0..len {
+                let mut other = text.clone();
+                other[place] = b'b';
+                assert!(!pieces(&text).eq(pieces(&other)), "byte {place} of {len}");
+            }
+        }
     }
-    pieces.next().is_none().then_some(words)
 }

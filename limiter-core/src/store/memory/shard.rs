@@ -52,7 +52,7 @@ impl Shard {
 
     /// What a key would be told.
     pub(super) fn look(&self, seat: &Seat<'_>, ask: &Ask) -> Outcome {
-        if let Some(state) = self.own.get(seat.hash, &*seat.subject, ask.span) {
+        if let Some(state) = self.own.get(seat.hash, seat.subject, ask.span) {
             return state.peek(ask);
         }
         let slot = self.slot(seat);
@@ -62,10 +62,29 @@ impl Shard {
         }
     }
 
-    /// Does it to what a key has taken. Only if that takes something is the key known from then on.
+    /// Where the key's own count is, if it has one.
     #[inline(always)]
+    pub(super) fn find(&self, seat: &Seat<'_>, span: Span) -> Option<usize> {
+        self.own.find(seat.hash, seat.subject, span)
+    }
+
+    /// What most calls come to: an admission by the count at this place, and the count's number. Nothing if it takes more
+    /// than a few steps.
+    #[inline(always)]
+    pub(super) fn join(&mut self, place: usize, ask: &Ask) -> Option<(Outcome, u64)> {
+        let (id, state) = self.own.at(place)?;
+        Some((state.join(ask)?, id))
+    }
+
+    /// Does it to what a key has taken. Only if that takes something is the key known from then on.
     pub(super) fn take(&mut self, seat: &Seat<'_>, ask: &Ask, deed: Deed) -> Told {
-        match self.own.get_mut(seat.hash, &*seat.subject, ask.span) {
+        let place = self.find(seat, ask.span);
+        self.take_at(place, seat, ask, deed)
+    }
+
+    /// The same at the place where the key was found, if it was.
+    pub(super) fn take_at(&mut self, place: Option<usize>, seat: &Seat<'_>, ask: &Ask, deed: Deed) -> Told {
+        match place.and_then(|place| self.own.at(place)) {
             Some((id, state)) => Told { outcome: deed.on(state, ask), shared: false, id: Some(id) },
             None => self.take_as_newcomer(seat, ask, deed),
         }
@@ -78,13 +97,13 @@ impl Shard {
             return Told { outcome: self.share(self.slot(seat), ask, deed), shared: true, id: None };
         }
         let (outcome, state) = self.take_along(self.slot(seat), ask, deed);
-        let id = state.map(|state| self.own.insert(seat.hash, seat.subject.as_ref().into(), ask.span, state));
+        let id = state.map(|state| self.own.insert(seat.hash, seat.subject.into(), ask.span, state));
         Told { outcome, shared: false, id }
     }
 
     /// Gives back what was taken at `stamp`.
     pub(super) fn refund(&mut self, seat: &Seat<'_>, ask: &Ask, stamp: u64) {
-        if let Some((_, state)) = self.own.get_mut(seat.hash, &*seat.subject, ask.span) {
+        if let Some((_, state)) = self.own.get_mut(seat.hash, seat.subject, ask.span) {
             return state.refund(ask, stamp);
         }
         let slot = self.slot(seat);
@@ -96,7 +115,7 @@ impl Shard {
 
     /// As [`refund`](Self::refund), as if they had not been taken: where the count is the key's own.
     pub(super) fn withdraw(&mut self, seat: &Seat<'_>, ask: &Ask, stamp: u64) {
-        match self.own.get_mut(seat.hash, &*seat.subject, ask.span) {
+        match self.own.get_mut(seat.hash, seat.subject, ask.span) {
             Some((_, state)) => state.withdraw(ask, stamp),
             None => self.refund(seat, ask, stamp),
         }
@@ -111,7 +130,7 @@ impl Shard {
 
     /// Forgets what a key has taken. It stays at its place, where receipts look for it, until that is collected.
     pub(super) fn forget(&mut self, seat: &Seat<'_>, span: Span) {
-        if let Some((_, state)) = self.own.get_mut(seat.hash, &*seat.subject, span) {
+        if let Some((_, state)) = self.own.get_mut(seat.hash, seat.subject, span) {
             *state = State::new(span.algorithm);
         }
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::key::Constant;
 
 mod collecting;
 #[cfg(feature = "test-util")]
@@ -8,6 +9,11 @@ mod sharing;
 
 fn question<'a>(key: &'a Key, limit: &str) -> Question<'a> {
     Question { key, limit: limit.parse().expect("a limit"), cost: 1 }
+}
+
+#[cfg(feature = "test-util")]
+fn tell(store: &MemoryStore, question: &Question<'_>) -> Told {
+    store.decide_one(question, 0, |told| *told)
 }
 
 fn keys(store: &MemoryStore) -> usize {
@@ -34,21 +40,41 @@ fn knows_only_keys_that_have_taken_something() {
     assert!(store.decide(&[question(&key, "1/h")]).allowed);
 }
 
+#[test]
+fn a_constant_key_counts_with_the_key_of_its_text_in_every_store() {
+    static PLAIN: Constant = Constant::new("getId");
+    static ESCAPED: Constant = Constant::new("get id");
+    static LONG: Constant = Constant::new(match str::from_utf8(&[b'a'; 300]) {
+        Ok(text) => text,
+        Err(_) => "",
+    });
+    for (constant, text) in [(&PLAIN, "getId"), (&ESCAPED, "get id"), (&LONG, &"a".repeat(300))] {
+        for _ in 0..2 {
+            let store = MemoryStore::new(1_000_000, Clock::System, Source::Store);
+            assert!(store.decide(&[question(constant.key(), "2/h")]).allowed);
+            assert!(store.decide(&[question(&Key::new(text), "2/h")]).allowed);
+            assert!(!store.decide(&[question(constant.key(), "2/h")]).allowed);
+            assert!(!store.decide(&[question(&Key::new(text), "2/h")]).allowed);
+            assert!(store.decide(&[question(constant.key(), "2/2h")]).allowed, "another window is another history");
+        }
+    }
+}
+
 #[cfg(feature = "test-util")]
 #[test]
 fn a_receipt_finds_nothing_once_its_key_has_left_its_place() {
     let (store, clock) = store(100);
     let key = Key::new("a");
     let question = question(&key, "1/10s");
-    let told = store.decide_one(&question, 0);
+    let told = tell(&store, &question);
     clock.advance(Duration::from_secs(10));
     // Newcomers look for places that are over.
     assert!(store.decide(&[Question { key: &Key::new("b"), ..question }]).allowed);
-    let again = store.decide_one(&question, 0);
+    let again = tell(&store, &question);
     // As if it were a receipt of what was taken since.
-    store.refund_at(told.place.expect("its own"), question.limit, 1, again.answer.stamp);
+    store.refund_at(told.place.expect("its own"), question.limit, 1, again.now.micros());
     assert!(!store.decide(&[question]).allowed);
-    store.refund_at(again.place.expect("its own"), question.limit, 1, again.answer.stamp);
+    store.refund_at(again.place.expect("its own"), question.limit, 1, again.now.micros());
     assert!(store.decide(&[question]).allowed);
 }
 

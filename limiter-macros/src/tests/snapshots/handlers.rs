@@ -7,15 +7,6 @@ where
     T: AsRef<str>,
 {
     if let ::core::option::Option::Some(__stopped) = {
-        let __asks = [
-            ::rate_limited::__private::one(
-                ::rate_limited::__private::constant(const {
-                    ::rate_limited::__private::Constant::new("k")
-                }),
-                5u32,
-                1000u64,
-            ),
-        ];
         let __decision = ::rate_limited::__private::decide(
                 {
                     static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
@@ -24,7 +15,23 @@ where
                     &SITE
                 },
                 ::rate_limited::__private::current(),
-                &__asks,
+                {
+                    static ASKS: [::core::option::Option<
+                        ::rate_limited::__private::Ask,
+                    >; 1usize] = [
+                        ::rate_limited::__private::fixed(
+                            {
+                                static KEY: ::rate_limited::__private::Constant = ::rate_limited::__private::Constant::new(
+                                    "k",
+                                );
+                                &KEY
+                            },
+                            5u32,
+                            1000u64,
+                        ),
+                    ];
+                    &ASKS
+                },
                 ::core::time::Duration::ZERO,
             )
             .await;

@@ -5,15 +5,6 @@ impl<T> Service<T> {
     const NONE: u64 = 0;
     fn get(&self) -> Option<u64> {
         if let ::core::option::Option::Some((_, denied)) = {
-            let __asks = [
-                ::rate_limited::__private::one(
-                    ::rate_limited::__private::constant(const {
-                        ::rate_limited::__private::Constant::new("service")
-                    }),
-                    5u32,
-                    1000u64,
-                ),
-            ];
             let __decision = ::rate_limited::__private::denied_blocking(
                 {
                     static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
@@ -22,7 +13,23 @@ impl<T> Service<T> {
                     &SITE
                 },
                 ::rate_limited::__private::current(),
-                &__asks,
+                {
+                    static ASKS: [::core::option::Option<
+                        ::rate_limited::__private::Ask,
+                    >; 1usize] = [
+                        ::rate_limited::__private::fixed(
+                            {
+                                static KEY: ::rate_limited::__private::Constant = ::rate_limited::__private::Constant::new(
+                                    "service",
+                                );
+                                &KEY
+                            },
+                            5u32,
+                            1000u64,
+                        ),
+                    ];
+                    &ASKS
+                },
                 ::core::time::Duration::ZERO,
             );
             __decision

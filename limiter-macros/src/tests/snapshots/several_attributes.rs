@@ -8,12 +8,16 @@ async fn get(id: u64) -> u64 {
                 let __key = ::rate_limited::__private::Key::new("user:").part(&(id));
                 ::rate_limited::__private::one(__key, 5u32, 1000u64)
             },
-            {
-                let __key = ::rate_limited::__private::constant(const {
-                    ::rate_limited::__private::Constant::new("everybody")
-                });
-                ::rate_limited::__private::one(__key, 100u32, 1000u64)
-            },
+            ::rate_limited::__private::fixed(
+                {
+                    static KEY: ::rate_limited::__private::Constant = ::rate_limited::__private::Constant::new(
+                        "everybody",
+                    );
+                    &KEY
+                },
+                100u32,
+                1000u64,
+            ),
         ];
         let __decision = ::rate_limited::__private::denied(
                 {

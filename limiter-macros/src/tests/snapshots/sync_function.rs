@@ -3,15 +3,6 @@
 
 fn get_id() -> Result<u64, Busy> {
     if let ::core::option::Option::Some((_, __denied)) = {
-        let __asks = [
-            ::rate_limited::__private::one(
-                ::rate_limited::__private::constant(const {
-                    ::rate_limited::__private::Constant::new("getId")
-                }),
-                5u32,
-                10000u64,
-            ),
-        ];
         let __decision = ::rate_limited::__private::denied_blocking(
             {
                 static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
@@ -20,7 +11,23 @@ fn get_id() -> Result<u64, Busy> {
                 &SITE
             },
             ::rate_limited::__private::current(),
-            &__asks,
+            {
+                static ASKS: [::core::option::Option<
+                    ::rate_limited::__private::Ask,
+                >; 1usize] = [
+                    ::rate_limited::__private::fixed(
+                        {
+                            static KEY: ::rate_limited::__private::Constant = ::rate_limited::__private::Constant::new(
+                                "getId",
+                            );
+                            &KEY
+                        },
+                        5u32,
+                        10000u64,
+                    ),
+                ];
+                &ASKS
+            },
             ::core::time::Duration::ZERO,
         );
         __decision

@@ -31,7 +31,8 @@ fn ask(store: &MemoryStore, limit: &str) -> Answer {
 /// Whether the answer to this question is there without the lock.
 fn is_kept(store: &MemoryStore, limit: &str) -> bool {
     let (key, limit) = (key(), limit.parse::<Limit>().expect("a limit"));
-    let seat = store.seat(&key, limit);
+    let text = key.encoding();
+    let seat = store.seat(&text, &key, limit);
     store.denials.known(&seat, &super::super::ask(limit, 1, 0, store.clock.now())).is_some()
 }
 
@@ -67,23 +68,23 @@ fn nothing_is_told_without_the_lock_of_another_question() {
 fn what_changes_the_count_strikes_it_out() {
     type Change = fn(&MemoryStore, Told, &ManualClock);
     let changes: [(&str, Change); 7] = [
-        ("a withdrawal", |store, told, _| store.withdraw(&[question(&key(), "2/10s")], told.answer.stamp)),
-        ("a refund", |store, told, _| store.refund(&[question(&key(), "2/10s")], told.answer.stamp)),
+        ("a withdrawal", |store, told, _| store.withdraw(&[question(&key(), "2/10s")], told.now.micros())),
+        ("a refund", |store, told, _| store.refund(&[question(&key(), "2/10s")], told.now.micros())),
         ("a refund at its place", |store, told, _| {
             let limit = "2/10s".parse().expect("a limit");
-            store.refund_at(told.place.expect("its own"), limit, 1, told.answer.stamp);
+            store.refund_at(told.place.expect("its own"), limit, 1, told.now.micros());
         }),
         ("a reset", |store, _, _| store.reset(&key(), "2/10s".parse().expect("a limit"))),
         ("a record", |store, _, _| _ = store.record(&[question(&key(), "2/10s")])),
         ("a renewal", |store, told, clock| {
             clock.advance(SECOND);
-            store.renew(&[question(&key(), "2/10s")], told.answer.stamp);
+            store.renew(&[question(&key(), "2/10s")], told.now.micros());
         }),
         ("a higher limit", |store, _, _| assert!(ask(store, "3/10s").allowed)),
     ];
     for (name, change) in changes {
         let (store, clock) = store(100);
-        let told = store.decide_one(&question(&key(), "2/10s"), 0);
+        let told = tell(&store, &question(&key(), "2/10s"));
         assert!(ask(&store, "2/10s").allowed && !ask(&store, "2/10s").allowed);
         assert!(is_kept(&store, "2/10s"), "{name}");
         change(&store, told, &clock);
@@ -114,12 +115,12 @@ fn what_is_freed_is_seen_at_once_while_others_read() {
             }
         });
         for _ in 0..20_000 {
-            let told = store.decide_one(&question(&key(), "1/10s"), 0);
-            assert!(told.answer.allowed, "what was given back is there");
+            let told = tell(&store, &question(&key(), "1/10s"));
+            assert!(told.outcome.allowed, "what was given back is there");
             let denied = ask(&store, "1/10s");
             assert_eq!((denied.allowed, denied.retry_after), (false, Some(10 * SECOND)));
             assert!(is_kept(&store, "1/10s"));
-            store.refund_at(told.place.expect("its own"), limit, 1, told.answer.stamp);
+            store.refund_at(told.place.expect("its own"), limit, 1, told.now.micros());
         }
     });
 }

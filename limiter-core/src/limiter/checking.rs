@@ -1,0 +1,61 @@
+//! The future of a decision about one question.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::{Engine, Limiter};
+use crate::store::Question;
+use crate::{Decision, Error, Key, Limit};
+
+/// Asks when it is polled first. A store in memory answers then.
+///
+/// A type and not an `async fn`: of those, each moves what the one that it awaits gives, and a decision is moved no
+/// quicker than it is made.
+pub(super) struct Checking<'a> {
+    pub(super) limiter: &'a Limiter,
+    pub(super) key: &'a Key,
+    pub(super) limit: &'a Limit,
+    pub(super) cost: u32,
+    /// Where the store cannot answer at once.
+    pub(super) asking: Option<Asking<'a>>,
+}
+
+pub(super) type Asking<'a> = Pin<Box<dyn Future<Output = Result<Decision, Error>> + Send + 'a>>;
+
+impl<'a> Checking<'a> {
+    #[inline]
+    fn question(&self) -> Question<'a> {
+        Question { key: self.key, limit: *self.limit, cost: self.cost }
+    }
+
+    #[inline(never)]
+    fn ask(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+        let (limiter, question) = (self.limiter, self.question());
+        let asking = self.asking.get_or_insert_with(|| Box::pin(limiter.decide_alone(question)));
+        asking.as_mut().poll(context)
+    }
+}
+
+impl Future for Checking<'_> {
+    type Output = Result<Decision, Error>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &self.limiter.inner.engine {
+            Engine::Memory(store) => self.limiter.decide_in_memory(store, &self.question()),
+            Engine::Guarded(_) => self.ask(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the caller moves for a decision.
+    #[test]
+    fn a_decision_and_its_future_are_small() {
+        let (future, decision) = (size_of::<Checking<'_>>(), size_of::<Poll<Result<Decision, Error>>>());
+        assert!(future <= 48 && decision <= 120, "{future} and {decision} bytes");
+    }
+}
