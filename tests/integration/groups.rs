@@ -34,7 +34,7 @@ type Ask<'a> = (&'a str, &'a str, u32);
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// Script calls that each group waits behind.
-const AHEAD: u64 = 2;
+const AHEAD: u64 = 4;
 
 impl Scene {
     async fn new() -> Self {
@@ -43,7 +43,7 @@ impl Scene {
         Self { limiter: builder.connect().await.expect("the server is there"), server, clock }
     }
 
-    /// Lets two calls wait for a server that is paused, and these behind them: they line up, in this order.
+    /// Lets a few calls wait for a server that is paused, and these behind them: they line up, in this order.
     async fn line_up<'a, T>(&mut self, calls: Vec<Calling<'a, T>>) -> Line<'a, T> {
         self.server.pause();
         let mut ahead = Vec::new();
@@ -141,25 +141,42 @@ async fn a_lone_call_goes_alone_and_at_once() {
     }
 }
 
-/// Nobody waits for company: the first two leave although nothing comes back, and only then others wait.
+/// Nobody waits for company: the first four leave although nothing comes back, and only then others wait.
 #[tokio::test]
-async fn two_calls_are_under_way_before_others_wait() {
+async fn a_few_calls_are_under_way_before_others_wait() {
     let server = RedisServer::start();
     let proxy = Proxy::before(&server);
     let limiter = on(&server).url(proxy.url()).connect().await.expect("the server is there");
     proxy.lose_replies();
     let before = evalsha_calls(&server);
     let mut calls = Vec::new();
-    for sent in 1..=2 {
+    for sent in 1..=AHEAD {
         calls.extend(under_way(vec![limiter.clone().asking(("a", "5/10s", 1))]).await);
         eventually("sent", async || evalsha_calls(&server) == before + sent).await;
     }
     calls.extend(under_way(vec![limiter.clone().asking(("a", "5/10s", 1))]).await);
-    assert_eq!(evalsha_calls(&server), before + 2);
+    assert_eq!(evalsha_calls(&server), before + AHEAD);
     // Calls of another kind are no such company.
     let looks = limiter.clone();
     let _look = under_way(vec![Box::pin(async move { looks.peek(&key("a"), &limit("5/10s")).await })]).await;
-    eventually("sent past them", async || evalsha_calls(&server) == before + 3).await;
+    eventually("sent past them", async || evalsha_calls(&server) == before + AHEAD + 1).await;
+}
+
+/// So that the others share a call.
+#[tokio::test]
+async fn while_many_are_under_way_two_groups_are_enough() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let limiter = on(&server).url(proxy.url()).connect().await.expect("the server is there");
+    proxy.lose_replies();
+    let before = evalsha_calls(&server);
+    let mut calls = Vec::new();
+    for (sent, many) in [(1, 1), (2, 100), (2, 1)] {
+        calls.extend(under_way((0..many).map(|_| limiter.clone().asking(("a", "500/10s", 1))).collect()).await);
+        eventually("sent", async || evalsha_calls(&server) == before + sent).await;
+    }
+    sleep(SETTLED).await;
+    assert_eq!(evalsha_calls(&server), before + 2);
 }
 
 #[tokio::test]
@@ -172,7 +189,7 @@ async fn many_keys_go_in_one_script_call() {
         assert_eq!(calls, 1);
         assert!(told.iter().all(|told| matches!(told, Ok(Decision::Allowed(now)) if now.remaining() == 5 - round)));
     }
-    assert_eq!(scene.server.keys().len(), 128 + 1, "and the two that went ahead");
+    assert_eq!(scene.server.keys().len(), 128 + 1, "and what went ahead");
     for name in scene.server.keys_with(":10000") {
         assert!((1..=10_501).contains(&scene.server.pttl(&name)), "{name} expires");
     }

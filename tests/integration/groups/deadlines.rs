@@ -27,6 +27,12 @@ async fn long(n: usize) -> Outcome {
     Ok(())
 }
 
+/// By the limiter's own deadline, which is longer.
+#[rate_limited(key = "ahead:{n}", limit = "4/10s", on_error = raise)]
+async fn ahead(n: usize) -> Outcome {
+    Ok(())
+}
+
 const SHORT: Duration = Duration::from_millis(60);
 const MIDDLE: Duration = Duration::from_millis(180);
 const LONG: Duration = Duration::from_millis(300);
@@ -44,6 +50,7 @@ fn timed(limiter: &Limiter, name: &str, n: usize) -> Calling<'static, (Outcome, 
     match name {
         "short" => Box::pin(async move { (limiter.scope(short(n)).await, begun.elapsed()) }),
         "middle" => Box::pin(async move { (limiter.scope(middle(n)).await, begun.elapsed()) }),
+        "ahead" => Box::pin(async move { (limiter.scope(ahead(n)).await, begun.elapsed()) }),
         _ => Box::pin(async move { (limiter.scope(long(n)).await, begun.elapsed()) }),
     }
 }
@@ -92,8 +99,10 @@ async fn who_is_gone_before_it_was_sent_has_not_failed() {
     let builder = on(&server).instances(2).rule("middle", Rule::new().deadline(MIDDLE)).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     server.pause();
-    let mut ahead = under_way(vec![timed(&limiter, "long", 0)]).await;
-    ahead.extend(under_way(vec![timed(&limiter, "long", 1)]).await);
+    let mut ahead = Vec::new();
+    for _ in 0..AHEAD {
+        ahead.extend(under_way(vec![timed(&limiter, "ahead", ahead.len())]).await);
+    }
     drop(under_way(vec![timed(&limiter, "middle", 0)]).await);
     tokio::time::sleep(MIDDLE).await;
     server.resume();

@@ -43,11 +43,12 @@ type Called = (usize, Rc<Pending>);
 pub(super) struct Seat {
     driver: Rc<Driver>,
     link: Rc<Link>,
+    calls: usize,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.link.lane().arrive();
+        self.link.lane().arrive(self.calls);
         self.driver.depart(&self.link);
     }
 }
@@ -61,7 +62,9 @@ impl Driver {
         while let Some(calls) = link.lane().depart() {
             // At once: what finds no room is back in the queue before the next group is taken from it.
             let groups = self.board(link.lane(), calls);
-            let seat = Rc::new(Seat { driver: Rc::clone(self), link: Rc::clone(link) });
+            let calls = groups.iter().map(|group| group.calls.len()).sum();
+            link.lane().board(calls);
+            let seat = Rc::new(Seat { driver: Rc::clone(self), link: Rc::clone(link), calls });
             spawn_local(Rc::clone(self).carry(seat, groups));
         }
     }

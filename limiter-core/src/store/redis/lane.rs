@@ -12,11 +12,16 @@ use super::pending::Pending;
 pub(super) struct Lane {
     queue: RefCell<VecDeque<Rc<Pending>>>,
     under_way: Cell<usize>,
+    /// Calls in them.
+    aboard: Cell<usize>,
     exchanges: RefCell<Vec<Weak<Exchange>>>,
 }
 
-/// Groups under way at a time: while the server decides one, the next is on the wire.
-const MOST_UNDER_WAY: usize = 2;
+/// Groups under way at a time, however large: while the server decides one, the next is on the wire.
+const UNDER_WAY: usize = 2;
+/// The same, while few calls are under way: small groups keep the server busy only if they are more.
+const SMALL_UNDER_WAY: usize = 4;
+const FEW_CALLS: usize = 64;
 /// Calls that are looked at for a group.
 const MOST_CALLS: usize = 1024;
 
@@ -32,7 +37,8 @@ impl Lane {
     /// The calls that are to go now, if any may. Nothing waits for a group to fill: the first is sent alone.
     pub(super) fn depart(&self) -> Option<Vec<Rc<Pending>>> {
         let mut queue = self.queue.borrow_mut();
-        if queue.is_empty() || self.under_way.get() >= MOST_UNDER_WAY {
+        let most = if self.aboard.get() < FEW_CALLS { SMALL_UNDER_WAY } else { UNDER_WAY };
+        if queue.is_empty() || self.under_way.get() >= most {
             return None;
         }
         self.under_way.set(self.under_way.get() + 1);
@@ -46,8 +52,15 @@ impl Lane {
         calls.into_iter().rev().for_each(|call| queue.push_front(call));
     }
 
-    pub(super) fn arrive(&self) {
+    /// So many calls have found room in the group that departs.
+    pub(super) fn board(&self, calls: usize) {
+        self.aboard.set(self.aboard.get() + calls);
+    }
+
+    /// A group with so many calls is back.
+    pub(super) fn arrive(&self, calls: usize) {
         self.under_way.set(self.under_way.get() - 1);
+        self.aboard.set(self.aboard.get() - calls);
     }
 
     /// What calls in the queue wait for from now on.
