@@ -8,7 +8,7 @@ use crate::Limit;
 use crate::algorithm::Outcome;
 use crate::guard::{Granted, Ruling};
 use crate::store::memory::Told;
-use crate::store::{Answer, Question};
+use crate::store::{Answer, Asked, Question};
 
 pub(crate) mod receipt;
 
@@ -193,7 +193,7 @@ impl Decision {
         let stamp = told.now.micros();
         let receipt = match told.place {
             Some(place) => Receipt::at(giver, place, question.cost, stamp),
-            None => Receipt::new(giver, &[*question], Granted::by_store(stamp)),
+            None => Receipt::new(giver, Asked::all(&[*question]), Granted::by_store(stamp)),
         };
         Self::Allowed(Allowed { facts, receipt })
     }
@@ -215,7 +215,8 @@ impl Rules<'_> {
             Ruling::Opened => return self.opened(),
             Ruling::Closed => return Decision::Denied(self.closed()),
         };
-        let receipt = || giver.and_then(|giver| Receipt::new(giver, self.questions, settled.granted()));
+        let asked = || settled.asked.clone().unwrap_or_else(|| Asked::all(self.questions));
+        let receipt = || giver.and_then(|giver| Receipt::new(giver, asked(), settled.granted()));
         self.settled(&settled.answer, settled.source, receipt)
     }
 

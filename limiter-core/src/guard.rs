@@ -7,7 +7,7 @@ use crate::decision::Source;
 use crate::denied_until::DeniedUntil;
 use crate::observer::Observers;
 use crate::standby::Standby;
-use crate::store::{Answer, Question, RedisStore};
+use crate::store::{Answer, Asked, Question, RedisStore};
 use crate::{Error, Key, Limit};
 
 /// What a call gets when the limiter itself fails.
@@ -68,6 +68,8 @@ pub(crate) struct Settled {
     pub(crate) mirrored: u64,
     /// When the permits of each question were taken, where they were by several clocks.
     pub(crate) stamps: Option<Arc<[u64]>>,
+    /// What was asked, where that was put down for another thread.
+    pub(crate) asked: Option<Arc<[Asked]>>,
 }
 
 /// Who granted permits, and when: what it takes to give them back.
@@ -84,19 +86,19 @@ pub(crate) struct Granted {
 
 impl Settled {
     pub(crate) fn by_store(answer: Answer, mirrored: u64) -> Self {
-        Self { answer, source: Source::Store, mirrored, stamps: None }
+        Self { answer, source: Source::Store, mirrored, stamps: None, asked: None }
     }
 
     pub(crate) fn by_memory(answer: Answer) -> Self {
-        Self { answer, source: Source::DeniedUntil, mirrored: 0, stamps: None }
+        Self { answer, source: Source::DeniedUntil, mirrored: 0, stamps: None, asked: None }
     }
 
     pub(crate) fn by_standby(answer: Answer) -> Self {
-        Self { answer, source: Source::Standby, mirrored: answer.stamp, stamps: None }
+        Self { answer, source: Source::Standby, mirrored: answer.stamp, stamps: None, asked: None }
     }
 
     pub(crate) fn granted(&self) -> Granted {
-        let Self { answer, source, mirrored, stamps } = self;
+        let Self { answer, source, mirrored, stamps, .. } = self;
         Granted { source: *source, stamp: answer.stamp, stamps: stamps.clone(), mirrored: *mirrored }
     }
 }

@@ -1,5 +1,6 @@
 //! Where the counts are kept. A store reports; what to do about its failures is the guard's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::Span;
@@ -49,8 +50,8 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    #[cfg(feature = "redis")]
-    pub(crate) fn all(questions: &[Question<'_>]) -> Box<[Self]> {
+    /// For a call that another thread decides, and the receipt of it.
+    pub(crate) fn all(questions: &[Question<'_>]) -> Arc<[Self]> {
         questions.iter().map(Self::from).collect()
     }
 

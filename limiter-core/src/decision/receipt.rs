@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::guard::Granted;
+use crate::store::Asked;
 use crate::store::memory::Place;
-use crate::store::{Asked, Question};
 use crate::sync::{AtomicBool, Ordering};
 
 mod giver;
@@ -33,18 +33,18 @@ pub(crate) enum Taken {
 
 /// A receipt of whatever was asked for.
 pub(crate) struct Whole {
-    pub(crate) asked: Box<[Asked]>,
+    pub(crate) asked: Arc<[Asked]>,
     pub(crate) granted: Granted,
     spent: AtomicBool,
 }
 
 impl Receipt {
     /// A receipt of what was taken; none if that is nothing.
-    pub(crate) fn new(giver: Giver, questions: &[Question<'_>], granted: Granted) -> Option<Self> {
-        let takes = questions.iter().any(|question| question.cost > 0);
-        takes.then(|| {
-            let asked = questions.iter().map(Asked::from).collect();
-            Self { giver, taken: Taken::Asked(Arc::new(Whole { asked, granted, spent: AtomicBool::new(false) })) }
+    pub(crate) fn new(giver: Giver, asked: Arc<[Asked]>, granted: Granted) -> Option<Self> {
+        let takes = asked.iter().any(|asked| asked.question().cost > 0);
+        takes.then(|| Self {
+            giver,
+            taken: Taken::Asked(Arc::new(Whole { asked, granted, spent: AtomicBool::new(false) })),
         })
     }
 

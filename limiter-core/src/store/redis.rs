@@ -134,12 +134,14 @@ impl RedisStore {
         }
         let (reply, answer) = oneshot::channel();
         let until = Until::within(within.unwrap_or(self.deadline));
-        let call = Call { action, asked: Asked::all(questions), until, reply };
+        let asked = Asked::all(questions);
+        let call = Call { action, asked: Arc::clone(&asked), until, reply };
         // The thread answers every call it takes, and ends only with this store.
         let _ = self.calls.send(call);
-        let reply = answer.await.unwrap_or_else(|_| Err(Failure { error: stopped(), held: None }));
-        if let Err(failure) = &reply {
-            self.notices.failed(&failure.error);
+        let mut reply = answer.await.unwrap_or_else(|_| Err(Failure { error: stopped(), held: None }));
+        match &mut reply {
+            Ok(settled) => settled.asked = Some(asked),
+            Err(failure) => self.notices.failed(&failure.error),
         }
         reply
     }

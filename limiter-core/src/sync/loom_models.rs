@@ -16,7 +16,7 @@ use crate::overflow::Overflows;
 use crate::standby::{Before, Role, Standby};
 use crate::store::memory::MemoryStore;
 use crate::store::naming::Naming;
-use crate::store::{Answer, Question};
+use crate::store::{Answer, Asked, Question};
 use crate::{Key, Limit, ManualClock, Source};
 
 /// Enough for two shards, which two decisions may lock in two orders.
@@ -80,7 +80,7 @@ fn a_receipt_is_spent_once() {
     model(|| {
         let key = Key::new("getId");
         let granted = Granted::by_store(1);
-        let receipt = Receipt::new(Giver::next(), &[question(&key, "1/1m")], granted).expect("a cost");
+        let receipt = Receipt::new(Giver::next(), Asked::all(&[question(&key, "1/1m")]), granted).expect("a cost");
         let other = {
             let receipt = receipt.clone();
             thread::spawn(move || receipt.spend().is_some())

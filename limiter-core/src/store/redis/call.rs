@@ -1,5 +1,6 @@
 //! One decision on its way to Redis.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -15,7 +16,7 @@ pub(super) type Reply = Result<Settled, Failure>;
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) action: Action,
-    pub(super) asked: Box<[Asked]>,
+    pub(super) asked: Arc<[Asked]>,
     pub(super) until: Until,
     pub(super) reply: oneshot::Sender<Reply>,
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
@@ -15,7 +16,7 @@ use crate::store::{Answer, Asked, Question};
 /// Takes permits of one count. It is answered once, by whoever comes first: its group, or its deadline.
 pub(super) struct Pending {
     /// One question.
-    asked: Box<[Asked]>,
+    asked: Arc<[Asked]>,
     pub(super) until: Until,
     reply: RefCell<Option<oneshot::Sender<Reply>>>,
     /// Permits that the stand-in holds for it meanwhile.

@@ -104,7 +104,7 @@ impl Part {
 struct Taken {
     driver: Rc<Driver>,
     until: Until,
-    parts: Vec<(Box<[Asked]>, u16, u64)>,
+    parts: Vec<(Arc<[Asked]>, u16, u64)>,
 }
 
 impl Drop for Taken {
