@@ -149,9 +149,9 @@ impl Guard {
         let Terms { on_error, patience, .. } = terms;
         // Who waits for a turn may be given one.
         if patience.is_zero()
-            && let Some(denial) = self.local.denied.recall(questions)
+            && let Some(denial) = self.recall(questions)
         {
-            return Ok(Ruling::Settled(Settled::by_memory(denial)));
+            return Ok(denial);
         }
         let Failure { error, held } = match self.store.take(questions, terms).await {
             Ok(settled) => return Ok(Ruling::Settled(settled)),
@@ -180,6 +180,12 @@ impl Guard {
         // What was admitted just now is unknown to the store for a window from now.
         self.local.standby.call_failed(questions);
         Ok(ruling)
+    }
+
+    /// The store's denial, if it still stands: nobody need be asked.
+    pub(crate) fn recall(&self, questions: &[Question<'_>]) -> Option<Ruling> {
+        let denial = self.local.denied.recall(questions)?;
+        Some(Ruling::Settled(Settled::by_memory(denial)))
     }
 
     pub(crate) async fn peek(

@@ -1,9 +1,11 @@
 //! Denials that this process knows to last: it answers by itself until the store's answer can change.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use limiter_testkit::{RedisServer, unique};
-use rate_limited::{Allowed, Builder, Decision, Denied, Key, Limit, Limiter, ManualClock, Source};
+use rate_limited::{Allowed, Builder, Decision, Denied, Key, Limit, Limiter, ManualClock, Source, rate_limited};
 
 use crate::support::{key, limit};
 
@@ -77,6 +79,36 @@ async fn a_flood_costs_the_store_one_call_and_says_what_the_store_would() {
     assert_eq!(scene.calls() - before, 4, "those that ask each time");
     scene.advance_millis(1);
     assert_eq!(denial(&limiter, &five).await.source(), Source::Store, "once a second");
+}
+
+#[rate_limited(key = "flood", limit = "2/10s")]
+async fn flooded() -> Result<(), Denied> {
+    Ok(())
+}
+
+/// Whoever is denied by what is known is told so, by the name of its rule, and is seen.
+#[tokio::test]
+async fn a_flood_of_an_annotated_function_costs_the_store_one_call() {
+    let (scene, seen) = (Scene::new(), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&seen);
+    let limiter = scene.with(|builder| builder.on_denied(move |_| drop(count.fetch_add(1, Relaxed)))).await;
+    for source in [None, None, Some(Source::Store), Some(Source::DeniedUntil)] {
+        let denied = limiter.scope(flooded()).await.err();
+        assert_eq!(
+            denied.map(|denied| (denied.name().to_owned(), denied.source())).unzip(),
+            match source {
+                Some(source) => (Some("flood".to_owned()), Some(source)),
+                None => (None, None),
+            }
+        );
+    }
+    let before = scene.calls();
+    for _ in 0..100 {
+        assert_eq!(limiter.scope(flooded()).await.expect_err("denied").source(), Source::DeniedUntil);
+    }
+    assert_eq!((scene.calls() - before, seen.load(Relaxed)), (0, 102));
+    scene.advance_millis(1000);
+    assert_eq!(limiter.scope(flooded()).await.expect_err("denied").source(), Source::Store, "once a second");
 }
 
 #[tokio::test]

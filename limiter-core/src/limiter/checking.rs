@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::operations::DIRECT;
 use super::{Engine, Limiter};
 use crate::store::Question;
 use crate::{Decision, Error, Key, Limit};
@@ -31,6 +32,12 @@ impl<'a> Checking<'a> {
     #[inline(never)]
     fn ask(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
         let (limiter, question) = (self.limiter, self.question());
+        // A flood is to cost little here, too.
+        if self.asking.is_none()
+            && let Some(denial) = limiter.known_denial(DIRECT, &question)
+        {
+            return Poll::Ready(Ok(denial));
+        }
         let asking = self.asking.get_or_insert_with(|| Box::pin(limiter.decide_alone(question)));
         asking.as_mut().poll(context)
     }

@@ -79,10 +79,22 @@ impl Limiter {
         self.decide(direct(&[question]), self.terms()).await
     }
 
+    /// What a store has said that others share, where it still holds.
+    pub(super) fn known_denial(&self, name: &'static str, question: &Question<'_>) -> Option<Decision> {
+        let Engine::Guarded(guard) = &self.inner.engine else { return None };
+        let questions = [*question];
+        let denial = guard.recall(&questions)?;
+        let decision = Rules { names: &[name], questions: &questions }.decision(&denial, None);
+        self.inner.observers.decided(&decision);
+        Some(decision)
+    }
+
     /// The denial of one question, if the store answers at once and it is one.
     pub(crate) fn denied_at_once(&self, name: &'static str, question: &Question<'_>) -> Option<Option<Denied>> {
         let Inner { engine, observers, giver, .. } = &*self.inner;
-        let Engine::Memory(store) = engine else { return None };
+        let Engine::Memory(store) = engine else {
+            return Some(self.known_denial(name, question)?.into_result().err());
+        };
         // Unless somebody watches, an admission is for nobody.
         let is_unseen = !observers.watch(true);
         let told = store.decide_one(question, 0, |told| {
