@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::algorithm::Span;
 use crate::clock::{Clock, Moment};
 use crate::store::{Answer, Question};
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Seed, fence};
+use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, fence};
 use crate::{Key, Limit};
 
 /// A fixed number of places, each for the denials of one count: of those that share it, the latest.
@@ -28,7 +28,7 @@ pub(crate) struct DeniedUntil {
     /// How often a count has changed: what was asked before that may no longer be true.
     changes: Box<[AtomicU64]>,
     /// Of one count, by several limits and costs.
-    denials: Box<[Mutex<Vec<Denial>>]>,
+    denials: Box<[RwLock<Vec<Denial>>]>,
     hasher: Seed,
     clock: Clock,
     /// The longest time for which the store is not asked.
@@ -66,7 +66,7 @@ impl DeniedUntil {
     pub(crate) fn new(longest: Duration, clock: Clock) -> Self {
         let places = if longest.is_zero() { 0 } else { PLACES };
         let numbers = || (0..places).map(|_| AtomicU64::new(NOBODY)).collect();
-        let denials = (0..places).map(|_| Mutex::default()).collect();
+        let denials = (0..places).map(|_| RwLock::new(Vec::new())).collect();
         Self { whose: numbers(), changes: numbers(), denials, hasher: Seed::default(), clock, longest }
     }
 
@@ -78,7 +78,7 @@ impl DeniedUntil {
             return None;
         }
         let now = self.clock.now();
-        let denials = self.lock(place);
+        let denials = self.denials[place].read().unwrap_or_else(PoisonError::into_inner);
         let known = denials.iter().find(|denial| denial.is_of(question) && denial.stands(now, self.longest))?;
         Some(known.answer(now))
     }
@@ -109,8 +109,8 @@ impl DeniedUntil {
         Some((usize::try_from(hash % self.whose.len() as u64).unwrap_or(0), hash))
     }
 
-    fn lock(&self, place: usize) -> MutexGuard<'_, Vec<Denial>> {
-        self.denials[place].lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, place: usize) -> RwLockWriteGuard<'_, Vec<Denial>> {
+        self.denials[place].write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 
 #[cfg(not(all(test, limiter_loom)))]
 pub(crate) use std::sync::{
-    Mutex, MutexGuard,
+    Mutex, MutexGuard, RwLock, RwLockWriteGuard,
     atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
 #[cfg(all(test, limiter_loom))]
 pub(crate) use loom::sync::{
-    Mutex, MutexGuard,
+    Mutex, MutexGuard, RwLock, RwLockWriteGuard,
     atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
