@@ -112,6 +112,41 @@ async fn several_slots_give_back_what_they_took_in_vain() {
         .await;
 }
 
+/// Who was denied for what was taken in vain is denied no longer once it is given back. The clock stands still, and so would
+/// a denial that is remembered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_taken_in_vain_denies_nobody_after_that() {
+    let cluster = Cluster::builder().masters_only().start();
+    let limiter = on(&cluster).clock(ManualClock::new()).connect().await.expect("a cluster");
+    let keys = one_a_master(&cluster);
+    let (wide, narrow) = (limit("25/1h"), limit("5/1h"));
+    for _ in 0..40 {
+        limiter.reset(&keys[0], &wide).await.expect("reset");
+        limiter.reset(&keys[1], &narrow).await.expect("reset");
+        let mut tasks = JoinSet::new();
+        for _ in 0..40 {
+            let (limiter, keys) = (limiter.clone(), keys.clone());
+            tasks.spawn(async move {
+                let both = [(&keys[0], &wide, 1), (&keys[1], &narrow, 1)];
+                u32::from(limiter.check_all(&both).await.expect("a decision").is_allowed())
+            });
+        }
+        let mut taken = 0;
+        while !tasks.is_empty() {
+            taken += u32::from(limiter.check(&keys[0], &wide).await.expect("a decision").is_allowed());
+            tokio::task::yield_now().await;
+            while let Some(both) = tasks.try_join_next() {
+                taken += both.expect("no panic");
+            }
+        }
+        let left = 25 - taken;
+        eventually("given back", async || limiter.peek(&keys[0], &wide).await.expect("a look").remaining() == left)
+            .await;
+        let next = limiter.check(&keys[0], &wide).await.expect("a decision");
+        assert_eq!(next.is_allowed(), left > 0, "{left} left: {next:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_slot_that_moves_is_followed() {
     let cluster = Cluster::builder().masters_only().start();

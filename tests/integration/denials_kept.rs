@@ -7,6 +7,7 @@ use std::time::Duration;
 use limiter_testkit::{RedisServer, unique};
 use rate_limited::{Allowed, Builder, Decision, Denied, Key, Limit, Limiter, ManualClock, Source, rate_limited};
 
+use crate::deadlines::eventually;
 use crate::support::{key, limit};
 
 /// Two limiters on one server, as in two processes, by one clock.
@@ -251,4 +252,44 @@ async fn a_known_denial_promises_no_instant_before_the_stores() {
     assert_eq!(known.source(), Source::DeniedUntil);
     tokio::time::sleep(known.retry_after()).await;
     assert!(ask(&limiter, &key, &limit, 1).await.is_ok(), "as was promised");
+}
+
+/// It is done all the same, once it is sent: whoever hears of that is not the caller.
+#[tokio::test]
+async fn a_reset_or_a_refund_that_nobody_waits_for_is_seen_at_once() {
+    for resets in [true, false] {
+        let mut scene = Scene::new();
+        let limiter = scene.limiter().await;
+        let five = limit("5/10s");
+        let allowed = use_up(&limiter, &five).await;
+        assert_eq!(denial(&limiter, &five).await.source(), Source::Store);
+        assert_eq!(denial(&limiter, &five).await.source(), Source::DeniedUntil);
+        scene.server.pause();
+        let (freeing, subject) = (limiter.clone(), key("a"));
+        let task = tokio::spawn(async move {
+            if resets { freeing.reset(&subject, &five).await } else { freeing.refund(&allowed).await }
+        });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        task.abort();
+        assert!(task.await.is_err_and(|error| error.is_cancelled()), "under way");
+        scene.server.resume();
+        eventually("freed", async || limiter.peek(&key("a"), &five).await.expect("a look").remaining() == 5).await;
+        assert!(ask(&limiter, &key("a"), &five, 1).await.is_ok(), "reset: {resets}");
+    }
+}
+
+/// By whichever way they are taken: with more there, what was said of fewer holds no longer.
+#[tokio::test]
+async fn permits_that_go_with_others_make_it_ask_again() {
+    let scene = Scene::new();
+    let limiter = scene.limiter().await;
+    let (five, seven) = (limit("5/10s"), limit("7/10s"));
+    use_up(&limiter, &five).await;
+    scene.advance_millis(100);
+    assert_eq!(denial(&limiter, &five).await.source(), Source::Store);
+    assert_eq!(denial(&limiter, &five).await.source(), Source::DeniedUntil);
+    let both = limiter.check_all(&[(&key("a"), &seven, 1), (&key("b"), &seven, 1)]).await.expect("a decision");
+    assert!(both.is_allowed());
+    let again = denial(&limiter, &five).await;
+    assert_eq!((again.source(), again.reset_after()), (Source::Store, Duration::from_secs(10)));
 }

@@ -183,8 +183,13 @@ impl Driver {
                 // Of two queues, the longer one.
                 answer.delay = held.map_or(answer.delay, |held| answer.delay.max(held.delay));
             }
-            Action::Refund(granted) => standby.refund(&questions, granted.mirrored),
-            Action::Peek | Action::Reset => {}
+            // Here and not only by the caller, who may be gone.
+            Action::Refund(granted) => {
+                standby.refund(&questions, granted.mirrored);
+                self.denied().forget(&questions);
+            }
+            Action::Reset => self.denied().forget(&questions),
+            Action::Peek => {}
         }
         Ok(Settled { stamps, ..Settled::by_store(answer, mirrored) })
     }

@@ -115,6 +115,8 @@ impl Drop for Taken {
                 let questions: Vec<_> = asked.iter().map(Asked::question).collect();
                 // If this fails, they come back when their time is over.
                 let _ = driver.ask(&Action::Refund(Granted::by_store(stamp)), &questions, slot, until).await;
+                // Others may have been denied meanwhile what is there again.
+                driver.denied().forget(&questions);
             });
         }
     }
