@@ -112,7 +112,7 @@ for index = 1, #keys do
       if stored == 1 then
         stored = redis.pcall('SETRANGE', key, place, new)
       end
-      stored, new = type(stored) == 'table' and stored or {}, CHANGED
+      stored, new = type(stored) == 'table' and stored or stored ~= 0 and {}, CHANGED
     elseif value then
       stored = redis.pcall('SET', key, new, 'PX', text)
     else
