@@ -162,23 +162,6 @@ async fn a_few_calls_are_under_way_before_others_wait() {
     eventually("sent past them", async || evalsha_calls(&server) == before + AHEAD + 1).await;
 }
 
-/// So that the others share a call.
-#[tokio::test]
-async fn while_many_are_under_way_two_groups_are_enough() {
-    let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
-    let limiter = on(&server).url(proxy.url()).connect().await.expect("the server is there");
-    proxy.lose_replies();
-    let before = evalsha_calls(&server);
-    let mut calls = Vec::new();
-    for (sent, many) in [(1, 1), (2, 100), (2, 1)] {
-        calls.extend(under_way((0..many).map(|_| limiter.clone().asking(("a", "500/10s", 1))).collect()).await);
-        eventually("sent", async || evalsha_calls(&server) == before + sent).await;
-    }
-    sleep(SETTLED).await;
-    assert_eq!(evalsha_calls(&server), before + 2);
-}
-
 #[tokio::test]
 async fn many_keys_go_in_one_script_call() {
     let mut scene = Scene::new().await;

@@ -77,3 +77,53 @@ impl Lane {
         self.exchanges.borrow().iter().filter_map(Weak::upgrade).for_each(|exchange| exchange.late());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::store::redis::call::{Action, Call, Until};
+    use crate::store::{Asked, Question};
+    use crate::{Key, Limit};
+
+    fn call() -> Rc<Pending> {
+        let asked = Asked::all(&[Question { key: &Key::new("a"), limit: Limit::WIDEST, cost: 1 }]);
+        let action = Action::Take { patience: Duration::ZERO };
+        let until = Until::within(Duration::from_secs(1));
+        Pending::of(Call { action, asked, until, reply: oneshot::channel().0 }, Weak::new())
+    }
+
+    /// Lines up so many more, and gives how many go.
+    fn departs(lane: &Lane, calls: usize) -> Option<usize> {
+        (0..calls).for_each(|_| lane.push(call()));
+        let calls = lane.depart()?.len();
+        lane.board(calls);
+        Some(calls)
+    }
+
+    #[test]
+    fn four_small_groups_are_under_way_and_two_large_ones() {
+        let lane = Lane::default();
+        for _ in 0..4 {
+            assert_eq!(departs(&lane, 1), Some(1));
+        }
+        assert_eq!(departs(&lane, 100), None);
+        lane.arrive(1);
+        assert_eq!(departs(&lane, 0), Some(100));
+        for calls in [1, 1] {
+            lane.arrive(calls);
+            assert_eq!(departs(&lane, 1), None, "so that the others share a call");
+        }
+        lane.arrive(1);
+        assert_eq!(departs(&lane, 0), Some(2), "the second");
+        assert_eq!(departs(&lane, 1), None);
+        lane.arrive(100);
+        for calls in [1, 1, 1] {
+            assert_eq!(departs(&lane, calls - usize::from(lane.is_waited_for())), Some(1), "small again");
+        }
+        assert_eq!(departs(&lane, 1), None);
+    }
+}
