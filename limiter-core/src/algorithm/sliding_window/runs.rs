@@ -99,3 +99,34 @@ impl Runs {
         self.first = self.at(0).offset;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is at hand is what a list of all of them says.
+    #[test]
+    fn the_oldest_is_known_whatever_happens() {
+        type Change = fn(&mut Runs);
+        let changes: [(&str, Change); 6] = [
+            ("nothing", |_| {}),
+            ("the oldest leave", |runs| runs.drop_oldest(1)),
+            ("all leave and one comes", |runs| {
+                runs.drop_oldest(runs.len());
+                runs.push(Run { offset: 9, total: 9 });
+            }),
+            ("one is removed", |runs| runs.remove(0)),
+            ("the newest moves up", |runs| runs.replace_newest(Run { offset: 8, total: 8 })),
+            ("the base moves", |runs| drop(runs.rebase())),
+        ];
+        for count in 1..4 {
+            for (name, change) in changes {
+                let mut runs = Runs::default();
+                (1..=count).for_each(|number| runs.push(Run { offset: number, total: number }));
+                change(&mut runs);
+                let oldest = runs.oldest().map(|run| run.offset);
+                assert_eq!(runs.ends().map(|(_, first)| first), oldest, "{name}, of {count}");
+            }
+        }
+    }
+}
