@@ -293,3 +293,22 @@ async fn permits_that_go_with_others_make_it_ask_again() {
     let again = denial(&limiter, &five).await;
     assert_eq!((again.source(), again.reset_after()), (Source::Store, Duration::from_secs(10)));
 }
+
+/// The store may have decided as soon as it was asked, however late its answer comes.
+#[tokio::test]
+async fn a_denial_that_comes_late_lasts_no_longer_for_it() {
+    let mut scene = Scene::new();
+    let limiter = scene.with(|builder| builder.remember_denials(Duration::from_secs(60))).await;
+    let five = limit("5/10s");
+    use_up(&limiter, &five).await;
+    scene.server.pause();
+    let asking = limiter.clone();
+    let late = tokio::spawn(async move { denial(&asking, &five).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    scene.advance_millis(500);
+    scene.server.resume();
+    assert_eq!(late.await.expect("no panic").source(), Source::Store);
+    assert_eq!(denial(&limiter, &five).await.source(), Source::DeniedUntil);
+    scene.advance_millis(9_500);
+    assert!(ask(&limiter, &key("a"), &five, 1).await.is_ok());
+}
