@@ -117,7 +117,7 @@ mod tests {
             }),
             ("one is removed", |runs| runs.remove(0)),
             ("the newest moves up", |runs| runs.replace_newest(Run { offset: 8, total: 8 })),
-            ("the base moves", |runs| drop(runs.rebase())),
+            ("the base moves", |runs| _ = runs.rebase()),
         ];
         for count in 1..4 {
             for (name, change) in changes {
