@@ -32,9 +32,14 @@ pub(crate) struct Place<'a> {
 }
 
 impl Queues {
+    /// Whether anybody stands in line for these counts.
+    pub(crate) fn has(&self, questions: &[Question<'_>]) -> bool {
+        let lines = self.lines();
+        !lines.is_empty() && lines.contains_key(&line(questions))
+    }
+
     pub(crate) fn join(&self, questions: &[Question<'_>]) -> Place<'_> {
-        let count = |question: &Question<'_>| (question.key.subject().to_string(), question.limit.into());
-        let line: Line = questions.iter().map(count).collect();
+        let line = line(questions);
         let turns = self.lines().entry(line.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone();
         Place { queues: self, line, turns: Some(turns) }
     }
@@ -42,6 +47,10 @@ impl Queues {
     fn lines(&self) -> MutexGuard<'_, HashMap<Line, Arc<Semaphore>>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn line(questions: &[Question<'_>]) -> Line {
+    questions.iter().map(|question| (question.key.subject().to_string(), question.limit.into())).collect()
 }
 
 impl Place<'_> {

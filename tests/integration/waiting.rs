@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use limiter_testkit::RedisServer;
+use limiter_testkit::{Proxy, RedisServer};
 use rate_limited::{Decision, Key, Limiter, ManualClock, OnError, rate_limited};
 use tokio::task::JoinSet;
 
@@ -23,6 +23,24 @@ async fn a_call_waits_for_its_place_and_no_longer() {
         let took = start.elapsed();
         assert!(took >= Duration::from_millis(400), "three windows' worth in {took:?}");
         assert!(took < Duration::from_millis(800), "{took:?}");
+    }
+}
+
+/// A store that is slow is no reason to deny what there is room for.
+#[tokio::test]
+async fn nobody_is_in_line_while_there_is_room() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let limiter = on(&server).url(proxy.url()).connect().await.expect("connects");
+    proxy.delay(Duration::from_millis(50));
+    let calls: JoinSet<_> = (0..8)
+        .map(|_| {
+            let limiter = limiter.clone();
+            async move { limiter.wait(&key("a"), &limit("100000/10s"), Duration::from_millis(20)).await }
+        })
+        .collect();
+    for decision in calls.join_all().await {
+        assert!(decision.expect("answers").is_allowed());
     }
 }
 

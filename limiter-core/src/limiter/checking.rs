@@ -19,9 +19,11 @@ pub(super) struct Checking<'a> {
     pub(super) cost: u32,
     /// Where the store cannot answer at once.
     pub(super) asking: Option<Asking<'a>>,
+    /// Has answered: nothing is taken a second time.
+    pub(super) is_done: bool,
 }
 
-pub(super) type Asking<'a> = Pin<Box<dyn Future<Output = Result<Decision, Error>> + Send + 'a>>;
+pub(super) type Asking<'a> = Pin<Box<dyn Future<Output = Result<Decision, Error>> + Send + Sync + 'a>>;
 
 impl<'a> Checking<'a> {
     #[inline]
@@ -36,10 +38,13 @@ impl<'a> Checking<'a> {
         if self.asking.is_none()
             && let Some(denial) = limiter.known_denial(DIRECT, &question)
         {
+            self.is_done = true;
             return Poll::Ready(Ok(denial));
         }
         let asking = self.asking.get_or_insert_with(|| Box::pin(limiter.decide_alone(question)));
-        asking.as_mut().poll(context)
+        let answer = asking.as_mut().poll(context);
+        self.is_done = answer.is_ready();
+        answer
     }
 }
 
@@ -48,8 +53,14 @@ impl Future for Checking<'_> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.is_done {
+            return Poll::Pending;
+        }
         match &self.limiter.inner.engine {
-            Engine::Memory(store) => self.limiter.decide_in_memory(store, &self.question()),
+            Engine::Memory(store) => {
+                self.is_done = true;
+                self.limiter.decide_in_memory(store, &self.question())
+            }
             Engine::Guarded(_) => self.ask(context),
         }
     }
@@ -58,6 +69,16 @@ impl Future for Checking<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_polls_on_takes_no_more() {
+        let (limiter, key, limit) = (Limiter::memory(), Key::new("a"), Limit::WIDEST);
+        let mut checking =
+            Checking { limiter: &limiter, key: &key, limit: &limit, cost: 1, asking: None, is_done: false };
+        let mut poll = || Pin::new(&mut checking).poll(&mut Context::from_waker(std::task::Waker::noop()));
+        assert!(poll().is_ready());
+        assert!(poll().is_pending());
+    }
 
     /// What the caller moves for a decision.
     #[test]

@@ -41,7 +41,7 @@ impl Limiter {
         limit: &'a Limit,
         cost: u32,
     ) -> impl Future<Output = Result<Decision, Error>> + Send {
-        Checking { limiter: self, key, limit, cost, asking: None }
+        Checking { limiter: self, key, limit, cost, asking: None, is_done: false }
     }
 
     /// Takes permits of several limits at once, `(key, limit, cost)` each: all of them or none.

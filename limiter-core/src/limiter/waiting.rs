@@ -44,8 +44,17 @@ impl Limiter {
             let waits = denied.source() != Source::Policy && !denied.is_final();
             waits && clock.now().after(denied.retry_after()) <= give_up
         };
+        let mut sleep = None;
+        // Where nobody is in line there are permits, as far as is known: a line is of those who were denied.
+        if !queues.has(rules.questions) {
+            // On the heap while it is asked, and gone before it sleeps: those who wait are many, and have room for neither.
+            match Box::pin(self.ask(rules, terms)).await? {
+                Decision::Denied(denied) if in_time(&denied) => sleep = Some(clock.now().after(denied.retry_after())),
+                decision => return Ok(decision),
+            }
+        }
         let queue = queues.join(rules.questions);
-        if queue.is_busy() {
+        if sleep.is_none() && queue.is_busy() {
             // There is no need to stand in line for what cannot come in time.
             if let Decision::Denied(denied) = Box::pin(self.look(rules, terms)).await?
                 && !in_time(&denied)
@@ -57,12 +66,13 @@ impl Limiter {
             return Ok(Decision::Denied(Box::pin(self.look(rules, terms)).await?.out_of_time()));
         };
         loop {
-            // On the heap while it is asked, and gone before it sleeps: those who wait are many, and have room for neither.
-            let sleep = match Box::pin(self.ask(rules, terms)).await? {
-                Decision::Denied(denied) if in_time(&denied) => denied.retry_after(),
+            if let Some(until) = sleep {
+                clock.sleep_until(until).await?;
+            }
+            sleep = match Box::pin(self.ask(rules, terms)).await? {
+                Decision::Denied(denied) if in_time(&denied) => Some(clock.now().after(denied.retry_after())),
                 decision => return Ok(decision),
             };
-            clock.sleep(sleep).await?;
         }
     }
 }

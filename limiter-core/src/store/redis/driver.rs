@@ -170,16 +170,17 @@ impl Driver {
         let mut mirrored = 0;
         match &call.action {
             Action::Take { patience } => {
-                mirrored = match standby.after(&questions, *patience, held.as_ref(), &answer) {
-                    Ok(stamp) => stamp,
-                    Err(denial) => return Ok(Settled::by_standby(denial)),
-                };
+                // Also if the stand-in denies it after all.
                 match &questions[..] {
                     questions if answer.allowed => self.denied().forget(questions),
                     // Who waits for a turn may be denied one that another gets.
                     [question] if patience.is_zero() => self.denied().note(question, asked, false, Some(&answer)),
                     _ => {}
                 }
+                mirrored = match standby.after(&questions, *patience, held.as_ref(), &answer) {
+                    Ok(stamp) => stamp,
+                    Err(denial) => return Ok(Settled::by_standby(denial)),
+                };
                 // Of two queues, the longer one.
                 answer.delay = held.map_or(answer.delay, |held| answer.delay.max(held.delay));
             }

@@ -150,12 +150,51 @@ fn in_script<'a>(code: &str, detail: &'a str) -> Option<(&'a str, &'a str)> {
     }
 }
 
+/// The permission that is missing, as far as the server says which and it is a documented one.
+fn permission(detail: &str) -> String {
+    const COMMANDS: [&str; 21] = [
+        "script|load",
+        "evalsha",
+        "time",
+        "get",
+        "mget",
+        "set",
+        "setrange",
+        "pexpire",
+        "del",
+        "select",
+        "cluster|slots",
+        "asking",
+        "zadd",
+        "zcount",
+        "zrange",
+        "zrangebyscore",
+        "zrem",
+        "zremrangebyrank",
+        "sentinel|get-master-addr-by-name",
+        "subscribe",
+        "script",
+    ];
+    if let Some(command) = COMMANDS.into_iter().find(|command| detail.contains(&format!("'{command}'"))) {
+        format!(": +{command}")
+    } else if detail.contains("access") && detail.contains("key") {
+        ": its keys, `~` and the limiter's prefix".to_owned()
+    } else {
+        String::new()
+    }
+}
+
 fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
     let (kind, meaning) = match code {
         "NOAUTH" => (ErrorKind::Refused, "Redis wants a password, in the URL or by `Builder::credentials`"),
         "WRONGPASS" => (ErrorKind::Refused, "Redis refused the user or the password"),
         "NOPERM" => {
-            (ErrorKind::Refused, "Redis refused the user a permission that the limiter needs; the README lists them")
+            let problem = format!(
+                "Redis refused the user a permission that the limiter needs{}; the README lists them ({})",
+                permission(detail),
+                harmless(code)
+            );
+            return (ErrorKind::Refused, problem);
         }
         "LOADING" => (ErrorKind::Loading, "Redis is loading its data"),
         "BUSY" => (ErrorKind::Loading, "Redis is busy with a script"),
@@ -188,8 +227,12 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
             );
             return (ErrorKind::Config, problem);
         }
-        // The command stands in the script, which has no code of its own for this.
-        "ERR" if ["The user executing the script", "ACL failure"].iter().any(|words| detail.starts_with(words)) => {
+        // Neither a script nor the choice of a database has a code of its own for this.
+        "ERR"
+            if ["The user executing the script", "ACL failure", "this user has no permissions"]
+                .iter()
+                .any(|words| detail.starts_with(words)) =>
+        {
             return by_code("NOPERM", detail);
         }
         // Not a server's: one between it and this process says that it has no server, each in its own words.
@@ -226,6 +269,24 @@ mod tests {
         ];
         for (code, detail, read) in cases {
             assert_eq!(in_script(code, detail), read, "{detail}");
+        }
+    }
+
+    #[test]
+    fn names_the_permission_that_is_missing() {
+        let cases = [
+            ("this user has no permissions to run the 'setrange' command", ": +setrange"),
+            ("this user has no permissions to run the 'script|load' command", ": +script|load"),
+            ("ACL failure in script: this user has no permissions to run the 'get' command", ": +get"),
+            (
+                "this user has no permissions to access one of the keys used as arguments",
+                ": its keys, `~` and the limiter's prefix",
+            ),
+            ("this user has no permissions to run the 'rl:{user:@7}' command", ""),
+            ("", ""),
+        ];
+        for (detail, told) in cases {
+            assert_eq!(permission(detail), told, "{detail}");
         }
     }
 

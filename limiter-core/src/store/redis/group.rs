@@ -132,7 +132,7 @@ impl Driver {
         lane.left(&exchange);
         let reply = timeout_at(latest, exchange.call(&command, slot)).await;
         lane.came_back(&exchange);
-        if lane.is_waited_for() {
+        if matches!(reply, Ok(Ok(_))) && lane.is_waited_for() {
             // The server has time: the next group goes before this one is handed out.
             exchange.leave();
             yield_now().await;

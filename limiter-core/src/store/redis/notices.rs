@@ -1,19 +1,35 @@
 //! What is wrong with a store that answers, told to the log once and not by every call.
 
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::{Error, ErrorKind, TARGET};
 
-/// Which troubles of this kind have been told, until the store takes a permit again: then they are over.
+/// Which troubles of this kind have been told, until the store takes a permit again: then they are over. Trouble that
+/// concerns some calls and not others comes and goes with each of them, which is told a few times a minute.
 #[derive(Debug, Default)]
-pub(super) struct Notices(AtomicU8);
+pub(super) struct Notices {
+    told: AtomicU8,
+    ends: Mutex<Ends>,
+}
+
+/// How often trouble was over, since when.
+#[derive(Debug, Default)]
+struct Ends {
+    since: Option<Instant>,
+    many: u32,
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+const A_FEW: u32 = 3;
 
 impl Notices {
     /// A call failed.
     pub(super) fn failed(&self, error: &Error) {
         let Some((trouble, message)) = trouble(error.kind()) else { return };
-        if self.0.fetch_or(trouble, Ordering::Relaxed) & trouble == 0 {
+        if self.told.fetch_or(trouble, Ordering::Relaxed) & trouble == 0 {
             let error = error.clone();
             log(move || tracing::error!(target: TARGET, %error, "{message}"));
         }
@@ -22,9 +38,22 @@ impl Notices {
     /// The store has written something, which proves that it may and that there is room.
     pub(super) fn written(&self) {
         // Nothing is written to what all threads read, unless there is something to tell.
-        if self.0.load(Ordering::Relaxed) != 0 && self.0.swap(0, Ordering::Relaxed) != 0 {
+        if self.told.load(Ordering::Relaxed) != 0 && self.is_over(Instant::now()) {
             log(|| tracing::info!(target: TARGET, "the rate limiter's store takes permits again"));
         }
+    }
+
+    /// Whether that is to be told now.
+    fn is_over(&self, now: Instant) -> bool {
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        if ends.since.is_none_or(|since| now.saturating_duration_since(since) >= MINUTE) {
+            *ends = Ends { since: Some(now), many: 0 };
+        }
+        if ends.many == A_FEW || self.told.swap(0, Ordering::Relaxed) == 0 {
+            return false;
+        }
+        ends.many += 1;
+        true
     }
 }
 
@@ -56,6 +85,21 @@ mod tests {
         for kind in [ErrorKind::Timeout, ErrorKind::Unavailable, ErrorKind::ReadOnly, ErrorKind::Protocol] {
             notices.failed(&Error::new(kind, "no"));
         }
-        assert_eq!(notices.0.load(Ordering::Relaxed), 0);
+        assert_eq!(notices.told.load(Ordering::Relaxed), 0);
+    }
+
+    /// As where a permission is missing that not every call needs.
+    #[test]
+    fn what_comes_and_goes_is_told_a_few_times_a_minute() {
+        let (notices, begun) = (Notices::default(), Instant::now());
+        let ends = |seconds: std::ops::Range<u64>| {
+            let ends = seconds.filter(|second| {
+                notices.failed(&Error::new(ErrorKind::Refused, "no"));
+                notices.is_over(begun + Duration::from_secs(*second))
+            });
+            ends.collect::<Vec<_>>()
+        };
+        assert_eq!(ends(0..60), [0, 1, 2]);
+        assert_eq!(ends(60..100), [60, 61, 62]);
     }
 }

@@ -15,7 +15,7 @@
 --          bytes for each entry, big-endian: calls granted (4), permits left after them (4), retry after in µs for the
 --          calls that were not (8; -1: never), reset after in µs (8); zeros where it failed
 -- Clock    the server's own, by TIME
--- Expiry   as for one decision, set with the value; just before it where a value is changed in its place
+-- Expiry   as for one decision, set with the value; just after it where a value is changed in its place
 -- Atomic   because a script is. A denial writes nothing. A key that holds something else is left as it is: one of another
 --          type reads as if it were not there, so what was not there is written only if it still is not
 local FIELDS, SPARE = 6, 500
@@ -107,12 +107,15 @@ for index = 1, #keys do
     end
     local stored
     if place then
-      -- The key is there, so it can be given its time first: nothing that could fail comes after what is taken.
-      stored = redis.pcall('PEXPIRE', key, text)
-      if stored == 1 then
-        stored = redis.pcall('SETRANGE', key, place, new)
+      stored, new = redis.pcall('SETRANGE', key, place, new), CHANGED
+      if type(stored) ~= 'table' then
+        stored = redis.pcall('PEXPIRE', key, text)
+        if stored ~= 1 then
+          -- As where that is not permitted. What is taken must not be forgotten too early, so it is not.
+          redis.pcall('SET', key, value, 'KEEPTTL')
+        end
+        stored = type(stored) == 'table' and stored or stored == 1 and {}
       end
-      stored, new = type(stored) == 'table' and stored or stored ~= 0 and {}, CHANGED
     elseif value then
       stored = redis.pcall('SET', key, new, 'PX', text)
     else
