@@ -11,7 +11,9 @@ pub fn page(report: &Report, charts: &[Chart]) -> String {
     let mut page = format!(
         "# Performance\n\n\
          Side by side with the other limiters for Rust and with the published designs for Redis, in one run of\n\
-         `cargo run --release -p limiter-bench -- compare`, which writes this page. {}\n\n\
+         `cargo run --release -p limiter-bench -- compare`, which writes this page and takes about a quarter of an hour\n\
+         (with `--quick` less than a minute; `cargo run --release -p limiter-bench -- cases` lists what there is, and\n\
+         `cargo bench -p limiter-bench` times the paths in process by themselves). {}\n\n\
          Compare rows, not machines: client and server share the cores, and what else ran there is in the figures too. A row is the\n\
          median of the rounds, in which everybody takes turns; a ratio is the median of the rounds' ratios. *Redis µs* is the\n\
          server's own time for a decision, *commands* is what was sent for one, not counting what scripts call. *Limit kept* is\n\
