@@ -92,7 +92,10 @@ async fn flooded() -> Result<(), Denied> {
 async fn a_flood_of_an_annotated_function_costs_the_store_one_call() {
     let (scene, seen) = (Scene::new(), Arc::new(AtomicU64::new(0)));
     let count = Arc::clone(&seen);
-    let limiter = scene.with(|builder| builder.on_denied(move |_| drop(count.fetch_add(1, Relaxed)))).await;
+    let watched = move |_: &Denied| {
+        count.fetch_add(1, Relaxed);
+    };
+    let limiter = scene.with(|builder| builder.on_denied(watched)).await;
     for source in [None, None, Some(Source::Store), Some(Source::DeniedUntil)] {
         let denied = limiter.scope(flooded()).await.err();
         assert_eq!(
