@@ -168,6 +168,8 @@ impl DeniedUntil {
         if denials.len() == MOST {
             denials.remove(0);
         }
+        // Mostly it is the only one.
+        denials.reserve_exact(1);
         denials.push(denial);
         self.whose[place].store(whose, Ordering::Release);
         fence(Ordering::SeqCst);

@@ -153,7 +153,7 @@ impl Guard {
         {
             return Ok(denial);
         }
-        let Failure { error, held } = match self.store.take(questions, terms).await {
+        let Failure { error, held } = match self.store.take(questions, &terms).await {
             Ok(settled) => return Ok(Ruling::Settled(settled)),
             Err(failure) => failure,
         };
@@ -194,7 +194,7 @@ impl Guard {
         terms: Terms,
         observers: &Observers,
     ) -> Result<Ruling, Error> {
-        let error = match self.store.peek(questions, terms).await {
+        let error = match self.store.peek(questions, &terms).await {
             Ok(settled) => return Ok(Ruling::Settled(settled)),
             Err(failure) => failure.error,
         };
@@ -240,14 +240,14 @@ impl Guard {
 }
 
 impl Shared {
-    async fn take(&self, questions: &[Question<'_>], terms: Terms) -> Result<Settled, Failure> {
+    async fn take(&self, questions: &[Question<'_>], terms: &Terms) -> Result<Settled, Failure> {
         match self {
             Self::Redis(store) => store.take(questions, terms).await,
             Self::Broken(error) => Err(Failure { error: error.clone(), held: None }),
         }
     }
 
-    async fn peek(&self, questions: &[Question<'_>], terms: Terms) -> Result<Settled, Failure> {
+    async fn peek(&self, questions: &[Question<'_>], terms: &Terms) -> Result<Settled, Failure> {
         match self {
             Self::Redis(store) => store.peek(questions, terms).await,
             Self::Broken(error) => Err(Failure { error: error.clone(), held: None }),

@@ -1,6 +1,6 @@
 //! Lines of calls that wait in this process, first come, first served.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,8 +19,8 @@ pub(crate) struct Queues {
     lines: Mutex<HashMap<Line, Arc<Semaphore>>>,
 }
 
-/// What a decision waits for: its questions' counts.
-type Line = Vec<(String, Span)>;
+/// What a decision waits for: its questions' counts. Who waits shares it with the map.
+type Line = Arc<[(Box<str>, Span)]>;
 
 /// A place in a line; leaving it lets the others move up.
 #[derive(Debug)]
@@ -40,7 +40,12 @@ impl Queues {
 
     pub(crate) fn join(&self, questions: &[Question<'_>]) -> Place<'_> {
         let line = line(questions);
-        let turns = self.lines().entry(line.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone();
+        let (line, turns) = match self.lines().entry(line) {
+            hash_map::Entry::Occupied(entry) => (Arc::clone(entry.key()), Arc::clone(entry.get())),
+            hash_map::Entry::Vacant(entry) => {
+                (Arc::clone(entry.key()), Arc::clone(entry.insert(Arc::new(Semaphore::new(1)))))
+            }
+        };
         Place { queues: self, line, turns: Some(turns) }
     }
 
@@ -50,7 +55,7 @@ impl Queues {
 }
 
 fn line(questions: &[Question<'_>]) -> Line {
-    questions.iter().map(|question| (question.key.subject().to_string(), question.limit.into())).collect()
+    questions.iter().map(|question| (question.key.subject().to_string().into(), question.limit.into())).collect()
 }
 
 impl Place<'_> {

@@ -8,11 +8,11 @@ use crate::{Error, Key, Limit};
 pub(crate) enum RedisStore {}
 
 impl RedisStore {
-    pub(crate) async fn take(&self, _: &[Question<'_>], _: Terms) -> Result<Settled, Failure> {
+    pub(crate) async fn take(&self, _: &[Question<'_>], _: &Terms) -> Result<Settled, Failure> {
         match *self {}
     }
 
-    pub(crate) async fn peek(&self, _: &[Question<'_>], _: Terms) -> Result<Settled, Failure> {
+    pub(crate) async fn peek(&self, _: &[Question<'_>], _: &Terms) -> Result<Settled, Failure> {
         match *self {}
     }
 

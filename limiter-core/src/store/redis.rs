@@ -97,7 +97,7 @@ impl RedisStore {
     }
 
     /// Decides, and takes the permits if they fit.
-    pub(crate) async fn take(&self, questions: &[Question<'_>], terms: Terms) -> Result<Settled, Failure> {
+    pub(crate) async fn take(&self, questions: &[Question<'_>], terms: &Terms) -> Result<Settled, Failure> {
         let reply = self.ask(Action::Take { patience: terms.patience }, questions, terms.deadline).await;
         if let Ok(Settled { answer, source: Source::Store, .. }) = &reply
             && answer.allowed
@@ -108,13 +108,13 @@ impl RedisStore {
     }
 
     /// What [`take`](Self::take) would say, taking nothing.
-    pub(crate) async fn peek(&self, questions: &[Question<'_>], terms: Terms) -> Result<Settled, Failure> {
+    pub(crate) async fn peek(&self, questions: &[Question<'_>], terms: &Terms) -> Result<Settled, Failure> {
         self.ask(Action::Peek, questions, terms.deadline).await
     }
 
     /// Gives back what was taken.
     pub(crate) async fn refund(&self, questions: &[Question<'_>], granted: Granted) -> Result<(), Error> {
-        self.ask(Action::Refund(granted), questions, None).await.map(drop).map_err(|failure| failure.error)
+        self.ask(Action::Refund(Box::new(granted)), questions, None).await.map(drop).map_err(|failure| failure.error)
     }
 
     /// Forgets what a key has taken.

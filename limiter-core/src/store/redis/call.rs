@@ -28,7 +28,7 @@ pub(super) enum Action {
         patience: Duration,
     },
     Peek,
-    Refund(Granted),
+    Refund(Box<Granted>),
     Reset,
 }
 

@@ -43,7 +43,7 @@ impl Driver {
         match action {
             Action::Take { .. } => self.take_several(action, questions, parts, until).await,
             Action::Refund(granted) => {
-                let refund = |part: &Part| Action::Refund(granted.of(part.places[0]));
+                let refund = |part: &Part| Action::Refund(Box::new(granted.of(part.places[0])));
                 self.each(refund, questions, parts, until).await.map(|answers| joint(&answers, parts).into())
             }
             Action::Peek | Action::Reset => self
@@ -114,7 +114,7 @@ impl Drop for Taken {
             spawn_local(async move {
                 let questions: Vec<_> = asked.iter().map(Asked::question).collect();
                 // If this fails, they come back when their time is over.
-                let _ = driver.ask(&Action::Refund(Granted::by_store(stamp)), &questions, slot, until).await;
+                let _ = driver.ask(&Action::Refund(Box::new(Granted::by_store(stamp))), &questions, slot, until).await;
                 // Others may have been denied meanwhile what is there again.
                 driver.denied().forget(&questions);
             });
