@@ -78,9 +78,10 @@ impl Limiter {
 
     /// Takes one permit, waiting up to `max_wait` for it.
     ///
-    /// Those who wait in this process for the same key, window and algorithm are served in the order they came. A call
-    /// that could not be served in time even if nobody stood before it is denied at once, not at the end of its wait; so
-    /// is one that a policy denies. Who still stands in line at the end of its wait is denied then.
+    /// A call for which there is room is allowed at once, unless others wait. Those who wait in this process for the same
+    /// key, window and algorithm are served in the order they came. A call that could not be served in time even if nobody
+    /// stood before it is denied at once, not at the end of its wait; so is one that a policy denies. Who still stands in
+    /// line at the end of its wait is denied then.
     ///
     /// A [leaky bucket](crate::Algorithm::LeakyBucket) is a queue by itself, in which all processes stand: there a call
     /// is given its turn in one round trip, or denied if that does not come in time or too many wait already.
