@@ -158,7 +158,10 @@ pub fn all() -> Result<Vec<Variant>, Failure> {
         small(EXPIRY_AS_NUMBER, small!("read_together", "lifetime_number", "write_px", "reply_packed")),
         small(INTEGERS, small!("read_together", "lifetime_text", "write_px", "reply_integers")),
         small(PACKED_EACH, small!("read_together", "lifetime_text", "write_px", "reply_packed_each")),
-        small(MESSAGE_PACK, small!("read_together", "lifetime_text", "write_px", "reply_message_pack")),
+        small(
+            MESSAGE_PACK,
+            small!("read_together", "lifetime_text", "write_px", "reply_integers", "reply_message_pack"),
+        ),
         small(BY_RANGES, RANGES),
     ]);
     let source = with_capacity(RANGES, 512)?;

@@ -48,10 +48,9 @@ impl Naming {
             (Layout::Compact, Algorithm::LeakyBucket) => "lb",
         };
         // One key, one slot: the hash tag is around the whole subject, which contains no brace.
-        [&self.prefix, ":{"].iter().for_each(|piece| text.push_str(piece));
+        let (prefix, subject) = (&self.prefix, self.subject(key));
         // A text takes whatever is written to it.
-        let _ = write!(text, "{}", self.subject(key));
-        let _ = write!(text, "}}:{tag}:{}", limit.window_millis());
+        let _ = write!(text, "{prefix}:{{{subject}}}:{tag}:{}", limit.window_millis());
     }
 
     /// Whether a name would tell what the secret is to hide: others find a set by the key's own text.

@@ -1,9 +1,5 @@
--- One string, in the format that the server packs by itself.
-local told = { now_micros }
-local function tell(index, granted, remaining, retry, reset)
-  local at = 4 * index - 2
-  told[at], told[at + 1], told[at + 2], told[at + 3] = granted, remaining, retry, reset
-end
+-- The integers in one string, in the format that the server packs by itself.
+local integers = reply
 local function reply()
-  return cmsgpack.pack(told)
+  return cmsgpack.pack(integers())
 end

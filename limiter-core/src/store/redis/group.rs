@@ -38,8 +38,8 @@ struct Group {
 /// A call, with the place of its entry.
 type Called = (usize, Rc<Pending>);
 
-/// One of the groups that may be under way to a server; when it is given up, the next may go. That is when all is
-/// answered, or under way to another server instead.
+/// One of the groups that may be under way to a server; when it is given up, the next may go. That is when the server has
+/// answered all of it, or it is under way to another server instead.
 pub(super) struct Seat {
     driver: Rc<Driver>,
     link: Rc<Link>,

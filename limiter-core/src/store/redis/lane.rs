@@ -11,8 +11,8 @@ use super::pending::Pending;
 #[derive(Default)]
 pub(super) struct Lane {
     queue: RefCell<VecDeque<Rc<Pending>>>,
+    /// Groups, and the calls in them.
     under_way: Cell<usize>,
-    /// Calls in them.
     aboard: Cell<usize>,
     exchanges: RefCell<Vec<Weak<Exchange>>>,
 }
