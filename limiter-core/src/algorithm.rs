@@ -150,15 +150,7 @@ impl State {
         } else {
             // In this order there is no moment without it.
             self.record(ask);
-            self.withdraw(ask, stamp);
-        }
-    }
-
-    /// As [`refund`](State::refund), soon after and often: as if they had not been taken.
-    pub(crate) fn withdraw(&mut self, ask: &Ask, stamp: u64) {
-        match self {
-            Self::SlidingWindow(log) => log.withdraw(ask, stamp.div_ceil(1000)),
-            _ => self.refund(ask, stamp),
+            self.refund(ask, stamp);
         }
     }
 

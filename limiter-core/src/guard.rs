@@ -159,7 +159,7 @@ impl Guard {
         };
         observers.failed(&error);
         if let (OnError::Closed | OnError::Raise, Some(held)) = (on_error, held) {
-            self.local.standby.release(questions, &held);
+            self.local.standby.refund(questions, held.stamp);
         }
         // Before and after: this task may have been woken late, and whoever asks meanwhile must ask the stand-in too.
         self.local.standby.call_failed(questions);

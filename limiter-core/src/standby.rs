@@ -96,14 +96,9 @@ impl Standby {
         self.mirror.record(questions)
     }
 
-    /// Gives back permits that were taken, or noted, at `stamp`.
+    /// Gives back permits that were taken, held or noted at `stamp`.
     pub(crate) fn refund(&self, questions: &[Question<'_>], stamp: u64) {
         self.mirror.refund(questions, stamp);
-    }
-
-    /// Gives back permits that the stand-in held for a call that did not get to run.
-    pub(crate) fn release(&self, questions: &[Question<'_>], held: &Answer) {
-        self.mirror.withdraw(questions, held.stamp);
     }
 
     pub(crate) fn reset(&self, key: &Key, limit: Limit) {
@@ -156,7 +151,7 @@ impl Standby {
             // The store's stamp is younger than the hold.
             Some(held) if answer.allowed => Ok(self.mirror.renew(questions, held.stamp)),
             Some(held) => {
-                self.release(questions, held);
+                self.refund(questions, held.stamp);
                 Ok(0)
             }
             None if answer.allowed => {

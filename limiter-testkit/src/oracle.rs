@@ -94,22 +94,28 @@ impl Oracle {
         }
     }
 
-    /// Gives back what a call at `stamp_ms` took, if that counts still, and counted when others took theirs last: off the
-    /// oldest permits there are, so that the rest counts no shorter than it should.
+    /// Gives back what a call at `stamp_ms` took, as if it had not been made: if those permits count, and counted when
+    /// others last took or gave back theirs.
+    ///
+    /// They are the first that are not before `stamp_ms`. If those are fewer than `cost`, because the clock stepped back,
+    /// the rest is of the oldest.
     pub fn refund(&mut self, now_ms: u64, window_ms: u64, stamp_ms: u64, cost: u32) {
         let Some(instant_ms) = self.instant(now_ms, window_ms) else { return };
         let live = self.live(now_ms, window_ms).len();
         let Some(last_ms) = self.taken.last().map(|last| last.stamp_ms).filter(|_| live > 0) else { return };
         let is_within = self.since_ms <= stamp_ms && stamp_ms <= last_ms;
-        if !is_within || stamp_ms + window_ms <= now_ms.max(last_ms) {
+        if !is_within || stamp_ms + window_ms <= now_ms.max(last_ms).max(self.seen_ms) {
             return;
         }
         self.seen_ms = instant_ms;
-        let first = self.taken.len() - live;
+        self.taken.drain(..self.taken.len() - live);
+        let own_ms = self.taken.iter().map(|taken| taken.stamp_ms).find(|taken_ms| *taken_ms >= stamp_ms);
         let mut back = cost;
-        for taken in &mut self.taken[first..] {
-            let part = back.min(taken.cost);
-            (taken.cost, back) = (taken.cost - part, back - part);
+        for own_only in [true, false] {
+            for taken in self.taken.iter_mut().filter(|taken| !own_only || Some(taken.stamp_ms) == own_ms) {
+                let part = back.min(taken.cost);
+                (taken.cost, back) = (taken.cost - part, back - part);
+            }
         }
         self.taken.retain(|taken| taken.cost > 0);
     }

@@ -14,6 +14,13 @@
 //! be ahead of the clock, by rounding or because the clock stepped back: by up to a window, time stands still at that
 //! stamp until the clock has caught up; further ahead, the log is void.
 //!
+//! A refund takes permits from the first run that is not before the receipt's stamp, and what that run lacks from the
+//! oldest runs. Merging and a clock that is behind only move stamps up, so that run is the permits' own or an older one:
+//! what is left counts at least as long as it would if the call had not been made. Beyond that, a receipt is good only
+//! while its stamp lies between the log's base and its newest run, and is less than a window older than that run; a
+//! refund that removes such a proof moves the base up instead. So no receipt takes permits that were counted after its
+//! own were over.
+//!
 //! `sliding_window.lua` keeps the same log in one string and agrees with this module to the millisecond.
 
 use super::{Ask, Outcome};
@@ -90,32 +97,24 @@ impl Log {
         }
     }
 
-    /// Gives back permits that were taken at `stamp`: as many as are still live, from the oldest on.
+    /// Gives back permits that were taken at `stamp`, while they are live: see the module's documentation.
     ///
-    /// Taking them off the oldest runs, not off their own, can only make the rest count longer, never shorter. What was
-    /// taken before the log began, as before a reset, or after it ends, as before the clock stepped back, is not in it.
+    /// Permits taken before the log began, as before a reset, or after it ends, as before the clock stepped back, are not
+    /// in it.
     pub(super) fn refund(&mut self, ask: &Ask, stamp: u64) {
-        if let Some(view) = self.holding(ask, stamp) {
-            self.drop_dead(&view);
-            self.take_off_oldest(ask.cost.min(view.used));
-        }
-    }
-
-    /// The same from their own run on, so that it is as if they had not been taken. For whoever takes and gives back so
-    /// often that by [`refund`](Log::refund) nothing old would be left, and nothing come back for a window.
-    ///
-    /// Their own is the first run that ends no earlier. Where a refund has left fewer there, the rest is taken off the
-    /// oldest. Either way each permit that is left counts at least as long as it should.
-    pub(super) fn withdraw(&mut self, ask: &Ask, stamp: u64) {
         let Some(view) = self.holding(ask, stamp) else { return };
         self.drop_dead(&view);
         let unit = unit(ask.span.window);
         let own = self.first(0, |run| self.stamp(run, unit) >= stamp);
         let before = if own == 0 { self.before } else { self.runs.at(own - 1).total };
-        let there = self.runs.at(own).total.wrapping_sub(before);
-        let back = ask.cost.min(there);
+        let held = self.runs.at(own).total.wrapping_sub(before);
+        let back = ask.cost.min(held);
+        // The newest run, and runs that are over, prove how far time has come. With one of them gone, the base proves it.
+        if view.live > 0 || (back == held && own + 1 == self.runs.len()) {
+            self.exclude(ask.floor.max(view.stamp).saturating_sub(ask.span.window), unit);
+        }
         self.runs.lower_from(own, back);
-        if back == there {
+        if back == held {
             self.runs.remove(own);
         }
         self.take_off_oldest((ask.cost - back).min(view.used - back));
@@ -130,7 +129,14 @@ impl Log {
         (view.used > 0 && is_within && stamp + ask.span.window > time).then_some(view)
     }
 
-    /// Of a log in which all is live, and so much at least.
+    /// Moves the base after stamps up to `over`, as far as the oldest run allows, so that no receipt from then is good.
+    fn exclude(&mut self, over: u64, unit: u64) {
+        let units = (over + 1).saturating_sub(self.base).div_ceil(unit);
+        let oldest = self.runs.oldest().map_or(0, |run| run.offset);
+        self.rebase(u32::try_from(units).unwrap_or(u32::MAX).min(oldest), unit);
+    }
+
+    /// Removes permits from the oldest runs. All runs must be live and hold that many.
     fn take_off_oldest(&mut self, back: u32) {
         while self.runs.oldest().is_some_and(|run| run.total.wrapping_sub(self.before) <= back) {
             self.runs.drop_oldest(1);
@@ -192,7 +198,9 @@ impl Log {
         // By a shift: a unit is a power of two.
         let mut offset = (ask.ceil.saturating_sub(self.base) + (unit - 1)) >> unit.trailing_zeros();
         if offset > u64::from(u32::MAX) {
-            offset -= u64::from(self.rebase(unit));
+            let by = self.runs.oldest().map_or(0, |run| run.offset);
+            self.rebase(by, unit);
+            offset -= u64::from(by);
         }
         let last = self.runs.newest().unwrap_or(last);
         // In range: after a rebase the live runs span at most two windows, far less than 2^32 units.
@@ -230,12 +238,11 @@ impl Log {
         self.before = view.before;
     }
 
-    /// Moves the base to the first run, and gives by how many units.
+    /// Moves the base, to the oldest run at most.
     #[cold]
-    fn rebase(&mut self, unit: u64) -> u32 {
-        let by = self.runs.rebase();
+    fn rebase(&mut self, by: u32, unit: u64) {
+        self.runs.rebase(by);
         self.base += u64::from(by) * unit;
-        by
     }
 
     #[inline]

@@ -129,8 +129,9 @@ impl Limiter {
 
     /// Gives back what an allowed call took, because it came to nothing after all.
     ///
-    /// Never more than what would be there if the call had not been made, and so sometimes less than it took. A window
-    /// gives back what still counts in it; a token bucket what has not come back by itself meanwhile; a leaky bucket the
+    /// Never more than what would be there if the call had not been made, and so sometimes less than it took. A sliding
+    /// window gives back the call's own permits while they count, and is then as if the call had not been made; the other
+    /// window algorithms what still counts; a token bucket what has not come back by itself meanwhile; a leaky bucket the
     /// turn that it gave last, and no other; a bucket that keys have to share, because
     /// [`max_keys`](crate::Builder::max_keys) are in use, nothing. Nothing is given back where nothing was taken, as by a
     /// policy or for a cost of 0, nor a second time: clones are the same receipt.

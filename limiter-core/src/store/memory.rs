@@ -113,17 +113,6 @@ impl MemoryStore {
         }
     }
 
-    /// As [`refund`](Self::refund), of permits that were only held: as if they had not been taken.
-    pub(crate) fn withdraw(&self, questions: &[Question<'_>], stamp: u64) {
-        for question in questions.iter().filter(|question| question.cost > 0) {
-            let text = question.key.encoding();
-            let seat = self.seat(&text, question.key, question.limit);
-            let mut shard = lock(&self.shards[seat.shard]);
-            self.denials.strike_out(seat.shard, seat.hash);
-            shard.withdraw(&seat, &ask(question.limit, question.cost, 0, self.clock.now()), stamp);
-        }
-    }
-
     /// Gives back permits taken at `stamp` from a place; nothing if the key has left it since, as nothing of it counted
     /// any more.
     pub(crate) fn refund_at(&self, place: Place, limit: Limit, cost: u32, stamp: u64) {

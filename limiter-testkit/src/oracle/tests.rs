@@ -138,16 +138,40 @@ fn time_stands_still_while_it_is_behind_and_what_is_far_ahead_is_void() {
 }
 
 #[test]
-fn a_refund_is_of_the_oldest_while_its_own_permits_count() {
+fn a_refund_is_of_its_own_permits_while_they_count() {
     let mut oracle = Oracle::new();
     assert!(oracle.check(100, 10, 5, 2).allowed && oracle.check(104, 10, 5, 3).allowed);
     oracle.refund(105, 10, 104, 3);
-    assert_eq!((oracle.used(105, 10), oracle.used(113, 10), oracle.used(114, 10)), (2, 2, 0));
+    assert_eq!((oracle.used(105, 10), oracle.used(109, 10), oracle.used(110, 10)), (2, 2, 0));
     assert!(oracle.check(110, 10, 5, 3).allowed);
     oracle.refund(114, 10, 104, 3);
     oracle.refund(115, 10, 100, 2);
     oracle.refund(115, 10, 116, 2);
     assert_eq!(oracle.used(115, 10), 3, "over, or not yet");
+}
+
+/// A permit gets the last stamp while the clock is behind it: its receipt is older than itself, and may find others' first.
+#[test]
+fn a_refund_of_what_was_taken_by_a_clock_that_was_behind_leaves_the_latest() {
+    let mut oracle = Oracle::new();
+    for (now, cost) in [(100, 1), (104, 1), (109, 1), (103, 2)] {
+        assert!(oracle.check(now, 10, 5, cost).allowed);
+    }
+    oracle.refund(103, 10, 103, 2);
+    let used = [103, 118, 119].map(|now| oracle.used(now, 10));
+    assert_eq!(used, [3, 3, 0], "those of 104 and, as that was one, of 100 are back");
+}
+
+/// What a refund proves to be over stays over when the clock steps back: the receipt must not take others' permits.
+#[test]
+fn a_receipt_of_what_is_over_stays_worthless() {
+    let mut oracle = Oracle::new();
+    for (now, cost) in [(100, 2), (106, 1), (110, 3)] {
+        assert!(oracle.check(now, 10, 5, cost).allowed);
+    }
+    oracle.refund(110, 10, 110, 3);
+    oracle.refund(107, 10, 100, 2);
+    assert_eq!(oracle.used(107, 10), 1);
 }
 
 /// The promise of `retry_after` itself, over a few thousand calls: then it fits, and 1 ms before it does not.

@@ -84,3 +84,36 @@ async fn the_stores_agree(algorithm: Algorithm, mut random: Random, steps: u32) 
         }
     }
 }
+
+/// Where runs are merged, and their permits refunded in any order: to the permit and to the millisecond.
+#[tokio::test]
+async fn the_stores_agree_on_refunds_from_merged_runs() {
+    let (redis, mut random) = (Subject::redis().await, Random::new(1));
+    let memory = Limiter::builder().clock(redis.clock.clone()).connect().await.expect("memory");
+    let (key, limit) = (Key::new("merged"), Limit::new(900, Duration::from_secs(1)).expect("a limit"));
+    let mut receipts: Vec<[Decision; 2]> = Vec::new();
+    let (mut refunds, mut denials) = (0, 0);
+    for step in 0..2_500 {
+        redis.clock.advance(Duration::from_micros(random.below(2_400)));
+        if random.below(4) == 0 && !receipts.is_empty() {
+            let index = usize::try_from(random.below(receipts.len() as u64)).expect("small");
+            for (limiter, decision) in [&redis.limiter, &memory].into_iter().zip(receipts.swap_remove(index)) {
+                limiter.refund(&decision.into_result().expect("allowed")).await.expect("the store answers");
+            }
+            refunds += 1;
+        }
+        let cost = u32::try_from(random.between(1, 3)).expect("small");
+        let told = [redis.limiter.check_n(&key, &limit, cost).await, memory.check_n(&key, &limit, cost).await]
+            .map(|decision| decision.expect("the store answers"));
+        let [on_redis, in_memory] =
+            told.each_ref().map(|decision| format!("{decision:?}").replace("DeniedUntil", "Store"));
+        assert_eq!(on_redis, in_memory, "step {step}, cost {cost}");
+        if told.iter().all(Decision::is_allowed) {
+            receipts.push(told);
+        } else {
+            denials += 1;
+        }
+        receipts.drain(..receipts.len().saturating_sub(300));
+    }
+    assert!(refunds > 400 && denials > 100, "{refunds} refunds, {denials} denials");
+}

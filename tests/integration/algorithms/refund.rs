@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use limiter_testkit::{RedisServer, unique};
-use rate_limited::{Algorithm, Allowed, ErrorKind, Key, Limit, Limiter, OnError, Source};
+use limiter_testkit::{Oracle, Random, RedisServer, unique};
+use rate_limited::{Algorithm, Allowed, ErrorKind, Key, Limit, Limiter, ManualClock, OnError, Source};
 
 use super::{ALL, counted, on_every_store};
 use crate::support::{Subject, key, limit, on};
@@ -84,6 +84,110 @@ async fn takes_no_receipt_of_another_limiter(subject: Subject, algorithm: Algori
     assert_eq!(remaining(&other, limit).await, 0, "{algorithm:?}");
     subject.limiter.clone().refund(&taken).await.expect("a clone is the same limiter");
     assert_eq!(remaining(&subject.limiter, limit).await, 5, "{algorithm:?}");
+}
+
+mod in_memory {
+    use super::*;
+
+    #[tokio::test]
+    async fn refunds_keep_no_old_permit_alive() {
+        keeps_no_old_permit_alive(Subject::memory().await).await;
+    }
+
+    #[tokio::test]
+    async fn a_refund_is_as_if_the_call_had_not_been_made() {
+        is_as_if_the_call_had_not_been_made(async || Subject::memory().await, 20).await;
+    }
+}
+
+mod on_redis {
+    use super::*;
+
+    #[tokio::test]
+    async fn refunds_keep_no_old_permit_alive() {
+        keeps_no_old_permit_alive(Subject::redis().await).await;
+    }
+
+    #[tokio::test]
+    async fn a_refund_is_as_if_the_call_had_not_been_made() {
+        is_as_if_the_call_had_not_been_made(async || Subject::redis().await, 3).await;
+    }
+}
+
+/// The defect that was found: a call that was refunded in each window kept an old permit in use for ever. By the receipts
+/// of single limits, and by those of several.
+async fn keeps_no_old_permit_alive(subject: Subject) {
+    let (limiter, limits, key) = (&subject.limiter, [limit("10/1s"), limit("1000/10s")], key("a"));
+    assert_eq!(allowed(limiter, limits[0], 9).await.remaining(), 1);
+    for call in 0..200 {
+        subject.advance_millis(100);
+        let taken = if call % 2 == 0 {
+            allowed(limiter, limits[0], 1).await
+        } else {
+            let both = limits.each_ref().map(|limit| (&key, limit, 1));
+            limiter.check_all(&both).await.expect("the store answers").into_result().expect("free")
+        };
+        limiter.refund(&taken).await.expect("the store answers");
+    }
+    subject.advance_millis(1_000);
+    assert_eq!(remaining(limiter, limits[0]).await, 10, "21 s later nothing of the nine is in use");
+    assert_eq!(remaining(limiter, limits[1]).await, 1_000);
+}
+
+/// Receipts in any order and at any time: the limit answers as one that never saw the calls that were refunded.
+async fn is_as_if_the_call_had_not_been_made(subject: impl AsyncFn() -> Subject, seeds: u64) {
+    let (window_ms, max) = (1_000, 60);
+    let limited = limit("60/1s");
+    for seed in 0..seeds {
+        let (subject, mut random) = (subject().await, Random::new(seed));
+        let mut calls: Vec<(u64, Allowed, u32)> = Vec::new();
+        for step in 0..250 {
+            // More runs than a short log has, and fewer than are merged.
+            subject.advance_millis(if random.below(60) == 0 { random.below(2_000) } else { random.between(10, 30) });
+            let now_ms = subject.now_us() / 1_000;
+            calls.retain(|(at_ms, ..)| at_ms + 2 * window_ms > now_ms);
+            if random.below(5) < 2 && !calls.is_empty() {
+                let index = usize::try_from(random.below(calls.len() as u64)).expect("small");
+                let (_, receipt, _) = calls.remove(index);
+                subject.limiter.refund(&receipt).await.expect("the store answers");
+            }
+            let mut never_refunded = Oracle::new();
+            for (at_ms, _, cost) in &calls {
+                assert!(never_refunded.check(*at_ms, window_ms, u32::MAX, *cost).allowed);
+            }
+            let cost = u32::try_from(random.between(1, 3)).expect("small");
+            let expected = never_refunded.check(now_ms, window_ms, max, cost);
+            let decision = subject.limiter.check_n(&key("a"), &limited, cost).await.expect("the store answers");
+            let seen = (decision.is_allowed(), decision.remaining());
+            assert_eq!(seen, (expected.allowed, expected.remaining), "seed {seed}, step {step}");
+            match decision.into_result() {
+                Ok(receipt) => calls.push((now_ms, receipt, cost)),
+                Err(denied) => {
+                    let wait = u64::try_from(denied.retry_after().as_millis()).expect("small");
+                    assert_eq!(Some(wait), expected.retry_after, "seed {seed}, step {step}");
+                }
+            }
+        }
+    }
+}
+
+/// The mirror too removes the permits of the receipt, or an outage would deny what was free before it.
+#[tokio::test]
+async fn refunds_keep_no_old_permit_of_the_mirror_alive() {
+    let (mut server, clock) = (RedisServer::start(), ManualClock::new());
+    let limiter =
+        on(&server).deadline(Duration::from_millis(100)).clock(clock.clone()).connect().await.expect("connects");
+    let limit = limit("10/1m");
+    assert_eq!(allowed(&limiter, limit, 9).await.source(), Source::Store);
+    for _ in 0..11 {
+        clock.advance(Duration::from_secs(6));
+        let taken = allowed(&limiter, limit, 1).await;
+        assert_eq!(taken.source(), Source::Store);
+        limiter.refund(&taken).await.expect("the store answers");
+    }
+    server.kill();
+    let on_standby = allowed(&limiter, limit, 10).await;
+    assert_eq!(on_standby.source(), Source::Standby);
 }
 
 /// What the stand-in mirrors is given back too, or an outage would deny what was free before it.

@@ -6,6 +6,8 @@ use super::*;
 use crate::Algorithm;
 use crate::algorithm::Span;
 
+mod refunds;
+
 fn within(floor: u64, ceil: u64, window: u64, max: u32, cost: u32) -> Ask {
     let span = Span { algorithm: Algorithm::SlidingWindow, window };
     Ask { floor, ceil, micros: ceil * 1000, span, max, burst: max, cost, pending: 0, patience: 0 }
@@ -202,40 +204,6 @@ fn a_cost_of_nothing_and_a_cost_above_all() {
     assert_eq!((never.allowed, never.remaining, never.retry_at), (false, 3, None));
     assert!(log.decide(&at(5, 10, 3, 3)).allowed);
     assert!(log.decide(&at(5, 10, 3, 0)).allowed, "nothing fits into nothing");
-}
-
-/// What is given back is taken off the oldest permits, so the rest counts at least as long as it should.
-#[test]
-fn a_refund_never_gives_back_too_much() {
-    for seed in 0..200 {
-        let mut random = Random::new(seed);
-        let (window, max) = (1000, 10);
-        let (mut log, mut kept) = (Log::default(), Oracle::new());
-        let mut now = 1_000_000;
-        for _ in 0..300 {
-            now += random.below(150);
-            let ask = at(now, window, max, u32::try_from(random.between(1, 3)).expect("small"));
-            if !log.decide(&ask).allowed {
-                continue;
-            }
-            let stamp = newest(&log, window);
-            if random.below(3) == 0 {
-                now += random.below(60);
-                log.refund(&at(now, window, max, ask.cost), stamp);
-            } else {
-                assert!(kept.check(now, window, max, ask.cost).allowed, "seed {seed}: one too many");
-            }
-        }
-    }
-    let mut log = Log::default();
-    let ask = at(100, 50, 2, 2);
-    assert!(log.decide(&ask).allowed);
-    log.refund(&ask, 100);
-    assert_eq!(log.peek(&ask).remaining, 2, "all of it is back");
-    assert!(log.decide(&ask).allowed);
-    assert!(log.decide(&at(150, 50, 2, 2)).allowed);
-    log.refund(&at(150, 50, 2, 2), 100);
-    assert_eq!(log.peek(&at(150, 50, 2, 2)).remaining, 0, "the receipt's own permits are back already");
 }
 
 #[test]

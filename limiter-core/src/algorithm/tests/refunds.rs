@@ -32,10 +32,7 @@ fn a_refund_never_gives_back_too_much() {
                     let place = usize::try_from(random.below(receipts.len() as u64)).expect("small");
                     let receipt = receipts.swap_remove(place);
                     let later = question(algorithm, now, window, max, receipt.cost);
-                    match random.below(2) {
-                        0 => state.refund(&later, receipt.micros),
-                        _ => state.withdraw(&later, receipt.micros),
-                    }
+                    state.refund(&later, receipt.micros);
                     refunded += 1;
                 }
             }
@@ -116,7 +113,7 @@ fn what_is_held_for_a_moment_leaves_the_others_as_they_are() {
                 held.renew(&later, ask.micros);
                 assert!(plain.decide(&later).allowed, "seed {seed}");
             } else if fits {
-                held.withdraw(&ask, ask.micros);
+                held.refund(&ask, ask.micros);
             }
         }
     }
@@ -124,7 +121,7 @@ fn what_is_held_for_a_moment_leaves_the_others_as_they_are() {
 
 /// Where runs are merged, and given back in every way and order: by a plain list of what was kept, never one too many.
 #[test]
-fn what_is_withdrawn_from_merged_runs_is_not_too_much() {
+fn what_is_refunded_from_merged_runs_is_not_too_much() {
     let algorithm = Algorithm::SlidingWindow;
     for seed in 0..20 {
         let mut random = Random::new(seed);
@@ -140,13 +137,11 @@ fn what_is_withdrawn_from_merged_runs_is_not_too_much() {
                 (0, false) => {
                     let place = usize::try_from(random.below(held.len() as u64)).expect("small");
                     let (stamp, cost) = held.swap_remove(place);
-                    match random.below(3) {
-                        0 => state.refund(&ask(cost), stamp * 1_000),
-                        1 => state.withdraw(&ask(cost), stamp * 1_000),
-                        _ => {
-                            state.renew(&ask(cost), stamp * 1_000);
-                            kept.push((now, cost));
-                        }
+                    if random.below(2) == 0 {
+                        state.refund(&ask(cost), stamp * 1_000);
+                    } else {
+                        state.renew(&ask(cost), stamp * 1_000);
+                        kept.push((now, cost));
                     }
                 }
                 (way, _) => match state.decide(&ask(cost)).allowed {

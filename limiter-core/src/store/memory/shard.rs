@@ -113,14 +113,6 @@ impl Shard {
         }
     }
 
-    /// As [`refund`](Self::refund), as if they had not been taken: where the count is the key's own.
-    pub(super) fn withdraw(&mut self, seat: &Seat<'_>, ask: &Ask, stamp: u64) {
-        match self.own.get_mut(seat.hash, seat.subject, ask.span) {
-            Some((_, state)) => state.withdraw(ask, stamp),
-            None => self.refund(seat, ask, stamp),
-        }
-    }
-
     /// The same at a place, if the key is still there.
     pub(super) fn refund_at(&mut self, place: Place, ask: &Ask, stamp: u64) {
         if let Some(state) = self.own.numbered(place.hash, place.id) {

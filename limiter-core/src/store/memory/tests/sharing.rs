@@ -189,6 +189,30 @@ fn a_refund_finds_what_was_taken_from_a_shared_count() {
     }
 }
 
+/// Permits of a shared count that are refunded again and again leave the others' where they are.
+#[test]
+fn refunds_keep_no_old_permit_of_a_shared_count_alive() {
+    for folds in [false, true] {
+        let (store, clock) = crowded(1, LEAST_SHARING);
+        fill(&store, "resident", "1/h");
+        if folds {
+            fill(&store, "the only one to share", "1/366d");
+        }
+        let limit = bucket("10/1s", Algorithm::SlidingWindow);
+        for _ in 0..9 {
+            assert!(check(&store, "a", limit).allowed);
+        }
+        // The folded count has windows of 2 048 ms.
+        for _ in 0..30 {
+            clock.advance(Duration::from_millis(100));
+            let taken = check(&store, "b", limit);
+            assert!(taken.allowed, "folded: {folds}");
+            store.refund(&[Question { key: &Key::new("b"), limit, cost: 1 }], taken.stamp);
+        }
+        assert_eq!(check(&store, "a", limit).remaining, 9, "folded: {folds}");
+    }
+}
+
 /// What one key has taken, kept apart from all others.
 struct Alone {
     limit: Limit,

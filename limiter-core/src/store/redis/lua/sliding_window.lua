@@ -90,16 +90,15 @@ local function sliding_window()
     return false, remaining, enough + log.window, reset_at
   end
 
-  -- Moves the base to the first run, once the offsets end: after 49 days without an idle window.
-  local function rebase(log)
-    local start, _, by = run(log, log.live)
+  -- Moves the base later by so many units, to the first run that counts at most; keeps only runs that count.
+  local function rebase(log, by)
     local runs = { string.rep('.', HEADER) }
     for index = log.live, log.last do
       local _, total, offset = run(log, index)
       runs[#runs + 1] = pack('>I4I4', offset - by, total)
     end
     log.value, log.last, log.live = table.concat(runs), log.last - log.live + 1, 1
-    log.base, log.offset = start, log.offset - by
+    log.base, log.offset = log.base + by * log.unit, log.offset - by
   end
 
   -- Only runs that count are kept, so that no state is half trimmed.
@@ -111,7 +110,9 @@ local function sliding_window()
       else
         local offset = max(ceil((now_ceil - log.base) / log.unit), log.offset)
         if offset >= WRAP then
-          rebase(log)
+          -- The offsets end after 49 days without an idle window.
+          local _, _, oldest = run(log, log.live)
+          rebase(log, oldest)
           offset = ceil((now_ceil - log.base) / log.unit)
         end
         local stamp, cell = log.base + offset * log.unit, ceil(log.window / CAPACITY)
@@ -126,7 +127,26 @@ local function sliding_window()
     log.used, log.total = log.used + question.cost, (log.total + question.cost) % WRAP
   end
 
-  -- As many as are live, from the oldest on, while the receipt's own are.
+  -- Takes permits off a run, and so off all totals from there on. A run without permits is removed.
+  local function lower(log, own, back, is_emptied)
+    local runs = { string.sub(log.value, 1, HEADER + (own - 1) * RUN) }
+    for index = is_emptied and own + 1 or own, log.last do
+      local _, total, offset = run(log, index)
+      runs[#runs + 1] = pack('>I4I4', offset, (total - back) % WRAP)
+    end
+    log.value, log.used = table.concat(runs), log.used - back
+    if is_emptied then
+      log.last = log.last - 1
+    end
+    if log.last < log.live then
+      log.used = 0
+    else
+      log.newest, log.total, log.offset = run(log, log.last)
+    end
+  end
+
+  -- Removes permits from the receipt's own run, the first that is not before its stamp; what that run lacks, from the oldest
+  -- runs. decide.lua never takes and refunds in one call, so nothing is `added`.
   local function refund(log, question, stamp)
     stamp = ceil(stamp / 1000)
     -- By the newest stamp, too: those who took theirs then may have had the room of what was over.
@@ -134,13 +154,32 @@ local function sliding_window()
     if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
       return false
     end
-    local back = min(question.cost, log.used)
-    if back == log.used then
-      log.live, log.last, log.added, log.used = 1, 0, false, 0
+    local own, high = log.live, log.last
+    while own < high do
+      local middle = floor((own + high) / 2)
+      if run(log, middle) >= stamp then high = middle else own = middle + 1 end
+    end
+    local before, _, total = log.before, run(log, own)
+    if own > log.live then
+      _, before = run(log, own - 1)
+    end
+    local held = (total - before) % WRAP
+    local back = min(question.cost, held, log.used)
+    -- The newest run, and runs that are over, prove how far time has come. With one of them gone, the base proves it.
+    if log.live > 1 or back == held and own == log.last then
+      local _, _, oldest = run(log, log.live)
+      local over = ceil((now - log.window + 1 - log.base) / log.unit)
+      own = own - log.live + 1
+      rebase(log, min(max(over, 0), oldest))
+    end
+    lower(log, own, back, back == held)
+    local rest = min(question.cost - back, log.used)
+    if rest == log.used then
+      log.used = 0
       return true
     end
-    log.live = first_with(log, back + 1)
-    log.before, log.used = (log.before + back) % WRAP, log.used - back
+    log.live = first_with(log, rest + 1)
+    log.before, log.used = (log.before + rest) % WRAP, log.used - rest
     return true
   end
 
