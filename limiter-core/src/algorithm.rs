@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// Takes the permits whether they fit or not: somebody else has admitted them.
+    /// Takes the permits whether they fit or not: somebody else has admitted them. A count saturates at `u32::MAX`.
     pub(crate) fn record(&mut self, ask: &Ask) {
         if ask.cost == 0 {
             return;
@@ -148,9 +148,9 @@ impl State {
             // A turn that others follow could not be given back.
             bucket.renew(ask, stamp);
         } else {
-            // In this order there is no moment without it.
-            self.record(ask);
+            // In this order a count that is full to the end of `u32` loses nothing.
             self.refund(ask, stamp);
+            self.record(ask);
         }
     }
 

@@ -91,10 +91,15 @@ impl Log {
 
     /// Takes the permits whether they fit or not: somebody else has admitted them.
     pub(super) fn record(&mut self, ask: &Ask) {
-        let view = self.view(ask);
-        if view.used.checked_add(ask.cost).is_some() {
-            self.take(&view, ask);
+        let mut view = self.view(ask);
+        let excess = ask.cost.saturating_sub(u32::MAX - view.used);
+        if excess > 0 {
+            // The count saturates. The newest permits count longest, so the oldest make room for them.
+            self.drop_dead(&view);
+            self.take_off_oldest(excess);
+            view = self.view(ask);
         }
+        self.take(&view, ask);
     }
 
     /// Gives back permits that were taken at `stamp`, while they are live: see the module's documentation.

@@ -159,3 +159,21 @@ fn what_is_refunded_from_merged_runs_is_not_too_much() {
         assert!(denied > 100, "seed {seed}: only {denied} denied");
     }
 }
+
+/// What another store admitted is not forgotten because it is much, also when it is then made to count from now.
+#[test]
+fn a_record_beyond_u32_leaves_nothing_free() {
+    for algorithm in ALL {
+        let all = u32::MAX;
+        let (first, later) = (1_000_000_000, 1_001_000_000);
+        let ask = |micros, cost| question(algorithm, micros, 3_600_000, all, cost);
+        let mut state = State::new(algorithm);
+        state.record(&ask(first, all - 2));
+        state.record(&ask(first + 1_000, 5_000_000));
+        let denied = state.peek(&ask(later, 4_999_999));
+        assert!(!denied.allowed, "{algorithm:?}: {denied:?}");
+        let before = state.peek(&ask(later, 0)).remaining;
+        state.renew(&ask(later, 5_000_000), first + 1_000);
+        assert!(state.peek(&ask(later, 0)).remaining <= before, "{algorithm:?}");
+    }
+}

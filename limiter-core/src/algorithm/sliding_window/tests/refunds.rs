@@ -180,6 +180,22 @@ fn receipts_of_a_merged_run_are_found_there() {
     }
 }
 
+/// A sum that passes `u32::MAX` is as much as can be told: all of it is in use, and the newest ends last.
+#[test]
+fn a_record_beyond_u32_saturates() {
+    let all = u32::MAX;
+    let ask = |now, cost| at(now, 100, all, cost);
+    let left = |log: &Log, now| log.peek(&ask(now, 0)).remaining;
+    let mut log = Log::default();
+    log.record(&ask(1_000, all - 2));
+    log.record(&ask(1_050, 5));
+    assert_eq!((left(&log, 1_050), left(&log, 1_099)), (0, 0), "not forgotten");
+    assert_eq!((left(&log, 1_100), left(&log, 1_150)), (all - 5, all), "the newest five count for their window");
+    log.record(&ask(1_150, all));
+    log.record(&ask(1_160, all));
+    assert_eq!((left(&log, 1_259), left(&log, 1_260)), (0, all));
+}
+
 /// Totals are modulo 2^32, so a refund may lower some past zero.
 #[test]
 fn a_refund_where_totals_wrap() {
