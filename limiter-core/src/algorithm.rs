@@ -95,6 +95,16 @@ impl State {
         }
     }
 
+    /// Forgets all that was taken.
+    pub(crate) fn clear(&mut self) {
+        match self {
+            Self::SlidingWindow(log) => *log = Log::default(),
+            Self::FixedWindow(counter) => *counter = Counter::default(),
+            Self::SlidingCounter(counters) => *counters = Counters::default(),
+            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => *bucket = Bucket::default(),
+        }
+    }
+
     /// Decides, and takes the permits if they fit.
     pub(crate) fn decide(&mut self, ask: &Ask) -> Outcome {
         if let Self::SlidingWindow(log) = self {

@@ -18,6 +18,9 @@ pub(crate) use marks::{Marks, Slots};
 /// Decides while the store cannot, and for as long as a permit counts after its last failure has a say beside it: a
 /// store that comes back empty would hand out every quota a second time.
 ///
+/// The mirror counts `fixed_window` and `sliding_counter` by the sliding window's log, since their edges are those of the
+/// server's clock. So its `remaining`, `retry_after` and `reset_after` for them are the log's.
+///
 /// Of a limit that several instances share it gives its share away and no more, so that all of them together stay
 /// within it. Nothing is written back to the store. What the mirror keeps of an admission is stamped when the store's answer
 /// arrives, so it is never older than the store's own.
@@ -57,7 +60,7 @@ pub(crate) enum Before {
 
 impl Standby {
     pub(crate) fn new(role: &Role, clock: Clock) -> Self {
-        let mirror = MemoryStore::new(role.max_keys, clock.clone(), Source::Standby);
+        let mirror = MemoryStore::mirror(role.max_keys, clock.clone(), Source::Standby);
         Self { mirror, clock, marks: Marks::new(role.slots, Arc::clone(&role.naming)), instances: role.instances }
     }
 
@@ -155,13 +158,11 @@ impl Standby {
                 Ok(0)
             }
             None if answer.allowed => {
-                // Taken first and judged then: whoever asks the stand-in meanwhile sees it.
                 let own = self.decide(questions, patience);
-                match own.allowed {
-                    true => Ok(own.stamp),
-                    false if self.recovering(questions) => Err(own),
-                    false => Ok(self.record(questions)),
+                if own.allowed {
+                    return Ok(own.stamp);
                 }
+                self.record_if_store_is_sound(questions).ok_or(own)
             }
             None => Ok(0),
         }
@@ -172,14 +173,26 @@ impl Standby {
     pub(crate) fn after_all(&self, question: &Question<'_>) -> Option<u64> {
         let questions = [*question];
         let own = self.decide(&questions, Duration::ZERO);
-        match own.allowed {
-            true => Some(own.stamp),
-            false if self.recovering(&questions) => None,
-            false => Some(self.record(&questions)),
+        if own.allowed { Some(own.stamp) } else { self.record_if_store_is_sound(&questions) }
+    }
+
+    /// Records permits beyond the mirror's own limit; `None`, and nothing recorded, if the standby limiter is consulted.
+    ///
+    /// The record comes first. A failure that is marked after it finds the permits here; one that is marked before it is
+    /// found here.
+    fn record_if_store_is_sound(&self, questions: &[Question<'_>]) -> Option<u64> {
+        let stamp = self.record(questions);
+        if self.recovering(questions) {
+            self.mirror.refund(questions, stamp);
+            return None;
         }
+        Some(stamp)
     }
 
     fn recovering(&self, questions: &[Question<'_>]) -> bool {
         self.marks.are_recent(questions, self.clock.now().floor_millis())
     }
 }
+
+#[cfg(all(test, feature = "redis", feature = "test-util", not(limiter_loom)))]
+mod tests;

@@ -14,6 +14,7 @@ mod concurrent;
 mod unnoticed;
 mod policies;
 mod shares;
+mod windows;
 
 /// A server to kill, and limiters that share a quota on it and a clock.
 struct Scene {

@@ -12,6 +12,7 @@ use crate::store::{Answer, Question};
 use crate::sync::{Mutex, MutexGuard, Seed, seed};
 use crate::{Key, Limit, Source};
 
+mod arithmetic;
 mod common;
 mod counts;
 mod deed;
@@ -19,6 +20,7 @@ mod denials;
 mod folded;
 mod shard;
 
+use arithmetic::Arithmetic;
 use deed::Deed;
 use denials::Denials;
 use shard::Shard;
@@ -42,12 +44,17 @@ const SHARING: usize = 65_536;
 impl MemoryStore {
     /// A store that keeps up to `capacity` keys apart; those beyond share a fixed number of counts.
     pub(crate) fn new(capacity: usize, clock: Clock, source: Source) -> Self {
-        Self::with_sharing(capacity, SHARING, clock, source)
+        Self::with_sharing(capacity, SHARING, clock, source, Arithmetic::Own)
     }
 
-    fn with_sharing(capacity: usize, sharing: usize, clock: Clock, source: Source) -> Self {
+    /// A store that counts for another one, whose clock has other edges.
+    pub(crate) fn mirror(capacity: usize, clock: Clock, source: Source) -> Self {
+        Self::with_sharing(capacity, SHARING, clock, source, Arithmetic::Strictest)
+    }
+
+    fn with_sharing(capacity: usize, sharing: usize, clock: Clock, source: Source, arithmetic: Arithmetic) -> Self {
         let (shards, seed) = ((capacity / LEAST).clamp(1, MOST_SHARDS), seed());
-        let shard = |_| Mutex::new(Shard::new(capacity.div_ceil(shards), sharing / shards, seed.clone()));
+        let shard = |_| Mutex::new(Shard::new(capacity.div_ceil(shards), sharing / shards, arithmetic, seed.clone()));
         let overflows = Overflows::new(source, capacity, clock.clone());
         let denials = Denials::new(shards);
         Self { shards: (0..shards).map(shard).collect(), denials, seed, clock, overflows }

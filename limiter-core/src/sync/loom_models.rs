@@ -131,6 +131,37 @@ fn a_stand_in_and_a_store_that_forgot_never_admit_more_than_the_limit_together()
     });
 }
 
+/// The store admits two permits that the mirror has no room for, as around the edge of a window, while another call
+/// fails: the standby limiter then has no room either, or the store's admission is denied after all.
+#[test]
+fn permits_beyond_the_mirrors_limit_and_a_standby_decision_see_each_other() {
+    model(|| {
+        let role = Role {
+            max_keys: 1,
+            instances: NonZeroU32::MIN,
+            slots: 1,
+            naming: std::sync::Arc::new(Naming::new("", None)),
+        };
+        let standby = Arc::new(Standby::new(&role, clock()));
+        let key = Key::new("getId");
+        standby.record(&[question(&key, "2/1m")]);
+        let failed = {
+            let standby = Arc::clone(&standby);
+            thread::spawn(move || {
+                let key = Key::new("getId");
+                let questions = [question(&key, "2/1m")];
+                standby.call_failed(&questions);
+                standby.decide(&questions, Duration::ZERO).allowed
+            })
+        };
+        let two = [Question { cost: 2, ..question(&key, "2/1m") }];
+        let answer = MemoryStore::new(1, clock(), Source::Store).decide(&two);
+        let admitted = standby.after(&two, Duration::ZERO, None, &answer).is_ok();
+        let other = failed.join().expect("ends well");
+        assert!(!(admitted && other), "three of two in one window of the store");
+    });
+}
+
 #[test]
 fn no_denial_is_remembered_past_what_changed_after_it_was_asked_for() {
     model(|| {

@@ -1,7 +1,6 @@
 //! A count that several keys share.
 
 use super::Deed;
-use crate::Algorithm;
 use crate::algorithm::{Ask, Outcome, State};
 
 /// What keys take that know nothing of each other, each by a limit of its own.
@@ -16,8 +15,9 @@ pub(super) struct Common {
 }
 
 impl Common {
-    pub(super) fn new(algorithm: Algorithm) -> Self {
-        Self { state: State::new(algorithm), slowest: u32::MAX }
+    /// A count in which nothing is taken, as `state`.
+    pub(super) fn new(state: State) -> Self {
+        Self { state, slowest: u32::MAX }
     }
 
     /// Whether anything that was taken still counts.
@@ -45,7 +45,8 @@ impl Common {
     /// Does it, and gives whether that has taken anything.
     pub(super) fn take(&mut self, ask: &Ask, deed: Deed) -> (Outcome, bool) {
         if !self.counts(ask) {
-            *self = Self::new(ask.span.algorithm);
+            self.state.clear();
+            self.slowest = u32::MAX;
         }
         let ask = self.ask(ask);
         // What has flowed back since at which rate is not known, so nothing is given back.

@@ -6,6 +6,7 @@
 //! through. So a newcomer may be denied early, and nobody is ever admitted too much.
 
 use super::Deed;
+use super::arithmetic::{Arithmetic, strictest};
 use super::common::Common;
 use crate::Algorithm;
 use crate::algorithm::{Ask, Outcome, Span, State};
@@ -17,6 +18,8 @@ pub(super) struct Folded {
     counts: Vec<Common>,
     /// Of each kind and class.
     slots: usize,
+    /// That of counts of a key's own.
+    arithmetic: Arithmetic,
 }
 
 const KINDS: [Algorithm; 3] = [Algorithm::SlidingWindow, Algorithm::TokenBucket, Algorithm::LeakyBucket];
@@ -27,8 +30,8 @@ const SHORTEST: u64 = 2048;
 
 impl Folded {
     /// At most so many counts, or as few as there can be.
-    pub(super) fn new(counts: usize) -> Self {
-        Self { counts: Vec::new(), slots: (counts / LANES).max(1) }
+    pub(super) fn new(counts: usize, arithmetic: Arithmetic) -> Self {
+        Self { counts: Vec::new(), slots: (counts / LANES).max(1), arithmetic }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -42,7 +45,7 @@ impl Folded {
 
     pub(super) fn take(&mut self, slot: u16, ask: &Ask, deed: Deed) -> Outcome {
         if self.counts.is_empty() {
-            let kinds = KINDS.iter().flat_map(|kind| vec![Common::new(*kind); self.slots * CLASSES]);
+            let kinds = KINDS.iter().flat_map(|kind| vec![Common::new(State::new(*kind)); self.slots * CLASSES]);
             self.counts = kinds.collect();
         }
         let index = self.index(slot, ask.span);
@@ -65,7 +68,15 @@ impl Folded {
     pub(super) fn take_along(&self, slot: u16, ask: &Ask, deed: Deed) -> Option<(Outcome, Option<State>)> {
         let mut copy = self.live(slot, ask)?.clone();
         let (outcome, has_taken) = copy.take(&folded(ask), deed);
-        Some((outcome, has_taken.then(|| unfold(&copy, ask))))
+        Some((outcome, has_taken.then(|| self.unfold(&copy, ask))))
+    }
+
+    /// A count of a key's own, as if all that counts in the folded one had been taken now.
+    fn unfold(&self, count: &Common, ask: &Ask) -> State {
+        let used = count.used(&folded(ask));
+        let mut own = self.arithmetic.empty(ask.span.algorithm);
+        own.record(&Ask { cost: used, ..*ask });
+        own
     }
 
     fn live(&self, slot: u16, ask: &Ask) -> Option<&Common> {
@@ -73,7 +84,7 @@ impl Folded {
     }
 
     fn index(&self, slot: u16, span: Span) -> usize {
-        let kind = KINDS.iter().position(|kind| *kind == kind_of(span.algorithm)).unwrap_or(0);
+        let kind = KINDS.iter().position(|kind| *kind == strictest(span.algorithm)).unwrap_or(0);
         let lane = kind * CLASSES + class(span.window);
         lane * self.slots + usize::from(slot) % self.slots
     }
@@ -82,22 +93,7 @@ impl Folded {
 /// The question as these counts are asked.
 fn folded(ask: &Ask) -> Ask {
     let Span { algorithm, window } = ask.span;
-    Ask { span: Span { algorithm: kind_of(algorithm), window: SHORTEST << (2 * class(window)) }, ..*ask }
-}
-
-/// A count of a key's own, as if all that counts in the folded one had been taken now.
-fn unfold(count: &Common, ask: &Ask) -> State {
-    let used = count.used(&folded(ask));
-    let mut own = State::new(ask.span.algorithm);
-    own.record(&Ask { cost: used, ..*ask });
-    own
-}
-
-fn kind_of(algorithm: Algorithm) -> Algorithm {
-    match algorithm {
-        Algorithm::SlidingWindow | Algorithm::FixedWindow | Algorithm::SlidingCounter => Algorithm::SlidingWindow,
-        Algorithm::TokenBucket | Algorithm::LeakyBucket => algorithm,
-    }
+    Ask { span: Span { algorithm: strictest(algorithm), window: SHORTEST << (2 * class(window)) }, ..*ask }
 }
 
 /// The first class whose windows are long enough.

@@ -11,6 +11,7 @@
 
 use std::hash::BuildHasher;
 
+use super::arithmetic::Arithmetic;
 use super::common::Common;
 use super::counts::Counts;
 use super::folded::Folded;
@@ -25,6 +26,7 @@ pub(super) struct Shard {
     shared: Counts<u16, Common>,
     folded: Folded,
     slots: u16,
+    arithmetic: Arithmetic,
     seed: Seed,
 }
 
@@ -44,10 +46,10 @@ const SEARCH: usize = 16;
 
 impl Shard {
     /// Keeps so many keys apart; the others share `sharing` counts.
-    pub(super) fn new(capacity: usize, sharing: usize, seed: Seed) -> Self {
-        let folded = Folded::new(sharing / 4);
+    pub(super) fn new(capacity: usize, sharing: usize, arithmetic: Arithmetic, seed: Seed) -> Self {
+        let folded = Folded::new(sharing / 4, arithmetic);
         let slots = u16::try_from(sharing - folded.len()).unwrap_or(u16::MAX);
-        Self { own: Counts::new(capacity), shared: Counts::new(slots.into()), folded, slots, seed }
+        Self { own: Counts::new(capacity), shared: Counts::new(slots.into()), folded, slots, arithmetic, seed }
     }
 
     /// What a key would be told.
@@ -58,7 +60,7 @@ impl Shard {
         let slot = self.slot(seat);
         match self.shared.get(self.shared_hash(slot, ask.span), &slot, ask.span) {
             Some(count) if count.counts(ask) => count.look(ask),
-            _ => self.folded.look(slot, ask).unwrap_or_else(|| State::new(ask.span.algorithm).peek(ask)),
+            _ => self.folded.look(slot, ask).unwrap_or_else(|| self.empty(ask).peek(ask)),
         }
     }
 
@@ -123,21 +125,21 @@ impl Shard {
     /// Forgets what a key has taken. It stays at its place, where receipts look for it, until that is collected.
     pub(super) fn forget(&mut self, seat: &Seat<'_>, span: Span) {
         if let Some((_, state)) = self.own.get_mut(seat.hash, seat.subject, span) {
-            *state = State::new(span.algorithm);
+            state.clear();
         }
     }
 
     /// Takes from a count that others share.
     fn share(&mut self, slot: u16, ask: &Ask, deed: Deed) -> Outcome {
         let hash = self.shared_hash(slot, ask.span);
-        let has_room = !self.shared.is_full();
+        let (has_room, arithmetic) = (!self.shared.is_full(), self.arithmetic);
         match self.shared.get_mut(hash, &slot, ask.span) {
             Some((_, count)) if count.counts(ask) => count.take(ask, deed).0,
             // What is in the folded one must not be taken twice.
             _ if self.folded.is_live(slot, ask) => self.folded.take(slot, ask, deed),
             Some((_, count)) => count.take(ask, deed).0,
             None if has_room => {
-                let mut count = Common::new(ask.span.algorithm);
+                let mut count = Common::new(arithmetic.empty(ask.span.algorithm));
                 let (outcome, has_taken) = count.take(ask, deed);
                 if has_taken {
                     self.shared.insert(hash, slot, ask.span, count);
@@ -157,7 +159,7 @@ impl Shard {
             return (outcome, has_taken.then_some(copy.state));
         }
         self.folded.take_along(slot, ask, deed).unwrap_or_else(|| {
-            let mut state = State::new(ask.span.algorithm);
+            let mut state = self.empty(ask);
             let outcome = deed.on(&mut state, ask);
             let has_taken = deed.has_taken(ask, &outcome);
             (outcome, has_taken.then_some(state))
@@ -171,6 +173,10 @@ impl Shard {
             self.own.collect(SEARCH, over);
         }
         self.shared.collect(STEP, |count, span| over(&count.state, span));
+    }
+
+    fn empty(&self, ask: &Ask) -> State {
+        self.arithmetic.empty(ask.span.algorithm)
     }
 
     fn slot(&self, seat: &Seat<'_>) -> u16 {

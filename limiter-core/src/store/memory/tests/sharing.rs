@@ -11,7 +11,8 @@ use crate::{Algorithm, ManualClock};
 /// A store of so few places and shared counts that everything in it is shared.
 fn crowded(places: usize, sharing: usize) -> (MemoryStore, ManualClock) {
     let clock = ManualClock::new();
-    let store = MemoryStore::with_sharing(places, sharing, Clock::Manual(clock.clone()), Source::Store);
+    let store =
+        MemoryStore::with_sharing(places, sharing, Clock::Manual(clock.clone()), Source::Store, Arithmetic::Own);
     (store, clock)
 }
 

@@ -1,0 +1,165 @@
+//! Failures in the middle of a server's window, by real clocks.
+//!
+//! The windows of `fixed_window` and `sliding_counter` begin at multiples of their length from a clock's origin. The
+//! server's origin and this process's differ, so a window of this process begins while one of the server's goes on.
+
+use std::time::{Duration, SystemTime};
+
+use limiter_testkit::history::{Admission, most_certain};
+use limiter_testkit::{RedisServer, unique};
+use rate_limited::{Algorithm, Decision, Limit, Limiter, Source};
+use tokio::time::sleep;
+
+use super::connected;
+use crate::support::key;
+
+const MAX: u32 = 5;
+
+/// A window's length, with the instants at which windows of the two clocks begin, since the Unix epoch.
+#[derive(Debug)]
+struct Window {
+    length: Duration,
+    server_edge: Duration,
+    /// A tenth to a quarter of the length later.
+    process_edge: Duration,
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970")
+}
+
+async fn reaches(instant: Duration) {
+    while now() < instant {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn remainder(time: Duration, length: Duration) -> Duration {
+    Duration::from_micros(u64::try_from(time.as_micros() % length.as_micros()).expect("less than the length"))
+}
+
+impl Window {
+    /// A window that begins soon.
+    async fn find() -> Self {
+        // The embedded store shows the edges of this process's clock.
+        let memory = Limiter::builder().connect().await.expect("the embedded store");
+        for length in (2_000..).step_by(7).map(Duration::from_millis) {
+            let fixed = Limit::new(1, length).expect("a limit").with_algorithm(Algorithm::FixedWindow);
+            let taken = memory.check(&key("edge"), &fixed).await.expect("a decision");
+            let Decision::Allowed(allowed) = taken else { panic!("each length is a count of its own") };
+            let process_edge = now() + allowed.reset_after();
+            let phase = remainder(process_edge, length);
+            let server_edge = process_edge - phase;
+            if (length / 10..length / 4).contains(&phase) && server_edge > now() {
+                return Self { length, server_edge, process_edge };
+            }
+        }
+        unreachable!("some length has such edges")
+    }
+
+    fn limit(&self, algorithm: Algorithm) -> Limit {
+        Limit::new(MAX, self.length).expect("a limit").with_algorithm(algorithm)
+    }
+
+    /// Permits that were taken in the server's window for certain.
+    fn certain(&self, admitted: &[Admission]) -> usize {
+        let window = self.server_edge..self.server_edge + self.length;
+        admitted.iter().filter(|call| window.contains(&call.start) && window.contains(&call.end)).count()
+    }
+}
+
+/// Takes permits until one is denied, and gives who granted them.
+async fn take_all(limiter: &Limiter, limit: &Limit, admitted: &mut Vec<Admission>) -> Vec<Source> {
+    let mut sources = Vec::new();
+    loop {
+        let start = now();
+        let decision = limiter.check(&key("a"), limit).await.expect("the standby limiter at least");
+        let Decision::Allowed(allowed) = decision else { return sources };
+        admitted.push(Admission { start, end: now(), cost: 1 });
+        sources.push(allowed.source());
+    }
+}
+
+async fn an_outage_in_the_middle_of_a_window_is_not_a_fresh_quota(algorithm: Algorithm) {
+    let mut server = RedisServer::start();
+    let limiter = Limiter::builder().url(&server.url()).prefix(&unique("windows"));
+    let limiter = limiter.connect().await.expect("the server is there");
+    let mut admitted = Vec::new();
+    let window = loop {
+        let window = Window::find().await;
+        limiter.reset(&key("a"), &window.limit(algorithm)).await.expect("the server is there");
+        reaches(window.server_edge).await;
+        let sources = take_all(&limiter, &window.limit(algorithm), &mut admitted).await;
+        // Otherwise the machine was too slow for these edges.
+        if now() < window.process_edge && sources == [Source::Store; MAX as usize] {
+            break window;
+        }
+        admitted.clear();
+    };
+    let limit = window.limit(algorithm);
+    // Here a sliding counter of this process's clock would have forgotten two of them, and a fixed window all.
+    reaches(window.process_edge + window.length * 45 / 100).await;
+    server.kill();
+    take_all(&limiter, &limit, &mut admitted).await;
+    server.restart();
+    connected(&limiter).await;
+    take_all(&limiter, &limit, &mut admitted).await;
+    let certain = window.certain(&admitted);
+    assert!(certain <= MAX as usize, "{certain} of {MAX} in {window:?}");
+    // The server's next windows, with another restart while the standby limiter is consulted.
+    reaches(window.server_edge + window.length).await;
+    take_all(&limiter, &limit, &mut admitted).await;
+    server.kill();
+    take_all(&limiter, &limit, &mut admitted).await;
+    server.restart();
+    connected(&limiter).await;
+    take_all(&limiter, &limit, &mut admitted).await;
+    let next = Window { server_edge: window.server_edge + window.length, ..window };
+    assert!(next.certain(&admitted) <= MAX as usize, "{} of {MAX} in {next:?}", next.certain(&admitted));
+    let fullest = most_certain(&admitted, next.length);
+    assert!(fullest <= 2 * u64::from(MAX), "{fullest} in a window's length");
+}
+
+#[tokio::test]
+async fn an_outage_in_the_middle_of_a_fixed_window_is_not_a_fresh_quota() {
+    an_outage_in_the_middle_of_a_window_is_not_a_fresh_quota(Algorithm::FixedWindow).await;
+}
+
+#[tokio::test]
+async fn an_outage_in_the_middle_of_a_sliding_counters_window_is_not_a_fresh_quota() {
+    an_outage_in_the_middle_of_a_window_is_not_a_fresh_quota(Algorithm::SlidingCounter).await;
+}
+
+/// A length of which neither clock's window ends while a test runs.
+fn months() -> Duration {
+    let hours = (1_000..).map(|hours| Duration::from_secs(hours * 60 * 60));
+    let is_in_its_middle = |length: &Duration| (*length / 5..*length * 4 / 5).contains(&remainder(now(), *length));
+    hours.into_iter().find(is_in_its_middle).expect("some length")
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_empty_again_and_again_grants_one_quota() {
+    for (algorithm, quota) in [
+        (Algorithm::SlidingWindow, MAX),
+        (Algorithm::FixedWindow, MAX),
+        (Algorithm::SlidingCounter, MAX),
+        (Algorithm::TokenBucket, MAX),
+        (Algorithm::LeakyBucket, 1),
+    ] {
+        let mut server = RedisServer::start();
+        let limiter = Limiter::builder().url(&server.url()).prefix(&unique("windows"));
+        let limiter = limiter.connect().await.expect("the server is there");
+        let limit = Limit::new(MAX, months()).expect("a limit").with_algorithm(algorithm);
+        let mut sources = take_all(&limiter, &limit, &mut Vec::new()).await;
+        for is_called_meanwhile in [true, false, true] {
+            server.kill();
+            if is_called_meanwhile {
+                sources.extend(take_all(&limiter, &limit, &mut Vec::new()).await);
+            }
+            server.restart();
+            connected(&limiter).await;
+            sources.extend(take_all(&limiter, &limit, &mut Vec::new()).await);
+        }
+        assert_eq!(sources, vec![Source::Store; quota as usize], "{algorithm:?}");
+    }
+}
