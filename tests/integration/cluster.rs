@@ -1,16 +1,18 @@
-//! Redis Cluster: keys spread over nodes, slots that move, a master that dies, and decisions about several slots.
+//! Redis Cluster: keys spread over nodes, and a master that dies.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use limiter_testkit::{Cluster, slot_of, unique};
-use rate_limited::{Algorithm, Builder, Decision, ErrorKind, Key, Limit, Limiter, ManualClock, OnError, Source};
+use rate_limited::{Algorithm, Builder, ErrorKind, Key, Limit, Limiter, OnError, Source};
 use tokio::task::JoinSet;
 
 use crate::deadlines::{DEADLINE, SLACK, eventually};
 use crate::support::{key, limit};
+
+mod moving;
+mod several_slots;
 
 fn on(cluster: &Cluster) -> Builder {
     Limiter::builder()
@@ -30,9 +32,13 @@ fn one_a_master(cluster: &Cluster) -> Vec<Key> {
     masters.into_iter().map(|master| key(&name(master))).collect()
 }
 
-/// The name of a key in slot `slot`.
+/// The names of keys in slot `slot`.
+fn names_in(slot: u16) -> impl Iterator<Item = String> {
+    (0..).map(|number| format!("s{number}")).filter(move |name| slot_of(name.as_bytes()) == slot)
+}
+
 fn name_in(slot: u16) -> String {
-    (0..).map(|number| format!("s{number}")).find(|name| slot_of(name.as_bytes()) == slot).expect("of so many")
+    names_in(slot).next().expect("of so many")
 }
 
 async fn takes(limiter: &Limiter, key: &Key, limit: &Limit) -> usize {
@@ -58,197 +64,6 @@ async fn decisions_are_as_on_one_server() {
     let used = cluster.masters().into_iter().map(|master| cluster.server(master).keys().len()).collect::<Vec<_>>();
     assert_eq!(used.iter().sum::<usize>(), 4 * 30);
     assert!(used.iter().all(|keys| *keys > 20), "spread over all: {used:?}");
-}
-
-#[tokio::test]
-async fn several_slots_are_all_or_nothing() {
-    let cluster = Cluster::builder().masters_only().start();
-    let limiter = on(&cluster).connect().await.expect("a cluster");
-    let keys = one_a_master(&cluster);
-    let (wide, narrow) = (limit("5/1h"), limit("2/1h"));
-    let asked = [(&keys[0], &wide, 1), (&keys[1], &narrow, 1), (&keys[2], &wide, 2), (&keys[0], &narrow, 1)];
-    let left = async || {
-        let mut left = Vec::new();
-        for (key, limit, _) in asked {
-            left.push(limiter.peek(key, limit).await.expect("a look").remaining());
-        }
-        left
-    };
-    let Decision::Allowed(first) = limiter.check_all(&asked).await.expect("a decision") else { panic!("all fit") };
-    // Those of one key and window are one count.
-    assert_eq!((left().await, first.remaining(), first.limit()), (vec![3, 1, 3, 0], 0, narrow));
-    let Decision::Denied(denied) = limiter.check_all(&asked).await.expect("a decision") else { panic!("one does not") };
-    assert_eq!((denied.limit(), denied.remaining(), denied.is_final()), (narrow, 0, false));
-    assert!(denied.retry_after() > Duration::from_secs(3590), "{denied:?}");
-    assert_eq!(left().await, [3, 1, 3, 0], "nothing was taken");
-    limiter.refund(&first).await.expect("given back");
-    assert_eq!(left().await, [5, 2, 5, 2]);
-    // Too much for one is too much for ever, whatever the others say.
-    let never = limiter.check_all(&[(&keys[0], &wide, 1), (&keys[1], &narrow, 3)]).await.expect("a decision");
-    assert!(never.into_result().is_err_and(|denied| denied.is_final()));
-    assert_eq!(left().await, [5, 2, 5, 2]);
-}
-
-/// Between the look at all slots and the taking others may take: what was taken by then is given back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_slots_give_back_what_they_took_in_vain() {
-    let cluster = Cluster::builder().masters_only().start();
-    let limiter = on(&cluster).connect().await.expect("a cluster");
-    let keys = one_a_master(&cluster);
-    let (wide, narrow) = (limit("1000/1h"), limit("20/1h"));
-    let mut tasks = JoinSet::new();
-    let both = Arc::new(AtomicU32::new(0));
-    for _ in 0..50 {
-        let (limiter, keys, both) = (limiter.clone(), keys.clone(), Arc::clone(&both));
-        tasks.spawn(async move {
-            let decision =
-                limiter.check_all(&[(&keys[0], &wide, 1), (&keys[1], &narrow, 1)]).await.expect("a decision");
-            both.fetch_add(u32::from(decision.is_allowed()), Relaxed);
-        });
-    }
-    tasks.join_all().await;
-    assert_eq!(both.load(Relaxed), 20);
-    eventually("given back", async || limiter.peek(&keys[0], &wide).await.expect("a look").remaining() == 1000 - 20)
-        .await;
-}
-
-/// Who was denied for what was taken in vain is denied no longer once it is given back. The clock stands still, and so would
-/// a denial that is remembered.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_taken_in_vain_denies_nobody_after_that() {
-    let cluster = Cluster::builder().masters_only().start();
-    let limiter = on(&cluster).clock(ManualClock::new()).connect().await.expect("a cluster");
-    let keys = one_a_master(&cluster);
-    let (wide, narrow) = (limit("25/1h"), limit("5/1h"));
-    for _ in 0..40 {
-        limiter.reset(&keys[0], &wide).await.expect("reset");
-        limiter.reset(&keys[1], &narrow).await.expect("reset");
-        let mut tasks = JoinSet::new();
-        for _ in 0..40 {
-            let (limiter, keys) = (limiter.clone(), keys.clone());
-            tasks.spawn(async move {
-                let both = [(&keys[0], &wide, 1), (&keys[1], &narrow, 1)];
-                u32::from(limiter.check_all(&both).await.expect("a decision").is_allowed())
-            });
-        }
-        let mut taken = 0;
-        while !tasks.is_empty() {
-            taken += u32::from(limiter.check(&keys[0], &wide).await.expect("a decision").is_allowed());
-            tokio::task::yield_now().await;
-            while let Some(both) = tasks.try_join_next() {
-                taken += both.expect("no panic");
-            }
-        }
-        let left = 25 - taken;
-        eventually("given back", async || limiter.peek(&keys[0], &wide).await.expect("a look").remaining() == left)
-            .await;
-        let next = limiter.check(&keys[0], &wide).await.expect("a decision");
-        assert_eq!(next.is_allowed(), left > 0, "{left} left: {next:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_slot_that_moves_is_followed() {
-    let cluster = Cluster::builder().masters_only().start();
-    let clock = ManualClock::new();
-    let limiter = on(&cluster).clock(clock).connect().await.expect("a cluster");
-    let slot = 4711;
-    let (name, second, third) = (name_in(slot), limit("9/1s"), limit("9/1h"));
-    let key = key(&name);
-    let check = async |limits: &[&Limit]| {
-        let asked: Vec<_> = limits.iter().map(|limit| (&key, *limit, 1)).collect();
-        limiter.check_all(&asked).await.expect("a decision").into_result().expect("nine are allowed").remaining()
-    };
-    let from = cluster.master_of(slot);
-    let to = cluster.masters().into_iter().find(|master| *master != from).expect("another");
-    assert_eq!(check(&[&second]).await, 8);
-    assert_eq!(check(&[&second, &third]).await, 7);
-    let migration = cluster.begin_migration(slot, to);
-    assert_eq!(check(&[&second, &third]).await, 6, "still there");
-    assert_eq!(migration.move_keys(1), 1);
-    // One is here, the other there: no node can decide about both until they are together again.
-    let both = tokio::spawn({
-        let (limiter, key) = (limiter.clone(), key.clone());
-        async move { limiter.check_all(&[(&key, &second, 1), (&key, &third, 1)]).await }
-    });
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    assert!(!both.is_finished());
-    assert_eq!(migration.move_keys(10), 1);
-    assert_eq!(both.await.expect("no panic").expect("a decision").remaining(), 5);
-    assert_eq!(check(&[&second]).await, 4, "asked where it is going");
-    cluster.server(to).command(&["SCRIPT", "FLUSH"]);
-    assert_eq!(check(&[&second]).await, 3);
-    migration.finish();
-    assert_eq!(check(&[&second]).await, 2, "moved");
-    assert_eq!(check(&[&third]).await, 5);
-    assert_eq!(cluster.server(to).keys().len(), 2);
-}
-
-/// Calls that go together need not be decided together: the keys of some have arrived, those of others have not.
-#[tokio::test]
-async fn calls_on_keys_of_a_slot_that_moves_do_not_wait_for_each_other() {
-    const CALLS: u32 = 30;
-    let cluster = Cluster::builder().masters_only().start();
-    let limiter = on(&cluster).deadline(Duration::from_secs(2)).connect().await.expect("a cluster");
-    let slot = 4711;
-    let (name, limits) = (name_in(slot), ["99/1m", "99/1h", "99/2h"].map(limit));
-    for limit in &limits[..2] {
-        assert_eq!(limiter.check(&key(&name), limit).await.expect("a decision").remaining(), 98);
-    }
-    let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(slot)).expect("another");
-    let migration = cluster.begin_migration(slot, to);
-    assert_eq!(migration.move_keys(1), 1);
-    let mut calls = JoinSet::new();
-    for (limit, _) in limits.into_iter().cycle().zip(0..3 * CALLS) {
-        let (limiter, key) = (limiter.clone(), key(&name));
-        calls.spawn(async move { limiter.check(&key, &limit).await.expect("a decision").is_allowed() });
-    }
-    assert!(calls.join_all().await.into_iter().all(|allowed| allowed));
-    migration.finish();
-    for (limit, before) in limits.iter().zip([1, 1, 0]) {
-        let left = limiter.peek(&key(&name), limit).await.expect("a decision").remaining();
-        assert_eq!(left, 99 - before - CALLS, "{limit:?}: each was counted once");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slots_move_under_load_and_nobody_notices() {
-    let cluster = Arc::new(Cluster::builder().masters_only().start());
-    let limiter = on(&cluster).connect().await.expect("a cluster");
-    let (slots, most) = (100..112, 40);
-    let limit = limit("40/1h");
-    let over = Arc::new(AtomicBool::new(false));
-    let mut tasks = JoinSet::new();
-    for slot in slots.clone() {
-        for _ in 0..2 {
-            let (limiter, key, over) = (limiter.clone(), key(&name_in(slot)), Arc::clone(&over));
-            tasks.spawn(async move {
-                let mut taken = 0;
-                while !over.load(Relaxed) {
-                    taken += u32::from(limiter.check(&key, &limit).await.expect("a decision").is_allowed());
-                    tokio::time::sleep(Duration::from_millis(4)).await;
-                }
-                (slot, taken)
-            });
-        }
-    }
-    let movers = tokio::task::spawn_blocking(move || {
-        for slot in slots {
-            let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(slot)).expect("another");
-            cluster.migrate_slot(slot, to);
-        }
-        cluster
-    });
-    let cluster = movers.await.expect("moved");
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    over.store(true, Relaxed);
-    let mut taken = std::collections::BTreeMap::<u16, u32>::new();
-    for (slot, some) in tasks.join_all().await {
-        *taken.entry(slot).or_default() += some;
-    }
-    assert!(taken.values().all(|taken| *taken == most), "{taken:?}");
-    let homes: BTreeSet<_> = taken.keys().map(|slot| cluster.master_of(*slot)).collect();
-    assert!(!homes.contains(&cluster.master_of(0)));
 }
 
 /// Calls of three keys, one a master, while one of the masters dies: the other two go on as if nothing had happened.

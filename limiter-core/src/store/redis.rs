@@ -1,7 +1,7 @@
 //! The store that processes share: one Redis, or the nodes of a cluster, talked to from one thread.
 //!
-//! A decision is one script call, or a part of one that many go in; see `lua/`. Only keys in several slots of a cluster
-//! take more. A call is handed to a thread of the store's own, which keeps a connection to each server, watches the
+//! A decision is one script call, or a part of one that many go in; see `lua/`. Only keys in several slots of a cluster,
+//! or in one that moves, take more. A call is handed to a thread of the store's own, which keeps a connection to each server, watches the
 //! deadlines and answers every call in time, so that it makes no difference which runtime a
 //! caller is on, or whether it is on any. The thread stops with the store.
 
@@ -25,7 +25,7 @@ mod pending;
 mod lane;
 mod deadlines;
 mod group;
-mod several;
+mod by_count;
 mod exchange;
 mod script;
 

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
+use super::by_count::DecisionReply;
 use super::call::{Action, Call, Reply, Until};
 use super::deadlines::Deadlines;
 use super::exchange::Exchange;
@@ -15,7 +16,6 @@ use super::link::{Link, Terms};
 use super::nodes::Nodes;
 use super::pending::Pending;
 use super::script::Script;
-use super::several::Told;
 use super::{Connected, Options, Place, Routes};
 use crate::denied_until::DeniedUntil;
 use crate::guard::{Failure, Settled};
@@ -159,12 +159,8 @@ impl Driver {
             Action::Refund(_) | Action::Reset => {}
         }
         let asked = questions.first().and_then(|question| self.denied().asked(question));
-        let told = match &parts[..] {
-            [part] => self.ask(&call.action, &questions, part.slot, call.until).await.map(Told::from),
-            _ => self.ask_several(&call.action, &questions, &parts, call.until).await,
-        };
-        let Told { mut answer, stamps } = match told {
-            Ok(told) => told,
+        let DecisionReply { mut answer, stamps } = match self.decide(call, &questions, parts).await {
+            Ok(reply) => reply,
             Err(error) => return failed(error, held),
         };
         let mut mirrored = 0;
@@ -195,22 +191,30 @@ impl Driver {
         Ok(Settled { stamps, ..Settled::by_store(answer, mirrored) })
     }
 
-    /// One script call, about questions of one slot.
+    /// Makes one script call, about questions of one slot.
     pub(super) async fn ask(
         &self,
         action: &Action,
         questions: &[Question<'_>],
         slot: u16,
         until: Until,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer, Unanswered> {
         let command = self.script.command(action, questions);
         let exchange = Exchange::new(&self.terms, &self.nodes);
-        match timeout_at(until.instant, exchange.call(&command, slot)).await {
-            Ok(value) => command.read(&value?),
+        let answer = match timeout_at(until.instant, exchange.call(&command, slot)).await {
+            Ok(reply) => reply.and_then(|reply| command.read(&reply)),
             Err(_) => {
                 exchange.late();
                 Err(until.late())
             }
-        }
+        };
+        answer.map_err(|error| if exchange.is_torn() { Unanswered::Torn } else { Unanswered::Failed(error) })
     }
+}
+
+/// Why a script call has no answer.
+pub(super) enum Unanswered {
+    /// It was refused, because its slot is moving and no node has all of its keys. Nothing ran.
+    Torn,
+    Failed(Error),
 }

@@ -1,7 +1,8 @@
 //! One script call: to whoever serves the slot, and on to whoever it says does.
 //!
 //! What may have been applied is never sent again. What is sent again was refused before it ran: NOSCRIPT (the script is
-//! loaded and called), MOVED and ASK (another node is asked), TRYAGAIN (a little later).
+//! loaded and called), MOVED and ASK (another node is asked). TRYAGAIN says that
+//! the keys of a call are in two places: then each is asked about in a call of its own.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -81,8 +82,8 @@ impl Exchange {
             }
             refused += 1;
             match refusal.redirect().filter(|_| self.nodes.are_of_a_cluster()) {
-                // What need not be decided together need not wait until the keys are.
-                Some(Redirect::Later) if command.is_divisible() => {
+                // Until the keys are together again may take long: they are asked about one by one.
+                Some(Redirect::Later) if command.has_several_keys() => {
                     self.torn.set(true);
                     return Err(refusal.into());
                 }

@@ -11,13 +11,13 @@ use std::time::Duration;
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::{Instant, timeout_at};
 
+use super::by_count::all;
 use super::driver::Driver;
 use super::exchange::Exchange;
 use super::lane::Lane;
 use super::link::Link;
 use super::pending::Pending;
 use super::script::{Entry, Grant, Names, Script};
-use super::several::all;
 use crate::guard::Settled;
 use crate::standby::Before;
 use crate::store::{Answer, Question};

@@ -19,6 +19,7 @@ pub(super) enum Nodes {
 }
 
 /// The questions of one decision that one script call can answer, by their places in it.
+#[derive(Clone)]
 pub(super) struct Part {
     pub(super) slot: u16,
     pub(super) places: Vec<usize>,
@@ -92,17 +93,32 @@ impl Nodes {
         }
     }
 
-    /// In the order of their first questions.
+    /// The parts of a decision, in the order of their first questions.
     pub(super) fn parts(&self, questions: &[Question<'_>]) -> Vec<Part> {
-        let Self::Cluster(..) = self else { return vec![Part { slot: 0, places: (0..questions.len()).collect() }] };
-        let mut parts: Vec<Part> = Vec::new();
-        for (place, question) in questions.iter().enumerate() {
-            let slot = self.slot(question);
-            match parts.iter_mut().find(|part| part.slot == slot) {
-                Some(part) => part.places.push(place),
-                None => parts.push(Part { slot, places: vec![place] }),
+        let whole = Part { slot: 0, places: (0..questions.len()).collect() };
+        let Self::Cluster(..) = self else { return vec![whole] };
+        let mut parts = whole.split_by(|place| self.slot(&questions[place]));
+        parts.iter_mut().for_each(|part| part.slot = self.slot(&questions[part.places[0]]));
+        parts
+    }
+}
+
+impl Part {
+    /// Parts of the same slot, one for each value of `key_of`, in the order of their first questions.
+    pub(super) fn split_by<K: PartialEq>(&self, key_of: impl Fn(usize) -> K) -> Vec<Self> {
+        let mut parts: Vec<(K, Self)> = Vec::new();
+        for place in self.places.iter().copied() {
+            let key = key_of(place);
+            match parts.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, part)) => part.places.push(place),
+                None => parts.push((key, Self { slot: self.slot, places: vec![place] })),
             }
         }
-        parts
+        parts.into_iter().map(|(_, part)| part).collect()
+    }
+
+    /// The questions of this part of a decision.
+    pub(super) fn of<'a>(&self, questions: &[Question<'a>]) -> Vec<Question<'a>> {
+        self.places.iter().map(|place| questions[*place]).collect()
     }
 }

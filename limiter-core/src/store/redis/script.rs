@@ -82,7 +82,7 @@ pub(super) struct Command {
 }
 
 /// What counts are called, one after the other.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Names {
     text: String,
     /// Where each ends.
@@ -235,9 +235,11 @@ impl Command {
         &self.keys
     }
 
-    /// Whether its keys may be asked about in calls of their own.
-    pub(super) fn is_divisible(&self) -> bool {
-        matches!(self.program, Program::Group) && self.keys.len() > 1
+    /// Returns whether it is about several Redis keys, which may be in two places while their slot moves.
+    pub(super) fn has_several_keys(&self) -> bool {
+        let mut names = self.keys.iter();
+        let first = names.next();
+        names.any(|name| Some(name) != first)
     }
 
     pub(super) fn with(&self, sha: &str) -> Cmd {

@@ -1,0 +1,256 @@
+//! Decisions, and those that no script call can make: they are made count by count.
+//!
+//! The counts of such a decision are in several slots of a cluster, or in a slot that moves, so that no node has all of
+//! them. First all counts are peeked at, at the same time. If one denies, nothing is taken. Else the permits are taken one
+//! part after the other, and what was taken is given back if a part denies or fails, or if the caller is gone.
+//!
+//! The part that fits the fewest such decisions takes first. So a burst above one user's limit is denied there, and takes
+//! nothing in vain from a count that everybody needs. A decision is allowed only if each part has granted its permits,
+//! whatever their order.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::mem::take;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::task::spawn_local;
+
+use super::call::{Action, Call, Until};
+use super::driver::{Driver, Unanswered};
+use super::nodes::Part;
+use super::script::Names;
+use crate::Error;
+use crate::guard::Granted;
+use crate::store::{Answer, Asked, Question};
+
+/// The reply to a decision.
+pub(super) struct DecisionReply {
+    pub(super) answer: Answer,
+    /// When the permits of each question were taken, where they were not taken together.
+    pub(super) stamps: Option<Arc<[u64]>>,
+}
+
+impl From<Answer> for DecisionReply {
+    fn from(answer: Answer) -> Self {
+        Self { answer, stamps: None }
+    }
+}
+
+/// A part of a decision with the reply to it.
+type Answered = (Part, Answer);
+
+impl Driver {
+    /// Makes a decision: by one script call where one will do.
+    pub(super) async fn decide(
+        self: &Rc<Self>,
+        call: &Call,
+        questions: &[Question<'_>],
+        parts: Vec<Part>,
+    ) -> Result<DecisionReply, Error> {
+        match &call.action {
+            Action::Take { .. } => self.take(call, questions, parts).await,
+            action @ (Action::Peek | Action::Reset) => self
+                .ask_each(|_| action.clone(), questions, parts, call.until)
+                .await
+                .map(|answers| joint(&answers).into()),
+            Action::Refund(granted) => {
+                let stamps: Vec<_> = (0..questions.len()).map(|place| granted.of(place).stamp).collect();
+                self.refund_each(&stamps, questions, parts, call.until).await.map(|answers| joint(&answers).into())
+            }
+        }
+    }
+
+    async fn take(
+        self: &Rc<Self>,
+        call: &Call,
+        questions: &[Question<'_>],
+        parts: Vec<Part>,
+    ) -> Result<DecisionReply, Error> {
+        let [part] = &parts[..] else { return self.take_by_count(call, questions, parts).await };
+        match self.ask(&call.action, questions, part.slot, call.until).await {
+            Ok(answer) => Ok(answer.into()),
+            Err(Unanswered::Torn) => self.take_by_count(call, questions, self.by_key(part, questions)).await,
+            Err(Unanswered::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn take_by_count(
+        self: &Rc<Self>,
+        call: &Call,
+        questions: &[Question<'_>],
+        parts: Vec<Part>,
+    ) -> Result<DecisionReply, Error> {
+        let mut peeked = self.ask_each(|_| Action::Peek, questions, parts, call.until).await?;
+        let before = joint(&peeked);
+        if !before.allowed {
+            return Ok(before.into());
+        }
+        peeked.sort_by_cached_key(|answered| self.turn(answered, questions));
+        let mut untaken: VecDeque<_> = peeked.into_iter().map(|(part, _)| part).collect();
+        let mut reservation = Reservation::new(self, call);
+        let mut answers = Vec::new();
+        // As in one script call about several counts, none gives a turn to wait for.
+        let action = Action::Take { patience: Duration::ZERO };
+        while let Some(part) = untaken.pop_front() {
+            if call.reply.is_closed() {
+                break;
+            }
+            match self.ask(&action, &part.of(questions), part.slot, call.until).await {
+                Ok(answer) if answer.allowed => {
+                    reservation.add(part.clone(), answer.stamp);
+                    answers.push((part, answer));
+                }
+                Ok(denial) => return Ok(joint(&[(part, denial)]).into()),
+                Err(Unanswered::Torn) => {
+                    self.by_key(&part, questions).into_iter().rev().for_each(|part| untaken.push_front(part));
+                }
+                Err(Unanswered::Failed(error)) => return Err(error),
+            }
+        }
+        if call.reply.is_closed() {
+            // Nobody reads this denial, but it also frees what the standby limiter has reserved.
+            return Ok(Answer { allowed: false, ..before }.into());
+        }
+        Ok(DecisionReply { answer: joint(&answers), stamps: Some(reservation.keep()) })
+    }
+
+    /// Gives back what was taken at these times, one for each question.
+    async fn refund_each(
+        &self,
+        stamps: &[u64],
+        questions: &[Question<'_>],
+        parts: Vec<Part>,
+        until: Until,
+    ) -> Result<Vec<Answered>, Error> {
+        // What was taken count by count may be in one slot, but is of several instants.
+        let parts = parts.iter().flat_map(|part| part.split_by(|place| stamps[place])).collect();
+        let refund = |part: &Part| Action::Refund(Box::new(Granted::by_store(stamps[part.places[0]])));
+        self.ask_each(refund, questions, parts, until).await
+    }
+
+    /// Puts an action to all parts at the same time, and to each key of a part that is torn.
+    ///
+    /// # Errors
+    /// The first failure, after all have been asked.
+    async fn ask_each(
+        &self,
+        action: impl Fn(&Part) -> Action,
+        questions: &[Question<'_>],
+        mut parts: Vec<Part>,
+        until: Until,
+    ) -> Result<Vec<Answered>, Error> {
+        let ask = async |part: &Part| self.ask(&action(part), &part.of(questions), part.slot, until).await;
+        let (mut answers, mut failure) = (Vec::new(), None);
+        while !parts.is_empty() {
+            let replies = all(parts.iter().map(ask)).await;
+            for (part, reply) in take(&mut parts).into_iter().zip(replies) {
+                match reply {
+                    Ok(answer) => answers.push((part, answer)),
+                    Err(Unanswered::Torn) => parts.extend(self.by_key(&part, questions)),
+                    Err(Unanswered::Failed(error)) => failure = failure.or(Some(error)),
+                }
+            }
+        }
+        failure.map_or(Ok(answers), Err)
+    }
+
+    /// The parts of a part that is torn: one for each Redis key, so that none is torn again.
+    fn by_key(&self, part: &Part, questions: &[Question<'_>]) -> Vec<Part> {
+        part.split_by(|place| self.name(&questions[place]))
+    }
+
+    /// By what the parts of a decision take in order: how many such decisions still fit, and then what makes decisions about
+    /// the same counts take in the same order.
+    fn turn(&self, (part, answer): &Answered, questions: &[Question<'_>]) -> (u32, u16, Names) {
+        let tightest = &questions[part.places[answer.which]];
+        (answer.remaining / tightest.cost.max(1), part.slot, self.name(tightest))
+    }
+
+    fn name(&self, question: &Question<'_>) -> Names {
+        let mut name = Names::default();
+        self.script().name(question, &mut name);
+        name
+    }
+}
+
+/// Permits that were taken for a decision that is not made yet: given back when dropped, unless they are kept.
+struct Reservation {
+    driver: Rc<Driver>,
+    asked: Arc<[Asked]>,
+    until: Until,
+    parts: Vec<Part>,
+    /// By question.
+    stamps: Vec<u64>,
+}
+
+impl Reservation {
+    fn new(driver: &Rc<Driver>, Call { asked, until, .. }: &Call) -> Self {
+        let (driver, asked, stamps) = (Rc::clone(driver), Arc::clone(asked), vec![0; asked.len()]);
+        Self { driver, asked, until: *until, parts: Vec::new(), stamps }
+    }
+
+    fn add(&mut self, part: Part, stamp: u64) {
+        part.places.iter().for_each(|place| self.stamps[*place] = stamp);
+        self.parts.push(part);
+    }
+
+    /// Makes the decision; gives when the permits of each question were taken.
+    fn keep(mut self) -> Arc<[u64]> {
+        self.parts.clear();
+        take(&mut self.stamps).into()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let (parts, stamps) = (take(&mut self.parts), take(&mut self.stamps));
+        if parts.is_empty() {
+            return;
+        }
+        let (driver, asked, until) = (Rc::clone(&self.driver), Arc::clone(&self.asked), self.until.again());
+        spawn_local(async move {
+            let questions: Vec<_> = asked.iter().map(Asked::question).collect();
+            let taken: Vec<_> = parts.iter().flat_map(|part| part.of(&questions)).collect();
+            // If this fails, they come back when their time is over.
+            let _ = driver.refund_each(&stamps, &questions, parts, until).await;
+            // Others may have been denied meanwhile what is there again.
+            driver.denied().forget(&taken);
+        });
+    }
+}
+
+/// The reply that those to all parts make together.
+fn joint(answers: &[Answered]) -> Answer {
+    let place = |(part, answer): &&Answered| part.places[answer.which];
+    let denied = answers.iter().filter(|(_, answer)| !answer.allowed).min_by_key(place);
+    let tightest = || answers.iter().min_by_key(|answered| (answered.1.remaining, place(answered)));
+    // There is at least one: of no questions nothing is asked.
+    let told = denied.or_else(tightest).unwrap_or(&answers[0]);
+    let retries = answers.iter().map(|(_, answer)| answer.retry_after);
+    // `None`, which is never, outweighs any time.
+    let retry_after = retries.collect::<Option<Vec<_>>>().and_then(|retries| retries.into_iter().max());
+    Answer { allowed: denied.is_none(), which: place(&told), retry_after, ..told.1 }
+}
+
+/// Waits for all of them at once.
+pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|context| {
+        let mut is_done = true;
+        for (future, output) in &mut waiting {
+            if output.is_none() {
+                match Pin::new(future).poll(context) {
+                    Poll::Ready(ready) => *output = Some(ready),
+                    Poll::Pending => is_done = false,
+                }
+            }
+        }
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    waiting.into_iter().filter_map(|(_, output)| output).collect()
+}
