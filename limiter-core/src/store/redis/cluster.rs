@@ -4,6 +4,7 @@
 //! again and again while a slot's node is away. Nothing else is retried or followed here: see `exchange.rs`.
 
 use std::cell::{Cell, RefCell};
+use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +22,10 @@ use super::{Connected, Server};
 use crate::store::slot;
 use crate::{Error, ErrorKind};
 
+mod moves;
 mod shards;
 
+use moves::Moves;
 use shards::Shard;
 
 pub(super) struct Cluster {
@@ -32,6 +35,7 @@ pub(super) struct Cluster {
     /// Of slots that nobody is known to serve.
     unknown: Arc<Breaker>,
     map: RefCell<Map>,
+    moves: Moves,
     changed: Notify,
     /// Who is asked first for the next map: another each time.
     turn: Cell<usize>,
@@ -65,8 +69,8 @@ impl Cluster {
     pub(super) fn new(seeds: Vec<Server>, terms: Rc<Terms>, routes: Arc<Routes>) -> Self {
         let map = Map { owners: vec![None; slot::COUNT.into()], nodes: Vec::new(), problem: None, is_known: false };
         let unknown = routes.first();
-        let (map, changed, turn) = (RefCell::new(map), Notify::new(), Cell::new(0));
-        Self { seeds, terms, routes, unknown, map, changed, turn }
+        let (map, moves, changed, turn) = (RefCell::new(map), Moves::default(), Notify::new(), Cell::new(0));
+        Self { seeds, terms, routes, unknown, map, moves, changed, turn }
     }
 
     pub(super) fn owner(&self, slot: u16) -> Option<Rc<Link>> {
@@ -99,10 +103,19 @@ impl Cluster {
                 let link = self.node(&host(to), port);
                 link.also_serves(slot);
                 self.hand_over([(slot, Rc::clone(&link))]);
+                self.moves.moved(slot, &link);
                 self.terms.lost.notify_one();
                 Some(link)
             }
-            Redirect::Ask { host: to, port } => Some(self.node(&host(to), port)),
+            Redirect::Ask { slot, host: to, port } => {
+                let link = self.node(&host(to), port);
+                // With it keys that have moved there would be lost.
+                link.also_serves(slot);
+                if self.owner(slot).is_some_and(|owner| ptr::eq(&*owner, said_by)) {
+                    self.moves.ask(slot, &link);
+                }
+                Some(link)
+            }
             Redirect::Later => None,
         }
     }
@@ -201,11 +214,13 @@ impl Cluster {
 
     fn draw(self: &Rc<Self>, shards: &[Shard]) {
         let owners: Vec<_> = shards.iter().map(|shard| (shard, self.node(&shard.host, shard.port))).collect();
+        let targets = self.moves.targets();
         {
             let mut map = self.map.borrow_mut();
             (map.problem, map.is_known) = (None, true);
             map.nodes.retain(|node| {
-                let serves = owners.iter().any(|(_, link)| Rc::ptr_eq(link, &node.link));
+                let mut serving = owners.iter().map(|(_, link)| link).chain(targets.iter().map(|(_, link)| link));
+                let serves = serving.any(|link| Rc::ptr_eq(link, &node.link));
                 if !serves {
                     node.keeper.abort();
                 }
@@ -216,20 +231,26 @@ impl Cluster {
                 node.link.serve(mine.map(|(shard, _)| shard.slots.clone()).collect());
             }
         }
-        self.hand_over(owners.iter().flat_map(|(shard, link)| shard.slots.clone().map(|slot| (slot, Rc::clone(link)))));
+        targets.iter().for_each(|(slot, link)| link.also_serves(*slot));
+        let named = owners.iter().flat_map(|(shard, link)| shard.slots.clone().map(move |slot| (slot, link)));
+        let (older, news): (Vec<_>, Vec<_>) = named.partition(|(slot, link)| self.moves.contradict(*slot, link));
+        self.hand_over(news.into_iter().map(|(slot, link)| (slot, Rc::clone(link))));
+        if !older.is_empty() {
+            self.terms.lost.notify_one();
+        }
         self.drop_orphans(&owners);
         self.unknown.open(unserved());
         self.changed.notify_waiters();
     }
 
-    /// Slots have these owners from now on. What the ones before knew of them may be lost.
+    /// Gives slots to these owners. Unless they were migrated, the counts of the owners before may be lost.
     fn hand_over(&self, owners: impl IntoIterator<Item = (u16, Rc<Link>)>) {
         let mut changed = Vec::new();
         let mut map = self.map.borrow_mut();
         for (slot, link) in owners {
             let owner = &mut map.owners[usize::from(slot)];
             if !owner.as_ref().is_some_and(|owner| Rc::ptr_eq(owner, &link)) {
-                if owner.is_some() {
+                if owner.is_some() && !self.moves.is_migrated(slot, &link) {
                     self.terms.local.standby.server_failed(&[slot..=slot]);
                 }
                 changed.push((slot, link.breaker()));

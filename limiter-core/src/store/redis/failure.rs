@@ -14,9 +14,9 @@ pub(super) struct Refusal(RedisError);
 pub(super) enum Redirect {
     /// The slot has another owner.
     Moved { slot: u16, host: String, port: u16 },
-    /// The slot is on its way there, this key has arrived.
-    Ask { host: String, port: u16 },
-    /// The slot is on its way, and the keys of this call are in two places.
+    /// The slot is moving there, and this key has moved or is new.
+    Ask { slot: u16, host: String, port: u16 },
+    /// The slot is moving, and no node has all keys of this call.
     Later,
 }
 
@@ -32,13 +32,15 @@ impl Refusal {
             let (host, port) = word.rsplit_once(':')?;
             Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
         };
+        let named = || self.0.redirect_node().filter(|(_, slot)| *slot < slot::COUNT);
         match self.0.kind() {
             RedisKind::Server(ServerErrorKind::Moved) => {
-                let (word, slot) = self.0.redirect_node().filter(|(_, slot)| *slot < slot::COUNT)?;
+                let (word, slot) = named()?;
                 place(word).map(|(host, port)| Redirect::Moved { slot, host, port })
             }
             RedisKind::Server(ServerErrorKind::Ask) => {
-                place(self.0.redirect_node()?.0).map(|(host, port)| Redirect::Ask { host, port })
+                let (word, slot) = named()?;
+                place(word).map(|(host, port)| Redirect::Ask { slot, host, port })
             }
             RedisKind::Server(ServerErrorKind::TryAgain) => Some(Redirect::Later),
             _ => None,
@@ -307,11 +309,12 @@ mod tests {
 
     #[test]
     fn a_slot_that_there_is_not_is_nowhere() {
-        let moved = |slot: u32| {
-            let said = redis::parse_redis_value(format!("-MOVED {slot} 127.0.0.1:7000\r\n").as_bytes());
+        let redirect = |word: &str, slot: u32| {
+            let said = redis::parse_redis_value(format!("-{word} {slot} 127.0.0.1:7000\r\n").as_bytes());
             Refusal(said.and_then(redis::Value::extract_error).expect_err("an error")).redirect()
         };
-        assert!(matches!(moved(16_383), Some(Redirect::Moved { slot: 16_383, .. })));
-        assert_eq!(moved(16_384), None);
+        assert!(matches!(redirect("MOVED", 16_383), Some(Redirect::Moved { slot: 16_383, .. })));
+        assert!(matches!(redirect("ASK", 16_383), Some(Redirect::Ask { slot: 16_383, .. })));
+        assert_eq!((redirect("MOVED", 16_384), redirect("ASK", 16_384)), (None, None));
     }
 }

@@ -85,7 +85,10 @@ impl Link {
 
     /// Says that the server serves another slot, too.
     pub(super) fn also_serves(&self, slot: u16) {
-        self.slots.borrow_mut().push(slot..=slot);
+        let mut slots = self.slots.borrow_mut();
+        if !slots.iter().any(|range| range.contains(&slot)) {
+            slots.push(slot..=slot);
+        }
     }
 
     /// Says which slots the server serves.
