@@ -6,6 +6,7 @@
 //! | a real Redis that is yours and gone afterwards | [`RedisServer::start`], [`RedisServer::builder`] |
 //! | a real Redis for every test that only needs keys of its own | [`RedisServer::shared`] with [`unique`] |
 //! | a network that fails | [`Proxy`] |
+//! | host names whose look-up never ends | [`HangingNames`] |
 //! | masters and replicas that share the keys | [`Cluster`] |
 //! | a master, its replica, and sentinels that replace it | [`Sentinels`] |
 //! | what a sliding window must answer | [`Oracle`] |
@@ -18,8 +19,10 @@ mod cluster;
 #[cfg(feature = "faults")]
 pub mod faults;
 pub mod history;
+mod names;
 mod nodes;
 mod oracle;
+mod preload;
 mod proxy;
 mod random;
 mod resp;
@@ -29,6 +32,7 @@ mod socket;
 mod wait;
 
 pub use cluster::{Cluster, ClusterBuilder, Migration, SLOTS, slot_of};
+pub use names::HangingNames;
 pub use nodes::{NodeId, Promotion};
 pub use oracle::{FixedWindowOracle, LeakyBucketOracle, Oracle, SlidingCounterOracle, TokenBucketOracle, Verdict};
 pub use proxy::Proxy;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use crate::preload;
 
 const SOURCE: &str = include_str!("clock.c");
 
@@ -21,16 +22,8 @@ impl ShiftedClock {
     ///
     /// There is no C compiler `cc`, or it fails: with what it says.
     pub(super) fn build(directory: &Path) -> Self {
-        let (source, library, shift) =
-            (directory.join("clock.c"), directory.join("clock.so"), directory.join("clock.shift"));
-        fs::write(&source, SOURCE).expect("writing to the server's own directory");
-        let output = Command::new("cc")
-            .args(["-O1", "-shared", "-fPIC", "-Wall", "-Werror", "-o"])
-            .args([&library, &source])
-            .arg("-ldl")
-            .output()
-            .unwrap_or_else(|error| panic!("cannot run `cc` ({error}): a server's clock is shifted by a library in C"));
-        assert!(output.status.success(), "cc failed: {}", String::from_utf8_lossy(&output.stderr));
+        let library = preload::build(directory, "clock", SOURCE);
+        let shift = directory.join("clock.shift");
         let clock = Self { library, shift };
         fs::write(&clock.shift, 0_i64.to_ne_bytes()).expect("writing to the server's own directory");
         clock

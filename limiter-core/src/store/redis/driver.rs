@@ -38,7 +38,7 @@ pub(super) fn spawn(
             let driver = Rc::new(Driver::start(place, routes, options, connected));
             driver.serve(calls).await;
         });
-        // Look-ups of host names may still be under way; nobody waits for them.
+        // An attempt to connect may be reading certificates: nobody waits for it.
         runtime.shutdown_background();
     };
     thread::Builder::new().name("rate-limited".to_owned()).spawn(serve).map(drop).map_err(failed)

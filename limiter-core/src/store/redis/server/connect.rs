@@ -1,18 +1,22 @@
 //! One attempt to connect, by the client's own means.
 
+use std::future::ready;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
+use redis::io::AsyncDNSResolver;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, PushKind, RedisError, RedisResult,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, PushKind, RedisError, RedisFuture,
+    RedisResult,
 };
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::task::{JoinError, spawn_blocking};
 
+use super::lookups;
 use crate::Error;
 use crate::store::redis::failure::Refusal;
 
@@ -31,30 +35,44 @@ pub(super) fn telling(lost: Arc<Notify>) -> Listener {
     })
 }
 
-/// Opens a connection. Whoever calls this watches the time.
+/// Opens a connection. The caller watches the time; a look-up of the host's name ends a little before `longest`.
 pub(super) async fn connect(
     info: ConnectionInfo,
     longest: Duration,
     listener: Option<Listener>,
 ) -> Result<MultiplexedConnection, Error> {
-    let opened = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-        // For each connection the client reads the certificates that the system trusts. That takes longer than a
-        // call may wait, so it happens elsewhere.
-        let runtime = Handle::current();
-        let connect = move || runtime.block_on(timeout(longest, attempt(info, listener)));
-        spawn_blocking(connect).await.unwrap_or(Ok(Err(broken()))).unwrap_or_else(|_| Err(broken()))
-    } else {
-        attempt(info, listener).await
+    let opened = async {
+        let addresses = match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                lookups::SYSTEM.addresses(host, *port, longest * 9 / 10).await?
+            }
+            _ => Vec::new(),
+        };
+        let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        let attempt = attempt(info, addresses, listener);
+        if is_tls {
+            // For each connection the client reads the certificates that the system trusts. That takes longer than a
+            // call may wait.
+            poll_on_blocking_threads(attempt).await.unwrap_or_else(|_| Err(interrupted()))
+        } else {
+            attempt.await
+        }
     };
-    opened.map_err(|error| Refusal::from(error).into())
+    opened.await.map_err(|error| Refusal::from(error).into())
 }
 
-async fn attempt(info: ConnectionInfo, listener: Option<Listener>) -> RedisResult<MultiplexedConnection> {
+async fn attempt(
+    info: ConnectionInfo,
+    addresses: Vec<SocketAddr>,
+    listener: Option<Listener>,
+) -> RedisResult<MultiplexedConnection> {
     #[cfg(feature = "tls")]
     super::tls::provide_cryptography();
+    // Without a timer, which `poll_on_blocking_threads` relies on.
     let mut config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
+        .set_dns_resolver(Known(addresses))
         .set_pipeline_buffer_size(QUEUE);
     if let Some(listener) = listener {
         config = config.set_push_sender(move |push| {
@@ -65,7 +83,55 @@ async fn attempt(info: ConnectionInfo, listener: Option<Listener>) -> RedisResul
     Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// The attempt ended without a word of the client's own.
-fn broken() -> RedisError {
-    io::Error::from(io::ErrorKind::TimedOut).into()
+/// The addresses of one host, at least one: the client tries them in turn.
+struct Known(Vec<SocketAddr>);
+
+impl AsyncDNSResolver for Known {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        _host: &'b str,
+        _port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        Box::pin(ready(Ok(Box::new(self.0.iter().copied()) as _)))
+    }
+}
+
+/// Runs a future whose polls may block: each poll is a job for the pool of the runtime, and between two polls no thread
+/// is occupied.
+///
+/// A poll may outlive the runtime, which does not wait for it. Sockets and tasks then give errors; only a timer would
+/// panic, so the future must have none.
+async fn poll_on_blocking_threads<F>(future: F) -> Result<F::Output, JoinError>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let wake_up = Arc::new(WakeUp(Notify::new()));
+    let mut future = Box::pin(future);
+    loop {
+        let waker = Waker::from(Arc::clone(&wake_up));
+        let poll = move || {
+            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+            (polled, future)
+        };
+        let (polled, unfinished) = spawn_blocking(poll).await?;
+        if let Poll::Ready(output) = polled {
+            return Ok(output);
+        }
+        future = unfinished;
+        wake_up.0.notified().await;
+    }
+}
+
+/// Wakes the task that has the next poll done.
+struct WakeUp(Notify);
+
+impl Wake for WakeUp {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// A poll ended without a word of the client's own.
+fn interrupted() -> RedisError {
+    io::Error::from(io::ErrorKind::Interrupted).into()
 }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::ConnectionInfo;
-use tokio::sync::Mutex;
-use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
+use super::single_flight::{JobError, SingleFlight};
 use super::unusable;
 use crate::{Error, ErrorKind};
 
@@ -48,35 +47,37 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The program's own function. Clones ask it one at a time.
+/// The longest time for which credentials are kept that came between two attempts to connect.
+const KEPT: Duration = Duration::from_secs(5);
+
+/// The program's own function. One call of it is under way at a time, whose result all attempts to connect share that wait
+/// for it, those of clones too.
 #[derive(Clone)]
 pub(crate) struct Provider {
-    ask: Arc<dyn Fn() -> Credentials + Send + Sync>,
-    /// What was asked and has not answered yet, however many attempts to connect have given up waiting for it.
-    pending: Arc<Mutex<Option<JoinHandle<Credentials>>>>,
+    function: Arc<dyn Fn() -> Credentials + Send + Sync>,
+    calls: Arc<SingleFlight<(), Credentials>>,
 }
 
 impl Provider {
-    pub(crate) fn new(ask: impl Fn() -> Credentials + Send + Sync + 'static) -> Self {
-        Self { ask: Arc::new(ask), pending: Arc::default() }
+    pub(crate) fn new(function: impl Fn() -> Credentials + Send + Sync + 'static) -> Self {
+        Self { function: Arc::new(function), calls: Arc::new(SingleFlight::new("rate-limited-credentials", KEPT)) }
     }
 
-    /// Asks on a thread where it may block and panic.
+    /// Calls the function on a thread where it may block and panic.
     pub(super) async fn credentials(&self, longest: Duration) -> Result<Credentials, Error> {
-        let asked = async {
-            let mut pending = self.pending.lock().await;
-            let ask = || {
-                let ask = Arc::clone(&self.ask);
-                spawn_blocking(move || ask())
-            };
-            let answer = pending.get_or_insert_with(ask).await;
-            *pending = None;
-            answer.map_err(|_| unusable("the program's provider of credentials panicked"))
-        };
-        timeout(longest, asked).await.unwrap_or_else(|_| {
-            let late = format!("the program's provider of credentials gave none within {longest:?}");
-            Err(Error::new(ErrorKind::Unavailable, late))
-        })
+        let function = Arc::clone(&self.function);
+        match timeout(longest, self.calls.run((), move || function())).await {
+            Ok(Ok(credentials)) => Ok(credentials),
+            Ok(Err(JobError::Ended)) => Err(unusable("the program's provider of credentials panicked")),
+            Ok(Err(JobError::NotStarted(error))) => {
+                let problem = "the thread for the program's provider of credentials cannot be started";
+                Err(Error::with_source(ErrorKind::Unavailable, problem, error))
+            }
+            Err(_) => {
+                let late = format!("the program's provider of credentials gave none within {longest:?}");
+                Err(Error::new(ErrorKind::Unavailable, late))
+            }
+        }
     }
 }
 
