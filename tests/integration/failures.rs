@@ -12,6 +12,7 @@ use crate::deadlines::{DEADLINE, eventually};
 use crate::fake::{Fake, Then};
 use crate::support::{key, limit};
 
+mod foreign_text;
 mod notices;
 mod secrets;
 mod servers;

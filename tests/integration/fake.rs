@@ -61,6 +61,11 @@ impl Fake {
         Self::start(format!("%{}\r\n{}", fields.len(), fields.concat()), String::new(), Then::Say(ADMITTED))
     }
 
+    /// A server that answers a greeting with these bytes.
+    pub(crate) fn refusing(greeting: &str) -> Self {
+        Self::start(greeting.to_owned(), String::new(), Then::Nothing)
+    }
+
     /// A sentinel that answers with these bytes when it is asked where a master is: with silence, if there are none.
     pub(crate) fn sentinel(master: &str) -> Self {
         Self::start(String::new(), master.to_owned(), Then::Nothing)

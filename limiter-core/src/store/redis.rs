@@ -37,6 +37,7 @@ mod breaker;
 mod wire;
 mod server;
 mod failure;
+mod foreign_text;
 mod notices;
 #[cfg(test)]
 mod fuzz;

@@ -1,7 +1,10 @@
 //! What Redis and its client say went wrong, in this crate's terms.
 
+use std::io;
+
 use redis::{ErrorKind as RedisKind, RedisError, ServerErrorKind};
 
+use super::foreign_text::printable;
 use crate::store::slot;
 use crate::{Error, ErrorKind};
 
@@ -83,8 +86,18 @@ impl From<RedisError> for Refusal {
 impl From<Refusal> for Error {
     fn from(Refusal(error): Refusal) -> Self {
         let (kind, message) = explain(&error);
-        // What a server says may repeat the command, and so a key or the password. What the network says does not.
-        if error.is_io_error() { Self::with_source(kind, message, error) } else { Self::new(kind, message) }
+        // What a server says may repeat the command, and so a key or the password. What the network says does not, but
+        // it may repeat names in the server's certificate.
+        if !error.is_io_error() {
+            return Self::new(kind, message);
+        }
+        let text = error.to_string();
+        let harmless = printable(&text);
+        if harmless == text {
+            Self::with_source(kind, message, error)
+        } else {
+            Self::with_source(kind, message, io::Error::other(harmless))
+        }
     }
 }
 
@@ -134,7 +147,7 @@ fn by_network(text: &str) -> (ErrorKind, String) {
     } else {
         (ErrorKind::Unavailable, "")
     };
-    (kind, format!("Redis cannot be reached: {text}{hint}"))
+    (kind, format!("Redis cannot be reached: {}{hint}", printable(text)))
 }
 
 /// The command that the server does not have, if that is what it says and it is one of this limiter's.
@@ -241,14 +254,22 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
         _ if !code.bytes().all(|byte| byte.is_ascii_uppercase()) => {
             (ErrorKind::Unavailable, "something in front of Redis refused the command")
         }
-        _ => return (ErrorKind::Protocol, format!("Redis refused the command ({code} {})", harmless(detail))),
+        _ => {
+            let said = printable(&format!("{code} {}", unquoted(detail)));
+            return (ErrorKind::Protocol, format!("Redis refused the command ({said})"));
+        }
     };
     // A proxy's first word need not be a code: it may be a key.
     (kind, format!("{meaning} ({})", harmless(code)))
 }
 
+/// The words of a server that an error may repeat, as text that nothing obeys.
+fn harmless(detail: &str) -> String {
+    printable(unquoted(detail))
+}
+
 /// A server's words as far as they are its own: what it repeats of a command it quotes, and a key has a brace in it.
-fn harmless(detail: &str) -> &str {
+fn unquoted(detail: &str) -> &str {
     let mut before = ' ';
     let quoted = |letter: char| {
         let in_word = std::mem::replace(&mut before, letter).is_alphanumeric();
@@ -303,7 +324,7 @@ mod tests {
             ("", ""),
         ];
         for (detail, told) in cases {
-            assert_eq!(harmless(detail), told);
+            assert_eq!(unquoted(detail), told);
         }
     }
 

@@ -8,12 +8,15 @@ use redis::aio::MultiplexedConnection;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 use tokio::sync::Notify;
 
+use super::foreign_text::printable;
 use crate::{Error, ErrorKind};
 
 mod connect;
 mod credentials;
 mod greeting;
+mod lookups;
 mod sentinels;
+mod single_flight;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
@@ -170,8 +173,10 @@ fn address(info: &ConnectionInfo) -> String {
     }
 }
 
+/// A host as in a URL. It may be one that a server has given.
 fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+    let host = printable(host);
+    if host.contains(':') { format!("[{host}]") } else { host }
 }
 
 fn unusable(problem: impl Into<String>) -> Error {
