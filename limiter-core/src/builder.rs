@@ -12,7 +12,7 @@ use crate::guard::{Guard, Local, OnError, Shared};
 use crate::limiter::{Engine, Inner};
 use crate::observer::Observers;
 use crate::overflow::Overflows;
-use crate::queue::Queues;
+use crate::queue::WaitQueues;
 use crate::rule::{Rulebook, is_deadline};
 use crate::standby::{Role, Standby};
 use crate::store::memory::MemoryStore;
@@ -284,8 +284,8 @@ impl Builder {
             on_error,
             rules,
             observers,
+            queues: WaitQueues::new(clock.clone()),
             clock,
-            queues: Queues::default(),
             giver: Giver::next(),
         })
     }

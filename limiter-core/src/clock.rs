@@ -20,6 +20,9 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
+    /// An instant that no clock reaches.
+    pub(crate) const NEVER: Self = Self { micros: u64::MAX };
+
     /// The millisecond that has begun: what cut-offs are measured from, so that nothing expires early.
     #[inline]
     pub(crate) fn floor_millis(self) -> u64 {

@@ -46,10 +46,11 @@ impl Decision {
         }
     }
 
-    /// The denial of a call whose time is up, also if it would be allowed just now.
-    pub(crate) fn out_of_time(self) -> Denied {
+    /// The denial of a call that waited for too long. Where it would be allowed now, others are ahead of it, and
+    /// `retry_after` is when they are expected to go on.
+    pub(crate) fn out_of_time(self, retry_after: Duration) -> Denied {
         match self {
-            Self::Allowed(Allowed { facts, .. }) => Denied { facts, retry_after: Some(0) },
+            Self::Allowed(Allowed { facts, .. }) => Denied { facts, retry_after: Some(micros(retry_after)) },
             Self::Denied(denied) => denied,
         }
     }

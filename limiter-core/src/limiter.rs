@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::decision::receipt::Giver;
 use crate::guard::{Guard, OnError};
 use crate::observer::Observers;
-use crate::queue::Queues;
+use crate::queue::WaitQueues;
 use crate::rule::Rulebook;
 use crate::store::memory::MemoryStore;
 
@@ -49,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) rules: Rulebook,
     pub(crate) observers: Observers,
     pub(crate) clock: Clock,
-    pub(crate) queues: Queues,
+    pub(crate) queues: Arc<WaitQueues>,
     pub(crate) giver: Giver,
 }
 

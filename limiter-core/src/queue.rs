@@ -1,128 +1,198 @@
-//! Lines of calls that wait in this process, first come, first served.
+//! Queues of calls that wait in this process: one for each set of counts, in the order of the calls' numbers.
+//!
+//! A waiter sleeps in its future, and all waiters share one alarm on the limiter's clock. The alarm acts on the queues
+//! even while none of their futures is polled: so a waiter that nobody polls does not block those behind it.
 
-use std::collections::{HashMap, hash_map};
 use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::algorithm::Span;
+use crate::Error;
 use crate::clock::{Clock, Moment};
 use crate::store::Question;
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// One line for each set of counts that somebody waits for. Calls that have but one of several in common do not stand in
-/// one line: who waits for a count of their own would hold up all the others.
-#[derive(Debug, Default)]
-pub(crate) struct Queues {
-    lines: Mutex<HashMap<Line, Arc<Semaphore>>>,
-}
+mod key;
+mod table;
 
-/// What a decision waits for: its questions' counts. Who waits shares it with the map.
-type Line = Arc<[(Box<str>, Span)]>;
+use table::{Place, Step, WaitTable, WaiterId};
+pub(crate) use table::{Schedule, Turn};
 
-/// A place in a line; leaving it lets the others move up.
+/// The queues of one limiter.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
-    queues: &'a Queues,
-    line: Line,
-    /// There until the place is left.
-    turns: Option<Arc<Semaphore>>,
+pub(crate) struct WaitQueues {
+    clock: Clock,
+    last_number: AtomicU64,
+    state: Mutex<State>,
 }
 
-impl Queues {
-    /// Whether anybody stands in line for these counts.
+#[derive(Debug, Default)]
+struct State {
+    table: WaitTable,
+    alarm: Option<Alarm>,
+}
+
+/// A sleep until the first timer of the table, or until an earlier instant.
+struct Alarm {
+    at: Moment,
+    sleep: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>,
+}
+
+/// A call's place in its queue; dropping it lets the others move up.
+#[derive(Debug)]
+pub(crate) struct Ticket<'a> {
+    queues: &'a Arc<WaitQueues>,
+    place: Place,
+}
+
+impl WaitQueues {
+    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self { clock, last_number: AtomicU64::new(0), state: Mutex::new(State::default()) })
+    }
+
+    /// The number of a call that begins now.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns whether a call waits for these counts.
     pub(crate) fn has(&self, questions: &[Question<'_>]) -> bool {
-        let lines = self.lines();
-        !lines.is_empty() && lines.contains_key(&line(questions))
+        let state = self.lock();
+        !state.table.is_empty() && state.table.has(&questions.into())
     }
 
-    pub(crate) fn join(&self, questions: &[Question<'_>]) -> Place<'_> {
-        let line = line(questions);
-        let (line, turns) = match self.lines().entry(line) {
-            hash_map::Entry::Occupied(entry) => (Arc::clone(entry.key()), Arc::clone(entry.get())),
-            hash_map::Entry::Vacant(entry) => {
-                (Arc::clone(entry.key()), Arc::clone(entry.insert(Arc::new(Semaphore::new(1)))))
+    /// The instant by which the first call that waits for these counts is expected to go on.
+    pub(crate) fn first_turn(&self, questions: &[Question<'_>]) -> Option<Moment> {
+        self.lock().table.first_turn(&questions.into(), self.clock.now())
+    }
+
+    /// A place for the call of this number. It is in no queue before [`Ticket::turn`] is polled.
+    pub(crate) fn ticket(self: &Arc<Self>, number: u64, schedule: Schedule) -> Ticket<'_> {
+        Ticket { queues: self, place: Place { id: WaiterId { queue: 0, number }, schedule } }
+    }
+
+    /// Changes the table, and sets the alarm by what it became. Calls wakers after the lock is released.
+    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut WaitTable, &mut Step) -> T) -> Result<T, Error> {
+        let mut step = Step::at(self.clock.now());
+        let mut state = self.lock();
+        let changed = change(&mut state.table, &mut step);
+        let alarm = self.set_alarm(&mut state, &mut step);
+        drop(state);
+        step.finish();
+        alarm.map(|()| changed)
+    }
+
+    fn set_alarm(self: &Arc<Self>, state: &mut State, step: &mut Step) -> Result<(), Error> {
+        while let Some(at) = state.table.next_timer() {
+            if state.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
+                return Ok(());
             }
-        };
-        Place { queues: self, line, turns: Some(turns) }
+            let clock = self.clock.clone();
+            // Not by the budget of the task that happens to be here: without one left it would be woken at once.
+            let sleep = tokio::task::unconstrained(async move { clock.sleep_until(at).await });
+            let mut alarm = Alarm { at, sleep: Box::pin(sleep) };
+            let waker = Waker::from(Arc::clone(self));
+            match alarm.sleep.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Pending => {
+                    state.alarm = Some(alarm);
+                    return Ok(());
+                }
+                Poll::Ready(slept) => slept?,
+            }
+            step.set_time(self.clock.now());
+            state.table.run_timers(step);
+        }
+        // It holds these queues.
+        state.alarm = None;
+        Ok(())
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<Line, Arc<Semaphore>>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn line(questions: &[Question<'_>]) -> Line {
-    questions.iter().map(|question| (question.key.subject().to_string().into(), question.limit.into())).collect()
+/// The alarm.
+impl Wake for WaitQueues {
+    fn wake(self: Arc<Self>) {
+        let mut step = Step::at(self.clock.now());
+        let mut state = self.lock();
+        state.alarm = None;
+        state.table.run_timers(&mut step);
+        // The thread that watches the time runs already, or nothing would have been woken.
+        let _ = self.set_alarm(&mut state, &mut step);
+        drop(state);
+        step.finish();
+    }
 }
 
-impl Place<'_> {
-    /// Whether it is somebody else's turn.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.turns.as_ref().is_some_and(|turns| turns.available_permits() == 0)
-    }
-
-    /// Waits until it is this call's turn, which ends when what is given is dropped; `None` if that takes too long.
+impl Ticket<'_> {
+    /// Waits until the call may check the store, or its wait is over.
+    ///
+    /// # Errors
+    /// The thread that watches the time could not be started.
     ///
     /// # Cancel safety
-    /// The place is lost and nobody else's.
-    pub(crate) async fn turn(&self, clock: &Clock, give_up: Moment) -> Option<OwnedSemaphorePermit> {
-        let mut turn = pin!(self.turns.clone()?.acquire_owned());
-        let mut late = pin!(clock.sleep_until(give_up));
-        poll_fn(|context| match turn.as_mut().poll(context) {
-            Poll::Ready(turn) => Poll::Ready(turn.ok()),
-            Poll::Pending => late.as_mut().poll(context).map(|_| None),
+    /// The call keeps its place until the ticket is dropped.
+    pub(crate) async fn turn(&mut self, questions: &[Question<'_>]) -> Result<Turn, Error> {
+        let Self { queues, place } = self;
+        poll_fn(|context| {
+            let waker = context.waker().clone();
+            match queues.change(|table, step| table.poll(place, questions, waker, step)) {
+                Ok(turn) => turn.map(Ok),
+                Err(error) => Poll::Ready(Err(error)),
+            }
         })
         .await
     }
+
+    /// Runs the call's check of the store. Once its answer has come, the call has to be polled in time to keep its turn.
+    pub(crate) async fn check<F: Future + Unpin>(&self, mut check: F) -> F::Output {
+        let Self { queues, place } = self;
+        poll_fn(|context| {
+            queues.lock().table.check_polled(place.id);
+            let waker = CheckWaker { queues: Arc::clone(queues), id: place.id, waker: context.waker().clone() };
+            Pin::new(&mut check).poll(&mut Context::from_waker(&Waker::from(Arc::new(waker))))
+        })
+        .await
+    }
+
+    /// Moves the call's next check of the store.
+    pub(crate) fn retry_at(&mut self, retry_at: Moment) {
+        self.place.schedule.retry_at = retry_at;
+    }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let mut lines = self.queues.lines();
-        // Given up under the lock: of two who leave at once, the second sees that nobody is left.
-        self.turns = None;
-        if lines.get(&self.line).is_some_and(|turns| Arc::strong_count(turns) == 1) {
-            lines.remove(&self.line);
-        }
+        let _ = self.queues.change(|table, step| table.leave(self.place.id, step));
+    }
+}
+
+/// Notes when a check can go on, and wakes its task.
+struct CheckWaker {
+    queues: Arc<WaitQueues>,
+    id: WaiterId,
+    waker: Waker,
+}
+
+impl Wake for CheckWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let _ = self.queues.change(|table, step| table.check_woken(self.id, step));
+        self.waker.wake_by_ref();
+    }
+}
+
+impl std::fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Alarm").field("at", &self.at).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Key;
-
-    #[tokio::test]
-    async fn a_line_is_gone_with_the_last_who_waits() {
-        let (queues, key) = (Queues::default(), Key::new("a"));
-        let questions = [Question { key: &key, limit: crate::Limit::WIDEST, cost: 1 }];
-        let (first, second) = (queues.join(&questions), queues.join(&questions));
-        let soon = Clock::System.now().after(std::time::Duration::from_millis(1));
-        let turn = first.turn(&Clock::System, soon).await;
-        assert!(turn.is_some() && second.is_busy());
-        assert!(second.turn(&Clock::System, soon).await.is_none());
-        drop(turn);
-        assert!(second.turn(&Clock::System, soon).await.is_some());
-        drop(first);
-        assert_eq!(queues.lines().len(), 1);
-        drop(second);
-        assert_eq!(queues.lines().len(), 0);
-    }
-
-    #[test]
-    fn no_line_is_left_by_two_who_leave_at_once() {
-        let (queues, key) = (Queues::default(), Key::new("a"));
-        let questions = [Question { key: &key, limit: crate::Limit::WIDEST, cost: 1 }];
-        for _ in 0..20_000 {
-            let (first, second) = (queues.join(&questions), queues.join(&questions));
-            std::thread::scope(|scope| {
-                scope.spawn(|| drop(first));
-                drop(second);
-            });
-            assert_eq!(queues.lines().len(), 0);
-        }
-    }
-}
+mod tests;

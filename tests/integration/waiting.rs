@@ -8,6 +8,11 @@ use tokio::task::JoinSet;
 
 use crate::support::{key, limit, on};
 
+mod by_hand;
+mod order;
+mod passed_over;
+mod schedules;
+
 async fn limiters() -> [Limiter; 2] {
     [Limiter::memory(), on(RedisServer::shared()).connect().await.expect("connects")]
 }
@@ -54,32 +59,6 @@ async fn a_wait_that_is_hopeless_ends_at_once() {
         let denied = decision.into_result().expect_err("a denial");
         assert!(denied.retry_after() > Duration::from_secs(59));
         assert!(start.elapsed() < Duration::from_secs(1));
-    }
-}
-
-#[tokio::test]
-async fn those_who_wait_are_served_in_order() {
-    for limiter in limiters().await {
-        let limit = limit("1/30ms");
-        let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
-        let mut tasks = JoinSet::new();
-        for number in 0..8 {
-            let (limiter, served) = (limiter.clone(), served.clone());
-            tasks.spawn(async move {
-                let decision = limiter.wait(&key("line"), &limit, Duration::from_secs(20)).await.expect("answers");
-                assert!(decision.is_allowed());
-                served.send(number).expect("listened to");
-            });
-            // Each is in line before the next one comes.
-            tokio::time::sleep(Duration::from_millis(3)).await;
-        }
-        tasks.join_all().await;
-        drop(served);
-        let mut seen = Vec::new();
-        while let Some(number) = order.recv().await {
-            seen.push(number);
-        }
-        assert_eq!(seen, (0..8).collect::<Vec<_>>());
     }
 }
 

@@ -1,0 +1,100 @@
+//! Calls that a test polls by hand.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use rate_limited::{Decision, Limit, Limiter};
+
+use crate::support::key;
+
+/// Longer than any answer takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A future, and whether it was woken since its last poll.
+pub(super) struct Polled<T> {
+    future: Option<Pin<Box<dyn Future<Output = T>>>>,
+    woken: Arc<Woken>,
+}
+
+#[derive(Default)]
+struct Woken {
+    flag: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        let _guard = self.lock.lock().expect("no panic");
+        self.flag.store(true, SeqCst);
+        self.changed.notify_all();
+    }
+}
+
+impl<T> Polled<T> {
+    pub(super) fn new(future: impl Future<Output = T> + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), woken: Arc::default() }
+    }
+
+    /// Polls the future, unless it is done.
+    pub(super) fn poll(&mut self) -> Poll<T> {
+        let Some(future) = &mut self.future else { return Poll::Pending };
+        self.woken.flag.store(false, SeqCst);
+        let polled = future.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&self.woken))));
+        if polled.is_ready() {
+            self.future = None;
+        }
+        polled
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.future.is_none()
+    }
+
+    pub(super) fn is_woken(&self) -> bool {
+        self.woken.flag.load(SeqCst)
+    }
+
+    /// Blocks until the store has answered.
+    pub(super) fn until_woken(&self) {
+        let guard = self.woken.lock.lock().expect("no panic");
+        let (_guard, result) =
+            self.woken.changed.wait_timeout_while(guard, PATIENCE, |()| !self.is_woken()).expect("no panic");
+        assert!(!result.timed_out(), "never woken");
+    }
+
+    /// Polls the future until it is done, each time that it is woken.
+    pub(super) fn finish(&mut self) -> T {
+        loop {
+            match self.poll() {
+                Poll::Ready(output) => return output,
+                Poll::Pending => self.until_woken(),
+            }
+        }
+    }
+}
+
+impl Polled<Decision> {
+    /// A `wait` for one permit of the key `a`.
+    pub(super) fn wait(limiter: &Limiter, limit: Limit, max_wait: Duration) -> Self {
+        let limiter = limiter.clone();
+        Self::new(async move { limiter.wait(&key("a"), &limit, max_wait).await.expect("answers") })
+    }
+
+    /// Polls the call, which has to go on waiting.
+    #[track_caller]
+    pub(super) fn waits(&mut self) {
+        if let Poll::Ready(decision) = self.poll() {
+            panic!("{decision:?} instead of waiting");
+        }
+    }
+
+    /// Polls the call, which has to be admitted.
+    #[track_caller]
+    pub(super) fn is_admitted(&mut self) {
+        assert!(matches!(self.poll(), Poll::Ready(Decision::Allowed(_))), "not admitted");
+    }
+}
