@@ -10,7 +10,6 @@ use rate_limited::{Builder, Key, Layout, Limit, Limiter, ManualClock};
 pub(crate) struct Subject {
     pub(crate) limiter: Limiter,
     pub(crate) clock: ManualClock,
-    is_shared: bool,
     layout: Layout,
     /// Where names have no prefix, and tests would meet.
     _own: Option<RedisServer>,
@@ -19,7 +18,7 @@ pub(crate) struct Subject {
 impl Subject {
     /// In memory.
     pub(crate) async fn memory() -> Self {
-        Self { is_shared: false, ..Self::with(Limiter::builder()).await }
+        Self::with(Limiter::builder()).await
     }
 
     /// On the shared Redis, under a prefix of its own.
@@ -42,17 +41,12 @@ impl Subject {
     async fn with(builder: Builder) -> Self {
         let clock = ManualClock::new();
         let limiter = builder.clock(clock.clone()).connect().await.expect("the store is there");
-        Self { limiter, clock, is_shared: true, layout: Layout::Compact, _own: None }
+        Self { limiter, clock, layout: Layout::Compact, _own: None }
     }
 
     /// The limit in this store's layout.
     pub(crate) fn limit(&self, text: &str) -> Limit {
         limit(text).with_layout(self.layout).expect("a sliding window")
-    }
-
-    /// Returns whether it is on Redis, whose answers take a while.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.is_shared
     }
 
     /// The clock's time in microseconds.

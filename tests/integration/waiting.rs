@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use crate::support::{key, limit, on};
 
 mod by_hand;
+mod held;
 mod order;
 mod passed_over;
 mod schedules;

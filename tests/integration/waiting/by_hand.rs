@@ -50,10 +50,6 @@ impl<T> Polled<T> {
         polled
     }
 
-    pub(super) fn is_done(&self) -> bool {
-        self.future.is_none()
-    }
-
     pub(super) fn is_woken(&self) -> bool {
         self.woken.flag.load(SeqCst)
     }

@@ -4,9 +4,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use limiter_testkit::Random;
-use rate_limited::{Denied, Limiter, rate_limited};
+use rate_limited::{Decision, Denied, Limiter, ManualClock, rate_limited};
 
 use super::by_hand::Polled;
+use super::held::HeldStore;
 use crate::support::{Subject, key, limit};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -16,56 +17,89 @@ fn millis(millis: u64) -> Duration {
 }
 
 /// Lets one waiter after the other be admitted, and returns their order. Of those that are woken the last is polled first.
-fn served<T>(subject: &Subject, window: Duration, calls: &mut [Polled<T>]) -> Vec<usize> {
+fn served<T>(
+    clock: &ManualClock,
+    calls: &mut [Polled<T>],
+    mut is_done_by_poll: impl FnMut(&mut Polled<T>) -> bool,
+) -> Vec<usize> {
     let mut order = Vec::new();
     while order.len() < calls.len() {
         let before = order.len();
-        subject.clock.advance(window);
+        clock.advance(millis(30));
         while let Some((number, call)) = calls.iter_mut().enumerate().rev().find(|(_, call)| call.is_woken()) {
-            // It checks the store, whose answer may take a while.
-            let mut is_done = call.poll().is_ready();
-            if subject.is_shared() && !is_done {
-                call.until_woken();
-                is_done = call.poll().is_ready();
-            }
-            order.extend(is_done.then_some(number));
+            order.extend(is_done_by_poll(call).then_some(number));
         }
         assert_eq!(order.len(), before + 1, "{order:?}");
     }
     order
 }
 
+/// A store whose one permit is taken, and calls for another one.
+async fn held_calls<const N: usize>() -> (HeldStore, [Polled<Decision>; N]) {
+    let store = HeldStore::start().await;
+    let calls = [(); N].map(|()| Polled::wait(&store.limiter, limit("1/30ms"), LONG));
+    assert!(store.ask(&mut Polled::wait(&store.limiter, limit("1/30ms"), LONG)));
+    (store, calls)
+}
+
 #[tokio::test]
 async fn those_who_wait_are_served_in_order() {
-    for subject in [Subject::memory().await, Subject::asking().await] {
-        let limit = limit("1/30ms");
-        assert!(subject.limiter.check(&key("a"), &limit).await.expect("answers").is_allowed());
-        let mut calls: Vec<_> = (0..8).map(|_| Polled::wait(&subject.limiter, limit, LONG)).collect();
-        for call in &mut calls {
-            call.waits();
-            // The store's answer is read before the next one comes.
-            if subject.is_shared() {
-                call.until_woken();
-                call.waits();
-            }
-        }
-        assert_eq!(served(&subject, millis(30), &mut calls), (0..8).collect::<Vec<_>>());
+    let subject = Subject::memory().await;
+    assert!(subject.limiter.check(&key("a"), &limit("1/30ms")).await.expect("answers").is_allowed());
+    let mut calls: Vec<_> = (0..8).map(|_| Polled::wait(&subject.limiter, limit("1/30ms"), LONG)).collect();
+    calls.iter_mut().for_each(Polled::waits);
+    let order = served(&subject.clock, &mut calls, |call| call.poll().is_ready());
+    assert_eq!(order, (0..8).collect::<Vec<_>>());
+
+    let (store, mut calls) = held_calls::<8>().await;
+    for call in &mut calls {
+        // Each denial is read before the next call begins.
+        assert!(!store.ask(call));
     }
+    let order = served(&store.clock, &mut calls, |call| store.ask(call));
+    assert_eq!(order, (0..8).collect::<Vec<_>>());
 }
 
 /// All ask before any of them knows that it is denied, and read their denials in some other order.
 #[tokio::test]
 async fn calls_that_were_denied_wait_in_the_order_of_their_first_polls() {
-    let subject = Subject::asking().await;
-    let limit = limit("1/30ms");
-    assert!(subject.limiter.check(&key("a"), &limit).await.expect("answers").is_allowed());
-    let mut calls: Vec<_> = (0..6).map(|_| Polled::wait(&subject.limiter, limit, LONG)).collect();
+    let (store, mut calls) = held_calls::<6>().await;
     calls.iter_mut().for_each(Polled::waits);
     for call in [4, 1, 5, 0, 3, 2] {
-        calls[call].until_woken();
+        store.answer(&calls[call]);
         calls[call].waits();
     }
-    assert_eq!(served(&subject, millis(30), &mut calls), (0..6).collect::<Vec<_>>());
+    let order = served(&store.clock, &mut calls, |call| store.ask(call));
+    assert_eq!(order, (0..6).collect::<Vec<_>>());
+}
+
+/// While a permit is free no call waits for another one's answer, or there would be one wait for each round trip.
+#[tokio::test]
+async fn a_call_is_admitted_while_the_answer_of_an_earlier_one_is_on_its_way() {
+    let store = HeldStore::start().await;
+    let [mut first, mut second] = [(); 2].map(|()| Polled::wait(&store.limiter, limit("2/30ms"), LONG));
+    first.waits();
+    assert!(store.ask(&mut second));
+    assert!(first.finish().is_allowed());
+}
+
+/// The first waiter's check is on its way: however long that takes, its turn is not over.
+#[tokio::test]
+async fn a_waiter_does_not_check_before_the_first_one_has_its_answer() {
+    let (store, [mut first, mut second]) = held_calls().await;
+    assert!(!store.ask(&mut first) && !store.ask(&mut second));
+    store.clock.advance(millis(30));
+    first.waits();
+    for _ in 0..50 {
+        store.clock.advance(millis(1));
+        second.waits();
+    }
+    store.answer(&first);
+    first.is_admitted();
+    store.release();
+    second.waits();
+    store.clock.advance(millis(80));
+    assert!(second.finish().is_allowed());
 }
 
 /// The same key and window, but another `max`: what is full for one is nearly empty for the other.

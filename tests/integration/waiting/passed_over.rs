@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, stream};
-use rate_limited::{Limiter, ManualClock, Source};
+use rate_limited::{Limiter, ManualClock};
 
 use super::by_hand::Polled;
-use crate::support::{Subject, key, limit, on};
+use super::held::HeldStore;
+use crate::support::{Subject, key, limit};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -120,49 +121,34 @@ async fn a_stream_that_nobody_reads_blocks_no_other_waiter() {
 
 /// The answer of its check has come, and nobody reads it.
 #[tokio::test]
-async fn a_waiter_whose_answer_is_not_read_is_passed_over() {
-    let clock = ManualClock::new();
-    let server = limiter_testkit::RedisServer::shared();
-    let builder = on(server).remember_denials(Duration::ZERO).clock(clock.clone());
-    let limiter = builder.connect().await.expect("connects");
-    let limit = limit("1/1s");
-    assert!(limiter.check(&key("a"), &limit).await.expect("answers").is_allowed());
-    let [mut first, mut second] = [(); 2].map(|()| Polled::wait(&limiter, limit, LONG));
-    for call in [&mut first, &mut second] {
-        call.waits();
-        call.until_woken();
-        call.waits();
-    }
-    clock.advance(millis(1_000));
-    // One that does not wait comes first: the check is denied.
-    assert!(limiter.check(&key("a"), &limit).await.expect("answers").is_allowed());
+async fn a_waiter_whose_answer_is_not_read_is_passed_over_and_keeps_its_place() {
+    let store = HeldStore::start().await;
+    let [mut first, mut second, mut third] = [(); 3].map(|()| Polled::wait(&store.limiter, limit("1/1s"), LONG));
+    // One that does not wait takes the permit.
+    let take = || {
+        let limiter = store.limiter.clone();
+        let mut call = Polled::new(async move { limiter.check(&key("a"), &limit("1/1s")).await });
+        assert!(store.ask(&mut call));
+    };
+    take();
+    assert!(!store.ask(&mut first) && !store.ask(&mut second));
+    store.clock.advance(millis(1_000));
     assert!(first.is_woken());
+    take();
     first.waits();
-    first.until_woken();
+    store.answer(&first);
+    store.clock.advance(millis(9));
     second.waits();
-    clock.advance(millis(9));
-    second.waits();
-    clock.advance(millis(1));
+    store.clock.advance(millis(1));
     assert!(second.is_woken());
-    second.waits();
-    second.until_woken();
-    second.waits();
-    clock.advance(millis(990));
+    assert!(!store.ask(&mut second), "admitted beside the other call");
+    store.clock.advance(millis(990));
     assert!(second.is_woken());
-    let decision = second.finish();
-    assert_eq!(decision.into_result().expect("admitted").source(), Source::Store);
-    // The other one is the first again.
-    let mut third = Polled::wait(&limiter, limit, LONG);
-    third.waits();
-    third.until_woken();
-    third.waits();
-    first.waits();
-    if !first.is_woken() {
-        first.until_woken();
-    }
-    first.waits();
-    clock.advance(millis(1_000));
+    assert!(store.ask(&mut second));
+    assert!(!store.ask(&mut third), "admitted beside the second");
+    // It reads its denial, which is old, and asks anew.
+    assert!(!store.ask(&mut first));
+    store.clock.advance(millis(1_000));
     assert!(first.is_woken());
-    assert!(first.finish().is_allowed());
-    assert!(!third.is_done());
+    assert!(store.ask(&mut first));
 }
