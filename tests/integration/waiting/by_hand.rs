@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ struct Woken {
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        let _guard = self.lock.lock().expect("no panic");
+        // Also after a test has failed, which then drops what wakes others.
+        let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.flag.store(true, SeqCst);
         self.changed.notify_all();
     }
