@@ -13,11 +13,13 @@
 //! | what the other algorithms must answer | [`FixedWindowOracle`], [`SlidingCounterOracle`], [`TokenBucketOracle`], [`LeakyBucketOracle`] |
 //! | schedules that can be repeated | [`Random`] |
 //! | whether a recorded concurrent run kept its limit, and denied nothing that had room | [`history`] |
+//! | a long run that is a short one by default | [`full_or`], [`is_full`] |
 //! | what a fault does to a limiter under load, measured | `faults`, by the feature of that name |
 
 mod cluster;
 #[cfg(feature = "faults")]
 pub mod faults;
+mod full;
 pub mod history;
 mod names;
 mod nodes;
@@ -32,6 +34,7 @@ mod socket;
 mod wait;
 
 pub use cluster::{Cluster, ClusterBuilder, Migration, SLOTS, slot_of};
+pub use full::{full_or, is_full};
 pub use names::HangingNames;
 pub use nodes::{NodeId, Promotion};
 pub use oracle::{FixedWindowOracle, LeakyBucketOracle, Oracle, SlidingCounterOracle, TokenBucketOracle, Verdict};
