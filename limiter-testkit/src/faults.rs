@@ -15,8 +15,9 @@ mod rows;
 mod run;
 mod sentinels;
 mod server;
-mod stalls;
 mod storm;
+
+use crate::stalls;
 
 pub use bar::{Allowance, Bar, Miss};
 pub use call::{By, Call};

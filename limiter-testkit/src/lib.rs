@@ -5,6 +5,7 @@
 //! |---|---|
 //! | a real Redis that is yours and gone afterwards | [`RedisServer::start`], [`RedisServer::builder`] |
 //! | a real Redis for every test that only needs keys of its own | [`RedisServer::shared`] with [`unique`] |
+//! | the same, with keys that never expire, for a clock that a test moves | [`RedisServer::timeless`] |
 //! | a network that fails | [`Proxy`] |
 //! | host names whose look-up never ends | [`HangingNames`] |
 //! | masters and replicas that share the keys | [`Cluster`] |
@@ -13,6 +14,7 @@
 //! | what the other algorithms must answer | [`FixedWindowOracle`], [`SlidingCounterOracle`], [`TokenBucketOracle`], [`LeakyBucketOracle`] |
 //! | schedules that can be repeated | [`Random`] |
 //! | whether a recorded concurrent run kept its limit, and denied nothing that had room | [`history`] |
+//! | times in which the machine itself stood still | [`stalls`] |
 //! | a long run that is a short one by default | [`full_or`], [`is_full`] |
 //! | what a fault does to a limiter under load, measured | `faults`, by the feature of that name |
 
@@ -31,6 +33,7 @@ mod resp;
 mod sentinel;
 mod server;
 mod socket;
+pub mod stalls;
 mod wait;
 
 pub use cluster::{Cluster, ClusterBuilder, Migration, SLOTS, slot_of};

@@ -24,6 +24,9 @@ const MAX_CONNECTIONS: usize = 64;
 /// How long the server may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The delay of replies that are held back: longer than any test.
+const HELD: Duration = Duration::from_secs(3600);
+
 /// A TCP port of 127.0.0.1 in front of a server, through which everything passes until a test switches it over.
 ///
 /// It never does what no network can: bytes are lost only together with the connection. So when a connection has lost
@@ -97,6 +100,12 @@ impl Proxy {
     /// Lets everything through, each reply so much later.
     pub fn delay(&self, by: Duration) {
         self.switch.turn(Mode::Delay(by));
+    }
+
+    /// Lets commands through, and holds replies back until the next switch: what was asked for happens, and the caller
+    /// learns of it when the test wants it to.
+    pub fn hold_replies(&self) {
+        self.switch.turn(Mode::Delay(HELD));
     }
 
     /// Accepts connections and swallows what is sent; nobody learns anything.

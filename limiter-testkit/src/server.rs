@@ -31,7 +31,7 @@ pub use builder::RedisServerBuilder;
 pub(crate) use port::{BUS_OFFSET, free_port_with_bus};
 
 /// How long a server may take to start, and to answer one command.
-const DEADLINE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A real Redis with nothing in it. It ends with this value, and with the test process however that one ends.
 ///
@@ -59,7 +59,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// There is no such binary, or it does not answer within 5 s: with the end of its log.
+    /// There is no such binary, or it does not answer within 20 s: with the end of its log.
     #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
@@ -79,6 +79,31 @@ impl RedisServer {
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<RedisServer> = OnceLock::new();
         SHARED.get_or_init(Self::start)
+    }
+
+    /// The other server of this test process, whose wall clock stands still: no key in it ever expires. It is for
+    /// limiters by a clock that tests move, which is slower than the real one when the machine is busy.
+    ///
+    /// Where clocks cannot be set (see [`RedisServerBuilder::shifted_clock`]) it is a server like others.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn timeless() -> &'static Self {
+        static TIMELESS: OnceLock<RedisServer> = OnceLock::new();
+        TIMELESS.get_or_init(|| {
+            let mut builder = Self::builder();
+            let has_clock = cfg!(target_os = "linux");
+            if has_clock {
+                builder = builder.shifted_clock();
+            }
+            let mut server = builder.start();
+            if has_clock {
+                server.stop_clock();
+            }
+            server
+        })
     }
 
     /// The URL a client needs, credentials included: `redis+unix://…`, `redis://…` or `rediss://…`.
@@ -140,7 +165,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// The server refuses it, or does not answer within 5 s: with the end of its log.
+    /// The server refuses it, or does not answer within 20 s: with the end of its log.
     #[track_caller]
     pub fn command(&self, arguments: &[&str]) -> Reply {
         match self.try_command(arguments) {
@@ -154,7 +179,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// The server is away, or does not answer within 5 s.
+    /// The server is away, or does not answer within 20 s.
     pub fn try_command(&self, arguments: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
         self.client()?.call(arguments)
     }
@@ -163,7 +188,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// The server is away, or does not answer within 5 s.
+    /// The server is away, or does not answer within 20 s.
     pub fn client(&self) -> io::Result<Client> {
         self.config.client(DEADLINE)
     }
@@ -235,7 +260,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// The server was started without [`RedisServerBuilder::shifted_clock`], or does not show it within 5 s.
+    /// The server was started without [`RedisServerBuilder::shifted_clock`], or does not show it within 20 s.
     pub fn set_clock(&mut self, micros: i64) {
         let clock = self.config.clock.as_ref();
         clock.expect("a server with a clock to set: `RedisServer::builder().shifted_clock()`").set(micros);
@@ -246,12 +271,33 @@ impl RedisServer {
         }
     }
 
+    /// Stops the server's wall clock: no key expires any more. Returns when the server's `TIME` stands still.
+    ///
+    /// # Panics
+    ///
+    /// As [`set_clock`](Self::set_clock).
+    pub fn stop_clock(&mut self) {
+        let clock = self.config.clock.as_ref();
+        let clock = clock.expect("a server with a clock to stop: `RedisServer::builder().shifted_clock()`");
+        let now = real_micros();
+        clock.stop(now);
+        let until = Instant::now() + DEADLINE;
+        while self.micros() != now {
+            assert!(Instant::now() < until, "the server's clock does not stop\n{}", self.log_tail());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// How many microseconds the server's clock is ahead of the real one.
     fn ahead_by(&self) -> i64 {
+        self.micros() - real_micros()
+    }
+
+    /// The server's time in microseconds since 1970.
+    fn micros(&self) -> i64 {
         let time = self.command(&["TIME"]).array().into_iter().map(Reply::text);
         let time: Vec<i64> = time.map(|number| number.parse().expect("seconds and microseconds")).collect();
-        let real = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros();
-        time[0] * 1_000_000 + time[1] - i64::try_from(real).expect("before the year 294000")
+        time[0] * 1_000_000 + time[1]
     }
 
     /// Ends the process at once (`SIGKILL`), and with it all connections and data.
@@ -290,4 +336,10 @@ pub fn unique(prefix: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("{prefix}-{}-{count}", std::process::id())
+}
+
+/// The real time in microseconds since 1970.
+fn real_micros() -> i64 {
+    let real = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros();
+    i64::try_from(real).expect("before the year 294000")
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::support::{Subject, key, limit};
 
 mod agreement;
-mod queue;
+pub(crate) mod queue;
 mod refund;
 mod stored;
 

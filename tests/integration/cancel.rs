@@ -11,7 +11,7 @@ use limiter_testkit::{Cluster, Random, RedisServer, slot_of};
 use rate_limited::{Allowed, Decision, Error, Key, Limit, Limiter, OnError, rate_limited};
 use tokio::task::{JoinSet, yield_now};
 
-use crate::support::{key, limit, on};
+use crate::support::{AMPLE, key, limit, on};
 
 mod connecting;
 mod queues;
@@ -19,7 +19,7 @@ mod queues;
 const TASKS: u64 = 24;
 const CALLS: u64 = 150;
 /// What a call may take that nobody drops: far from its deadline, and much for a slow machine.
-const PROMPT: Duration = Duration::from_secs(2);
+const PROMPT: Duration = Duration::from_secs(10);
 
 /// Where a call is dropped.
 #[derive(Clone, Copy, Debug)]
@@ -259,7 +259,7 @@ async fn nothing_is_lost_on_a_cluster_but_what_was_dropped() {
     let master = |name: &str| cluster.master_of(slot_of(name.as_bytes()));
     let beside = (0..).map(|number| format!("k{number}")).find(|name| master(name) != master("counted"));
     let url = cluster.url();
-    let builder = Limiter::builder().url(&url).deadline(Duration::from_secs(5)).on_error(OnError::Raise);
+    let builder = Limiter::builder().url(&url).deadline(AMPLE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("connects");
     Storm::new(limiter, key("counted"), key(&beside.expect("of so many"))).run(2).await;
 }

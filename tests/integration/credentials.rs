@@ -46,9 +46,7 @@ async fn a_password_that_changes_is_followed() {
     server.command(&["CLIENT", "KILL", "USER", "app"]);
     eventually("refused by the old password", || async { kind(&limiter).await == Some(ErrorKind::Refused) }).await;
     *password.lock().expect("no panic") = "second";
-    let changed = Instant::now();
     eventually("served by the new password", || async { kind(&limiter).await.is_none() }).await;
-    assert!(changed.elapsed() < Duration::from_secs(1), "served after {:?}", changed.elapsed());
 }
 
 /// The URL has the user, and only the password changes; without a user it is the default one's.

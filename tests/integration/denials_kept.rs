@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use limiter_testkit::{RedisServer, unique};
+use limiter_testkit::{Proxy, RedisServer, unique};
 use rate_limited::{Allowed, Builder, Decision, Denied, Key, Limit, Limiter, ManualClock, Source, rate_limited};
 
 use crate::deadlines::eventually;
-use crate::support::{key, limit};
+use crate::support::{AMPLE, begun, key, limit, on, script_calls};
 
 /// Two limiters on one server, as in two processes, by one clock.
 struct Scene {
@@ -28,7 +28,7 @@ impl Scene {
 
     async fn with(&self, options: impl FnOnce(Builder) -> Builder) -> Limiter {
         let builder = Limiter::builder().url(&self.server.url()).prefix(&self.prefix).clock(self.clock.clone());
-        options(builder.deadline(Duration::from_secs(5))).connect().await.expect("the server is there")
+        options(builder.deadline(AMPLE)).connect().await.expect("the server is there")
     }
 
     fn advance_millis(&self, millis: u64) {
@@ -37,9 +37,7 @@ impl Scene {
 
     /// Script calls so far.
     fn calls(&self) -> u64 {
-        let stats = self.server.info("commandstats");
-        let calls = stats.get("cmdstat_evalsha").and_then(|stat| stat.split(['=', ',']).nth(1)?.parse().ok());
-        calls.unwrap_or(0)
+        script_calls(&self.server)
     }
 }
 
@@ -239,43 +237,52 @@ async fn a_reset_is_not_undone_by_a_denial_from_before() {
 /// The store was slow to answer: what it said counts from when it said it, and not from when it was asked.
 #[tokio::test]
 async fn a_known_denial_promises_no_instant_before_the_stores() {
-    let mut server = RedisServer::start();
-    let (key, limit) = (key("a"), limit("1/400ms"));
-    let limiter = crate::support::on(&server).connect().await.expect("the server is there");
-    assert!(ask(&limiter, &key, &limit, 1).await.is_ok());
-    server.pause();
-    let slow = tokio::spawn({
-        let (limiter, key) = (limiter.clone(), key.clone());
-        async move { ask(&limiter, &key, &limit, 1).await }
-    });
-    tokio::time::sleep(Duration::from_millis(150)).await;
-    server.resume();
-    assert!(slow.await.expect("no panic").is_err());
-    let known = ask(&limiter, &key, &limit, 1).await.expect_err("denied");
-    assert_eq!(known.source(), Source::DeniedUntil);
-    tokio::time::sleep(known.retry_after()).await;
-    assert!(ask(&limiter, &key, &limit, 1).await.is_ok(), "as was promised");
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let limit = limit("1/400ms");
+    let limiter = on(&server).url(proxy.url()).connect().await.expect("the server is there");
+    let mut proven = false;
+    for attempt in 0..100 {
+        let key = Key::new(attempt.to_string());
+        assert!(ask(&limiter, &key, &limit, 1).await.is_ok());
+        proxy.hold_replies();
+        let before = script_calls(&server);
+        let slow = begun(vec![Box::pin(ask(&limiter, &key, &limit, 1))]).await.remove(0);
+        eventually("decided", async || script_calls(&server) > before).await;
+        // The reply takes this long.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        proxy.pass();
+        // Neither is denied if the machine stood still until the window was over.
+        let (Err(_), Err(known)) = (slow.await, ask(&limiter, &key, &limit, 1).await) else { continue };
+        assert_eq!(known.source(), Source::DeniedUntil);
+        tokio::time::sleep(known.retry_after()).await;
+        assert!(ask(&limiter, &key, &limit, 1).await.is_ok(), "as was promised");
+        proven = true;
+        break;
+    }
+    assert!(proven, "the machine stood still each time");
 }
 
 /// It is done all the same, once it is sent: whoever hears of that is not the caller.
 #[tokio::test]
 async fn a_reset_or_a_refund_that_nobody_waits_for_is_seen_at_once() {
     for resets in [true, false] {
-        let mut scene = Scene::new();
-        let limiter = scene.limiter().await;
-        let five = limit("5/10s");
+        let scene = Scene::new();
+        let proxy = Proxy::before(&scene.server);
+        let limiter = scene.with(|builder| builder.url(proxy.url())).await;
+        let five = limit("5/1h");
         let allowed = use_up(&limiter, &five).await;
         assert_eq!(denial(&limiter, &five).await.source(), Source::Store);
         assert_eq!(denial(&limiter, &five).await.source(), Source::DeniedUntil);
-        scene.server.pause();
-        let (freeing, subject) = (limiter.clone(), key("a"));
-        let task = tokio::spawn(async move {
+        proxy.hold_replies();
+        let (freeing, subject) = (&limiter, key("a"));
+        let under_way = begun(vec![Box::pin(async {
             if resets { freeing.reset(&subject, &five).await } else { freeing.refund(&allowed).await }
-        });
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        task.abort();
-        assert!(task.await.is_err_and(|error| error.is_cancelled()), "under way");
-        scene.server.resume();
+        })])
+        .await;
+        eventually("freed in the store", async || scene.server.keys().is_empty()).await;
+        drop(under_way);
+        proxy.pass();
         eventually("freed", async || limiter.peek(&key("a"), &five).await.expect("a look").remaining() == 5).await;
         assert!(ask(&limiter, &key("a"), &five, 1).await.is_ok(), "reset: {resets}");
     }
@@ -300,17 +307,19 @@ async fn permits_that_go_with_others_make_it_ask_again() {
 /// The store may have decided as soon as it was asked, however late its answer comes.
 #[tokio::test]
 async fn a_denial_that_comes_late_lasts_no_longer_for_it() {
-    let mut scene = Scene::new();
-    let limiter = scene.with(|builder| builder.remember_denials(Duration::from_secs(60))).await;
+    let scene = Scene::new();
+    let proxy = Proxy::before(&scene.server);
+    let remember = Duration::from_secs(60);
+    let limiter = scene.with(|builder| builder.url(proxy.url()).remember_denials(remember)).await;
     let five = limit("5/10s");
     use_up(&limiter, &five).await;
-    scene.server.pause();
-    let asking = limiter.clone();
-    let late = tokio::spawn(async move { denial(&asking, &five).await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    proxy.hold_replies();
+    let before = scene.calls();
+    let late = begun(vec![Box::pin(denial(&limiter, &five))]).await.remove(0);
+    eventually("decided", async || scene.calls() > before).await;
     scene.advance_millis(500);
-    scene.server.resume();
-    assert_eq!(late.await.expect("no panic").source(), Source::Store);
+    proxy.pass();
+    assert_eq!(late.await.source(), Source::Store);
     assert_eq!(denial(&limiter, &five).await.source(), Source::DeniedUntil);
     scene.advance_millis(9_500);
     assert!(ask(&limiter, &key("a"), &five, 1).await.is_ok());

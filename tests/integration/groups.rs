@@ -1,25 +1,23 @@
 //! Calls that go to the server together: what each is told, and what one does to the others.
 
-use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use limiter_testkit::{Proxy, RedisServer};
 use rate_limited::{Decision, Denied, Error, ErrorKind, Limit, Limiter, ManualClock, OnError};
-use tokio::time::sleep;
 
 use crate::deadlines::eventually;
-use crate::support::{key, limit, on};
+use crate::support::{begun, key, limit, on, script_calls, taken_in};
 
 mod agreement;
 mod deadlines;
 mod failures;
 mod histories;
 
-/// A server, a limiter on it by a clock that stands still, and how many script calls it has seen.
+/// A server, a network that can hold its replies back, and a limiter on them by a clock that stands still.
 struct Scene {
     server: RedisServer,
+    proxy: Proxy,
     limiter: Limiter,
     clock: ManualClock,
 }
@@ -30,38 +28,54 @@ type Told = Result<Decision, Error>;
 /// A limiter's key, its limit, and a cost.
 type Ask<'a> = (&'a str, &'a str, u32);
 
-/// Until the limiter's thread has dealt with all that it was told.
-const SETTLED: Duration = Duration::from_millis(100);
-
 /// Script calls that each group waits behind.
 const AHEAD: u64 = 4;
 
 impl Scene {
     async fn new() -> Self {
-        let (server, clock) = (RedisServer::start(), ManualClock::new());
-        let builder = on(&server).prefix("rl").clock(clock.clone()).on_error(OnError::Raise);
-        Self { limiter: builder.connect().await.expect("the server is there"), server, clock }
+        Self::on(RedisServer::start()).await
     }
 
-    /// Lets a few calls wait for a server that is paused, and these behind them: they line up, in this order.
-    async fn line_up<'a, T>(&mut self, calls: Vec<Calling<'a, T>>) -> Line<'a, T> {
-        self.server.pause();
-        let mut ahead = Vec::new();
-        for _ in 0..AHEAD {
-            let limiter = self.limiter.clone();
-            let limit = limit("1000000/1h");
-            ahead.push(under_way(vec![Box::pin(async move { limiter.check(&key("ahead"), &limit).await })]).await);
+    async fn on(server: RedisServer) -> Self {
+        let clock = ManualClock::new();
+        let proxy = Proxy::before(&server);
+        let builder = on(&server).url(proxy.url()).prefix("rl").clock(clock.clone()).on_error(OnError::Raise);
+        Self { limiter: builder.connect().await.expect("the server is there"), server, proxy, clock }
+    }
+
+    /// Holds the server's replies back, lets a few calls wait for theirs, and these behind them: they line up, in this order.
+    async fn line_up<'a, T>(&self, calls: Vec<Calling<'a, T>>) -> Line<'a, T> {
+        let ahead = vec![("ahead", "1000000/1h", 1); 4];
+        self.line_up_behind(&ahead, calls).await
+    }
+
+    /// The same, behind calls that the test chooses. Each goes alone.
+    async fn line_up_behind<'a, T>(&self, ahead: &[Ask<'_>], calls: Vec<Calling<'a, T>>) -> Line<'a, T> {
+        self.proxy.hold_replies();
+        let mut sent = script_calls(&self.server);
+        let mut line = Line { ahead: Vec::new(), calls: Vec::new() };
+        for ask in ahead {
+            line.ahead.extend(begun(vec![self.limiter.clone().asking(*ask)]).await);
+            sent += 1;
+            eventually("sent", async || script_calls(&self.server) == sent).await;
         }
-        Line { ahead: ahead.into_iter().flatten().collect(), calls: under_way(calls).await }
+        line.calls = begun(calls).await;
+        taken_in(&self.limiter, &self.server, sent).await;
+        line
+    }
+
+    /// Lets the replies through that were held back.
+    fn release(&self) {
+        self.proxy.pass();
     }
 
     /// What calls are told that go together, and how many script calls that took.
     async fn together(&mut self, asks: &[Ask<'_>]) -> (Vec<Told>, u64) {
-        let before = evalsha_calls(&self.server);
         let line = self.line_up(asks.iter().map(|ask| self.limiter.clone().asking(*ask)).collect()).await;
-        self.server.resume();
+        let before = script_calls(&self.server);
+        self.release();
         let told = line.answers().await;
-        (told, evalsha_calls(&self.server) - before - AHEAD)
+        (told, script_calls(&self.server) - before)
     }
 
     async fn decided(&mut self, asks: &[Ask<'_>]) -> Vec<Decision> {
@@ -91,17 +105,6 @@ impl<T> Line<'_, T> {
     }
 }
 
-/// Begins all of them, in their order.
-async fn under_way<T>(mut calls: Vec<Calling<'_, T>>) -> Vec<Calling<'_, T>> {
-    poll_fn(|context| {
-        assert!(calls.iter_mut().all(|call| call.as_mut().poll(context).is_pending()), "not answered yet");
-        Poll::Ready(())
-    })
-    .await;
-    sleep(SETTLED).await;
-    calls
-}
-
 trait Asking {
     fn asking(self, ask: Ask<'_>) -> Calling<'static, Told>;
 }
@@ -111,12 +114,6 @@ impl Asking for Limiter {
         let (key, limit) = (key(name), limit(text));
         Box::pin(async move { self.check_n(&key, &limit, cost).await })
     }
-}
-
-fn evalsha_calls(server: &RedisServer) -> u64 {
-    let stats = server.info("commandstats");
-    let calls = stats.get("cmdstat_evalsha").and_then(|stat| stat.split(['=', ',']).nth(1));
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
 fn remaining(decisions: &[Decision]) -> Vec<(bool, u32)> {
@@ -134,32 +131,28 @@ fn kinds(told: &[Told]) -> Vec<Option<ErrorKind>> {
 #[tokio::test]
 async fn a_lone_call_goes_alone_and_at_once() {
     let scene = Scene::new().await;
-    let before = evalsha_calls(&scene.server);
+    let before = script_calls(&scene.server);
     for call in 1..=20 {
         assert!(scene.limiter.clone().asking(("a", "100/10s", 1)).await.is_ok());
-        assert_eq!(evalsha_calls(&scene.server), before + call);
+        assert_eq!(script_calls(&scene.server), before + call);
     }
 }
 
 /// Nobody waits for company: the first four leave although nothing comes back, and only then others wait.
 #[tokio::test]
 async fn a_few_calls_are_under_way_before_others_wait() {
-    let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
-    let limiter = on(&server).url(proxy.url()).connect().await.expect("the server is there");
-    proxy.lose_replies();
-    let before = evalsha_calls(&server);
+    let Scene { server, proxy, limiter, .. } = Scene::new().await;
+    proxy.hold_replies();
+    let before = script_calls(&server);
     let mut calls = Vec::new();
     for sent in 1..=AHEAD {
-        calls.extend(under_way(vec![limiter.clone().asking(("a", "5/10s", 1))]).await);
-        eventually("sent", async || evalsha_calls(&server) == before + sent).await;
+        calls.extend(begun(vec![limiter.clone().asking(("a", "5/10s", 1))]).await);
+        eventually("sent", async || script_calls(&server) == before + sent).await;
     }
-    calls.extend(under_way(vec![limiter.clone().asking(("a", "5/10s", 1))]).await);
-    assert_eq!(evalsha_calls(&server), before + AHEAD);
-    // Calls of another kind are no such company.
-    let looks = limiter.clone();
-    let _look = under_way(vec![Box::pin(async move { looks.peek(&key("a"), &limit("5/10s")).await })]).await;
-    eventually("sent past them", async || evalsha_calls(&server) == before + AHEAD + 1).await;
+    calls.extend(begun(vec![limiter.clone().asking(("a", "5/10s", 1))]).await);
+    // Calls of another kind are no such company: this look goes past the one that waits.
+    taken_in(&limiter, &server, before + AHEAD).await;
+    assert_eq!(script_calls(&server), before + AHEAD + 1);
 }
 
 #[tokio::test]
@@ -273,9 +266,10 @@ async fn calls_of_other_kinds_go_past_a_line() {
         let (all, peeked) = tokio::join!(limiter.check_all(&asked), limiter.peek(&both, &five));
         (all.expect("a decision").remaining(), peeked.expect("a decision").remaining())
     };
+    let before = script_calls(&scene.server);
     let release = async {
-        sleep(SETTLED).await;
-        scene.server.resume();
+        eventually("past the line", async || script_calls(&scene.server) == before + 4).await;
+        scene.release();
     };
     let reset = key("reset");
     let (all, refunded, forgotten, ()) =
@@ -289,13 +283,13 @@ async fn calls_of_other_kinds_go_past_a_line() {
 /// Limits are arguments here too: one that changes from call to call.
 #[tokio::test]
 async fn a_burst_of_two_limiters_is_one_count() {
-    let mut scene = Scene::new().await;
-    let builder = on(&scene.server).prefix("rl").clock(scene.clock.clone());
+    let scene = Scene::new().await;
+    let builder = on(&scene.server).url(scene.proxy.url()).prefix("rl").clock(scene.clock.clone());
     let other = builder.connect().await.expect("the server is there");
     let mut calls: Vec<_> = (0..30).map(|_| scene.limiter.clone().asking(("a", "25/10s", 1))).collect();
     calls.extend((0..30).map(|_| other.clone().asking(("a", "25/10s", 1))));
     let line = scene.line_up(calls).await;
-    scene.server.resume();
+    scene.release();
     let told: Vec<_> = line.answers().await.into_iter().map(|told| told.expect("a decision")).collect();
     let mut left: Vec<_> = told.iter().filter(|told| told.is_allowed()).map(Decision::remaining).collect();
     left.sort_unstable();
@@ -305,7 +299,7 @@ async fn a_burst_of_two_limiters_is_one_count() {
 /// Limits of one text are one: the kind of a call has a limit's every part in it.
 #[tokio::test]
 async fn limits_that_differ_in_burst_alone_are_not_one_kind() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let bucket = |burst| {
         let limit = limit("5/10s").with_algorithm(rate_limited::Algorithm::TokenBucket);
         Limit::with_burst(limit, burst).expect("a burst")
@@ -315,7 +309,7 @@ async fn limits_that_differ_in_burst_alone_are_not_one_kind() {
         Box::pin(async move { limiter.check(&key("a"), &limit).await })
     });
     let line = scene.line_up(calls.into()).await;
-    scene.server.resume();
+    scene.release();
     let told: Vec<_> = line.answers().await.into_iter().map(|told| told.expect("a decision")).collect();
     // Two of a burst of two, then two of one of four.
     assert_eq!(remaining(&told), [(true, 1), (true, 1), (true, 0), (true, 0)]);

@@ -8,7 +8,7 @@ use limiter_testkit::{RedisServer, unique};
 use rate_limited::{Builder, Decision, Denied, Limiter, ManualClock, OnError, Source};
 
 use crate::deadlines::{DEADLINE, eventually};
-use crate::support::{key, limit};
+use crate::support::{AMPLE, key, limit};
 
 mod concurrent;
 mod unnoticed;
@@ -31,7 +31,7 @@ impl Scene {
     fn builder(&self) -> Builder {
         let builder = Limiter::builder().url(&self.server.url()).prefix(&self.prefix);
         // What one limiter here gives back, the others are to see at once.
-        builder.deadline(Duration::from_secs(5)).remember_denials(Duration::ZERO).clock(self.clock.clone())
+        builder.deadline(AMPLE).remember_denials(Duration::ZERO).clock(self.clock.clone())
     }
 
     async fn limiter(&self) -> Limiter {

@@ -1,10 +1,15 @@
 //! Limiters to test.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use limiter_testkit::{Address, RedisServer, unique};
 use rate_limited::{Builder, Key, Layout, Limit, Limiter, ManualClock};
+
+use crate::deadlines::eventually;
 
 /// A limiter whose clock the test moves, and the store it is on.
 pub(crate) struct Subject {
@@ -21,14 +26,15 @@ impl Subject {
         Self::with(Limiter::builder()).await
     }
 
-    /// On the shared Redis, under a prefix of its own.
+    /// On a shared Redis, under a prefix of its own. Its keys do not expire: by the real clock they might before
+    /// the test's clock says so.
     pub(crate) async fn redis() -> Self {
-        Self::with(on(RedisServer::shared())).await
+        Self::with(on(RedisServer::timeless())).await
     }
 
     /// The same, with every denial asked for.
     pub(crate) async fn asking() -> Self {
-        Self::with(on(RedisServer::shared()).remember_denials(Duration::ZERO)).await
+        Self::with(on(RedisServer::timeless()).remember_denials(Duration::ZERO)).await
     }
 
     /// On a Redis of its own, in the layout of the Spring system, whose services it sees at once.
@@ -84,7 +90,39 @@ pub(crate) use on_zset;
 
 /// A limiter on a server, under a prefix of its own, with time enough for a slow machine.
 pub(crate) fn on(server: &RedisServer) -> Builder {
-    Limiter::builder().url(&server.url()).prefix(&unique("test")).deadline(Duration::from_secs(5))
+    Limiter::builder().url(&server.url()).prefix(&unique("test")).deadline(AMPLE)
+}
+
+/// A deadline that no call reaches on a machine under load, where the server answers.
+pub(crate) const AMPLE: Duration = Duration::from_secs(30);
+
+/// The number of script calls that a server has run.
+pub(crate) fn script_calls(server: &RedisServer) -> u64 {
+    let stats = server.info("commandstats");
+    let calls = stats.get("cmdstat_evalsha").and_then(|stat| stat.split(['=', ',']).nth(1));
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// Polls futures once, in their order: each is under way then, and none of them is ready.
+pub(crate) async fn begun<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F> {
+    poll_fn(|context| {
+        let pending = futures.iter_mut().all(|future| Pin::new(future).poll(context).is_pending());
+        assert!(pending, "not answered yet");
+        Poll::Ready(())
+    })
+    .await;
+    futures
+}
+
+/// Waits until the limiter's thread has taken in all calls that were made before.
+///
+/// It takes them in order, and a look does not wait in line: once the server has run the look, they are all in.
+/// `calls` is the number of script calls that the server has run by then, without that look.
+pub(crate) async fn taken_in(limiter: &Limiter, server: &RedisServer, calls: u64) {
+    let (key, limit) = (key("taken in"), limit("1/1h"));
+    let looks = begun(vec![Box::pin(limiter.peek(&key, &limit))]).await;
+    eventually("taken in", async || script_calls(server) > calls).await;
+    drop(looks);
 }
 
 /// Where a server with a TCP port listens.

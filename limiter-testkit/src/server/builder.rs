@@ -112,7 +112,7 @@ impl RedisServerBuilder {
     ///
     /// # Panics
     ///
-    /// There is no `redis-server`, or it does not answer within 5 s: with the end of its log.
+    /// There is no `redis-server`, or it does not answer within 20 s: with the end of its log.
     #[must_use]
     pub fn start(self) -> RedisServer {
         self.start_on(port::free_port)

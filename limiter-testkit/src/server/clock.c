@@ -1,6 +1,7 @@
-// Loaded into a server by LD_PRELOAD: its wall clock, shifted by the microseconds in the file that
-// LIMITER_TESTKIT_CLOCK names. The file holds one signed 64-bit number and may change at any time. Clocks that are not
-// the wall clock stay as they are, as they would when an operator or NTP sets the time.
+// Loaded into a server by LD_PRELOAD: its wall clock, by the file that LIMITER_TESTKIT_CLOCK names. The file holds two
+// signed 64-bit numbers, and may change at any time: the microseconds by which the clock is shifted, and the
+// microseconds since 1970 at which it stands still, or 0. Clocks that are not the wall clock stay as they are, as they
+// would when an operator or NTP sets the time.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -10,7 +11,12 @@
 #include <sys/time.h>
 #include <time.h>
 
-static volatile int64_t *shift;
+struct setting {
+  int64_t shift;
+  int64_t still;
+};
+
+static volatile struct setting *setting;
 static int (*real_clock_gettime)(clockid_t, struct timespec *);
 
 __attribute__((constructor)) static void start(void) {
@@ -18,17 +24,22 @@ __attribute__((constructor)) static void start(void) {
   const char *path = getenv("LIMITER_TESTKIT_CLOCK");
   int file = path ? open(path, O_RDONLY) : -1;
   if (file < 0) abort();
-  void *memory = mmap(NULL, sizeof *shift, PROT_READ, MAP_SHARED, file, 0);
+  void *memory = mmap(NULL, sizeof *setting, PROT_READ, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) abort();
-  shift = memory;
+  setting = memory;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
   if (!real_clock_gettime) real_clock_gettime = dlsym(RTLD_NEXT, "clock_gettime");
   int result = real_clock_gettime(clock, time);
-  if (result == 0 && shift && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-    int64_t nanos = time->tv_nsec + (*shift % 1000000) * 1000;
-    time->tv_sec += *shift / 1000000 + nanos / 1000000000 - (nanos % 1000000000 < 0);
+  if (result == 0 && setting && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+    int64_t shift = setting->shift, still = setting->still;
+    if (still) {
+      time->tv_sec = still / 1000000;
+      time->tv_nsec = (still % 1000000) * 1000;
+    }
+    int64_t nanos = time->tv_nsec + (shift % 1000000) * 1000;
+    time->tv_sec += shift / 1000000 + nanos / 1000000000 - (nanos % 1000000000 < 0);
     time->tv_nsec = (nanos % 1000000000 + 1000000000) % 1000000000;
   }
   return result;

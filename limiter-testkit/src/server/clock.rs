@@ -8,11 +8,11 @@ use crate::preload;
 
 const SOURCE: &str = include_str!("clock.c");
 
-/// A library that shifts the clock of the process it is loaded into, by what a file says.
+/// A library that sets the clock of the process it is loaded into, by what a file says.
 #[derive(Debug)]
 pub(super) struct ShiftedClock {
     library: PathBuf,
-    shift: PathBuf,
+    setting: PathBuf,
 }
 
 impl ShiftedClock {
@@ -23,20 +23,29 @@ impl ShiftedClock {
     /// There is no C compiler `cc`, or it fails: with what it says.
     pub(super) fn build(directory: &Path) -> Self {
         let library = preload::build(directory, "clock", SOURCE);
-        let shift = directory.join("clock.shift");
-        let clock = Self { library, shift };
-        fs::write(&clock.shift, 0_i64.to_ne_bytes()).expect("writing to the server's own directory");
+        let setting = directory.join("clock.setting");
+        let clock = Self { library, setting };
+        fs::write(&clock.setting, [0; 16]).expect("writing to the server's own directory");
         clock
     }
 
     /// What the server's process has to find in its environment.
     pub(super) fn environment(&self) -> [(&'static str, &Path); 2] {
-        [("LD_PRELOAD", &self.library), ("LIMITER_TESTKIT_CLOCK", &self.shift)]
+        [("LD_PRELOAD", &self.library), ("LIMITER_TESTKIT_CLOCK", &self.setting)]
     }
 
     /// Sets how far the clock is ahead of the real one, in microseconds; negative: behind.
     pub(super) fn set(&self, micros: i64) {
-        let file = fs::OpenOptions::new().write(true).open(&self.shift).expect("the clock's file");
-        file.write_all_at(&micros.to_ne_bytes(), 0).expect("writing to the clock's file");
+        self.write(micros, 0);
+    }
+
+    /// Stops the clock at an instant, in microseconds since 1970.
+    pub(super) fn stop(&self, micros: i64) {
+        self.write(micros, 8);
+    }
+
+    fn write(&self, number: i64, offset: u64) {
+        let file = fs::OpenOptions::new().write(true).open(&self.setting).expect("the clock's file");
+        file.write_all_at(&number.to_ne_bytes(), offset).expect("writing to the clock's file");
     }
 }

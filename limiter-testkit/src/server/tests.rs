@@ -86,3 +86,15 @@ fn a_clock_that_was_shifted_is_the_servers_own() {
     server.set_clock(0);
     assert!((0..10).contains(&(seconds(&server) - real)));
 }
+
+#[test]
+fn no_key_expires_while_the_servers_clock_stands_still() {
+    let mut server = RedisServer::builder().shifted_clock().start();
+    server.command(&["SET", "before", "1", "PX", "600000"]);
+    server.stop_clock();
+    server.command(&["SET", "after", "1", "PX", "1"]);
+    let ttl = server.pttl("before");
+    // Its own clocks go on: it looks for keys to expire a few times meanwhile.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!((server.pttl("before"), server.pttl("after")), (ttl, 1));
+}

@@ -1,14 +1,15 @@
 //! The leaky bucket as a queue: a call is given its turn in one round trip and waits for exactly that.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use limiter_testkit::RedisServer;
 use rate_limited::{Limit, Limiter, ManualClock, Source};
-use tokio::task::JoinHandle;
 
 use super::{LeakyBucket, counted, denied};
 use crate::deadlines::eventually;
-use crate::support::{Subject, key, on};
+use crate::support::{AMPLE, Subject, key, on, script_calls};
 
 macro_rules! on_both_stores {
     ($($test:ident),+ $(,)?) => {
@@ -30,32 +31,60 @@ fn one_a_second() -> Limit {
     counted("10/10s", LeakyBucket).with_burst(3).expect("a bucket")
 }
 
-/// A call that waits, once it has been given its turn or has been refused.
-async fn waiting(limiter: &Limiter, limit: Limit, max_wait: Duration) -> JoinHandle<bool> {
-    let limiter = limiter.clone();
-    let call = tokio::spawn(async move {
-        limiter.wait(&key("a"), &limit, max_wait).await.expect("the store answers").is_allowed()
-    });
-    // The store answers within this, on a slow machine too; nothing else moves meanwhile.
-    for _ in 0..20 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
+/// A call that waits for its turn, polled by hand.
+pub(crate) struct Waiting {
+    call: Pin<Box<dyn Future<Output = bool> + Send>>,
+    allowed: Option<bool>,
+}
+
+impl Waiting {
+    /// Begins a call, and returns once it has been given its turn or has been refused.
+    pub(crate) async fn begin(limiter: &Limiter, limit: Limit, max_wait: Duration) -> Self {
+        let asking = limiter.clone();
+        let call =
+            Box::pin(
+                async move { asking.wait(&key("a"), &limit, max_wait).await.expect("the store answers").is_allowed() },
+            );
+        let mut waiting = Self { call, allowed: None };
+        waiting.is_over();
+        // The store answers in the order in which it is asked.
+        let _ = limiter.peek(&key("behind"), &limit).await.expect("the store answers");
+        waiting.is_over();
+        waiting
     }
-    call
+
+    /// Polls it, unless it has ended before.
+    pub(crate) fn is_over(&mut self) -> bool {
+        if self.allowed.is_none() {
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(allowed) = self.call.as_mut().poll(&mut context) {
+                self.allowed = Some(allowed);
+            }
+        }
+        self.allowed.is_some()
+    }
+
+    /// Waits until it has ended, and returns whether it was allowed.
+    pub(crate) async fn await_turn(self) -> bool {
+        match self.allowed {
+            Some(allowed) => allowed,
+            None => self.call.await,
+        }
+    }
 }
 
 async fn turns_come_one_at_a_time(subject: Subject) {
     let mut calls = Vec::new();
     for _ in 0..4 {
-        calls.push(waiting(&subject.limiter, one_a_second(), Duration::from_secs(10)).await);
+        calls.push(Waiting::begin(&subject.limiter, one_a_second(), Duration::from_secs(10)).await);
     }
-    for (turn, call) in calls.into_iter().enumerate() {
+    for (turn, mut call) in calls.into_iter().enumerate() {
         if turn > 0 {
             subject.advance_millis(999);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            assert!(!call.is_finished(), "turn {turn} came 1 ms early");
+            assert!(!call.is_over(), "turn {turn} came 1 ms early");
             subject.advance_millis(1);
         }
-        assert!(call.await.expect("no panic"), "turn {turn}");
+        assert!(call.await_turn().await, "turn {turn}");
     }
 }
 
@@ -66,40 +95,39 @@ async fn who_cannot_be_served_in_time_is_denied_at_once(subject: Subject) {
     assert_eq!(refused.retry_after(), Duration::from_secs(1));
     let refused = denied(limiter.wait(&key("a"), &limit, Duration::from_millis(999)).await.expect("answers"));
     assert_eq!(refused.retry_after(), Duration::from_secs(1));
-    let call = waiting(limiter, limit, Duration::from_secs(1)).await;
-    assert!(!call.is_finished());
+    let mut call = Waiting::begin(limiter, limit, Duration::from_secs(1)).await;
+    assert!(!call.is_over());
     subject.advance_millis(1_000);
-    assert!(call.await.expect("no panic"));
+    assert!(call.await_turn().await);
 }
 
 async fn the_queue_holds_burst(subject: Subject) {
     let limit = one_a_second();
     let mut calls = Vec::new();
     for _ in 0..4 {
-        calls.push(waiting(&subject.limiter, limit, Duration::MAX).await);
+        calls.push(Waiting::begin(&subject.limiter, limit, Duration::MAX).await);
     }
     let refused = denied(subject.limiter.wait(&key("a"), &limit, Duration::MAX).await.expect("answers"));
     assert_eq!(refused.retry_after(), Duration::from_secs(4), "one has passed and three wait");
     subject.advance_millis(1_000);
-    calls.push(waiting(&subject.limiter, limit, Duration::MAX).await);
+    calls.push(Waiting::begin(&subject.limiter, limit, Duration::MAX).await);
     subject.advance_millis(3_000);
     for call in calls {
-        assert!(call.await.expect("no panic"));
+        assert!(call.await_turn().await);
     }
 }
 
 async fn a_cancelled_waiter_loses_its_turn(subject: Subject) {
     let limit = one_a_second();
-    let first = waiting(&subject.limiter, limit, Duration::MAX).await;
-    let cancelled = waiting(&subject.limiter, limit, Duration::MAX).await;
-    let behind = waiting(&subject.limiter, limit, Duration::MAX).await;
-    assert!(first.await.expect("no panic"));
-    cancelled.abort();
+    let first = Waiting::begin(&subject.limiter, limit, Duration::MAX).await;
+    let cancelled = Waiting::begin(&subject.limiter, limit, Duration::MAX).await;
+    let mut behind = Waiting::begin(&subject.limiter, limit, Duration::MAX).await;
+    assert!(first.await_turn().await);
+    drop(cancelled);
     subject.advance_millis(1_999);
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    assert!(!behind.is_finished(), "it has the turn that it was given, and not a sooner one");
+    assert!(!behind.is_over(), "it has the turn that it was given, and not a sooner one");
     subject.advance_millis(1);
-    assert!(behind.await.expect("no panic"));
+    assert!(behind.await_turn().await);
 }
 
 async fn a_call_of_cost_above_burst_never_waits(subject: Subject) {
@@ -119,11 +147,11 @@ async fn only_the_last_turn_can_be_given_back(subject: Subject) {
         seen.into_result().map_or_else(|denied| denied.retry_after(), |_| Duration::ZERO)
     };
     let first = subject.limiter.check(&key("a"), &limit).await.expect("answers").into_result().expect("free");
-    let second = waiting(&subject.limiter, limit, Duration::MAX).await;
+    let second = Waiting::begin(&subject.limiter, limit, Duration::MAX).await;
     subject.limiter.refund(&first).await.expect("answers");
     assert_eq!(next_turn().await, Duration::from_secs(2));
     subject.advance_millis(2_000);
-    assert!(second.await.expect("no panic"));
+    assert!(second.await_turn().await);
     let third = subject.limiter.check(&key("a"), &limit).await.expect("answers").into_result().expect("free");
     subject.advance_millis(1);
     assert_eq!(next_turn().await, Duration::from_millis(999));
@@ -137,17 +165,13 @@ async fn each_wait_is_one_round_trip() {
     let server = RedisServer::start();
     let limiter = on(&server).connect().await.expect("connects");
     let limit = counted("100/s", LeakyBucket);
-    let script_calls = || {
-        let stat = server.info("commandstats").remove("cmdstat_evalsha").expect("one at least, when it connected");
-        stat.split(['=', ',']).nth(1).and_then(|calls| calls.parse::<u32>().ok()).expect("a number")
-    };
-    let before = script_calls();
+    let before = script_calls(&server);
     let started = std::time::Instant::now();
     let calls: Vec<_> = (0..20)
         .map(|_| {
             let limiter = limiter.clone();
             tokio::spawn(async move {
-                let decision = limiter.wait(&key("a"), &limit, Duration::from_secs(5)).await.expect("answers");
+                let decision = limiter.wait(&key("a"), &limit, AMPLE).await.expect("answers");
                 assert!(decision.is_allowed());
                 started.elapsed()
             })
@@ -159,7 +183,7 @@ async fn each_wait_is_one_round_trip() {
     }
     begun.sort_unstable();
     assert!(begun[19] >= Duration::from_millis(190), "{begun:?}");
-    assert_eq!(script_calls() - before, 20);
+    assert_eq!(script_calls(&server) - before, 20);
 }
 
 /// After an outage both the store and the stand-in give each call its turn: one, and not one after the other.

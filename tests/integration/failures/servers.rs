@@ -1,6 +1,6 @@
 //! What real servers do.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use limiter_testkit::{Proxy, RedisServer, unique};
 use rate_limited::{Error, ErrorKind, Limiter, OnError};
@@ -14,11 +14,11 @@ async fn raising(server: &RedisServer) -> Limiter {
 }
 
 async fn remaining(limiter: &Limiter, name: &str) -> Result<u32, Error> {
-    limiter.check(&key(name), &limit("5/10s")).await.map(|decision| decision.remaining())
+    limiter.check(&key(name), &limit("5/1h")).await.map(|decision| decision.remaining())
 }
 
 async fn kind(limiter: &Limiter, name: &str) -> Option<ErrorKind> {
-    limiter.check(&key(name), &limit("100/10s")).await.err().map(|error| error.kind())
+    limiter.check(&key(name), &limit("100/1h")).await.err().map(|error| error.kind())
 }
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn a_foreign_value_is_one_callers_error_and_stays_as_it_is() {
         let dump = || server.command(&["DUMP", &name]).bytes();
         let before = dump();
         assert_eq!(kind(&limiter, "a").await, Some(ErrorKind::Protocol), "{command:?}");
-        let looked = limiter.peek(&key("a"), &limit("5/10s")).await.expect_err("nothing to be seen there");
+        let looked = limiter.peek(&key("a"), &limit("5/1h")).await.expect_err("nothing to be seen there");
         assert_eq!((looked.kind(), looked.is_transient()), (ErrorKind::Protocol, false), "{command:?}");
         assert_eq!(remaining(&limiter, "b").await.expect("another key"), 4, "{command:?}");
         assert_eq!((dump(), server.pttl(&name)), (before, -1), "{command:?}");
@@ -60,7 +60,7 @@ async fn a_full_server_takes_nothing_until_it_has_room() {
     for name in ["a", "b"] {
         assert_eq!(kind(&limiter, name).await, Some(ErrorKind::OutOfMemory));
     }
-    let looked = limiter.peek(&key("a"), &limit("5/10s")).await.expect("a look takes no room");
+    let looked = limiter.peek(&key("a"), &limit("5/1h")).await.expect("a look takes no room");
     assert_eq!(looked.remaining(), 4);
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(remaining(&limiter, "a").await.expect("there is room again"), 3);
@@ -108,9 +108,7 @@ async fn a_replica_takes_nothing_until_it_is_promoted() {
     // Its name may lead to another server by now.
     eventually("connected anew", || async { proxy.connections() > 1 }).await;
     server.command(&["REPLICAOF", "NO", "ONE"]);
-    let promoted = Instant::now();
     eventually("served", || async { remaining(&limiter, "a").await.is_ok() }).await;
-    assert!(promoted.elapsed() < Duration::from_secs(1), "served after {:?}", promoted.elapsed());
 }
 
 #[tokio::test]
@@ -127,7 +125,7 @@ async fn a_user_without_a_right_is_refused() {
         let error = match on(&server).on_error(OnError::Raise).connect().await {
             Ok(limiter) => {
                 assert!(connects, "{rules}");
-                limiter.check(&key("a"), &limit("5/10s")).await.expect_err(rules)
+                limiter.check(&key("a"), &limit("5/1h")).await.expect_err(rules)
             }
             Err(error) => {
                 assert!(!connects, "{rules}: {error:?}");
@@ -144,10 +142,10 @@ async fn a_call_whose_reply_was_lost_is_not_sent_again() {
     let server = RedisServer::start();
     let proxy = Proxy::before(&server);
     let prefix = unique("lost");
-    let builder = on(&server).url(proxy.url()).prefix(&prefix).deadline(5 * DEADLINE).on_error(OnError::Raise);
+    let builder = on(&server).url(proxy.url()).prefix(&prefix).deadline(10 * DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     let witness = on(&server).prefix(&prefix).on_error(OnError::Raise).connect().await.expect("the server is there");
-    let left = async || witness.peek(&key("a"), &limit("5/10s")).await.expect("not behind the proxy").remaining();
+    let left = async || witness.peek(&key("a"), &limit("5/1h")).await.expect("not behind the proxy").remaining();
     assert_eq!(remaining(&limiter, "a").await.expect("all is well"), 4);
     proxy.lose_replies();
     assert_eq!(kind(&limiter, "a").await, Some(ErrorKind::Timeout));
@@ -163,7 +161,7 @@ async fn an_answer_that_comes_too_late_is_not_waited_for() {
     let proxy = Proxy::before(&server);
     let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
-    proxy.delay(3 * DEADLINE);
+    proxy.hold_replies();
     let asked = Instant::now();
     assert_eq!(kind(&limiter, "a").await, Some(ErrorKind::Timeout));
     let took = asked.elapsed();

@@ -64,7 +64,7 @@ fn told(decision: &Decision) -> (bool, u32, Option<Duration>, Option<Duration>) 
 
 #[tokio::test]
 async fn groups_of_every_algorithm_agree_with_calls_one_by_one() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let one_by_one = Limiter::builder().clock(scene.clock.clone()).build().expect("in memory");
     let mut random = Random::new(7);
     let (mut allowed, mut denied) = (0, 0);
@@ -73,7 +73,7 @@ async fn groups_of_every_algorithm_agree_with_calls_one_by_one() {
         // Answers come back in the order in which calls were made.
         let calls = by_kinds(&calls);
         let line = scene.line_up(calls.iter().map(|call| call.asked_of(&scene.limiter)).collect()).await;
-        scene.server.resume();
+        scene.release();
         for (call, group) in calls.iter().zip(line.answers().await) {
             let group = group.expect("a decision");
             let alone = call.asked_of(&one_by_one).await.expect("a decision");

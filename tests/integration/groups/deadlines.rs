@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use limiter_testkit::{Proxy, RedisServer};
-use rate_limited::{Limiter, OnError, Rule, rate_limited};
+use rate_limited::{Key, Limiter, OnError, Rule, rate_limited};
 
-use super::{AHEAD, Calling, Scene, evalsha_calls, under_way};
-use crate::deadlines::{DEADLINE, SLACK};
-use crate::support::{key, limit, on};
+use super::{Calling, Scene};
+use crate::deadlines::{DEADLINE, eventually};
+use crate::support::{begun, key, limit, on, script_calls, taken_in};
 
 /// What the functions give: whether they were answered, by which error not, and when.
 type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
@@ -35,12 +35,20 @@ async fn ahead(n: usize) -> Outcome {
 
 const SHORT: Duration = Duration::from_millis(60);
 const MIDDLE: Duration = Duration::from_millis(180);
-const LONG: Duration = Duration::from_millis(300);
+/// A deadline that no test waits for.
+const LONG: Duration = Duration::from_secs(30);
+/// The limiter's own: its server may be silent for so long.
+const LONGEST: Duration = Duration::from_secs(60);
 
-async fn limiter(server: &RedisServer, deadline: Duration) -> Limiter {
-    let builder = on(server).deadline(deadline).on_error(OnError::Raise);
-    let builder = builder.rule("short", Rule::new().deadline(SHORT)).rule("middle", Rule::new().deadline(MIDDLE));
-    builder.rule("long", Rule::new().deadline(LONG)).connect().await.expect("the server is there")
+impl Scene {
+    /// With rules of their own deadlines, by the real clock.
+    async fn with_rules() -> Self {
+        let scene = Self::new().await;
+        let builder = on(&scene.server).url(scene.proxy.url()).deadline(LONGEST).on_error(OnError::Raise);
+        let builder = builder.rule("short", Rule::new().deadline(SHORT)).rule("middle", Rule::new().deadline(MIDDLE));
+        let limiter = builder.rule("long", Rule::new().deadline(LONG)).connect().await.expect("the server is there");
+        Self { limiter, ..scene }
+    }
 }
 
 /// A call of a rule, with how long it took.
@@ -58,105 +66,118 @@ fn timed(limiter: &Limiter, name: &str, n: usize) -> Calling<'static, (Outcome, 
 /// The longest come first, so that whoever watches has to look again for those that are shorter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_call_in_line_is_answered_at_its_own_deadline() {
-    let mut scene = Scene::new().await;
-    scene.limiter = limiter(&scene.server, Duration::from_secs(5)).await;
+    let scene = Scene::with_rules().await;
     let _line = scene.line_up::<()>(Vec::new()).await;
-    let rows = [("long", LONG), ("middle", MIDDLE), ("short", SHORT), ("middle", MIDDLE), ("long", LONG)];
-    let calls = (0..40).flat_map(|n| rows.map(|row| (row, n)));
-    let waiting: Vec<_> =
-        calls.map(|((name, after), n)| (tokio::spawn(timed(&scene.limiter, name, n)), after)).collect();
-    for (call, after) in waiting {
+    let call = |name, n| tokio::spawn(timed(&scene.limiter, name, n));
+    let (mut long, mut others) = (Vec::new(), Vec::new());
+    for n in 0..40 {
+        long.push(call("long", n));
+        others.extend([("middle", MIDDLE), ("short", SHORT), ("middle", MIDDLE)].map(|(name, after)| {
+            let call = call(name, n);
+            (call, after)
+        }));
+        long.push(call("long", n));
+    }
+    for (call, after) in others {
         let (outcome, took) = call.await.expect("ends");
         assert!(outcome.is_err());
-        assert!((after..after + 2 * SLACK).contains(&took), "{took:?} of {after:?}");
+        assert!((after..LONG).contains(&took), "{took:?} of {after:?}");
+    }
+    for call in long {
+        assert!(!call.is_finished(), "its time is not over");
+        call.abort();
     }
 }
 
 #[tokio::test]
 async fn who_is_late_or_gone_in_line_is_never_sent_and_the_others_are() {
-    let mut scene = Scene::new().await;
-    scene.limiter = limiter(&scene.server, Duration::from_secs(5)).await;
-    let before = evalsha_calls(&scene.server);
-    let rows = (0..100).map(|n| timed(&scene.limiter, "short", n)).collect();
-    let line = scene.line_up(rows).await;
-    let gone = under_way((0..100).map(|n| timed(&scene.limiter, "long", n)).collect()).await;
+    let scene = Scene::with_rules().await;
+    let mut line = scene.line_up((0..100).map(|n| timed(&scene.limiter, "short", n)).collect()).await;
+    let gone = begun((0..100).map(|n| timed(&scene.limiter, "long", n)).collect()).await;
+    taken_in(&scene.limiter, &scene.server, script_calls(&scene.server)).await;
     drop(gone);
-    let stays = under_way((200..203).map(|n| timed(&scene.limiter, "long", n)).collect()).await;
-    tokio::time::sleep(SHORT).await;
-    scene.server.resume();
-    assert!(line.answers().await.iter().all(|(outcome, _)| outcome.is_err()));
+    let stays = begun((200..203).map(|n| timed(&scene.limiter, "long", n)).collect()).await;
+    taken_in(&scene.limiter, &scene.server, script_calls(&scene.server)).await;
+    for late in line.calls.drain(..) {
+        assert!(late.await.0.is_err());
+    }
+    let before = script_calls(&scene.server);
+    scene.release();
+    line.answers().await;
     for call in stays {
         call.await.0.expect("a decision");
     }
-    assert_eq!(evalsha_calls(&scene.server), before + AHEAD + 1);
+    assert_eq!(script_calls(&scene.server), before + 1);
     assert_eq!(scene.server.keys_with(":10000").len(), 3, "of nobody else");
 }
 
 /// If it had, the stand-in would have a say and give this instance's half of the limit.
 #[tokio::test]
 async fn who_is_gone_before_it_was_sent_has_not_failed() {
-    let mut server = RedisServer::start();
-    let builder = on(&server).instances(2).rule("middle", Rule::new().deadline(MIDDLE)).on_error(OnError::Raise);
-    let limiter = builder.connect().await.expect("the server is there");
-    server.pause();
-    let mut ahead = Vec::new();
-    for _ in 0..AHEAD {
-        ahead.extend(under_way(vec![timed(&limiter, "ahead", ahead.len())]).await);
-    }
-    drop(under_way(vec![timed(&limiter, "middle", 0)]).await);
+    let scene = Scene::new().await;
+    let builder = on(&scene.server).url(scene.proxy.url()).rule("middle", Rule::new().deadline(MIDDLE));
+    let limiter = builder.instances(2).on_error(OnError::Raise).connect().await.expect("the server is there");
+    let scene = Scene { limiter, ..scene };
+    let line = scene.line_up::<()>(Vec::new()).await;
+    let gone = begun(vec![timed(&scene.limiter, "middle", 0)]).await;
+    taken_in(&scene.limiter, &scene.server, script_calls(&scene.server)).await;
+    drop(gone);
+    // Its deadline passes in line.
     tokio::time::sleep(MIDDLE).await;
-    server.resume();
-    for call in ahead {
-        call.await.0.expect("a decision");
-    }
+    scene.release();
+    line.answers().await;
+    // By the limiter's deadline, which is longer than the rule's.
+    let middle = Key::new("middle:").part(0);
     for _ in 0..4 {
-        limiter.scope(middle(0)).await.expect("all of the limit");
+        let decision = scene.limiter.check(&middle, &limit("4/10s")).await.expect("answers");
+        assert!(decision.is_allowed(), "all of the limit");
     }
 }
 
 /// Its own time is all that a call in line has; but the server has been silent for a whole deadline, so nobody waits for it.
 #[tokio::test]
 async fn a_line_ends_when_the_server_is_given_up() {
-    let mut server = RedisServer::start();
-    let long = Rule::new().deadline(Duration::from_secs(5));
-    let builder = on(&server).deadline(DEADLINE).rule("long", long).on_error(OnError::Raise);
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let long = Rule::new().deadline(LONGEST);
+    let builder = on(&server).url(proxy.url()).deadline(DEADLINE).rule("long", long).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
-    server.pause();
+    proxy.hold_replies();
+    let mut sent = script_calls(&server);
     let mut calls = Vec::new();
-    for size in [1, 1, 300] {
-        calls.extend(under_way((0..size).map(|n| timed(&limiter, "long", n)).collect()).await);
+    for _ in 0..4 {
+        calls.extend(begun(vec![timed(&limiter, "long", calls.len())]).await);
+        sent += 1;
+        eventually("sent", async || script_calls(&server) == sent).await;
     }
+    calls.extend(begun((4..304).map(|n| timed(&limiter, "long", n)).collect()).await);
     // Behind all of them, and the first that is late.
     let error = limiter.check(&key("late"), &limit("5/10s")).await.expect_err("nobody answers");
     assert_eq!(error.kind(), rate_limited::ErrorKind::Timeout);
     for call in calls {
         let (outcome, took) = call.await;
-        assert!(outcome.is_err() && took < Duration::from_secs(1), "after {took:?}");
+        assert!(outcome.is_err() && took < LONGEST, "after {took:?}");
     }
 }
 
 /// The answer to all of them comes between the deadlines of some and of others.
 #[tokio::test]
 async fn a_group_is_waited_for_by_those_who_have_time_and_is_nothing_to_the_others() {
-    let mut server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let mut scene = Scene::new().await;
     let rule = |deadline| Rule::new().deadline(deadline).on_error(OnError::Standby);
-    let builder = on(&server).url(proxy.url()).rule("short", rule(SHORT)).rule("long", rule(10 * LONG));
-    let limiter = builder.connect().await.expect("the server is there");
-    proxy.delay(Duration::from_millis(230));
-    let mut ahead = under_way(vec![timed(&limiter, "long", 1)]).await;
-    ahead.extend(under_way(vec![timed(&limiter, "long", 2)]).await);
-    let calls = under_way(["short", "long"].map(|name| timed(&limiter, name, 0)).into()).await;
-    let mut took = Vec::new();
-    let running: Vec<_> = ahead.into_iter().chain(calls).map(tokio::spawn).collect();
-    for call in running {
-        let (outcome, after) = call.await.expect("ends");
-        outcome.expect("allowed, by whomever");
-        took.push(after);
-    }
-    // The answer to those ahead was due before that to the group.
-    assert!(SHORT <= took[2] && took[2] < took[3] && took[3] > Duration::from_millis(100), "{took:?}");
-    server.kill();
+    let builder = on(&scene.server).url(scene.proxy.url()).rule("short", rule(SHORT)).rule("long", rule(LONG));
+    scene.limiter = builder.connect().await.expect("the server is there");
+    let limiter = scene.limiter.clone();
+    scene.proxy.hold_replies();
+    let calls = begun(["short", "long"].map(|name| timed(&limiter, name, 0)).into()).await;
+    let [short, long] = <[_; 2]>::try_from(calls).ok().expect("two of them");
+    eventually("taken by the store", async || scene.server.keys().len() == 2).await;
+    let (outcome, took) = short.await;
+    outcome.expect("allowed by the stand-in");
+    assert!(took >= SHORT, "{took:?}");
+    scene.release();
+    long.await.0.expect("allowed by the store");
+    scene.server.kill();
     // One of four was taken of each: what the store said too late is not taken from the stand-in again.
     for name in ["short", "long"] {
         for _ in 0..3 {

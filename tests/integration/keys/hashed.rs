@@ -1,12 +1,10 @@
 //! With a secret nothing of a key can be read in the store, and everything else is as ever.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use limiter_testkit::{Cluster, RedisServer};
 use rate_limited::{Algorithm, Decision, ErrorKind, Key, Layout, Limiter, OnError, Rule, Source};
 
-use crate::support::{key, limit, on};
+use crate::support::{AMPLE, key, limit, on};
 
 const SECRET: [u8; 32] = [7; 32];
 
@@ -144,7 +142,7 @@ async fn a_limiter_in_memory_has_no_use_for_it() {
 #[tokio::test]
 async fn a_cluster_is_asked_where_the_digest_is() {
     let cluster = Cluster::builder().masters_only().start();
-    let builder = || Limiter::builder().url(&cluster.url()).deadline(Duration::from_secs(5)).on_error(OnError::Raise);
+    let builder = || Limiter::builder().url(&cluster.url()).deadline(AMPLE).on_error(OnError::Raise);
     let limiter = builder().hash_keys(SECRET).connect().await.expect("connects");
     let limit = limit("2/1h");
     let keys: Vec<_> = (0..60).map(|number| key(&format!("k{number}"))).collect();

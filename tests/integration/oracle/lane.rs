@@ -61,8 +61,7 @@ impl Step {
     }
 }
 
-/// Time that passes between two rounds: whole milliseconds for the windows, which the oracles of those count in. On
-/// Redis keys expire by the real clock, which must not overtake this one by the half second they have to spare.
+/// Time that passes between two rounds: whole milliseconds for the windows, which the oracles of those count in.
 pub(super) fn idle(algorithm: Algorithm, random: &mut Random) -> Duration {
     match algorithm {
         Algorithm::SlidingWindow => Duration::from_millis(match random.below(30) {

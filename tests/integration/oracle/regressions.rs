@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use limiter_testkit::Random;
+use limiter_testkit::{Random, full_or};
 use rate_limited::{Algorithm, Limit};
 
 use super::replay::{Store, replay};
@@ -41,12 +41,12 @@ async fn agrees_on_every_schedule_that_is_kept(store: Store) {
 
 #[tokio::test]
 async fn memory_agrees_on_random_schedules() {
-    agrees_on_random_schedules(Store::Memory, 80).await;
+    agrees_on_random_schedules(Store::Memory, full_or(80, 10)).await;
 }
 
 #[tokio::test]
 async fn redis_agrees_on_random_schedules() {
-    agrees_on_random_schedules(Store::Redis, 15).await;
+    agrees_on_random_schedules(Store::Redis, full_or(15, 3)).await;
 }
 
 /// Refunds, resets, looks, and clocks that step, beside all that the lanes do.

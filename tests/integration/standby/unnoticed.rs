@@ -1,45 +1,42 @@
 //! Ways for a store to fail that are easily overlooked: none of them is a fresh quota.
 
-use std::time::Duration;
-
 use limiter_testkit::RedisServer;
-use rate_limited::{Decision, Limiter};
-use tokio::task::JoinSet;
-use tokio::time::sleep;
+use rate_limited::{Limiter, Rule, rate_limited};
 
+use crate::deadlines::DEADLINE;
 use crate::fake::{Fake, Then};
-use crate::support::{key, limit, on};
+use crate::support::{AMPLE, begun, key, limit, on};
 
 /// How many of eight calls are admitted, by whomever.
 async fn admitted(limiter: &Limiter) -> usize {
     let mut admitted = 0;
     for _ in 0..8 {
-        admitted += usize::from(limiter.check(&key("a"), &limit("5/10s")).await.expect("decides").is_allowed());
+        admitted += usize::from(limiter.check(&key("a"), &limit("5/1h")).await.expect("decides").is_allowed());
     }
     admitted
+}
+
+#[rate_limited(key = "a", name = "patient", limit = "5/1h", fallback = false)]
+async fn patient() -> bool {
+    true
 }
 
 /// A connection is given up while calls are under way on it. The stand-in decides for others; then the answers come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_come_after_the_stand_in_has_decided() {
     let mut server = RedisServer::start();
-    let limiter = on(&server).deadline(Duration::from_secs(1)).connect().await.expect("connects");
+    let builder = on(&server).deadline(DEADLINE).rule("patient", Rule::new().deadline(AMPLE));
+    let limiter = builder.connect().await.expect("connects");
     server.pause();
-    let spawn = |name: &'static str| {
-        let limiter = limiter.clone();
-        async move { limiter.check(&key(name), &limit("5/10s")).await.expect("decides") }
-    };
-    let gives_up = tokio::spawn(spawn("another"));
-    sleep(Duration::from_millis(600)).await;
-    let mut under_way = JoinSet::new();
-    for _ in 0..5 {
-        under_way.spawn(spawn("a"));
-    }
-    let _ = gives_up.await.expect("decides");
-    sleep(Duration::from_millis(50)).await;
+    let calls = begun((0..5).map(|_| Box::pin(limiter.scope(patient()))).collect()).await;
+    // The first that is late, and gives up the connection for all.
+    let _ = limiter.check(&key("another"), &limit("5/1h")).await.expect("decides");
     let by_stand_in = admitted(&limiter).await;
     server.resume();
-    let later = under_way.join_all().await.iter().filter(|decision| Decision::is_allowed(decision)).count();
+    let mut later = 0;
+    for call in calls {
+        later += usize::from(call.await);
+    }
     assert!(by_stand_in + later <= 5, "{by_stand_in} and {later} in one window");
 }
 
@@ -47,9 +44,9 @@ async fn answers_that_come_after_the_stand_in_has_decided() {
 async fn a_key_that_was_foreign_and_is_mended() {
     let server = RedisServer::start();
     let limiter = on(&server).prefix("rl").connect().await.expect("connects");
-    server.command(&["SET", "rl:{a}:sw:10000", "foreign"]);
+    server.command(&["SET", "rl:{a}:sw:3600000", "foreign"]);
     let before = admitted(&limiter).await;
-    server.command(&["DEL", "rl:{a}:sw:10000"]);
+    server.command(&["DEL", "rl:{a}:sw:3600000"]);
     assert_eq!((before, admitted(&limiter).await), (5, 0));
 }
 
@@ -83,7 +80,7 @@ async fn a_server_that_loads_its_data_behind_the_connection() {
     server.recover();
     let before = admitted(&limiter).await;
     server.fail_again();
-    assert!(limiter.check(&key("another"), &limit("5/10s")).await.expect("decides").is_allowed());
+    assert!(limiter.check(&key("another"), &limit("5/1h")).await.expect("decides").is_allowed());
     server.recover();
     assert_eq!((before, admitted(&limiter).await), (8, 0));
 }
