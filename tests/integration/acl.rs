@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use limiter_testkit::{Cluster, RedisServer, slot_of};
 use rate_limited::{Algorithm, Builder, Decision, Error, ErrorKind, Key, Layout, Limit, Limiter, OnError};
 
-use crate::support::{AMPLE, key, limit};
+use crate::support::{key, limit};
 
 const PAGE: &str = include_str!("../../docs/operations.md");
 const ALL: [Algorithm; 5] = [
@@ -32,7 +32,7 @@ fn allow(server: &RedisServer, rules: &[&str]) {
 }
 
 fn url_on(url: &str) -> Builder {
-    Limiter::builder().url(url).deadline(AMPLE).on_error(OnError::Raise)
+    Limiter::builder().url(url).deadline(Duration::from_secs(5)).on_error(OnError::Raise)
 }
 
 fn guarded() -> RedisServer {

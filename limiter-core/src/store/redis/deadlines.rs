@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn the_first_that_is_due_is_told_first_and_nobody_before_its_time() {
         let deadlines = deadlines();
         let mut calls: Vec<_> = [400, 40, 400, 20, 60].map(pending).into();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use limiter_testkit::Random;
+use limiter_testkit::{Random, full_or};
 use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
 
 use super::pick;
@@ -17,15 +17,20 @@ use crate::store::redis::script::{Command, Entry, Names, Script};
 use crate::store::{Answer, Question};
 use crate::{Error, ErrorKind, Key};
 
+// How many of each in a full run. Any other does a hundredth.
 const ANSWERS: u32 = 9_000_000;
 const TREES: u32 = 600_000;
 const GROUPS: u32 = 700_000;
 const WIRES: u32 = 400_000;
 
-/// As they are nearly right: nine million.
+fn share(full: u32) -> u32 {
+    full_or(full, full / 100)
+}
+
+/// As they are nearly right.
 #[test]
 fn no_answer_makes_it_panic() {
-    in_two_threads(ANSWERS / STEPS, |random, seen| {
+    in_two_threads(share(ANSWERS) / STEPS, |random, seen| {
         let mut reply = Value::Array(answer(random));
         for _ in 0..STEPS {
             seen.read(&reply);
@@ -36,7 +41,7 @@ fn no_answer_makes_it_panic() {
     });
 }
 
-/// What is said of a group, as it is nearly right: 700 000. What cannot be read is one entry's error, or all of them's.
+/// What is said of a group, as it is nearly right. What cannot be read is one entry's error, or all of them's.
 #[test]
 fn no_answer_to_a_group_makes_it_panic() {
     let script = Script::new(Arc::new(Naming::new("fuzz", None)), Clock::System);
@@ -45,7 +50,8 @@ fn no_answer_to_a_group_makes_it_panic() {
     let command = script.group(Names::from_iter(["a", "b", "c"]), &entries);
     let mut random = Random::new(1);
     let (mut grants, mut errors, mut refused) = (0, 0, 0);
-    for _ in 0..GROUPS {
+    let groups = share(GROUPS);
+    for _ in 0..groups {
         let mut said = vec![Value::Int(integer(&mut random).saturating_abs()), Value::BulkString(packed(&mut random))];
         for _ in 0..random.below(2) {
             said.extend([Value::Int(i64::try_from(random.below(3)).expect("small")), tree(&mut random, 0)]);
@@ -75,7 +81,7 @@ fn no_answer_to_a_group_makes_it_panic() {
         }
     }
     println!("{grants} grants, {errors} errors, {refused} refused");
-    assert!(grants > GROUPS / 20 && errors > GROUPS / 8 && refused > GROUPS / 200, "of each kind");
+    assert!(grants > groups / 20 && errors > groups / 8 && refused > groups / 200, "of each kind");
 }
 
 /// Three grants as the script packs them, of any numbers, and sometimes of another length.
@@ -92,19 +98,19 @@ fn packed(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Of any shape, and with errors in them: 600 000.
+/// Of any shape, and with errors in them.
 #[test]
 fn no_reply_makes_it_panic() {
-    in_two_threads(TREES, |random, seen| match random.below(8) {
+    in_two_threads(share(TREES), |random, seen| match random.below(8) {
         0 => seen.read_or_refused(Value::Array(answer(random))),
         _ => seen.read_or_refused(tree(random, 3)),
     });
 }
 
-/// As they come over the wire, by way of the client's own parser: 400 000.
+/// As they come over the wire, by way of the client's own parser.
 #[test]
 fn no_bytes_of_a_reply_make_it_panic() {
-    in_two_threads(WIRES, |random, seen| match parse_redis_value(&wire(random)) {
+    in_two_threads(share(WIRES), |random, seen| match parse_redis_value(&wire(random)) {
         Ok(reply) => seen.read_or_refused(reply),
         Err(error) => seen.refused(error.into()),
     });

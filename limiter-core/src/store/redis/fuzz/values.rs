@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use limiter_testkit::{RedisServer, Reply, unique};
+use limiter_testkit::{RedisServer, Reply, full_or, unique};
 
 use super::super::script::Script;
 use crate::clock::Clock;
@@ -11,11 +11,16 @@ use crate::store::naming::Naming;
 
 const ALGORITHMS: [&str; 5] = ["sliding_window", "fixed_window", "sliding_counter", "token_bucket", "leaky_bucket"];
 
-/// One call of the fuzzing script, which decides so often. Together a hundred thousand decisions.
-const ROUNDS: u32 = 5_000;
-const CALLS: u32 = 4;
-/// Groups in one such call.
-const GROUPS: u32 = 1_000;
+/// How often one call of the fuzzing script decides, and how many calls there are of each algorithm: in full a million
+/// decisions together, and a hundredth of that by default.
+fn decisions() -> (u32, u32) {
+    full_or((5_000, 40), (2_000, 1))
+}
+
+/// The same for groups.
+fn groups() -> (u32, u32) {
+    full_or((1_000, 40), (400, 1))
+}
 
 /// A fuzzing script with what it runs: both programs, by a clock that it sets.
 fn around(script: &Script, fuzz: &str) -> String {
@@ -41,16 +46,18 @@ fn no_value_makes_the_script_fail() {
     let key = unique("fuzz");
     let script = Script::new(Arc::new(Naming::new("", None)), Clock::System);
     let source = around(&script, include_str!("values.lua"));
+    let (rounds, calls) = decisions();
     for algorithm in ALGORITHMS {
         let (mut foreign, mut allowed, mut denied) = (0, 0, 0);
-        for seed in 1..=CALLS {
-            let (seed, rounds) = (seed.to_string(), ROUNDS.to_string());
+        for seed in 1..=calls {
+            let (seed, rounds) = (seed.to_string(), rounds.to_string());
             let counts = counts(server.command(&["EVAL", &source, "1", &key, algorithm, &rounds, &seed]), algorithm);
             (foreign, allowed, denied) = (foreign + counts[0], allowed + counts[1], denied + counts[2]);
         }
         println!("{algorithm}: {foreign} foreign, {allowed} allowed, {denied} denied");
-        assert_eq!(foreign + allowed + denied, i64::from(ROUNDS * CALLS), "{algorithm}");
-        assert!(foreign > 1_000 && allowed > 1_000 && denied > 1_000, "{algorithm}: of each kind");
+        let all = i64::from(rounds * calls);
+        assert_eq!(foreign + allowed + denied, all, "{algorithm}");
+        assert!([foreign, allowed, denied].iter().all(|count| *count > all / 20), "{algorithm}: of each kind");
     }
 }
 
@@ -61,10 +68,11 @@ fn no_value_makes_a_group_fail_or_differ() {
     let script = Script::new(Arc::new(Naming::new("", None)), Clock::System);
     let source = around(&script, include_str!("groups.lua"));
     let keys: Vec<_> = (0..6).map(|_| unique("fuzz")).collect();
+    let (rounds, calls) = groups();
     for algorithm in ALGORITHMS {
         let mut all = [0; 4];
-        for seed in 1..=CALLS {
-            let (seed, rounds) = (seed.to_string(), GROUPS.to_string());
+        for seed in 1..=calls {
+            let (seed, rounds) = (seed.to_string(), rounds.to_string());
             let mut command = vec!["EVAL", &source, "6"];
             command.extend(keys.iter().map(String::as_str));
             command.extend([algorithm, &rounds, &seed]);
@@ -73,7 +81,8 @@ fn no_value_makes_a_group_fail_or_differ() {
         }
         let [foreign, granted, left_over, refused] = all;
         println!("{algorithm}: {foreign} foreign, {granted} granted, {left_over} in part, {refused} refused");
-        assert!(foreign > 300 && granted > 1_000 && refused > 1_000, "{algorithm}: of each kind");
-        assert!(left_over > 300 || algorithm == "leaky_bucket", "{algorithm}: left over");
+        let few = i64::from(rounds * calls) / 20;
+        assert!([foreign, granted, refused].iter().all(|count| *count > few), "{algorithm}: of each kind");
+        assert!(left_over > few || algorithm == "leaky_bucket", "{algorithm}: left over");
     }
 }

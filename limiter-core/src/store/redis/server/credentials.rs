@@ -84,7 +84,7 @@ impl Provider {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::thread::sleep;
+    use std::sync::{Mutex, mpsc};
 
     use super::*;
 
@@ -101,8 +101,10 @@ mod tests {
     async fn a_slow_provider_is_asked_once_at_a_time() {
         let asked = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&asked);
+        let (answer, answers) = mpsc::channel();
+        let answers = Mutex::new(answers);
         let provider = Provider::new(move || {
-            sleep(Duration::from_millis(100));
+            answers.lock().expect("no panic").recv().expect("the test is not over");
             Credentials::password(counted.fetch_add(1, Ordering::SeqCst).to_string())
         });
         for _ in 0..4 {
@@ -110,7 +112,8 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
         for expected in ["0", "1"] {
-            let credentials = provider.credentials(Duration::from_secs(5)).await.expect("an answer");
+            answer.send(()).expect("the provider is there");
+            let credentials = provider.credentials(Duration::from_secs(60)).await.expect("an answer");
             assert_eq!(credentials.password, expected);
         }
         assert_eq!(asked.load(Ordering::SeqCst), 2);
