@@ -7,6 +7,7 @@
 //! | add a case | [`cases`] |
 //! | know how a figure is measured | [`measure`], and under it [`load`] and [`spin`] |
 //! | know what is promised | [`bars`] |
+//! | compare two commits | [`pairs`] |
 //! | compare scripts, without a limiter around them | [`scripts`] |
 
 pub mod bars;
@@ -18,6 +19,7 @@ pub mod kept;
 pub mod load;
 pub mod measure;
 pub mod order;
+pub mod pairs;
 pub mod progress;
 pub mod report;
 pub mod running;

@@ -11,6 +11,7 @@ use limiter_bench::cases;
 use limiter_bench::compare::{self, Plan};
 use limiter_bench::contestant::{Failure, failed};
 use limiter_bench::measure::{Pace, spin_path, wait_here};
+use limiter_bench::pairs;
 use limiter_bench::report::{Report, charts, markdown, table};
 use limiter_bench::scripts;
 use tokio::runtime::{self, Runtime};
@@ -35,6 +36,16 @@ enum Command {
     ///
     /// Exits with 0 if all could be measured, with 1 if something could not, with 2 if nothing could.
     Scripts(Scripts),
+    /// Compare with a build of this bench from another commit, row by row: `scripts/pairs COMMIT` makes it
+    ///
+    /// Exits with 0 if no row is worse, with 1 if one is or could not be measured, with 2 if nothing could.
+    Pairs(Pairs),
+    /// The groups of rows that this build has, for `pairs`
+    #[command(hide = true)]
+    PairRows,
+    /// One sample of a group of rows, as JSON, for `pairs`
+    #[command(hide = true)]
+    PairSample { group: String },
     /// What `compare` runs in a process of its own: many calls that wait
     #[command(hide = true)]
     WaitHere { url: Option<String> },
@@ -72,6 +83,19 @@ struct Scripts {
     out: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct Pairs {
+    /// The program that was built from the other commit
+    #[arg(long, value_name = "PROGRAM")]
+    against: PathBuf,
+    /// Samples of each build in each row
+    #[arg(long, value_name = "PAIRS", default_value_t = 9, value_parser = clap::value_parser!(u8).range(1..))]
+    pairs: u8,
+    /// Only these groups of rows, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    rows: Vec<String>,
+}
+
 /// Charts and figures, beside the page.
 const BESIDE: &str = "performance";
 
@@ -84,6 +108,12 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
         Command::Scripts(options) => compare_scripts(&options),
+        Command::Pairs(options) => compare_builds(options),
+        Command::PairRows => {
+            say(&pairs::rows::groups().iter().map(|group| format!("{group}\n")).collect::<String>());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::PairSample { group } => sample_for_pair(&group),
         Command::WaitHere { url } => wait(url),
         Command::SpinPath { path, calls } => spin_path(&path, calls).map(|()| ExitCode::SUCCESS),
     };
@@ -144,6 +174,19 @@ fn compare_scripts(options: &Scripts) -> Result<ExitCode, Failure> {
     Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn compare_builds(options: Pairs) -> Result<ExitCode, Failure> {
+    let plan = pairs::Plan { against: options.against, pairs: options.pairs.into(), only: options.rows };
+    let report = pairs::run(&plan)?;
+    say(&report.table().text());
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn sample_for_pair(group: &str) -> Result<ExitCode, Failure> {
+    let figures = runtime()?.block_on(pairs::rows::sample(group))?;
+    say(&serde_json::to_string(&figures).map_err(failed)?);
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Where what was measured is written, if anywhere.
 fn place(asked: Option<&PathBuf>, full: bool) -> Result<Option<PathBuf>, Failure> {
     let out = asked.cloned().or_else(|| full.then(|| PathBuf::from("docs")));
@@ -161,6 +204,7 @@ fn pace(options: &Compare) -> Pace {
         fill: Duration::from_millis(fill),
         time: options.quick.then_some(Duration::from_secs(50)),
         few_bytes: options.quick,
+        ours_only: false,
     }
 }
 

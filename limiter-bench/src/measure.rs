@@ -36,6 +36,8 @@ pub struct Pace {
     pub time: Option<Duration>,
     /// Whether bytes are those of the promise alone: filling keys takes long.
     pub few_bytes: bool,
+    /// Whether `rate-limited` runs alone, without peers and designs.
+    pub ours_only: bool,
 }
 
 /// What every case needs.
@@ -140,6 +142,12 @@ pub fn units(case: &Case, pace: Pace, redis: bool) -> u64 {
 
 /// Who takes part.
 fn entries(case: &Case, pace: Pace, redis: bool) -> Vec<Entry> {
+    let mut entries = all_entries(case, pace, redis);
+    entries.retain(|entry| !pace.ours_only || entry.kind == Kind::Ours);
+    entries
+}
+
+fn all_entries(case: &Case, pace: Pace, redis: bool) -> Vec<Entry> {
     match case.how {
         How::Spin { .. } => contestants::at(Place::InProcess),
         How::Attribute => attribute::ENTRIES.to_vec(),

@@ -15,7 +15,7 @@ use crate::sample::{Outcome, Sample};
 use crate::spin::at_once;
 
 /// The hottest paths.
-const PATHS: [&str; 2] = ["keyed check", "constant key through the attribute"];
+const PATHS: [&str; 3] = ["keyed check", "constant key through the attribute", "denied check"];
 
 /// Decisions of the two runs whose difference counts: what a process takes to start is in both.
 const CALLS: [u64; 2] = [10_000, 30_000];
@@ -76,6 +76,11 @@ pub fn spin_path(path: &str, calls: u64) -> Result<(), Failure> {
         limiter.install().map_err(failed)?;
         for call in 0..calls {
             black_box(at_once(attribute::limited(usize::try_from(call).map_err(failed)?))?);
+        }
+    } else if path == PATHS[2] {
+        let (key, limit) = (Key::new("hot"), Limit::new(1, Duration::from_secs(3_600)).map_err(failed)?);
+        for _ in 0..calls {
+            black_box(at_once(limiter.check(&key, &limit))?.is_ok());
         }
     } else {
         return Err(format!("there is no path {path:?}"));

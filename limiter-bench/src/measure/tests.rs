@@ -30,8 +30,14 @@ const fn fake(name: &'static str, start: fn(Setup) -> crate::contestant::Startin
     Entry { name, kind: Kind::Peer, place: Place::Redis, commands: Commands::NONE, start }
 }
 
-const PACE: Pace =
-    Pace { rounds: 2, sample: Duration::from_millis(20), fill: Duration::from_millis(20), time: None, few_bytes: true };
+const PACE: Pace = Pace {
+    rounds: 2,
+    sample: Duration::from_millis(20),
+    fill: Duration::from_millis(20),
+    time: None,
+    few_bytes: true,
+    ours_only: false,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_fails_is_left_out_and_the_others_go_on() {

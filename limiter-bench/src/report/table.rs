@@ -177,7 +177,7 @@ impl Table {
     }
 
     fn is_text(&self, column: usize) -> bool {
-        column == 0 || matches!(self.header[column].as_str(), "bar" | "" | "limit kept" | "which")
+        column == 0 || matches!(self.header[column].as_str(), "bar" | "" | "limit kept" | "which" | "unit" | "verdict")
     }
 }
 
