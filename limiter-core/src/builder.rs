@@ -47,6 +47,7 @@ pub struct Builder {
     on_error: OnError,
     rules: Rulebook,
     deadline: Duration,
+    max_in_flight: u32,
     prefix: String,
     secret: Option<Result<Secret, Error>>,
     max_keys: usize,
@@ -63,6 +64,7 @@ impl Default for Builder {
             on_error: OnError::default(),
             rules: Rulebook::default(),
             deadline: Duration::from_millis(100),
+            max_in_flight: 100_000,
             prefix: "rl".to_owned(),
             secret: None,
             max_keys: 1_000_000,
@@ -79,6 +81,19 @@ impl Builder {
     /// [`on_error`](Builder::on_error) says.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
+        self
+    }
+
+    /// The largest number of calls that may wait for the store's answer at a time, 1 or more. Default: 100 000.
+    ///
+    /// The bound is for the whole limiter. A call above it fails at once with
+    /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) and gets what [`on_error`](Builder::on_error) says, where
+    /// [`Open`](OnError::Open) counts as [`Standby`](OnError::Standby). A call that sleeps in
+    /// [`wait`](Limiter::wait) is not counted, nor is one that this process decides by itself; a call whose future is dropped
+    /// gives its place back at once. Each call in flight takes about 1 kB: the bound limits the memory that a stalled store
+    /// costs.
+    pub fn max_in_flight(mut self, calls: u32) -> Self {
+        self.max_in_flight = calls;
         self
     }
 
@@ -294,7 +309,7 @@ impl Builder {
     fn start(&self, place: Place, connected: Option<Connected>) -> Result<(RedisStore, Local), Error> {
         let naming = self.naming(self.secret.clone().transpose()?);
         let local = self.local(place.slots(), Arc::clone(&naming));
-        let options = Options { naming, deadline: self.deadline, clock: self.clock.clone(), local: local.clone() };
+        let options = Options { naming, deadline: self.deadline, max_in_flight: self.max_in_flight, clock: self.clock.clone(), local: local.clone() };
         Ok((RedisStore::start(place, options, connected)?, local))
     }
 
@@ -307,6 +322,9 @@ impl Builder {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
         if !(1..=64).contains(&self.prefix.len()) || !self.prefix.bytes().all(plain) {
             return Err(wrong("a prefix is 1 to 64 letters, digits and `-`, `_`, `.`, `:`"));
+        }
+        if self.max_in_flight == 0 {
+            return Err(wrong("`max_in_flight` must be at least 1, got 0: leave it out for the default of 100000"));
         }
         if self.max_keys == 0 {
             return Err(wrong("a limiter keeps at least 1 key"));
@@ -336,6 +354,7 @@ impl fmt::Debug for Builder {
             on_error,
             rules,
             deadline,
+            max_in_flight,
             prefix,
             max_keys,
             instances,
@@ -347,6 +366,7 @@ impl fmt::Debug for Builder {
             .field("on_error", on_error)
             .field("rules", rules)
             .field("deadline", deadline)
+            .field("max_in_flight", max_in_flight)
             .field("prefix", prefix)
             .field("max_keys", max_keys)
             .field("instances", instances)

@@ -36,6 +36,14 @@ pub enum ErrorKind {
     ReadOnly,
     /// The store is at its memory limit and takes no writes.
     OutOfMemory,
+    /// [`Builder::max_in_flight`](crate::Builder::max_in_flight) calls of this limiter wait for the store already. Nothing was
+    /// sent. Callers can cause this, so [`OnError::Open`](crate::OnError::Open) admits nobody for it: it counts as
+    /// [`Standby`](crate::OnError::Standby).
+    Overloaded,
+    /// The process was forked, and the limiter cannot be used in this child: another thread of its parent was inside it at
+    /// that moment, or its threads cannot be started here. [`OnError::Standby`](crate::OnError::Standby) counts as
+    /// [`Closed`](crate::OnError::Closed) then. A limiter that is built in the child works.
+    Forked,
     /// The store refused the user, the password, a permission or the client's certificate; or its own certificate
     /// proves nothing.
     Refused,
@@ -78,8 +86,13 @@ impl Error {
             | ErrorKind::Loading
             | ErrorKind::NotServing
             | ErrorKind::ReadOnly
-            | ErrorKind::OutOfMemory => true,
-            ErrorKind::Refused | ErrorKind::Protocol | ErrorKind::Config | ErrorKind::InvalidLimit => false,
+            | ErrorKind::OutOfMemory
+            | ErrorKind::Overloaded => true,
+            ErrorKind::Forked
+            | ErrorKind::Refused
+            | ErrorKind::Protocol
+            | ErrorKind::Config
+            | ErrorKind::InvalidLimit => false,
         }
     }
 }

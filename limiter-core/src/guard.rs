@@ -8,22 +8,35 @@ use crate::denied_until::DeniedUntil;
 use crate::observer::Observers;
 use crate::standby::Standby;
 use crate::store::{Answer, Asked, Question, RedisStore};
-use crate::{Error, Key, Limit};
+use crate::{Error, ErrorKind, Key, Limit};
 
 /// What a call gets when the limiter itself fails.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnError {
-    /// It is allowed.
+    /// It is allowed; but [`Standby`](OnError::Standby) decides where callers can cause the failure
+    /// ([`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded)), or a flood would pass any limit.
     Open,
     /// It is denied.
     Closed,
-    /// An in-process stand-in decides, from what this process admitted within the window.
+    /// An in-process stand-in decides, from what this process admitted within the window. Where it cannot be used either
+    /// ([`ErrorKind::Forked`](crate::ErrorKind::Forked)), the call is denied.
     #[default]
     Standby,
     /// It gets the error. An annotated function whose own attribute says nothing of errors has no way to raise one:
     /// for it this is [`Closed`](OnError::Closed).
     Raise,
+}
+
+impl OnError {
+    /// The policy for a failure of this kind.
+    pub(crate) fn after(self, error: &Error) -> Self {
+        match (self, error.kind()) {
+            (Self::Open, ErrorKind::Overloaded) => Self::Standby,
+            (Self::Standby, ErrorKind::Forked) => Self::Closed,
+            _ => self,
+        }
+    }
 }
 
 /// A store that may fail, and the stand-in for when it does.
@@ -158,6 +171,7 @@ impl Guard {
             Err(failure) => failure,
         };
         observers.failed(&error);
+        let on_error = on_error.after(&error);
         if let (OnError::Closed | OnError::Raise, Some(held)) = (on_error, held) {
             self.local.standby.refund(questions, held.stamp);
         }
@@ -199,7 +213,7 @@ impl Guard {
             Err(failure) => failure.error,
         };
         observers.failed(&error);
-        match terms.on_error {
+        match terms.on_error.after(&error) {
             OnError::Open => Ok(Ruling::Opened),
             OnError::Closed => Ok(Ruling::Closed),
             OnError::Standby => Ok(Ruling::Settled(Settled::by_standby(self.local.standby.peek(questions)))),

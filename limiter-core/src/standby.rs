@@ -119,6 +119,12 @@ const SOON: Duration = Duration::from_secs(1);
 
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store answers beside the stand-in"))]
 impl Standby {
+    /// The store failed several calls at the same moment.
+    pub(crate) fn calls_failed<'q>(&self, questions: impl Iterator<Item = Question<'q>>) {
+        let now = self.clock.now().ceil_millis();
+        questions.for_each(|question| self.marks.call_failed(&[question], now));
+    }
+
     /// A server may have lost what it knew of its slots.
     pub(crate) fn server_failed(&self, slots: &Slots) {
         self.marks.server_failed(slots, self.clock.now().ceil_millis());

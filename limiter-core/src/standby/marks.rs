@@ -88,5 +88,9 @@ impl Marks {
 
 /// Of several failures at once the latest stands.
 fn raise(mark: &AtomicU64, now: u64) {
-    mark.fetch_max(now.max(NEVER + 1), Ordering::AcqRel);
+    let now = now.max(NEVER + 1);
+    // Where many calls fail in one millisecond, their threads only read what all of them share.
+    if mark.load(Ordering::Acquire) < now {
+        mark.fetch_max(now, Ordering::AcqRel);
+    }
 }

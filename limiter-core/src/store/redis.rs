@@ -24,6 +24,7 @@ mod driver;
 mod pending;
 mod lane;
 mod deadlines;
+mod in_flight;
 mod group;
 mod by_count;
 mod exchange;
@@ -43,6 +44,7 @@ mod notices;
 mod fuzz;
 
 use call::{Action, Call, Reply, Until};
+use in_flight::InFlight;
 use notices::Notices;
 use routes::Routes;
 pub use server::Credentials;
@@ -57,6 +59,7 @@ pub(crate) struct RedisStore {
     routes: Arc<Routes>,
     naming: Arc<Naming>,
     deadline: Duration,
+    in_flight: InFlight,
     notices: Notices,
 }
 
@@ -80,6 +83,7 @@ impl Place {
 pub(crate) struct Options {
     pub(crate) naming: Arc<Naming>,
     pub(crate) deadline: Duration,
+    pub(crate) max_in_flight: u32,
     pub(crate) clock: Clock,
     pub(crate) local: Local,
 }
@@ -93,8 +97,9 @@ impl RedisStore {
             Place::One(_) => Routes::one(),
             Place::Cluster(_) => Routes::slots(),
         });
+        let in_flight = InFlight::new(options.max_in_flight);
         driver::spawn(place, Arc::clone(&routes), options, queue, connected)?;
-        Ok(Self { calls, routes, naming, deadline, notices: Notices::default() })
+        Ok(Self { calls, routes, naming, deadline, in_flight, notices: Notices::default() })
     }
 
     /// Decides, and takes the permits if they fit.
@@ -133,6 +138,13 @@ impl RedisStore {
         if let Some(error) = self.routes.refusal(questions, &self.naming) {
             return Err(Failure { error, held: None });
         }
+        let _place = match self.in_flight.enter() {
+            Ok(place) => place,
+            Err(error) => {
+                self.notices.failed(&error);
+                return Err(Failure { error, held: None });
+            }
+        };
         let (reply, answer) = oneshot::channel();
         let until = Until::within(within.unwrap_or(self.deadline));
         let asked = Asked::all(questions);

@@ -62,6 +62,11 @@ impl Until {
         Self::within(self.within)
     }
 
+    /// Whether the time from the beginning is the same.
+    pub(super) fn is_as_long_as(self, other: Self) -> bool {
+        self.within == other.within
+    }
+
     pub(super) fn late(self) -> Error {
         Error::new(ErrorKind::Timeout, format!("no answer from Redis within {:?}", self.within))
     }

@@ -1,51 +1,61 @@
 //! Watches that every call is answered in time, with one timer for all.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
+use super::call::Until;
 use super::pending::Pending;
+use crate::Error;
 use crate::standby::Standby;
 
+mod queue;
+
+use queue::Queue;
+
 pub(super) struct Deadlines {
-    calls: RefCell<BinaryHeap<Reverse<Due>>>,
+    calls: RefCell<Queue>,
     /// So many calls are looked through for those that have been answered long before their deadlines.
     many: Cell<usize>,
     /// Told when a call is due before all others.
     earlier: Notify,
     standby: Arc<Standby>,
+    /// The error of the latest call that was late, and its time: many calls have the same.
+    error: RefCell<Option<(Until, Error)>>,
 }
 
-const A_FEW: usize = 64;
+/// Calls that are answered at a time, before other tasks of the worker run.
+const MAX_BATCH: usize = 256;
 const MANY: usize = 1024;
-
-/// A call, by its deadline.
-struct Due(Rc<Pending>);
 
 impl Deadlines {
     pub(super) fn new(standby: &Arc<Standby>) -> Self {
-        Self { calls: RefCell::default(), many: Cell::new(MANY), earlier: Notify::new(), standby: Arc::clone(standby) }
+        Self {
+            calls: RefCell::default(),
+            many: Cell::new(MANY),
+            earlier: Notify::new(),
+            standby: Arc::clone(standby),
+            error: RefCell::default(),
+        }
     }
 
     pub(super) fn watch(&self, call: &Rc<Pending>) {
         let mut calls = self.calls.borrow_mut();
-        while calls.peek().is_some_and(|Reverse(Due(call))| call.is_answered()) {
-            calls.pop();
+        while calls.first().is_some_and(|call| call.is_answered()) {
+            calls.pop_first();
         }
         if calls.len() >= self.many.get() {
-            calls.retain(|Reverse(Due(call))| !call.is_answered());
+            calls.retain(|call| !call.is_answered());
             self.many.set(MANY.max(2 * calls.len()));
         }
-        if calls.peek().is_none_or(|Reverse(first)| call.until.instant < first.instant()) {
+        if calls.first().is_none_or(|first| call.until.instant < first.until.instant) {
             self.earlier.notify_one();
         }
-        calls.push(Reverse(Due(Rc::clone(call))));
+        calls.push(Rc::clone(call));
     }
 
     /// Answers those whose time is over.
@@ -60,58 +70,50 @@ impl Deadlines {
         }
     }
 
-    /// When the next call is due, after answering those that are: a few, so that others get their turn.
+    /// Returns when the next call is due, after answering a batch of those that are.
     fn first(&self) -> Option<Instant> {
         let now = Instant::now();
-        for _ in 0..A_FEW {
-            let Reverse(Due(call)) = {
-                let mut calls = self.calls.borrow_mut();
-                let Reverse(first) = calls.peek()?;
-                if !first.0.is_answered() && first.instant() > now {
-                    return Some(first.instant());
-                }
-                calls.pop()?
-            };
-            // One that was never sent, and that nobody waits for, has not failed.
-            if !call.is_answered() && (call.was_sent() || call.is_wanted()) {
-                self.standby.call_failed(&[call.question()]);
-                call.late();
-            }
+        let (batch, next) = self.due(now);
+        // All of them before the first is answered: its caller may be the next to ask the stand-in.
+        self.standby.calls_failed(batch.iter().map(|call| call.question()));
+        let mut reported = Weak::new();
+        for call in &batch {
+            call.report_silence(&mut reported);
+            call.fail(self.late(call.until));
         }
-        Some(now)
+        if batch.len() == MAX_BATCH { Some(now) } else { next }
     }
-}
 
-impl Due {
-    fn instant(&self) -> Instant {
-        self.0.until.instant
+    /// Calls that are due and not answered, up to a batch of them, and when the next one is due.
+    fn due(&self, now: Instant) -> (Vec<Rc<Pending>>, Option<Instant>) {
+        let (mut calls, mut batch) = (self.calls.borrow_mut(), Vec::new());
+        while let Some(first) = calls.first()
+            && batch.len() < MAX_BATCH
+        {
+            let due = first.until.instant;
+            if !first.is_answered() && due > now {
+                return (batch, Some(due));
+            }
+            // One that was never sent, and that nobody waits for, has not failed.
+            let is_late = !first.is_answered() && (first.was_sent() || first.is_wanted());
+            batch.extend(calls.pop_first().filter(|_| is_late));
+        }
+        (batch, None)
     }
-}
 
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.instant() == other.instant()
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.instant().cmp(&other.instant())
+    /// The error of a call with this deadline. Made once for all that have the same time.
+    pub(super) fn late(&self, until: Until) -> Error {
+        let mut error = self.error.borrow_mut();
+        match &*error {
+            Some((known, error)) if known.is_as_long_as(until) => error.clone(),
+            _ => error.insert((until, until.late())).1.clone(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
-    use std::rc::Weak;
     use std::time::Duration;
 
     use tokio::sync::oneshot;
@@ -129,7 +131,7 @@ mod tests {
         Deadlines::new(&Arc::new(Standby::new(&role, Clock::System)))
     }
 
-    fn pending(millis: u64) -> (Rc<Pending>, oneshot::Receiver<Reply>) {
+    pub(super) fn pending(millis: u64) -> (Rc<Pending>, oneshot::Receiver<Reply>) {
         let (reply, answer) = oneshot::channel();
         let asked = Asked::all(&[Question { key: &Key::new("a"), limit: Limit::WIDEST, cost: 1 }]);
         let action = Action::Take { patience: Duration::ZERO };
@@ -146,7 +148,7 @@ mod tests {
         for _ in 0..50_000 {
             let (call, answer) = pending(60_000);
             deadlines.watch(&call);
-            call.late();
+            call.fail(call.until.late());
             drop(answer);
             assert!(deadlines.calls.borrow().len() <= MANY + 1);
         }

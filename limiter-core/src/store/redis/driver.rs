@@ -56,7 +56,7 @@ const AT_ONCE: usize = 256;
 
 impl Driver {
     fn start(place: Place, routes: Arc<Routes>, options: Options, connected: Option<Connected>) -> Self {
-        let Options { naming, deadline, clock, local } = options;
+        let Options { naming, deadline, clock, local, .. } = options;
         let script = Script::new(Arc::clone(&naming), clock);
         let deadlines = Rc::new(Deadlines::new(&local.standby));
         let terms = Rc::new(Terms::new(script.sources(), deadline, local));
@@ -103,6 +103,10 @@ impl Driver {
 
     pub(super) fn denied(&self) -> &DeniedUntil {
         &self.terms.local.denied
+    }
+
+    pub(super) fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
     }
 
     pub(super) fn terms(&self) -> &Rc<Terms> {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use tokio::task::{spawn_local, yield_now};
@@ -197,16 +197,16 @@ impl Driver {
     }
 
     fn failed(&self, calls: &[Called], error: &Error) {
-        for (_, call) in calls.iter().filter(|(_, call)| !call.is_answered()) {
-            self.standby().call_failed(&[call.question()]);
-            call.fail(error.clone());
-        }
+        let failed = || calls.iter().map(|(_, call)| call).filter(|call| !call.is_answered());
+        self.standby().calls_failed(failed().map(|call| call.question()));
+        failed().for_each(|call| call.fail(error.clone()));
     }
 
     fn late(&self, call: &Pending) {
         if !call.is_answered() {
             self.standby().call_failed(&[call.question()]);
-            call.late();
+            call.report_silence(&mut Weak::new());
+            call.fail(self.deadlines().late(call.until));
         }
     }
 }

@@ -66,13 +66,16 @@ impl Pending {
         self.answer(Err(Failure { error, held: self.held.get() }));
     }
 
-    /// Its time is over.
-    pub(super) fn late(&self) {
-        match (&*self.flight.borrow(), self.link.upgrade()) {
-            (Some(exchange), _) => exchange.late(),
-            (None, Some(link)) => link.lane().late(),
-            (None, None) => {}
+    /// Reports to the connection that its time is over. A call that was not sent reports for all that wait where it does, so
+    /// one of many is enough: `reported` is where the last one waited.
+    pub(super) fn report_silence(&self, reported: &mut Weak<Link>) {
+        if let Some(exchange) = &*self.flight.borrow() {
+            exchange.late();
+        } else if !Weak::ptr_eq(reported, &self.link)
+            && let Some(link) = self.link.upgrade()
+        {
+            link.lane().late();
+            reported.clone_from(&self.link);
         }
-        self.fail(self.until.late());
     }
 }
