@@ -17,8 +17,9 @@ pub enum Layout {
     ///   key longer than 200 bytes, counted with all of its escapes, becomes a digest. The limiter's prefix is not used.
     /// - The window is not in that name, as it is not there: all who use a name must give it the same window. Several
     ///   windows on one name are one history, which is right as long as every decision is about all of them.
-    /// - Entries of hosts whose clock is ahead count until they are a window old by the clock of Redis; those that are more
-    ///   than a window ahead do not count before.
+    /// - An entry counts while its stamp is younger than a window, and no more than a window ahead, by the clock of Redis.
+    ///   Calls that are allowed trim all others, by the longest window of their decision. So hosts whose clocks differ by
+    ///   more than the window have practically no limit.
     /// - A permit takes about 120 bytes in Redis for as long as it counts, so 1 000 000 take 120 MB. A decision that takes
     ///   more than 10 000 permits of one key would hold up Redis, and is denied [for good](crate::Denied::is_final).
     /// - A refund takes out the very entries that the call put in.

@@ -65,17 +65,64 @@ async fn with_odd_stamps_count_while_they_are_live() {
     fleet.advance(1);
     assert!(fleet.take("2/10s", 1).await.is_allowed());
     assert!(fleet.ttl() > 10_000);
-    assert_eq!(fleet.command("ZRANGE", &["0", "-1"]).array().len(), 4, "what is over is gone, what is to come is not");
+    assert_eq!(fleet.command("ZRANGE", &["0", "-1"]).array().len(), 2, "what is over, or too far ahead, is gone");
 }
 
-/// Further ahead than a window a stamp proves nothing; it counts when it is near enough.
+/// Further ahead than a window a stamp proves nothing. A look leaves it, and a call that is allowed trims it.
 #[tokio::test]
-async fn from_far_ahead_do_not_count_yet() {
+async fn from_far_ahead_do_not_count_and_are_trimmed() {
     let fleet = Fleet::new().await;
-    fleet.add(&(fleet.now_ms() + 10_001).to_string(), "far");
-    assert_eq!(fleet.take("2/10s", 1).await.remaining(), 1);
+    let now = fleet.now_ms();
+    fleet.add(&(now + 10_000).to_string(), "a window ahead");
+    fleet.add(&(now + 10_001).to_string(), "further ahead");
+    assert_eq!(fleet.limiter.peek(&fleet.key, &limit("3/10s")).await.expect("answers").remaining(), 2);
+    assert!(fleet.take("1/10s", 1).await.is_denied());
+    assert_eq!(fleet.card(), 2, "nothing was written");
+    assert_eq!(fleet.take("3/10s", 1).await.remaining(), 1);
+    assert_eq!(fleet.card(), 2, "the one further ahead is gone");
     fleet.advance(1);
-    assert_eq!(fleet.take("2/10s", 1).await.remaining(), 0 /* after its own */);
+    assert_eq!(fleet.take("3/10s", 0).await.remaining(), 1, "and does not come to count");
+}
+
+/// A clock that stepped back by an hour leaves entries that would block the key when the hour has passed.
+#[tokio::test]
+async fn from_before_a_large_step_back_never_count_again() {
+    let fleet = Fleet::new().await;
+    assert!(fleet.take("2/10s", 2).await.is_allowed());
+    fleet.clock.rewind(Duration::from_secs(3_600));
+    assert!(fleet.take("2/10s", 1).await.is_allowed());
+    fleet.advance(3_595_000);
+    let allowed = fleet.take("2/10s", 1).await.into_result().expect("those of before the step are gone");
+    assert_eq!((allowed.remaining(), fleet.card()), (1, 1));
+}
+
+/// Several windows in one decision: what the longest of them still counts is kept.
+#[tokio::test]
+async fn ahead_within_the_longest_window_are_kept() {
+    let fleet = Fleet::new().await;
+    let (now, limits) = (fleet.now_ms(), [limit("9/1s"), limit("9/10s")]);
+    for (ahead, member) in [(999, "a"), (1_001, "b"), (10_000, "c"), (10_001, "d")] {
+        fleet.add(&(now + ahead).to_string(), member);
+    }
+    let both = limits.each_ref().map(|limit| (&fleet.key, limit, 1));
+    let decision = fleet.limiter.check_all(&both).await.expect("the store answers");
+    assert_eq!(decision.remaining(), 5, "three of theirs and one of ours");
+    assert_eq!(fleet.card(), 4);
+    assert_eq!(fleet.take("9/1s", 1).await.remaining(), 6, "one of theirs and two of ours");
+    assert_eq!(fleet.card(), 3, "a decision by the shorter window alone trims what only the longer counts");
+}
+
+#[tokio::test]
+async fn from_far_ahead_are_trimmed_a_bounded_number_at_once() {
+    let fleet = Fleet::new().await;
+    for _ in 0..2 {
+        assert!(fleet.take("1000000/10s", 10_000).await.is_allowed());
+    }
+    fleet.clock.rewind(Duration::from_secs(60));
+    for left in [10_001, 2, 3] {
+        assert!(fleet.take("1000000/10s", 1).await.is_allowed());
+        assert_eq!(fleet.card(), left);
+    }
 }
 
 #[tokio::test]

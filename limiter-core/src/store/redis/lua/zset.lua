@@ -2,14 +2,17 @@
 -- the ms of its stamp as the score. Its services and these share the set, so this writes what they read.
 --
 -- An entry counts while its stamp is younger than a window, and no more than a window ahead: so far the clocks of other
--- hosts may be ahead, and further ahead a stamp proves nothing. What is not a whole number is rounded up.
+-- hosts may be ahead, and further ahead a stamp proves nothing. What is not a whole number is rounded up. Each write trims
+-- both kinds that do not count: left in the set, stamps from before a large step back of the clock would count again once
+-- it comes near them. A window is the longest of the decision; what only other callers' longer windows count is lost to them.
 --
 -- Members  r<µs of the stamp>.<number>: theirs begin with no letter, so none of ours is one of theirs; and ZADD tells when
 --          one of ours is there from the same microsecond, as after the clock stepped back: then the next number is taken
--- Written  ZADD, then the dead are trimmed, then PEXPIRE: in this order the set is never empty in between, which would
---          lose its time to live. What is trimmed are the lowest ranks, which no entry that counts can get into
--- Bounds   no more than MOST entries are added, or trimmed, at once: others wait meanwhile. A decision that needs more
---          is denied for good
+-- Written  ZADD, then the dead and those too far ahead are trimmed, then PEXPIRE: in this order the set is never empty in
+--          between, which would lose its time to live. What is trimmed are the lowest and the highest ranks, which no
+--          entry that counts can get into
+-- Bounds   no more than MOST entries are added, or trimmed at either end, at once: others wait meanwhile. A decision that
+--          needs more is denied for good
 function algorithms.zset()
   local MOST, CHUNK, SPARE = 10000, 1000, 1000
 
@@ -120,6 +123,10 @@ function algorithms.zset()
     remove(key, set.back)
     if set.longest.dead > 0 then
       redis.call('ZREMRANGEBYRANK', key, 0, math.min(set.longest.dead, MOST) - 1)
+    end
+    local ahead = redis.call('ZCOUNT', key, string.format('(%.0f', now_ceil + set.longest.window), '+inf')
+    if ahead > 0 then
+      redis.call('ZREMRANGEBYRANK', key, -math.min(ahead, MOST), -1)
     end
     redis.call('PEXPIRE', key, math.max(newest(set.longest) - now_floor, 0) + set.longest.window + SPARE)
   end
