@@ -90,11 +90,11 @@ async fn the_stores_agree(algorithm: Algorithm, mut random: Random, steps: u32) 
 async fn the_stores_agree_on_refunds_from_merged_runs() {
     let (redis, mut random) = (Subject::redis().await, Random::new(1));
     let memory = Limiter::builder().clock(redis.clock.clone()).connect().await.expect("memory");
-    let (key, limit) = (Key::new("merged"), Limit::new(900, Duration::from_secs(1)).expect("a limit"));
+    let (key, limit) = (Key::new("merged"), Limit::new(900, Duration::from_secs(1_000)).expect("a limit"));
     let mut receipts: Vec<[Decision; 2]> = Vec::new();
     let (mut refunds, mut denials) = (0, 0);
     for step in 0..2_500 {
-        redis.clock.advance(Duration::from_micros(random.below(2_400)));
+        redis.clock.advance(Duration::from_micros(random.below(2_400_000)));
         if random.below(4) == 0 && !receipts.is_empty() {
             let index = usize::try_from(random.below(receipts.len() as u64)).expect("small");
             for (limiter, decision) in [&redis.limiter, &memory].into_iter().zip(receipts.swap_remove(index)) {
