@@ -10,7 +10,9 @@ use spring::Spring;
 
 mod costs;
 mod entries;
+mod measured;
 mod names;
+mod original;
 mod refunds;
 mod spring;
 mod together;
