@@ -1,7 +1,8 @@
 //! What a fault does to a limiter under load, measured.
 //!
-//! Tasks call one limiter, on one key, at four times what its limit allows. Meanwhile a [`Row`]'s fault befalls the
-//! store. Every decision is recorded with its instants and with who decided, and judged from outside: see [`Report`].
+//! Tasks call one limiter, at four times what its limits allow: a [`Subject`] for each algorithm, all at once. Meanwhile a
+//! [`Row`]'s fault befalls the store. Every decision is recorded with its instants and with who decided, and judged from
+//! outside: see [`Report`].
 //!
 //! The program `faults` runs all rows for long; the tests run each for short.
 
@@ -15,14 +16,17 @@ mod rows;
 mod run;
 mod sentinels;
 mod server;
+mod server_windows;
 mod storm;
+mod subject;
 
 use crate::stalls;
 
 pub use bar::{Allowance, Bar, Miss};
 pub use call::{By, Call};
-pub use document::{Measured, table, text};
-pub use report::Report;
+pub use document::{Measured, tables, text};
+pub use report::{Fullest, Report, RowReport, Windows};
 pub use rows::{Row, Scene, row, rows};
 pub use run::{Pace, run};
 pub use storm::{Storm, StormReport, storm};
+pub use subject::Subject;

@@ -26,6 +26,8 @@ pub struct Call {
     pub admitted: bool,
     /// Who decided.
     pub by: By,
+    /// Which of the subject's keys it was for.
+    pub key: usize,
 }
 
 impl Call {

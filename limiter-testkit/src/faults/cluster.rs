@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Scene;
-use super::run::KEY;
+use super::subject::KEY;
 use crate::cluster::{Cluster, slot_of};
 use crate::nodes::NodeId;
 
@@ -43,7 +43,7 @@ impl Scene for Death {
 #[derive(Debug)]
 struct Moves(Cluster);
 
-/// The slot of the key, from one master to the next, for as long as it lasts.
+/// The slot of the keys, from one master to the next, for as long as it lasts.
 pub(super) fn moving_slots() -> Box<dyn Scene> {
     Box::new(Moves(Cluster::builder().masters_only().start()))
 }
@@ -63,7 +63,10 @@ impl Scene for Moves {
             let to = self.0.masters().into_iter().find(|master| *master != from).expect("three masters");
             let migration = self.0.begin_migration(slot, to);
             thread::sleep(Duration::from_millis(50)); // those who ask meanwhile are sent on
-            while migration.move_keys(1) > 0 {}
+            // In between, of the counts of one decision some are here and some there.
+            while migration.move_keys(1) > 0 {
+                thread::sleep(Duration::from_millis(2));
+            }
             thread::sleep(Duration::from_millis(50));
             migration.finish();
         }

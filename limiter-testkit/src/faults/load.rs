@@ -1,4 +1,4 @@
-//! Tasks that call one limiter on one key, faster than the limit allows, and write down what they see.
+//! Tasks that call limiters for one subject, faster than its limits allow, and write down what they see.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,9 +7,13 @@ use std::time::{Duration, Instant};
 use rate_limited::{Decision, Key, Limit, Limiter, Source};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
+use super::subject::{Subject, TURN};
 use super::{By, Call};
+
+/// Longer than any call may take, however busy the machine: after that it hangs.
+pub(super) const HANGS: Duration = Duration::from_secs(20);
 
 /// How many call, and how often all together.
 #[derive(Debug, Clone, Copy)]
@@ -20,16 +24,6 @@ pub(super) struct Demand {
     pub(super) calls_a_second: u32,
 }
 
-/// What is called, and since when.
-#[derive(Debug, Clone)]
-pub(super) struct Subject {
-    /// As of so many processes: the tasks are dealt out to them.
-    pub(super) limiters: Vec<Limiter>,
-    pub(super) key: Key,
-    pub(super) limit: Limit,
-    pub(super) origin: Instant,
-}
-
 #[derive(Debug)]
 pub(super) struct Load {
     over: Arc<AtomicBool>,
@@ -37,49 +31,72 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn start(on: &Handle, subject: &Subject, demand: Demand) -> Self {
+    /// Starts the tasks of a subject. They are dealt out to the limiters, which stand for a process each.
+    pub(super) fn start(on: &Handle, limiters: &[Limiter], subject: &Subject, demand: Demand, origin: Instant) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
-        for task in 0..demand.tasks {
-            tasks.spawn_on(calls(subject.clone(), task, demand, Arc::clone(&over)), on);
+        for (task, limiter) in (0..demand.tasks).zip(limiters.iter().cycle()) {
+            let caller = Caller { limiter: limiter.clone(), subject: subject.clone(), origin };
+            tasks.spawn_on(caller.calls(task, demand, Arc::clone(&over)), on);
         }
         Self { over, tasks }
     }
 
-    /// All calls, in the order of their starts.
+    /// Returns all calls, in the order of their starts.
+    ///
+    /// # Panics
+    ///
+    /// A call hangs.
     pub(super) async fn end(self) -> Vec<Call> {
         self.over.store(true, Relaxed);
-        let mut calls = self.tasks.join_all().await.concat();
+        let ended = timeout(HANGS, self.tasks.join_all()).await;
+        let mut calls = ended.unwrap_or_else(|_| panic!("a call hangs: no decision after {HANGS:?}")).concat();
         calls.sort_by_key(|call| call.start);
         calls
     }
 }
 
-async fn calls(subject: Subject, task: u32, demand: Demand, over: Arc<AtomicBool>) -> Vec<Call> {
-    let Subject { limiters, key, limit, origin } = subject;
-    let limiter = &limiters[task as usize % limiters.len()];
-    let pause = |a_second: u32| Duration::from_secs(1) * demand.tasks / a_second;
-    let (slow, fast) = (pause(demand.at_first), pause(demand.calls_a_second));
-    // Not all at once.
-    let mut turn = origin + slow * task / demand.tasks;
-    let mut calls = Vec::new();
-    while !over.load(Relaxed) {
-        sleep_until(turn.into()).await;
-        let start = origin.elapsed();
-        let decision = limiter.check(&key, &limit).await;
-        let end = origin.elapsed();
-        let (admitted, by) = match decision {
-            Ok(Decision::Allowed(allowed)) => (true, who(allowed.source())),
-            Ok(Decision::Denied(denied)) => (false, who(denied.source())),
-            Err(_) => (false, By::Nobody),
-        };
-        calls.push(Call { start, end, admitted, by });
-        turn = (turn + if end < limit.window() { slow } else { fast }).max(Instant::now());
-    }
-    calls
+struct Caller {
+    limiter: Limiter,
+    subject: Subject,
+    origin: Instant,
 }
 
-fn who(source: Source) -> By {
+impl Caller {
+    async fn calls(self, task: u32, demand: Demand, over: Arc<AtomicBool>) -> Vec<Call> {
+        let Self { limiter, subject: Subject { keys, limits, .. }, origin } = self;
+        let pause = |a_second: u32| Duration::from_secs(1) * demand.tasks / a_second;
+        let (slow, fast) = (pause(demand.at_first), pause(demand.calls_a_second));
+        // Not all at once.
+        let mut turn = origin + slow * task / demand.tasks;
+        let mut calls = Vec::new();
+        while !over.load(Relaxed) {
+            sleep_until(turn.into()).await;
+            let start = origin.elapsed();
+            let key = usize::try_from(start.as_nanos() / TURN.as_nanos()).unwrap_or(0) % keys.len();
+            let decision = decide(&limiter, &keys[key], &limits).await;
+            let end = origin.elapsed();
+            let (admitted, by) = match decision {
+                Ok(Decision::Allowed(allowed)) => (true, by(allowed.source())),
+                Ok(Decision::Denied(denied)) => (false, by(denied.source())),
+                Err(_) => (false, By::Nobody),
+            };
+            calls.push(Call { start, end, admitted, by, key });
+            turn = (turn + if end < limits[0].window() { slow } else { fast }).max(Instant::now());
+        }
+        calls
+    }
+}
+
+async fn decide(limiter: &Limiter, key: &Key, limits: &[Limit]) -> Result<Decision, rate_limited::Error> {
+    if let [limit] = limits {
+        return limiter.check(key, limit).await;
+    }
+    let all: Vec<_> = limits.iter().map(|limit| (key, limit, 1)).collect();
+    limiter.check_all(&all).await
+}
+
+fn by(source: Source) -> By {
     match source {
         // What it denied a moment ago is denied for as long as it said.
         Source::Store | Source::DeniedUntil => By::Store,

@@ -2,25 +2,45 @@
 
 use std::time::Duration;
 
-use super::{By, Call, stalls};
-use crate::history::{feasible, most_certain};
+use rate_limited::{Algorithm, Limit};
 
-/// One row's run, judged by what its callers saw.
+use super::server_windows::Epoch;
+use super::subject::{Subject, worst_window};
+use super::{By, Call, stalls};
+use crate::history::{Admission, feasible, most_certain};
+
+/// One row's run.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct RowReport {
     /// What the limiter had for each call.
     pub deadline: Duration,
-    /// What the limit allowed in a window.
+    /// One for each subject.
+    pub subjects: Vec<Report>,
+    /// Whether the store decided again in the end, however long it took.
+    pub is_back: bool,
+    /// Connections that were tried from the fault until the end, where there was a proxy to count them.
+    pub attempts: Option<u64>,
+    /// How many of them at one moment.
+    pub most_attempts: Option<usize>,
+}
+
+/// The calls of one subject, judged by what the callers saw.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The subject's name.
+    pub name: &'static str,
+    /// What the first limit allowed in a window.
     pub max: u32,
+    /// Least part of the limit that has to be used.
+    pub least_share: f64,
     /// How many calls there were.
     pub calls: usize,
     /// The longest of them.
     pub longest: Duration,
     /// The longest without the time in which the machine itself stood still, so that a thread that slept was not woken.
     pub longest_on_a_running_machine: Duration,
-    /// The most permits beyond the limit that some window of the whole run held for certain, whenever in its interval
-    /// each call was decided.
-    pub over: u64,
+    /// The fullest window of the whole run for each limit, and the fullest one of the server's clock for a fixed window.
+    pub fullest: Vec<Fullest>,
     /// The part of what the limit allows that was let in during the last whole windows before the fault…
     pub share_before: f64,
     /// …while it lasted…
@@ -36,12 +56,39 @@ pub struct Report {
     pub alone: Duration,
     /// Let in by the stand-in alone from the fault until it was mended, although the machine ran.
     pub meanwhile_by_standby: usize,
+    /// Let in by the stand-in alone in the whole run, whatever the machine did.
+    pub by_standby: usize,
     /// Calls with an error, or decided by no count.
     pub by_nobody: usize,
-    /// Connections that were tried from the fault until the end, where there was a proxy to count them.
-    pub attempts: Option<u64>,
-    /// How many of them at one moment.
-    pub most_attempts: Option<usize>,
+}
+
+/// The window with the most permits of one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fullest {
+    /// Any stretch of time, or the server's windows alone.
+    pub windows: Windows,
+    /// Permits that it held for certain, whenever in its interval each call was decided. One more than the bound also where only the order
+    /// of the calls shows that there were too many.
+    pub most: u64,
+    /// Permits that the algorithm may admit in it.
+    pub bound: u64,
+}
+
+/// The windows that are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Windows {
+    /// Any stretch of time as long as the window.
+    Any,
+    /// Multiples of the window of the server's clock.
+    OfServer,
+}
+
+impl Fullest {
+    /// Permits beyond the bound.
+    #[must_use]
+    pub fn over(&self) -> u64 {
+        self.most.saturating_sub(self.bound)
+    }
 }
 
 /// How long the store must decide before it is back. What fails after that has not failed for the fault.
@@ -50,61 +97,91 @@ const FOR_A_WHILE: Duration = Duration::from_millis(500);
 /// What a report is made from; instants are since the run began.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
+    pub(super) subject: &'a Subject,
     pub(super) calls: &'a [Call],
     pub(super) stalls: &'a [(Duration, Duration)],
     pub(super) deadline: Duration,
-    pub(super) max: u32,
-    pub(super) window: Duration,
+    /// None if the server's clock was stepped.
+    pub(super) epoch: Option<Epoch>,
     pub(super) broken: Duration,
     pub(super) mended: Duration,
     pub(super) ended: Duration,
-    pub(super) attempts: Option<u64>,
-    pub(super) most_attempts: Option<usize>,
 }
 
 impl Record<'_> {
     pub(super) fn report(&self) -> Report {
         let net = |call: &Call| call.took() - stalls::within(self.stalls, call.start, call.end);
-        let whole_windows = |from: Duration, to: Duration| {
-            let count = to.saturating_sub(from).as_nanos() / self.window.as_nanos();
-            let count = u32::try_from(count).expect("a short run").max(1);
-            (to.saturating_sub(self.window * count), to)
-        };
-        // A window after it is back what was taken meanwhile counts no more.
-        let settled = self.mended + self.back().unwrap_or_default() + self.window;
+        let window = self.limit().window();
+        // Two windows after it is back what was taken meanwhile counts no more, by any algorithm.
+        let settled = self.mended + self.back().unwrap_or_default() + 2 * window;
         Report {
-            deadline: self.deadline,
-            max: self.max,
+            name: self.subject.name,
+            max: self.limit().max(),
+            least_share: self.subject.least_share,
             calls: self.calls.len(),
             longest: self.calls.iter().map(Call::took).max().unwrap_or_default(),
             longest_on_a_running_machine: self.calls.iter().map(net).max().unwrap_or_default(),
-            over: self.over(),
-            share_before: self.share(whole_windows(Duration::ZERO, self.broken)),
-            share_meanwhile: self.share((self.broken, self.mended)),
-            share_after: self.share(whole_windows(settled, self.ended)),
+            fullest: self.fullest(),
+            share_before: self.share(Duration::ZERO, self.broken),
+            share_meanwhile: self.share(self.broken, self.mended),
+            share_after: self.share(settled, self.ended),
             back: self.back(),
             relapses: self.relapses(),
             alone: self.since_mended(|call| call.by != By::Store),
             meanwhile_by_standby: self.answered_late(self.broken, self.mended),
+            by_standby: self.calls_by_standby(Duration::ZERO, Duration::MAX).count(),
             by_nobody: self.calls.iter().filter(|call| call.by == By::Nobody).count(),
-            attempts: self.attempts,
-            most_attempts: self.most_attempts,
         }
     }
 
-    fn over(&self) -> u64 {
-        let admissions: Vec<_> = self.calls.iter().filter_map(Call::admission).collect();
-        let beyond = most_certain(&admissions, self.window).saturating_sub(self.max.into());
-        // The count is of calls wholly within a window. Others may be too many by their order.
-        let too_many = feasible(&admissions, self.window, self.max).is_err();
-        beyond.max(too_many.into())
+    /// The limit that the figures are of.
+    fn limit(&self) -> &Limit {
+        &self.subject.limits[0]
     }
 
-    /// The admitted part of what the limit allows in a stretch of time.
-    fn share(&self, (from, to): (Duration, Duration)) -> f64 {
-        let admitted = self.calls.iter().filter(|call| call.admitted && (from..to).contains(&call.end)).count();
-        let allowed = f64::from(self.max) * (to - from).as_secs_f64() / self.window.as_secs_f64();
-        if allowed > 0.0 { f64::from(u32::try_from(admitted).expect("a short run")) / allowed } else { 1.0 }
+    fn fullest(&self) -> Vec<Fullest> {
+        let of_key = |key| self.calls.iter().filter(|call| call.key == key).filter_map(Call::admission).collect();
+        let keys: Vec<Vec<Admission>> = (0..self.subject.keys.len()).map(of_key).collect();
+        let mut fullest = Vec::new();
+        for limit in &self.subject.limits {
+            let bound = worst_window(limit);
+            let most = keys.iter().map(|admissions| in_any_window(admissions, limit.window(), bound)).max();
+            fullest.push(Fullest { windows: Windows::Any, most: most.unwrap_or_default(), bound });
+            if let (Algorithm::FixedWindow, Some(epoch)) = (limit.algorithm(), self.epoch) {
+                let most = keys.iter().map(|admissions| epoch.fullest_window(admissions, limit.window())).max();
+                let (most, bound) = (most.unwrap_or_default(), limit.max().into());
+                fullest.push(Fullest { windows: Windows::OfServer, most, bound });
+            }
+        }
+        fullest
+    }
+
+    /// The admitted part of what the limit allows between two instants, or in a window after the first one if there is less time.
+    ///
+    /// It is that of whole windows, one fewer than there are, and of the best place for them: permits of a moment come back
+    /// together, and no stretch of time is to end just before they do. Those of a fixed window come at the edges of the
+    /// server's.
+    fn share(&self, from: Duration, to: Duration) -> f64 {
+        let (limit, window) = (self.limit(), self.limit().window());
+        let whole = u32::try_from(to.saturating_sub(from).as_nanos() / window.as_nanos()).expect("a short run");
+        let windows = whole.saturating_sub(1).max(1);
+        let last = (to.saturating_sub(window * windows)).max(from);
+        let mut ends: Vec<_> = self.calls.iter().filter(|call| call.admitted).map(|call| call.end).collect();
+        ends.sort();
+        let starts = match (limit.algorithm(), self.epoch) {
+            (Algorithm::FixedWindow, Some(epoch)) => vec![epoch.next_edge(from, window)],
+            _ => {
+                let is_early = |end: &&Duration| (from..=last).contains(*end);
+                [from].iter().chain(ends.iter().filter(is_early)).copied().collect()
+            }
+        };
+        let admitted = |start: Duration| {
+            let before = |instant: Duration| ends.partition_point(|end| *end < instant);
+            before(start + window * windows) - before(start)
+        };
+        let most = starts.into_iter().map(admitted).max();
+        let most = f64::from(u32::try_from(most.unwrap_or_default()).expect("a short run"));
+        (most / f64::from(windows * limit.max())).min(1.0)
     }
 
     fn back(&self) -> Option<Duration> {
@@ -139,26 +216,39 @@ impl Record<'_> {
     }
 }
 
+fn in_any_window(admissions: &[Admission], window: Duration, bound: u64) -> u64 {
+    let most = most_certain(admissions, window);
+    // The count is of calls wholly within a window. Others may be too many by their order.
+    let max = u32::try_from(bound).expect("a bound of a few permits");
+    if most <= bound && feasible(admissions, window, max).is_err() { bound + 1 } else { most }
+}
+
 #[cfg(test)]
 mod tests {
+    use rate_limited::Key;
+
     use super::*;
 
     const MILLI: Duration = Duration::from_millis(1);
 
     /// A permit in a tenth of a second, a fault from 1 s to 2 s.
     fn report(calls: &[(u32, bool, By)], stalls: &[(Duration, Duration)]) -> Report {
-        let call = |&(end, admitted, by)| Call { start: MILLI * (end - 1), end: MILLI * end, admitted, by };
+        judged(Algorithm::SlidingWindow, calls, stalls)
+    }
+
+    fn judged(algorithm: Algorithm, calls: &[(u32, bool, By)], stalls: &[(Duration, Duration)]) -> Report {
+        let call = |&(end, admitted, by)| Call { start: MILLI * (end - 1), end: MILLI * end, admitted, by, key: 0 };
+        let limit = Limit::new(1, MILLI * 100).expect("a limit").with_algorithm(algorithm);
+        let subject = Subject { name: "", keys: vec![Key::new("a")], limits: vec![limit], least_share: 0.95 };
         let record = Record {
+            subject: &subject,
             calls: &calls.iter().map(call).collect::<Vec<_>>(),
             stalls,
             deadline: MILLI,
-            max: 1,
-            window: MILLI * 100,
+            epoch: None,
             broken: MILLI * 1_000,
             mended: MILLI * 2_000,
             ended: MILLI * 4_000,
-            attempts: None,
-            most_attempts: None,
         };
         record.report()
     }
@@ -170,7 +260,8 @@ mod tests {
             ([(2_100, true, Store), (2_300, true, Standby), (2_500, true, Store)], (3_600, false, Standby));
         let seen = report(&[&[(900, true, Store), (1_500, true, Standby)][..], &back, &[after]].concat(), &[]);
         assert_eq!((seen.back, seen.alone), (Some(MILLI * 500), MILLI * 1_600));
-        assert_eq!((seen.meanwhile_by_standby, seen.relapses, seen.by_nobody, seen.over), (1, 0, 0, 0));
+        assert_eq!((seen.meanwhile_by_standby, seen.relapses, seen.by_nobody, seen.by_standby), (1, 0, 0, 2));
+        assert_eq!(seen.fullest, [Fullest { windows: Windows::Any, most: 1, bound: 1 }]);
         let never = report(&[(2_100, true, Standby), (2_200, false, Nobody)], &[]);
         assert_eq!(never.back, None);
     }
@@ -186,16 +277,19 @@ mod tests {
     #[test]
     fn permits_too_many_are_counted() {
         let calls: Vec<_> = [100, 110, 120, 250].map(|end| (end, true, By::Store)).into();
-        assert_eq!(report(&calls, &[]).over, 2);
+        let over = |algorithm| judged(algorithm, &calls, &[]).fullest[0].over();
+        assert_eq!(over(Algorithm::SlidingWindow), 2);
+        assert_eq!((over(Algorithm::FixedWindow), over(Algorithm::TokenBucket)), (1, 2));
         // 100 ms apart, less the calls' own durations: no window need hold both.
         let calls: Vec<_> = [100, 200].map(|end| (end, true, By::Store)).into();
-        assert_eq!(report(&calls, &[]).over, 0);
+        assert_eq!(report(&calls, &[]).fullest[0].over(), 0);
     }
 
     #[test]
     fn the_used_part_is_of_whole_windows() {
         let calls: Vec<_> = (0..20).map(|turn| (turn * 50 + 1, turn % 4 == 0, By::Store)).collect();
         let report = report(&calls, &[]);
-        assert_eq!((report.share_before, report.share_meanwhile), (0.5, 0.0));
+        // Nine windows of the ten before it, from the first call on.
+        assert_eq!((report.share_before, report.share_meanwhile), (5.0 / 9.0, 0.0));
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::server;
-use super::{Bar, cluster, sentinels};
+use super::subject::{Subject, algorithms, algorithms_and_several_limits};
+use super::{Bar, cluster, sentinels, server};
 
 /// A store, and what befalls it.
 pub trait Scene: fmt::Debug {
@@ -40,7 +40,11 @@ pub struct Row {
     /// What must be kept to.
     pub bar: Bar,
     /// How many limiters, each with a connection, a thread and a stand-in of its own, as if they were processes.
+    pub processes: u32,
+    /// How many processes each of them is told of: its stand-in lets in that part of each limit.
     pub instances: u32,
+    /// What is called for, by windows of this length; the tasks and their calls are shared out equally.
+    pub subjects: fn(Duration) -> Vec<Subject>,
     /// Who call.
     pub tasks: u32,
     /// How often all together.
@@ -50,10 +54,13 @@ pub struct Row {
 }
 
 /// From one process nothing is admitted beyond the limit, and a second after the store answers it decides again.
-const USUAL: Bar = Bar { over: 0, back: Duration::from_secs(1), stands_in: true };
+const USUAL: Bar = Bar { over: 0, back: Duration::from_secs(1), stands_in: true, longest: None };
 
 /// Nothing that a caller notices.
 const UNNOTICED: Bar = Bar { stands_in: false, ..USUAL };
+
+/// No call waits for its deadline, not even one that a moving slot tears apart.
+const SLOTS: Bar = Bar { longest: Some(Duration::from_millis(20)), ..UNNOTICED };
 
 /// Others have to hear of a new master first.
 const FAILOVER: Bar = Bar { back: Duration::from_secs(2), ..USUAL };
@@ -86,11 +93,21 @@ pub fn rows() -> Vec<Row> {
         }),
         on_server("sentinel", "Sentinel: the master is killed", FAILOVER, sentinels::failover),
         Row {
+            processes: 2,
             instances: 2,
             ..on_server("two", "the same for two processes, `instances(2)`", TWO, sentinels::failover)
         },
         on_server("cluster", "Cluster: the key's master is killed", FAILOVER, cluster::death_of_a_master),
-        on_server("slots", "Cluster: the key's slot moves again and again", UNNOTICED, cluster::moving_slots),
+        Row {
+            processes: 3,
+            subjects: algorithms_and_several_limits,
+            ..on_server(
+                "slots",
+                "Cluster: the keys' slot moves again and again, three processes",
+                SLOTS,
+                cluster::moving_slots,
+            )
+        },
         Row {
             lasts: Duration::from_secs(10),
             tasks: 10_000,
@@ -106,7 +123,18 @@ pub fn rows() -> Vec<Row> {
 
 /// 200 tasks, and four calls for each permit.
 fn on_server(name: &'static str, fault: &'static str, bar: Bar, scene: fn() -> Box<dyn Scene>) -> Row {
-    Row { name, fault, lasts: FIVE, bar, instances: 1, tasks: 200, calls_a_second: 4_000, scene }
+    Row {
+        name,
+        fault,
+        lasts: FIVE,
+        bar,
+        processes: 1,
+        instances: 1,
+        subjects: algorithms,
+        tasks: 200,
+        calls_a_second: 4_000,
+        scene,
+    }
 }
 
 /// The one of this name.

@@ -10,10 +10,8 @@ use std::time::Duration;
 use rate_limited::{Allowed, Decision, Key, Limit, Limiter, Source};
 use tokio::time::{sleep, timeout};
 
+use crate::faults::load::HANGS;
 use crate::random::Random;
-
-/// Longer than any call may take, however busy the machine: after that it hangs.
-pub(super) const HANGS: Duration = Duration::from_secs(20);
 
 const KEYS: u64 = 500;
 
