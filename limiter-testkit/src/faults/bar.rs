@@ -14,13 +14,11 @@ pub struct Bar {
     pub back: Duration,
     /// Whether the stand-in has to let calls in meanwhile: else the fault was none.
     pub stands_in: bool,
-    /// What a call may take, where that is less than its deadline with a machine's slack.
-    pub longest: Option<Duration>,
 }
 
 /// What was not kept to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Miss(pub(super) String);
+pub struct Miss(pub String);
 
 impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,7 +51,7 @@ impl Row {
     /// Where the row fell short.
     #[must_use]
     pub fn misses(&self, report: &RowReport, allowed: &Allowance) -> Vec<Miss> {
-        [self.unsafe_outcomes(report), self.slow_outcomes(report, allowed)].concat()
+        [self.unsafe_outcomes(report), self.slow_outcomes(report, allowed), (self.judge)(report)].concat()
     }
 
     /// Where the row fell short of what holds on every machine, however busy.
@@ -86,7 +84,7 @@ impl Row {
     /// Where the row fell short of what holds on a machine that has time for it.
     fn slow_outcomes(&self, report: &RowReport, allowed: &Allowance) -> Vec<Miss> {
         let mut misses = Misses::default();
-        let longest_allowed = self.bar.longest.unwrap_or(report.deadline + allowed.slack);
+        let longest_allowed = report.deadline + allowed.slack;
         for subject in &report.subjects {
             let Report { name, longest_on_a_running_machine: longest, relapses, .. } = *subject;
             misses.keep(longest <= longest_allowed, || {

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Scene;
 use super::subject::KEY;
+use super::{Miss, RowReport, Scene};
 use crate::cluster::{Cluster, slot_of};
 use crate::nodes::NodeId;
 
@@ -75,4 +75,14 @@ impl Scene for Moves {
     fn mends(&mut self) -> Instant {
         Instant::now()
     }
+}
+
+/// The longest that a call may take while its slot moves: a few round trips, and no deadline.
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// Judges the longest calls: a slot that moves is no outage, also for decisions about several counts that it tears apart.
+pub(super) fn no_call_waits_for_a_slot(report: &RowReport) -> Vec<Miss> {
+    let longest = report.subjects.iter().map(|subject| (subject.name, subject.longest_on_a_running_machine));
+    let slow = longest.filter(|(_, longest)| *longest > LONGEST);
+    slow.map(|(name, longest)| Miss(format!("{name}: a call took {longest:.1?}, of {LONGEST:?}"))).collect()
 }

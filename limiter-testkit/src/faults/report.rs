@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rate_limited::{Algorithm, Limit};
 
+use super::fullest::fullest_windows;
 use super::server_windows::Epoch;
-use super::subject::{Subject, worst_window};
-use super::{By, Call, stalls};
-use crate::history::{Admission, feasible, most_certain};
+use super::subject::Subject;
+use super::{By, Call, Fullest, stalls};
 
 /// One row's run.
 #[derive(Debug, Clone)]
@@ -62,35 +62,6 @@ pub struct Report {
     pub by_nobody: usize,
 }
 
-/// The window with the most permits of one key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fullest {
-    /// Any stretch of time, or the server's windows alone.
-    pub windows: Windows,
-    /// Permits that it held for certain, whenever in its interval each call was decided. One more than the bound also where only the order
-    /// of the calls shows that there were too many.
-    pub most: u64,
-    /// Permits that the algorithm may admit in it.
-    pub bound: u64,
-}
-
-/// The windows that are looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Windows {
-    /// Any stretch of time as long as the window.
-    Any,
-    /// Multiples of the window of the server's clock.
-    OfServer,
-}
-
-impl Fullest {
-    /// Permits beyond the bound.
-    #[must_use]
-    pub fn over(&self) -> u64 {
-        self.most.saturating_sub(self.bound)
-    }
-}
-
 /// How long the store must decide before it is back. What fails after that has not failed for the fault.
 const FOR_A_WHILE: Duration = Duration::from_millis(500);
 
@@ -121,7 +92,7 @@ impl Record<'_> {
             calls: self.calls.len(),
             longest: self.calls.iter().map(Call::took).max().unwrap_or_default(),
             longest_on_a_running_machine: self.calls.iter().map(net).max().unwrap_or_default(),
-            fullest: self.fullest(),
+            fullest: fullest_windows(self.subject, self.calls, self.epoch),
             share_before: self.share(Duration::ZERO, self.broken),
             share_meanwhile: self.share(self.broken, self.mended),
             share_after: self.share(settled, self.ended),
@@ -137,23 +108,6 @@ impl Record<'_> {
     /// The limit that the figures are of.
     fn limit(&self) -> &Limit {
         &self.subject.limits[0]
-    }
-
-    fn fullest(&self) -> Vec<Fullest> {
-        let of_key = |key| self.calls.iter().filter(|call| call.key == key).filter_map(Call::admission).collect();
-        let keys: Vec<Vec<Admission>> = (0..self.subject.keys.len()).map(of_key).collect();
-        let mut fullest = Vec::new();
-        for limit in &self.subject.limits {
-            let bound = worst_window(limit);
-            let most = keys.iter().map(|admissions| in_any_window(admissions, limit.window(), bound)).max();
-            fullest.push(Fullest { windows: Windows::Any, most: most.unwrap_or_default(), bound });
-            if let (Algorithm::FixedWindow, Some(epoch)) = (limit.algorithm(), self.epoch) {
-                let most = keys.iter().map(|admissions| epoch.fullest_window(admissions, limit.window())).max();
-                let (most, bound) = (most.unwrap_or_default(), limit.max().into());
-                fullest.push(Fullest { windows: Windows::OfServer, most, bound });
-            }
-        }
-        fullest
     }
 
     /// The admitted part of what the limit allows between two instants, or in a window after the first one if there is less time.
@@ -216,18 +170,12 @@ impl Record<'_> {
     }
 }
 
-fn in_any_window(admissions: &[Admission], window: Duration, bound: u64) -> u64 {
-    let most = most_certain(admissions, window);
-    // The count is of calls wholly within a window. Others may be too many by their order.
-    let max = u32::try_from(bound).expect("a bound of a few permits");
-    if most <= bound && feasible(admissions, window, max).is_err() { bound + 1 } else { most }
-}
-
 #[cfg(test)]
 mod tests {
     use rate_limited::Key;
 
     use super::*;
+    use crate::faults::Windows;
 
     const MILLI: Duration = Duration::from_millis(1);
 

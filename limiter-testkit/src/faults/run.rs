@@ -108,8 +108,9 @@ pub fn run(row: &Row, pace: &Pace, tell: &dyn Fn(&str)) -> RowReport {
     }
 }
 
-/// Whether the store decides again for each of the limiters, however long the machine takes for it.
-async fn come_back(limiters: &[Limiter]) -> bool {
+/// Whether the store decides again for each of the limiters, however long the machine takes for it. Takes no permits, so none
+/// of them is used up by the standby limiter meanwhile.
+pub(super) async fn come_back(limiters: &[Limiter]) -> bool {
     let (until, limit) = (Instant::now() + HANGS, "1000000/s".parse::<Limit>().expect("a limit"));
     for limiter in limiters {
         loop {

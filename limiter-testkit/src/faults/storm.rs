@@ -1,12 +1,13 @@
 //! A great many calls, dropped at random points, while the store comes and goes.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rate_limited::{Decision, Key, Limiter, Source};
+use rate_limited::Limiter;
 use tokio::runtime;
 use tokio::task::JoinSet;
 
@@ -17,7 +18,8 @@ use crate::server::RedisServer;
 mod caller;
 
 use super::load::HANGS;
-use caller::{LIMITS, Seen, caller};
+use super::run::come_back;
+use caller::{Seen, caller};
 
 const DEADLINE: Duration = Duration::from_millis(100);
 const TASKS: u64 = 200;
@@ -117,7 +119,9 @@ pub fn storm(storm: &Storm, tell: &dyn Fn(&str)) -> StormReport {
     if over.load(Relaxed) {
         report.wrong.extend(runtime.block_on(watched).expect("who waits for the callers"));
     }
-    runtime.block_on(comes_back(&limiter, &mut report));
+    if !runtime.block_on(come_back(slice::from_ref(&limiter))) {
+        report.wrong.push(format!("the store did not decide again within {HANGS:?}"));
+    }
     report.back = mended.elapsed();
     look_at_keys(&server, &mut report);
     let Seen { calls, dropped, by_store, by_standby } = &*seen;
@@ -182,21 +186,5 @@ fn look_at_keys(server: &RedisServer, report: &mut StormReport) {
         if left == -1 {
             report.wrong.push(format!("{} has no time to live", String::from_utf8_lossy(&key)));
         }
-    }
-}
-
-/// The store must decide again.
-async fn comes_back(limiter: &Limiter, report: &mut StormReport) {
-    let until = Instant::now() + HANGS;
-    let (key, limit) = (Key::new("afterwards"), LIMITS[0].parse().expect("a limit"));
-    loop {
-        let decision = limiter.check(&key, &limit).await;
-        if matches!(decision, Ok(Decision::Allowed(allowed)) if allowed.source() == Source::Store) {
-            return;
-        }
-        if Instant::now() > until {
-            return report.wrong.push(format!("the store did not decide again within {HANGS:?}"));
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -17,7 +17,7 @@ const KEYS: u64 = 500;
 
 /// What the calls ask for: one is over soon, the others outlast the run, so that no key without a time to live goes
 /// unseen for having expired.
-pub(super) const LIMITS: [&str; 3] = ["1000/1h", "20/100ms", "100000/1h"];
+const LIMITS: [&str; 3] = ["1000/1h", "20/100ms", "100000/1h"];
 
 /// What all of them saw.
 #[derive(Debug, Default)]
