@@ -144,8 +144,10 @@ impl Limiter {
     /// [installed](Limiter::install), else one on the store that the environment variable `RATE_LIMITED_URL` names,
     /// else one in memory, which the log says once.
     ///
-    /// A URL there that cannot be used is said in the log, and is a failure of each decision: it does not become a
-    /// limiter in memory unseen.
+    /// A URL there that cannot be used is an error in the log, once, and a failure of each decision, of kind
+    /// [`Config`](crate::ErrorKind::Config). By the default policy the standby limiter then decides: limits count in this
+    /// process alone, and decisions have [`Source::Standby`](crate::Source::Standby). Only `on_error = raise`, or a handler,
+    /// sees the error.
     #[must_use]
     pub fn current() -> Self {
         crate::current::current()

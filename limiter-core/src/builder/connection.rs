@@ -37,7 +37,7 @@ impl Builder {
     /// The store, by a client of the program's own in place of a URL: its address, user, password, database and
     /// certificates. The limiter opens a connection of its own, and always speaks RESP3.
     ///
-    /// The client is one of [`crate::redis`], the version of the `redis` crate that the limiter is built with.
+    /// The client is one of `rate_limited::redis`, the version of the `redis` crate that the limiter is built with.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -66,7 +66,8 @@ impl Builder {
     /// Where the user and the password come from, if they change while the program runs: asked before every connection,
     /// in place of what the URL says.
     ///
-    /// It runs on a thread where it may block, one call at a time. An attempt to connect takes at most 1 s (the first one of
+    /// It runs on a thread where it may block, one call at a time: connections that are opened meanwhile use the same
+    /// credentials. An attempt to connect takes at most 1 s (the first one of
     /// [`connect`](Builder::connect) 4 s), and what it takes is part of that. While it panics there is no connection:
     /// calls get an [`ErrorKind::Config`], or what [`on_error`](Builder::on_error) makes of it.
     ///

@@ -10,7 +10,7 @@ use crate::support::{key, limit};
 /// Characters of a server's text that an error may repeat.
 const MOST: usize = 200;
 /// The limiter's own words around them.
-const OWN_WORDS: usize = 200;
+const OWN_WORDS: usize = 300;
 
 /// The text of an error, and of each of its causes.
 fn texts(error: &Error) -> Vec<String> {

@@ -83,6 +83,7 @@ impl From<RedisError> for Refusal {
     }
 }
 
+#[doc(hidden)] // else it is on the page of `Error`, with a type that no user can name
 impl From<Refusal> for Error {
     fn from(Refusal(error): Refusal) -> Self {
         let (kind, message) = explain(&error);
@@ -325,6 +326,21 @@ mod tests {
         ];
         for (detail, told) in cases {
             assert_eq!(unquoted(detail), told);
+        }
+    }
+
+    /// Names in a certificate are the server's own text.
+    #[test]
+    fn escapes_and_cuts_the_text_of_a_network_error_and_of_its_cause() {
+        use std::error::Error as _;
+        for (text, is_kept) in [("invalid peer certificate: no", true), ("\x1b[31m", false), (&*"a".repeat(999), false)]
+        {
+            let error = Error::from(Refusal::from(RedisError::from(io::Error::other(text))));
+            let cause = error.source().expect("a cause");
+            assert_eq!(cause.is::<RedisError>(), is_kept, "{text}");
+            for shown in [error.to_string(), cause.to_string()] {
+                assert!(!shown.contains(char::is_control) && shown.chars().count() < 300, "{shown}");
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use redis::{
 use tokio::sync::Notify;
 use tokio::task::{JoinError, spawn_blocking};
 
-use super::lookups;
+use super::lookups::addresses;
 use crate::Error;
 use crate::store::redis::failure::Refusal;
 
@@ -42,14 +42,14 @@ pub(super) async fn connect(
     listener: Option<Listener>,
 ) -> Result<MultiplexedConnection, Error> {
     let opened = async {
-        let addresses = match info.addr() {
+        let known = match info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                lookups::SYSTEM.addresses(host, *port, longest * 9 / 10).await?
+                addresses(host, *port, longest * 9 / 10).await?
             }
             _ => Vec::new(),
         };
         let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-        let attempt = attempt(info, addresses, listener);
+        let attempt = attempt(info, known, listener);
         if is_tls {
             // For each connection the client reads the certificates that the system trusts. That takes longer than a
             // call may wait.

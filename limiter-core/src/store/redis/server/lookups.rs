@@ -2,63 +2,59 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
 use super::single_flight::{JobError, SingleFlight};
 
-/// The look-ups of this process, by the system's resolver. All limiters share them.
-pub(super) static SYSTEM: LazyLock<Lookups> =
-    LazyLock::new(|| Lookups::new(|host| (host, 0).to_socket_addrs().map(Iterator::collect)));
-
 /// The longest time for which an answer is kept that came between two attempts to connect.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// Looks names of hosts up, on threads of their own.
-pub(super) struct Lookups {
-    resolver: Resolver,
-    flights: SingleFlight<String, Answer>,
-}
+/// Look-ups under way in this process, by host. All limiters share them.
+static FLIGHTS: Flights = SingleFlight::new("rate-limited-dns", KEPT);
 
-type Resolver = Arc<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+type Flights = SingleFlight<String, Answer>;
 
-/// Shared by all who wait for it, so its error is in an `Arc`.
+/// The answer of a resolver, which all share who wait for it: so its error is in an `Arc`.
 type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
 
-impl Lookups {
-    fn new(resolver: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
-        Self { resolver: Arc::new(resolver), flights: SingleFlight::new("rate-limited-dns", KEPT) }
-    }
+/// Returns the addresses of a host, at least one, or an error after the given time. A numeric address is not looked up.
+pub(super) async fn addresses(host: &str, port: u16, longest: Duration) -> io::Result<Vec<SocketAddr>> {
+    look_up(&FLIGHTS, |host| (host, 0).to_socket_addrs().map(Iterator::collect), host, port, longest).await
+}
 
-    /// Returns the addresses of a host, at least one, or an error after the given time. A numeric address is not looked
-    /// up.
-    pub(super) async fn addresses(&self, host: &str, port: u16, longest: Duration) -> io::Result<Vec<SocketAddr>> {
-        if let Ok(address) = host.parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::new(address, port)]);
-        }
-        let (resolver, name) = (Arc::clone(&self.resolver), host.to_owned());
-        let look_up = self.flights.run(host.to_owned(), move || resolver(&name).map_err(Arc::new));
-        let mut addresses = match timeout(longest, look_up).await {
-            Ok(Ok(Ok(addresses))) => addresses,
-            Ok(Ok(Err(error))) => return Err(io::Error::new(error.kind(), error.to_string())),
-            Ok(Err(JobError::Ended)) => return Err(io::Error::other("the look-up of the host's name has panicked")),
-            Ok(Err(JobError::NotStarted(error))) => {
-                let problem = format!("the look-up of the host's name cannot be started: {error}");
-                return Err(io::Error::new(error.kind(), problem));
-            }
-            Err(_) => {
-                let problem = format!("the look-up of the host's name has not ended within {longest:?}");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
-            }
-        };
-        if addresses.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the host's name has no address"));
-        }
-        addresses.iter_mut().for_each(|address| address.set_port(port));
-        Ok(addresses)
+async fn look_up(
+    flights: &Flights,
+    resolver: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + 'static,
+    host: &str,
+    port: u16,
+    longest: Duration,
+) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
     }
+    let name = host.to_owned();
+    let look_up = flights.run(host.to_owned(), move || resolver(&name).map_err(Arc::new));
+    let mut addresses = match timeout(longest, look_up).await {
+        Ok(Ok(Ok(addresses))) => addresses,
+        Ok(Ok(Err(error))) => return Err(io::Error::new(error.kind(), error.to_string())),
+        Ok(Err(JobError::Ended)) => return Err(io::Error::other("the look-up of the host's name has panicked")),
+        Ok(Err(JobError::NotStarted(error))) => {
+            let problem = format!("the look-up of the host's name cannot be started: {error}");
+            return Err(io::Error::new(error.kind(), problem));
+        }
+        Err(_) => {
+            let problem = format!("the look-up of the host's name has not ended within {longest:?}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+        }
+    };
+    if addresses.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the host's name has no address"));
+    }
+    addresses.iter_mut().for_each(|address| address.set_port(port));
+    Ok(addresses)
 }
 
 #[cfg(test)]
@@ -81,54 +77,60 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_hangs_has_one_look_up_and_delays_no_other_name() {
+        let flights = SingleFlight::new("test-dns", KEPT);
         let counts = Arc::new(Mutex::new(HashMap::<String, u32>::new()));
-        let counted = Arc::clone(&counts);
         let (end, ends) = channel();
-        let ends = Mutex::new(ends);
-        let lookups = Lookups::new(move |host| {
-            *counted.lock().expect("no panic").entry(host.to_owned()).or_default() += 1;
-            if host == "hangs" {
-                ends.lock().expect("no panic").recv().expect("told to end");
+        let ends = Arc::new(Mutex::new(ends));
+        let resolver = || {
+            let (counts, ends) = (Arc::clone(&counts), Arc::clone(&ends));
+            move |host: &str| {
+                *counts.lock().expect("no panic").entry(host.to_owned()).or_default() += 1;
+                if host == "hangs" {
+                    ends.lock().expect("no panic").recv().expect("told to end");
+                }
+                Ok(vec![address(1), address(2)])
             }
-            Ok(vec![address(1), address(2)])
-        });
+        };
         for _ in 0..40 {
-            let error = lookups.addresses("hangs", 6379, NO_TIME).await.expect_err("it hangs");
+            let error = look_up(&flights, resolver(), "hangs", 6379, NO_TIME).await.expect_err("it hangs");
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
-            let other = lookups.addresses("other", 7, LONG).await.expect("two addresses");
+            let other = look_up(&flights, resolver(), "other", 7, LONG).await.expect("two addresses");
             assert_eq!(other.iter().map(SocketAddr::port).collect::<Vec<_>>(), [7, 7]);
         }
         end.send(()).expect("it waits");
-        assert_eq!(lookups.addresses("hangs", 6379, LONG).await.expect("two addresses").len(), 2);
+        let addresses = look_up(&flights, resolver(), "hangs", 6379, LONG).await.expect("two addresses");
+        assert_eq!(addresses.len(), 2);
         let counts = counts.lock().expect("no panic");
         assert_eq!((counts["hangs"], counts["other"]), (1, 40));
     }
 
     #[tokio::test]
     async fn numeric_addresses_are_not_looked_up() {
-        let lookups = Lookups::new(|host| panic!("{host} is looked up"));
+        let flights = SingleFlight::new("test-dns", KEPT);
         for (host, expected) in [("127.0.0.1", "127.0.0.1:6379"), ("::1", "[::1]:6379")] {
-            let addresses = lookups.addresses(host, 6379, NO_TIME).await.expect("an address");
+            let resolver = |host: &str| panic!("{host} is looked up");
+            let addresses = look_up(&flights, resolver, host, 6379, NO_TIME).await.expect("an address");
             assert_eq!(addresses, [expected.parse().expect("an address")]);
         }
     }
 
     #[tokio::test]
     async fn a_look_up_without_an_address_is_an_error() {
+        let flights = SingleFlight::new("test-dns", KEPT);
         let failing: [fn(&str) -> io::Result<Vec<SocketAddr>>; 3] = [
             |_| Ok(Vec::new()),
             |_| Err(io::Error::other("failed to lookup address information: Name or service not known")),
             |_| panic!("the system's own fault"),
         ];
         for (fails, expected) in failing.into_iter().zip(["has no address", "Name or service", "has panicked"]) {
-            let error = Lookups::new(fails).addresses("host", 6379, LONG).await.expect_err("no address");
+            let error = look_up(&flights, fails, "host", 6379, LONG).await.expect_err("no address");
             assert!(error.to_string().contains(expected), "{error}");
         }
     }
 
     #[tokio::test]
     async fn the_system_knows_this_host() {
-        let addresses = SYSTEM.addresses("localhost", 6379, LONG).await.expect("an address");
+        let addresses = addresses("localhost", 6379, LONG).await.expect("an address");
         assert!(addresses.iter().all(|address| address.ip().is_loopback() && address.port() == 6379), "{addresses:?}");
     }
 }

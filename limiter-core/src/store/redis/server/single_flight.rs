@@ -1,7 +1,6 @@
 //! Blocking jobs, at most one at a time for each key.
 
-use std::collections::HashMap;
-use std::hash::Hash;
+use std::collections::BTreeMap;
 use std::io;
 use std::process;
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -20,7 +19,7 @@ pub(super) struct SingleFlight<K, T> {
     thread_name: &'static str,
     /// The longest time for which a result is kept that had no caller left when it came.
     kept: Duration,
-    flights: Mutex<HashMap<K, Flight<T>>>,
+    flights: Mutex<BTreeMap<K, Flight<T>>>,
 }
 
 /// A job that runs, or whose result nobody has taken yet.
@@ -51,11 +50,11 @@ const LOCK_ATTEMPTS: u32 = 1000;
 
 impl<K, T> SingleFlight<K, T>
 where
-    K: Clone + Eq + Hash,
+    K: Clone + Ord,
     T: Clone + Send + Sync + 'static,
 {
-    pub(super) fn new(thread_name: &'static str, kept: Duration) -> Self {
-        Self { thread_name, kept, flights: Mutex::default() }
+    pub(super) const fn new(thread_name: &'static str, kept: Duration) -> Self {
+        Self { thread_name, kept, flights: Mutex::new(BTreeMap::new()) }
     }
 
     /// Runs a job, or waits for the one of the same key that runs already.
@@ -102,7 +101,7 @@ where
 
     /// Returns `None` if the lock stays taken: by a thread of the parent process, at the moment of a fork. Then each
     /// caller has a job of its own.
-    fn lock(&self) -> Option<MutexGuard<'_, HashMap<K, Flight<T>>>> {
+    fn lock(&self) -> Option<MutexGuard<'_, BTreeMap<K, Flight<T>>>> {
         for _ in 0..LOCK_ATTEMPTS {
             match self.flights.try_lock() {
                 Ok(flights) => return Some(flights),
