@@ -9,7 +9,7 @@ use limiter_testkit::RedisServer;
 use rate_limited::{Credentials, ErrorKind, Limiter, OnError, redis};
 
 use crate::deadlines::{DEADLINE, SLACK, eventually};
-use crate::support::{key, limit, on, place};
+use crate::support::{AMPLE, key, limit, on, place};
 
 async fn kind(limiter: &Limiter) -> Option<ErrorKind> {
     limiter.check(&key("a"), &limit("100/10s")).await.err().map(|error| error.kind())
@@ -19,7 +19,7 @@ async fn kind(limiter: &Limiter) -> Option<ErrorKind> {
 async fn a_client_of_the_programs_own_says_where_and_as_whom() {
     let server = RedisServer::builder().tcp().user("app", "s3cret").start();
     let client = redis::Client::open(format!("{}/5", server.url())).expect("a URL");
-    let builder = Limiter::builder().url("redis://127.0.0.1:1").client(client).on_error(OnError::Raise);
+    let builder = Limiter::builder().url("redis://127.0.0.1:1").client(client).deadline(AMPLE).on_error(OnError::Raise);
     assert!(!format!("{builder:?}").contains("s3cret"));
     let limiter = builder.connect().await.expect("the right password");
     assert_eq!(kind(&limiter).await, None);
@@ -37,7 +37,7 @@ async fn a_password_that_changes_is_followed() {
     let password = Arc::new(Mutex::new("first"));
     let current = Arc::clone(&password);
     let url = format!("redis://{}", place(&server));
-    let builder = Limiter::builder().url(&url).on_error(OnError::Raise);
+    let builder = Limiter::builder().url(&url).deadline(AMPLE).on_error(OnError::Raise);
     let builder = builder.credentials(move || Credentials::new("app", *current.lock().expect("no panic")));
     let limiter = builder.connect().await.expect("the first password");
     assert_eq!(kind(&limiter).await, None);

@@ -118,7 +118,7 @@ async fn nobody_is_denied_a_moment_too_long() {
     let scene = Scene::new();
     let limiter = scene.with(|builder| builder.remember_denials(Duration::from_secs(60))).await;
     for name in ["sliding", "fixed", "counter", "bucket"] {
-        let five = limit("5/900ms").with_algorithm(match name {
+        let five = limit("5/25s").with_algorithm(match name {
             "sliding" => rate_limited::Algorithm::SlidingWindow,
             "fixed" => rate_limited::Algorithm::FixedWindow,
             "counter" => rate_limited::Algorithm::SlidingCounter,

@@ -157,7 +157,9 @@ async fn a_hundred_thousand_permits_take_a_thousandth_of_a_sorted_set_of_them() 
     const ENTRIES: &str = "for entry = 1, 100000 do \
         local stamp = string.format('%d', 1700000000000 + entry / 100) \
         redis.call('ZADD', KEYS[1], stamp, entry % 8 .. '-' .. entry .. '-' .. stamp) end";
-    let server = RedisServer::start();
+    let mut server = RedisServer::builder().shifted_clock().start();
+    // No key expires before the limiter's clock says so.
+    server.stop_clock();
     let clock = ManualClock::new();
     let limiter = on(&server).clock(clock.clone()).connect().await.expect("connects");
     for _ in 0..2_000 {

@@ -66,7 +66,7 @@ fn limits_take_the_place_of_the_attributes() {
 #[tokio::test]
 async fn of_several_limits_all_hold() {
     let rule = Rule::new().limit(limit("3/s")).limit(limit("4/h"));
-    let server = RedisServer::shared();
+    let server = RedisServer::timeless();
     for builder in [Limiter::builder(), on(server)] {
         let clock = rate_limited::ManualClock::new();
         let limiter = builder.clock(clock.clone()).rule("user:{user}", rule.clone()).connect().await.expect("a store");

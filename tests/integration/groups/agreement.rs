@@ -23,7 +23,7 @@ struct Call {
 impl Call {
     fn any(random: &mut Random) -> Self {
         let algorithm = ALL[usize::try_from(random.below(5)).expect("small")];
-        let limit = limit(["5/10s", "7/10s", "60/10s", "3/1500ms"][usize::try_from(random.below(4)).expect("small")]);
+        let limit = limit(["5/10s", "7/10s", "60/10s", "3/15s"][usize::try_from(random.below(4)).expect("small")]);
         let cost = [1, 1, 1, 1, 2, 3, 0, 8][usize::try_from(random.below(8)).expect("small")];
         Self { key: Key::new(random.below(4).to_string()), limit: limit.with_algorithm(algorithm), cost }
     }

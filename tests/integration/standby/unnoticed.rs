@@ -54,7 +54,7 @@ async fn a_key_that_was_foreign_and_is_mended() {
 #[tokio::test]
 async fn a_proxy_whose_server_is_away() {
     let server = Fake::answering(Then::Say("-no upstream host\r\n"));
-    let limiter = Limiter::connect(&server.url()).await.expect("connects");
+    let limiter = Limiter::builder().url(&server.url()).deadline(AMPLE).connect().await.expect("connects");
     let before = admitted(&limiter).await;
     server.recover();
     assert_eq!((before, admitted(&limiter).await), (5, 0));
@@ -76,7 +76,7 @@ async fn a_server_that_was_replaced_behind_the_connection() {
 #[tokio::test]
 async fn a_server_that_loads_its_data_behind_the_connection() {
     let server = Fake::answering(Then::Say("-LOADING Redis is loading the dataset in memory\r\n"));
-    let limiter = Limiter::connect(&server.url()).await.expect("connects");
+    let limiter = Limiter::builder().url(&server.url()).deadline(AMPLE).connect().await.expect("connects");
     server.recover();
     let before = admitted(&limiter).await;
     server.fail_again();

@@ -12,13 +12,14 @@ use crate::support::{key, limit};
 
 const VARIABLE: &str = "RATE_LIMITED_URL";
 
-/// How many of eight calls are admitted in a process with this in its environment, all decided by that source.
-fn admitted(url: Option<&OsStr>, by: Source) -> u32 {
+/// How many of eight calls are admitted in a process with this in its environment, all decided by that source. None if
+/// the machine stood still for a call's deadline, which such a process cannot set: then something else has decided.
+fn admitted(url: Option<&OsStr>, by: Source) -> Option<u32> {
     let by = format!("{by:?}");
     let variables: Vec<_> = url.map(|url| (VARIABLE, url)).into_iter().chain([("BY", OsStr::new(&by))]).collect();
     let printed = child::run("start::environment::calls_eight_times", &variables);
-    let (_, report) = printed.split_once("of eight: ").expect("a report");
-    report.lines().next().and_then(|admitted| admitted.parse().ok()).expect("a number")
+    let (_, report) = printed.split_once("of eight: ")?;
+    report.lines().next().and_then(|admitted| admitted.parse().ok())
 }
 
 #[test]
@@ -36,9 +37,15 @@ fn the_environment_names_the_store() {
         (Some("http://:s3cret@127.0.0.1"), Source::Standby, 5),
         (Some(""), Source::Standby, 5),
     ] {
-        assert_eq!(admitted(url.map(OsStr::new), by), expected, "{url:?}");
+        let tries = (0..20).find_map(|_| {
+            if expected > 0 && url == Some(&server.url()) {
+                server.command(&["FLUSHALL"]);
+            }
+            admitted(url.map(OsStr::new), by)
+        });
+        assert_eq!(tries, Some(expected), "{url:?}");
     }
-    assert_eq!(admitted(Some(OsStr::from_bytes(b"redis://\xFF")), Source::Standby), 5, "no text");
+    assert_eq!(admitted(Some(OsStr::from_bytes(b"redis://\xFF")), Source::Standby), Some(5), "no text");
     assert_eq!(server.keys().len(), 1);
 }
 
@@ -54,7 +61,10 @@ async fn calls_eight_times() {
     let mut admitted = 0;
     for _ in 0..8 {
         let decision = Limiter::current().check(&key("a"), &limit("5/h")).await.expect("a decision");
-        assert_eq!(source(&decision), by);
+        if source(&decision) != by {
+            assert_eq!(by, "Store");
+            return println!("the machine stood still");
+        }
         admitted += u32::from(decision.is_allowed());
     }
     println!("of eight: {admitted}");
