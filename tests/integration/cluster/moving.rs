@@ -193,6 +193,37 @@ async fn a_part_of_a_decision_that_is_torn_apart_is_made_count_by_count() {
     eventually("counted once each", async || all().await == (0, 1, 0)).await;
 }
 
+/// Of four processes each has a standby limiter for a quarter of the limit, so that its decisions can be told from the store's.
+#[tokio::test]
+async fn a_migration_that_was_seen_does_not_consult_the_standby_limiter() {
+    let cluster = Cluster::builder().masters_only().start();
+    let limiter = on(&cluster).instances(4).on_error(OnError::Standby).connect().await.expect("a cluster");
+    let (slot, limit) = (4711, limit("8/1h"));
+    let key = key(&name_in(slot));
+    let take = async || match limiter.check(&key, &limit).await.expect("a decision") {
+        Decision::Allowed(allowed) => (true, allowed.source()),
+        Decision::Denied(denied) => (false, denied.source()),
+    };
+    let migrate = || {
+        let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(slot)).expect("another");
+        let migration = cluster.begin_migration(slot, to);
+        assert_eq!(migration.move_keys(10), 1);
+        migration
+    };
+    for _ in 0..4 {
+        assert_eq!(take().await, (true, Source::Store));
+    }
+    let migration = migrate();
+    assert_eq!(take().await, (true, Source::Store), "sent on to the target");
+    migration.finish();
+    for _ in 0..2 {
+        assert_eq!(take().await, (true, Source::Store));
+    }
+    // No call has seen this one: for the limiter the slot may as well have lost its counts.
+    migrate().finish();
+    assert_eq!(take().await, (false, Source::Standby));
+}
+
 /// Two keys of one slot with two limits each, and the calls of all processes for them.
 #[derive(Clone)]
 struct Traffic {

@@ -107,9 +107,12 @@ async fn what_was_taken_in_vain_denies_nobody_after_that() {
 async fn bursts_above_one_limit_deny_nobody_below_the_other() {
     const STEPS: u32 = 150;
     const BURST: u32 = 40;
+    const MINUTE: Duration = Duration::from_secs(60);
     let cluster = Cluster::builder().masters_only().start();
     let (clock, prefix) = (ManualClock::new(), unique("bursts"));
-    let process = async || on(&cluster).prefix(&prefix).clock(clock.clone()).connect().await.expect("a cluster");
+    let process = async || {
+        on(&cluster).prefix(&prefix).clock(clock.clone()).remember_denials(MINUTE).connect().await.expect("a cluster")
+    };
     let processes = [process().await, process().await, process().await];
     let keys = one_a_master(&cluster);
     let (everybody, user) = (keys[0].clone(), keys[1].clone());

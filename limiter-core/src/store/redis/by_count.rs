@@ -254,3 +254,36 @@ pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::O
     .await;
     waiting.into_iter().filter_map(|(_, output)| output).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(places: &[usize], answer: Answer) -> Answered {
+        (Part { slot: 0, places: places.into() }, answer)
+    }
+
+    const ALLOWED: Answer = Answer {
+        allowed: true,
+        which: 1,
+        remaining: 5,
+        retry_after: Some(Duration::ZERO),
+        reset_after: Duration::from_secs(1),
+        stamp: 0,
+        delay: Duration::ZERO,
+    };
+
+    #[test]
+    fn the_joint_reply_is_about_the_tightest_count_or_the_first_that_denies() {
+        let tight = Answer { which: 0, remaining: 2, ..ALLOWED };
+        let all = joint(&[answered(&[0, 3], ALLOWED), answered(&[2], tight), answered(&[1], tight)]);
+        assert_eq!((all.allowed, all.which, all.remaining), (true, 1, 2));
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let denied = |retry_after| Answer { allowed: false, which: 0, retry_after, ..ALLOWED };
+        let late = answered(&[2], denied(seconds(9)));
+        let all = joint(&[late.clone(), answered(&[0, 3], ALLOWED), answered(&[1], denied(seconds(3)))]);
+        assert_eq!((all.allowed, all.which, all.retry_after), (false, 1, seconds(9)));
+        let never = joint(&[late, answered(&[3], denied(None))]);
+        assert_eq!((never.which, never.retry_after), (2, None));
+    }
+}

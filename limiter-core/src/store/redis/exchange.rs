@@ -1,8 +1,8 @@
 //! One script call: to whoever serves the slot, and on to whoever it says does.
 //!
 //! What may have been applied is never sent again. What is sent again was refused before it ran: NOSCRIPT (the script is
-//! loaded and called), MOVED and ASK (another node is asked). TRYAGAIN says that
-//! the keys of a call are in two places: then each is asked about in a call of its own.
+//! loaded and called), MOVED and ASK (another node is asked). After TRYAGAIN, which says that no node has all keys of a call,
+//! the call ends as torn, and its keys are for calls of their own.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -122,3 +122,16 @@ impl Part {
         self.places.iter().map(|place| questions[*place]).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_part_keep_its_slot_and_the_order_of_the_questions() {
+        let part = Part { slot: 7, places: vec![4, 1, 6, 3] };
+        let parts = part.split_by(|place| place % 2);
+        let parts: Vec<_> = parts.iter().map(|part| (part.slot, &part.places[..])).collect();
+        assert_eq!(parts, [(7, &[4, 6][..]), (7, &[1, 3][..])]);
+    }
+}
