@@ -42,61 +42,62 @@ async fn several_slots_are_all_or_nothing() {
     assert_eq!(left().await, [5, 2, 5, 2]);
 }
 
-/// Between the look at all slots and the taking others may take: what was taken by then is given back.
+/// Between the peek and the taking others may take: what was taken by then is given back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_slots_give_back_what_they_took_in_vain() {
     let cluster = Cluster::builder().masters_only().start();
     let limiter = on(&cluster).connect().await.expect("a cluster");
     let keys = one_a_master(&cluster);
-    let (wide, narrow) = (limit("1000/1h"), limit("20/1h"));
+    // A decision fits 20 times the first limit and 21 times the second one, so that it takes from the first one first.
+    let (first, second) = (limit("1000/1h"), limit("21/1h"));
     let mut tasks = JoinSet::new();
-    let both = Arc::new(AtomicU32::new(0));
-    for _ in 0..50 {
-        let (limiter, keys, both) = (limiter.clone(), keys.clone(), Arc::clone(&both));
+    let (both, alone) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    for number in 0..100 {
+        let (limiter, keys) = (limiter.clone(), keys.clone());
+        let (both, alone) = (Arc::clone(&both), Arc::clone(&alone));
         tasks.spawn(async move {
-            let decision =
-                limiter.check_all(&[(&keys[0], &wide, 1), (&keys[1], &narrow, 1)]).await.expect("a decision");
-            both.fetch_add(u32::from(decision.is_allowed()), Relaxed);
+            let asked = [(&keys[1], &second, 1), (&keys[0], &first, 50)];
+            let (asked, taken) = if number % 2 == 0 { (&asked[..], both) } else { (&asked[..1], alone) };
+            let decision = limiter.check_all(asked).await.expect("a decision");
+            taken.fetch_add(u32::from(decision.is_allowed()), Relaxed);
         });
     }
     tasks.join_all().await;
-    assert_eq!(both.load(Relaxed), 20);
-    eventually("given back", async || limiter.peek(&keys[0], &wide).await.expect("a look").remaining() == 1000 - 20)
-        .await;
+    let (both, alone) = (both.load(Relaxed), alone.load(Relaxed));
+    assert_eq!(both + alone, 21, "{both} took both");
+    eventually("given back", async || {
+        limiter.peek(&keys[0], &first).await.expect("a look").remaining() == 1000 - 50 * both
+    })
+    .await;
 }
 
-/// Who was denied for what was taken in vain is denied no longer once it is given back. The clock stands still, and so would
-/// a denial that is remembered.
+/// A call that is denied for a permit that was taken in vain is allowed once that is given back. The clock stands still, and so
+/// would a denial that is remembered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_taken_in_vain_denies_nobody_after_that() {
     let cluster = Cluster::builder().masters_only().start();
     let limiter = on(&cluster).clock(ManualClock::new()).connect().await.expect("a cluster");
     let keys = one_a_master(&cluster);
-    let (wide, narrow) = (limit("25/1h"), limit("5/1h"));
+    let (one, wide) = (limit("1/1h"), limit("100/1h"));
+    // It answers looks and takes nothing, so that each decision fails after it has taken the one permit.
+    cluster.server(cluster.masters()[1]).command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let take = async || limiter.check(&keys[0], &one).await.expect("a decision").into_result();
     for _ in 0..40 {
-        limiter.reset(&keys[0], &wide).await.expect("reset");
-        limiter.reset(&keys[1], &narrow).await.expect("reset");
         let mut tasks = JoinSet::new();
-        for _ in 0..40 {
+        for _ in 0..4 {
             let (limiter, keys) = (limiter.clone(), keys.clone());
-            tasks.spawn(async move {
-                let both = [(&keys[0], &wide, 1), (&keys[1], &narrow, 1)];
-                u32::from(limiter.check_all(&both).await.expect("a decision").is_allowed())
-            });
+            tasks.spawn(async move { drop(limiter.check_all(&[(&keys[0], &one, 1), (&keys[1], &wide, 1)]).await) });
         }
-        let mut taken = 0;
         while !tasks.is_empty() {
-            taken += u32::from(limiter.check(&keys[0], &wide).await.expect("a decision").is_allowed());
-            tokio::task::yield_now().await;
-            while let Some(both) = tasks.try_join_next() {
-                taken += both.expect("no panic");
+            if let Ok(allowed) = take().await {
+                limiter.refund(&allowed).await.expect("given back");
             }
+            tokio::task::yield_now().await;
+            while tasks.try_join_next().is_some() {}
         }
-        let left = 25 - taken;
-        eventually("given back", async || limiter.peek(&keys[0], &wide).await.expect("a look").remaining() == left)
-            .await;
-        let next = limiter.check(&keys[0], &wide).await.expect("a decision");
-        assert_eq!(next.is_allowed(), left > 0, "{left} left: {next:?}");
+        eventually("given back", async || limiter.peek(&keys[0], &one).await.expect("a look").remaining() == 1).await;
+        let allowed = take().await.expect("there is a permit");
+        limiter.refund(&allowed).await.expect("given back");
     }
 }
 
