@@ -132,13 +132,21 @@ async fn bursts_above_one_limit_deny_nobody_below_the_other() {
                 process.check_all(&both).await.expect("a decision").is_allowed()
             });
         }
+        // The call of another begins before, amid or after the answers to the bursts.
+        let mut answers = Vec::new();
+        for _ in 0..step % 4 * BURST / 2 {
+            answers.extend(bursts.join_next().await);
+        }
         let other = &processes[step as usize % 3];
         if other.check(&everybody, &wide).await.expect("a decision").is_allowed() {
             by_others.push(at(now));
         } else {
             denied += 1;
         }
-        by_user.extend(bursts.join_all().await.into_iter().filter(|allowed| *allowed).map(|_| at(now)));
+        while let Some(answer) = bursts.join_next().await {
+            answers.push(answer);
+        }
+        by_user.extend(answers.into_iter().filter(|allowed| *allowed.as_ref().expect("no panic")).map(|_| at(now)));
         clock.advance(pause);
         now += pause;
     }
