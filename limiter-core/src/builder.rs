@@ -309,7 +309,13 @@ impl Builder {
     fn start(&self, place: Place, connected: Option<Connected>) -> Result<(RedisStore, Local), Error> {
         let naming = self.naming(self.secret.clone().transpose()?);
         let local = self.local(place.slots(), Arc::clone(&naming));
-        let options = Options { naming, deadline: self.deadline, max_in_flight: self.max_in_flight, clock: self.clock.clone(), local: local.clone() };
+        let options = Options {
+            naming,
+            deadline: self.deadline,
+            max_in_flight: self.max_in_flight,
+            clock: self.clock.clone(),
+            local: local.clone(),
+        };
         Ok((RedisStore::start(place, options, connected)?, local))
     }
 

@@ -95,6 +95,6 @@ fn no_key_expires_while_the_servers_clock_stands_still() {
     server.command(&["SET", "after", "1", "PX", "1"]);
     let ttl = server.pttl("before");
     // Its own clocks go on: it looks for keys to expire a few times meanwhile.
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    thread::sleep(Duration::from_millis(50));
     assert_eq!((server.pttl("before"), server.pttl("after")), (ttl, 1));
 }

@@ -71,9 +71,10 @@ fn trouble(kind: ErrorKind) -> Option<(u8, &'static str)> {
             Some((4, "the rate limiter's store is up and serves nothing: its policies decide instead"))
         }
         ErrorKind::Loading => Some((8, "the rate limiter's store is not ready: its policies decide instead")),
-        ErrorKind::Overloaded => {
-            Some((16, "the rate limiter has `max_in_flight` calls waiting for its store: its policies decide the others"))
-        }
+        ErrorKind::Overloaded => Some((
+            16,
+            "the rate limiter has `max_in_flight` calls waiting for its store: its policies decide the others",
+        )),
         _ => None,
     }
 }
