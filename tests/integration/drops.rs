@@ -163,9 +163,11 @@ async fn drops_inside_observers() {
         drop(last.lock().expect("no panic").take());
         rate_limited::Credentials::password("s3cret")
     };
-    let mut waiting = held.lock().expect("no panic");
-    *waiting = Some(Limiter::builder().url(&url).credentials(provider).build().expect("a URL"));
-    drop(waiting);
+    {
+        // The provider waits for it.
+        let mut held = held.lock().expect("no panic");
+        *held = Some(Limiter::builder().url(&url).credentials(provider).build().expect("a URL"));
+    }
     eventually("dropped", async || held.lock().expect("no panic").is_none()).await;
     assert_quiet_end().await;
 }

@@ -71,6 +71,8 @@ mod tests {
     /// Over before a look-up can end.
     const NO_TIME: Duration = Duration::ZERO;
 
+    type Resolver = fn(&str) -> io::Result<Vec<SocketAddr>>;
+
     fn address(last: u8) -> SocketAddr {
         (Ipv4Addr::new(192, 0, 2, last), 0).into()
     }
@@ -117,7 +119,7 @@ mod tests {
     #[tokio::test]
     async fn a_look_up_without_an_address_is_an_error() {
         let flights = SingleFlight::new("test-dns", KEPT);
-        let failing: [fn(&str) -> io::Result<Vec<SocketAddr>>; 3] = [
+        let failing: [Resolver; 3] = [
             |_| Ok(Vec::new()),
             |_| Err(io::Error::other("failed to lookup address information: Name or service not known")),
             |_| panic!("the system's own fault"),
