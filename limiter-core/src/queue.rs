@@ -13,9 +13,10 @@ use crate::clock::{Clock, Moment};
 use crate::store::Question;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
-mod key;
+mod id;
 mod table;
 
+use id::QueueIds;
 use table::{Place, Step, WaitTable, WaiterId};
 pub(crate) use table::{Schedule, Turn};
 
@@ -23,6 +24,7 @@ pub(crate) use table::{Schedule, Turn};
 #[derive(Debug)]
 pub(crate) struct WaitQueues {
     clock: Clock,
+    ids: QueueIds,
     last_number: AtomicU64,
     state: Mutex<State>,
 }
@@ -48,7 +50,8 @@ pub(crate) struct Ticket<'a> {
 
 impl WaitQueues {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { clock, last_number: AtomicU64::new(0), state: Mutex::new(State::default()) })
+        let (ids, last_number) = (QueueIds::default(), AtomicU64::new(0));
+        Arc::new(Self { clock, ids, last_number, state: Mutex::new(State::default()) })
     }
 
     /// The number of a call that begins now.
@@ -59,17 +62,18 @@ impl WaitQueues {
     /// Returns whether a call waits for these counts.
     pub(crate) fn has(&self, questions: &[Question<'_>]) -> bool {
         let state = self.lock();
-        !state.table.is_empty() && state.table.has(&questions.into())
+        !state.table.is_empty() && state.table.has(self.ids.id(questions))
     }
 
     /// The instant by which the first call that waits for these counts is expected to go on.
     pub(crate) fn first_turn(&self, questions: &[Question<'_>]) -> Option<Moment> {
-        self.lock().table.first_turn(&questions.into(), self.clock.now())
+        let queue = self.ids.id(questions);
+        self.lock().table.first_turn(queue, self.clock.now())
     }
 
     /// A place for the call of this number. It is in no queue before [`Ticket::turn`] is polled.
-    pub(crate) fn ticket(self: &Arc<Self>, number: u64, schedule: Schedule) -> Ticket<'_> {
-        Ticket { queues: self, place: Place { id: WaiterId { queue: 0, number }, schedule } }
+    pub(crate) fn ticket(self: &Arc<Self>, questions: &[Question<'_>], number: u64, schedule: Schedule) -> Ticket<'_> {
+        Ticket { queues: self, place: Place { id: WaiterId { queue: self.ids.id(questions), number }, schedule } }
     }
 
     /// Changes the table, and sets the alarm by what it became. Calls wakers after the lock is released.
@@ -135,11 +139,11 @@ impl Ticket<'_> {
     ///
     /// # Cancel safety
     /// The call keeps its place until the ticket is dropped.
-    pub(crate) async fn turn(&mut self, questions: &[Question<'_>]) -> Result<Turn, Error> {
+    pub(crate) async fn turn(&self) -> Result<Turn, Error> {
         let Self { queues, place } = self;
         poll_fn(|context| {
             let waker = context.waker().clone();
-            match queues.change(|table, step| table.poll(place, questions, waker, step)) {
+            match queues.change(|table, step| table.poll(place, waker, step)) {
                 Ok(turn) => turn.map(Ok),
                 Err(error) => Poll::Ready(Err(error)),
             }

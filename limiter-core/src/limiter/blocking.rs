@@ -46,7 +46,7 @@ impl Limiter {
         block_on(self.check_all(limits))
     }
 
-    /// [`wait`](Limiter::wait) for code that is not async: in the same line as those who wait in tasks.
+    /// [`wait`](Limiter::wait) for code that is not async: in the same queues as tasks, with the number of the call.
     ///
     /// # Errors
     /// As for [`check`](Limiter::check).

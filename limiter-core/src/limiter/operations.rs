@@ -78,10 +78,23 @@ impl Limiter {
 
     /// Takes one permit, waiting up to `max_wait` for it.
     ///
-    /// A call for which there is room is allowed at once, unless others wait. Those who wait in this process for the same
-    /// key, window and algorithm are served in the order they came. A call that could not be served in time even if nobody
-    /// stood before it is denied at once, not at the end of its wait; so is one that a policy denies. Who still stands in
-    /// line at the end of its wait is denied then.
+    /// A call for which there is room is allowed at once, unless others wait. Calls of this process that were denied wait in
+    /// the order of their numbers. A call takes its number at the first poll of its future ([`wait_blocking`] when it is
+    /// called). No call waits for another call's answer while permits are free: so a later call may be admitted while the
+    /// answer of an earlier one is on its way.
+    ///
+    /// There is one queue for each key, algorithm, window, `max` and burst; for a decision with several limits, one for the
+    /// whole set. Within a queue the first call is served first, whatever it costs.
+    ///
+    /// A call that could not be served in time even by an empty queue is denied at once, not at the end of its wait; so is one
+    /// that a policy denies. A call that still waits at the end is denied then. Its `retry_after` is the store's; where there
+    /// is room but others are ahead, it is the time until the first of them is expected to go on.
+    ///
+    /// A future that is not polled delays the others by little more than 10 ms of the limiter's clock. If it is woken and not
+    /// polled for so long, as in a branch of `select!` while a body runs, it is passed over. It keeps its place for the next
+    /// permit.
+    ///
+    /// [`wait_blocking`]: Limiter::wait_blocking
     ///
     /// A [leaky bucket](crate::Algorithm::LeakyBucket) is a queue by itself, in which all processes stand: there a call
     /// is given its turn in one round trip, or denied if that does not come in time or too many wait already.
@@ -105,7 +118,7 @@ impl Limiter {
     /// As for [`check`](Limiter::check).
     ///
     /// # Cancel safety
-    /// A future that is dropped while it waits takes nothing and lets the next one move up; one that is dropped while
+    /// A future that is dropped while it waits takes nothing and lets the next one go on; one that is dropped while
     /// it asks may have taken its permit. Of a leaky bucket it loses the turn that it was given, which passes unused:
     /// those behind have been told theirs.
     pub async fn wait(&self, key: &Key, limit: &Limit, max_wait: Duration) -> Result<Decision, Error> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::checking::Asking;
 use super::{Inner, Limiter};
 use crate::clock::Moment;
 use crate::decision::{Decision, Denied, Rules};
@@ -62,16 +63,21 @@ impl Limiter {
             let number = queues.next_number();
             let began = clock.now();
             let give_up = began.after(max_wait);
-            let retry_at = match Box::pin(self.first_answer(rules, terms)).await? {
-                (Decision::Allowed(_), IsBehind::Yes) => began,
-                (Decision::Denied(denied), _) => match next_retry(&denied, began, clock.now(), give_up) {
+            // A queue is of calls that were denied: where there is none, there are permits, as far as is known. A call that
+            // finds one only looks whether it could be served in time.
+            let is_behind = queues.has(rules.questions);
+            let asking: Asking<'_> =
+                if is_behind { Box::pin(self.look(rules, terms)) } else { Box::pin(self.ask(rules, terms)) };
+            let retry_at = match asking.await? {
+                Decision::Allowed(_) if is_behind => began,
+                allowed @ Decision::Allowed(_) => return Ok(allowed),
+                Decision::Denied(denied) => match next_retry(&denied, began, clock.now(), give_up) {
                     Some(retry_at) => retry_at,
                     None => return Ok(Decision::Denied(denied)),
                 },
-                (allowed, IsBehind::No) => return Ok(allowed),
             };
-            let mut ticket = queues.ticket(number, Schedule { retry_at, give_up });
-            while let Turn::Check = ticket.turn(rules.questions).await? {
+            let mut ticket = queues.ticket(rules.questions, number, Schedule { retry_at, give_up });
+            while let Turn::Check = ticket.turn().await? {
                 let began = clock.now();
                 match ticket.check(Box::pin(self.ask(rules, terms))).await? {
                     Decision::Denied(denied) => match next_retry(&denied, began, clock.now(), give_up) {
@@ -82,16 +88,6 @@ impl Limiter {
                 }
             }
             Box::pin(self.last_answer(rules, terms)).await
-        }
-    }
-
-    /// A queue is of calls that were denied: where there is none, there are permits, as far as is known. A call that
-    /// finds one only looks whether it could be served in time.
-    async fn first_answer(&self, rules: Rules<'_>, terms: Terms) -> Result<(Decision, IsBehind), Error> {
-        if self.inner.queues.has(rules.questions) {
-            Ok((self.look(rules, terms).await?, IsBehind::Yes))
-        } else {
-            Ok((self.ask(rules, terms).await?, IsBehind::No))
         }
     }
 
@@ -107,13 +103,6 @@ impl Limiter {
             }
         }
     }
-}
-
-/// Whether other calls wait already.
-#[derive(Clone, Copy, Debug)]
-enum IsBehind {
-    Yes,
-    No,
 }
 
 /// The instant at which a denied call may be checked again; `None` if it is not worth waiting for.

@@ -1,14 +1,12 @@
 //! The waiters of all queues and their timers, without the lock around them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use super::key::QueueKey;
+use super::id::QueueId;
 use crate::clock::Moment;
-use crate::store::Question;
 
 /// The time that a woken waiter has to be polled, before it is passed over.
 pub(super) const GRACE: Duration = Duration::from_millis(10);
@@ -23,8 +21,6 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 /// leaves the table, and its next poll puts it back at its number: so those that nobody polls cost nothing.
 #[derive(Debug, Default)]
 pub(super) struct WaitTable {
-    queues: HashMap<Arc<QueueKey>, u64>,
-    last_queue: u64,
     waiters: BTreeMap<WaiterId, Waiter>,
     timers: BTreeSet<(Moment, WaiterId)>,
 }
@@ -32,7 +28,7 @@ pub(super) struct WaitTable {
 /// A waiter's queue, and its number in it: earlier calls have lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WaiterId {
-    pub(super) queue: u64,
+    pub(super) queue: QueueId,
     pub(super) number: u64,
 }
 
@@ -63,7 +59,6 @@ pub(super) struct Place {
 
 #[derive(Debug)]
 struct Waiter {
-    key: Arc<QueueKey>,
     schedule: Schedule,
     state: State,
     waker: Option<Waker>,
@@ -110,35 +105,25 @@ impl Step {
 
 impl WaitTable {
     pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty()
+        self.waiters.is_empty()
     }
 
-    pub(super) fn has(&self, key: &QueueKey) -> bool {
-        self.queues.contains_key(key)
+    pub(super) fn has(&self, queue: QueueId) -> bool {
+        self.first(queue).is_some()
     }
 
     pub(super) fn next_timer(&self) -> Option<Moment> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Returns what the waiter may do now. Puts it into the queue of its questions if it is in none.
-    pub(super) fn poll(
-        &mut self,
-        place: &mut Place,
-        questions: &[Question<'_>],
-        waker: Waker,
-        step: &mut Step,
-    ) -> Poll<Turn> {
+    /// Returns what the waiter may do now. Puts it into its queue if it is not there.
+    pub(super) fn poll(&mut self, place: &Place, waker: Waker, step: &mut Step) -> Poll<Turn> {
         let Place { id, schedule } = place;
-        if !self.waiters.contains_key(id) {
-            *id = self.insert(questions.into(), id.number, *schedule);
-        }
-        if let Some(waiter) = self.waiters.get_mut(id) {
-            waiter.schedule = *schedule;
-            // As long as it checks it is not passed over by what follows.
-            waiter.state = State::Checking;
-            step.drop.extend(waiter.waker.take());
-        }
+        let waiter = self.waiters.entry(*id).or_insert_with(|| Waiter::new(*schedule));
+        waiter.schedule = *schedule;
+        // As long as it checks it is not passed over by what follows.
+        waiter.state = State::Checking;
+        step.drop.extend(waiter.waker.take());
         self.advance(id.queue, step);
         let is_first = self.first(id.queue) == Some(*id);
         if is_first && schedule.retry_at <= step.now {
@@ -171,7 +156,7 @@ impl WaitTable {
             && let State::Checking = waiter.state
         {
             waiter.state = State::Answered { at: step.now };
-            self.set_timer(id, step.now.after(PROBE_INTERVAL));
+            self.set_timer(id, self.next_probe(id.queue, step.now));
             self.advance(id.queue, step);
         }
     }
@@ -208,8 +193,7 @@ impl WaitTable {
     }
 
     /// The instant by which the first waiter of a queue is expected to go on; `None` if there is no waiter.
-    pub(super) fn first_turn(&self, key: &QueueKey, now: Moment) -> Option<Moment> {
-        let queue = *self.queues.get(key)?;
+    pub(super) fn first_turn(&self, queue: QueueId, now: Moment) -> Option<Moment> {
         let first = self.waiters.get(&self.first(queue)?)?;
         Some(match first.state {
             State::Asleep { .. } => first.schedule.due().max(now.after(PROBE_INTERVAL)),
@@ -219,13 +203,13 @@ impl WaitTable {
     }
 
     /// Passes over waiters that were woken a grace period ago, and wakes the first one if its time has come.
-    fn advance(&mut self, queue: u64, step: &mut Step) {
+    fn advance(&mut self, queue: QueueId, step: &mut Step) {
         while let Some((&id, first)) = self.waiters.range_mut(of_queue(queue)).next() {
             let timer = match first.state {
                 State::Checking => Moment::NEVER,
                 State::Asleep { .. } if first.schedule.due() <= step.now => {
                     first.wake(step);
-                    step.now.after(PROBE_INTERVAL)
+                    self.next_probe(queue, step.now)
                 }
                 State::Asleep { .. } => first.schedule.due(),
                 State::Woken { at } | State::Answered { at } => {
@@ -248,11 +232,17 @@ impl WaitTable {
         }
     }
 
+    /// The first timer of a first waiter that is woken now. One that is alone has nobody to delay.
+    fn next_probe(&self, queue: QueueId, now: Moment) -> Moment {
+        let is_alone = self.waiters.range(of_queue(queue)).nth(1).is_none();
+        now.after(if is_alone { GRACE } else { PROBE_INTERVAL })
+    }
+
     /// Wakes as many more waiters as are woken already, behind a first one that was woken at `since` and not polled.
     /// Returns whether that is enough: one of them was polled meanwhile, or there are no more.
     ///
     /// So however many of them nobody polls, their grace periods run at nearly the same time.
-    fn probe(&mut self, queue: u64, since: Moment, step: &mut Step) -> bool {
+    fn probe(&mut self, queue: QueueId, since: Moment, step: &mut Step) -> bool {
         let mut more = 0_u64;
         for waiter in self.waiters.range_mut(of_queue(queue)).map(|(_, waiter)| waiter) {
             match waiter.state {
@@ -268,34 +258,15 @@ impl WaitTable {
         true
     }
 
-    fn first(&self, queue: u64) -> Option<WaiterId> {
+    fn first(&self, queue: QueueId) -> Option<WaiterId> {
         self.waiters.range(of_queue(queue)).next().map(|(id, _)| *id)
     }
 
-    fn insert(&mut self, key: QueueKey, number: u64, schedule: Schedule) -> WaiterId {
-        let (key, queue) = match self.queues.get_key_value(&key) {
-            Some((key, queue)) => (Arc::clone(key), *queue),
-            None => {
-                let key = Arc::new(key);
-                self.last_queue += 1;
-                self.queues.insert(Arc::clone(&key), self.last_queue);
-                (key, self.last_queue)
-            }
-        };
-        let id = WaiterId { queue, number };
-        let waiter = Waiter { key, schedule, state: State::Checking, waker: None, timer: Moment::NEVER };
-        self.waiters.insert(id, waiter);
-        id
-    }
-
-    /// Removes a waiter, and its queue with the last one. Returns whether it was there.
+    /// Removes a waiter. Returns whether it was there.
     fn remove(&mut self, id: WaiterId, step: &mut Step) -> bool {
         let Some(waiter) = self.waiters.remove(&id) else { return false };
         self.timers.remove(&(waiter.timer, id));
         step.drop.extend(waiter.waker);
-        if self.first(id.queue).is_none() {
-            self.queues.remove(&waiter.key);
-        }
         true
     }
 
@@ -312,8 +283,8 @@ impl WaitTable {
     }
 
     #[cfg(test)]
-    pub(super) fn len(&self) -> (usize, usize, usize) {
-        (self.queues.len(), self.waiters.len(), self.timers.len())
+    pub(super) fn len(&self) -> (usize, usize) {
+        (self.waiters.len(), self.timers.len())
     }
 }
 
@@ -325,6 +296,10 @@ impl Schedule {
 }
 
 impl Waiter {
+    fn new(schedule: Schedule) -> Self {
+        Self { schedule, state: State::Checking, waker: None, timer: Moment::NEVER }
+    }
+
     /// Wakes it, unless it was woken already or checks the store.
     fn wake(&mut self, step: &mut Step) {
         if let State::Asleep { .. } = self.state {
@@ -335,6 +310,6 @@ impl Waiter {
 }
 
 /// The waiters of one queue, in their order.
-fn of_queue(queue: u64) -> RangeInclusive<WaiterId> {
+fn of_queue(queue: QueueId) -> RangeInclusive<WaiterId> {
     WaiterId { queue, number: 0 }..=WaiterId { queue, number: u64::MAX }
 }

@@ -36,19 +36,23 @@ impl Queue {
     /// A call that may check at once when it is the first, and waits for ever.
     fn ticket(&self) -> Ticket<'_> {
         let number = self.queues.next_number();
-        self.queues.ticket(number, Schedule { retry_at: self.queues.clock.now(), give_up: Moment::NEVER })
+        self.queues.ticket(
+            &self.questions(),
+            number,
+            Schedule { retry_at: self.queues.clock.now(), give_up: Moment::NEVER },
+        )
     }
 
-    fn poll(&self, ticket: &mut Ticket<'_>, waker: &Arc<Flag>) -> Poll<Turn> {
+    fn poll(&self, ticket: &Ticket<'_>, waker: &Arc<Flag>) -> Poll<Turn> {
         waker.0.store(false, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(waker));
-        let turn = pin!(ticket.turn(&self.questions())).poll(&mut Context::from_waker(&waker));
+        let turn = pin!(ticket.turn()).poll(&mut Context::from_waker(&waker));
         turn.map(|turn| turn.expect("a thread for the time"))
     }
 
     fn is_empty(&self) -> bool {
         let state = self.queues.lock();
-        state.table.len() == (0, 0, 0) && state.alarm.is_none()
+        state.table.len() == (0, 0) && state.alarm.is_none()
     }
 }
 
@@ -58,7 +62,7 @@ fn nothing_is_left_of_waiters_that_were_dropped_in_any_order() {
         let (queue, waker) = (Queue::new(), Arc::default());
         let mut tickets: [_; 3] = std::array::from_fn(|_| Some(queue.ticket()));
         assert!(queue.is_empty(), "a queue before the first poll");
-        for (number, ticket) in tickets.iter_mut().flatten().enumerate() {
+        for (number, ticket) in tickets.iter().flatten().enumerate() {
             assert_eq!(queue.poll(ticket, &waker).is_ready(), number == 0);
         }
         assert!(queue.queues.has(&queue.questions()));
@@ -71,8 +75,8 @@ fn nothing_is_left_of_waiters_that_were_dropped_in_any_order() {
 fn a_queue_ends_with_two_waiters_that_are_dropped_at_once() {
     let (queue, waker) = (Queue::new(), Arc::default());
     for _ in 0..5_000 {
-        let (mut first, mut second) = (queue.ticket(), queue.ticket());
-        assert!(queue.poll(&mut first, &waker).is_ready() && queue.poll(&mut second, &waker).is_pending());
+        let (first, second) = (queue.ticket(), queue.ticket());
+        assert!(queue.poll(&first, &waker).is_ready() && queue.poll(&second, &waker).is_pending());
         std::thread::scope(|scope| {
             scope.spawn(|| drop(first));
             drop(second);
@@ -84,26 +88,26 @@ fn a_queue_ends_with_two_waiters_that_are_dropped_at_once() {
 #[test]
 fn a_waiter_that_was_passed_over_is_in_no_queue_until_it_is_polled() {
     let (queue, waker) = (Queue::new(), Arc::default());
-    let (mut checks, mut idle) = (queue.ticket(), queue.ticket());
-    assert!(queue.poll(&mut checks, &waker).is_ready());
-    assert!(queue.poll(&mut idle, &waker).is_pending());
+    let (checks, idle) = (queue.ticket(), queue.ticket());
+    assert!(queue.poll(&checks, &waker).is_ready());
+    assert!(queue.poll(&idle, &waker).is_pending());
     drop(checks);
     assert!(waker.0.load(Ordering::SeqCst));
     queue.time.advance(GRACE);
     assert!(queue.is_empty());
-    let mut later = queue.ticket();
-    let mut other = queue.ticket();
-    assert!(queue.poll(&mut later, &waker).is_ready());
-    assert!(queue.poll(&mut idle, &waker).is_ready(), "the earlier of the two");
-    assert!(queue.poll(&mut other, &waker).is_pending());
+    let later = queue.ticket();
+    let other = queue.ticket();
+    assert!(queue.poll(&later, &waker).is_ready());
+    assert!(queue.poll(&idle, &waker).is_ready(), "the earlier of the two");
+    assert!(queue.poll(&other, &waker).is_pending());
 }
 
 /// An answer that does not come is no reason to pass a waiter over: the store's deadline ends that.
 #[test]
 fn a_check_holds_its_place_until_its_answer_comes() {
     let (queue, waker) = (Queue::new(), Arc::default());
-    let (mut first, mut second) = (queue.ticket(), queue.ticket());
-    assert_eq!(queue.poll(&mut first, &waker), Poll::Ready(Turn::Check));
+    let (first, second) = (queue.ticket(), queue.ticket());
+    assert_eq!(queue.poll(&first, &waker), Poll::Ready(Turn::Check));
     let mut stored = None;
     {
         // Takes the waker that a store would call.
@@ -113,23 +117,23 @@ fn a_check_holds_its_place_until_its_answer_comes() {
         });
         let mut check = pin!(first.check(Box::pin(answer)));
         assert!(check.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(queue.poll(&mut second, &waker).is_pending());
+        assert!(queue.poll(&second, &waker).is_pending());
         queue.time.advance(10 * GRACE);
-        assert!(!waker.0.load(Ordering::SeqCst) && queue.poll(&mut second, &waker).is_pending());
+        assert!(!waker.0.load(Ordering::SeqCst) && queue.poll(&second, &waker).is_pending());
     }
     let stored = stored.expect("polled");
     stored.wake();
     queue.time.advance(GRACE);
     assert!(waker.0.load(Ordering::SeqCst));
-    assert_eq!(queue.poll(&mut second, &waker), Poll::Ready(Turn::Check));
+    assert_eq!(queue.poll(&second, &waker), Poll::Ready(Turn::Check));
 }
 
 #[test]
 fn a_check_that_is_dropped_lets_the_next_one_go_on() {
     let (queue, waker) = (Queue::new(), Arc::default());
-    let (mut first, mut second) = (queue.ticket(), queue.ticket());
-    assert_eq!(queue.poll(&mut first, &waker), Poll::Ready(Turn::Check));
-    assert!(queue.poll(&mut second, &waker).is_pending());
+    let (first, second) = (queue.ticket(), queue.ticket());
+    assert_eq!(queue.poll(&first, &waker), Poll::Ready(Turn::Check));
+    assert!(queue.poll(&second, &waker).is_pending());
     let check = async move { first.check(Box::pin(pending::<()>())).await };
     {
         let mut check = pin!(check);
@@ -137,7 +141,7 @@ fn a_check_that_is_dropped_lets_the_next_one_go_on() {
         assert!(!waker.0.load(Ordering::SeqCst));
     }
     assert!(waker.0.load(Ordering::SeqCst));
-    assert_eq!(queue.poll(&mut second, &waker), Poll::Ready(Turn::Check));
+    assert_eq!(queue.poll(&second, &waker), Poll::Ready(Turn::Check));
 }
 
 /// A live one behind one that is not polled is found by the first probe: the others sleep on.
@@ -146,18 +150,18 @@ fn one_that_is_not_polled_wakes_no_more_than_the_next_live_one() {
     let queue = Queue::new();
     let wakers: [Arc<Flag>; 8] = Default::default();
     let mut tickets: Vec<_> = wakers.iter().map(|_| queue.ticket()).collect();
-    for (ticket, waker) in tickets.iter_mut().zip(&wakers) {
+    for (ticket, waker) in tickets.iter().zip(&wakers) {
         assert_eq!(queue.poll(ticket, waker).is_ready(), std::ptr::eq(waker, &wakers[0]));
     }
     drop(tickets.remove(0));
     for _ in 0..9 {
         queue.time.advance(Duration::from_millis(1));
         if wakers[2].0.load(Ordering::SeqCst) {
-            assert!(queue.poll(&mut tickets[1], &wakers[2]).is_pending());
+            assert!(queue.poll(&tickets[1], &wakers[2]).is_pending());
         }
     }
     let woken = wakers.each_ref().map(|waker| waker.0.load(Ordering::SeqCst));
     assert_eq!(woken, [false, true, false, false, false, false, false, false]);
     queue.time.advance(Duration::from_millis(1));
-    assert_eq!(queue.poll(&mut tickets[1], &wakers[2]), Poll::Ready(Turn::Check));
+    assert_eq!(queue.poll(&tickets[1], &wakers[2]), Poll::Ready(Turn::Check));
 }

@@ -1,18 +1,21 @@
 //! What must hold whatever the order in which threads go on. Run by `scripts/test`.
 
 use std::num::NonZeroU32;
+use std::pin::pin;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use loom::model;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::decision::receipt::{Giver, Receipt};
 use crate::denied_until::DeniedUntil;
 use crate::guard::Granted;
 use crate::overflow::Overflows;
+use crate::queue::{Schedule, Ticket, Turn, WaitQueues};
 use crate::standby::{Before, Role, Standby};
 use crate::store::memory::MemoryStore;
 use crate::store::naming::Naming;
@@ -211,5 +214,42 @@ fn of_two_who_ask_at_once_one_is_told_of_an_overflow_and_nothing_is_forgotten() 
         time.advance(Duration::from_secs(1));
         let later = told(&overflows);
         assert_eq!([this, other, later].into_iter().flatten().sum::<u64>(), 2);
+    });
+}
+
+/// Notes that it was woken.
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn poll_turn(ticket: &Ticket<'_>, waker: &Waker) -> Poll<Turn> {
+    let turn = pin!(ticket.turn()).poll(&mut Context::from_waker(waker));
+    turn.map(|turn| turn.expect("a clock"))
+}
+
+#[test]
+fn a_waiter_goes_on_when_the_one_before_it_leaves_while_it_is_polled() {
+    model(|| {
+        let clock = clock();
+        let schedule = Schedule { retry_at: clock.now(), give_up: Moment::NEVER };
+        let queues = WaitQueues::new(clock);
+        let leaving = {
+            let queues = std::sync::Arc::clone(&queues);
+            thread::spawn(move || {
+                let key = Key::new("getId");
+                let first = queues.ticket(&[question(&key, "1/1m")], 1, schedule);
+                assert_eq!(poll_turn(&first, Waker::noop()), Poll::Ready(Turn::Check));
+            })
+        };
+        let key = Key::new("getId");
+        let second = queues.ticket(&[question(&key, "1/1m")], 2, schedule);
+        let flag = std::sync::Arc::new(Flag(AtomicBool::new(false)));
+        let turn = poll_turn(&second, &Waker::from(std::sync::Arc::clone(&flag)));
+        leaving.join().expect("ends well");
+        assert!(turn.is_ready() || flag.0.load(Ordering::SeqCst), "neither goes on nor was woken");
     });
 }
