@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::decision::receipt::Giver;
-use crate::denied_until::DeniedUntil;
-use crate::guard::{Guard, Local, OnError, Shared};
+use crate::guard::{Guard, LocalSettings, OnError, Shared};
 use crate::limiter::{Engine, Inner};
 use crate::observer::Observers;
 use crate::overflow::Overflows;
 use crate::queue::WaitQueues;
 use crate::rule::{Rulebook, is_deadline};
-use crate::standby::{Role, Standby};
+use crate::standby::Role;
 use crate::store::memory::MemoryStore;
 use crate::store::naming::{Naming, Secret};
+use crate::sync::process::{DroppedAtHome, PerProcess};
 use crate::{Allowed, Denied, Error, ErrorKind, Layout, Limiter, Overflow, Rule, Source};
 
 #[cfg(feature = "redis")]
@@ -231,8 +231,8 @@ impl Builder {
             Store::Memory => Ok(self.memory()),
             #[cfg(feature = "redis")]
             Store::Redis(place) => {
-                let (store, local) = self.start(place, None)?;
-                Ok(self.guarded(Shared::Redis(store), local))
+                let (store, overflows) = self.start(place, None)?;
+                Ok(self.guarded(Shared::Redis(store), overflows))
             }
         }
     }
@@ -250,9 +250,9 @@ impl Builder {
             #[cfg(feature = "redis")]
             Store::Redis(place) => {
                 let (connected, answer) = Connected::channel();
-                let (store, local) = self.start(place, Some(connected))?;
+                let (store, overflows) = self.start(place, Some(connected))?;
                 answer.await?;
-                Ok(self.guarded(Shared::Redis(store), local))
+                Ok(self.guarded(Shared::Redis(store), overflows))
             }
         }
     }
@@ -264,18 +264,18 @@ impl Builder {
 
     /// A limiter whose store is known to be unusable.
     pub(crate) fn broken(self, error: Error) -> Limiter {
-        let local = self.local(1, self.naming(None));
-        self.guarded(Shared::Broken(error), local)
+        let settings = self.local_settings(1, self.naming(None));
+        let local = settings.local();
+        self.guarded(Shared::Broken(error, local), settings.overflows)
     }
 
     /// What there is beside a store with so many slots.
-    fn local(&self, slots: u16, naming: Arc<Naming>) -> Local {
+    fn local_settings(&self, slots: u16, naming: Arc<Naming>) -> LocalSettings {
         let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
-        let role = Role { max_keys: self.max_keys, instances, slots, naming };
-        Local {
-            standby: Arc::new(Standby::new(&role, self.clock.clone())),
-            denied: Arc::new(DeniedUntil::new(self.remember_denials, self.clock.clone())),
-        }
+        let (max_keys, clock) = (self.max_keys, self.clock.clone());
+        let role = Role { max_keys, instances, slots, naming };
+        let overflows = Overflows::new(Source::Standby, max_keys, clock.clone());
+        LocalSettings { role, remember_denials: self.remember_denials, clock, overflows }
     }
 
     /// What keys are called, by this secret if there is one.
@@ -283,8 +283,8 @@ impl Builder {
         Arc::new(Naming::new(&self.prefix, secret))
     }
 
-    fn guarded(self, store: Shared, local: Local) -> Limiter {
-        self.watching(local.standby.overflows()).with(Engine::Guarded(Guard::new(store, local)))
+    fn guarded(self, store: Shared, overflows: Arc<Overflows>) -> Limiter {
+        self.watching(overflows).with(Engine::Guarded(Guard::new(store)))
     }
 
     fn watching(mut self, overflows: Arc<Overflows>) -> Self {
@@ -294,29 +294,26 @@ impl Builder {
 
     fn with(self, engine: Engine) -> Limiter {
         let Self { on_error, rules, observers, clock, .. } = self;
+        let queues = WaitQueues::new(clock.clone());
         Limiter::from_parts(Inner {
             engine,
             on_error,
             rules,
             observers,
-            queues: WaitQueues::new(clock.clone()),
             clock,
+            queues: PerProcess::with(DroppedAtHome::new(queues)),
             giver: Giver::next(),
         })
     }
 
     #[cfg(feature = "redis")]
-    fn start(&self, place: Place, connected: Option<Connected>) -> Result<(RedisStore, Local), Error> {
+    fn start(&self, place: Place, connected: Option<Connected>) -> Result<(RedisStore, Arc<Overflows>), Error> {
         let naming = self.naming(self.secret.clone().transpose()?);
-        let local = self.local(place.slots(), Arc::clone(&naming));
-        let options = Options {
-            naming,
-            deadline: self.deadline,
-            max_in_flight: self.max_in_flight,
-            clock: self.clock.clone(),
-            local: local.clone(),
-        };
-        Ok((RedisStore::start(place, options, connected)?, local))
+        let local = self.local_settings(place.slots(), Arc::clone(&naming));
+        let overflows = Arc::clone(&local.overflows);
+        let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());
+        let options = Options { naming, deadline, max_in_flight, clock, local };
+        Ok((RedisStore::start(place, options, connected)?, overflows))
     }
 
     /// Checks the options and reads the URL.

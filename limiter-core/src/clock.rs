@@ -4,9 +4,10 @@ use std::future::pending;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use once_cell::sync::{Lazy, OnceCell};
+use once_cell::sync::Lazy;
 use tokio::runtime::{Builder, Handle};
 
+use crate::sync::process::PerProcess;
 use crate::{Error, ErrorKind};
 
 #[cfg(feature = "test-util")]
@@ -109,9 +110,10 @@ impl Clock {
 }
 
 /// A runtime that does nothing but watch the time, since the caller's may have no timers, or be none.
+/// Each process has its own: a child of `fork` has no thread of its parent's.
 fn timers() -> Result<&'static Handle, Error> {
-    static TIMERS: OnceCell<Handle> = OnceCell::new();
-    TIMERS.get_or_try_init(|| {
+    static TIMERS: PerProcess<Handle> = PerProcess::new();
+    TIMERS.of_this_process(|| {
         let failed =
             |error| Error::with_source(ErrorKind::Unavailable, "the thread for waits cannot be started", error);
         let runtime = Builder::new_current_thread().enable_time().build().map_err(failed)?;

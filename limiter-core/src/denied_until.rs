@@ -8,12 +8,13 @@
 //! wants one permit more than there is. For one that wants several more, permits come back before it fits.
 
 use std::hash::BuildHasher;
-use std::sync::PoisonError;
+use std::process;
 use std::time::Duration;
 
 use crate::algorithm::Span;
 use crate::clock::{Clock, Moment};
 use crate::store::{Answer, Question};
+use crate::sync::process::{read_at_home, write_at_home};
 use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, fence};
 use crate::{Key, Limit};
 
@@ -33,6 +34,8 @@ pub(crate) struct DeniedUntil {
     clock: Clock,
     /// The longest time for which the store is not asked.
     longest: Duration,
+    /// The process that made it. In a child of that, what is locked counts as unknown.
+    home: u32,
 }
 
 #[derive(Debug)]
@@ -67,7 +70,15 @@ impl DeniedUntil {
         let places = if longest.is_zero() { 0 } else { PLACES };
         let numbers = || (0..places).map(|_| AtomicU64::new(NOBODY)).collect();
         let denials = (0..places).map(|_| RwLock::new(Vec::new())).collect();
-        Self { whose: numbers(), changes: numbers(), denials, hasher: Seed::default(), clock, longest }
+        Self {
+            whose: numbers(),
+            changes: numbers(),
+            denials,
+            hasher: Seed::default(),
+            clock,
+            longest,
+            home: process::id(),
+        }
     }
 
     /// The store's denial of this very question, if it still stands.
@@ -78,7 +89,7 @@ impl DeniedUntil {
             return None;
         }
         let now = self.clock.now();
-        let denials = self.denials[place].read().unwrap_or_else(PoisonError::into_inner);
+        let denials = read_at_home(&self.denials[place], self.home)?;
         let known = denials.iter().find(|denial| denial.is_of(question) && denial.stands(now, self.longest))?;
         Some(known.answer(now))
     }
@@ -89,8 +100,10 @@ impl DeniedUntil {
             self.changes[place].fetch_add(1, Ordering::AcqRel);
             // Whoever notes a denial just now sees the change after that, or is seen here.
             fence(Ordering::SeqCst);
-            if self.whose[place].load(Ordering::Acquire) != NOBODY {
-                self.clear(place, &mut self.lock(place));
+            if self.whose[place].load(Ordering::Acquire) != NOBODY
+                && let Some(mut denials) = self.lock(place)
+            {
+                self.clear(place, &mut denials);
             }
         }
     }
@@ -109,8 +122,8 @@ impl DeniedUntil {
         Some((usize::try_from(hash % self.whose.len() as u64).unwrap_or(0), hash))
     }
 
-    fn lock(&self, place: usize) -> RwLockWriteGuard<'_, Vec<Denial>> {
-        self.denials[place].write().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, place: usize) -> Option<RwLockWriteGuard<'_, Vec<Denial>>> {
+        write_at_home(&self.denials[place], self.home)
     }
 }
 
@@ -157,7 +170,7 @@ impl DeniedUntil {
             reset: heard.after(answer.reset_after),
             remaining: answer.remaining,
         };
-        let mut denials = self.lock(place);
+        let Some(mut denials) = self.lock(place) else { return };
         let has_changed = || self.changes[place].load(Ordering::Acquire) != asked.changes;
         if has_changed() {
             return;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::decision::Source;
 use crate::denied_until::DeniedUntil;
 use crate::observer::Observers;
-use crate::standby::Standby;
+use crate::overflow::Overflows;
+use crate::standby::{Role, Standby};
 use crate::store::{Answer, Asked, Question, RedisStore};
 use crate::{Error, ErrorKind, Key, Limit};
 
@@ -43,14 +45,44 @@ impl OnError {
 #[derive(Debug)]
 pub(crate) struct Guard {
     store: Shared,
-    local: Local,
 }
 
-/// What this process knows by itself; so does whoever talks to the store, who keeps it up to date.
+/// What this process knows by itself; so does whoever talks to the store, who keeps it up to date. A child of `fork` has its
+/// own, as it has its own worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Local {
     pub(crate) standby: Arc<Standby>,
     pub(crate) denied: Arc<DeniedUntil>,
+}
+
+/// The settings that each [`Local`] of a limiter is made by.
+#[derive(Debug)]
+pub(crate) struct LocalSettings {
+    pub(crate) role: Role,
+    pub(crate) remember_denials: Duration,
+    pub(crate) clock: Clock,
+    pub(crate) overflows: Arc<Overflows>,
+}
+
+impl LocalSettings {
+    pub(crate) fn local(&self) -> Local {
+        self.local_with(self.standby())
+    }
+
+    /// For a child of `fork`.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no worker is started anew"))]
+    pub(crate) fn local_of_child(&self) -> Local {
+        self.local_with(self.standby().for_child())
+    }
+
+    fn standby(&self) -> Standby {
+        Standby::counting(&self.role, self.clock.clone(), Arc::clone(&self.overflows))
+    }
+
+    fn local_with(&self, standby: Standby) -> Local {
+        let denied = DeniedUntil::new(self.remember_denials, self.clock.clone());
+        Local { standby: Arc::new(standby), denied: Arc::new(denied) }
+    }
 }
 
 /// The store that processes share.
@@ -59,7 +91,7 @@ pub(crate) enum Shared {
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "there is no such store then"))]
     Redis(RedisStore),
     /// There is none: it was configured wrongly where nobody could be told.
-    Broken(Error),
+    Broken(Error, Local),
 }
 
 /// What becomes of a call.
@@ -149,8 +181,16 @@ pub(crate) struct Failure {
 }
 
 impl Guard {
-    pub(crate) fn new(store: Shared, local: Local) -> Self {
-        Self { store, local }
+    pub(crate) fn new(store: Shared) -> Self {
+        Self { store }
+    }
+
+    /// That of the latest worker: a call may have started another one, after a fork.
+    fn local(&self) -> &Local {
+        match &self.store {
+            Shared::Redis(store) => store.local(),
+            Shared::Broken(_, local) => local,
+        }
     }
 
     pub(crate) async fn decide(
@@ -173,32 +213,35 @@ impl Guard {
         observers.failed(&error);
         let on_error = on_error.after(&error);
         if let (OnError::Closed | OnError::Raise, Some(held)) = (on_error, held) {
-            self.local.standby.refund(questions, held.stamp);
+            self.local().standby.refund(questions, held.stamp);
         }
         // Before and after: this task may have been woken late, and whoever asks meanwhile must ask the stand-in too.
-        self.local.standby.call_failed(questions);
+        self.local().standby.call_failed(questions);
         let ruling = match on_error {
             OnError::Open => {
                 if held.is_none() {
-                    self.local.standby.record(questions);
+                    self.local().standby.record(questions);
                 }
                 Ruling::Opened
             }
             OnError::Closed => Ruling::Closed,
-            OnError::Standby => {
-                let answer = held.unwrap_or_else(|| self.local.standby.decide(questions, patience));
-                Ruling::Settled(Settled::by_standby(answer))
-            }
+            OnError::Standby => match held.map_or_else(|| self.local().standby.decide(questions, patience), Ok) {
+                Ok(answer) => Ruling::Settled(Settled::by_standby(answer)),
+                Err(forked) => {
+                    observers.failed(&forked);
+                    Ruling::Closed
+                }
+            },
             OnError::Raise => return Err(error),
         };
         // What was admitted just now is unknown to the store for a window from now.
-        self.local.standby.call_failed(questions);
+        self.local().standby.call_failed(questions);
         Ok(ruling)
     }
 
     /// The store's denial, if it still stands: nobody need be asked.
     pub(crate) fn recall(&self, questions: &[Question<'_>]) -> Option<Ruling> {
-        let denial = self.local.denied.recall(questions)?;
+        let denial = self.local().denied.recall(questions)?;
         Some(Ruling::Settled(Settled::by_memory(denial)))
     }
 
@@ -216,7 +259,13 @@ impl Guard {
         match terms.on_error.after(&error) {
             OnError::Open => Ok(Ruling::Opened),
             OnError::Closed => Ok(Ruling::Closed),
-            OnError::Standby => Ok(Ruling::Settled(Settled::by_standby(self.local.standby.peek(questions)))),
+            OnError::Standby => match self.local().standby.peek(questions) {
+                Ok(answer) => Ok(Ruling::Settled(Settled::by_standby(answer))),
+                Err(forked) => {
+                    observers.failed(&forked);
+                    Ok(Ruling::Closed)
+                }
+            },
             OnError::Raise => Err(error),
         }
     }
@@ -232,11 +281,11 @@ impl Guard {
         match granted.source {
             Source::Store => {
                 let refunded = self.store.refund(questions, granted).await;
-                self.local.denied.forget(questions);
+                self.local().denied.forget(questions);
                 refunded.inspect_err(|error| observers.failed(error))
             }
             Source::Standby => {
-                self.local.standby.refund(questions, granted.mirrored);
+                self.local().standby.refund(questions, granted.mirrored);
                 Ok(())
             }
             // Nothing was granted.
@@ -246,9 +295,9 @@ impl Guard {
 
     /// Forgets a key, in the stand-in and in the store. There is no policy for this: a failure is told.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
-        self.local.standby.reset(key, limit);
+        self.local().standby.reset(key, limit);
         let forgotten = self.store.reset(key, limit).await;
-        self.local.denied.forget(&[Question { key, limit, cost: 0 }]);
+        self.local().denied.forget(&[Question { key, limit, cost: 0 }]);
         forgotten.inspect_err(|error| observers.failed(error))
     }
 }
@@ -257,28 +306,28 @@ impl Shared {
     async fn take(&self, questions: &[Question<'_>], terms: &Terms) -> Result<Settled, Failure> {
         match self {
             Self::Redis(store) => store.take(questions, terms).await,
-            Self::Broken(error) => Err(Failure { error: error.clone(), held: None }),
+            Self::Broken(error, _) => Err(Failure { error: error.clone(), held: None }),
         }
     }
 
     async fn peek(&self, questions: &[Question<'_>], terms: &Terms) -> Result<Settled, Failure> {
         match self {
             Self::Redis(store) => store.peek(questions, terms).await,
-            Self::Broken(error) => Err(Failure { error: error.clone(), held: None }),
+            Self::Broken(error, _) => Err(Failure { error: error.clone(), held: None }),
         }
     }
 
     async fn refund(&self, questions: &[Question<'_>], granted: Granted) -> Result<(), Error> {
         match self {
             Self::Redis(store) => store.refund(questions, granted).await,
-            Self::Broken(error) => Err(error.clone()),
+            Self::Broken(error, _) => Err(error.clone()),
         }
     }
 
     async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
         match self {
             Self::Redis(store) => store.reset(key, limit).await,
-            Self::Broken(error) => Err(error.clone()),
+            Self::Broken(error, _) => Err(error.clone()),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::observer::Observers;
 use crate::queue::WaitQueues;
 use crate::rule::Rulebook;
 use crate::store::memory::MemoryStore;
+use crate::sync::process::{DroppedAtHome, PerProcess};
 
 mod operations;
 mod blocking;
@@ -49,7 +50,8 @@ pub(crate) struct Inner {
     pub(crate) rules: Rulebook,
     pub(crate) observers: Observers,
     pub(crate) clock: Clock,
-    pub(crate) queues: Arc<WaitQueues>,
+    /// Of each process, since a child of `fork` inherits waiters that are not there.
+    pub(crate) queues: PerProcess<DroppedAtHome<Arc<WaitQueues>>>,
     pub(crate) giver: Giver,
 }
 

@@ -5,13 +5,14 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::Error;
 use crate::clock::{Clock, Moment};
 use crate::store::Question;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 mod id;
 mod table;
@@ -25,7 +26,6 @@ pub(crate) use table::{Schedule, Turn};
 pub(crate) struct WaitQueues {
     clock: Clock,
     ids: QueueIds,
-    last_number: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -41,6 +41,13 @@ struct Alarm {
     sleep: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>,
 }
 
+/// The number of a call that begins now. One sequence for the whole process, which a child of `fork` goes on with: so a call
+/// has its number before it is known whether it waits, and in which process's queues.
+pub(crate) fn next_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
 /// A call's place in its queue; dropping it lets the others move up.
 #[derive(Debug)]
 pub(crate) struct Ticket<'a> {
@@ -50,13 +57,13 @@ pub(crate) struct Ticket<'a> {
 
 impl WaitQueues {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        let (ids, last_number) = (QueueIds::default(), AtomicU64::new(0));
-        Arc::new(Self { clock, ids, last_number, state: Mutex::new(State::default()) })
+        Arc::new(Self { clock, ids: QueueIds::default(), state: Mutex::new(State::default()) })
     }
 
-    /// The number of a call that begins now.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
+    /// Returns whether no call waits at all. A lock that is taken, perhaps for good by a thread that a fork left behind, may
+    /// mean that one does.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| state.table.is_empty())
     }
 
     /// Returns whether a call waits for these counts.

@@ -4,12 +4,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(test)]
+use crate::Source;
 use crate::clock::Clock;
 use crate::overflow::Overflows;
 use crate::store::memory::MemoryStore;
 use crate::store::naming::Naming;
 use crate::store::{Answer, Question};
-use crate::{Key, Limit, Source};
+use crate::{Error, Key, Limit};
 
 mod marks;
 
@@ -31,6 +33,8 @@ pub(crate) struct Standby {
     marks: Marks,
     /// Instances that share each limit.
     instances: NonZeroU32,
+    /// When it was made in a child of `fork`, in microseconds of the clock; 0 if it was not.
+    since: u64,
 }
 
 /// What a stand-in is made for.
@@ -59,53 +63,79 @@ pub(crate) enum Before {
 }
 
 impl Standby {
+    #[cfg(test)]
     pub(crate) fn new(role: &Role, clock: Clock) -> Self {
-        let mirror = MemoryStore::mirror(role.max_keys, clock.clone(), Source::Standby);
-        Self { mirror, clock, marks: Marks::new(role.slots, Arc::clone(&role.naming)), instances: role.instances }
+        Self::counting(role, clock.clone(), Overflows::new(Source::Standby, role.max_keys, clock))
     }
 
-    /// Knows how often the mirror had to let keys share a count.
-    pub(crate) fn overflows(&self) -> Arc<Overflows> {
-        self.mirror.overflows()
+    /// Counts overflows of the mirror where those of a stand-in before it are counted.
+    pub(crate) fn counting(role: &Role, clock: Clock, overflows: Arc<Overflows>) -> Self {
+        let mirror = MemoryStore::mirror(role.max_keys, clock.clone(), overflows);
+        Self {
+            mirror,
+            clock,
+            marks: Marks::new(role.slots, Arc::clone(&role.naming)),
+            instances: role.instances,
+            since: 0,
+        }
     }
 
-    pub(crate) fn decide(&self, questions: &[Question<'_>], patience: Duration) -> Answer {
+    /// The stand-in of a child of `fork`.
+    pub(crate) fn for_child(self) -> Self {
+        Self { since: self.clock.now().micros(), ..self }
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked), in a child of the process that made it.
+    pub(crate) fn decide(&self, questions: &[Question<'_>], patience: Duration) -> Result<Answer, Error> {
         self.shared(questions, |questions| self.mirror.decide_within(questions, patience))
     }
 
-    pub(crate) fn peek(&self, questions: &[Question<'_>]) -> Answer {
+    /// # Errors
+    /// As for [`decide`](Self::decide).
+    pub(crate) fn peek(&self, questions: &[Question<'_>]) -> Result<Answer, Error> {
         self.shared(questions, |questions| self.mirror.peek(questions))
     }
 
     /// Puts the questions to the mirror with this instance's share of their limits.
-    fn shared(&self, questions: &[Question<'_>], ask: impl FnOnce(&[Question<'_>]) -> Answer) -> Answer {
+    fn shared(
+        &self,
+        questions: &[Question<'_>],
+        ask: impl FnOnce(&[Question<'_>]) -> Result<Answer, Error>,
+    ) -> Result<Answer, Error> {
         if self.instances == NonZeroU32::MIN {
             return ask(questions);
         }
         let share = |limit: Limit| limit.share_of(self.instances);
         let shares: Vec<_> =
             questions.iter().map(|question| Question { limit: share(question.limit), ..*question }).collect();
-        let answer = ask(&shares);
+        let answer = ask(&shares)?;
         let fits = |question: &Question<'_>| question.cost <= question.limit.most_at_once();
-        match (answer.allowed, answer.retry_after) {
+        Ok(match (answer.allowed, answer.retry_after) {
             // Too much for a share, but not for the limit: the store may allow it once it is back.
             (false, None) if questions.iter().all(fits) => Answer { retry_after: Some(SOON), ..answer },
             _ => answer,
-        }
+        })
     }
 
     /// Notes permits that the stand-in did not grant; gives their stamp.
+    ///
+    /// Here and below, nothing is done in a child of the process that made it where a lock was held at the fork: the child
+    /// has a stand-in of its own.
     pub(crate) fn record(&self, questions: &[Question<'_>]) -> u64 {
-        self.mirror.record(questions)
+        self.mirror.record(questions).unwrap_or(0)
     }
 
     /// Gives back permits that were taken, held or noted at `stamp`.
     pub(crate) fn refund(&self, questions: &[Question<'_>], stamp: u64) {
-        self.mirror.refund(questions, stamp);
+        // Permits from before it was made are those of the process that this one was forked from.
+        if stamp >= self.since {
+            let _ = self.mirror.refund(questions, stamp);
+        }
     }
 
     pub(crate) fn reset(&self, key: &Key, limit: Limit) {
-        self.mirror.reset(key, limit);
+        let _ = self.mirror.reset(key, limit);
     }
 
     /// The store failed a call, which the stand-in may have admitted then.
@@ -135,13 +165,17 @@ impl Standby {
         if !self.recovering(questions) {
             return Before::StoreAlone;
         }
-        let answer = self.decide(questions, patience);
-        if answer.allowed { Before::Held(answer) } else { Before::Denied(answer) }
+        match self.decide(questions, patience) {
+            Ok(answer) if answer.allowed => Before::Held(answer),
+            Ok(answer) => Before::Denied(answer),
+            // Only the process that made it has a worker that gets here.
+            Err(_) => Before::StoreAlone,
+        }
     }
 
     /// The same for a look, which holds nothing: the stand-in's denial, if it has a say.
     pub(crate) fn objection(&self, questions: &[Question<'_>]) -> Option<Answer> {
-        let answer = self.recovering(questions).then(|| self.peek(questions))?;
+        let answer = self.recovering(questions).then(|| self.peek(questions))?.ok()?;
         (!answer.allowed).then_some(answer)
     }
 
@@ -158,13 +192,14 @@ impl Standby {
     ) -> Result<u64, Answer> {
         match held {
             // The store's stamp is younger than the hold.
-            Some(held) if answer.allowed => Ok(self.mirror.renew(questions, held.stamp)),
+            Some(held) if answer.allowed => Ok(self.mirror.renew(questions, held.stamp).unwrap_or(0)),
             Some(held) => {
                 self.refund(questions, held.stamp);
                 Ok(0)
             }
             None if answer.allowed => {
-                let own = self.decide(questions, patience);
+                // A child of `fork` has a standby limiter of its own.
+                let Ok(own) = self.decide(questions, patience) else { return Ok(0) };
                 if own.allowed {
                     return Ok(own.stamp);
                 }
@@ -178,7 +213,7 @@ impl Standby {
     /// them all. `None` if the stand-in has had a say since, and would deny one of them.
     pub(crate) fn after_all(&self, question: &Question<'_>) -> Option<u64> {
         let questions = [*question];
-        let own = self.decide(&questions, Duration::ZERO);
+        let own = self.decide(&questions, Duration::ZERO).ok()?;
         if own.allowed { Some(own.stamp) } else { self.record_if_store_is_sound(&questions) }
     }
 
@@ -189,7 +224,7 @@ impl Standby {
     fn record_if_store_is_sound(&self, questions: &[Question<'_>]) -> Option<u64> {
         let stamp = self.record(questions);
         if self.recovering(questions) {
-            self.mirror.refund(questions, stamp);
+            self.refund(questions, stamp);
             return None;
         }
         Some(stamp)

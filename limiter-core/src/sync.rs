@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 
 #[cfg(not(all(test, limiter_loom)))]
 pub(crate) use std::sync::{
-    Mutex, MutexGuard, RwLock, RwLockWriteGuard,
+    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
     atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
 #[cfg(all(test, limiter_loom))]
 pub(crate) use loom::sync::{
-    Mutex, MutexGuard, RwLock, RwLockWriteGuard,
+    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
     atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
@@ -30,5 +30,6 @@ pub(crate) fn seed() -> Seed {
     SEED.clone()
 }
 
+pub(crate) mod process;
 #[cfg(all(test, limiter_loom))]
 mod loom_models;

@@ -10,6 +10,7 @@
 //! | host names whose look-up never ends | [`HangingNames`] |
 //! | masters and replicas that share the keys | [`Cluster`] |
 //! | a master, its replica, and sentinels that replace it | [`Sentinels`] |
+//! | a process that forks | [`ForkLibrary`], [`fork()`] |
 //! | what a sliding window must answer | [`Oracle`] |
 //! | what the other algorithms must answer | [`FixedWindowOracle`], [`SlidingCounterOracle`], [`TokenBucketOracle`], [`LeakyBucketOracle`] |
 //! | schedules that can be repeated | [`Random`] |
@@ -21,6 +22,7 @@
 mod cluster;
 #[cfg(feature = "faults")]
 pub mod faults;
+mod fork;
 mod full;
 pub mod history;
 mod names;
@@ -37,6 +39,7 @@ pub mod stalls;
 mod wait;
 
 pub use cluster::{Cluster, ClusterBuilder, Migration, SLOTS, slot_of};
+pub use fork::{Child, Ended, ForkLibrary, fork};
 pub use full::{full_or, is_full};
 pub use names::HangingNames;
 pub use nodes::{NodeId, Promotion};

@@ -1,5 +1,6 @@
 //! From a question to a decision: store or guard, receipt, observers.
 
+use std::slice;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use crate::decision::{Decision, Denied, Rules};
 use crate::guard::{OnError, Ruling, Settled, Terms};
 use crate::rule::Rulebook;
 use crate::store::Question;
-use crate::store::memory::MemoryStore;
+use crate::store::memory::{MemoryStore, Told};
+use crate::sync::process::forked;
 
 impl Limiter {
     pub(crate) fn rulebook(&self) -> &Rulebook {
@@ -66,12 +68,29 @@ impl Limiter {
         question: &Question<'_>,
     ) -> Poll<Result<Decision, Error>> {
         let Inner { observers, giver, .. } = &*self.inner;
-        let ready =
-            store.decide_one(question, 0, |told| Poll::Ready(Ok(Decision::told(DIRECT, question, told, *giver))));
+        let told = |told: &_| Poll::Ready(Ok(Decision::told(DIRECT, question, told, *giver)));
+        let ready = store.decide_one(question, 0, told, || Poll::Ready(self.decide_without_store(question)));
         if let Poll::Ready(Ok(decision)) = &ready {
             observers.decided(decision);
         }
         ready
+    }
+
+    /// The decision of the policy, for a store in memory that cannot be used in this process.
+    #[cold]
+    fn decide_without_store(&self, question: &Question<'_>) -> Result<Decision, Error> {
+        let ruling = self.rule_without_store(forked(), self.terms())?;
+        Ok(direct(slice::from_ref(question)).decision(&ruling, None))
+    }
+
+    #[cold]
+    pub(super) fn rule_without_store(&self, error: Error, terms: Terms) -> Result<Ruling, Error> {
+        self.inner.observers.failed(&error);
+        match terms.on_error.after(&error) {
+            OnError::Open => Ok(Ruling::Opened),
+            OnError::Closed | OnError::Standby => Ok(Ruling::Closed),
+            OnError::Raise => Err(error),
+        }
     }
 
     /// The same by any store.
@@ -97,11 +116,12 @@ impl Limiter {
         };
         // Unless somebody watches, an admission is for nobody.
         let is_unseen = !observers.watch(true);
-        let told = store.decide_one(question, 0, |told| {
+        let told = |told: &Told| {
             let is_for_nobody = told.outcome.allowed && is_unseen;
-            (!is_for_nobody).then_some(*told)
-        });
-        let Some(told) = told else {
+            Some((!is_for_nobody).then_some(*told))
+        };
+        // A failure is decided where policies are.
+        let Some(told) = store.decide_one(question, 0, told, || None)? else {
             observers.overflowing();
             return Some(None);
         };
@@ -123,10 +143,10 @@ impl Limiter {
 
     pub(super) async fn rule(&self, rules: Rules<'_>, terms: Terms) -> Result<Ruling, Error> {
         match &self.inner.engine {
-            Engine::Memory(store) => {
-                let answer = store.decide_within(rules.questions, terms.patience);
-                Ok(Ruling::Settled(Settled::by_store(answer, 0)))
-            }
+            Engine::Memory(store) => match store.decide_within(rules.questions, terms.patience) {
+                Ok(answer) => Ok(Ruling::Settled(Settled::by_store(answer, 0))),
+                Err(error) => self.rule_without_store(error, terms),
+            },
             _ if rules.questions.is_empty() => Ok(Ruling::Opened),
             Engine::Guarded(guard) => guard.decide(rules.questions, terms, &self.inner.observers).await,
         }
@@ -134,7 +154,10 @@ impl Limiter {
 
     pub(super) async fn look(&self, rules: Rules<'_>, terms: Terms) -> Result<Decision, Error> {
         let ruling = match &self.inner.engine {
-            Engine::Memory(store) => Ruling::Settled(Settled::by_store(store.peek(rules.questions), 0)),
+            Engine::Memory(store) => match store.peek(rules.questions) {
+                Ok(answer) => Ruling::Settled(Settled::by_store(answer, 0)),
+                Err(error) => self.rule_without_store(error, terms)?,
+            },
             Engine::Guarded(guard) => guard.peek(rules.questions, terms, &self.inner.observers).await?,
         };
         Ok(rules.decision(&ruling, None))

@@ -183,7 +183,7 @@ impl Limiter {
             None => return Ok(()),
             Some(Taken::At { place, cost, stamp, .. }) => {
                 if let Engine::Memory(store) = &self.inner.engine {
-                    store.refund_at(*place, allowed.limit(), *cost, *stamp);
+                    return store.refund_at(*place, allowed.limit(), *cost, *stamp);
                 }
                 return Ok(());
             }
@@ -191,10 +191,7 @@ impl Limiter {
         };
         let questions: Vec<_> = asked.iter().map(Asked::question).collect();
         match &self.inner.engine {
-            Engine::Memory(store) => {
-                store.refund(&questions, granted.stamp);
-                Ok(())
-            }
+            Engine::Memory(store) => store.refund(&questions, granted.stamp),
             Engine::Guarded(guard) => guard.refund(&questions, Granted::clone(granted), &self.inner.observers).await,
         }
     }
@@ -212,10 +209,7 @@ impl Limiter {
     /// A future that is dropped before it is done may have reset the key.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
         match &self.inner.engine {
-            Engine::Memory(store) => {
-                store.reset(key, *limit);
-                Ok(())
-            }
+            Engine::Memory(store) => store.reset(key, *limit),
             Engine::Guarded(guard) => guard.reset(key, *limit, &self.inner.observers).await,
         }
     }

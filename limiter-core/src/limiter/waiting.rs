@@ -1,13 +1,16 @@
 //! Waiting for a permit: by turns that the store gives, or by asking again when the time has come.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::Limiter;
 use super::checking::Asking;
-use super::{Inner, Limiter};
 use crate::clock::Moment;
 use crate::decision::{Decision, Denied, Rules};
 use crate::guard::{Ruling, Terms};
-use crate::queue::{Schedule, Turn};
+use crate::queue::{Schedule, Turn, WaitQueues, next_number};
+use crate::store::Question;
+use crate::sync::process::{DroppedAtHome, forked};
 use crate::{Algorithm, Error, Source};
 
 /// An answer that takes longer may have waited for its caller to be polled.
@@ -59,13 +62,13 @@ impl Limiter {
         max_wait: Duration,
     ) -> impl Future<Output = Result<Decision, Error>> + Send + 'a {
         async move {
-            let Inner { clock, queues, .. } = &*self.inner;
-            let number = queues.next_number();
+            let clock = &self.inner.clock;
+            let number = next_number();
             let began = clock.now();
             let give_up = began.after(max_wait);
             // A queue is of calls that were denied: where there is none, there are permits, as far as is known. A call that
             // finds one only looks whether it could be served in time.
-            let is_behind = queues.has(rules.questions);
+            let is_behind = self.may_have_waiters(rules.questions);
             let asking: Asking<'_> =
                 if is_behind { Box::pin(self.look(rules, terms)) } else { Box::pin(self.ask(rules, terms)) };
             let retry_at = match asking.await? {
@@ -75,6 +78,10 @@ impl Limiter {
                     Some(retry_at) => retry_at,
                     None => return Ok(Decision::Denied(denied)),
                 },
+            };
+            let queues = match self.wait_queues() {
+                Ok(queues) => queues,
+                Err(error) => return Ok(rules.decision(&self.rule_without_store(error, terms)?, None)),
             };
             let mut ticket = queues.ticket(rules.questions, number, Schedule { retry_at, give_up });
             while let Turn::Check = ticket.turn().await? {
@@ -87,18 +94,30 @@ impl Limiter {
                     allowed => return Ok(allowed),
                 }
             }
-            Box::pin(self.last_answer(rules, terms)).await
+            Box::pin(self.last_answer(rules, terms, queues)).await
         }
     }
 
+    /// The queues of this process. Costs a system call.
+    fn wait_queues(&self) -> Result<&Arc<WaitQueues>, Error> {
+        let make = || Ok(DroppedAtHome::new(WaitQueues::new(self.inner.clock.clone())));
+        self.inner.queues.of_this_process(make)?.get().ok_or_else(forked)
+    }
+
+    fn may_have_waiters(&self, questions: &[Question<'_>]) -> bool {
+        // Whose queues they are matters only where a call waits.
+        let latest = self.inner.queues.latest().and_then(DroppedAtHome::get);
+        let is_idle = latest.is_some_and(|queues| queues.is_idle());
+        !is_idle && self.wait_queues().is_ok_and(|queues| queues.has(questions))
+    }
+
     /// Decides about a call whose wait is over. It has left its queue: no other call waits for this answer.
-    async fn last_answer(&self, rules: Rules<'_>, terms: Terms) -> Result<Decision, Error> {
-        let Inner { clock, queues, .. } = &*self.inner;
+    async fn last_answer(&self, rules: Rules<'_>, terms: Terms, queues: &WaitQueues) -> Result<Decision, Error> {
         let decision = self.look(rules, terms).await?;
         match queues.first_turn(rules.questions) {
             None if decision.is_allowed() => self.ask(rules, terms).await,
             first_turn => {
-                let now = clock.now();
+                let now = self.inner.clock.now();
                 Ok(Decision::Denied(decision.out_of_time(now.until(first_turn.unwrap_or(now)))))
             }
         }

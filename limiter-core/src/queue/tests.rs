@@ -35,7 +35,7 @@ impl Queue {
 
     /// A call that may check at once when it is the first, and waits for ever.
     fn ticket(&self) -> Ticket<'_> {
-        let number = self.queues.next_number();
+        let number = next_number();
         self.queues.ticket(
             &self.questions(),
             number,

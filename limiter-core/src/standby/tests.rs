@@ -34,9 +34,13 @@ fn admit_by_store(standby: &Standby, question: Question<'_>) {
     standby.after(&[question], Duration::ZERO, None, &admission()).expect("the store decides alone");
 }
 
+fn decide(standby: &Standby, questions: &[Question<'_>]) -> Answer {
+    standby.decide(questions, Duration::ZERO).expect("no fork")
+}
+
 fn take_all(standby: &Standby, question: Question<'_>) -> u32 {
     let mut taken = 0;
-    while standby.decide(&[question], Duration::ZERO).allowed {
+    while decide(standby, &[question]).allowed {
         taken += question.cost;
     }
     taken
@@ -58,7 +62,7 @@ fn an_edge_of_the_mirrors_clock_frees_no_permit() {
             (0..5).for_each(|_| admit_by_store(&standby, question));
             clock.advance(Duration::from_millis(until_edge));
             standby.call_failed(&[question]);
-            let denial = standby.decide(&[question], Duration::ZERO);
+            let denial = decide(&standby, &[question]);
             assert!(!denial.allowed, "{algorithm:?}, {max_keys} keys");
             assert_eq!(denial.retry_after, Some(Duration::from_millis(1)), "{algorithm:?}, {max_keys} keys");
             clock.advance(Duration::from_millis(1));
@@ -91,7 +95,7 @@ fn a_fixed_and_a_sliding_window_of_one_length_are_two_counts() {
     let (standby, _clock) = standby(1_000);
     let key = Key::new("a");
     let both = WINDOW_ALGORITHMS.map(|algorithm| Question { key: &key, limit: limit(5, algorithm), cost: 1 });
-    let decided = (0..6).map(|_| standby.decide(&both, Duration::ZERO).allowed);
+    let decided = (0..6).map(|_| decide(&standby, &both).allowed);
     assert_eq!(decided.collect::<Vec<_>>(), [true, true, true, true, true, false]);
     standby.refund(&both[..1], standby.clock.now().micros());
     assert_eq!(both.map(|question| take_all(&standby, question)), [1, 0, 0]);
@@ -106,7 +110,7 @@ fn refunds_and_releases_give_back_as_much_as_was_taken() {
         clock.advance(Duration::from_millis(WINDOW_MILLIS - 1));
         let stamp = standby.record(&[question]);
         clock.advance(Duration::from_millis(2));
-        let held = standby.decide(&[question], Duration::ZERO);
+        let held = decide(&standby, &[question]);
         let one = Question { cost: 1, ..question };
         assert_eq!(take_all(&standby, one), 1, "{algorithm:?}");
         standby.refund(&[question], held.stamp);
@@ -121,7 +125,7 @@ fn a_permit_that_is_renewed_counts_from_the_reply() {
         let (standby, clock) = standby(1_000);
         let key = Key::new("a");
         let question = Question { key: &key, limit: limit(1, algorithm), cost: 1 };
-        let held = standby.decide(&[question], Duration::ZERO);
+        let held = decide(&standby, &[question]);
         clock.advance(Duration::from_millis(60));
         standby.after(&[question], Duration::ZERO, Some(&held), &admission()).expect("both allow it");
         clock.advance(Duration::from_millis(WINDOW_MILLIS - 1));
@@ -148,7 +152,7 @@ fn whatever_the_history_no_permit_is_added_to_a_full_window() {
                 let question = Question { key: &key, limit: limit(max, algorithm), cost };
                 if random.below(4) == 0 {
                     standby.record(&[question]);
-                } else if standby.decide(&[question], Duration::ZERO).allowed {
+                } else if decide(&standby, &[question]).allowed {
                     let since = now.floor_millis().saturating_sub(WINDOW_MILLIS);
                     let used: u32 =
                         taken.iter().filter(|(stamp, _)| *stamp > since || since == 0).map(|(_, cost)| cost).sum();

@@ -1,6 +1,6 @@
 //! The store that processes share, where the feature `redis` is off: a type without values.
 
-use crate::guard::{Failure, Granted, Settled, Terms};
+use crate::guard::{Failure, Granted, Local, Settled, Terms};
 use crate::store::Question;
 use crate::{Error, Key, Limit};
 
@@ -8,6 +8,10 @@ use crate::{Error, Key, Limit};
 pub(crate) enum RedisStore {}
 
 impl RedisStore {
+    pub(crate) fn local(&self) -> &Local {
+        match *self {}
+    }
+
     pub(crate) async fn take(&self, _: &[Question<'_>], _: &Terms) -> Result<Settled, Failure> {
         match *self {}
     }

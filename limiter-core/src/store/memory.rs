@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::{Ask, Outcome, Span};
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
 use crate::store::{Answer, Question};
-use crate::sync::{Mutex, MutexGuard, Seed, seed};
-use crate::{Key, Limit, Source};
+use crate::sync::process::forked;
+use crate::sync::{MutexGuard, Seed, seed};
+use crate::{Error, Key, Limit, Source};
 
 mod arithmetic;
 mod common;
@@ -19,16 +20,20 @@ mod deed;
 mod denials;
 mod folded;
 mod shard;
+mod shards;
 
 use arithmetic::Arithmetic;
 use deed::Deed;
 use denials::Denials;
 use shard::Shard;
+use shards::Shards;
 
-/// Counts in this process.
+/// Counts in this process. A child of `fork` has a copy of them.
+///
+/// A decision fails where its shard's lock was held by another thread at a fork, and nowhere else.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Shards,
     denials: Denials,
     seed: Seed,
     clock: Clock,
@@ -44,20 +49,26 @@ const SHARING: usize = 65_536;
 impl MemoryStore {
     /// A store that keeps up to `capacity` keys apart; those beyond share a fixed number of counts.
     pub(crate) fn new(capacity: usize, clock: Clock, source: Source) -> Self {
-        Self::with_sharing(capacity, SHARING, clock, source, Arithmetic::Own)
-    }
-
-    /// A store that counts for another one, whose clock has other edges.
-    pub(crate) fn mirror(capacity: usize, clock: Clock, source: Source) -> Self {
-        Self::with_sharing(capacity, SHARING, clock, source, Arithmetic::Strictest)
-    }
-
-    fn with_sharing(capacity: usize, sharing: usize, clock: Clock, source: Source, arithmetic: Arithmetic) -> Self {
-        let (shards, seed) = ((capacity / LEAST).clamp(1, MOST_SHARDS), seed());
-        let shard = |_| Mutex::new(Shard::new(capacity.div_ceil(shards), sharing / shards, arithmetic, seed.clone()));
         let overflows = Overflows::new(source, capacity, clock.clone());
-        let denials = Denials::new(shards);
-        Self { shards: (0..shards).map(shard).collect(), denials, seed, clock, overflows }
+        Self::with_sharing(capacity, SHARING, clock, overflows, Arithmetic::Own)
+    }
+
+    /// A store that counts for another one, whose clock has other edges. Adds its overflows to those that are given.
+    pub(crate) fn mirror(capacity: usize, clock: Clock, overflows: Arc<Overflows>) -> Self {
+        Self::with_sharing(capacity, SHARING, clock, overflows, Arithmetic::Strictest)
+    }
+
+    fn with_sharing(
+        capacity: usize,
+        sharing: usize,
+        clock: Clock,
+        overflows: Arc<Overflows>,
+        arithmetic: Arithmetic,
+    ) -> Self {
+        let (count, seed) = ((capacity / LEAST).clamp(1, MOST_SHARDS), seed());
+        let shard = || Shard::new(capacity.div_ceil(count), sharing / count, arithmetic, seed.clone());
+        let shards = Shards::new(count, shard);
+        Self { shards, denials: Denials::new(count), seed, clock, overflows }
     }
 
     /// Knows how often keys had to share a count.
@@ -68,83 +79,92 @@ impl MemoryStore {
     /// The same for a call that does not wait.
     #[cfg(test)]
     pub(crate) fn decide(&self, questions: &[Question<'_>]) -> Answer {
-        self.decide_within(questions, Duration::ZERO)
+        self.decide_within(questions, Duration::ZERO).expect("no lock is orphaned")
     }
 
     /// Decides, and takes the permits if all of them fit; for a call that may wait so long for its turn, where its
     /// algorithm gives turns.
-    pub(crate) fn decide_within(&self, questions: &[Question<'_>], patience: Duration) -> Answer {
+    pub(crate) fn decide_within(&self, questions: &[Question<'_>], patience: Duration) -> Result<Answer, Error> {
         if let [question] = questions {
             let patience = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
-            return self.decide_one(question, patience, Told::answer);
+            return self.decide_one(question, patience, |told| Ok(told.answer()), || Err(forked()));
         }
         let texts = texts(questions);
-        let mut held = self.hold(questions, &texts);
+        let mut held = self.hold(questions, &texts)?;
         let now = self.clock.now();
         let answer = summary(&held.look(questions, now), now);
         if !answer.allowed {
-            return answer;
+            return Ok(answer);
         }
         // They fit, and nobody comes between.
         held.take(questions, now, Deed::Record);
         let free: Vec<_> = questions.iter().map(|question| Question { cost: 0, ..*question }).collect();
-        summary(&held.look(&free, now), now)
+        Ok(summary(&held.look(&free, now), now))
     }
 
     /// What [`decide`](Self::decide) would say, taking nothing.
-    pub(crate) fn peek(&self, questions: &[Question<'_>]) -> Answer {
+    pub(crate) fn peek(&self, questions: &[Question<'_>]) -> Result<Answer, Error> {
         let texts = texts(questions);
-        let held = self.hold(questions, &texts);
+        let held = self.hold(questions, &texts)?;
         let now = self.clock.now();
-        summary(&held.look(questions, now), now)
+        Ok(summary(&held.look(questions, now), now))
     }
 
     /// Takes the permits whether they fit or not, because another store has admitted them; gives their stamp.
-    pub(crate) fn record(&self, questions: &[Question<'_>]) -> u64 {
+    pub(crate) fn record(&self, questions: &[Question<'_>]) -> Result<u64, Error> {
         self.take(questions, Deed::Record)
     }
 
     /// Makes permits taken at `stamp` count from now, because another store has admitted them since; gives their stamp.
-    pub(crate) fn renew(&self, questions: &[Question<'_>], stamp: u64) -> u64 {
+    pub(crate) fn renew(&self, questions: &[Question<'_>], stamp: u64) -> Result<u64, Error> {
         self.take(questions, Deed::Renew { stamp })
     }
 
     /// Gives back permits taken at `stamp`.
-    pub(crate) fn refund(&self, questions: &[Question<'_>], stamp: u64) {
+    pub(crate) fn refund(&self, questions: &[Question<'_>], stamp: u64) -> Result<(), Error> {
         for question in questions.iter().filter(|question| question.cost > 0) {
             let text = question.key.encoding();
             let seat = self.seat(&text, question.key, question.limit);
-            let mut shard = lock(&self.shards[seat.shard]);
+            let mut shard = self.lock(seat.shard)?;
             self.denials.strike_out(seat.shard, seat.hash);
             shard.refund(&seat, &ask(question.limit, question.cost, 0, self.clock.now()), stamp);
         }
+        Ok(())
     }
 
     /// Gives back permits taken at `stamp` from a place; nothing if the key has left it since, as nothing of it counted
     /// any more.
-    pub(crate) fn refund_at(&self, place: Place, limit: Limit, cost: u32, stamp: u64) {
+    pub(crate) fn refund_at(&self, place: Place, limit: Limit, cost: u32, stamp: u64) -> Result<(), Error> {
         let index = self.shard(place.hash);
-        let mut shard = lock(&self.shards[index]);
+        let mut shard = self.lock(index)?;
         self.denials.strike_out(index, place.hash);
         shard.refund_at(place, &ask(limit, cost, 0, self.clock.now()), stamp);
+        Ok(())
     }
 
     /// Forgets what a key has taken.
-    pub(crate) fn reset(&self, key: &Key, limit: Limit) {
+    pub(crate) fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
         let text = key.encoding();
         let seat = self.seat(&text, key, limit);
-        let mut shard = lock(&self.shards[seat.shard]);
+        let mut shard = self.lock(seat.shard)?;
         self.denials.strike_out(seat.shard, seat.hash);
         shard.forget(&seat, limit.into());
+        Ok(())
     }
 
     /// Decides about one question, for a call that may wait so many microseconds for its turn, and gives what `say` makes
-    /// of it; under a lock, which it must not take time with.
+    /// of it; under a lock, which it must not take time with. Gives what `orphaned` makes where that lock is taken for good.
     ///
     /// What was written before a lock is let go of can be read at once after that. Written after it, it would make whoever
     /// moves it wait.
     #[inline(always)]
-    pub(crate) fn decide_one<R>(&self, question: &Question<'_>, patience: u64, say: impl FnOnce(&Told) -> R) -> R {
+    pub(crate) fn decide_one<R>(
+        &self,
+        question: &Question<'_>,
+        patience: u64,
+        say: impl FnOnce(&Told) -> R,
+        orphaned: impl FnOnce() -> R,
+    ) -> R {
         let text = question.key.encoding();
         let seat = self.seat(&text, question.key, question.limit);
         let ask = |now| Ask { patience, ..ask(question.limit, question.cost, 0, now) };
@@ -154,7 +174,7 @@ impl MemoryStore {
                 return say(&Told { outcome, now, place: None });
             }
         }
-        let mut shard = lock(&self.shards[seat.shard]);
+        let Some(mut shard) = self.shards.lock(seat.shard) else { return orphaned() };
         let found = shard.find(&seat, question.limit.into());
         // Read under the lock, so that the stamps of one count never go back.
         let now = self.clock.now();
@@ -190,23 +210,27 @@ impl MemoryStore {
         Told { outcome: told.outcome, now, place: told.id.map(|id| Place { hash: seat.hash, id }) }
     }
 
-    fn take(&self, questions: &[Question<'_>], deed: Deed) -> u64 {
+    fn take(&self, questions: &[Question<'_>], deed: Deed) -> Result<u64, Error> {
         let texts = texts(questions);
-        let mut held = self.hold(questions, &texts);
+        let mut held = self.hold(questions, &texts)?;
         let now = self.clock.now();
         held.take(questions, now, deed);
-        now.micros()
+        Ok(now.micros())
+    }
+
+    fn lock(&self, shard: usize) -> Result<MutexGuard<'_, Shard>, Error> {
+        self.shards.lock(shard).ok_or_else(forked)
     }
 
     /// Locks what the questions are about, in one order for all, so that two decisions never wait for each other.
-    fn hold<'a>(&'a self, questions: &[Question<'_>], texts: &'a [Cow<'_, [u8]>]) -> Held<'a> {
+    fn hold<'a>(&'a self, questions: &[Question<'_>], texts: &'a [Cow<'_, [u8]>]) -> Result<Held<'a>, Error> {
         let seat = |(question, text): (&Question<'_>, &'a Cow<'_, [u8]>)| self.seat(text, question.key, question.limit);
         let seats: Vec<Seat<'_>> = questions.iter().zip(texts).map(seat).collect();
         let mut shards: Vec<usize> = seats.iter().map(|seat| seat.shard).collect();
         shards.sort_unstable();
         shards.dedup();
-        let shards = shards.into_iter().map(|index| (index, lock(&self.shards[index]))).collect();
-        Held { seats, shards, store: self }
+        let shards = shards.into_iter().map(|index| Ok((index, self.lock(index)?))).collect::<Result<_, Error>>()?;
+        Ok(Held { seats, shards, store: self })
     }
 
     /// Whether two keys are in different shards.
@@ -318,12 +342,6 @@ fn texts<'a>(questions: &[Question<'a>]) -> Vec<Cow<'a, [u8]>> {
 fn asks<'a>(questions: &'a [Question<'_>], now: Moment) -> impl Iterator<Item = Ask> + 'a {
     let pending = |index: usize| questions[index].pending(&questions[..index]);
     questions.iter().enumerate().map(move |(index, question)| ask(question.limit, question.cost, pending(index), now))
-}
-
-#[inline]
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A panic under this lock would be one of ours, and leave a count that is whole.
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[inline]

@@ -5,21 +5,25 @@
 //! deadlines and answers every call in time, so that it makes no difference which runtime a
 //! caller is on, or whether it is on any. The thread stops with the store.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::decision::Source;
-use crate::guard::{Failure, Granted, Local, Settled, Terms};
+use crate::guard::{Failure, Granted, Local, LocalSettings, Settled, Terms};
 use crate::store::naming::Naming;
-use crate::store::{Asked, Question, slot};
+use crate::store::{Question, slot};
+use crate::sync::process::PerProcess;
 use crate::{Error, ErrorKind, Key, Limit};
 
 mod call;
+mod worker;
 mod driver;
 mod pending;
 mod lane;
@@ -43,24 +47,20 @@ mod notices;
 #[cfg(test)]
 mod fuzz;
 
-use call::{Action, Call, Reply, Until};
-use in_flight::InFlight;
-use notices::Notices;
-use routes::Routes;
+use call::{Action, Reply};
 pub use server::Credentials;
 #[cfg(feature = "tls")]
 pub use server::Tls;
 pub(crate) use server::{Provider, Server};
+use worker::Worker;
 
 /// A handle to the thread that talks to Redis.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
-    calls: mpsc::UnboundedSender<Call>,
-    routes: Arc<Routes>,
-    naming: Arc<Naming>,
-    deadline: Duration,
-    in_flight: InFlight,
-    notices: Notices,
+    workers: PerProcess<Worker>,
+    /// What a worker is started with, in this process or in a child of it.
+    place: Place,
+    options: Options,
 }
 
 /// Where the counts are.
@@ -78,28 +78,71 @@ impl Place {
             Self::Cluster(_) => slot::COUNT,
         }
     }
+
+    /// The same for a worker of its own, without what others have found out or wait for.
+    fn anew(&self) -> Self {
+        match self {
+            Self::One(server) => Self::One(Box::new(server.anew())),
+            Self::Cluster(seeds) => Self::Cluster(seeds.iter().map(Server::anew).collect()),
+        }
+    }
 }
 
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(server) => f.debug_tuple("One").field(server).finish(),
+            Self::Cluster(seeds) => f.debug_tuple("Cluster").field(seeds).finish(),
+        }
+    }
+}
+
+#[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) naming: Arc<Naming>,
     pub(crate) deadline: Duration,
     pub(crate) max_in_flight: u32,
     pub(crate) clock: Clock,
-    pub(crate) local: Local,
+    pub(crate) local: LocalSettings,
 }
 
 impl RedisStore {
     /// Starts the thread, which connects at once. If somebody waits to be `connected`, the first failure ends it.
     pub(crate) fn start(place: Place, options: Options, connected: Option<Connected>) -> Result<Self, Error> {
-        let (calls, queue) = mpsc::unbounded_channel();
-        let (naming, deadline) = (Arc::clone(&options.naming), options.deadline);
-        let routes = Arc::new(match place {
-            Place::One(_) => Routes::one(),
-            Place::Cluster(_) => Routes::slots(),
-        });
-        let in_flight = InFlight::new(options.max_in_flight);
-        driver::spawn(place, Arc::clone(&routes), options, queue, connected)?;
-        Ok(Self { calls, routes, naming, deadline, in_flight, notices: Notices::default() })
+        let worker = Worker::start(&place, &options, options.local.local(), connected)?;
+        Ok(Self { workers: PerProcess::with(worker), place, options })
+    }
+
+    /// What the latest worker keeps up to date.
+    pub(crate) fn local(&self) -> &Local {
+        self.latest().local()
+    }
+
+    fn latest(&self) -> &Worker {
+        self.workers.latest().expect("a store begins with a worker")
+    }
+
+    /// The worker of this process. A child of `fork` starts one at its first call, with a connection of its own.
+    fn worker(&self) -> Result<&Worker, Error> {
+        self.workers.of_this_process(|| {
+            Worker::start(&self.place, &self.options, self.options.local.local_of_child(), None).map_err(|error| {
+                let problem = "the limiter cannot be started anew in this process, which was forked";
+                Error::with_source(ErrorKind::Forked, problem, error)
+            })
+        })
+    }
+
+    /// The worker that a call is to be handed to, unless an open breaker refuses it.
+    fn worker_for(&self, action: &Action, questions: &[Question<'_>]) -> Result<&Worker, Error> {
+        let latest = self.latest();
+        let Some(error) = latest.refusal(questions, &self.options.naming) else { return self.worker() };
+        // Nothing closes the breaker of another process. To look for that each time would cost more than to refuse.
+        let is_seldom = matches!(action, Action::Refund(_) | Action::Reset);
+        if !is_seldom && error.kind() != ErrorKind::Forked && !latest.is_check_due() {
+            return Err(error);
+        }
+        let worker = self.worker()?;
+        if ptr::eq(worker, latest) { Err(error) } else { Ok(worker) }
     }
 
     /// Decides, and takes the permits if they fit.
@@ -108,7 +151,7 @@ impl RedisStore {
         if let Ok(Settled { answer, source: Source::Store, .. }) = &reply
             && answer.allowed
         {
-            self.notices.written();
+            self.latest().written();
         }
         reply
     }
@@ -132,31 +175,11 @@ impl RedisStore {
     }
 
     async fn ask(&self, action: Action, questions: &[Question<'_>], within: Option<Duration>) -> Reply {
-        if self.naming.tells(questions) {
+        if self.options.naming.tells(questions) {
             return Err(Failure { error: readable(), held: None });
         }
-        if let Some(error) = self.routes.refusal(questions, &self.naming) {
-            return Err(Failure { error, held: None });
-        }
-        let _place = match self.in_flight.enter() {
-            Ok(place) => place,
-            Err(error) => {
-                self.notices.failed(&error);
-                return Err(Failure { error, held: None });
-            }
-        };
-        let (reply, answer) = oneshot::channel();
-        let until = Until::within(within.unwrap_or(self.deadline));
-        let asked = Asked::all(questions);
-        let call = Call { action, asked: Arc::clone(&asked), until, reply };
-        // The thread answers every call it takes, and ends only with this store.
-        let _ = self.calls.send(call);
-        let mut reply = answer.await.unwrap_or_else(|_| Err(Failure { error: stopped(), held: None }));
-        match &mut reply {
-            Ok(settled) => settled.asked = Some(asked),
-            Err(failure) => self.notices.failed(&failure.error),
-        }
-        reply
+        let worker = self.worker_for(&action, questions).map_err(|error| Failure { error, held: None })?;
+        worker.ask(action, questions, within.unwrap_or(self.options.deadline)).await
     }
 }
 

@@ -13,11 +13,11 @@ fn question<'a>(key: &'a Key, limit: &str) -> Question<'a> {
 
 #[cfg(feature = "test-util")]
 fn tell(store: &MemoryStore, question: &Question<'_>) -> Told {
-    store.decide_one(question, 0, |told| *told)
+    store.decide_one(question, 0, |told| *told, || unreachable!("no lock is orphaned"))
 }
 
 fn keys(store: &MemoryStore) -> usize {
-    store.shards.iter().map(|shard| shard.lock().expect("not poisoned").len()).sum()
+    (0..store.shards.len()).map(|index| store.lock(index).expect("no lock is orphaned").len()).sum()
 }
 
 #[cfg(feature = "test-util")]
@@ -30,13 +30,13 @@ fn store(capacity: usize) -> (MemoryStore, crate::ManualClock) {
 fn knows_only_keys_that_have_taken_something() {
     let store = MemoryStore::new(1000, Clock::System, Source::Store);
     let key = Key::new("a");
-    assert!(store.peek(&[question(&key, "1/h")]).allowed);
+    assert!(store.peek(&[question(&key, "1/h")]).expect("a look").allowed);
     assert_eq!(keys(&store), 0);
     assert!(store.decide(&[question(&key, "1/h")]).allowed);
     assert!(!store.decide(&[question(&key, "1/h")]).allowed);
     assert!(store.decide(&[question(&key, "1/2h")]).allowed, "another window is another history");
     assert_eq!(keys(&store), 2);
-    store.reset(&key, "9/h".parse().expect("a limit"));
+    store.reset(&key, "9/h".parse().expect("a limit")).expect("forgotten");
     assert!(store.decide(&[question(&key, "1/h")]).allowed);
 }
 
@@ -72,9 +72,9 @@ fn a_receipt_finds_nothing_once_its_key_has_left_its_place() {
     assert!(store.decide(&[Question { key: &Key::new("b"), ..question }]).allowed);
     let again = tell(&store, &question);
     // As if it were a receipt of what was taken since.
-    store.refund_at(told.place.expect("its own"), question.limit, 1, again.now.micros());
+    store.refund_at(told.place.expect("its own"), question.limit, 1, again.now.micros()).expect("given back");
     assert!(!store.decide(&[question]).allowed);
-    store.refund_at(again.place.expect("its own"), question.limit, 1, again.now.micros());
+    store.refund_at(again.place.expect("its own"), question.limit, 1, again.now.micros()).expect("given back");
     assert!(store.decide(&[question]).allowed);
 }
 

@@ -1,9 +1,11 @@
 //! The circuit breaker of one server: what callers look at before they ask.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::Error;
+use crate::sync::Mutex;
+use crate::sync::process::{forked, lock_at_home};
 
 /// Closed while the server is there, or was never tried; open while it is known to be away, or too slow to be of use.
 ///
@@ -19,12 +21,13 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// Why nothing need be asked, if so: costs no I/O, and is read on the caller's own thread.
-    pub(super) fn refusal(&self) -> Option<Error> {
+    /// Why nothing need be asked, if so: costs no I/O, and is read on the caller's own thread. It was made in the process
+    /// `home`; a child of that, where it is locked for good, has no use for the cause.
+    pub(super) fn refusal(&self, home: u32) -> Option<Error> {
         if !self.open.load(Ordering::Acquire) {
             return None;
         }
-        self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_at_home(&self.cause, home).map_or_else(|| Some(forked()), |cause| cause.clone())
     }
 
     pub(super) fn open(&self, cause: Error) {

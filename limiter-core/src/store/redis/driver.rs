@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
@@ -15,19 +16,37 @@ use super::exchange::Exchange;
 use super::link::{Link, Terms};
 use super::nodes::Nodes;
 use super::pending::Pending;
+use super::routes::Routes;
 use super::script::Script;
-use super::{Connected, Options, Place, Routes};
+use super::{Connected, Options, Place};
+use crate::clock::Clock;
 use crate::denied_until::DeniedUntil;
-use crate::guard::{Failure, Settled};
+use crate::guard::{Failure, Local, Settled};
 use crate::standby::{Before, Standby};
+use crate::store::naming::Naming;
 use crate::store::{Answer, Question};
 use crate::{Error, ErrorKind};
+
+/// The settings of one thread.
+pub(super) struct Settings {
+    naming: Arc<Naming>,
+    deadline: Duration,
+    clock: Clock,
+    local: Local,
+}
+
+impl Settings {
+    pub(super) fn of(options: &Options, local: &Local) -> Self {
+        let Options { naming, deadline, clock, .. } = options;
+        Self { naming: Arc::clone(naming), deadline: *deadline, clock: clock.clone(), local: local.clone() }
+    }
+}
 
 /// Starts the thread that serves `calls` until nobody can send any more.
 pub(super) fn spawn(
     place: Place,
     routes: Arc<Routes>,
-    options: Options,
+    settings: Settings,
     calls: mpsc::UnboundedReceiver<Call>,
     connected: Option<Connected>,
 ) -> Result<(), Error> {
@@ -35,7 +54,7 @@ pub(super) fn spawn(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let serve = move || {
         LocalSet::new().block_on(&runtime, async {
-            let driver = Rc::new(Driver::start(place, routes, options, connected));
+            let driver = Rc::new(Driver::start(place, routes, settings, connected));
             driver.serve(calls).await;
         });
         // An attempt to connect may be reading certificates: nobody waits for it.
@@ -55,8 +74,8 @@ pub(super) struct Driver {
 const AT_ONCE: usize = 256;
 
 impl Driver {
-    fn start(place: Place, routes: Arc<Routes>, options: Options, connected: Option<Connected>) -> Self {
-        let Options { naming, deadline, clock, local, .. } = options;
+    fn start(place: Place, routes: Arc<Routes>, settings: Settings, connected: Option<Connected>) -> Self {
+        let Settings { naming, deadline, clock, local } = settings;
         let script = Script::new(Arc::clone(&naming), clock);
         let deadlines = Rc::new(Deadlines::new(&local.standby));
         let terms = Rc::new(Terms::new(script.sources(), deadline, local));

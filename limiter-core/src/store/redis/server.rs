@@ -71,6 +71,15 @@ impl Server {
         Self { info, way: Way::Address(mode), provider: self.provider.clone() }
     }
 
+    /// The same server, without what has been found out of its sentinels or is being asked of the program.
+    pub(super) fn anew(&self) -> Self {
+        let way = match &self.way {
+            Way::Address(mode) => Way::Address(*mode),
+            Way::Sentinels(sentinels) => Way::Sentinels(sentinels.anew()),
+        };
+        Self { info: self.info.clone(), way, provider: self.provider.clone() }
+    }
+
     /// The host of its address; none of a socket.
     pub(super) fn host(&self) -> &str {
         match self.info.addr() {

@@ -68,16 +68,16 @@ fn nothing_is_told_without_the_lock_of_another_question() {
 fn what_changes_the_count_strikes_it_out() {
     type Change = fn(&MemoryStore, Told, &ManualClock);
     let changes: [(&str, Change); 6] = [
-        ("a refund", |store, told, _| store.refund(&[question(&key(), "2/10s")], told.now.micros())),
+        ("a refund", |store, told, _| _ = store.refund(&[question(&key(), "2/10s")], told.now.micros())),
         ("a refund at its place", |store, told, _| {
             let limit = "2/10s".parse().expect("a limit");
-            store.refund_at(told.place.expect("its own"), limit, 1, told.now.micros());
+            store.refund_at(told.place.expect("its own"), limit, 1, told.now.micros()).expect("given back");
         }),
-        ("a reset", |store, _, _| store.reset(&key(), "2/10s".parse().expect("a limit"))),
+        ("a reset", |store, _, _| _ = store.reset(&key(), "2/10s".parse().expect("a limit"))),
         ("a record", |store, _, _| _ = store.record(&[question(&key(), "2/10s")])),
         ("a renewal", |store, told, clock| {
             clock.advance(SECOND);
-            store.renew(&[question(&key(), "2/10s")], told.now.micros());
+            store.renew(&[question(&key(), "2/10s")], told.now.micros()).expect("renewed");
         }),
         ("a higher limit", |store, _, _| assert!(ask(store, "3/10s").allowed)),
     ];
@@ -119,7 +119,7 @@ fn what_is_freed_is_seen_at_once_while_others_read() {
             let denied = ask(&store, "1/10s");
             assert_eq!((denied.allowed, denied.retry_after), (false, Some(10 * SECOND)));
             assert!(is_kept(&store, "1/10s"));
-            store.refund_at(told.place.expect("its own"), limit, 1, told.now.micros());
+            store.refund_at(told.place.expect("its own"), limit, 1, told.now.micros()).expect("given back");
         }
     });
 }

@@ -11,9 +11,13 @@ use crate::{Algorithm, ManualClock};
 /// A store of so few places and shared counts that everything in it is shared.
 fn crowded(places: usize, sharing: usize) -> (MemoryStore, ManualClock) {
     let clock = ManualClock::new();
-    let store =
-        MemoryStore::with_sharing(places, sharing, Clock::Manual(clock.clone()), Source::Store, Arithmetic::Own);
+    let store = by_clock(places, sharing, Clock::Manual(clock.clone()));
     (store, clock)
+}
+
+fn by_clock(places: usize, sharing: usize, clock: Clock) -> MemoryStore {
+    let overflows = Overflows::new(Source::Store, places, clock.clone());
+    MemoryStore::with_sharing(places, sharing, clock, overflows, Arithmetic::Own)
 }
 
 /// The least there can be: one count for each kind and class of windows, and one beside them.
@@ -54,7 +58,7 @@ fn a_cost_of_nothing_is_allowed_however_full_it_is() {
         let nothing = Question { cost: 0, ..question(&key, limit) };
         assert!(store.decide(&[nothing]).allowed, "{limit}");
         assert!(store.decide(&[nothing, nothing]).allowed, "{limit}");
-        assert!(store.peek(&[nothing]).allowed, "{limit}");
+        assert!(store.peek(&[nothing]).expect("a look").allowed, "{limit}");
     }
 }
 
@@ -69,7 +73,7 @@ fn two_newcomers_in_one_decision_take_both_or_nothing() {
         let (roomy, strict) = (question(&first, "9/1m"), question(&second, "1/h"));
         let allowed = store.decide(&[roomy, strict]).allowed;
         assert_eq!(allowed, !full);
-        let left = store.peek(&[roomy]).remaining;
+        let left = store.peek(&[roomy]).expect("a look").remaining;
         assert_eq!(left, if allowed { 8 } else { 9 }, "full: {full}");
         assert!(!store.decide(&[strict]).allowed);
     }
@@ -88,8 +92,8 @@ fn what_another_store_admitted_is_noted_however_full_it_is() {
         use_up(&store, &["1/h", "1/2h"]);
         let (key, limit) = (Key::new("newcomer"), bucket("3/1m", algorithm));
         let question = Question { key: &key, limit, cost: 3 };
-        assert!(store.peek(&[question]).allowed);
-        store.record(&[question]);
+        assert!(store.peek(&[question]).expect("a look").allowed);
+        store.record(&[question]).expect("recorded");
         assert!(!store.decide(&[Question { cost: 1, ..question }]).allowed, "{algorithm:?}");
     }
 }
@@ -102,7 +106,7 @@ fn made_up_windows_neither_grow_the_store_nor_deny_everyone() {
         let limit = Limit::new(1, Duration::from_secs(3600 * 24) + Duration::from_millis(window)).expect("a limit");
         let _ = check(&store, "flood", limit);
     }
-    let (shared, most) = store.shards[0].lock().expect("not poisoned").sharing();
+    let (shared, most) = store.lock(0).expect("no lock is orphaned").sharing();
     assert!(shared < most && most <= SHARING, "{shared} of {most}");
     assert!((0..100).all(|index| store.decide(&[question(&Key::new("user:").part(index), "100/10s")]).allowed));
 }
@@ -184,7 +188,7 @@ fn a_refund_finds_what_was_taken_from_a_shared_count() {
         let limit = bucket("1/1m", Algorithm::SlidingWindow);
         let taken = check(&store, "a", limit);
         assert!(!check(&store, "a", limit).allowed);
-        store.refund(&[Question { key: &Key::new("a"), limit, cost: 1 }], taken.stamp);
+        store.refund(&[Question { key: &Key::new("a"), limit, cost: 1 }], taken.stamp).expect("given back");
         assert!(check(&store, "a", limit).allowed, "folded: {folds}");
         assert!(!check(&store, "a", limit).allowed, "folded: {folds}");
     }
@@ -208,7 +212,7 @@ fn refunds_keep_no_old_permit_of_a_shared_count_alive() {
             clock.advance(Duration::from_millis(100));
             let taken = check(&store, "b", limit);
             assert!(taken.allowed, "folded: {folds}");
-            store.refund(&[Question { key: &Key::new("b"), limit, cost: 1 }], taken.stamp);
+            store.refund(&[Question { key: &Key::new("b"), limit, cost: 1 }], taken.stamp).expect("no fork");
         }
         assert_eq!(check(&store, "a", limit).remaining, 9, "folded: {folds}");
     }

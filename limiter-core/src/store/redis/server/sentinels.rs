@@ -57,6 +57,11 @@ impl Sentinels {
         Self { each, master, first: AtomicUsize::new(0), watch: Mutex::default() }
     }
 
+    /// The same, of whom nobody has been asked.
+    pub(super) fn anew(&self) -> Self {
+        Self::new(self.each.clone(), self.master.clone())
+    }
+
     /// Asks them by TLS with these certificates.
     #[cfg(feature = "tls")]
     pub(super) fn apply(&mut self, tls: &Tls) -> Result<(), Error> {

@@ -1,0 +1,273 @@
+//! Values that belong to one process, and locks that a fork may leave taken.
+//!
+//! A child of `fork` has one thread. The other threads of its parent are gone, but what they held stays as it was: a worker is
+//! not there to answer, and a lock that one of them held is never released.
+
+use std::fmt;
+use std::mem;
+use std::process;
+use std::sync::{Mutex as StdMutex, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+
+use super::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::{Error, ErrorKind};
+
+/// A value for each process: after a fork the child makes its own. The values of its ancestors are never touched again.
+pub(crate) struct PerProcess<T>(Next<T>);
+
+/// The values of a process and of its descendants, up to this one.
+struct Next<T> {
+    /// Held while the value is made.
+    making: StdMutex<()>,
+    node: OnceCell<Box<Node<T>>>,
+}
+
+struct Node<T> {
+    process: u32,
+    value: T,
+    next: Next<T>,
+}
+
+impl<T> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self(Next::new())
+    }
+
+    /// With the value of this process.
+    pub(crate) fn with(value: T) -> Self {
+        let this = Self::new();
+        this.0.set(process::id(), value);
+        this
+    }
+
+    /// The latest value. It may be that of an ancestor: this costs no system call.
+    pub(crate) fn latest(&self) -> Option<&T> {
+        let mut latest = self.0.node.get()?;
+        while let Some(next) = latest.next.node.get() {
+            latest = next;
+        }
+        Some(&latest.value)
+    }
+
+    /// The value of this process, which is made if there is none. Costs a system call.
+    ///
+    /// # Errors
+    /// That of `make`, or [`ErrorKind::Forked`] if another thread was making one when this process was forked.
+    pub(crate) fn of_this_process(&self, make: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
+        let here = process::id();
+        match self.of(here) {
+            Ok(value) => Ok(value),
+            Err(next) => {
+                let making = in_time(MAKING, || unless_blocked(next.making.try_lock()));
+                let _making = making.ok_or_else(forked)?;
+                match self.of(here) {
+                    Ok(value) => Ok(value),
+                    Err(next) => Ok(next.set(here, make()?)),
+                }
+            }
+        }
+    }
+
+    /// The value of a process, or where it will be.
+    fn of(&self, process: u32) -> Result<&T, &Next<T>> {
+        let mut next = &self.0;
+        while let Some(node) = next.node.get() {
+            if node.process == process {
+                return Ok(&node.value);
+            }
+            next = &node.next;
+        }
+        Err(next)
+    }
+}
+
+impl<T> Next<T> {
+    const fn new() -> Self {
+        Self { making: StdMutex::new(()), node: OnceCell::new() }
+    }
+
+    fn set(&self, process: u32, value: T) -> &T {
+        &self.node.get_or_init(|| Box::new(Node { process, value, next: Self::new() })).value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for PerProcess<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PerProcess").field(&self.latest()).finish()
+    }
+}
+
+/// A value that only the process that made it may drop: dropping it would write to what its parent shares with it, or wait for
+/// a thread that is gone.
+#[derive(Debug)]
+pub(crate) struct DroppedAtHome<T> {
+    process: u32,
+    value: Option<T>,
+}
+
+impl<T> DroppedAtHome<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { process: process::id(), value: Some(value) }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.value.as_ref()
+    }
+
+    /// The process that made it.
+    pub(crate) fn process(&self) -> u32 {
+        self.process
+    }
+}
+
+impl<T> Drop for DroppedAtHome<T> {
+    fn drop(&mut self) {
+        if self.process != process::id() {
+            mem::forget(self.value.take());
+        }
+    }
+}
+
+/// Whether this is the process of that id.
+pub(crate) fn is_this(process: u32) -> bool {
+    process::id() == process
+}
+
+/// The error of a limiter that cannot be used in this process.
+#[cold]
+pub(crate) fn forked() -> Error {
+    let problem = "this process was forked while another thread of its parent was inside the limiter: build a limiter here, or \
+                   fork before others use it";
+    Error::new(ErrorKind::Forked, problem)
+}
+
+/// Longest wait for a lock that a thread of another process may hold for ever. In this process none is held for longer than
+/// the machine stands still.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
+/// The same for a lock that was waited for in vain before.
+pub(crate) const SHORT_PATIENCE: Duration = Duration::from_millis(1);
+/// Longest wait for another thread that makes the value of this process: it may have to start a thread.
+const MAKING: Duration = Duration::from_secs(1);
+
+/// Locks a mutex that another thread holds, and that was made in the process `home`. `None` in another process, if the lock is
+/// not released in time: a thread that is not here held it at the fork.
+pub(crate) fn lock_contended<T>(mutex: &Mutex<T>, home: u32, patience: Duration) -> Option<MutexGuard<'_, T>> {
+    if cfg!(all(test, limiter_loom)) || is_this(home) {
+        // A panic under the lock would be one of ours, and leave a value that is whole.
+        return Some(mutex.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    in_time(patience, || unless_blocked(mutex.try_lock()))
+}
+
+/// Locks what a worker shares with its callers. `None` in a child of the process `home`, if the lock is taken: that value is not
+/// used there any more.
+pub(crate) fn lock_at_home<T>(mutex: &Mutex<T>, home: u32) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(_) => lock_contended(mutex, home, Duration::ZERO),
+    }
+}
+
+/// [`lock_at_home`] to read.
+pub(crate) fn read_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockReadGuard<'_, T>> {
+    if let Ok(guard) = lock.try_read() {
+        return Some(guard);
+    }
+    (cfg!(all(test, limiter_loom)) || is_this(home)).then(|| lock.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// [`lock_at_home`] to write.
+pub(crate) fn write_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockWriteGuard<'_, T>> {
+    if let Ok(guard) = lock.try_write() {
+        return Some(guard);
+    }
+    (cfg!(all(test, limiter_loom)) || is_this(home)).then(|| lock.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn unless_blocked<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
+    match attempt {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Tries until it succeeds, or for so long.
+fn in_time<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    let began = Instant::now();
+    loop {
+        if let Some(value) = attempt() {
+            return Some(value);
+        }
+        if began.elapsed() >= patience {
+            return None;
+        }
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// No process has this id.
+    const NOBODY: u32 = 0;
+
+    #[test]
+    fn a_value_is_made_once_for_each_process() {
+        let values = PerProcess::new();
+        assert!(values.latest().is_none());
+        let made = Cell::new(0);
+        let make = || {
+            made.set(made.get() + 1);
+            Ok(made.get())
+        };
+        for _ in 0..3 {
+            assert_eq!(values.of_this_process(make).expect("made"), &1);
+        }
+        // As a child sees the value of its parent.
+        let inherited = PerProcess::new();
+        inherited.0.set(NOBODY, 7);
+        assert_eq!(inherited.latest(), Some(&7));
+        assert_eq!(inherited.of_this_process(make).expect("made"), &2);
+        assert_eq!(inherited.latest(), Some(&2));
+    }
+
+    #[test]
+    fn a_value_that_is_being_made_for_ever_is_a_failure() {
+        let values = PerProcess::<u32>::new();
+        let _making = values.0.making.lock().expect("no panic");
+        let error = values.of_this_process(|| Ok(1)).expect_err("another thread makes it");
+        assert_eq!(error.kind(), ErrorKind::Forked);
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_at_home_and_given_up_elsewhere() {
+        let mutex = Mutex::new(());
+        let held = mutex.lock().expect("no panic");
+        assert!(lock_contended(&mutex, NOBODY, SHORT_PATIENCE).is_none());
+        assert!(lock_at_home(&mutex, NOBODY).is_none());
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| lock_contended(&mutex, process::id(), Duration::ZERO).is_some());
+            drop(held);
+            assert!(waits.join().expect("no panic"));
+        });
+        assert!(lock_contended(&mutex, NOBODY, SHORT_PATIENCE).is_some());
+    }
+
+    #[test]
+    fn what_another_process_made_is_not_dropped() {
+        let counted = std::sync::Arc::new(());
+        let mut foreign = DroppedAtHome::new(std::sync::Arc::clone(&counted));
+        foreign.process = NOBODY;
+        drop(foreign);
+        assert_eq!(std::sync::Arc::strong_count(&counted), 2);
+        drop(DroppedAtHome::new(std::sync::Arc::clone(&counted)));
+        assert_eq!(std::sync::Arc::strong_count(&counted), 2);
+    }
+}

@@ -1,0 +1,250 @@
+//! Limiters in the child of a process that forks.
+//!
+//! Each case runs in a process of its own, which has the testkit's library loaded.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use limiter_testkit::{Ended, ForkLibrary, RedisServer, Reply, fork};
+use rate_limited::{Decision, Error, ErrorKind, Limiter, OnError, Source};
+
+use crate::child;
+use crate::fake::{Fake, Then};
+use crate::support::{key, limit, on};
+
+/// Far more than any call may take.
+const SOON: Duration = Duration::from_secs(30);
+
+fn run(case: &str) {
+    let (name, library) = (format!("forks::{case}"), ForkLibrary::build());
+    child::run(&name, &[library.variable()]);
+}
+
+/// Makes a test that runs each case in such a process.
+macro_rules! cases {
+    ($($case:ident),+ $(,)?) => {
+        mod in_a_process_that_forks {
+            $(#[test] fn $case() { super::run(concat!("cases::", stringify!($case))); })+
+        }
+        mod cases {
+            $(#[test]
+            #[ignore = "needs a process of its own, with a library loaded"]
+            fn $case() {
+                if crate::child::is_one() {
+                    super::$case();
+                }
+            })+
+        }
+    };
+}
+
+cases!(
+    a_child_works_and_counts_with_its_parent,
+    ten_children_at_once_keep_one_limit,
+    a_child_of_a_child_works,
+    a_child_waits_by_a_limiter_in_memory,
+    a_child_waits_by_a_limiter_on_redis,
+    a_child_drops_a_limiter,
+    a_child_of_a_process_whose_store_is_away_finds_it_again,
+    a_call_from_before_the_fork_fails_in_the_child,
+    a_fork_while_others_call_has_a_clear_outcome,
+);
+
+/// By whom the call was admitted, if it was.
+fn admitted(decision: Result<Decision, Error>) -> Option<Source> {
+    match decision.expect("a decision") {
+        Decision::Allowed(allowed) => Some(allowed.source()),
+        Decision::Denied(_) => None,
+    }
+}
+
+/// The connections on which scripts were called, by the server's ids of them.
+fn connections(server: &RedisServer) -> Vec<String> {
+    let Reply::Bulk(list) = server.command(&["CLIENT", "LIST"]) else { panic!("no list") };
+    let list = String::from_utf8(list).expect("text");
+    let lines = list.lines().filter(|line| line.contains("cmd=evalsha"));
+    lines.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
+}
+
+fn a_child_works_and_counts_with_its_parent() {
+    let server = RedisServer::start();
+    let limiter = on(&server).on_error(OnError::Raise).build().expect("valid");
+    let (key, limit) = (key("a"), limit("4/h"));
+    assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
+    let before = connections(&server);
+    assert_eq!(before.len(), 1);
+    let child = fork(|| {
+        assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
+        let now = connections(&server);
+        assert!(now.len() == 2 && now.contains(&before[0]), "{before:?}, then {now:?}");
+        assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
+        assert_eq!(limiter.peek_blocking(&key, &limit).expect("a look").remaining(), 1);
+        0
+    });
+    assert_eq!(child.ended_within(SOON), Ended::Returned(0));
+    assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
+    assert_eq!(admitted(limiter.check_blocking(&key, &limit)), None);
+}
+
+fn ten_children_at_once_keep_one_limit() {
+    let server = RedisServer::start();
+    let limiter = on(&server).on_error(OnError::Raise).build().expect("valid");
+    let (key, limit) = (key("a"), limit("100/h"));
+    let calls = || {
+        let allowed = (0..20).filter(|_| admitted(limiter.check_blocking(&key, &limit)).is_some()).count();
+        u8::try_from(allowed).expect("few")
+    };
+    let mut all = u32::from(calls());
+    let children: Vec<_> = (0..10).map(|_| fork(calls)).collect();
+    all += u32::from(calls());
+    for child in children {
+        match child.ended_within(SOON) {
+            Ended::Returned(allowed) => all += u32::from(allowed),
+            ended => panic!("{ended:?}"),
+        }
+    }
+    assert_eq!(all, 100);
+}
+
+fn a_child_of_a_child_works() {
+    let server = RedisServer::start();
+    let limiter = on(&server).on_error(OnError::Raise).build().expect("valid");
+    let (key, limit) = (key("a"), limit("3/h"));
+    let call = || u8::from(admitted(limiter.check_blocking(&key, &limit)).is_some());
+    assert_eq!(call(), 1);
+    let child = fork(|| {
+        assert_eq!(call(), 1);
+        match fork(call).ended_within(SOON) {
+            Ended::Returned(allowed) => allowed,
+            ended => panic!("{ended:?}"),
+        }
+    });
+    assert_eq!(child.ended_within(SOON), Ended::Returned(1));
+    assert_eq!(call(), 0);
+}
+
+fn wait_in_a_child(limiter: &Limiter) {
+    let (key, limit) = (key("a"), limit("1/100ms"));
+    let waits = || u8::from(admitted(limiter.wait_blocking(&key, &limit, SOON)).is_some());
+    // The second has to wait, by a thread of this process.
+    assert_eq!((waits(), waits()), (1, 1));
+    let children = [(); 3].map(|()| fork(|| waits() + waits()));
+    assert_eq!((waits(), waits()), (1, 1));
+    for child in children {
+        assert_eq!(child.ended_within(SOON), Ended::Returned(2));
+    }
+}
+
+fn a_child_waits_by_a_limiter_in_memory() {
+    wait_in_a_child(&Limiter::memory());
+}
+
+fn a_child_waits_by_a_limiter_on_redis() {
+    let server = RedisServer::start();
+    wait_in_a_child(&on(&server).on_error(OnError::Raise).build().expect("valid"));
+}
+
+fn a_child_drops_a_limiter() {
+    let server = RedisServer::start();
+    let (key, limit) = (key("a"), limit("10/h"));
+    let build = || on(&server).on_error(OnError::Raise).build().expect("valid");
+    let mut limiter = Some(build());
+    assert!(limiter.as_ref().is_some_and(|limiter| admitted(limiter.check_blocking(&key, &limit)).is_some()));
+    let unused = fork(|| {
+        drop(limiter.take());
+        u8::from(admitted(build().check_blocking(&key, &limit)).is_some())
+    });
+    assert_eq!(unused.ended_within(SOON), Ended::Returned(1));
+    let used = fork(|| {
+        let allowed = limiter.as_ref().map(|limiter| admitted(limiter.check_blocking(&key, &limit)));
+        drop(limiter.take());
+        u8::from(allowed == Some(Some(Source::Store)))
+    });
+    assert_eq!(used.ended_within(SOON), Ended::Returned(1));
+    let limiter = limiter.expect("the parent's own");
+    assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
+}
+
+fn a_child_of_a_process_whose_store_is_away_finds_it_again() {
+    let mut server = RedisServer::start();
+    let limiter = on(&server).build().expect("valid");
+    let (key, limit) = (key("a"), limit("100000/h"));
+    let is_by = |source| admitted(limiter.check_blocking(&key, &limit)) == Some(source);
+    assert!(is_by(Source::Store));
+    server.kill();
+    while !is_by(Source::Standby) {}
+    let child = fork(|| {
+        let began = Instant::now();
+        while !is_by(Source::Store) {
+            assert!(began.elapsed() < SOON, "nobody closed the breaker");
+            thread::sleep(Duration::from_millis(1));
+        }
+        0
+    });
+    server.restart();
+    assert_eq!(child.ended_within(2 * SOON), Ended::Returned(0));
+}
+
+fn a_call_from_before_the_fork_fails_in_the_child() {
+    use std::task::{Context, Poll, Waker};
+
+    let server = Fake::answering(Then::Nothing);
+    let builder = Limiter::builder().url(&server.url()).deadline(Duration::from_secs(60));
+    let limiter = builder.on_error(OnError::Raise).build().expect("valid");
+    let (key, limit) = (key("a"), limit("4/h"));
+    let mut call = Box::pin(limiter.check(&key, &limit));
+    let mut poll = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending());
+    let child = fork(|| match poll() {
+        Poll::Ready(Err(error)) if error.kind() == ErrorKind::Forked => 1,
+        _ => 0,
+    });
+    assert_eq!(child.ended_within(SOON), Ended::Returned(1));
+    assert!(poll().is_pending(), "the parent's own goes on");
+}
+
+/// Locks may be held at the fork by threads that the child does not have: then a call fails, and none hangs.
+fn a_fork_while_others_call_has_a_clear_outcome() {
+    let server = RedisServer::start();
+    let on_redis = on(&server).on_error(OnError::Raise).build().expect("valid");
+    let in_memory = Limiter::builder().on_error(OnError::Raise).max_keys(1).build().expect("valid");
+    let (key, limit) = (key("a"), limit("1000000/h"));
+    let over = AtomicBool::new(false);
+    let is_clear = |limiter: &Limiter, wait: bool| {
+        let decision = match wait {
+            true => limiter.wait_blocking(&key, &limit, Duration::from_secs(1)),
+            false => limiter.check_blocking(&key, &limit),
+        };
+        match decision {
+            Ok(decision) => assert!(decision.is_allowed()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Forked, "{error}"),
+        }
+    };
+    thread::scope(|scope| {
+        for limiter in [&on_redis, &on_redis, &in_memory, &in_memory] {
+            let (over, is_clear) = (&over, &is_clear);
+            scope.spawn(move || {
+                let mut wait = false;
+                while !over.load(Ordering::Relaxed) {
+                    wait = !wait;
+                    is_clear(limiter, wait);
+                }
+            });
+        }
+        let ended: Vec<_> = (0..40)
+            .map(|round| {
+                let child = fork(|| {
+                    for wait in [false, true] {
+                        is_clear(if round % 2 == 0 { &on_redis } else { &in_memory }, wait);
+                        is_clear(if round % 2 == 0 { &in_memory } else { &on_redis }, wait);
+                    }
+                    0
+                });
+                child.ended_within(SOON)
+            })
+            .collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(|ended| *ended == Ended::Returned(0)), "{ended:?}");
+    });
+}
