@@ -14,6 +14,8 @@ use crate::rule::Rulebook;
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
 
+#[cfg(all(test, not(limiter_loom)))]
+mod tests;
 mod operations;
 mod blocking;
 mod checking;

@@ -233,6 +233,19 @@ impl MemoryStore {
         Ok(Held { seats, shards, store: self })
     }
 
+    /// As a child of the process that made it sees it.
+    #[cfg(all(test, not(limiter_loom)))]
+    pub(crate) fn of_another_process(&mut self) {
+        self.shards.home = 0;
+    }
+
+    /// Runs something while every lock is held.
+    #[cfg(all(test, not(limiter_loom)))]
+    pub(crate) fn locked<R>(&self, run: impl FnOnce() -> R) -> R {
+        let _held: Vec<_> = (0..self.shards.len()).map(|shard| self.lock(shard).expect("no lock is held")).collect();
+        run()
+    }
+
     /// Whether two keys are in different shards.
     #[cfg(all(test, limiter_loom))]
     pub(crate) fn parts(&self, first: &Key, second: &Key, limit: Limit) -> bool {

@@ -4,7 +4,6 @@
 //! not there to answer, and a lock that one of them held is never released.
 
 use std::fmt;
-use std::mem;
 use std::process;
 use std::sync::{Mutex as StdMutex, PoisonError, TryLockError};
 use std::thread;
@@ -102,12 +101,14 @@ impl<T: fmt::Debug> fmt::Debug for PerProcess<T> {
 
 /// A value that only the process that made it may drop: dropping it would write to what its parent shares with it, or wait for
 /// a thread that is gone.
+#[cfg(feature = "redis")]
 #[derive(Debug)]
 pub(crate) struct DroppedAtHome<T> {
     process: u32,
     value: Option<T>,
 }
 
+#[cfg(feature = "redis")]
 impl<T> DroppedAtHome<T> {
     pub(crate) fn new(value: T) -> Self {
         Self { process: process::id(), value: Some(value) }
@@ -123,10 +124,11 @@ impl<T> DroppedAtHome<T> {
     }
 }
 
+#[cfg(feature = "redis")]
 impl<T> Drop for DroppedAtHome<T> {
     fn drop(&mut self) {
         if self.process != process::id() {
-            mem::forget(self.value.take());
+            std::mem::forget(self.value.take());
         }
     }
 }
@@ -164,6 +166,7 @@ pub(crate) fn lock_contended<T>(mutex: &Mutex<T>, home: u32, patience: Duration)
 
 /// Locks what a worker shares with its callers. `None` in a child of the process `home`, if the lock is taken: that value is not
 /// used there any more.
+#[cfg(feature = "redis")]
 pub(crate) fn lock_at_home<T>(mutex: &Mutex<T>, home: u32) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -171,7 +174,7 @@ pub(crate) fn lock_at_home<T>(mutex: &Mutex<T>, home: u32) -> Option<MutexGuard<
     }
 }
 
-/// [`lock_at_home`] to read.
+/// Locks for reading what a worker shares with its callers. `None` as for a mutex.
 pub(crate) fn read_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockReadGuard<'_, T>> {
     if let Ok(guard) = lock.try_read() {
         return Some(guard);
@@ -179,7 +182,7 @@ pub(crate) fn read_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockReadG
     (cfg!(all(test, limiter_loom)) || is_this(home)).then(|| lock.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// [`lock_at_home`] to write.
+/// Locks for writing what a worker shares with its callers. `None` as for a mutex.
 pub(crate) fn write_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockWriteGuard<'_, T>> {
     if let Ok(guard) = lock.try_write() {
         return Some(guard);
@@ -251,7 +254,6 @@ mod tests {
         let mutex = Mutex::new(());
         let held = mutex.lock().expect("no panic");
         assert!(lock_contended(&mutex, NOBODY, SHORT_PATIENCE).is_none());
-        assert!(lock_at_home(&mutex, NOBODY).is_none());
         thread::scope(|scope| {
             let waits = scope.spawn(|| lock_contended(&mutex, process::id(), Duration::ZERO).is_some());
             drop(held);
@@ -260,6 +262,7 @@ mod tests {
         assert!(lock_contended(&mutex, NOBODY, SHORT_PATIENCE).is_some());
     }
 
+    #[cfg(feature = "redis")]
     #[test]
     fn what_another_process_made_is_not_dropped() {
         let counted = std::sync::Arc::new(());

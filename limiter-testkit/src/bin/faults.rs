@@ -10,11 +10,14 @@ use std::time::Duration;
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use limiter_testkit::RedisServer;
-use limiter_testkit::faults::{Allowance, Measured, Pace, Storm, StormReport, rows, run, storm, tables, text};
+use limiter_testkit::faults::{
+    Allowance, FLOODS, FloodReport, Measured, Pace, Storm, StormReport, flood, rows, run, storm, tables, text,
+};
 
 const COMMAND: &str = "cargo run --release -p limiter-testkit --bin faults";
 const DOCUMENT: &str = "docs/reliability.md";
 const STORM: &str = "storm";
+const FLOOD: &str = "flood";
 
 const ALLOWANCE: Allowance = Allowance { slack: Duration::from_millis(20), relapses: 0 };
 
@@ -38,7 +41,7 @@ struct Arguments {
 }
 
 fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new(rows().into_iter().map(|row| row.name).chain([STORM]))
+    PossibleValuesParser::new(rows().into_iter().map(|row| row.name).chain([STORM, FLOOD]))
 }
 
 fn main() -> ExitCode {
@@ -79,14 +82,21 @@ fn main() -> ExitCode {
         let calls = if arguments.quick { 100_000 } else { 1_000_000 };
         storm(&Storm { calls, seed: 1 }, &|how_far| progress(&format!("{STORM} {how_far}")))
     });
+    let floods: Vec<_> = if is_asked_for(FLOOD) {
+        progress(FLOOD);
+        FLOODS.map(flood).into()
+    } else {
+        Vec::new()
+    };
     progress("");
 
     let machine = machine(&before);
-    let text = text(&measured, stormed.as_ref(), &command(&arguments), &machine);
+    let text = text(&measured, stormed.as_ref(), &command(&arguments), &machine) + &flood_section(&floods);
     println!("{machine}\n\n{}", tables(&measured));
     if let Some(storm) = &stormed {
         println!("{storm:#?}");
     }
+    floods.iter().for_each(|report| println!("{}", flood_line(report)));
     if let Some(out) = out {
         if let Err(error) = fs::write(&out, text) {
             eprintln!("error: {} cannot be written: {error}", out.display());
@@ -95,12 +105,34 @@ fn main() -> ExitCode {
         println!("written to {}", out.display());
     }
     let wrong = stormed.is_some_and(|storm| !storm.wrong.is_empty() || storm.back > StormReport::BACK);
-    let missed = measured.iter().filter(|measured| !measured.misses.is_empty()).count() + usize::from(wrong);
+    let slow = floods.iter().filter(|report| !report.is_kept()).count();
+    let missed = measured.iter().filter(|measured| !measured.misses.is_empty()).count() + usize::from(wrong) + slow;
     if missed > 0 {
-        eprintln!("{missed} of {} fell short", measured.len() + usize::from(is_asked_for(STORM)));
+        eprintln!("{missed} of {} fell short", measured.len() + usize::from(is_asked_for(STORM)) + floods.len());
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
+}
+
+/// The floods with their heading; nothing if none was run.
+fn flood_section(floods: &[FloodReport]) -> String {
+    if floods.is_empty() {
+        return String::new();
+    }
+    let lines: String = floods.iter().map(|report| format!("- {}.\n", flood_line(report))).collect();
+    format!(
+        "\n## Many calls at once\n\nThe median of five runs, and all of them. The bar is for two idle cores.\n\n{lines}"
+    )
+}
+
+/// The result of a flood, on one line.
+fn flood_line(report: &FloodReport) -> String {
+    let kept = if report.is_kept() { "kept" } else { "NOT KEPT" };
+    let (calls, median, bar) = (report.flood.calls, report.median(), report.bar());
+    format!(
+        "{calls} calls at once to a stopped server: the slowest took {median:.1?} of {bar:?} ({kept}); {:.1?}",
+        report.longest
+    )
 }
 
 /// As it was called.

@@ -11,7 +11,7 @@ pub(super) struct Shards {
     /// Whether a lock was found taken for good.
     orphaned: Box<[AtomicBool]>,
     /// The process that made them.
-    home: u32,
+    pub(super) home: u32,
 }
 
 impl Shards {
@@ -29,7 +29,7 @@ impl Shards {
     }
 
     /// Locks a shard. `None` in a child of the process that made it, if a thread that is not here held the lock at the fork.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lock(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
         match self.shards[index].try_lock() {
             Ok(shard) => Some(shard),
