@@ -67,11 +67,14 @@ impl Caller {
         let Self { limiter, subject: Subject { keys, limits, .. }, origin } = self;
         let pause = |a_second: u32| Duration::from_secs(1) * demand.tasks / a_second;
         let (slow, fast) = (pause(demand.at_first), pause(demand.calls_a_second));
-        // Not all at once.
-        let mut turn = origin + slow * task / demand.tasks;
+        let window = limits[0].window();
+        let mut turn = slow * task / demand.tasks;
+        if turn >= window {
+            turn = next_turn(window, fast, fast * task / demand.tasks);
+        }
         let mut calls = Vec::new();
         while !over.load(Relaxed) {
-            sleep_until(turn.into()).await;
+            sleep_until((origin + turn).into()).await;
             let start = origin.elapsed();
             let key = usize::try_from(start.as_nanos() / TURN.as_nanos()).unwrap_or(0) % keys.len();
             let decision = decide(&limiter, &keys[key], &limits).await;
@@ -82,10 +85,19 @@ impl Caller {
                 Err(_) => (false, By::Nobody),
             };
             calls.push(Call { start, end, admitted, by, key });
-            turn = (turn + if end < limits[0].window() { slow } else { fast }).max(Instant::now());
+            let pause = if end < window { slow } else { fast };
+            turn = next_turn(end.max(turn), pause, pause * task / demand.tasks);
         }
         calls
     }
+}
+
+/// Returns the first turn after `now` of those that are `pause` apart, from `first` on. A call that took long skips turns: tasks that
+/// waited for the same fault would otherwise call all at once ever after.
+fn next_turn(now: Duration, pause: Duration, first: Duration) -> Duration {
+    let Some(since) = now.checked_sub(first) else { return first };
+    let passed = u32::try_from(since.as_nanos() / pause.as_nanos()).expect("a short run");
+    first + pause * (passed + 1)
 }
 
 async fn decide(limiter: &Limiter, key: &Key, limits: &[Limit]) -> Result<Decision, rate_limited::Error> {
@@ -102,5 +114,18 @@ fn by(source: Source) -> By {
         Source::Store | Source::DeniedUntil => By::Store,
         Source::Standby => By::Standby,
         _ => By::Nobody,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_keeps_its_place_between_the_others_however_long_a_call_takes() {
+        let millis = Duration::from_millis;
+        for (now, turn) in [(0, 7), (6, 7), (7, 57), (56, 57), (57, 107), (300, 307)] {
+            assert_eq!(next_turn(millis(now), millis(50), millis(7)), millis(turn), "at {now} ms");
+        }
     }
 }

@@ -18,7 +18,7 @@ const SHARE: f64 = 0.95;
 
 /// The same for a leaky bucket that is called without waiting. A turn that nobody takes at its instant moves all later ones, so
 /// each turn takes until the next call is answered. Its turns are four times as long as the others', for that to be a small part.
-const SHARE_OF_TURNS: f64 = 0.75;
+const SHARE_OF_TURNS: f64 = 0.80;
 const LENGTH_OF_TURNS: u32 = 4;
 
 /// What an equal part of a row's tasks calls for.
