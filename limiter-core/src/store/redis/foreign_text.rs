@@ -22,7 +22,15 @@ pub(super) fn printable(text: &str) -> String {
 
 fn escaped(letter: char) -> String {
     // Quotes and backslashes are as harmless as they are frequent.
-    if letter.is_ascii_graphic() { letter.to_string() } else { letter.escape_debug().to_string() }
+    if letter.is_ascii_graphic() {
+        return letter.to_string();
+    }
+    let escaped = letter.escape_debug().to_string();
+    // Without braces: no error has any, since those would be a key's.
+    match escaped.strip_prefix("\\u{").and_then(|escaped| escaped.strip_suffix('}')) {
+        Some(digits) => format!("\\u{digits:0>4}"),
+        None => escaped,
+    }
 }
 
 #[cfg(test)]
@@ -34,9 +42,9 @@ mod tests {
         let cases = [
             ("plain 'words', \"quoted\" \\ and `so` on", "plain 'words', \"quoted\" \\ and `so` on"),
             ("Zürich 東京 🦀", "Zürich 東京 🦀"),
-            ("\x1b[31mred\x07", "\\u{1b}[31mred\\u{7}"),
+            ("\x1b[31mred\x07", "\\u001b[31mred\\u0007"),
             ("one\r\ntwo\tthree\0", "one\\r\\ntwo\\tthree\\0"),
-            ("\u{9b}31m \u{7f} \u{202e}desrever\u{2028}", "\\u{9b}31m \\u{7f} \\u{202e}desrever\\u{2028}"),
+            ("\u{9b}31m \u{7f} \u{202e}desrever\u{2028}", "\\u009b31m \\u007f \\u202edesrever\\u2028"),
             ("", ""),
         ];
         for (text, expected) in cases {
