@@ -84,6 +84,8 @@ impl RedisServer {
     /// The other server of this test process, whose wall clock stands still: no key in it ever expires. It is for
     /// limiters by a clock that tests move, which is slower than the real one when the machine is busy.
     ///
+    /// It has 1000 databases, of which tests may take one each.
+    ///
     /// Where clocks cannot be set (see [`RedisServerBuilder::shifted_clock`]) it is a server like others.
     ///
     /// # Panics
@@ -93,7 +95,7 @@ impl RedisServer {
     pub fn timeless() -> &'static Self {
         static TIMELESS: OnceLock<RedisServer> = OnceLock::new();
         TIMELESS.get_or_init(|| {
-            let mut builder = Self::builder();
+            let mut builder = Self::builder().setting("databases", "1000");
             let has_clock = cfg!(target_os = "linux");
             if has_clock {
                 builder = builder.shifted_clock();

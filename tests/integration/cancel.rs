@@ -11,6 +11,7 @@ use limiter_testkit::{Cluster, Random, RedisServer, slot_of};
 use rate_limited::{Allowed, Decision, Error, Key, Limit, Limiter, OnError, rate_limited};
 use tokio::task::{JoinSet, yield_now};
 
+use crate::deadlines::eventually;
 use crate::support::{AMPLE, key, limit, on};
 
 mod connecting;
@@ -261,7 +262,12 @@ async fn nothing_is_lost_on_a_cluster_but_what_was_dropped() {
     let url = cluster.url();
     let builder = Limiter::builder().url(&url).deadline(AMPLE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("connects");
-    Storm::new(limiter, key("counted"), key(&beside.expect("of so many"))).run(2).await;
+    let beside = beside.expect("of so many");
+    // An attempt to connect to another node takes 1 s at most, which may be too short for a machine under load.
+    for name in ["counted", &*beside, "annotated", "forgotten", "afterwards"] {
+        eventually("connected", async || limiter.peek(&key(name), &wide()).await.is_ok()).await;
+    }
+    Storm::new(limiter, key("counted"), key(&beside)).run(2).await;
 }
 
 /// The scope ends with its future, done or not.

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,8 +17,6 @@ pub(crate) struct Subject {
     pub(crate) limiter: Limiter,
     pub(crate) clock: ManualClock,
     layout: Layout,
-    /// Where names have no prefix, and tests would meet.
-    _own: Option<RedisServer>,
 }
 
 impl Subject {
@@ -37,17 +36,20 @@ impl Subject {
         Self::with(on(RedisServer::timeless()).remember_denials(Duration::ZERO)).await
     }
 
-    /// On a Redis of its own, in the layout of the Spring system, whose services it sees at once.
+    /// In a database of its own, in the layout of the Spring system, whose services it sees at once. Names have no
+    /// prefix there, and tests would meet.
     pub(crate) async fn zset() -> Self {
-        let server = RedisServer::start();
-        let subject = Self::with(on(&server).remember_denials(Duration::ZERO)).await;
-        Self { layout: Layout::Zset, _own: Some(server), ..subject }
+        static DATABASES: AtomicU32 = AtomicU32::new(1);
+        let server = RedisServer::timeless();
+        let url = format!("redis+unix://{}?db={}", server.socket().display(), DATABASES.fetch_add(1, Relaxed));
+        let subject = Self::with(on(server).url(&url).remember_denials(Duration::ZERO)).await;
+        Self { layout: Layout::Zset, ..subject }
     }
 
     async fn with(builder: Builder) -> Self {
         let clock = ManualClock::new();
         let limiter = builder.clock(clock.clone()).connect().await.expect("the store is there");
-        Self { limiter, clock, layout: Layout::Compact, _own: None }
+        Self { limiter, clock, layout: Layout::Compact }
     }
 
     /// The limit in this store's layout.
