@@ -68,10 +68,13 @@ impl Caller {
         let pause = |a_second: u32| Duration::from_secs(1) * demand.tasks / a_second;
         let (slow, fast) = (pause(demand.at_first), pause(demand.calls_a_second));
         let window = limits[0].window();
-        let mut turn = slow * task / demand.tasks;
-        if turn >= window {
-            turn = next_turn(window, fast, fast * task / demand.tasks);
-        }
+        let next = |pause: Duration, now| next_turn(now, pause, pause * task / demand.tasks);
+        // The slow turns end with the first window, also for a task that has had none by then.
+        let after = |now: Duration| match next(slow, now) {
+            turn if turn < window => turn,
+            _ => next(fast, now.max(window)),
+        };
+        let mut turn = after(Duration::ZERO);
         let mut calls = Vec::new();
         while !over.load(Relaxed) {
             sleep_until((origin + turn).into()).await;
@@ -85,8 +88,7 @@ impl Caller {
                 Err(_) => (false, By::Nobody),
             };
             calls.push(Call { start, end, admitted, by, key });
-            let pause = if end < window { slow } else { fast };
-            turn = next_turn(end.max(turn), pause, pause * task / demand.tasks);
+            turn = after(end.max(turn));
         }
         calls
     }

@@ -91,8 +91,9 @@ pub fn run(row: &Row, pace: &Pace, tell: &dyn Fn(&str)) -> RowReport {
     let is_back = runtime.block_on(come_back(&limiters));
     sleep(2 * pace.window + pace.after);
     tell("is judged");
+    let ended = origin.elapsed();
     let calls: Vec<_> = loads.into_iter().map(|load| runtime.block_on(load.end())).collect();
-    let (ended, stalls) = (origin.elapsed(), stalls.end());
+    let stalls = stalls.end();
     let attempts = scene.attempts();
     let epoch = Some(epoch).filter(|epoch| epoch.agrees(Epoch::at(origin)));
     let record = |(subject, calls): (_, &Vec<_>)| {
