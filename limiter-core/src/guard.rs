@@ -111,7 +111,7 @@ pub(crate) struct Settled {
     pub(crate) source: Source,
     /// When the stand-in took the permits, by its own clock; 0 if it did not.
     pub(crate) mirrored: u64,
-    /// When the permits of each question were taken, where they were by several clocks.
+    /// When the permits of each question were taken, where they were not taken together.
     pub(crate) stamps: Option<Arc<[u64]>>,
     /// What was asked, where that was put down for another thread.
     pub(crate) asked: Option<Arc<[Asked]>>,
@@ -123,7 +123,7 @@ pub(crate) struct Granted {
     pub(crate) source: Source,
     /// By the store's clock, in microseconds.
     pub(crate) stamp: u64,
-    /// The same for each question, where several clocks were asked.
+    /// The same for each question, where they were not taken together.
     stamps: Option<Arc<[u64]>>,
     /// By the stand-in's; 0 if it knows nothing of them.
     pub(crate) mirrored: u64,

@@ -198,6 +198,10 @@ async fn a_decision_whose_caller_is_gone_takes_nothing() {
         let (limiter, keys) = (limiter.clone(), keys.clone());
         async move || limiter.check_all(&[(&keys[0], &narrow, 1), (&keys[1], &wide, 1)]).await
     };
+    // So that it is connected to both.
+    for (key, limit) in [(&keys[0], &narrow), (&keys[1], &wide)] {
+        drop(limiter.peek(key, limit).await.expect("a look"));
+    }
     let calls = |cluster: &Cluster| cluster.server(first).info("commandstats").remove("cmdstat_evalsha");
     let before = calls(&cluster);
     cluster.pause(second);
