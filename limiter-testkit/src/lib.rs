@@ -1,5 +1,5 @@
 //! What the tests of `rate-limited` stand on. Unpublished, Unix only, and without a Redis client or a runtime, so that
-//! it shares no fault with what it tests. (The feature `faults` has both: it runs the limiter itself.)
+//! it shares no fault with what it tests. (The features `faults` and `attack` have both: they run the limiter itself.)
 //!
 //! | to have | take |
 //! |---|---|
@@ -18,7 +18,10 @@
 //! | times in which the machine itself stood still | [`stalls`] |
 //! | a long run that is a short one by default | [`full_or`], [`is_full`] |
 //! | what a fault does to a limiter under load, measured | `faults`, by the feature of that name |
+//! | random schedules against the oracles, and attacks of many kinds for hours | `schedule` and `attack`, by the feature `attack` |
 
+#[cfg(feature = "attack")]
+pub mod attack;
 mod cluster;
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -32,6 +35,8 @@ mod preload;
 mod proxy;
 mod random;
 mod resp;
+#[cfg(feature = "attack")]
+pub mod schedule;
 mod sentinel;
 mod server;
 mod socket;

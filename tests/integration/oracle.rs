@@ -2,23 +2,19 @@
 
 use std::time::Duration;
 
-use limiter_testkit::{Oracle, Random, Verdict, full_or};
+use limiter_testkit::schedule::{Schedule, Step, Store, shrunk, verdict_us};
+use limiter_testkit::{Oracle, Random, full_or};
 use rate_limited::Algorithm::{self, FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
-use rate_limited::{Decision, Key, Limit};
+use rate_limited::{Key, Limit};
 use tokio::task::JoinSet;
 
 use crate::support::Subject;
 
-use lane::{Lane, Step};
-use replay::Store;
+use lane::Lane;
 
-mod any;
 mod lane;
 mod mixed;
 mod regressions;
-mod replay;
-mod schedule;
-mod shrink;
 
 macro_rules! on_every_store {
     ($($test:ident: $algorithm:ident),+ $(,)?) => {
@@ -64,7 +60,7 @@ async fn agrees_with_the_oracle(store: Store, algorithm: Algorithm, rounds: u32)
         let mut calls = JoinSet::new();
         let mut steps = Vec::new();
         for (index, lane) in lanes.iter_mut().enumerate() {
-            let step = Step::random(lane, &mut random);
+            let step = lane.step(&mut random);
             lane.note(idle, &step);
             let (limiter, key) = (subject.limiter.clone(), lane.key.clone());
             calls.spawn(async move { (index, limiter.check_n(&key, &step.limit, step.cost).await) });
@@ -76,7 +72,7 @@ async fn agrees_with_the_oracle(store: Store, algorithm: Algorithm, rounds: u32)
             let seen = verdict_us(&decision.expect("the store answers"));
             if seen != expected {
                 println!("round {round}, {step:?} on lane {index}: {seen:?}, not {expected:?}");
-                shrink::fail(store, std::mem::take(&mut lane.schedule)).await;
+                fail(store, std::mem::take(&mut lane.schedule)).await;
             }
         }
     }
@@ -117,21 +113,10 @@ async fn admits_97_percent_where_runs_merge(subject: Subject) {
     assert!(admitted * 100 >= asked * 97, "{admitted} of {asked}");
 }
 
-/// A decision's numbers, waits in microseconds.
-fn verdict_us(decision: &Decision) -> Verdict {
-    let micros = |duration: Duration| u64::try_from(duration.as_micros()).expect("within ages");
-    match decision {
-        Decision::Allowed(allowed) => Verdict {
-            allowed: true,
-            remaining: allowed.remaining(),
-            retry_after: Some(0),
-            reset_after: micros(allowed.reset_after()),
-        },
-        Decision::Denied(denied) => Verdict {
-            allowed: false,
-            remaining: denied.remaining(),
-            retry_after: (!denied.is_final()).then(|| micros(denied.retry_after())),
-            reset_after: micros(denied.reset_after()),
-        },
+/// Ends the test with the shortest schedule found, as a file of `tests/regressions` has it.
+async fn fail(store: Store, schedule: Schedule) -> ! {
+    match shrunk(store, schedule).await {
+        (shrunk, Some(why)) => panic!("on {store:?} {why}\n\nas a file in tests/regressions:\n\n{shrunk}"),
+        (shrunk, None) => panic!("on {store:?}, but not when it is played again alone:\n\n{shrunk}"),
     }
 }

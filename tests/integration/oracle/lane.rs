@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use limiter_testkit::Random;
+use limiter_testkit::schedule::{AnyOracle, Operation, Schedule, Step};
 use rate_limited::{Algorithm, Key, Limit};
-
-use super::any::AnyOracle;
-use super::schedule::{Operation, Schedule};
 
 /// One key and window, and what it must answer.
 pub(super) struct Lane {
@@ -16,13 +14,6 @@ pub(super) struct Lane {
     pub(super) schedule: Schedule,
     algorithm: Algorithm,
     window_ms: u64,
-}
-
-/// One call.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
-    pub(super) limit: Limit,
-    pub(super) cost: u32,
 }
 
 impl Lane {
@@ -46,18 +37,17 @@ impl Lane {
         let Step { limit, cost } = *step;
         self.schedule.operations.extend([Operation::Wait(idle), Operation::Check { limit, cost }]);
     }
-}
 
-impl Step {
-    pub(super) fn random(lane: &Lane, random: &mut Random) -> Self {
+    /// A random call.
+    pub(super) fn step(&self, random: &mut Random) -> Step {
         let mut small = |low, high| u32::try_from(random.between(low, high)).expect("small");
-        let limit = Limit::new(small(1, 12), Duration::from_millis(lane.window_ms)).expect("a limit");
-        let limit = limit.with_algorithm(lane.algorithm);
-        let limit = match lane.algorithm {
+        let limit = Limit::new(small(1, 12), Duration::from_millis(self.window_ms)).expect("a limit");
+        let limit = limit.with_algorithm(self.algorithm);
+        let limit = match self.algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => limit.with_burst(small(1, 12)).expect("a bucket"),
             _ => limit,
         };
-        Self { limit, cost: small(0, 5) }
+        Step { limit, cost: small(0, 5) }
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use limiter_testkit::schedule::{AnyOracle, Step, verdict_us};
 use limiter_testkit::{Random, Verdict, full_or};
 use rate_limited::{Key, Limit};
 
-use super::any::AnyOracle;
-use super::lane::Step;
-use super::{FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket, verdict_us};
+use super::{FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
 use crate::support::Subject;
 
 #[tokio::test]

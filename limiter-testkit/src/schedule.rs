@@ -21,32 +21,53 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rate_limited::{Algorithm, Limit};
+use rate_limited::Algorithm::{self, FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
+use rate_limited::Limit;
 
-use super::{FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
+mod any;
+mod random;
+mod replay;
+mod shrink;
+
+pub use any::{AnyOracle, Step};
+pub use random::{merging_schedule, random_schedule};
+pub use replay::{Store, Subject, replay, verdict_us};
+pub use shrink::{shrink, shrunk};
 
 /// What happens on one key.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Schedule {
-    pub(super) merging: bool,
-    pub(super) operations: Vec<Operation>,
+pub struct Schedule {
+    /// Runs merge, so a denial may last a cell of the grid too long.
+    pub merging: bool,
+    /// In order.
+    pub operations: Vec<Operation>,
 }
 
+/// One operation of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Operation {
+pub enum Operation {
+    /// A call of this cost.
     Check {
+        /// The limit that the call gives.
         limit: Limit,
+        /// Permits.
         cost: u32,
     },
+    /// A look, which takes nothing.
     Look {
+        /// The limit that the look gives.
         limit: Limit,
     },
+    /// A reset of the limit's count.
     Reset {
+        /// The limit whose count is reset.
         limit: Limit,
     },
-    /// Of the n-th allowed call, from 1.
+    /// A refund of the n-th allowed call, from 1.
     Refund(usize),
+    /// A step of the clock forward.
     Wait(Duration),
+    /// A step of the clock back.
     Back(Duration),
 }
 
@@ -169,27 +190,33 @@ fn span(text: &str) -> Option<Duration> {
     format!("1/{text}").parse::<Limit>().ok().map(|limit| limit.window())
 }
 
-#[test]
-fn reads_what_it_writes() {
-    let lines = [
-        "check sliding_window 5/10s cost 0",
-        "check token_bucket 4294967295/1ms burst 7 cost 4294967295",
-        "look leaky_bucket 1/366d",
-        "reset sliding_counter 2/1s500ms",
-        "refund 12",
-        "wait 9999ms",
-        "wait 0ms",
-        "back 3us",
-        "check fixed_window 1/1s cost 1",
-    ];
-    let text = format!("merging\n{}\n", lines.join("\n"));
-    let schedule: Schedule = text.parse().expect("a schedule");
-    assert_eq!((schedule.operations.len(), schedule.to_string()), (lines.len(), text));
-    let repeated: Schedule =
-        "# a comment\n\nrepeat 3\n wait 1ms\n refund 1\nend\nwait 2s\n".parse().expect("a schedule");
-    assert_eq!(repeated.operations.len(), 7);
-    for wrong in ["wait", "wait 3", "check 5/10s cost 1", "check fixed_window 5/10s", "repeat 2\nwait 1ms", "end", "x"]
-    {
-        assert!(wrong.parse::<Schedule>().is_err(), "{wrong}");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        let lines = [
+            "check sliding_window 5/10s cost 0",
+            "check token_bucket 4294967295/1ms burst 7 cost 4294967295",
+            "look leaky_bucket 1/366d",
+            "reset sliding_counter 2/1s500ms",
+            "refund 12",
+            "wait 9999ms",
+            "wait 0ms",
+            "back 3us",
+            "check fixed_window 1/1s cost 1",
+        ];
+        let text = format!("merging\n{}\n", lines.join("\n"));
+        let schedule: Schedule = text.parse().expect("a schedule");
+        assert_eq!((schedule.operations.len(), schedule.to_string()), (lines.len(), text));
+        let repeated: Schedule =
+            "# a comment\n\nrepeat 3\n wait 1ms\n refund 1\nend\nwait 2s\n".parse().expect("a schedule");
+        assert_eq!(repeated.operations.len(), 7);
+        for wrong in
+            ["wait", "wait 3", "check 5/10s cost 1", "check fixed_window 5/10s", "repeat 2\nwait 1ms", "end", "x"]
+        {
+            assert!(wrong.parse::<Schedule>().is_err(), "{wrong}");
+        }
     }
 }
