@@ -2,6 +2,7 @@
 
 mod acl;
 mod algorithms;
+mod attack;
 mod attribute;
 mod blocking;
 mod cancel;

@@ -1,8 +1,6 @@
 //! Random schedules against the naive oracles, for every algorithm on every store.
 
-use std::time::Duration;
-
-use limiter_testkit::schedule::{Schedule, Step, Store, shrunk, verdict_us};
+use limiter_testkit::schedule::{Schedule, Store, shrunk, verdict_us};
 use limiter_testkit::{Oracle, Random, full_or};
 use rate_limited::Algorithm::{self, FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
 use rate_limited::{Key, Limit};

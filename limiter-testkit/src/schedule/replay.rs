@@ -18,11 +18,11 @@ const CAPACITY: u64 = 128;
 pub enum Store {
     /// The embedded one.
     Memory,
-    /// The shared Redis of this process.
+    /// The shared Redis on which keys never expire.
     Redis,
-    /// The shared Redis, without the denial cache.
+    /// The same Redis, without the denial cache.
     Asking,
-    /// The shared Redis, in the layout of the Spring system: for the sliding window alone.
+    /// The same Redis, in the layout of the Spring system: for the sliding window alone.
     Zset,
 }
 
@@ -51,7 +51,7 @@ impl Store {
             Self::Memory => builder,
             // With time enough for a slow machine.
             Self::Redis | Self::Asking | Self::Zset => {
-                let url = RedisServer::shared().url();
+                let url = RedisServer::timeless().url();
                 builder.url(&url).prefix(&unique("schedule")).deadline(Duration::from_secs(20))
             }
         };

@@ -1,0 +1,59 @@
+//! One round of a scenario: its random numbers, its length, and what it counts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::runtime::{self, Runtime};
+
+use crate::random::Random;
+
+/// `Err` describes the violation, with all that is needed to see it again.
+pub(super) type Outcome = Result<(), String>;
+
+/// The state that a scenario gets for one round.
+#[derive(Debug)]
+pub(super) struct Round {
+    /// Decides all parameters.
+    pub(super) random: Random,
+    /// Whether the round has to be over after about a second.
+    pub(super) short: bool,
+    /// What was done, by name.
+    pub(super) counts: BTreeMap<&'static str, u64>,
+}
+
+impl Round {
+    pub(super) fn count(&mut self, what: &'static str, times: u64) {
+        *self.counts.entry(what).or_default() += times;
+    }
+
+    /// Returns one of the choices.
+    pub(super) fn choose<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.index(choices.len())]
+    }
+
+    /// Returns a number below `bound`.
+    pub(super) fn index(&mut self, bound: usize) -> usize {
+        let below = self.random.below(u64::try_from(bound).expect("small"));
+        usize::try_from(below).expect("small")
+    }
+
+    /// Returns a number from `low` to `high`, both included.
+    pub(super) fn small(&mut self, low: u32, high: u32) -> u32 {
+        u32::try_from(self.random.between(low.into(), high.into())).expect("small")
+    }
+
+    /// Returns a time from `low` to `high` milliseconds.
+    pub(super) fn millis(&mut self, low: u64, high: u64) -> Duration {
+        Duration::from_millis(self.random.between(low, high))
+    }
+
+    /// Returns true once in `times`, on average.
+    pub(super) fn once_in(&mut self, times: u64) -> bool {
+        self.random.below(times) == 0
+    }
+}
+
+/// Creates a runtime for calls that run at once.
+pub(super) fn runtime() -> Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}

@@ -1,0 +1,36 @@
+//! The short form of the attack. `limiter_testkit::attack` has the scenarios and their judges.
+
+use std::process;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use limiter_testkit::attack::{Budget, Plan, run, scenarios};
+
+use crate::child;
+
+#[test]
+fn no_promise_breaks_under_a_short_attack() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let own = now ^ u64::from(process::id()) << 32;
+    thread::scope(|scope| {
+        for seed in [1, own] {
+            scope.spawn(move || child::run("attack::attacks", &[("SEED", seed.to_string())]));
+        }
+    });
+}
+
+/// Panics and hangs are watched for the whole process.
+#[test]
+#[ignore = "needs a process of its own, which it watches for panics and hangs"]
+fn attacks() {
+    if !child::is_one() {
+        return;
+    }
+    let seed = child::variable("SEED").parse().expect("a number");
+    let mut scenarios = scenarios();
+    scenarios.retain(|scenario| scenario.short);
+    let plan = Plan { seed, budget: Budget::Rounds(1), scenarios, short: true, first: false };
+    let report = run(&plan, &|_| {});
+    println!("{report}");
+    assert!(report.violations.is_empty(), "{report}");
+}
