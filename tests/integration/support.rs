@@ -31,11 +31,6 @@ impl Subject {
         Self::with(on(RedisServer::timeless())).await
     }
 
-    /// The same, with every denial asked for.
-    pub(crate) async fn asking() -> Self {
-        Self::with(on(RedisServer::timeless()).remember_denials(Duration::ZERO)).await
-    }
-
     /// In a database of its own, in the layout of the Spring system, whose services it sees at once. Names have no
     /// prefix there, and tests would meet.
     pub(crate) async fn zset() -> Self {

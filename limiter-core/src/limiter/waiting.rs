@@ -21,6 +21,7 @@ const MIN_RETRY: Duration = Duration::from_millis(1);
 
 impl Limiter {
     /// Decides, waiting for a place up to `max_wait`.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
     pub(crate) fn decide_within<'a>(
         &'a self,
         rules: Rules<'a>,
@@ -55,6 +56,7 @@ impl Limiter {
     ///
     /// Not an `async fn`, which would keep its arguments twice. What asks the store is on the heap, and gone before the
     /// call sleeps: waiting calls are many.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
     fn wait_for<'a>(
         &'a self,
         rules: Rules<'a>,
