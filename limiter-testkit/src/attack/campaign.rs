@@ -55,7 +55,7 @@ pub fn run(plan: &Plan, progress: &dyn Fn(&str)) -> Report {
             let left = match plan.budget {
                 Budget::Time(time) => match time.checked_sub(began.elapsed()) {
                     None => return report,
-                    Some(left) => format!("{:.0?} left", left),
+                    Some(left) => format!("{left:.0?} left"),
                 },
                 Budget::Rounds(rounds) if round >= rounds => return report,
                 Budget::Rounds(rounds) => format!("of {rounds}"),

@@ -31,9 +31,9 @@ pub(super) fn failover(round: &mut Round) -> Outcome {
     let stops = round.once_in(3);
     let began = load.elapsed();
     if stops {
-        cluster.pause(victim)
+        cluster.pause(victim);
     } else {
-        cluster.kill(victim)
+        cluster.kill(victim);
     }
     let promotion = cluster.wait_for_promotion(victim);
     let promoted = load.elapsed();
@@ -41,9 +41,9 @@ pub(super) fn failover(round: &mut Round) -> Outcome {
     sleep(round.millis(1, 1_500));
     // The old master is back, and finds out that it is one no more.
     if stops {
-        cluster.resume(victim)
+        cluster.resume(victim);
     } else {
-        cluster.restart(victim)
+        cluster.restart(victim);
     }
     sleep(round.millis(1, 2_500));
     runtime.block_on(comes_back(&limiter))?;

@@ -61,7 +61,7 @@ impl Store {
         };
         let limiter = builder.connect().await.expect("the store is there");
         let layout = if self == Self::Zset { Layout::Zset } else { Layout::Compact };
-        Subject { limiter, clock, key: Key::new(&unique("schedule")), layout }
+        Subject { limiter, clock, key: Key::new(unique("schedule")), layout }
     }
 }
 
