@@ -4,6 +4,7 @@
 //! not there to answer, and a lock that one of them held is never released.
 
 use std::fmt;
+use std::mem;
 use std::process;
 use std::sync::{Mutex as StdMutex, PoisonError, TryLockError};
 use std::thread;
@@ -101,14 +102,12 @@ impl<T: fmt::Debug> fmt::Debug for PerProcess<T> {
 
 /// A value that only the process that made it may drop: dropping it would write to what its parent shares with it, or wait for
 /// a thread that is gone.
-#[cfg(feature = "redis")]
 #[derive(Debug)]
 pub(crate) struct DroppedAtHome<T> {
     process: u32,
     value: Option<T>,
 }
 
-#[cfg(feature = "redis")]
 impl<T> DroppedAtHome<T> {
     pub(crate) fn new(value: T) -> Self {
         Self { process: process::id(), value: Some(value) }
@@ -119,16 +118,16 @@ impl<T> DroppedAtHome<T> {
     }
 
     /// The process that made it.
+    #[cfg(feature = "redis")]
     pub(crate) fn process(&self) -> u32 {
         self.process
     }
 }
 
-#[cfg(feature = "redis")]
 impl<T> Drop for DroppedAtHome<T> {
     fn drop(&mut self) {
         if self.process != process::id() {
-            std::mem::forget(self.value.take());
+            mem::forget(self.value.take());
         }
     }
 }
@@ -262,7 +261,6 @@ mod tests {
         assert!(lock_contended(&mutex, NOBODY, SHORT_PATIENCE).is_some());
     }
 
-    #[cfg(feature = "redis")]
     #[test]
     fn what_another_process_made_is_not_dropped() {
         let counted = std::sync::Arc::new(());
