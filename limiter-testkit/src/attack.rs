@@ -19,6 +19,7 @@ mod concurrent;
 mod dropping;
 mod drops;
 mod faults;
+mod forks;
 mod ledger;
 mod panics;
 mod replies;

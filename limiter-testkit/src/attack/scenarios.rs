@@ -1,7 +1,7 @@
 //! The list of scenarios.
 
 use super::round::{Outcome, Round};
-use super::{clocks, cluster, concurrent, drops, faults, ledger, replies, schedules, sentinels, waiters};
+use super::{clocks, cluster, concurrent, drops, faults, forks, ledger, replies, schedules, sentinels, waiters};
 
 /// One kind of attack.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +67,12 @@ pub fn scenarios() -> Vec<Scenario> {
             "a server's clock that steps: what that frees is what is documented, and it blocks no key",
             true,
             clocks::round,
+        ),
+        scenario(
+            "forks",
+            "children at once, with and without calls before: every call is counted, or fails at once, and none hangs",
+            true,
+            forks::round,
         ),
         scenario(
             "several",

@@ -1,11 +1,15 @@
 //! Attacks the limiter with random calls and faults, and says what did not hold.
 
-use std::io::stderr;
-use std::process::ExitCode;
+use std::io::{self, stderr};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{env, fs, mem};
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
+use limiter_testkit::ForkLibrary;
 use limiter_testkit::attack::{Budget, Plan, run, scenarios};
 
 /// Attacks the limiter with random calls and faults, and exits with 1 if a promise is not kept.
@@ -56,6 +60,19 @@ fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(scenarios().into_iter().map(|scenario| scenario.name))
 }
 
+/// Names the library to fork with, for a process that has it loaded.
+const LIBRARY: &str = "LIMITER_ATTACK_LIBRARY";
+
+/// Replaces this process by one of the same program that has the library to fork with. Returns if that fails.
+fn load_library() -> io::Error {
+    let library = ForkLibrary::build();
+    let (name, path) = library.variable();
+    // It has to outlast this process: the next one removes it.
+    mem::forget(library);
+    let program = env::current_exe().expect("this program's path");
+    Command::new(program).args(env::args_os().skip(1)).env(name, &path).env(LIBRARY, &path).exec()
+}
+
 fn main() -> ExitCode {
     let Arguments { seed, minutes, rounds, round, only, short, first, list } = Arguments::parse();
     if list {
@@ -66,6 +83,10 @@ fn main() -> ExitCode {
     }
     let Ok(time) = Duration::try_from_secs_f64(minutes * 60.0) else {
         eprintln!("error: `--minutes` must be a number of minutes from 0 on, got {minutes}");
+        return ExitCode::from(2);
+    };
+    let Some(library) = env::var_os(LIBRARY) else {
+        eprintln!("error: this program does not run again: {}", load_library());
         return ExitCode::from(2);
     };
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_secs());
@@ -83,6 +104,9 @@ fn main() -> ExitCode {
         use std::io::Write;
         let _ = writeln!(stderr(), "{line}");
     });
+    if let Some(directory) = Path::new(&library).parent() {
+        let _ = fs::remove_dir_all(directory);
+    }
     println!("{report}");
     if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
