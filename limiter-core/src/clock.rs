@@ -1,13 +1,16 @@
 //! The process's own clock: monotonic, and the one place that reads it.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::process;
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use once_cell::sync::Lazy;
 use tokio::runtime::{Builder, Handle};
 
-use crate::sync::process::PerProcess;
+use crate::sync::process::{PerProcess, forked, is_this};
 use crate::{Error, ErrorKind};
 
 #[cfg(feature = "test-util")]
@@ -84,7 +87,7 @@ impl Clock {
     /// Waits, on any runtime or none.
     ///
     /// # Errors
-    /// The thread that watches the time could not be started.
+    /// The thread that watches the time could not be started, or this is a child of the process in which it was polled first.
     ///
     /// # Cancel safety
     /// Nothing is left behind.
@@ -100,7 +103,13 @@ impl Clock {
                     let _timers = timers()?.enter();
                     tokio::time::sleep(self.now().until(moment))
                 };
-                sleep.await;
+                let (home, mut sleep) = (process::id(), pin!(sleep));
+                // A child of `fork` has no thread that would end a sleep of its parent.
+                poll_fn(|context| match is_this(home) {
+                    true => sleep.as_mut().poll(context).map(Ok),
+                    false => Poll::Ready(Err(forked())),
+                })
+                .await?;
             }
             #[cfg(feature = "test-util")]
             Self::Manual(clock) => clock.reaches(moment.micros.saturating_mul(1000)).await,

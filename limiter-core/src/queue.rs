@@ -5,6 +5,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -12,6 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use crate::Error;
 use crate::clock::{Clock, Moment};
 use crate::store::Question;
+use crate::sync::process::{forked, is_this};
 use crate::sync::{Mutex, MutexGuard};
 
 mod id;
@@ -25,6 +27,8 @@ pub(crate) use table::{Schedule, Turn};
 #[derive(Debug)]
 pub(crate) struct WaitQueues {
     clock: Clock,
+    /// The process that made them.
+    home: u32,
     ids: QueueIds,
     state: Mutex<State>,
 }
@@ -57,7 +61,8 @@ pub(crate) struct Ticket<'a> {
 
 impl WaitQueues {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { clock, ids: QueueIds::default(), state: Mutex::new(State::default()) })
+        let (home, ids, state) = (process::id(), QueueIds::default(), Mutex::new(State::default()));
+        Arc::new(Self { clock, home, ids, state })
     }
 
     /// Returns whether no call waits at all. A lock that is taken, perhaps for good by a thread that a fork left behind, may
@@ -142,13 +147,16 @@ impl Ticket<'_> {
     /// Waits until the call may check the store, or its wait is over.
     ///
     /// # Errors
-    /// The thread that watches the time could not be started.
+    /// The thread that watches the time could not be started, or this is a child of the process that the call waits in.
     ///
     /// # Cancel safety
     /// The call keeps its place until the ticket is dropped.
     pub(crate) async fn turn(&self) -> Result<Turn, Error> {
         let Self { queues, place } = self;
         poll_fn(|context| {
+            if !is_this(queues.home) {
+                return Poll::Ready(Err(forked()));
+            }
             let waker = context.waker().clone();
             match queues.change(|table, step| table.poll(place, waker, step)) {
                 Ok(turn) => turn.map(Ok),
@@ -159,12 +167,18 @@ impl Ticket<'_> {
     }
 
     /// Runs the call's check of the store. Once its answer has come, the call has to be polled in time to keep its turn.
-    pub(crate) async fn check<F: Future + Unpin>(&self, mut check: F) -> F::Output {
+    ///
+    /// # Errors
+    /// This is a child of the process that the call waits in.
+    pub(crate) async fn check<F: Future + Unpin>(&self, mut check: F) -> Result<F::Output, Error> {
         let Self { queues, place } = self;
         poll_fn(|context| {
+            if !is_this(queues.home) {
+                return Poll::Ready(Err(forked()));
+            }
             queues.lock().table.check_polled(place.id);
             let waker = CheckWaker { queues: Arc::clone(queues), id: place.id, waker: context.waker().clone() };
-            Pin::new(&mut check).poll(&mut Context::from_waker(&Waker::from(Arc::new(waker))))
+            Pin::new(&mut check).poll(&mut Context::from_waker(&Waker::from(Arc::new(waker)))).map(Ok)
         })
         .await
     }
@@ -177,6 +191,10 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
+        // In a child of `fork` the queues are a copy that no call uses, and their lock may be taken for ever.
+        if !is_this(self.queues.home) {
+            return;
+        }
         let _ = self.queues.change(|table, step| table.leave(self.place.id, step));
     }
 }

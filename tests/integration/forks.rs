@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use limiter_testkit::{Ended, ForkLibrary, RedisServer, Reply, fork};
-use rate_limited::{Decision, Error, ErrorKind, Limiter, OnError, Source};
+use rate_limited::{Algorithm, Decision, Error, ErrorKind, Limiter, OnError, Source};
 
 use crate::child;
 use crate::fake::{Fake, Then};
@@ -48,6 +48,7 @@ cases!(
     a_child_drops_a_limiter,
     a_child_of_a_process_whose_store_is_away_finds_it_again,
     a_call_from_before_the_fork_fails_in_the_child,
+    a_wait_from_before_the_fork_fails_in_the_child,
     a_fork_while_others_call_has_a_clear_outcome,
 );
 
@@ -202,6 +203,26 @@ fn a_call_from_before_the_fork_fails_in_the_child() {
     });
     assert_eq!(child.ended_within(SOON), Ended::Returned(1));
     assert!(poll().is_pending(), "the parent's own goes on");
+}
+
+/// One call waits in a queue, the other for its turn in a leaky bucket.
+fn a_wait_from_before_the_fork_fails_in_the_child() {
+    use std::task::{Context, Poll, Waker};
+
+    let limiter = Limiter::builder().on_error(OnError::Raise).build().expect("valid");
+    for limit in [limit("1/1m"), limit("1/1m").with_algorithm(Algorithm::LeakyBucket)] {
+        let key = key("a");
+        assert!(limiter.check_blocking(&key, &limit).expect("answers").is_allowed());
+        let mut wait = Box::pin(limiter.wait(&key, &limit, Duration::from_secs(3600)));
+        let mut poll = || wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending());
+        let child = fork(|| match poll() {
+            Poll::Ready(Err(error)) if error.kind() == ErrorKind::Forked => 1,
+            _ => 0,
+        });
+        assert_eq!(child.ended_within(SOON), Ended::Returned(1), "{limit}");
+        assert!(poll().is_pending(), "the parent's own goes on");
+    }
 }
 
 /// Locks may be held at the fork by threads that the child does not have: then a call fails, and none hangs.

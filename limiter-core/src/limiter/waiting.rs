@@ -47,7 +47,9 @@ impl Limiter {
         let decision = rules.decision(&ruling, Some(self.inner.giver));
         if let (Ruling::Settled(settled), Decision::Allowed(_)) = (&ruling, &decision) {
             // From here on: not a moment before the turn, and late by no more than the answer took to come.
-            self.inner.clock.sleep(settled.answer.delay).await?;
+            if let Err(error) = self.inner.clock.sleep(settled.answer.delay).await {
+                return self.decide_by_policy(rules, terms, error);
+            }
         }
         Ok(decision)
     }
@@ -83,12 +85,20 @@ impl Limiter {
             };
             let queues = match self.wait_queues() {
                 Ok(queues) => queues,
-                Err(error) => return Ok(rules.decision(&self.rule_without_store(error, terms)?, None)),
+                Err(error) => return self.decide_by_policy(rules, terms, error),
             };
             let mut ticket = queues.ticket(rules.questions, number, Schedule { retry_at, give_up });
-            while let Turn::Check = ticket.turn().await? {
-                let began = clock.now();
-                match ticket.check(Box::pin(self.ask(rules, terms))).await? {
+            loop {
+                let began = match ticket.turn().await {
+                    Ok(Turn::Check) => clock.now(),
+                    Ok(Turn::TimedOut) => break,
+                    Err(error) => return self.decide_by_policy(rules, terms, error),
+                };
+                let checked = match ticket.check(Box::pin(self.ask(rules, terms))).await {
+                    Ok(decided) => decided?,
+                    Err(error) => return self.decide_by_policy(rules, terms, error),
+                };
+                match checked {
                     Decision::Denied(denied) => match next_retry(&denied, began, clock.now(), give_up) {
                         Some(retry_at) => ticket.retry_at(retry_at),
                         None => return Ok(Decision::Denied(denied)),
@@ -98,6 +108,12 @@ impl Limiter {
             }
             Box::pin(self.last_answer(rules, terms, queues)).await
         }
+    }
+
+    /// Decides about a call that cannot wait.
+    #[cold]
+    fn decide_by_policy(&self, rules: Rules<'_>, terms: Terms, error: Error) -> Result<Decision, Error> {
+        Ok(rules.decision(&self.rule_without_store(error, terms)?, None))
     }
 
     /// The queues of this process. Costs a system call.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -98,7 +99,10 @@ impl Step {
 
     /// Calls the wakers. The caller has released the lock.
     pub(super) fn finish(self) {
-        self.wake.into_iter().for_each(Waker::wake);
+        for waker in self.wake {
+            // One that panics must not leave the others asleep: they may be of tasks that have nothing to do with it.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
         drop(self.drop);
     }
 }
@@ -195,11 +199,13 @@ impl WaitTable {
     /// The instant by which the first waiter of a queue is expected to go on; `None` if there is no waiter.
     pub(super) fn first_turn(&self, queue: QueueId, now: Moment) -> Option<Moment> {
         let first = self.waiters.get(&self.first(queue)?)?;
-        Some(match first.state {
-            State::Asleep { .. } => first.schedule.due().max(now.after(PROBE_INTERVAL)),
+        let turn = match first.state {
+            State::Asleep { .. } => first.schedule.due(),
             State::Woken { at } | State::Answered { at } => at.after(GRACE),
             State::Checking => now.after(GRACE),
-        })
+        };
+        // Its time may have come already, if the machine is late.
+        Some(turn.max(now.after(PROBE_INTERVAL)))
     }
 
     /// Passes over waiters that were woken a grace period ago, and wakes the first one if its time has come.

@@ -236,7 +236,7 @@ impl MemoryStore {
     /// As a child of the process that made it sees it.
     #[cfg(all(test, not(limiter_loom)))]
     pub(crate) fn of_another_process(&mut self) {
-        self.shards.home = 0;
+        self.shards.of_another_process();
     }
 
     /// Runs something while every lock is held.

@@ -6,7 +6,8 @@
 use std::fmt;
 use std::mem;
 use std::process;
-use std::sync::{Mutex as StdMutex, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ pub(crate) struct PerProcess<T>(Next<T>);
 struct Next<T> {
     /// Held while the value is made.
     making: StdMutex<()>,
+    /// The process that holds it, or held it last.
+    maker: AtomicU32,
     node: OnceCell<Box<Node<T>>>,
 }
 
@@ -61,8 +64,7 @@ impl<T> PerProcess<T> {
         match self.of(here) {
             Ok(value) => Ok(value),
             Err(next) => {
-                let making = in_time(MAKING, || unless_blocked(next.making.try_lock()));
-                let _making = making.ok_or_else(forked)?;
+                let _making = next.lock_to_make(here).ok_or_else(forked)?;
                 match self.of(here) {
                     Ok(value) => Ok(value),
                     Err(next) => Ok(next.set(here, make()?)),
@@ -86,7 +88,22 @@ impl<T> PerProcess<T> {
 
 impl<T> Next<T> {
     const fn new() -> Self {
-        Self { making: StdMutex::new(()), node: OnceCell::new() }
+        Self { making: StdMutex::new(()), maker: AtomicU32::new(0), node: OnceCell::new() }
+    }
+
+    /// `None` if another thread was making the value when this process was forked.
+    fn lock_to_make(&self, here: u32) -> Option<StdMutexGuard<'_, ()>> {
+        let guard = in_time(MAKING, || match self.making.try_lock() {
+            // A thread of this process: it will be done.
+            Err(TryLockError::WouldBlock) if self.maker.load(Ordering::Relaxed) == here => {
+                Some(self.making.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+            attempt => unless_blocked(attempt),
+        });
+        if guard.is_some() {
+            self.maker.store(here, Ordering::Relaxed);
+        }
+        guard
     }
 
     fn set(&self, process: u32, value: T) -> &T {
@@ -150,8 +167,9 @@ pub(crate) fn forked() -> Error {
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 /// The same for a lock that was waited for in vain before.
 pub(crate) const SHORT_PATIENCE: Duration = Duration::from_millis(1);
-/// Longest wait for another thread that makes the value of this process: it may have to start a thread.
-const MAKING: Duration = Duration::from_secs(1);
+/// Longest wait for another thread that makes a value, where it is not known to be of this process.
+const MAKING: Duration = Duration::from_millis(100);
+const BETWEEN_ATTEMPTS: Duration = Duration::from_micros(100);
 
 /// Locks a mutex that another thread holds, and that was made in the process `home`. `None` in another process, if the lock is
 /// not released in time: a thread that is not here held it at the fork.
@@ -197,17 +215,19 @@ fn unless_blocked<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
     }
 }
 
-/// Tries until it succeeds, or for so long.
+/// Tries until it succeeds, or for so long. Counts attempts too: time in which this process itself stood still is no time that
+/// a lock was held.
 fn in_time<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
-    let began = Instant::now();
+    let (began, mut attempts) = (Instant::now(), 0);
     loop {
         if let Some(value) = attempt() {
             return Some(value);
         }
-        if began.elapsed() >= patience {
+        attempts += 1;
+        if began.elapsed() >= patience && BETWEEN_ATTEMPTS * attempts >= patience {
             return None;
         }
-        thread::sleep(Duration::from_micros(50));
+        thread::sleep(BETWEEN_ATTEMPTS);
     }
 }
 

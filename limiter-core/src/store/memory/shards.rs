@@ -1,26 +1,39 @@
 //! The shards, each under its lock.
 
+use std::hint::spin_loop;
 use std::process;
+use std::sync::atomic::AtomicU32;
 
 use super::shard::Shard;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, process as forks};
+
+/// Attempts to take a lock before it is found out which process this is: a decision takes less time.
+const SPINS: u32 = if cfg!(all(test, limiter_loom)) { 0 } else { 100 };
 
 #[derive(Debug)]
 pub(super) struct Shards {
     shards: Box<[Mutex<Shard>]>,
     /// Whether a lock was found taken for good.
     orphaned: Box<[AtomicBool]>,
-    /// The process that made them.
-    pub(super) home: u32,
+    /// The process in which a lock was last waited for and taken; at first the one that made it. There it is released by
+    /// whoever holds it.
+    homes: Box<[AtomicU32]>,
 }
 
 impl Shards {
     pub(super) fn new(count: usize, shard: impl Fn() -> Shard) -> Self {
+        let here = process::id();
         Self {
             shards: (0..count).map(|_| Mutex::new(shard())).collect(),
             orphaned: (0..count).map(|_| AtomicBool::new(false)).collect(),
-            home: process::id(),
+            homes: (0..count).map(|_| AtomicU32::new(here)).collect(),
         }
+    }
+
+    /// As a child of the process that made it sees it.
+    #[cfg(all(test, not(limiter_loom)))]
+    pub(super) fn of_another_process(&self) {
+        self.homes.iter().for_each(|home| home.store(0, Ordering::Relaxed));
     }
 
     #[inline]
@@ -40,10 +53,19 @@ impl Shards {
     #[cold]
     #[inline(never)]
     fn lock_contended(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
-        let orphaned = &self.orphaned[index];
+        for _ in 0..SPINS {
+            spin_loop();
+            if let Ok(shard) = self.shards[index].try_lock() {
+                return Some(shard);
+            }
+        }
+        let (orphaned, home) = (&self.orphaned[index], &self.homes[index]);
         // Where it was waited for in vain, other calls are not to wait as long.
         let patience = if orphaned.load(Ordering::Relaxed) { forks::SHORT_PATIENCE } else { forks::PATIENCE };
-        let shard = forks::lock_contended(&self.shards[index], self.home, patience);
+        let shard = forks::lock_contended(&self.shards[index], home.load(Ordering::Relaxed), patience);
+        if shard.is_some() {
+            home.store(process::id(), Ordering::Relaxed);
+        }
         if shard.is_none() != orphaned.load(Ordering::Relaxed) {
             orphaned.store(shard.is_none(), Ordering::Relaxed);
         }
