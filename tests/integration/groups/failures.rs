@@ -120,11 +120,13 @@ async fn answers_that_come_too_late_for_a_group_hand_out_nothing_twice() {
         admitted += u32::from(decision.is_allowed());
     }
     assert_eq!(admitted, 5);
+    eventually("given up", async || proxy.connections() > 1).await;
     proxy.pass();
     let denied = async || limiter.clone().asking(("a", "5/1h", 1)).await.expect("a decision").is_denied();
     eventually("connected anew", async || {
         assert!(denied().await);
-        proxy.connections() > 1
+        let other = limiter.clone().asking(("b", "1000000/1h", 1)).await.expect("a decision");
+        other.into_result().is_ok_and(|allowed| allowed.source() == Source::Store)
     })
     .await;
     for _ in 0..20 {
