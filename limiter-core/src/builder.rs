@@ -90,7 +90,8 @@ impl Builder {
     /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) and gets what [`on_error`](Builder::on_error) says, where
     /// [`Open`](OnError::Open) counts as [`Standby`](OnError::Standby). A call that sleeps in
     /// [`wait`](Limiter::wait) is not counted, nor is one that this process decides by itself; a call whose future is dropped
-    /// gives its place back at once. Each call in flight takes about 1 kB: the bound limits the memory that a stalled store
+    /// gives its place back at once. Refunds and resets count too, and have no policy: one that is refused is an error, and its
+    /// receipt is used up. Each call in flight takes about 1 kB: the bound limits the memory that a stalled store
     /// costs.
     pub fn max_in_flight(mut self, calls: u32) -> Self {
         self.max_in_flight = calls;

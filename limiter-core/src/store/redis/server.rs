@@ -71,7 +71,7 @@ impl Server {
         Self { info, way: Way::Address(mode), provider: self.provider.clone() }
     }
 
-    /// The same server, without what has been found out of its sentinels or is being asked of the program.
+    /// The same server, without what has been found out of its sentinels.
     pub(super) fn anew(&self) -> Self {
         let way = match &self.way {
             Way::Address(mode) => Way::Address(*mode),
