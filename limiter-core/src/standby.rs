@@ -160,6 +160,11 @@ impl Standby {
         self.marks.server_failed(slots, self.clock.now().ceil_millis());
     }
 
+    /// Returns whether the store may have lost permits that the mirror recorded at `stamp`.
+    pub(crate) fn may_be_lost(&self, questions: &[Question<'_>], stamp: u64) -> bool {
+        self.marks.has_server_failed_since(questions, stamp / 1000)
+    }
+
     /// Asks the stand-in first, if the store failed not so long ago that nothing from before counts.
     pub(crate) fn before(&self, questions: &[Question<'_>], patience: Duration) -> Before {
         if !self.recovering(questions) {

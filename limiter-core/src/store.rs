@@ -67,6 +67,20 @@ impl From<&Question<'_>> for Asked {
     }
 }
 
+#[cfg(feature = "redis")]
+impl Answer {
+    /// The answer to a refund that the store is not sent.
+    pub(crate) const GIVEN_BACK: Self = Self {
+        allowed: true,
+        which: 0,
+        remaining: 0,
+        retry_after: Some(Duration::ZERO),
+        reset_after: Duration::ZERO,
+        stamp: 0,
+        delay: Duration::ZERO,
+    };
+}
+
 /// What a store says about one decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {

@@ -122,6 +122,30 @@ async fn a_store_that_comes_back_empty_hands_out_nothing_twice() {
     assert_eq!(scene.server.keys().len(), 1);
 }
 
+/// As after a failover to a replica that lacks the last permit: the server has another call's in its place, which counts until
+/// after the standby limiter was last consulted.
+#[tokio::test]
+async fn a_refund_of_a_permit_that_the_server_lost_frees_no_other() {
+    let mut scene = Scene::new();
+    let limiter = scene.limiter().await;
+    assert!(check(&limiter).await.is_allowed());
+    let count = scene.server.command(&["KEYS", &format!("{}*", scene.prefix)]).array().remove(0).bytes();
+    let raw = |server: &RedisServer, command: &[&[u8]]| {
+        server.client().expect("a connection").call(command).expect("an answer")
+    };
+    let replicated = raw(&scene.server, &[b"GET", &count]).bytes();
+    scene.advance_secs(1);
+    let Decision::Allowed(lost) = check(&limiter).await else { panic!("there is room") };
+    assert_eq!(lost.source(), Source::Store);
+    scene.restart_empty(&[&limiter]).await;
+    raw(&scene.server, &[b"SET", &count, &replicated, b"PX", b"600000"]);
+    scene.advance_secs(5);
+    assert!(check(&limiter).await.is_allowed());
+    limiter.refund(&lost).await.expect("given back as far as it is known");
+    scene.advance_secs(6);
+    assert_eq!(take_all(&limiter).await.0, [Source::Store; 4], "one of five was taken 6 s ago");
+}
+
 #[tokio::test]
 async fn a_restart_that_no_call_noticed_is_an_outage_too() {
     let mut scene = Scene::new();

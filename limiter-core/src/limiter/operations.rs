@@ -146,7 +146,8 @@ impl Limiter {
     /// window gives back the call's own permits while they count, and is then as if the call had not been made; the other
     /// window algorithms what still counts; a token bucket what has not come back by itself meanwhile; a leaky bucket the
     /// turn that it gave last, and no other; a bucket that keys have to share, because
-    /// [`max_keys`](crate::Builder::max_keys) are in use, nothing. Nothing is given back where nothing was taken, as by a
+    /// [`max_keys`](crate::Builder::max_keys) are in use, nothing; a server that has failed since and may have lost the
+    /// permits, nothing. Nothing is given back where nothing was taken, as by a
     /// policy or for a cost of 0, nor a second time: clones are the same receipt.
     ///
     /// ```

@@ -72,6 +72,13 @@ impl Marks {
         })
     }
 
+    /// Returns whether the server of any of these counts has failed since an instant in milliseconds. It may have lost what it
+    /// had counted by then.
+    pub(crate) fn has_server_failed_since(&self, questions: &[Question<'_>], since: u64) -> bool {
+        let since = since.max(NEVER + 1);
+        questions.iter().any(|question| self.slot(question).load(Ordering::Acquire) >= since)
+    }
+
     fn slot(&self, question: &Question<'_>) -> &AtomicU64 {
         if self.slots.len() == 1 {
             &self.slots[0]

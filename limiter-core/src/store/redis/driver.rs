@@ -168,8 +168,8 @@ impl Driver {
         }
         let standby = self.standby();
         let mut held = None;
-        match call.action {
-            Action::Take { patience } => match standby.before(&questions, patience) {
+        match &call.action {
+            Action::Take { patience } => match standby.before(&questions, *patience) {
                 Before::StoreAlone => {}
                 Before::Held(answer) => held = Some(answer),
                 Before::Denied(answer) => return Ok(Settled::by_standby(answer)),
@@ -178,6 +178,12 @@ impl Driver {
                 if let Some(answer) = standby.objection(&questions) {
                     return Ok(Settled::by_standby(answer));
                 }
+            }
+            // The store may not have these permits any more: it would take others off in their place.
+            Action::Refund(granted) if standby.may_be_lost(&questions, granted.mirrored) => {
+                standby.refund(&questions, granted.mirrored);
+                self.denied().forget(&questions);
+                return Ok(Settled::by_store(Answer::GIVEN_BACK, 0));
             }
             Action::Refund(_) | Action::Reset => {}
         }
