@@ -154,7 +154,7 @@ fn permits_beyond_the_mirrors_limit_and_a_standby_decision_see_each_other() {
                 let key = Key::new("getId");
                 let questions = [question(&key, "2/1m")];
                 standby.call_failed(&questions);
-                standby.decide(&questions, Duration::ZERO).allowed
+                standby.decide(&questions, Duration::ZERO).expect("no fork").allowed
             })
         };
         let two = [Question { cost: 2, ..question(&key, "2/1m") }];

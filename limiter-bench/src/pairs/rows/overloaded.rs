@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use rate_limited::{Key, Limit, Limiter, OnError};
@@ -26,7 +26,7 @@ pub(super) fn sample(duration: Duration) -> Result<Figure, Failure> {
     let limiter = limiter.build().map_err(failed)?;
     let (key, limit) = (Key::new("user"), Limit::new(5, Duration::from_secs(10)).map_err(failed)?);
     let mut in_flight = pin!(limiter.check(&key, &limit));
-    if let Poll::Ready(_) = in_flight.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    if in_flight.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
         return Err("a silent server answered".to_owned());
     }
     let (begun, mut calls) = (Instant::now(), 0_u32);
