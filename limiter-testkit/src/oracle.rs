@@ -120,6 +120,20 @@ impl Oracle {
         self.taken.retain(|taken| taken.cost > 0);
     }
 
+    /// The same where each permit is known by the instant of its call, as in a sorted set: takes only permits of exactly
+    /// `stamp_ms`, and so none after a reset.
+    pub fn refund_own(&mut self, now_ms: u64, window_ms: u64, stamp_ms: u64, cost: u32) {
+        if stamp_ms + window_ms <= now_ms {
+            return;
+        }
+        let mut back = cost;
+        for taken in self.taken.iter_mut().filter(|taken| taken.stamp_ms == stamp_ms) {
+            let part = back.min(taken.cost);
+            (taken.cost, back) = (taken.cost - part, back - part);
+        }
+        self.taken.retain(|taken| taken.cost > 0);
+    }
+
     /// Permits that count now.
     #[must_use]
     pub fn used(&self, now_ms: u64, window_ms: u64) -> u64 {

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fmt::Debug;
+use std::io::{Write, stderr};
 use std::process::Command;
 
 /// Says to the ignored tests of this binary that they were asked for.
@@ -24,7 +25,12 @@ pub(crate) fn run(test: &str, variables: &[(&str, impl AsRef<OsStr> + Debug)]) -
         .output()
         .expect("this program runs");
     let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && printed.contains("1 passed"), "{test} with {variables:?}:\n{printed}");
+    let is_passed = output.status.success() && printed.contains("1 passed");
+    if !is_passed {
+        // Also where the harness keeps the panic's message until all tests are over: a log may be cut off before that.
+        let _ = writeln!(stderr(), "{test} with {variables:?} failed:\n{printed}");
+    }
+    assert!(is_passed, "{test} with {variables:?}:\n{printed}");
     printed.into_owned()
 }
 

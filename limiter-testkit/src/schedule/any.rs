@@ -1,6 +1,6 @@
 //! The oracles of all algorithms, as one type.
 
-use rate_limited::{Algorithm, Limit};
+use rate_limited::{Algorithm, Layout, Limit};
 
 use crate::oracle::{FixedWindowOracle, LeakyBucketOracle, Oracle, SlidingCounterOracle, TokenBucketOracle, Verdict};
 
@@ -72,12 +72,15 @@ impl AnyOracle {
         Verdict { allowed: one.allowed, retry_after: one.retry_after, ..ask(0) }
     }
 
-    /// Gives back what a call took at an instant.
+    /// Gives back what a call took at an instant, as the limit's layout does it.
     pub fn refund(&mut self, now_us: u64, step: &Step, stamp_us: u64) {
         let Step { limit, cost } = *step;
         let window_ms = window_ms(limit);
         let (now_ms, stamp_ms, max) = (now_us / 1000, stamp_us / 1000, limit.max());
         match &mut self.0 {
+            Kind::SlidingWindow(oracle) if limit.layout() == Layout::Zset => {
+                oracle.refund_own(now_ms, window_ms, stamp_ms, cost);
+            }
             Kind::SlidingWindow(oracle) => oracle.refund(now_ms, window_ms, stamp_ms, cost),
             Kind::FixedWindow(oracle) => oracle.refund(now_ms, window_ms, stamp_ms, cost),
             Kind::SlidingCounter(oracle) => oracle.refund(now_ms, window_ms, stamp_ms, cost),

@@ -153,7 +153,7 @@ pub async fn replay(store: Store, schedule: &Schedule) -> Result<(), String> {
                 };
                 limiter.refund(&receipt.allowed).await.map_err(failed)?;
                 let Receipt { limit, cost, now_us: stamp_us, .. } = receipt;
-                oracles.of(limit).refund(now_us, &Step { limit, cost }, stamp_us);
+                oracles.of(limit).refund(now_us, &Step { limit: subject.limit(limit), cost }, stamp_us);
                 continue;
             }
             Operation::Wait(by) => {

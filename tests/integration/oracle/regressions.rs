@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use limiter_testkit::schedule::{Schedule, Store, random_schedule, replay};
+use limiter_testkit::schedule::{Operation, Schedule, Store, random_schedule, replay};
 use limiter_testkit::{Random, full_or};
+use rate_limited::Algorithm;
 
 use super::fail;
 use crate::algorithms::ALL;
@@ -54,6 +55,18 @@ async fn agrees_on_random_schedules(store: Store, seeds: u64) {
             if replay(store, &schedule).await.is_err() {
                 fail(store, schedule).await;
             }
+        }
+    }
+}
+
+/// Each permit is an entry with the stamp of its own call, also where the clock was ahead before: without steps back.
+#[tokio::test]
+async fn zset_agrees_on_random_schedules() {
+    for seed in 0..full_or(400, 80) {
+        let mut schedule = random_schedule(Algorithm::SlidingWindow, &mut Random::new(seed));
+        schedule.operations.retain(|operation| !matches!(operation, Operation::Back(_)));
+        if replay(Store::Zset, &schedule).await.is_err() {
+            fail(Store::Zset, schedule).await;
         }
     }
 }
