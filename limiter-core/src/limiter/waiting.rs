@@ -13,8 +13,9 @@ use crate::store::Question;
 use crate::sync::process::{DroppedAtHome, forked};
 use crate::{Algorithm, Error, Source};
 
-/// An answer that takes longer may have waited for its caller to be polled.
-const LATE: Duration = Duration::from_millis(10);
+mod timed;
+
+use timed::timed;
 
 /// The shortest wait for another check.
 const MIN_RETRY: Duration = Duration::from_millis(1);
@@ -75,10 +76,11 @@ impl Limiter {
             let is_behind = self.may_have_waiters(rules.questions);
             let asking: Asking<'_> =
                 if is_behind { Box::pin(self.look(rules, terms)) } else { Box::pin(self.ask(rules, terms)) };
-            let retry_at = match asking.await? {
+            let (decision, answered_at) = timed(clock, asking).await;
+            let retry_at = match decision? {
                 Decision::Allowed(_) if is_behind => began,
                 allowed @ Decision::Allowed(_) => return Ok(allowed),
-                Decision::Denied(denied) => match next_retry(&denied, began, clock.now(), give_up) {
+                Decision::Denied(denied) => match next_retry(&denied, answered_at, give_up) {
                     Some(retry_at) => retry_at,
                     None => return Ok(Decision::Denied(denied)),
                 },
@@ -89,17 +91,17 @@ impl Limiter {
             };
             let mut ticket = queues.ticket(rules.questions, number, Schedule { retry_at, give_up });
             loop {
-                let began = match ticket.turn().await {
-                    Ok(Turn::Check) => clock.now(),
+                match ticket.turn().await {
+                    Ok(Turn::Check) => {}
                     Ok(Turn::TimedOut) => break,
                     Err(error) => return self.decide_by_policy(rules, terms, error),
-                };
-                let checked = match ticket.check(Box::pin(self.ask(rules, terms))).await {
-                    Ok(decided) => decided?,
+                }
+                let (checked, answered_at) = match ticket.check(Box::pin(timed(clock, self.ask(rules, terms)))).await {
+                    Ok(checked) => checked,
                     Err(error) => return self.decide_by_policy(rules, terms, error),
                 };
-                match checked {
-                    Decision::Denied(denied) => match next_retry(&denied, began, clock.now(), give_up) {
+                match checked? {
+                    Decision::Denied(denied) => match next_retry(&denied, answered_at, give_up) {
                         Some(retry_at) => ticket.retry_at(retry_at),
                         None => return Ok(Decision::Denied(denied)),
                     },
@@ -143,13 +145,11 @@ impl Limiter {
 }
 
 /// The instant at which a denied call may be checked again; `None` if it is not worth waiting for.
-fn next_retry(denied: &Denied, began: Moment, now: Moment, give_up: Moment) -> Option<Moment> {
+fn next_retry(denied: &Denied, answered_at: Moment, give_up: Moment) -> Option<Moment> {
     if denied.source() == Source::Policy || denied.is_final() {
         return None;
     }
-    // A denial that was read long after it was asked for counts from the latter: nobody knows when the answer came.
-    let asked_at = if began.until(now) > LATE { began } else { now };
-    Some(asked_at.after(denied.retry_after().max(MIN_RETRY))).filter(|retry_at| *retry_at <= give_up)
+    Some(answered_at.after(denied.retry_after().max(MIN_RETRY))).filter(|retry_at| *retry_at <= give_up)
 }
 
 #[cfg(test)]
