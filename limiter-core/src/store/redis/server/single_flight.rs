@@ -82,7 +82,7 @@ where
             flights.insert(key.clone(), Flight { process: process::id(), result: result.clone() });
         }
         let run = move || {
-            // A panic drops the sender, which ends the job for all who wait.
+            // A panic drops the sender, which ends the job for all callers that wait.
             let value = job();
             sender.send_replace(Some((Instant::now(), value)));
         };
