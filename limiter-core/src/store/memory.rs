@@ -174,7 +174,12 @@ impl MemoryStore {
                 return say(&Told { outcome, now, place: None });
             }
         }
-        let Some(mut shard) = self.shards.lock(seat.shard) else { return orphaned() };
+        let Some(mut shard) = self.shards.try_lock(seat.shard) else {
+            return match self.decide_contended(question.limit, &seat, ask) {
+                Some(told) => say(&told),
+                None => orphaned(),
+            };
+        };
         let found = shard.find(&seat, question.limit.into());
         // Read under the lock, so that the stamps of one count never go back.
         let now = self.clock.now();
@@ -185,6 +190,16 @@ impl MemoryStore {
         let said = say(&Told { outcome, now, place: Some(Place { hash: seat.hash, id }) });
         drop(shard);
         said
+    }
+
+    /// Decides under a lock that is waited for. Apart from the rest, which then keeps its guard in registers.
+    #[cold]
+    #[inline(never)]
+    fn decide_contended(&self, limit: Limit, seat: &Seat<'_>, ask: impl FnOnce(Moment) -> Ask) -> Option<Told> {
+        let shard = self.shards.lock(seat.shard)?;
+        let found = shard.find(seat, limit.into());
+        let now = self.clock.now();
+        Some(self.decide_in_full(shard, found, seat, &ask(now), now))
     }
 
     /// Whatever it takes. Apart from the rest, which is then short and keeps what it says out of memory.

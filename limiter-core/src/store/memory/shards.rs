@@ -41,13 +41,16 @@ impl Shards {
         self.shards.len()
     }
 
-    /// Locks a shard. `None` in a child of the process that made it, if a thread that is not here held the lock at the fork.
+    /// Locks a shard that no other thread has locked.
     #[inline(always)]
+    pub(super) fn try_lock(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
+        self.shards[index].try_lock().ok()
+    }
+
+    /// Locks a shard. `None` in a child of the process that made it, if a thread that is not here held the lock at the fork.
+    #[inline]
     pub(super) fn lock(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
-        match self.shards[index].try_lock() {
-            Ok(shard) => Some(shard),
-            Err(_) => self.lock_contended(index),
-        }
+        self.try_lock(index).or_else(|| self.lock_contended(index))
     }
 
     #[cold]
