@@ -90,6 +90,15 @@ impl Fake {
         *self.shared.next.lock().expect("no panic") = Some(at(now));
     }
 
+    /// Names this port from now on, and closes the connections that would have heard of it.
+    pub(crate) fn rename_and_hang_up(&self, now: u16) {
+        *self.shared.master.lock().expect("no panic") = at(now);
+        for listener in self.shared.listeners.lock().expect("no panic").iter() {
+            // The client may have closed it already.
+            let _ = listener.shutdown(Shutdown::Both);
+        }
+    }
+
     /// How many connections wait to hear of another master, and how many have ever.
     pub(crate) fn listeners(&self) -> (usize, u64) {
         let now = self.shared.listeners.lock().expect("no panic").len();

@@ -31,16 +31,13 @@ impl Watch {
     /// Tells `lost` when `master` is not at this address any more. The first of the sentinels has named it.
     pub(super) fn start(each: Vec<ConnectionInfo>, master: String, address: Address, lost: Arc<Notify>) -> Self {
         Self(tokio::spawn(async move {
-            let mut watched = Watched { master, address, doubted: true, lost };
+            let mut watched = Watched { master, named: Named::new(address, each.len()), lost };
             loop {
-                for sentinel in &each {
+                for (place, sentinel) in each.iter().enumerate() {
                     let gone = Arc::new(Notify::new());
-                    if let Ok(Ok(_connection)) = timeout(PATIENCE, watched.listen(sentinel, &gone)).await {
+                    if let Ok(Ok(_connection)) = timeout(PATIENCE, watched.listen(place, sentinel, &gone)).await {
                         gone.notified().await;
                     }
-                    // One that is behind the others would name the last master for as long as it is asked, so only the
-                    // one that named this one is.
-                    watched.doubted = false;
                     sleep(PATIENCE).await;
                 }
             }
@@ -56,30 +53,56 @@ impl Drop for Watch {
 
 struct Watched {
     master: String,
-    address: Address,
-    /// It may have changed before anybody listened.
-    doubted: bool,
+    named: Named,
     lost: Arc<Notify>,
+}
+
+/// The address in use, and the sentinels that have named it.
+struct Named {
+    address: Address,
+    by: Vec<bool>,
+}
+
+impl Named {
+    /// The first of the sentinels has named it.
+    fn new(address: Address, sentinels: usize) -> Self {
+        Self { address, by: (0..sentinels).map(|place| place == 0).collect() }
+    }
+
+    /// Whether the answer of a sentinel proves that the address is out of date.
+    ///
+    /// A sentinel that has named the address and now names another one has moved on. One that never named it may be
+    /// behind the others, and would name the last master for as long as it is asked.
+    fn is_outdated(&mut self, place: usize, answer: &Address) -> bool {
+        let is_same = *answer == self.address;
+        self.by[place] |= is_same;
+        self.by[place] && !is_same
+    }
 }
 
 impl Watched {
     /// Subscribes, and gives what has to be kept until it is `gone`.
-    async fn listen(&self, sentinel: &ConnectionInfo, gone: &Arc<Notify>) -> Result<MultiplexedConnection, Error> {
+    ///
+    /// What was announced while no connection listened was missed, so each new one asks for the address.
+    async fn listen(
+        &mut self,
+        place: usize,
+        sentinel: &ConnectionInfo,
+        gone: &Arc<Notify>,
+    ) -> Result<MultiplexedConnection, Error> {
         let settings = sentinel.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = sentinel.clone().set_redis_settings(settings);
         let mut connection = connect(info, PATIENCE, Some(self.listener(gone))).await?;
         connection.subscribe(CHANNEL).await.map_err(Refusal::from)?;
-        if self.doubted {
-            let now = connection.send_packed_command(&where_is(&self.master)).await.map_err(Refusal::from)?;
-            if from_redis_value::<Address>(now).is_ok_and(|now| now != self.address) {
-                self.lost.notify_one();
-            }
+        let answer = connection.send_packed_command(&where_is(&self.master)).await.map_err(Refusal::from)?;
+        if from_redis_value(answer).is_ok_and(|answer| self.named.is_outdated(place, &answer)) {
+            self.lost.notify_one();
         }
         Ok(connection)
     }
 
     fn listener(&self, gone: &Arc<Notify>) -> Listener {
-        let (host, port) = &self.address;
+        let (host, port) = &self.named.address;
         let (about, here) = (format!("{} ", self.master), format!(" {host} {port}"));
         let (gone, lost) = (Arc::clone(gone), Arc::clone(&self.lost));
         Box::new(move |push: PushInfo| match push.kind {
@@ -93,5 +116,29 @@ impl Watched {
             }
             _ => {}
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> Address {
+        ("127.0.0.1".to_owned(), port)
+    }
+
+    #[test]
+    fn a_sentinel_that_named_the_address_and_names_another_proves_it_outdated() {
+        let mut named = Named::new(at(2), 2);
+        assert!(!named.is_outdated(0, &at(2)));
+        assert!(named.is_outdated(0, &at(3)));
+    }
+
+    #[test]
+    fn a_sentinel_that_is_behind_proves_nothing_until_it_has_named_the_address() {
+        let mut named = Named::new(at(2), 2);
+        assert!(!named.is_outdated(1, &at(1)));
+        assert!(!named.is_outdated(1, &at(2)));
+        assert!(named.is_outdated(1, &at(3)));
     }
 }
