@@ -102,7 +102,9 @@ impl Sentinels {
         self.nodes.get(node).address()
     }
 
-    fn log_tails(&self) -> String {
+    /// The ends of the logs of all servers and sentinels, for a message.
+    #[must_use]
+    pub fn log_tails(&self) -> String {
         format!("{}\n{}", self.nodes.log_tails(), self.sentinels.log_tails())
     }
 }

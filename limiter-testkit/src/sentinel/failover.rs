@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use super::settle::seen;
 use super::{NAME, Sentinels};
 use crate::nodes::{NodeId, Promotion};
+use crate::server::RedisServer;
 use crate::wait;
 
-/// How long the sentinels may take, with one vote without a majority before.
-const LIMIT: Duration = Duration::from_secs(20);
+/// The time that a failover may take: far more than one vote without a majority before it, or a sentinel that was not
+/// scheduled for two seconds and does nothing for thirty (TILT).
+const LIMIT: Duration = Duration::from_secs(120);
 
 impl Sentinels {
     /// Ends a server that has the data at once (`SIGKILL`), and with it all connections and data.
@@ -62,41 +65,69 @@ impl Sentinels {
     ///
     /// # Panics
     ///
-    /// That is not so within 20 s: with the ends of the logs.
+    /// That is not so within 120 s: with the ends of the logs.
     #[must_use]
     pub fn wait_for_promotion(&self, fallen: NodeId) -> Promotion {
-        let logs = || self.log_tails();
-        let master = wait::until("a promotion", LIMIT, logs, || {
-            for (node, server) in self.nodes.running().filter(|(node, _)| *node != fallen) {
-                if server.ask(&["INFO", "replication"])?.text().contains("role:master") {
-                    return Ok(node);
-                }
-            }
-            Err(format!("nobody is a master but {fallen:?}"))
-        });
-        let at = Instant::now();
-        wait::until("every sentinel knows of the promotion", LIMIT, logs, || {
-            for (_, sentinel) in self.sentinels.running() {
-                let said = self.master_by(sentinel)?;
-                if said != master {
-                    return Err(format!("a sentinel says {said:?}, not {master:?}"));
-                }
-            }
-            Ok(())
-        });
-        Promotion { master, at }
+        let mut first = None;
+        let promoted = || self.promotion(fallen, &mut first);
+        wait::until("a promotion that every sentinel knows", LIMIT, || self.log_tails(), promoted)
     }
 
     /// Has the sentinels replace a master that is alive (`SENTINEL FAILOVER`), and waits until every one says so. The
-    /// old master becomes a replica: [`settle`](Self::settle) waits for that.
+    /// old master becomes a replica: [`settle`](Self::settle) waits for that. A failover that is refused or aborted, as
+    /// on a machine under load, is started again.
     ///
     /// # Panics
     ///
-    /// They refuse, which they do during another failover, or are not done within 20 s: with the ends of the logs.
+    /// They are not done within 120 s: with the ends of the logs.
+    #[must_use]
     pub fn fail_over(&self) -> Promotion {
         let old = self.master();
         let (_, sentinel) = self.sentinels.running().next().expect("a sentinel that runs");
-        sentinel.command(&["SENTINEL", "FAILOVER", NAME]);
-        self.wait_for_promotion(old)
+        let mut first = None;
+        let promoted = || {
+            self.promotion(old, &mut first).or_else(|reason| {
+                self.start_failover(old, sentinel)?;
+                Err(reason)
+            })
+        };
+        wait::until("a failover on command that every sentinel knows", LIMIT, || self.log_tails(), promoted)
+    }
+
+    /// The promotion of another server than this one, if every sentinel that runs knows it. `first` is the latest master
+    /// and when it was first seen as such.
+    fn promotion(&self, fallen: NodeId, first: &mut Option<Promotion>) -> Result<Promotion, String> {
+        let master = self.master_but(fallen)?;
+        let promotion = match *first {
+            Some(promotion) if promotion.master == master => promotion,
+            _ => *first.insert(Promotion { master, at: Instant::now() }),
+        };
+        for (_, sentinel) in self.sentinels.running() {
+            let said = self.master_by(sentinel)?;
+            if said != master {
+                return Err(format!("a sentinel says {said:?}, not {master:?}"));
+            }
+        }
+        Ok(promotion)
+    }
+
+    /// A server other than this one that says it is a master.
+    fn master_but(&self, fallen: NodeId) -> Result<NodeId, String> {
+        for (node, server) in self.nodes.running().filter(|(node, _)| *node != fallen) {
+            if server.ask(&["INFO", "replication"])?.text().contains("role:master") {
+                return Ok(node);
+            }
+        }
+        Err(format!("no server is a master but {fallen:?}"))
+    }
+
+    /// Starts a failover at the sentinel, if it names this master and no failover is under way.
+    fn start_failover(&self, old: NodeId, sentinel: &RedisServer) -> Result<(), String> {
+        // The flags first: a failover that is under way may end before the next question.
+        let flags = seen(sentinel.ask(&["SENTINEL", "MASTER", NAME])?).remove("flags").unwrap_or_default();
+        if !flags.contains("failover_in_progress") && self.master_by(sentinel)? == old {
+            sentinel.ask(&["SENTINEL", "FAILOVER", NAME])?;
+        }
+        Ok(())
     }
 }

@@ -10,8 +10,9 @@ use crate::server::RedisServer;
 use crate::wait;
 
 /// How long it may take after the last disturbance. Sentinels that are not [`QUICK`] wait eight seconds before they turn a
-/// master that came back into a replica, and look at it every ten.
-const LIMIT: Duration = Duration::from_secs(40);
+/// master that came back into a replica, and look at it every ten. A sentinel that was not scheduled for two seconds
+/// does nothing for thirty (TILT).
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// How sentinels since Redis 7.0 are made to look, to ping and to talk more often than every ten, one and two seconds.
 /// A replica that was last looked at five pings ago is none to promote, and during a failover it is every second.
@@ -26,16 +27,22 @@ impl Sentinels {
     ///
     /// # Panics
     ///
-    /// That is not so within 40 s: with the ends of the logs.
+    /// That is not so within 120 s: with the ends of the logs.
     pub fn settle(&self) {
-        let logs = || self.log_tails();
-        let master = wait::until("one master and its replicas", LIMIT, logs, || self.roles());
-        let written = wait::until("the master's offset", LIMIT, logs, || self.server(master).written());
-        wait::until("replicas in step", LIMIT, logs, || {
-            let mut replicas = self.running_replicas(master);
-            replicas.try_for_each(|replica| self.server(replica).is_in_step_with(written))
-        });
-        wait::until("sentinels that know everybody", LIMIT, logs, || self.acquaintance(master));
+        let mut begun = None;
+        wait::until("sentinels that are settled", LIMIT, || self.log_tails(), || self.is_settled(&mut begun));
+    }
+
+    /// `begun` is the master and its offset when this began. On a machine under load the sentinels may replace a master
+    /// meanwhile, and then it begins again with the new one.
+    fn is_settled(&self, begun: &mut Option<(NodeId, u64)>) -> Result<(), String> {
+        let master = self.roles()?;
+        let written = match *begun {
+            Some((known, written)) if known == master => written,
+            _ => begun.insert((master, self.server(master).written()?)).1,
+        };
+        self.running_replicas(master).try_for_each(|replica| self.server(replica).is_in_step_with(written))?;
+        self.acquaintance(master)
     }
 
     /// The master, once all sentinels say the same and all servers act so.
@@ -109,7 +116,7 @@ impl Sentinels {
 }
 
 /// What a sentinel says of one server: names and values in turn.
-fn seen(reply: Reply) -> BTreeMap<String, String> {
+pub(super) fn seen(reply: Reply) -> BTreeMap<String, String> {
     let words: Vec<_> = reply.array().into_iter().map(Reply::text).collect();
     words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
 }

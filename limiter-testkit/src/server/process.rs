@@ -152,6 +152,6 @@ pub(super) fn log_tail(directory: &Path) -> String {
     let log = fs::read(directory.join(LOG)).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let lines: Vec<_> = log.lines().collect();
-    let tail = &lines[lines.len().saturating_sub(20)..];
+    let tail = &lines[lines.len().saturating_sub(40)..];
     format!("the end of redis-server's log:\n  {}", tail.join("\n  "))
 }
