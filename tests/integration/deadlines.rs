@@ -13,7 +13,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
 
 /// The time that a condition has to come true in [`eventually`]: far more than it takes on a machine under load.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until it holds.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
