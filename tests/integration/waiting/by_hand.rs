@@ -4,9 +4,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rate_limited::{Decision, Limit, Limiter};
+use rate_limited::{Decision, Limit, Limiter, ManualClock};
 
 use crate::support::key;
 
@@ -61,6 +62,19 @@ impl<T> Polled<T> {
         let (_guard, result) =
             self.woken.changed.wait_timeout_while(guard, PATIENCE, |()| !self.is_woken()).expect("no panic");
         assert!(!result.timed_out(), "never woken");
+    }
+
+    /// Polls the future until it is done, and moves the clock meanwhile.
+    pub(super) fn finish_while_time_passes(&mut self, clock: &ManualClock) -> T {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Poll::Ready(output) = self.poll() {
+                return output;
+            }
+            assert!(Instant::now() < until, "never done");
+            clock.advance(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Polls the future until it is done, each time that it is woken.
