@@ -2,7 +2,6 @@
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
-use std::process;
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use once_cell::sync::Lazy;
 use tokio::runtime::{Builder, Handle};
 
-use crate::sync::process::{PerProcess, forked, is_this};
+use crate::sync::process::{self, PerProcess, forked, is_this};
 use crate::{Error, ErrorKind};
 
 #[cfg(feature = "test-util")]

@@ -8,13 +8,12 @@
 //! wants one permit more than there is. For one that wants several more, permits come back before it fits.
 
 use std::hash::BuildHasher;
-use std::process;
 use std::time::Duration;
 
 use crate::algorithm::Span;
 use crate::clock::{Clock, Moment};
 use crate::store::{Answer, Question};
-use crate::sync::process::{read_at_home, write_at_home};
+use crate::sync::process::{self, read_at_home, write_at_home};
 use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, fence};
 use crate::{Key, Limit};
 

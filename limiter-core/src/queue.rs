@@ -5,7 +5,6 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -13,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use crate::Error;
 use crate::clock::{Clock, Moment};
 use crate::store::Question;
-use crate::sync::process::{forked, is_this};
+use crate::sync::process::{self, forked, is_this};
 use crate::sync::{Mutex, MutexGuard};
 
 mod id;

@@ -118,7 +118,7 @@ impl Limiter {
         Ok(rules.decision(&self.rule_without_store(error, terms)?, None))
     }
 
-    /// The queues of this process. Costs a system call.
+    /// The queues of this process.
     fn wait_queues(&self) -> Result<&Arc<WaitQueues>, Error> {
         let make = || Ok(DroppedAtHome::new(WaitQueues::new(self.inner.clock.clone())));
         self.inner.queues.of_this_process(make)?.get().ok_or_else(forked)

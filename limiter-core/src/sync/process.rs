@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::mem;
-use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -15,6 +14,10 @@ use once_cell::sync::OnceCell;
 
 use super::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, ErrorKind};
+
+mod id;
+
+pub(crate) use id::id;
 
 /// A value for each process: after a fork the child makes its own. The values of its ancestors are never touched again.
 pub(crate) struct PerProcess<T>(Next<T>);
@@ -42,11 +45,11 @@ impl<T> PerProcess<T> {
     /// With the value of this process.
     pub(crate) fn with(value: T) -> Self {
         let this = Self::new();
-        this.0.set(process::id(), value);
+        this.0.set(id(), value);
         this
     }
 
-    /// The latest value. It may be that of an ancestor: this costs no system call.
+    /// The latest value. It may be that of an ancestor.
     pub(crate) fn latest(&self) -> Option<&T> {
         let mut latest = self.0.node.get()?;
         while let Some(next) = latest.next.node.get() {
@@ -55,12 +58,12 @@ impl<T> PerProcess<T> {
         Some(&latest.value)
     }
 
-    /// The value of this process, which is made if there is none. Costs a system call.
+    /// The value of this process, which is made if there is none.
     ///
     /// # Errors
     /// That of `make`, or [`ErrorKind::Forked`] if another thread was making one when this process was forked.
     pub(crate) fn of_this_process(&self, make: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
-        let here = process::id();
+        let here = id();
         match self.of(here) {
             Ok(value) => Ok(value),
             Err(next) => {
@@ -127,7 +130,7 @@ pub(crate) struct DroppedAtHome<T> {
 
 impl<T> DroppedAtHome<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { process: process::id(), value: Some(value) }
+        Self { process: id(), value: Some(value) }
     }
 
     pub(crate) fn get(&self) -> Option<&T> {
@@ -143,7 +146,7 @@ impl<T> DroppedAtHome<T> {
 
 impl<T> Drop for DroppedAtHome<T> {
     fn drop(&mut self) {
-        if self.process != process::id() {
+        if self.process != id() {
             mem::forget(self.value.take());
         }
     }
@@ -151,7 +154,7 @@ impl<T> Drop for DroppedAtHome<T> {
 
 /// Whether this is the process of that id.
 pub(crate) fn is_this(process: u32) -> bool {
-    process::id() == process
+    id() == process
 }
 
 /// The error of a limiter that cannot be used in this process.
@@ -274,7 +277,7 @@ mod tests {
         let held = mutex.lock().expect("no panic");
         assert!(lock_contended(&mutex, NOBODY, SHORT_PATIENCE).is_none());
         thread::scope(|scope| {
-            let waits = scope.spawn(|| lock_contended(&mutex, process::id(), Duration::ZERO).is_some());
+            let waits = scope.spawn(|| lock_contended(&mutex, id(), Duration::ZERO).is_some());
             drop(held);
             assert!(waits.join().expect("no panic"));
         });

@@ -1,11 +1,10 @@
 //! The shards, each under its lock.
 
 use std::hint::spin_loop;
-use std::process;
 use std::sync::atomic::AtomicU32;
 
 use super::shard::Shard;
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, process as forks};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, process};
 
 /// Attempts to take a lock before it is found out which process this is: a decision takes less time.
 const SPINS: u32 = if cfg!(all(test, limiter_loom)) { 0 } else { 100 };
@@ -64,8 +63,8 @@ impl Shards {
         }
         let (orphaned, home) = (&self.orphaned[index], &self.homes[index]);
         // Where it was waited for in vain, other calls are not to wait as long.
-        let patience = if orphaned.load(Ordering::Relaxed) { forks::SHORT_PATIENCE } else { forks::PATIENCE };
-        let shard = forks::lock_contended(&self.shards[index], home.load(Ordering::Relaxed), patience);
+        let patience = if orphaned.load(Ordering::Relaxed) { process::SHORT_PATIENCE } else { process::PATIENCE };
+        let shard = process::lock_contended(&self.shards[index], home.load(Ordering::Relaxed), patience);
         if shard.is_some() {
             home.store(process::id(), Ordering::Relaxed);
         }

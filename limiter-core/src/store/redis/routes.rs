@@ -1,6 +1,5 @@
 //! What callers look at on their own thread before they ask: the breaker of whoever would be asked.
 
-use std::process;
 use std::sync::{Arc, PoisonError};
 
 use super::breaker::Breaker;
@@ -8,7 +7,7 @@ use crate::Error;
 use crate::store::naming::Naming;
 use crate::store::{Question, slot};
 use crate::sync::RwLock;
-use crate::sync::process::{forked, read_at_home};
+use crate::sync::process::{self, forked, read_at_home};
 
 #[derive(Debug)]
 pub(super) struct Routes {

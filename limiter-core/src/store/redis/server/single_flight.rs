@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::process;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+
+use crate::sync::process;
 
 /// Runs blocking jobs on threads of their own, at most one at a time for each key. A caller that comes while the job of
 /// its key runs gets the result of that job.

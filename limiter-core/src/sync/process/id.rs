@@ -1,0 +1,40 @@
+//! The id of this process, without a system call for each question.
+
+/// Returns the id of this process. A thread makes the system call once, and again after a fork.
+///
+/// A child that was made by the raw system call, and not by `fork` of the C library, has the id of its parent here.
+#[cfg(feature = "redis")]
+pub(crate) fn id() -> u32 {
+    use std::cell::Cell;
+    use std::process;
+
+    use forkguard::Guard;
+
+    struct Known {
+        guard: Guard,
+        id: u32,
+    }
+
+    thread_local! {
+        static KNOWN: Cell<Option<Known>> = const { Cell::new(None) };
+    }
+
+    KNOWN.with(|known| {
+        let Some(mut this) = known.take().or_else(|| Some(Known { guard: Guard::try_new().ok()?, id: process::id() }))
+        else {
+            return process::id();
+        };
+        if this.guard.detected_fork() {
+            this.id = process::id();
+        }
+        let id = this.id;
+        known.set(Some(this));
+        id
+    })
+}
+
+/// Returns the id of this process.
+#[cfg(not(feature = "redis"))]
+pub(crate) fn id() -> u32 {
+    std::process::id()
+}
