@@ -61,6 +61,10 @@ fn main() -> ExitCode {
         let whole = !arguments.quick && arguments.rows.is_empty();
         whole.then(|| DOCUMENT.into())
     });
+    if let Some(out) = out.as_ref().filter(|out| out.is_dir()) {
+        eprintln!("error: --out names a file to write, and {} is a directory", out.display());
+        return ExitCode::from(2);
+    }
     if let Some(directory) = out.as_ref().and_then(|out| out.parent()).filter(|parent| !parent.as_os_str().is_empty())
         && !directory.is_dir()
     {
@@ -98,7 +102,8 @@ fn main() -> ExitCode {
     }
     floods.iter().for_each(|report| println!("{}", flood_line(report)));
     if let Some(out) = out {
-        if let Err(error) = fs::write(&out, text) {
+        if let Err(error) = fs::write(&out, &text) {
+            println!("{text}");
             eprintln!("error: {} cannot be written: {error}", out.display());
             return ExitCode::from(2);
         }
