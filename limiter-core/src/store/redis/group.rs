@@ -160,16 +160,13 @@ impl Driver {
         exchange.leave();
     }
 
-    /// Sends each entry by itself, for the calls that still wait: nothing of them has been applied.
+    /// Each entry by itself: nothing of them has been applied.
     async fn apart(&self, lane: &Lane, slot: u16, names: &Names, entries: Vec<Entry>, calls: &[Called]) {
         let alone = |((name, entry), calls): ((&str, Entry), &[Called])| {
-            let wanted = calls.iter().filter(|(_, call)| call.is_wanted());
-            let calls: Vec<Called> = wanted.map(|(_, call)| (0, Rc::clone(call))).collect();
-            let entry = Entry { calls: u32::try_from(calls.len()).unwrap_or(u32::MAX), ..entry };
-            let group = Group { names: Names::from_iter([name]), entries: vec![entry], calls, ..Group::new(slot) };
-            (!group.calls.is_empty()).then_some(group)
+            let calls = calls.iter().map(|(_, call)| (0, Rc::clone(call))).collect();
+            Group { names: Names::from_iter([name]), entries: vec![entry], calls, ..Group::new(slot) }
         };
-        let groups = names.iter().zip(entries).zip(by_entry(calls)).filter_map(alone);
+        let groups = names.iter().zip(entries).zip(by_entry(calls)).map(alone);
         all(groups.map(|group| self.exchange(lane, group, None))).await;
     }
 

@@ -83,7 +83,7 @@ where
             flights.insert(key.clone(), Flight { process: process::id(), result: result.clone() });
         }
         let run = move || {
-            // A panic drops the sender, which ends the job for all callers that wait.
+            // A panic drops the sender, which ends the job for all who wait.
             let value = job();
             sender.send_replace(Some((Instant::now(), value)));
         };
