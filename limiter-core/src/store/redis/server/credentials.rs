@@ -68,7 +68,9 @@ impl Provider {
         let function = Arc::clone(&self.function);
         match timeout(longest, self.calls.run((), move || function())).await {
             Ok(Ok(credentials)) => Ok(credentials),
-            Ok(Err(JobError::Ended)) => Err(unusable("the program's provider of credentials panicked")),
+            Ok(Err(JobError::Ended)) => {
+                Err(unusable("the program's provider of credentials panicked, or its thread did not start"))
+            }
             Ok(Err(JobError::NotStarted(error))) => {
                 let problem = "the thread for the program's provider of credentials cannot be started";
                 Err(Error::with_source(ErrorKind::Unavailable, problem, error))

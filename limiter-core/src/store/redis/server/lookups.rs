@@ -40,7 +40,9 @@ async fn look_up(
     let mut addresses = match timeout(longest, look_up).await {
         Ok(Ok(Ok(addresses))) => addresses,
         Ok(Ok(Err(error))) => return Err(io::Error::new(error.kind(), error.to_string())),
-        Ok(Err(JobError::Ended)) => return Err(io::Error::other("the look-up of the host's name has panicked")),
+        Ok(Err(JobError::Ended)) => {
+            return Err(io::Error::other("the look-up of the host's name has panicked, or its thread did not start"));
+        }
         Ok(Err(JobError::NotStarted(error))) => {
             let problem = format!("the look-up of the host's name cannot be started: {error}");
             return Err(io::Error::new(error.kind(), problem));

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::process;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-
-use crate::sync::process;
 
 /// Runs blocking jobs on threads of their own, at most one at a time for each key. A caller that comes while the job of
 /// its key runs gets the result of that job.
@@ -83,7 +82,7 @@ where
             flights.insert(key.clone(), Flight { process: process::id(), result: result.clone() });
         }
         let run = move || {
-            // A panic drops the sender, which ends the job for all who wait.
+            // A panic drops the sender, which ends the job for all callers that wait.
             let value = job();
             sender.send_replace(Some((Instant::now(), value)));
         };
