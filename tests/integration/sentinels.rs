@@ -142,7 +142,8 @@ async fn a_master_that_was_replaced_while_no_sentinel_was_heard_is_left() {
     let (first, second) = (RedisServer::builder().tcp().start(), RedisServer::builder().tcp().start());
     let sentinel = naming(&first);
     let limiter = connected(&url(&[&sentinel])).await;
-    eventually("listened to", || async { sentinel.listeners() == (1, 1) }).await;
+    // The question for the address follows the subscription.
+    eventually("listened to and asked", || async { sentinel.listeners() == (1, 1) && sentinel.calls() >= 2 }).await;
     assert!(admits(&limiter).await && second.keys().is_empty());
     sentinel.rename_and_hang_up(place(&second).port());
     eventually("at the second", || async { admits(&limiter).await && !second.keys().is_empty() }).await;

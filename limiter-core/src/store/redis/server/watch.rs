@@ -35,7 +35,7 @@ impl Watch {
             loop {
                 for (place, sentinel) in each.iter().enumerate() {
                     let gone = Arc::new(Notify::new());
-                    if let Ok(Ok(_connection)) = timeout(PATIENCE, watched.listen(place, sentinel, &gone)).await {
+                    if let Ok(Ok(Some(_connection))) = timeout(PATIENCE, watched.listen(place, sentinel, &gone)).await {
                         gone.notified().await;
                     }
                     sleep(PATIENCE).await;
@@ -69,19 +69,32 @@ impl Named {
         Self { address, by: (0..sentinels).map(|place| place == 0).collect() }
     }
 
-    /// Whether the answer of a sentinel proves that the address is out of date.
+    /// Judges the address in use by a sentinel's answer.
     ///
     /// A sentinel that has named the address and now names another one has moved on. One that never named it may be
     /// behind the others, and would name the last master for as long as it is asked.
-    fn is_outdated(&mut self, place: usize, answer: &Address) -> bool {
+    fn judge(&mut self, place: usize, answer: &Address) -> Verdict {
         let is_same = *answer == self.address;
         self.by[place] |= is_same;
-        self.by[place] && !is_same
+        match (is_same, self.by[place]) {
+            (true, _) => Verdict::UpToDate,
+            (false, true) => Verdict::Outdated,
+            (false, false) => Verdict::Unknown,
+        }
     }
 }
 
+/// The state of the address in use, as far as one sentinel's answer proves it.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    UpToDate,
+    Outdated,
+    Unknown,
+}
+
 impl Watched {
-    /// Subscribes, and gives what has to be kept until it is `gone`.
+    /// Subscribes, and returns the connection, which is to be kept until it is `gone`. `None` if the sentinel disagrees with
+    /// the others: another one has to be listened to.
     ///
     /// What was announced while no connection listened was missed, so each new one asks for the address.
     async fn listen(
@@ -89,16 +102,17 @@ impl Watched {
         place: usize,
         sentinel: &ConnectionInfo,
         gone: &Arc<Notify>,
-    ) -> Result<MultiplexedConnection, Error> {
+    ) -> Result<Option<MultiplexedConnection>, Error> {
         let settings = sentinel.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = sentinel.clone().set_redis_settings(settings);
         let mut connection = connect(info, PATIENCE, Some(self.listener(gone))).await?;
         connection.subscribe(CHANNEL).await.map_err(Refusal::from)?;
         let answer = connection.send_packed_command(&where_is(&self.master)).await.map_err(Refusal::from)?;
-        if from_redis_value(answer).is_ok_and(|answer| self.named.is_outdated(place, &answer)) {
+        let verdict = from_redis_value(answer).map_or(Verdict::Unknown, |answer| self.named.judge(place, &answer));
+        if verdict == Verdict::Outdated {
             self.lost.notify_one();
         }
-        Ok(connection)
+        Ok((verdict != Verdict::Unknown).then_some(connection))
     }
 
     fn listener(&self, gone: &Arc<Notify>) -> Listener {
@@ -130,15 +144,15 @@ mod tests {
     #[test]
     fn a_sentinel_that_named_the_address_and_names_another_proves_it_outdated() {
         let mut named = Named::new(at(2), 2);
-        assert!(!named.is_outdated(0, &at(2)));
-        assert!(named.is_outdated(0, &at(3)));
+        assert_eq!(named.judge(0, &at(2)), Verdict::UpToDate);
+        assert_eq!(named.judge(0, &at(3)), Verdict::Outdated);
     }
 
     #[test]
     fn a_sentinel_that_is_behind_proves_nothing_until_it_has_named_the_address() {
         let mut named = Named::new(at(2), 2);
-        assert!(!named.is_outdated(1, &at(1)));
-        assert!(!named.is_outdated(1, &at(2)));
-        assert!(named.is_outdated(1, &at(3)));
+        assert_eq!(named.judge(1, &at(1)), Verdict::Unknown);
+        assert_eq!(named.judge(1, &at(2)), Verdict::UpToDate);
+        assert_eq!(named.judge(1, &at(3)), Verdict::Outdated);
     }
 }
