@@ -5,11 +5,15 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 
+use tokio::task::unconstrained;
+
 use crate::clock::{Clock, Moment};
 
-/// Runs a future. Returns its output, and the instant of the wake-up that led to it: now, if it was ready without one.
+/// Runs a future. Returns its output, and the instant of the wake-up that led to it: now, if it was ready without one. The
+/// instant may be too early if the future was woken for another reason.
 pub(super) async fn timed<F: Future>(clock: &Clock, future: F) -> (F::Output, Moment) {
-    let mut future = pin!(future);
+    // Not by the budget of the task: one without budget left would be woken again, later than the answer came.
+    let mut future = pin!(unconstrained(future));
     let mut last: Option<Arc<TimedWaker>> = None;
     poll_fn(|context| {
         let woken_at = last.take().and_then(|waker| waker.woken_at.get().copied());
@@ -76,6 +80,24 @@ mod tests {
         wake();
         advance();
         assert_eq!(poll(), Poll::Ready(((), expected)));
+    }
+
+    #[tokio::test]
+    async fn an_answer_has_its_time_in_a_task_without_budget() {
+        let time = ManualClock::new();
+        let clock = Clock::Manual(time.clone());
+        let (answers, answer) = tokio::sync::oneshot::channel();
+        let mut timed = pin!(timed(&clock, answer));
+        assert!(timed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let expected = clock.now();
+        answers.send(()).expect("a receiver");
+        time.advance(Duration::from_millis(20));
+        // Uses the budget up within one poll.
+        while tokio::task::coop::has_budget_remaining() {
+            tokio::task::coop::consume_budget().await;
+        }
+        let polled = timed.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled, Poll::Ready((Ok(()), expected)));
     }
 
     #[tokio::test]
