@@ -73,46 +73,43 @@ async fn a_dead_master_is_nothing_to_the_others_and_its_replica_follows() {
     let limiter = on(&cluster).deadline(DEADLINE).on_error(OnError::Standby).connect().await.expect("a cluster");
     let (keys, limit) = (one_a_master(&cluster), limit("100000/1h"));
     let victim = cluster.masters()[0];
-    for key in &keys {
-        assert!(limiter.check(key, &limit).await.expect("a decision").is_allowed());
-    }
     cluster.settle();
-    let over = Arc::new(AtomicBool::new(false));
+    let [over, is_promoted, is_back] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
     let mut tasks = JoinSet::new();
-    for (index, key) in keys.iter().enumerate() {
-        let (limiter, key, over) = (limiter.clone(), key.clone(), Arc::clone(&over));
+    for (index, key) in keys.into_iter().enumerate() {
+        let (limiter, over) = (limiter.clone(), Arc::clone(&over));
+        let (is_promoted, is_back) = (Arc::clone(&is_promoted), Arc::clone(&is_back));
         tasks.spawn(async move {
-            let (mut slowest, mut sources, mut last_by_standby) = (Duration::ZERO, Vec::new(), Instant::now());
+            let mut first_by_standby = None;
             while !over.load(Relaxed) {
-                let asked = Instant::now();
+                let (began, was_promoted) = (Instant::now(), is_promoted.load(Relaxed));
                 let allowed = limiter.check(&key, &limit).await.expect("a decision").into_result().expect("enough");
-                slowest = slowest.max(asked.elapsed());
-                if allowed.source() == Source::Standby {
-                    last_by_standby = Instant::now();
-                }
-                if sources.last() != Some(&allowed.source()) {
-                    sources.push(allowed.source());
+                let took = began.elapsed();
+                assert!(took <= DEADLINE + SLACK, "a call took {took:?}");
+                match allowed.source() {
+                    Source::Standby => _ = first_by_standby.get_or_insert(took),
+                    source => {
+                        assert_eq!(source, Source::Store);
+                        is_back.fetch_or(index == 0 && was_promoted, Relaxed);
+                    }
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            (index, slowest, sources, last_by_standby)
+            (index, first_by_standby)
         });
     }
-    tokio::time::sleep(Duration::from_millis(200)).await;
     cluster.kill(victim);
     let cluster = tokio::task::spawn_blocking(move || (cluster.wait_for_promotion(victim), cluster));
     let (_, _cluster) = cluster.await.expect("promoted");
-    let promoted = Instant::now();
-    tokio::time::sleep(Duration::from_millis(2500)).await;
+    is_promoted.store(true, Relaxed);
+    eventually("decided by the new master", || async { is_back.load(Relaxed) }).await;
     over.store(true, Relaxed);
-    for (index, slowest, sources, last_by_standby) in tasks.join_all().await {
-        assert!(slowest <= DEADLINE + SLACK, "a call took {slowest:?}");
+    for (index, first_by_standby) in tasks.join_all().await {
         if index == 0 {
-            assert_eq!(sources, [Source::Store, Source::Standby, Source::Store]);
-            let back = last_by_standby.saturating_duration_since(promoted);
-            assert!(back < Duration::from_secs(2), "back {back:?} after the promotion");
+            assert!(first_by_standby.is_some(), "nothing was left to the standby limiter");
         } else {
-            assert_eq!(sources, [Source::Store], "of another master");
+            // A busy machine may miss a deadline. The death of another master would show at once.
+            assert!(first_by_standby.is_none_or(|took| took >= DEADLINE), "of another master: {first_by_standby:?}");
         }
     }
 }
