@@ -2,7 +2,8 @@
 
 /// Returns the id of this process. A thread makes the system call once, and again after a fork.
 ///
-/// A child that was made by the raw system call, and not by `fork` of the C library, has the id of its parent here.
+/// A child that was made without the handlers of `pthread_atfork`, as by `_Fork` or the raw system call, has the id of its
+/// parent here.
 #[cfg(feature = "redis")]
 pub(crate) fn id() -> u32 {
     use std::cell::Cell;
@@ -14,6 +15,9 @@ pub(crate) fn id() -> u32 {
         guard: Guard,
         id: u32,
     }
+
+    // A thread that ends may still drop what compares ids.
+    const { assert!(!std::mem::needs_drop::<Known>()) };
 
     thread_local! {
         static KNOWN: Cell<Option<Known>> = const { Cell::new(None) };
