@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rate_limited::{Decision, Key, Limit, Limiter, ManualClock, OnError, Source};
+use rate_limited::{Decision, Error, Key, Limit, Limiter, ManualClock, OnError, Source};
 use tokio::task::JoinSet;
 
 use super::bounds::keeps_the_worst_window;
@@ -87,6 +87,9 @@ pub(super) fn several(round: &mut Round) -> Outcome {
 /// A call waits no longer than this for a slot that moves.
 const DEADLINE: Duration = Duration::from_millis(500);
 
+/// The time for each process to have an answer of the store, on the slowest machine.
+const HEARD: Duration = Duration::from_secs(20);
+
 /// A machine that stands still for longer may be why a call was late.
 const STILL: Duration = Duration::from_millis(150);
 
@@ -95,8 +98,17 @@ const STILL: Duration = Duration::from_millis(150);
 pub(super) fn slots(round: &mut Round) -> Outcome {
     let runtime = runtime();
     let cluster = Cluster::builder().masters_only().start();
+    let origin = Instant::now();
+    let failures: Arc<Mutex<Vec<String>>> = Arc::default();
     let limiters: Vec<_> = (0..3)
-        .map(|_| runtime.block_on(Limiter::builder().url(&cluster.url()).deadline(DEADLINE).connect()))
+        .map(|_| {
+            let failures = Arc::clone(&failures);
+            let note = move |error: &Error| {
+                let failure = format!("{:.3?} {error}", origin.elapsed());
+                failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+            };
+            runtime.block_on(Limiter::builder().url(&cluster.url()).deadline(DEADLINE).on_error(note).connect())
+        })
         .collect::<Result<_, _>>()
         .map_err(|error| format!("a sound cluster: {error}"))?;
     let name = format!("moved{}", round.random.below(1_000));
@@ -105,11 +117,13 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
     let long = Limit::new(round.small(20, 60), Duration::from_secs(3_600)).expect("a limit");
     let (over, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let standby: Arc<Mutex<Vec<String>>> = Arc::default();
-    let origin = Instant::now();
+    // The number of the move that a process has last heard of the slot in, by an answer of the store.
+    let (number_of_move, heard) = (Arc::new(AtomicU64::new(0)), Arc::new([(); 3].map(|()| AtomicU64::new(0))));
     let mut tasks = JoinSet::new();
     for (number, limiter) in limiters.iter().cycle().take(12).enumerate() {
         let (limiter, key, over, standby, calls) =
             (limiter.clone(), key.clone(), Arc::clone(&over), Arc::clone(&standby), Arc::clone(&calls));
+        let (number_of_move, heard) = (Arc::clone(&number_of_move), Arc::clone(&heard));
         let mut random = Random::new(round.random.any());
         let of_both = number % 4 != 0;
         tasks.spawn_on(
@@ -117,7 +131,7 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
                 let mut admitted = Vec::new();
                 while !over.load(Relaxed) {
                     tokio::time::sleep(Duration::from_micros(random.below(20_000))).await;
-                    let start = origin.elapsed();
+                    let (start, asked) = (origin.elapsed(), number_of_move.load(Relaxed));
                     let decision = match of_both {
                         true => limiter.check_all(&[(&key, &short, 1), (&key, &long, 1)]).await,
                         false => limiter.check(&key, &short).await,
@@ -129,6 +143,9 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
                         Ok(Decision::Denied(denied)) => Some(denied.source()),
                         Err(_) => None,
                     };
+                    if matches!(source, Some(Source::Store)) {
+                        heard[number % 3].fetch_max(asked, Relaxed);
+                    }
                     if matches!(source, Some(Source::Standby)) {
                         let what = if of_both { "of two limits" } else { "of one" };
                         let what = format!("a decision {what} from {start:.3?} to {end:.3?}");
@@ -160,6 +177,13 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
         let (moving, moved) = (origin.elapsed(), migration.move_keys(round.index(3)));
         round.count("keys moved", u64::try_from(moved).expect("few"));
         sleep(round.millis(1, 1_200));
+        // An ASK proves a migration. Without its keys the old owner gives one to every call.
+        while migration.move_keys(100) > 0 {}
+        let this = number_of_move.fetch_add(1, Relaxed) + 1;
+        let until = Instant::now() + HEARD;
+        while heard.iter().any(|heard| heard.load(Relaxed) < this) && Instant::now() < until {
+            sleep(Duration::from_millis(1));
+        }
         let finishes = origin.elapsed();
         migration.finish();
         moves.push(format!(
@@ -173,6 +197,7 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
     let admitted = runtime.block_on(tasks.join_all()).concat();
     round.count("calls", calls.load(Relaxed));
     round.count("allowed", u64::try_from(admitted.len()).expect("few"));
+    let failures = std::mem::take(&mut *failures.lock().unwrap_or_else(PoisonError::into_inner));
     let standby = std::mem::take(&mut *standby.lock().unwrap_or_else(PoisonError::into_inner));
     if longest > STILL && !standby.is_empty() {
         round.count("slow rounds", 1);
@@ -181,10 +206,12 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
     if !standby.is_empty() {
         return Err(format!(
             "{} decisions of {} were left to the standby limiters while slots moved, and the machine stood still for \
-             {longest:.0?} at most; limits {short} and {long}; the first: {}\nmoves: {}",
+             {longest:.0?} at most; limits {short} and {long}; the first: {}\n{} failures, the first: {}\nmoves: {}",
             standby.len(),
             calls.load(Relaxed),
             standby[..standby.len().min(8)].join(", "),
+            failures.len(),
+            failures[..failures.len().min(8)].join(", "),
             moves.join("; "),
         ));
     }
