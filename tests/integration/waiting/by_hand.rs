@@ -64,11 +64,13 @@ impl<T> Polled<T> {
         assert!(!result.timed_out(), "never woken");
     }
 
-    /// Polls the future until it is done, and moves the clock meanwhile.
+    /// Polls the future each time that it is woken, until it is done, and moves the clock meanwhile.
     pub(super) fn finish_while_time_passes(&mut self, clock: &ManualClock) -> T {
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Poll::Ready(output) = self.poll() {
+            if self.is_woken()
+                && let Poll::Ready(output) = self.poll()
+            {
                 return output;
             }
             assert!(Instant::now() < until, "never done");
