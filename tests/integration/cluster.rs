@@ -73,6 +73,9 @@ async fn a_dead_master_is_nothing_to_the_others_and_its_replica_follows() {
     let limiter = on(&cluster).deadline(DEADLINE).on_error(OnError::Standby).connect().await.expect("a cluster");
     let (keys, limit) = (one_a_master(&cluster), limit("100000/1h"));
     let victim = cluster.masters()[0];
+    for key in &keys {
+        assert!(limiter.check(key, &limit).await.expect("a decision").is_allowed());
+    }
     cluster.settle();
     let [over, is_promoted, is_back] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
     let mut tasks = JoinSet::new();
