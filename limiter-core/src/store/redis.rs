@@ -8,7 +8,6 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,17 +131,10 @@ impl RedisStore {
         })
     }
 
-    /// The worker that a call is to be handed to, unless an open breaker refuses it.
-    fn worker_for(&self, action: &Action, questions: &[Question<'_>]) -> Result<&Worker, Error> {
-        let latest = self.latest();
-        let Some(error) = latest.refusal(questions, &self.options.naming) else { return self.worker() };
-        // Nothing closes the breaker of another process. To look for that each time would cost more than to refuse.
-        let is_seldom = matches!(action, Action::Refund(_) | Action::Reset);
-        if !is_seldom && error.kind() != ErrorKind::Forked && !latest.is_check_due() {
-            return Err(error);
-        }
+    /// The worker that a call is handed to, unless an open breaker refuses it.
+    fn worker_for(&self, questions: &[Question<'_>]) -> Result<&Worker, Error> {
         let worker = self.worker()?;
-        if ptr::eq(worker, latest) { Err(error) } else { Ok(worker) }
+        worker.refusal(questions, &self.options.naming).map_or(Ok(worker), Err)
     }
 
     /// Decides, and takes the permits if they fit.
@@ -178,7 +170,7 @@ impl RedisStore {
         if self.options.naming.tells(questions) {
             return Err(Failure { error: readable(), held: None });
         }
-        let worker = self.worker_for(&action, questions).map_err(|error| Failure { error, held: None })?;
+        let worker = self.worker_for(questions).map_err(|error| Failure { error, held: None })?;
         worker.ask(action, questions, within.unwrap_or(self.options.deadline)).await
     }
 }

@@ -4,12 +4,10 @@ use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 use super::call::{Action, Call, Reply, Until};
 use super::in_flight::InFlight;
@@ -31,13 +29,7 @@ pub(super) struct Worker {
     local: Local,
     in_flight: InFlight,
     notices: Notices,
-    started: Instant,
-    /// When its process was compared last, in microseconds since it was started.
-    checked: AtomicU64,
 }
-
-/// Between two comparisons of the process, where an open breaker refuses the calls.
-const CHECK_PAUSE: Duration = Duration::from_millis(1);
 
 impl Worker {
     pub(super) fn start(
@@ -58,8 +50,6 @@ impl Worker {
             local,
             in_flight: InFlight::new(options.max_in_flight),
             notices: Notices::default(),
-            started: Instant::now(),
-            checked: AtomicU64::new(0),
         })
     }
 
@@ -70,16 +60,6 @@ impl Worker {
     /// Why the questions need not be asked, if so.
     pub(super) fn refusal(&self, questions: &[Question<'_>], naming: &Naming) -> Option<Error> {
         self.routes.refusal(questions, naming)
-    }
-
-    /// Whether its process is to be compared again; if so, it counts as done.
-    pub(super) fn is_check_due(&self) -> bool {
-        let now = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let is_due = Duration::from_micros(now.saturating_sub(self.checked.load(Ordering::Relaxed))) >= CHECK_PAUSE;
-        if is_due {
-            self.checked.store(now, Ordering::Relaxed);
-        }
-        is_due
     }
 
     /// The store has written something.
