@@ -102,13 +102,22 @@ impl Migration<'_> {
         self.hand_over(&[key.to_vec()]);
     }
 
+    /// Moves all keys that are left. The slot stays with its old master.
+    ///
+    /// # Panics
+    ///
+    /// One of the two does not answer, or refuses.
+    pub fn move_all_keys(&self) {
+        while self.move_keys(BATCH) > 0 {}
+    }
+
     /// Moves all keys that are left, gives the slot to its new master, and waits until every node knows.
     ///
     /// # Panics
     ///
     /// A node does not answer, or refuses, or does not know within 10 s: with the ends of the logs.
     pub fn finish(self) {
-        while self.move_keys(BATCH) > 0 {}
+        self.move_all_keys();
         let new_owner = ["NODE", self.cluster.name(self.to)];
         // The new master first: nobody is to be sent there before it knows.
         let masters = self.cluster.masters();
