@@ -17,21 +17,8 @@ fn limit(max: u32, algorithm: Algorithm) -> Limit {
     Limit::new(max, Duration::from_millis(WINDOW_MILLIS)).expect("a limit").with_algorithm(algorithm)
 }
 
-/// A reply of a store that admits whatever it is sent.
-fn admission() -> Answer {
-    Answer {
-        allowed: true,
-        which: 0,
-        remaining: 0,
-        retry_after: Some(Duration::ZERO),
-        reset_after: Duration::ZERO,
-        stamp: 0,
-        delay: Duration::ZERO,
-    }
-}
-
 fn admit_by_store(standby: &Standby, question: Question<'_>) {
-    standby.after(&[question], Duration::ZERO, None, &admission()).expect("the store decides alone");
+    standby.after(&[question], Duration::ZERO, None, &Answer::ALLOWED).expect("the store decides alone");
 }
 
 fn decide(standby: &Standby, questions: &[Question<'_>]) -> Answer {
@@ -127,7 +114,7 @@ fn a_permit_that_is_renewed_counts_from_the_reply() {
         let question = Question { key: &key, limit: limit(1, algorithm), cost: 1 };
         let held = decide(&standby, &[question]);
         clock.advance(Duration::from_millis(60));
-        standby.after(&[question], Duration::ZERO, Some(&held), &admission()).expect("both allow it");
+        standby.after(&[question], Duration::ZERO, Some(&held), &Answer::ALLOWED).expect("both allow it");
         clock.advance(Duration::from_millis(WINDOW_MILLIS - 1));
         assert_eq!(take_all(&standby, question), 0, "{algorithm:?}");
         clock.advance(Duration::from_millis(1));

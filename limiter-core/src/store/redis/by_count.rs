@@ -263,15 +263,7 @@ mod tests {
         (Part { slot: 0, places: places.into() }, answer)
     }
 
-    const ALLOWED: Answer = Answer {
-        allowed: true,
-        which: 1,
-        remaining: 5,
-        retry_after: Some(Duration::ZERO),
-        reset_after: Duration::from_secs(1),
-        stamp: 0,
-        delay: Duration::ZERO,
-    };
+    const ALLOWED: Answer = Answer { which: 1, remaining: 5, ..Answer::ALLOWED };
 
     #[test]
     fn the_joint_reply_is_about_the_tightest_count_or_the_first_that_denies() {

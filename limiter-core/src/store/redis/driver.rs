@@ -183,7 +183,7 @@ impl Driver {
             Action::Refund(granted) if standby.may_be_lost(&questions, granted.mirrored) => {
                 standby.refund(&questions, granted.mirrored);
                 self.denied().forget(&questions);
-                return Ok(Settled::by_store(Answer::GIVEN_BACK, 0));
+                return Ok(Settled::by_store(Answer::ALLOWED, 0));
             }
             Action::Refund(_) | Action::Reset => {}
         }
