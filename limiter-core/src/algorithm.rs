@@ -17,16 +17,16 @@ mod sliding_counter;
 mod sliding_window;
 mod token_bucket;
 
-/// One question to a count: may `cost` permits be taken now?
+/// One request to a count: may `cost` permits be taken now?
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct AlgorithmInput {
     /// Milliseconds of the clock that have begun.
     pub(crate) floor: u64,
     /// The next whole millisecond: equal to `floor`, or one more.
     pub(crate) ceil: u64,
     /// The same instant in microseconds, which are the clock's resolution for the buckets.
     pub(crate) micros: u64,
-    pub(crate) span: Span,
+    pub(crate) span: CounterKind,
     pub(crate) max: u32,
     /// What a bucket holds.
     pub(crate) burst: u32,
@@ -34,18 +34,18 @@ pub(crate) struct Ask {
     /// Permits that the same decision takes of the same count before these.
     pub(crate) pending: u32,
     /// Microseconds that the call may wait for its turn, in an algorithm that gives turns.
-    pub(crate) patience: u64,
+    pub(crate) max_wait: u64,
 }
 
 /// What is counted apart under one key: another algorithm or window has a history of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Span {
+pub(crate) struct CounterKind {
     pub(crate) algorithm: Algorithm,
     /// Milliseconds.
     pub(crate) window: u64,
 }
 
-impl From<Limit> for Span {
+impl From<Limit> for CounterKind {
     fn from(limit: Limit) -> Self {
         Self { algorithm: limit.algorithm(), window: limit.window_millis() }
     }
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// Decides, and takes the permits if they fit.
-    pub(crate) fn decide(&mut self, ask: &Ask) -> Outcome {
+    pub(crate) fn decide(&mut self, ask: &AlgorithmInput) -> Outcome {
         if let Self::SlidingWindow(log) = self {
             return log.decide(ask).of_millis();
         }
@@ -115,13 +115,13 @@ impl State {
             return outcome;
         }
         self.record(ask);
-        let left = self.peek(&Ask { cost: 0, pending: 0, ..*ask });
+        let left = self.peek(&AlgorithmInput { cost: 0, pending: 0, ..*ask });
         Outcome { remaining: left.remaining, reset_at: left.reset_at, ..outcome }
     }
 
     /// The same for what most calls to a busy key come to, in a few steps; nothing if it is not that.
     #[inline(always)]
-    pub(crate) fn join(&mut self, ask: &Ask) -> Option<Outcome> {
+    pub(crate) fn join(&mut self, ask: &AlgorithmInput) -> Option<Outcome> {
         match self {
             Self::SlidingWindow(log) => log.join(ask).map(Outcome::of_millis),
             _ => None,
@@ -129,7 +129,7 @@ impl State {
     }
 
     /// What [`decide`](State::decide) would say, taking nothing: `remaining` is what is left before the call.
-    pub(crate) fn peek(&self, ask: &Ask) -> Outcome {
+    pub(crate) fn peek(&self, ask: &AlgorithmInput) -> Outcome {
         match self {
             Self::SlidingWindow(log) => log.peek(ask).of_millis(),
             Self::FixedWindow(counter) => counter.peek(ask).of_millis(),
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// Takes the permits whether they fit or not: somebody else has admitted them. A count saturates at `u32::MAX`.
-    pub(crate) fn record(&mut self, ask: &Ask) {
+    pub(crate) fn record(&mut self, ask: &AlgorithmInput) {
         if ask.cost == 0 {
             return;
         }
@@ -153,7 +153,7 @@ impl State {
     }
 
     /// Makes what was taken at `stamp` count from now.
-    pub(crate) fn renew(&mut self, ask: &Ask, stamp: u64) {
+    pub(crate) fn renew(&mut self, ask: &AlgorithmInput, stamp: u64) {
         if let Self::LeakyBucket(bucket) = self {
             // A turn that others follow could not be given back.
             bucket.renew(ask, stamp);
@@ -166,7 +166,7 @@ impl State {
 
     /// Gives back permits that were taken at `stamp`, in microseconds: never more than what would be there if they had
     /// not been taken.
-    pub(crate) fn refund(&mut self, ask: &Ask, stamp: u64) {
+    pub(crate) fn refund(&mut self, ask: &AlgorithmInput, stamp: u64) {
         match self {
             Self::SlidingWindow(log) => log.refund(ask, stamp.div_ceil(1000)),
             Self::FixedWindow(counter) => counter.refund(ask, stamp / 1000),
@@ -177,12 +177,12 @@ impl State {
     }
 
     /// The millisecond from which on nothing counts.
-    pub(crate) fn dead_at(&self, window: u64) -> u64 {
+    pub(crate) fn expires_at(&self, window: u64) -> u64 {
         match self {
-            Self::SlidingWindow(log) => log.dead_at(window),
-            Self::FixedWindow(counter) => counter.dead_at(window),
-            Self::SlidingCounter(counters) => counters.dead_at(window),
-            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.dead_at(),
+            Self::SlidingWindow(log) => log.expires_at(window),
+            Self::FixedWindow(counter) => counter.expires_at(window),
+            Self::SlidingCounter(counters) => counters.expires_at(window),
+            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.expires_at(),
         }
     }
 }

@@ -6,21 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::decision::receipt::Giver;
-use crate::guard::{Guard, LocalSettings, OnError, Shared};
-use crate::limiter::{Engine, Inner};
+use crate::decision::limiter_id::LimiterId;
+use crate::guard::{Guard, RemoteStore};
+use crate::limiter::wait_queue::WaitQueues;
+use crate::limiter::{Backend, Inner};
+use crate::local::LocalStateOptions;
+use crate::local::standby::StandbyConfig;
 use crate::observer::Observers;
+use crate::on_error::OnError;
 use crate::overflow::Overflows;
-use crate::queue::WaitQueues;
-use crate::rule::{Rulebook, is_deadline};
-use crate::standby::Role;
+use crate::rule::{RuleOverrides, is_deadline};
 use crate::store::memory::MemoryStore;
 use crate::store::naming::{Naming, Secret};
 use crate::sync::process::{DroppedAtHome, PerProcess};
 use crate::{Allowed, Denied, Error, ErrorKind, Layout, Limiter, Overflow, Rule, Source};
 
 #[cfg(feature = "redis")]
-use crate::store::redis::{Connected, Options, Place, RedisStore};
+use crate::store::redis::{Endpoint, Options, ReadySignal, RedisStore};
 
 mod connection;
 
@@ -45,7 +47,7 @@ use connection::{Connection, Store};
 pub struct Builder {
     connection: Connection,
     on_error: OnError,
-    rules: Rulebook,
+    rules: RuleOverrides,
     deadline: Duration,
     max_in_flight: u32,
     prefix: String,
@@ -62,7 +64,7 @@ impl Default for Builder {
         Self {
             connection: Connection::default(),
             on_error: OnError::default(),
-            rules: Rulebook::default(),
+            rules: RuleOverrides::default(),
             deadline: Duration::from_millis(100),
             max_in_flight: 100_000,
             prefix: "rl".to_owned(),
@@ -233,7 +235,7 @@ impl Builder {
             #[cfg(feature = "redis")]
             Store::Redis(place) => {
                 let (store, overflows) = self.start(place, None)?;
-                Ok(self.guarded(Shared::Redis(store), overflows))
+                Ok(self.guarded(RemoteStore::Redis(store), overflows))
             }
         }
     }
@@ -250,33 +252,33 @@ impl Builder {
             Store::Memory => Ok(self.memory()),
             #[cfg(feature = "redis")]
             Store::Redis(place) => {
-                let (connected, answer) = Connected::channel();
+                let (connected, answer) = ReadySignal::channel();
                 let (store, overflows) = self.start(place, Some(connected))?;
                 answer.await?;
-                Ok(self.guarded(Shared::Redis(store), overflows))
+                Ok(self.guarded(RemoteStore::Redis(store), overflows))
             }
         }
     }
 
     pub(crate) fn memory(self) -> Limiter {
         let store = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
-        self.watching(store.overflows()).with(Engine::Memory(store))
+        self.watching(store.overflows()).with(Backend::Memory(store))
     }
 
     /// A limiter whose store is known to be unusable.
     pub(crate) fn broken(self, error: Error) -> Limiter {
         let settings = self.local_settings(1, self.naming(None));
         let local = settings.local();
-        self.guarded(Shared::Broken(error, local), settings.overflows)
+        self.guarded(RemoteStore::Misconfigured(error, local), settings.overflows)
     }
 
     /// What there is beside a store with so many slots.
-    fn local_settings(&self, slots: u16, naming: Arc<Naming>) -> LocalSettings {
+    fn local_settings(&self, slots: u16, naming: Arc<Naming>) -> LocalStateOptions {
         let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
         let (max_keys, clock) = (self.max_keys, self.clock.clone());
-        let role = Role { max_keys, instances, slots, naming };
+        let role = StandbyConfig { max_keys, instances, slots, naming };
         let overflows = Overflows::new(Source::Standby, max_keys, clock.clone());
-        LocalSettings { role, remember_denials: self.remember_denials, clock, overflows }
+        LocalStateOptions { role, remember_denials: self.remember_denials, clock, overflows }
     }
 
     /// What keys are called, by this secret if there is one.
@@ -284,8 +286,8 @@ impl Builder {
         Arc::new(Naming::new(&self.prefix, secret))
     }
 
-    fn guarded(self, store: Shared, overflows: Arc<Overflows>) -> Limiter {
-        self.watching(overflows).with(Engine::Guarded(Guard::new(store)))
+    fn guarded(self, store: RemoteStore, overflows: Arc<Overflows>) -> Limiter {
+        self.watching(overflows).with(Backend::Guarded(Guard::new(store)))
     }
 
     fn watching(mut self, overflows: Arc<Overflows>) -> Self {
@@ -293,22 +295,22 @@ impl Builder {
         self
     }
 
-    fn with(self, engine: Engine) -> Limiter {
+    fn with(self, backend: Backend) -> Limiter {
         let Self { on_error, rules, observers, clock, .. } = self;
         let queues = WaitQueues::new(clock.clone());
         Limiter::from_parts(Inner {
-            engine,
+            backend,
             on_error,
             rules,
             observers,
             clock,
             queues: PerProcess::with(DroppedAtHome::new(queues)),
-            giver: Giver::next(),
+            limiter_id: LimiterId::next(),
         })
     }
 
     #[cfg(feature = "redis")]
-    fn start(&self, place: Place, connected: Option<Connected>) -> Result<(RedisStore, Arc<Overflows>), Error> {
+    fn start(&self, place: Endpoint, connected: Option<ReadySignal>) -> Result<(RedisStore, Arc<Overflows>), Error> {
         let naming = self.naming(self.secret.clone().transpose()?);
         let local = self.local_settings(place.slots(), Arc::clone(&naming));
         let overflows = Arc::clone(&local.overflows);

@@ -73,7 +73,7 @@ pub(crate) fn of_process() -> &'static Limiter {
 
 fn default() -> &'static Limiter {
     let Default { limiter, note } = DEFAULT.get_or_init(from_environment);
-    // Told outside of the initialisation, and once: what listens may be rate limited itself.
+    // Logged outside of the initialisation, and once: what listens may be rate limited itself.
     match note {
         Note::Nothing => {}
         _ if TOLD.swap(true, Ordering::Relaxed) => {}

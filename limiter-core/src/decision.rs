@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use crate::Limit;
 use crate::algorithm::Outcome;
-use crate::guard::{Granted, Ruling};
-use crate::store::memory::Told;
-use crate::store::{Answer, Asked, Question};
+use crate::request::{OwnedRequest, Request, StoreReply};
+use crate::request::{RefundInfo, Resolution};
+use crate::source::Source;
+use crate::store::memory::MemoryReply;
 
+pub(crate) mod limiter_id;
 pub(crate) mod receipt;
 
-use receipt::{Giver, Receipt};
+use limiter_id::LimiterId;
+use receipt::Receipt;
 
 /// Allowed or denied. A denial is a value, not an error.
 #[must_use = "a decision that nobody looks at limits nothing"]
@@ -67,25 +70,10 @@ impl Decision {
     }
 }
 
-/// Who decided.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// The store.
-    Store,
-    /// This process by itself: the store has denied the same less than a second ago, and said until when that holds. (How
-    /// long at most: see [`remember_denials`](crate::Builder::remember_denials).)
-    DeniedUntil,
-    /// The in-process stand-in, because the store failed or did so less than a window ago.
-    Standby,
-    /// A policy, because the store failed: nothing was counted, and nothing is known beyond the limit itself.
-    Policy,
-}
-
 /// The permits were taken. This is the receipt to [give them back](crate::Limiter::refund) with.
 #[derive(Clone)]
 pub struct Allowed {
-    facts: Facts,
+    facts: Details,
     /// Where there is something to give back.
     receipt: Option<Receipt>,
 }
@@ -93,16 +81,16 @@ pub struct Allowed {
 /// The limit is reached: nothing was taken, and nothing was written.
 #[derive(Clone)]
 pub struct Denied {
-    facts: Facts,
+    facts: Details,
     /// Microseconds.
     retry_after: Option<u64>,
 }
 
 /// Small, because a decision is moved a few times on its way.
 #[derive(Clone, Copy)]
-struct Facts {
+struct Details {
     name: &'static str,
-    /// Nobody asks about more questions at once than this counts to.
+    /// Nobody asks about more requests at once than this counts to.
     which: u16,
     limit: Limit,
     remaining: u32,
@@ -156,7 +144,7 @@ impl Allowed {
 impl Denied {
     facts!();
 
-    /// Which question of the decision denied it: the first, if several did.
+    /// Which request of the decision denied it: the first, if several did.
     pub(crate) fn which(&self) -> usize {
         self.facts.which.into()
     }
@@ -182,49 +170,49 @@ impl Denied {
 }
 
 impl Decision {
-    /// What the memory store says to one question.
+    /// What the memory store says to one request.
     #[inline]
-    pub(crate) fn told(name: &'static str, question: &Question<'_>, told: &Told, giver: Giver) -> Self {
+    pub(crate) fn told(name: &'static str, request: &Request<'_>, told: &MemoryReply, limiter_id: LimiterId) -> Self {
         let Outcome { allowed, remaining, retry_at, reset_at, .. } = told.outcome;
         let reset_after = told.until(reset_at);
-        let facts = Facts { name, which: 0, limit: question.limit, remaining, reset_after, source: Source::Store };
+        let facts = Details { name, which: 0, limit: request.limit, remaining, reset_after, source: Source::Store };
         if !allowed {
             return Self::Denied(Denied { facts, retry_after: retry_at.map(|at| told.until(at)) });
         }
         let stamp = told.now.micros();
         let receipt = match told.place {
-            Some(place) => Receipt::at(giver, place, question.cost, stamp),
-            None => Receipt::new(giver, Asked::all(&[*question]), Granted::by_store(stamp)),
+            Some(place) => Receipt::at(limiter_id, place, request.cost, stamp),
+            None => Receipt::new(limiter_id, OwnedRequest::all(&[*request]), RefundInfo::by_store(stamp)),
         };
         Self::Allowed(Allowed { facts, receipt })
     }
 }
 
-/// The questions of one decision, and the names of the rules they come from.
+/// The requests of one decision, and the names of the rules they come from.
 #[derive(Clone, Copy)]
-pub(crate) struct Rules<'a> {
-    /// One for each question, or one for all.
+pub(crate) struct DecisionContext<'a> {
+    /// One for each request, or one for all.
     pub(crate) names: &'a [&'static str],
-    pub(crate) questions: &'a [Question<'a>],
+    pub(crate) requests: &'a [Request<'a>],
 }
 
-impl Rules<'_> {
-    /// The decision, with a receipt if there is a giver to take it back.
-    pub(crate) fn decision(&self, ruling: &Ruling, giver: Option<Giver>) -> Decision {
+impl DecisionContext<'_> {
+    /// The decision, with a receipt if there is a limiter_id to take it back.
+    pub(crate) fn decision(&self, ruling: &Resolution, limiter_id: Option<LimiterId>) -> Decision {
         let settled = match ruling {
-            Ruling::Settled(settled) => settled,
-            Ruling::Opened => return self.opened(),
-            Ruling::Closed => return Decision::Denied(self.closed()),
+            Resolution::Counted(settled) => settled,
+            Resolution::FailedOpen => return self.opened(),
+            Resolution::FailedClosed => return Decision::Denied(self.closed()),
         };
-        let asked = || settled.asked.clone().unwrap_or_else(|| Asked::all(self.questions));
-        let receipt = || giver.and_then(|giver| Receipt::new(giver, asked(), settled.granted()));
+        let asked = || settled.asked.clone().unwrap_or_else(|| OwnedRequest::all(self.requests));
+        let receipt = || limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, asked(), settled.granted()));
         self.settled(&settled.answer, settled.source, receipt)
     }
 
     #[inline]
-    fn settled(&self, answer: &Answer, source: Source, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
+    fn settled(&self, answer: &StoreReply, source: Source, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
         let reset_after = micros(answer.reset_after);
-        let facts = Facts { remaining: answer.remaining, reset_after, source, ..self.facts(answer.which) };
+        let facts = Details { remaining: answer.remaining, reset_after, source, ..self.facts(answer.which) };
         if answer.allowed {
             Decision::Allowed(Allowed { facts, receipt: receipt() })
         } else {
@@ -234,8 +222,8 @@ impl Rules<'_> {
 
     /// Allowed without a count, because a policy says so; but what no count would ever allow is denied all the same.
     fn opened(&self) -> Decision {
-        let impossible = |question: &Question<'_>| question.cost > question.limit.burst();
-        match self.questions.iter().position(impossible) {
+        let impossible = |request: &Request<'_>| request.cost > request.limit.burst();
+        match self.requests.iter().position(impossible) {
             Some(which) => Decision::Denied(Denied { facts: self.facts(which), retry_after: None }),
             None => Decision::Allowed(Allowed { facts: self.facts(0), receipt: None }),
         }
@@ -247,13 +235,13 @@ impl Rules<'_> {
         Denied { facts, retry_after: Some(micros(facts.limit.window().min(Duration::from_secs(1)))) }
     }
 
-    /// What is known of a question before anybody answers it.
+    /// What is known of a request before anybody answers it.
     #[inline]
-    fn facts(&self, which: usize) -> Facts {
+    fn facts(&self, which: usize) -> Details {
         let name = self.names.get(which).or(self.names.first()).copied().unwrap_or_default();
-        let limit = self.questions.get(which).map_or(Limit::WIDEST, |question| question.limit);
+        let limit = self.requests.get(which).map_or(Limit::WIDEST, |request| request.limit);
         let which = u16::try_from(which).unwrap_or(u16::MAX);
-        Facts { name, which, limit, remaining: 0, reset_after: 0, source: Source::Policy }
+        Details { name, which, limit, remaining: 0, reset_after: 0, source: Source::Policy }
     }
 }
 
@@ -275,7 +263,7 @@ impl fmt::Debug for Denied {
     }
 }
 
-impl Facts {
+impl Details {
     fn debug<'a, 'b, 'c>(&self, debug: &'c mut fmt::DebugStruct<'a, 'b>) -> &'c mut fmt::DebugStruct<'a, 'b> {
         let Self { name, which: _, limit, remaining, reset_after, source } = self;
         debug
@@ -289,7 +277,7 @@ impl Facts {
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Facts { name, limit, source, .. } = self.facts;
+        let Details { name, limit, source, .. } = self.facts;
         match (source, self.retry_after) {
             (_, None) => write!(f, "the call costs more than the rate limit `{name}` of {limit} ever allows"),
             (Source::Policy, Some(_)) => write!(f, "the rate limit `{name}` of {limit} cannot be checked: denied"),

@@ -24,11 +24,11 @@ use std::hash::{Hash, Hasher};
 use sha2::{Digest, Sha256};
 
 mod buffer;
-mod constant;
-mod name;
+mod static_key;
+mod spring_name;
 
 use buffer::Buffer;
-pub use constant::Constant;
+pub use static_key::Constant;
 
 /// What is counted together: static text and the values set into it.
 ///

@@ -3,28 +3,29 @@
 //! Depend on the `rate-limited` crate, which re-exports all of this beside the attribute. How the parts fit is in the
 //! project's ARCHITECTURE.md.
 
+mod error;
 mod limit;
 mod key;
-mod decision;
-mod error;
+mod source;
+mod on_error;
 mod convert;
 
-mod limiter;
-mod builder;
-mod rule;
-mod current;
-mod observer;
-mod overflow;
-mod queue;
-mod guard;
-mod standby;
-mod denied_until;
-mod blocking;
-
 mod algorithm;
-mod store;
 mod clock;
 mod sync;
+mod block_on;
+
+mod request;
+mod overflow;
+mod store;
+mod local;
+mod decision;
+mod observer;
+mod guard;
+mod rule;
+mod limiter;
+mod current;
+mod builder;
 
 #[doc(hidden)]
 pub mod private;
@@ -37,17 +38,18 @@ pub use builder::{Builder, OnErrorSetting};
 pub use clock::ManualClock;
 pub use convert::{FromDenied, FromFailure};
 pub use current::InstallError;
-pub use decision::{Allowed, Decision, Denied, Source};
+pub use decision::{Allowed, Decision, Denied};
 pub use error::{Error, ErrorKind};
-pub use guard::OnError;
 pub use key::Key;
 pub use limit::{Algorithm, Layout, Limit};
 pub use limiter::Limiter;
+pub use on_error::OnError;
 pub use overflow::Overflow;
 /// The client that the limiter is built with, for [`Builder::client`].
 #[cfg(feature = "redis")]
 pub use redis;
 pub use rule::Rule;
+pub use source::Source;
 #[cfg(feature = "redis")]
 pub use store::redis::Credentials;
 #[cfg(feature = "tls")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{Error, ErrorKind};
 
 mod layout;
-mod text;
+mod parse;
 
 pub use layout::Layout;
 

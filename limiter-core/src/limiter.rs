@@ -1,4 +1,4 @@
-//! The limiter: where a question meets a store, a policy and the observers.
+//! The limiter: where a request meets a store, a policy and the observers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,21 +6,23 @@ use std::sync::Arc;
 use crate::Error;
 use crate::builder::Builder;
 use crate::clock::Clock;
-use crate::decision::receipt::Giver;
-use crate::guard::{Guard, OnError};
+use crate::decision::limiter_id::LimiterId;
+use crate::guard::Guard;
+use crate::limiter::wait_queue::WaitQueues;
 use crate::observer::Observers;
-use crate::queue::WaitQueues;
-use crate::rule::Rulebook;
+use crate::on_error::OnError;
+use crate::rule::RuleOverrides;
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests;
-mod operations;
+mod api;
 mod blocking;
-mod checking;
-mod deciding;
-mod waiting;
+mod check;
+mod decide;
+mod wait;
+pub(crate) mod wait_queue;
 
 /// Decides whether a call may run, by counts in this process or in a store that processes share.
 ///
@@ -47,14 +49,14 @@ pub struct Limiter {
 }
 
 pub(crate) struct Inner {
-    pub(crate) engine: Engine,
+    pub(crate) backend: Backend,
     pub(crate) on_error: OnError,
-    pub(crate) rules: Rulebook,
+    pub(crate) rules: RuleOverrides,
     pub(crate) observers: Observers,
     pub(crate) clock: Clock,
     /// Of each process, since a child of `fork` inherits waiters that are not there.
     pub(crate) queues: PerProcess<DroppedAtHome<Arc<WaitQueues>>>,
-    pub(crate) giver: Giver,
+    pub(crate) limiter_id: LimiterId,
 }
 
 /// A store that cannot fail, or one that can with what that takes.
@@ -62,7 +64,7 @@ pub(crate) struct Inner {
 /// With a tag of its own: one in an unused value of another field takes each decision more instructions to read.
 #[derive(Debug)]
 #[repr(u8)]
-pub(crate) enum Engine {
+pub(crate) enum Backend {
     Memory(MemoryStore),
     Guarded(Guard),
 }
@@ -163,10 +165,10 @@ impl Limiter {
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { engine, on_error, observers, .. } = &*self.inner;
-        let store = match engine {
-            Engine::Memory(_) => "memory",
-            Engine::Guarded(_) => "shared",
+        let Inner { backend, on_error, observers, .. } = &*self.inner;
+        let store = match backend {
+            Backend::Memory(_) => "memory",
+            Backend::Guarded(_) => "shared",
         };
         f.debug_struct("Limiter")
             .field("store", &store)

@@ -1,6 +1,6 @@
 //! What the attribute expands to. Not part of the public API: it may change with any version.
 
-mod deciding;
+mod rules;
 mod keys;
 mod limiters;
 mod limits;
@@ -8,11 +8,11 @@ mod outcome;
 
 pub use crate::convert::{FromDenied, FromFailure};
 pub use crate::{Algorithm, Denied, Error, Key, Limit, Limiter, OnError};
-pub use deciding::{Ask, Counted, ask, ask_several, decide, decide_blocking, denied, denied_blocking, fixed, one};
 pub use keys::{Constant, ToKey, key, only};
 pub use limiters::{Chosen, LimiterRef, current, limiter};
 pub use limits::{LimitOrNearest, LimitRef, counted_by, limit, limit_from, limit_of};
 pub use outcome::{Fallible, Outcome, Pending, Resolving, Value, call, resolve, run};
+pub use rules::{Ask, Counted, ask, ask_several, decide, decide_blocking, denied, denied_blocking, fixed, one};
 
 /// What an annotated function knows of itself: a static in it.
 #[derive(Debug)]

@@ -73,13 +73,13 @@ impl Rule {
 
 /// Every rule that a limiter has settings for.
 #[derive(Debug, Default)]
-pub(crate) struct Rulebook {
+pub(crate) struct RuleOverrides {
     rules: HashMap<String, Rule>,
     /// The name of one that was added twice.
     twice: Option<String>,
 }
 
-impl Rulebook {
+impl RuleOverrides {
     pub(crate) fn add(&mut self, name: &str, rule: Rule) {
         if self.rules.insert(name.to_owned(), rule).is_some() {
             self.twice = Some(name.to_owned());

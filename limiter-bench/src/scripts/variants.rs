@@ -8,7 +8,7 @@ use super::cases::Case;
 /// Where the scripts that ship have their files.
 macro_rules! shipped {
     ($file:literal) => {
-        include_str!(concat!("../../../limiter-core/src/store/redis/lua/", $file))
+        include_str!(concat!("../../../limiter-core/src/store/redis/script/lua/", $file))
     };
 }
 

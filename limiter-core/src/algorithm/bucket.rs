@@ -13,7 +13,7 @@
 //!
 //! `bucket.lua` keeps the same in one string and agrees with this module to the microsecond.
 
-use super::Ask;
+use crate::algorithm::AlgorithmInput;
 
 /// Permits that have not come back. Instants in microseconds.
 #[derive(Clone, Debug, Default)]
@@ -45,12 +45,12 @@ pub(super) struct Level {
 const FAR: u64 = 1 << 51;
 
 /// Units in so many permits.
-pub(super) fn units(permits: u64, ask: &Ask) -> u128 {
+pub(super) fn units(permits: u64, ask: &AlgorithmInput) -> u128 {
     u128::from(permits) * u128::from(ask.span.window * 1000)
 }
 
 impl Bucket {
-    pub(super) fn level(&self, ask: &Ask) -> Level {
+    pub(super) fn level(&self, ask: &AlgorithmInput) -> Level {
         let nothing = |now| Level { now, debt: 0, full_at: now, rate: ask.max };
         if self.permits + self.fraction == 0 || self.at > ask.micros + ask.span.window * 1000 {
             return nothing(ask.micros);
@@ -65,7 +65,7 @@ impl Bucket {
     }
 
     /// Takes the permits on top of what is missing.
-    pub(super) fn take(&mut self, ask: &Ask) {
+    pub(super) fn take(&mut self, ask: &AlgorithmInput) {
         let level = self.level(ask);
         let crowded = self.at == level.now && self.permits + self.fraction > 0;
         if level.debt == 0 {
@@ -77,7 +77,7 @@ impl Bucket {
     }
 
     /// What was taken at `stamp` is as if it had been taken now.
-    pub(super) fn renew(&mut self, ask: &Ask, stamp: u64) {
+    pub(super) fn renew(&mut self, ask: &AlgorithmInput, stamp: u64) {
         // Had somebody taken since, that would be part of the debt as of then.
         if self.at == stamp {
             let later = ask.micros.saturating_sub(stamp);
@@ -88,7 +88,7 @@ impl Bucket {
 
     /// Gives back up to so many units. When all is back stays a promise of the call that took last: the receipt's rate
     /// may be another.
-    pub(super) fn put_back(&mut self, back: u128, ask: &Ask) {
+    pub(super) fn put_back(&mut self, back: u128, ask: &AlgorithmInput) {
         let level = self.level(ask);
         if level.debt > 0 && back > 0 {
             self.set(&level, level.debt.saturating_sub(back), ask);
@@ -106,11 +106,11 @@ impl Bucket {
         stamp == self.at && !self.crowded
     }
 
-    pub(super) fn dead_at(&self) -> u64 {
+    pub(super) fn expires_at(&self) -> u64 {
         self.full_at.div_ceil(1000)
     }
 
-    fn set(&mut self, level: &Level, debt: u128, ask: &Ask) {
+    fn set(&mut self, level: &Level, debt: u128, ask: &AlgorithmInput) {
         let permit = units(1, ask);
         self.at = level.now;
         self.permits = u64::try_from(debt / permit).unwrap_or(u64::MAX);

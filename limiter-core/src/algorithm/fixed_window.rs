@@ -6,7 +6,7 @@
 //! A window's length and its edges are whole milliseconds, so nothing is rounded. A clock that has stepped back before
 //! the window counted in stands still at that window's beginning; by more than a window, the count is void.
 
-use super::{Ask, Outcome};
+use crate::algorithm::{AlgorithmInput, Outcome};
 
 /// What was taken in one window. All in milliseconds.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    pub(super) fn peek(&self, ask: &Ask) -> Outcome {
+    pub(super) fn peek(&self, ask: &AlgorithmInput) -> Outcome {
         let (start, used) = self.view(ask);
         let remaining = ask.max.saturating_sub(used).saturating_sub(ask.pending);
         let end = start + ask.span.window;
@@ -32,7 +32,7 @@ impl Counter {
         Outcome { allowed, remaining, retry_at, reset_at: if used == 0 { ask.floor } else { end }, delay: 0 }
     }
 
-    pub(super) fn record(&mut self, ask: &Ask) {
+    pub(super) fn record(&mut self, ask: &AlgorithmInput) {
         let (start, used) = self.view(ask);
         if used == 0 {
             self.since = ask.floor;
@@ -41,19 +41,19 @@ impl Counter {
     }
 
     /// Permits of one window come back together, so one is as good as another.
-    pub(super) fn refund(&mut self, ask: &Ask, stamp: u64) {
+    pub(super) fn refund(&mut self, ask: &AlgorithmInput, stamp: u64) {
         let (start, used) = self.view(ask);
         if stamp >= self.since && stamp - stamp % ask.span.window == start {
             (self.start, self.count) = (start, used.saturating_sub(ask.cost));
         }
     }
 
-    pub(super) fn dead_at(&self, window: u64) -> u64 {
+    pub(super) fn expires_at(&self, window: u64) -> u64 {
         if self.count == 0 { 0 } else { self.start + window }
     }
 
     /// The window that counts now, by its beginning, and what was taken in it.
-    fn view(&self, ask: &Ask) -> (u64, u32) {
+    fn view(&self, ask: &AlgorithmInput) -> (u64, u32) {
         let begun = ask.floor - ask.floor % ask.span.window;
         let behind = self.start > ask.floor && self.start - ask.floor <= ask.span.window;
         if self.count > 0 && (self.start == begun || behind) { (self.start, self.count) } else { (begun, 0) }

@@ -1,6 +1,6 @@
 //! The leaky bucket as a queue: one permit passes at a time, evenly spaced, and up to `burst` may wait for their turn.
 //!
-//! A call's turn is when what was taken before it has passed. A call that has no patience is allowed only if that is
+//! A call's turn is when what was taken before it has passed. A call that has no max_wait is allowed only if that is
 //! now; one that has is allowed at once, with the delay until its turn, if that comes in time and the queue has room.
 //! So permits pass `window / max` apart: at most `max` begin in any window, or `max + cost - 1` where a call of a higher
 //! cost begins, which passes as one and keeps those behind it waiting for as many turns. (Turner, "New directions in
@@ -8,10 +8,10 @@
 //!
 //! The arithmetic is that of [`bucket`](super::bucket).
 
-use super::bucket::{Bucket, units};
-use super::{Ask, Outcome};
+use crate::algorithm::bucket::{Bucket, units};
+use crate::algorithm::{AlgorithmInput, Outcome};
 
-pub(super) fn peek(bucket: &Bucket, ask: &Ask) -> Outcome {
+pub(super) fn peek(bucket: &Bucket, ask: &AlgorithmInput) -> Outcome {
     let level = bucket.level(ask);
     let free = level.debt == 0;
     let turn = if free { ask.micros } else { level.shrinks_to(0) };
@@ -24,7 +24,7 @@ pub(super) fn peek(bucket: &Bucket, ask: &Ask) -> Outcome {
         (true, Some(ask.micros), 0)
     } else if needed > u64::from(ask.burst) {
         (false, None, 0)
-    } else if free || (delay <= ask.patience && level.debt + units(needed, ask) <= room) {
+    } else if free || (delay <= ask.max_wait && level.debt + units(needed, ask) <= room) {
         (true, Some(ask.micros), delay)
     } else {
         (false, Some(turn), 0)
@@ -34,7 +34,7 @@ pub(super) fn peek(bucket: &Bucket, ask: &Ask) -> Outcome {
 
 /// Gives back the last turn that was given, and no other: whoever has a later one keeps it, so an earlier one that was
 /// given back would come to be where a later one is.
-pub(super) fn refund(bucket: &mut Bucket, ask: &Ask, stamp: u64) {
+pub(super) fn refund(bucket: &mut Bucket, ask: &AlgorithmInput, stamp: u64) {
     if bucket.ends_with(stamp) {
         bucket.put_back(units(ask.cost.into(), ask), ask);
     }

@@ -9,7 +9,7 @@
 //! counts a little too much, never too little. A clock that has stepped back before the window counted in stands still
 //! at that window's beginning; by more than a window, the count is void.
 
-use super::{Ask, Outcome};
+use crate::algorithm::{AlgorithmInput, Outcome};
 
 /// What was taken in two windows that follow each other. Instants in milliseconds.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn peek(&self, ask: &Ask) -> Outcome {
+    pub(super) fn peek(&self, ask: &AlgorithmInput) -> Outcome {
         let window = ask.span.window;
         let view = self.view(ask);
         let elapsed = ask.floor.saturating_sub(view.start);
@@ -40,14 +40,14 @@ impl Counters {
         Outcome { allowed, remaining, retry_at, reset_at, delay: 0 }
     }
 
-    pub(super) fn record(&mut self, ask: &Ask) {
+    pub(super) fn record(&mut self, ask: &AlgorithmInput) {
         let view = self.view(ask);
         let since = if view.is_empty() { ask.floor } else { self.since };
         *self = Self { since, current: view.current.saturating_add(ask.cost), ..view };
     }
 
     /// Permits of one window count alike, so one is as good as another.
-    pub(super) fn refund(&mut self, ask: &Ask, stamp: u64) {
+    pub(super) fn refund(&mut self, ask: &AlgorithmInput, stamp: u64) {
         let mut view = self.view(ask);
         let window = stamp - stamp % ask.span.window;
         if stamp < view.since || view.is_empty() {
@@ -61,7 +61,7 @@ impl Counters {
         *self = view;
     }
 
-    pub(super) fn dead_at(&self, window: u64) -> u64 {
+    pub(super) fn expires_at(&self, window: u64) -> u64 {
         match (self.current, self.previous) {
             (0, 0) => 0,
             (0, _) => self.start + window,
@@ -70,7 +70,7 @@ impl Counters {
     }
 
     /// The counts as they are to be read now.
-    fn view(&self, ask: &Ask) -> Self {
+    fn view(&self, ask: &AlgorithmInput) -> Self {
         let window = ask.span.window;
         let begun = ask.floor - ask.floor % window;
         if self.is_empty() {
@@ -85,7 +85,7 @@ impl Counters {
     }
 
     /// The first millisecond when the cost fits into what the counts have become by then; `None` if it never does.
-    fn fits_at(&self, ask: &Ask) -> Option<u64> {
+    fn fits_at(&self, ask: &AlgorithmInput) -> Option<u64> {
         let window = ask.span.window;
         let room = ask.max.checked_sub(ask.pending)?.checked_sub(ask.cost)?;
         // Each count fades over the window after its own: the first of the two that has to fade for the cost to fit.

@@ -23,7 +23,7 @@
 //!
 //! `sliding_window.lua` keeps the same log in one string and agrees with this module to the millisecond.
 
-use super::{Ask, Outcome};
+use crate::algorithm::{AlgorithmInput, Outcome};
 use runs::{Run, Runs};
 
 mod runs;
@@ -54,9 +54,9 @@ struct View {
 
 impl Log {
     /// Decides, and takes the permits if they fit.
-    pub(super) fn decide(&mut self, ask: &Ask) -> Outcome {
+    pub(super) fn decide(&mut self, ask: &AlgorithmInput) -> Outcome {
         let view = self.view(ask);
-        let outcome = self.judge(&view, ask);
+        let outcome = self.evaluate(&view, ask);
         if !outcome.allowed || ask.cost == 0 {
             return outcome;
         }
@@ -67,7 +67,7 @@ impl Log {
     /// Decides about what most calls to a busy key come to, in a few steps: the newest run is of this millisecond, the
     /// oldest still counts, and there is room. Nothing if it is not so.
     #[inline(always)]
-    pub(super) fn join(&mut self, ask: &Ask) -> Option<Outcome> {
+    pub(super) fn join(&mut self, ask: &AlgorithmInput) -> Option<Outcome> {
         let (unit, window) = (unit(ask.span.window), ask.span.window);
         let (base, before) = (self.base, self.before);
         let (last, first) = self.runs.ends()?;
@@ -85,12 +85,12 @@ impl Log {
     }
 
     /// What [`decide`](Log::decide) would say, taking nothing: `remaining` is what is left before the call.
-    pub(super) fn peek(&self, ask: &Ask) -> Outcome {
-        self.judge(&self.view(ask), ask)
+    pub(super) fn peek(&self, ask: &AlgorithmInput) -> Outcome {
+        self.evaluate(&self.view(ask), ask)
     }
 
     /// Takes the permits whether they fit or not: somebody else has admitted them.
-    pub(super) fn record(&mut self, ask: &Ask) {
+    pub(super) fn record(&mut self, ask: &AlgorithmInput) {
         let mut view = self.view(ask);
         let excess = ask.cost.saturating_sub(u32::MAX - view.used);
         if excess > 0 {
@@ -106,7 +106,7 @@ impl Log {
     ///
     /// Permits taken before the log began, as before a reset, or after it ends, as before the clock stepped back, are not
     /// in it.
-    pub(super) fn refund(&mut self, ask: &Ask, stamp: u64) {
+    pub(super) fn refund(&mut self, ask: &AlgorithmInput, stamp: u64) {
         let Some(view) = self.holding(ask, stamp) else { return };
         self.drop_dead(&view);
         let unit = unit(ask.span.window);
@@ -126,7 +126,7 @@ impl Log {
     }
 
     /// What the log says, if permits taken at `stamp` are in it and live.
-    fn holding(&self, ask: &Ask, stamp: u64) -> Option<View> {
+    fn holding(&self, ask: &AlgorithmInput, stamp: u64) -> Option<View> {
         let view = self.view(ask);
         let is_within = (self.base..=view.stamp).contains(&stamp);
         // By the newest stamp, too: those who took theirs then may have had the room of what was over.
@@ -150,12 +150,12 @@ impl Log {
     }
 
     /// From when on nothing in the log counts.
-    pub(super) fn dead_at(&self, window: u64) -> u64 {
+    pub(super) fn expires_at(&self, window: u64) -> u64 {
         self.runs.newest().map_or(0, |run| self.stamp(run, unit(window)) + window)
     }
 
     #[inline(always)]
-    fn view(&self, ask: &Ask) -> View {
+    fn view(&self, ask: &AlgorithmInput) -> View {
         let nothing = View { live: self.runs.len(), before: 0, used: 0, stamp: ask.ceil };
         let Some(last) = self.runs.newest() else { return nothing };
         let unit = unit(ask.span.window);
@@ -172,7 +172,7 @@ impl Log {
     }
 
     #[inline(always)]
-    fn judge(&self, view: &View, ask: &Ask) -> Outcome {
+    fn evaluate(&self, view: &View, ask: &AlgorithmInput) -> Outcome {
         let remaining = ask.max.saturating_sub(view.used).saturating_sub(ask.pending);
         let reset_at = if view.used == 0 { ask.floor } else { view.stamp + ask.span.window };
         // In u64: with what is used, or pending, the sum may pass u32::MAX.
@@ -191,7 +191,7 @@ impl Log {
 
     /// Appends the permits and gives their stamp.
     #[inline(always)]
-    fn take(&mut self, view: &View, ask: &Ask) -> u64 {
+    fn take(&mut self, view: &View, ask: &AlgorithmInput) -> u64 {
         let unit = unit(ask.span.window);
         self.drop_dead(view);
         let Some(last) = self.runs.newest() else {
@@ -258,7 +258,7 @@ impl Log {
 
 /// The instant that cut-offs are measured from: now, or as far as the last stamp proves that time had come.
 #[inline]
-fn time(stamp: u64, unit: u64, ask: &Ask) -> u64 {
+fn time(stamp: u64, unit: u64, ask: &AlgorithmInput) -> u64 {
     let proven = stamp.saturating_sub(unit);
     // A stamp further ahead than a window proves nothing: the log is void.
     if proven > ask.ceil + ask.span.window { ask.floor } else { proven.max(ask.floor) }

@@ -15,18 +15,18 @@ pub(super) const ALL: [Algorithm; 5] = [
     Algorithm::LeakyBucket,
 ];
 
-/// A question at an instant in microseconds, with windows of milliseconds.
-pub(super) fn question(algorithm: Algorithm, micros: u64, window: u64, max: u32, cost: u32) -> Ask {
-    Ask {
+/// A request at an instant in microseconds, with windows of milliseconds.
+pub(super) fn request(algorithm: Algorithm, micros: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
+    AlgorithmInput {
         floor: micros / 1000,
         ceil: micros.div_ceil(1000),
         micros,
-        span: Span { algorithm, window },
+        span: CounterKind { algorithm, window },
         max,
         burst: max,
         cost,
         pending: 0,
-        patience: 0,
+        max_wait: 0,
     }
 }
 
@@ -55,11 +55,11 @@ fn accepts_at_exactly_the_promised_instant() {
                     _ => 0,
                 };
                 let max = 1 + small(&mut random, 9);
-                let ask = Ask {
+                let ask = AlgorithmInput {
                     burst: 1 + small(&mut random, 12),
-                    ..question(algorithm, now, window, max, small(&mut random, 5))
+                    ..request(algorithm, now, window, max, small(&mut random, 5))
                 };
-                let ask = if is_bucket(algorithm) { ask } else { Ask { burst: max, ..ask } };
+                let ask = if is_bucket(algorithm) { ask } else { AlgorithmInput { burst: max, ..ask } };
                 let outcome = state.decide(&ask);
                 let what = format!("{algorithm:?}, seed {seed}, step {step}, {ask:?}, {outcome:?}");
                 if outcome.allowed {
@@ -72,13 +72,13 @@ fn accepts_at_exactly_the_promised_instant() {
                 };
                 denials += 1;
                 let at = |micros| {
-                    let later = question(algorithm, micros, window, ask.max, ask.cost);
-                    state.peek(&Ask { burst: ask.burst, ..later }).allowed
+                    let later = request(algorithm, micros, window, ask.max, ask.cost);
+                    state.peek(&AlgorithmInput { burst: ask.burst, ..later }).allowed
                 };
                 assert!(retry_at > now && at(retry_at), "at the promised instant: {what}");
                 let step = if is_bucket(algorithm) { 1 } else { 1_000 };
                 assert!(!at((retry_at - step).max(now)), "a step before: {what}");
-                assert!(state.peek(&Ask { cost: 0, ..ask }).reset_at >= retry_at || ask.cost == 0, "{what}");
+                assert!(state.peek(&AlgorithmInput { cost: 0, ..ask }).reset_at >= retry_at || ask.cost == 0, "{what}");
             }
         }
         assert!(denials > 2_000, "{algorithm:?}: {denials} denials");
@@ -94,12 +94,12 @@ fn what_remains_fits_and_one_more_does_not() {
         let mut now = 1_000_000_000;
         for _ in 0..3_000 {
             now += random.below(300_000);
-            let base = Ask { burst: 7, ..question(algorithm, now, 1_000, 7, 1) };
+            let base = AlgorithmInput { burst: 7, ..request(algorithm, now, 1_000, 7, 1) };
             let pending = small(&mut random, 3);
-            let left = state.peek(&Ask { pending, ..base }).remaining;
-            assert!(state.peek(&Ask { pending, cost: left, ..base }).allowed, "{algorithm:?}");
-            assert!(!state.peek(&Ask { pending, cost: left + 1, ..base }).allowed, "{algorithm:?}");
-            let after = state.decide(&Ask { cost: small(&mut random, 2), ..base });
+            let left = state.peek(&AlgorithmInput { pending, ..base }).remaining;
+            assert!(state.peek(&AlgorithmInput { pending, cost: left, ..base }).allowed, "{algorithm:?}");
+            assert!(!state.peek(&AlgorithmInput { pending, cost: left + 1, ..base }).allowed, "{algorithm:?}");
+            let after = state.decide(&AlgorithmInput { cost: small(&mut random, 2), ..base });
             assert_eq!(after.remaining, state.peek(&base).remaining, "{algorithm:?}");
         }
     }
@@ -113,12 +113,12 @@ fn knows_when_nothing_counts_any_more() {
         let mut state = State::new(algorithm);
         for _ in 0..500 {
             now += random.below(400_000);
-            let outcome = state.decide(&question(algorithm, now, window, 5, 1 + small(&mut random, 2)));
-            let dead_at = state.dead_at(window);
-            assert_eq!(outcome.reset_at.div_ceil(1000), dead_at, "{algorithm:?}");
-            let fresh = State::new(algorithm).peek(&question(algorithm, dead_at * 1000, window, 5, 1));
-            assert_eq!(state.peek(&question(algorithm, dead_at * 1000, window, 5, 1)), fresh, "{algorithm:?}");
-            let alive = state.peek(&question(algorithm, outcome.reset_at - 1, window, 5, 1));
+            let outcome = state.decide(&request(algorithm, now, window, 5, 1 + small(&mut random, 2)));
+            let expires_at = state.expires_at(window);
+            assert_eq!(outcome.reset_at.div_ceil(1000), expires_at, "{algorithm:?}");
+            let fresh = State::new(algorithm).peek(&request(algorithm, expires_at * 1000, window, 5, 1));
+            assert_eq!(state.peek(&request(algorithm, expires_at * 1000, window, 5, 1)), fresh, "{algorithm:?}");
+            let alive = state.peek(&request(algorithm, outcome.reset_at - 1, window, 5, 1));
             assert!(alive.remaining < 5 && alive.reset_at == outcome.reset_at, "{algorithm:?}");
         }
     }
@@ -129,16 +129,16 @@ fn a_cost_of_nothing_takes_nothing_and_a_cost_above_all_is_final() {
     for algorithm in ALL {
         let mut state = State::new(algorithm);
         let now = 1_000_000_000;
-        let nothing = state.decide(&question(algorithm, now, 10_000, 3, 0));
+        let nothing = state.decide(&request(algorithm, now, 10_000, 3, 0));
         assert_eq!((nothing.allowed, nothing.remaining, nothing.reset_at), (true, 3, now), "{algorithm:?}");
-        assert_eq!(state.dead_at(10_000), 0, "{algorithm:?}");
+        assert_eq!(state.expires_at(10_000), 0, "{algorithm:?}");
         for cost in [4, u32::MAX] {
-            let never = state.decide(&question(algorithm, now, 10_000, 3, cost));
+            let never = state.decide(&request(algorithm, now, 10_000, 3, cost));
             assert_eq!((never.allowed, never.remaining, never.retry_at), (false, 3, None), "{algorithm:?}");
         }
-        assert!(state.decide(&question(algorithm, now, 10_000, 3, 3)).allowed);
-        assert!(state.decide(&question(algorithm, now, 10_000, 3, 0)).allowed, "nothing fits into nothing");
-        let together = state.peek(&Ask { pending: u32::MAX, ..question(algorithm, now, 10_000, 3, 1) });
+        assert!(state.decide(&request(algorithm, now, 10_000, 3, 3)).allowed);
+        assert!(state.decide(&request(algorithm, now, 10_000, 3, 0)).allowed, "nothing fits into nothing");
+        let together = state.peek(&AlgorithmInput { pending: u32::MAX, ..request(algorithm, now, 10_000, 3, 1) });
         assert_eq!((together.allowed, together.retry_at), (false, None), "{algorithm:?}");
     }
 }
@@ -151,8 +151,8 @@ fn clocks_may_step_back() {
         let (now, window) = (1_000_000_000, 10_000);
         let step_back = |by: u64| {
             let mut state = State::new(algorithm);
-            assert!(state.decide(&question(algorithm, now, window, 4, 4)).allowed);
-            (state.clone().decide(&question(algorithm, now - by, window, 4, 1)), state)
+            assert!(state.decide(&request(algorithm, now, window, 4, 4)).allowed);
+            (state.clone().decide(&request(algorithm, now - by, window, 4, 1)), state)
         };
         let (before, _) = step_back(0);
         let natural = before.retry_at.expect("not final");
@@ -161,7 +161,7 @@ fn clocks_may_step_back() {
             assert!(!denied.allowed, "{algorithm:?} by {by}");
             let retry_at = denied.retry_at.expect("not final");
             assert!(retry_at >= natural && retry_at <= natural + 1_000, "{algorithm:?} by {by}");
-            assert!(state.peek(&question(algorithm, retry_at, window, 4, 1)).allowed, "{algorithm:?} by {by}");
+            assert!(state.peek(&request(algorithm, retry_at, window, 4, 1)).allowed, "{algorithm:?} by {by}");
         }
         let (fresh, _) = step_back(20_001_000);
         assert!(fresh.allowed, "{algorithm:?}");
@@ -184,11 +184,11 @@ fn no_number_makes_it_panic() {
             let mut now = [1, 1 << 50, END][pick(&mut random, 3)];
             for _ in 0..60 {
                 let mut edge = || EDGES[pick(&mut random, 8)];
-                let ask = Ask {
+                let ask = AlgorithmInput {
                     burst: edge().max(1),
                     pending: if edge() > 5 { edge() } else { 0 },
-                    patience: (u64::from(edge()) << 32) | u64::from(edge()),
-                    ..question(algorithm, now, window, edge().max(1), edge())
+                    max_wait: (u64::from(edge()) << 32) | u64::from(edge()),
+                    ..request(algorithm, now, window, edge().max(1), edge())
                 };
                 let stamp = match random.below(4) {
                     0 => random.any(),
@@ -205,16 +205,16 @@ fn no_number_makes_it_panic() {
                         state.peek(&ask)
                     }
                     2 => {
-                        state.renew(&Ask { pending: 0, ..ask }, stamp.min(now));
+                        state.renew(&AlgorithmInput { pending: 0, ..ask }, stamp.min(now));
                         state.peek(&ask)
                     }
-                    _ => state.decide(&Ask { pending: 0, ..ask }),
+                    _ => state.decide(&AlgorithmInput { pending: 0, ..ask }),
                 };
                 // A clock that is behind by a window, and what counts for up to two.
                 let latest = now + FAR.max(3_000 * window) + 2_000 * window;
                 assert!(outcome.retry_at.is_none_or(|at| at <= latest), "{algorithm:?}: {ask:?}, {outcome:?}");
                 assert!(outcome.reset_at <= latest, "{algorithm:?}: {ask:?}, {outcome:?}");
-                assert!(state.dead_at(window) <= (END + 2 * FAR) / 1_000, "{algorithm:?}");
+                assert!(state.expires_at(window) <= (END + 2 * FAR) / 1_000, "{algorithm:?}");
                 now = match random.below(4) {
                     0 => now,
                     1 => now + random.below(window * 3_000),

@@ -4,10 +4,10 @@
 //! is the generic cell rate algorithm of ATM networks (ITU-T I.371) in other words, with the arithmetic of
 //! [`bucket`](super::bucket).
 
-use super::bucket::{Bucket, units};
-use super::{Ask, Outcome};
+use crate::algorithm::bucket::{Bucket, units};
+use crate::algorithm::{AlgorithmInput, Outcome};
 
-pub(super) fn peek(bucket: &Bucket, ask: &Ask) -> Outcome {
+pub(super) fn peek(bucket: &Bucket, ask: &AlgorithmInput) -> Outcome {
     let level = bucket.level(ask);
     let taken = level.debt.div_ceil(units(1, ask)) + u128::from(ask.pending);
     let remaining = u32::try_from(u128::from(ask.burst).saturating_sub(taken)).unwrap_or(0);
@@ -24,7 +24,7 @@ pub(super) fn peek(bucket: &Bucket, ask: &Ask) -> Outcome {
 /// Gives back what has not come back by itself since: had the permits not been taken, the bucket might have been full
 /// in between, and what flowed then would have been lost. Nothing of what was taken before the clock stepped back and
 /// the bucket was void.
-pub(super) fn refund(bucket: &mut Bucket, ask: &Ask, stamp: u64) {
+pub(super) fn refund(bucket: &mut Bucket, ask: &AlgorithmInput, stamp: u64) {
     let now = bucket.level(ask).now;
     if bucket.covers(stamp) && stamp <= now {
         let back = u128::from(now - stamp) * u128::from(ask.max);

@@ -1,12 +1,12 @@
 //! Options that say where the store is, and how to get to it.
 
-use super::Builder;
 #[cfg(feature = "redis")]
 use crate::Credentials;
 #[cfg(feature = "tls")]
 use crate::Tls;
+use crate::builder::Builder;
 #[cfg(feature = "redis")]
-use crate::store::redis::{Place, Provider, Server};
+use crate::store::redis::{Endpoint, Provider, Server};
 use crate::{Error, ErrorKind};
 
 #[derive(Default)]
@@ -98,7 +98,7 @@ impl Builder {
 pub(super) enum Store {
     Memory,
     #[cfg(feature = "redis")]
-    Redis(Place),
+    Redis(Endpoint),
 }
 
 impl Connection {
@@ -107,16 +107,18 @@ impl Connection {
             Named::Memory => Store::Memory,
             Named::Url(url) => Store::named(url)?,
             #[cfg(feature = "redis")]
-            Named::Client(client) => Store::Redis(Place::One(Box::new(Server::of(client)))),
+            Named::Client(client) => Store::Redis(Endpoint::One(Box::new(Server::of(client)))),
         };
         match store {
             Store::Memory => self.without_options(),
             #[cfg(feature = "redis")]
-            Store::Redis(Place::One(server)) => Ok(Store::Redis(Place::One(Box::new(self.with_options(*server)?)))),
+            Store::Redis(Endpoint::One(server)) => {
+                Ok(Store::Redis(Endpoint::One(Box::new(self.with_options(*server)?))))
+            }
             #[cfg(feature = "redis")]
-            Store::Redis(Place::Cluster(seeds)) => {
+            Store::Redis(Endpoint::Cluster(seeds)) => {
                 let seeds = seeds.into_iter().map(|seed| self.with_options(seed));
-                Ok(Store::Redis(Place::Cluster(seeds.collect::<Result<_, _>>()?)))
+                Ok(Store::Redis(Endpoint::Cluster(seeds.collect::<Result<_, _>>()?)))
             }
         }
     }
@@ -162,10 +164,10 @@ impl Store {
             }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" => {
-                Ok(Self::Redis(Place::One(Box::new(Server::named(url)?))))
+                Ok(Self::Redis(Endpoint::One(Box::new(Server::named(url)?))))
             }
             #[cfg(feature = "redis")]
-            "redis-cluster" | "rediss-cluster" => Ok(Self::Redis(Place::Cluster(Server::seeds(url)?))),
+            "redis-cluster" | "rediss-cluster" => Ok(Self::Redis(Endpoint::Cluster(Server::seeds(url)?))),
             #[cfg(not(feature = "redis"))]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
             | "rediss-cluster" => Err(unusable(format!("`{scheme}://` needs the feature `redis` of `rate-limited`"))),

@@ -1,6 +1,6 @@
 //! Where the encoding of a key is put together: in place while it is short, so that most keys need no heap.
 
-use super::Constant;
+use crate::key::Constant;
 
 /// ASCII that grows at its end.
 #[derive(Clone)]

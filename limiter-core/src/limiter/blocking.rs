@@ -1,9 +1,9 @@
-//! The same questions for code that is not async.
+//! The same requests for code that is not async.
 
 use std::time::Duration;
 
-use super::Limiter;
-use crate::blocking::block_on;
+use crate::block_on::block_on;
+use crate::limiter::Limiter;
 use crate::{Allowed, Decision, Error, Key, Limit};
 
 /// For code that is not async: each blocks its thread until there is an answer, which for the store is its deadline at

@@ -7,9 +7,9 @@ use crate::{Decision, ErrorKind, Key, Limit, Source};
 fn in_a_child<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R) -> R {
     let mut limiter = Builder::default().on_error(policy).max_keys(1).memory();
     let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
-    let Engine::Memory(store) = &mut inner.engine else { panic!("a store in memory") };
+    let Backend::Memory(store) = &mut inner.backend else { panic!("a store in memory") };
     store.of_another_process();
-    let Engine::Memory(store) = &limiter.inner.engine else { panic!("a store in memory") };
+    let Backend::Memory(store) = &limiter.inner.backend else { panic!("a store in memory") };
     store.locked(|| run(&limiter))
 }
 
@@ -50,7 +50,7 @@ fn a_limiter_in_memory_goes_on_in_a_child_where_no_lock_was_held() {
     let mut limiter = Limiter::memory();
     assert!(what(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)));
     let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
-    let Engine::Memory(store) = &mut inner.engine else { panic!("a store in memory") };
+    let Backend::Memory(store) = &mut inner.backend else { panic!("a store in memory") };
     store.of_another_process();
     assert!(what(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)), "with its counts");
     assert!(what(limiter.check_blocking(&key, &limit)) == Ok((false, Source::Store)));

@@ -1,26 +1,27 @@
 //! The store that processes share, where the feature `redis` is off: a type without values.
 
-use crate::guard::{Failure, Granted, Local, Settled, Terms};
-use crate::store::Question;
+use crate::local::LocalState;
+use crate::request::Request;
+use crate::request::{CallOptions, CountedReply, RefundInfo, StoreFailure};
 use crate::{Error, Key, Limit};
 
 #[derive(Debug)]
 pub(crate) enum RedisStore {}
 
 impl RedisStore {
-    pub(crate) fn local(&self) -> &Local {
+    pub(crate) fn local(&self) -> &LocalState {
         match *self {}
     }
 
-    pub(crate) async fn take(&self, _: &[Question<'_>], _: &Terms) -> Result<Settled, Failure> {
+    pub(crate) async fn take(&self, _: &[Request<'_>], _: &CallOptions) -> Result<CountedReply, StoreFailure> {
         match *self {}
     }
 
-    pub(crate) async fn peek(&self, _: &[Question<'_>], _: &Terms) -> Result<Settled, Failure> {
+    pub(crate) async fn peek(&self, _: &[Request<'_>], _: &CallOptions) -> Result<CountedReply, StoreFailure> {
         match *self {}
     }
 
-    pub(crate) async fn refund(&self, _: &[Question<'_>], _: Granted) -> Result<(), Error> {
+    pub(crate) async fn refund(&self, _: &[Request<'_>], _: RefundInfo) -> Result<(), Error> {
         match *self {}
     }
 

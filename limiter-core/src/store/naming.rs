@@ -4,9 +4,10 @@ use std::fmt;
 #[cfg(feature = "redis")]
 use std::fmt::Write;
 
-use super::{Question, slot};
 #[cfg(feature = "redis")]
 use crate::Algorithm;
+use crate::request::Request;
+use crate::store::slot;
 use crate::{Key, Layout};
 
 #[cfg(feature = "redis")]
@@ -37,8 +38,8 @@ impl Naming {
 
 #[cfg(feature = "redis")]
 impl Naming {
-    /// Adds what the count of a question is called to `text`.
-    pub(crate) fn write(&self, Question { key, limit, .. }: &Question<'_>, text: &mut String) {
+    /// Adds what the count of a request is called to `text`.
+    pub(crate) fn write(&self, Request { key, limit, .. }: &Request<'_>, text: &mut String) {
         let tag = match (limit.layout(), limit.algorithm()) {
             (Layout::Zset, _) => return text.push_str(&key.set()),
             (Layout::Compact, Algorithm::SlidingWindow) => "sw",
@@ -54,18 +55,18 @@ impl Naming {
     }
 
     /// Whether a name would tell what the secret is to hide: others find a set by the key's own text.
-    pub(crate) fn tells(&self, questions: &[Question<'_>]) -> bool {
-        self.secret.is_some() && questions.iter().any(|question| question.limit.layout() == Layout::Zset)
+    pub(crate) fn tells(&self, requests: &[Request<'_>]) -> bool {
+        self.secret.is_some() && requests.iter().any(|request| request.limit.layout() == Layout::Zset)
     }
 }
 
 impl Naming {
-    /// The slot of what a question counts.
-    pub(crate) fn slot(&self, question: &Question<'_>) -> u16 {
-        match question.limit.layout() {
+    /// The slot of what a request counts.
+    pub(crate) fn slot(&self, request: &Request<'_>) -> u16 {
+        match request.limit.layout() {
             // The hash tag is the whole subject.
-            Layout::Compact => slot::of_tag(self.subject(question.key).to_string().as_bytes()),
-            Layout::Zset => slot::of(question.key.set().as_bytes()),
+            Layout::Compact => slot::of_tag(self.subject(request.key).to_string().as_bytes()),
+            Layout::Zset => slot::of(request.key.set().as_bytes()),
         }
     }
 

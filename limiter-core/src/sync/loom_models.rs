@@ -11,15 +11,16 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread;
 
 use crate::clock::{Clock, Moment};
-use crate::decision::receipt::{Giver, Receipt};
-use crate::denied_until::DeniedUntil;
-use crate::guard::Granted;
+use crate::decision::limiter_id::LimiterId;
+use crate::decision::receipt::Receipt;
+use crate::limiter::wait_queue::{Schedule, Ticket, Turn, WaitQueues};
+use crate::local::denial_cache::DenialCache;
+use crate::local::standby::{Precheck, Standby, StandbyConfig};
 use crate::overflow::Overflows;
-use crate::queue::{Schedule, Ticket, Turn, WaitQueues};
-use crate::standby::{Before, Role, Standby};
+use crate::request::RefundInfo;
+use crate::request::{OwnedRequest, Request, StoreReply};
 use crate::store::memory::MemoryStore;
 use crate::store::naming::Naming;
-use crate::store::{Answer, Asked, Question};
 use crate::{Key, Limit, ManualClock, Source};
 
 /// Enough for two shards, which two decisions may lock in two orders.
@@ -33,8 +34,8 @@ fn limit(text: &str) -> Limit {
     text.parse().expect("a limit")
 }
 
-fn question<'a>(key: &'a Key, text: &str) -> Question<'a> {
-    Question { key, limit: limit(text), cost: 1 }
+fn request<'a>(key: &'a Key, text: &str) -> Request<'a> {
+    Request { key, limit: limit(text), cost: 1 }
 }
 
 #[test]
@@ -43,7 +44,7 @@ fn one_key_is_never_admitted_more_than_its_limit() {
         let store = Arc::new(MemoryStore::new(1, clock(), Source::Store));
         let admitted = Arc::new(AtomicU32::new(0));
         let ask = |store: &MemoryStore, admitted: &AtomicU32| {
-            let allowed = store.decide(&[question(&Key::new("getId"), "2/1m")]).allowed;
+            let allowed = store.decide(&[request(&Key::new("getId"), "2/1m")]).allowed;
             admitted.fetch_add(allowed.into(), Ordering::Relaxed);
         };
         let threads: Vec<_> = (0..2)
@@ -70,9 +71,9 @@ fn decisions_on_the_same_keys_in_opposite_order_neither_block_each_other_nor_sha
         let other = {
             let store = Arc::clone(&store);
             let (first, second) = (first.clone(), second.clone());
-            thread::spawn(move || store.decide(&[question(&second, "1/1m"), question(&first, "1/1m")]).allowed)
+            thread::spawn(move || store.decide(&[request(&second, "1/1m"), request(&first, "1/1m")]).allowed)
         };
-        let this = store.decide(&[question(&first, "1/1m"), question(&second, "1/1m")]).allowed;
+        let this = store.decide(&[request(&first, "1/1m"), request(&second, "1/1m")]).allowed;
         let other = other.join().expect("ends well");
         assert!(this != other, "one of the two, whole");
     });
@@ -82,8 +83,9 @@ fn decisions_on_the_same_keys_in_opposite_order_neither_block_each_other_nor_sha
 fn a_receipt_is_spent_once() {
     model(|| {
         let key = Key::new("getId");
-        let granted = Granted::by_store(1);
-        let receipt = Receipt::new(Giver::next(), Asked::all(&[question(&key, "1/1m")]), granted).expect("a cost");
+        let granted = RefundInfo::by_store(1);
+        let receipt =
+            Receipt::new(LimiterId::next(), OwnedRequest::all(&[request(&key, "1/1m")]), granted).expect("a cost");
         let other = {
             let receipt = receipt.clone();
             thread::spawn(move || receipt.spend().is_some())
@@ -98,7 +100,7 @@ fn a_receipt_is_spent_once() {
 #[test]
 fn a_stand_in_and_a_store_that_forgot_never_admit_more_than_the_limit_together() {
     model(|| {
-        let role = Role {
+        let role = StandbyConfig {
             max_keys: 1,
             instances: NonZeroU32::MIN,
             slots: 1,
@@ -109,24 +111,24 @@ fn a_stand_in_and_a_store_that_forgot_never_admit_more_than_the_limit_together()
             let standby = Arc::clone(&standby);
             thread::spawn(move || {
                 let key = Key::new("getId");
-                let questions = [question(&key, "1/1m")];
-                standby.call_failed(&questions);
-                standby.decide(&questions, Duration::ZERO).expect("no lock is orphaned").allowed
+                let requests = [request(&key, "1/1m")];
+                standby.call_failed(&requests);
+                standby.decide(&requests, Duration::ZERO).expect("no lock is orphaned").allowed
             })
         };
         let key = Key::new("getId");
-        let questions = [question(&key, "1/1m")];
+        let requests = [request(&key, "1/1m")];
         // The store is empty: it would admit.
         let empty = MemoryStore::new(1, clock(), Source::Store);
-        let admitted = match standby.before(&questions, Duration::ZERO) {
-            Before::Denied(_) => false,
-            Before::StoreAlone => {
-                let answer = empty.decide(&questions);
-                standby.after(&questions, Duration::ZERO, None, &answer).is_ok()
+        let admitted = match standby.reserve(&requests, Duration::ZERO) {
+            Precheck::Denied(_) => false,
+            Precheck::Skip => {
+                let answer = empty.decide(&requests);
+                standby.reconcile(&requests, Duration::ZERO, None, &answer).is_ok()
             }
-            Before::Held(held) => {
-                let answer = empty.decide(&questions);
-                standby.after(&questions, Duration::ZERO, Some(&held), &answer).is_ok()
+            Precheck::Reserved(held) => {
+                let answer = empty.decide(&requests);
+                standby.reconcile(&requests, Duration::ZERO, Some(&held), &answer).is_ok()
             }
         };
         let other = failed.join().expect("ends well");
@@ -139,7 +141,7 @@ fn a_stand_in_and_a_store_that_forgot_never_admit_more_than_the_limit_together()
 #[test]
 fn permits_beyond_the_mirrors_limit_and_a_standby_decision_see_each_other() {
     model(|| {
-        let role = Role {
+        let role = StandbyConfig {
             max_keys: 1,
             instances: NonZeroU32::MIN,
             slots: 1,
@@ -147,19 +149,19 @@ fn permits_beyond_the_mirrors_limit_and_a_standby_decision_see_each_other() {
         };
         let standby = Arc::new(Standby::new(&role, clock()));
         let key = Key::new("getId");
-        standby.record(&[question(&key, "2/1m")]);
+        standby.record(&[request(&key, "2/1m")]);
         let failed = {
             let standby = Arc::clone(&standby);
             thread::spawn(move || {
                 let key = Key::new("getId");
-                let questions = [question(&key, "2/1m")];
-                standby.call_failed(&questions);
-                standby.decide(&questions, Duration::ZERO).expect("no fork").allowed
+                let requests = [request(&key, "2/1m")];
+                standby.call_failed(&requests);
+                standby.decide(&requests, Duration::ZERO).expect("no fork").allowed
             })
         };
-        let two = [Question { cost: 2, ..question(&key, "2/1m") }];
+        let two = [Request { cost: 2, ..request(&key, "2/1m") }];
         let answer = MemoryStore::new(1, clock(), Source::Store).decide(&two);
-        let admitted = standby.after(&two, Duration::ZERO, None, &answer).is_ok();
+        let admitted = standby.reconcile(&two, Duration::ZERO, None, &answer).is_ok();
         let other = failed.join().expect("ends well");
         assert!(!(admitted && other), "three of two in one window of the store");
     });
@@ -168,14 +170,14 @@ fn permits_beyond_the_mirrors_limit_and_a_standby_decision_see_each_other() {
 #[test]
 fn no_denial_is_remembered_past_what_changed_after_it_was_asked_for() {
     model(|| {
-        let denied = Arc::new(DeniedUntil::new(Duration::from_secs(1), clock()));
+        let denied = Arc::new(DenialCache::new(Duration::from_secs(1), clock()));
         let key = Key::new("getId");
-        let asked = denied.asked(&question(&key, "1/1m"));
+        let asked = denied.version(&request(&key, "1/1m"));
         let noting = {
             let denied = Arc::clone(&denied);
             thread::spawn(move || {
                 let wait = Duration::from_secs(60);
-                let denial = Answer {
+                let denial = StoreReply {
                     allowed: false,
                     which: 0,
                     remaining: 0,
@@ -184,13 +186,13 @@ fn no_denial_is_remembered_past_what_changed_after_it_was_asked_for() {
                     stamp: 0,
                     delay: Duration::ZERO,
                 };
-                denied.note(&question(&Key::new("getId"), "1/1m"), asked, false, Some(&denial));
+                denied.note(&request(&Key::new("getId"), "1/1m"), asked, false, Some(&denial));
             })
         };
-        let questions = [question(&key, "1/1m")];
-        denied.forget(&questions);
+        let requests = [request(&key, "1/1m")];
+        denied.forget(&requests);
         noting.join().expect("ends well");
-        assert!(denied.recall(&questions).is_none(), "remembered all the same");
+        assert!(denied.recall(&requests).is_none(), "remembered all the same");
     });
 }
 
@@ -241,12 +243,12 @@ fn a_waiter_goes_on_when_the_one_before_it_leaves_while_it_is_polled() {
             let queues = std::sync::Arc::clone(&queues);
             thread::spawn(move || {
                 let key = Key::new("getId");
-                let first = queues.ticket(&[question(&key, "1/1m")], 1, schedule);
+                let first = queues.ticket(&[request(&key, "1/1m")], 1, schedule);
                 assert_eq!(poll_turn(&first, Waker::noop()), Poll::Ready(Turn::Check));
             })
         };
         let key = Key::new("getId");
-        let second = queues.ticket(&[question(&key, "1/1m")], 2, schedule);
+        let second = queues.ticket(&[request(&key, "1/1m")], 2, schedule);
         let flag = std::sync::Arc::new(Flag(AtomicBool::new(false)));
         let turn = poll_turn(&second, &Waker::from(std::sync::Arc::clone(&flag)));
         leaving.join().expect("ends well");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use super::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, ErrorKind};
 
 mod id;
@@ -176,12 +176,12 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_micros(100);
 
 /// Locks a mutex that another thread holds, and that was made in the process `home`. `None` in another process, if the lock is
 /// not released in time: a thread that is not here held it at the fork.
-pub(crate) fn lock_contended<T>(mutex: &Mutex<T>, home: u32, patience: Duration) -> Option<MutexGuard<'_, T>> {
+pub(crate) fn lock_contended<T>(mutex: &Mutex<T>, home: u32, max_wait: Duration) -> Option<MutexGuard<'_, T>> {
     if cfg!(all(test, limiter_loom)) || is_this(home) {
         // A panic under the lock would be one of ours, and leave a value that is whole.
         return Some(mutex.lock().unwrap_or_else(PoisonError::into_inner));
     }
-    in_time(patience, || unless_blocked(mutex.try_lock()))
+    in_time(max_wait, || unless_blocked(mutex.try_lock()))
 }
 
 /// Locks what a worker shares with its callers. `None` in a child of the process `home`, if the lock is taken: that value is not
@@ -220,14 +220,14 @@ fn unless_blocked<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
 
 /// Tries until it succeeds, or for so long. Counts attempts too: time in which this process itself stood still is no time that
 /// a lock was held.
-fn in_time<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+fn in_time<T>(max_wait: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let (began, mut attempts) = (Instant::now(), 0);
     loop {
         if let Some(value) = attempt() {
             return Some(value);
         }
         attempts += 1;
-        if began.elapsed() >= patience && BETWEEN_ATTEMPTS * attempts >= patience {
+        if began.elapsed() >= max_wait && BETWEEN_ATTEMPTS * attempts >= max_wait {
             return None;
         }
         thread::sleep(BETWEEN_ATTEMPTS);

@@ -2,7 +2,7 @@ use limiter_testkit::FixedWindowOracle;
 
 use crate::Algorithm::FixedWindow;
 use crate::algorithm::State;
-use crate::algorithm::tests::{counters, question};
+use crate::algorithm::tests::{counters, request};
 
 #[test]
 fn agrees_with_the_oracle_on_random_schedules() {
@@ -12,7 +12,7 @@ fn agrees_with_the_oracle_on_random_schedules() {
 #[test]
 fn windows_begin_at_multiples_of_their_length() {
     let mut state = State::new(FixedWindow);
-    let mut at = |micros| state.decide(&question(FixedWindow, micros, 10, 2, 2));
+    let mut at = |micros| state.decide(&request(FixedWindow, micros, 10, 2, 2));
     assert!(at(109_999).allowed, "at the very end of the window from 100 to 110");
     assert!(at(110_000).allowed, "the edge burst: twice max within a microsecond");
     let denied = at(110_001);
@@ -22,18 +22,18 @@ fn windows_begin_at_multiples_of_their_length() {
 #[test]
 fn counts_to_the_end_of_u32() {
     let mut state = State::new(FixedWindow);
-    assert!(state.decide(&question(FixedWindow, 5_000, 10, u32::MAX, u32::MAX)).allowed);
+    assert!(state.decide(&request(FixedWindow, 5_000, 10, u32::MAX, u32::MAX)).allowed);
     for _ in 0..3 {
-        state.record(&question(FixedWindow, 5_000, 10, u32::MAX, u32::MAX));
+        state.record(&request(FixedWindow, 5_000, 10, u32::MAX, u32::MAX));
     }
-    let denied = state.decide(&question(FixedWindow, 5_000, 10, u32::MAX, 1));
+    let denied = state.decide(&request(FixedWindow, 5_000, 10, u32::MAX, 1));
     assert_eq!((denied.remaining, denied.retry_at), (0, Some(10_000)));
 }
 
 /// Permits of this window come back, and those of one that is over do not.
 #[test]
 fn gives_back_within_the_window_of_the_receipt() {
-    let at = |micros| question(FixedWindow, micros, 10, 3, 1);
+    let at = |micros| request(FixedWindow, micros, 10, 3, 1);
     let mut state = State::new(FixedWindow);
     for micros in [101_000, 105_000, 109_000] {
         assert!(state.decide(&at(micros)).allowed);

@@ -1,10 +1,10 @@
 use limiter_testkit::{LeakyBucketOracle, Random};
 
 use crate::Algorithm::LeakyBucket;
-use crate::algorithm::tests::{question, small};
-use crate::algorithm::{Ask, State};
+use crate::algorithm::tests::{request, small};
+use crate::algorithm::{AlgorithmInput, State};
 
-/// With and without patience, limits and bursts that change with each call: the same answers, to the microsecond.
+/// With and without max_wait, limits and bursts that change with each call: the same answers, to the microsecond.
 #[test]
 fn agrees_with_the_oracle_on_random_schedules() {
     for seed in 0..150 {
@@ -19,9 +19,10 @@ fn agrees_with_the_oracle_on_random_schedules() {
                 (max, burst) = (1 + small(&mut random, 11), 1 + small(&mut random, 11));
             }
             let cost = small(&mut random, 4);
-            let patience = random.below(2) * random.below(3_000 * window);
-            let outcome = state.decide(&Ask { burst, patience, ..question(LeakyBucket, now, window, max, cost) });
-            let (expected, delay) = oracle.check(now, window * 1000, (max, burst), (cost, patience));
+            let max_wait = random.below(2) * random.below(3_000 * window);
+            let outcome =
+                state.decide(&AlgorithmInput { burst, max_wait, ..request(LeakyBucket, now, window, max, cost) });
+            let (expected, delay) = oracle.check(now, window * 1000, (max, burst), (cost, max_wait));
             assert_eq!((outcome.allowed, outcome.delay), (expected.allowed, delay), "seed {seed}, step {step}");
             assert_eq!(outcome.remaining, expected.remaining, "seed {seed}, step {step}");
             assert_eq!(outcome.retry_at, expected.retry_after.map(|wait| now + wait), "seed {seed}, step {step}");
@@ -41,9 +42,9 @@ fn turns_are_evenly_spaced() {
         let mut turns: Vec<(u64, u32)> = Vec::new();
         for _ in 0..200 {
             now += random.below(2) * random.below(500_000);
-            let patience = random.below(2) * random.below(2_000_000);
+            let max_wait = random.below(2) * random.below(2_000_000);
             let cost = 1 + small(&mut random, 1);
-            let ask = Ask { burst: 4, patience, ..question(LeakyBucket, now, window, max, cost) };
+            let ask = AlgorithmInput { burst: 4, max_wait, ..request(LeakyBucket, now, window, max, cost) };
             let outcome = state.decide(&ask);
             if !outcome.allowed {
                 continue;
@@ -58,8 +59,8 @@ fn turns_are_evenly_spaced() {
                 turns.extend(other.allowed.then_some((now + other.delay, cost)));
             }
             now += random.below(2) * random.below(300_000);
-            let later = question(LeakyBucket, now, window, max, cost);
-            state.refund(&Ask { burst: 4, ..later }, stamp);
+            let later = request(LeakyBucket, now, window, max, cost);
+            state.refund(&AlgorithmInput { burst: 4, ..later }, stamp);
         }
         turns.sort_unstable();
         for pair in turns.windows(2) {
@@ -74,7 +75,7 @@ fn turns_are_evenly_spaced() {
 fn gives_turns_to_those_who_have_the_patience() {
     let start = 1_000_000_000;
     let mut state = State::new(LeakyBucket);
-    let at = |micros, patience| Ask { burst: 2, patience, ..question(LeakyBucket, micros, 1_000, 4, 1) };
+    let at = |micros, max_wait| AlgorithmInput { burst: 2, max_wait, ..request(LeakyBucket, micros, 1_000, 4, 1) };
     assert_eq!(state.decide(&at(start, 0)).delay, 0);
     let denied = state.decide(&at(start, 0));
     assert_eq!((denied.allowed, denied.remaining, denied.retry_at), (false, 0, Some(start + 250_000)));
@@ -94,7 +95,7 @@ fn turns_do_not_drift() {
     let mut state = State::new(LeakyBucket);
     let mut last = 0;
     for turn in 0..=700_u64 {
-        let ask = Ask { burst: 1_000, patience: u64::MAX, ..question(LeakyBucket, start, 1_000, 7, 1) };
+        let ask = AlgorithmInput { burst: 1_000, max_wait: u64::MAX, ..request(LeakyBucket, start, 1_000, 7, 1) };
         let outcome = state.decide(&ask);
         assert!(outcome.allowed);
         assert_eq!(outcome.delay, (turn * 1_000_000).div_ceil(7));
@@ -106,7 +107,7 @@ fn turns_do_not_drift() {
 #[test]
 fn the_last_turn_can_be_given_back_and_no_other() {
     let start = 1_000_000_000;
-    let at = |micros| Ask { burst: 9, patience: u64::MAX, ..question(LeakyBucket, micros, 1_000, 1, 1) };
+    let at = |micros| AlgorithmInput { burst: 9, max_wait: u64::MAX, ..request(LeakyBucket, micros, 1_000, 1, 1) };
     let mut state = State::new(LeakyBucket);
     for micros in [start, start + 1, start + 2] {
         assert!(state.decide(&at(micros)).allowed);

@@ -2,7 +2,7 @@ use limiter_testkit::{Random, SlidingCounterOracle};
 
 use crate::Algorithm::SlidingCounter;
 use crate::algorithm::State;
-use crate::algorithm::tests::{counters, question, small};
+use crate::algorithm::tests::{counters, request, small};
 
 #[test]
 fn agrees_with_the_oracle_on_random_schedules() {
@@ -12,7 +12,7 @@ fn agrees_with_the_oracle_on_random_schedules() {
 #[test]
 fn the_older_window_fades() {
     let mut state = State::new(SlidingCounter);
-    let at = |millis: u64, cost| question(SlidingCounter, millis * 1000, 100, 10, cost);
+    let at = |millis: u64, cost| request(SlidingCounter, millis * 1000, 100, 10, cost);
     assert!(state.decide(&at(150, 10)).allowed);
     assert_eq!(state.peek(&at(199, 1)).retry_at, Some(210_000), "once the window is over, a tenth of it at a time");
     assert_eq!(state.peek(&at(200, 1)).remaining, 0);
@@ -31,7 +31,7 @@ fn the_older_window_fades() {
 fn counts_to_the_end_of_u32_in_the_longest_window() {
     let (all, window) = (u32::MAX, 366 * 86_400_000);
     let mut state = State::new(SlidingCounter);
-    let at = |millis: u64, cost| question(SlidingCounter, millis * 1000, window, all, cost);
+    let at = |millis: u64, cost| request(SlidingCounter, millis * 1000, window, all, cost);
     assert!(state.decide(&at(window, all)).allowed);
     let third = window + window / 3;
     assert_eq!(state.peek(&at(window + third, 1)).remaining, all / 3);
@@ -52,12 +52,12 @@ fn gives_back_to_the_window_of_the_receipt() {
         for _ in 0..300 {
             now += random.below(15);
             let cost = 1 + small(&mut random, 2);
-            let allowed = state.decide(&question(SlidingCounter, now * 1000, window, 8, cost)).allowed;
+            let allowed = state.decide(&request(SlidingCounter, now * 1000, window, 8, cost)).allowed;
             assert_eq!(allowed, oracle.check(now, window, 8, cost).allowed, "seed {seed}");
             if allowed && last.is_none() {
                 last = Some((now, cost));
             } else if let Some((stamp, cost)) = last.take_if(|_| random.below(3) == 0) {
-                state.refund(&question(SlidingCounter, now * 1000, window, 8, cost), stamp * 1000);
+                state.refund(&request(SlidingCounter, now * 1000, window, 8, cost), stamp * 1000);
                 oracle.refund(now, window, stamp, cost);
             }
         }

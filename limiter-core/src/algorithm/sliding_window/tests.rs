@@ -4,21 +4,21 @@ use limiter_testkit::{Oracle, Random};
 
 use super::*;
 use crate::Algorithm;
-use crate::algorithm::Span;
+use crate::algorithm::CounterKind;
 
 mod refunds;
 
-fn within(floor: u64, ceil: u64, window: u64, max: u32, cost: u32) -> Ask {
-    let span = Span { algorithm: Algorithm::SlidingWindow, window };
-    Ask { floor, ceil, micros: ceil * 1000, span, max, burst: max, cost, pending: 0, patience: 0 }
+fn within(floor: u64, ceil: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
+    let span = CounterKind { algorithm: Algorithm::SlidingWindow, window };
+    AlgorithmInput { floor, ceil, micros: ceil * 1000, span, max, burst: max, cost, pending: 0, max_wait: 0 }
 }
 
 /// The newest stamp of a log with windows of so many milliseconds.
 fn newest(log: &Log, window: u64) -> u64 {
-    log.dead_at(window) - window
+    log.expires_at(window) - window
 }
 
-fn at(now: u64, window: u64, max: u32, cost: u32) -> Ask {
+fn at(now: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
     within(now, now, window, max, cost)
 }
 
@@ -40,7 +40,7 @@ fn agrees_with_the_oracle_on_random_schedules() {
                 1..=9 => random.below(longest_step + 1),
                 _ => 0,
             };
-            instants = if log.dead_at(window) <= now { 0 } else { instants + 1 };
+            instants = if log.expires_at(window) <= now { 0 } else { instants + 1 };
             let max = u32::try_from(random.between(1, 12)).expect("small");
             let cost = u32::try_from(random.below(5)).expect("small");
             let ask = at(now, window, max, cost);
@@ -221,7 +221,7 @@ fn records_what_somebody_else_admitted() {
 fn what_is_pending_counts() {
     let mut log = Log::default();
     assert!(log.decide(&at(100, 50, 5, 2)).allowed);
-    let second = |pending| log.peek(&Ask { pending, ..at(120, 50, 5, 2) });
+    let second = |pending| log.peek(&AlgorithmInput { pending, ..at(120, 50, 5, 2) });
     assert_eq!((second(1).allowed, second(1).remaining), (true, 2));
     assert_eq!((second(2).allowed, second(2).remaining, second(2).retry_at), (false, 1, Some(150)));
     assert_eq!((second(4).allowed, second(4).retry_at), (false, None), "never together");

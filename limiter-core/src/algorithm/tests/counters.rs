@@ -2,7 +2,7 @@
 
 use limiter_testkit::{Random, Verdict};
 
-use super::{Algorithm, State, question, small};
+use crate::algorithm::tests::{Algorithm, State, request, small};
 
 /// Limits that change with each call, waits from nothing to more than two windows: the same answers, to the millisecond.
 pub(in crate::algorithm) fn agrees_with<O: Default>(
@@ -17,7 +17,7 @@ pub(in crate::algorithm) fn agrees_with<O: Default>(
         for step in 0..400 {
             now += if random.below(12) == 0 { random.below(3 * window) } else { random.below(window / 6 + 2) };
             let (max, cost) = (1 + small(&mut random, 10), small(&mut random, 5));
-            let outcome = state.decide(&question(algorithm, now * 1000, window, max, cost));
+            let outcome = state.decide(&request(algorithm, now * 1000, window, max, cost));
             let seen = Verdict {
                 allowed: outcome.allowed,
                 remaining: outcome.remaining,

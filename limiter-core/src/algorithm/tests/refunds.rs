@@ -2,9 +2,9 @@
 
 use limiter_testkit::Random;
 
-use super::{ALL, State, question, small};
 use crate::Algorithm;
-use crate::algorithm::Ask;
+use crate::algorithm::AlgorithmInput;
+use crate::algorithm::tests::{ALL, State, request, small};
 
 /// Admits a call if, and only if, it would have been admitted had those that gave their permits back never called.
 #[test]
@@ -15,11 +15,11 @@ fn a_refund_never_gives_back_too_much() {
             let mut random = Random::new(seed);
             let (window, max) = (1_000, 6);
             let (mut state, mut kept) = (State::new(algorithm), State::new(algorithm));
-            let mut receipts: Vec<Ask> = Vec::new();
+            let mut receipts: Vec<AlgorithmInput> = Vec::new();
             let mut now = 1_000_000_000;
             for _ in 0..150 {
                 now += random.below(4) * random.below(100_000);
-                let ask = question(algorithm, now, window, max, 1 + small(&mut random, 2));
+                let ask = request(algorithm, now, window, max, 1 + small(&mut random, 2));
                 if state.decide(&ask).allowed {
                     if random.below(3) == 0 {
                         receipts.push(ask);
@@ -31,7 +31,7 @@ fn a_refund_never_gives_back_too_much() {
                 if !receipts.is_empty() && random.below(2) == 0 {
                     let place = usize::try_from(random.below(receipts.len() as u64)).expect("small");
                     let receipt = receipts.swap_remove(place);
-                    let later = question(algorithm, now, window, max, receipt.cost);
+                    let later = request(algorithm, now, window, max, receipt.cost);
                     state.refund(&later, receipt.micros);
                     refunded += 1;
                 }
@@ -40,7 +40,7 @@ fn a_refund_never_gives_back_too_much() {
         assert!(after > 1_000, "{algorithm:?}");
         // Taken and given back at once: as if nothing had been.
         let mut state = State::new(algorithm);
-        let first = question(algorithm, 1_000_000_000, 1_000, 6, 4);
+        let first = request(algorithm, 1_000_000_000, 1_000, 6, 4);
         assert!(state.decide(&first).allowed);
         state.refund(&first, first.micros);
         assert_eq!(state.peek(&first), State::new(algorithm).peek(&first), "{algorithm:?}");
@@ -51,8 +51,8 @@ fn a_refund_never_gives_back_too_much() {
 #[test]
 fn a_receipt_of_an_earlier_count_gives_back_nothing() {
     for algorithm in ALL {
-        let taken = question(algorithm, 1_000_000_000, 60_000, 6, 3);
-        let later = question(algorithm, 1_000_002_000, 60_000, 6, 3);
+        let taken = request(algorithm, 1_000_000_000, 60_000, 6, 3);
+        let later = request(algorithm, 1_000_002_000, 60_000, 6, 3);
         let mut state = State::new(algorithm);
         assert!(state.decide(&later).allowed);
         let before = state.peek(&later);
@@ -65,10 +65,10 @@ fn a_receipt_of_an_earlier_count_gives_back_nothing() {
 #[test]
 fn a_receipt_of_a_later_count_gives_back_nothing() {
     for algorithm in ALL {
-        let (taken, now) = (question(algorithm, 1_100_000_000, 10_000, 6, 6), 1_050_000_000);
+        let (taken, now) = (request(algorithm, 1_100_000_000, 10_000, 6, 6), 1_050_000_000);
         let mut state = State::new(algorithm);
         assert!(state.decide(&taken).allowed);
-        let after = question(algorithm, now, 10_000, 6, 6);
+        let after = request(algorithm, now, 10_000, 6, 6);
         assert!(state.decide(&after).allowed, "{algorithm:?}");
         let before = state.peek(&after);
         state.refund(&after, taken.micros);
@@ -82,11 +82,11 @@ fn what_is_renewed_counts_from_now() {
     for algorithm in ALL {
         let (early, late) = (1_000_000_000, 1_000_250_000);
         let (mut renewed, mut fresh) = (State::new(algorithm), State::new(algorithm));
-        assert!(renewed.decide(&question(algorithm, early, 10_000, 6, 4)).allowed);
-        renewed.renew(&question(algorithm, late, 10_000, 6, 4), early);
-        assert!(fresh.decide(&question(algorithm, late, 10_000, 6, 4)).allowed);
+        assert!(renewed.decide(&request(algorithm, early, 10_000, 6, 4)).allowed);
+        renewed.renew(&request(algorithm, late, 10_000, 6, 4), early);
+        assert!(fresh.decide(&request(algorithm, late, 10_000, 6, 4)).allowed);
         for cost in 0..6 {
-            let ask = question(algorithm, late + 1_000_000, 10_000, 6, cost);
+            let ask = request(algorithm, late + 1_000_000, 10_000, 6, cost);
             assert_eq!(renewed.peek(&ask), fresh.peek(&ask), "{algorithm:?}");
         }
     }
@@ -104,12 +104,12 @@ fn what_is_held_for_a_moment_leaves_the_others_as_they_are() {
         for _ in 0..400 {
             // Fewer instants than a log keeps apart.
             now += 20_000 * random.below(4);
-            let ask = question(algorithm, now, window, max, 1 + small(&mut random, 3));
+            let ask = request(algorithm, now, window, max, 1 + small(&mut random, 3));
             assert_eq!(held.peek(&ask), plain.peek(&ask), "seed {seed}");
             let fits = held.decide(&ask).allowed;
             if fits && random.below(2) == 0 {
                 now += 1_000;
-                let later = question(algorithm, now, window, max, ask.cost);
+                let later = request(algorithm, now, window, max, ask.cost);
                 held.renew(&later, ask.micros);
                 assert!(plain.decide(&later).allowed, "seed {seed}");
             } else if fits {
@@ -131,7 +131,7 @@ fn what_is_refunded_from_merged_runs_is_not_too_much() {
         let mut denied = 0;
         for _ in 0..6_000 {
             now += random.below(2);
-            let ask = |cost| question(algorithm, now * 1_000, window, max, cost);
+            let ask = |cost| request(algorithm, now * 1_000, window, max, cost);
             let cost = 1 + small(&mut random, 3);
             match (random.below(4), held.is_empty()) {
                 (0, false) => {
@@ -166,7 +166,7 @@ fn a_record_beyond_u32_leaves_nothing_free() {
     for algorithm in ALL {
         let all = u32::MAX;
         let (first, later) = (1_000_000_000, 1_001_000_000);
-        let ask = |micros, cost| question(algorithm, micros, 3_600_000, all, cost);
+        let ask = |micros, cost| request(algorithm, micros, 3_600_000, all, cost);
         let mut state = State::new(algorithm);
         state.record(&ask(first, all - 2));
         state.record(&ask(first + 1_000, 5_000_000));

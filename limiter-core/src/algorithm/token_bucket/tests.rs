@@ -1,8 +1,8 @@
 use limiter_testkit::{Random, TokenBucketOracle};
 
 use crate::Algorithm::TokenBucket;
-use crate::algorithm::tests::{question, small};
-use crate::algorithm::{Ask, State};
+use crate::algorithm::tests::{request, small};
+use crate::algorithm::{AlgorithmInput, State};
 
 /// Rates that divide no window, limits and bursts that change with each call: the same answers, to the microsecond.
 #[test]
@@ -20,7 +20,7 @@ fn agrees_with_the_oracle_on_random_schedules() {
                 (max, burst) = (1 + small(&mut random, 11), 1 + small(&mut random, 11));
             }
             let cost = small(&mut random, 5);
-            let outcome = state.decide(&Ask { burst, ..question(TokenBucket, now, window, max, cost) });
+            let outcome = state.decide(&AlgorithmInput { burst, ..request(TokenBucket, now, window, max, cost) });
             let expected = oracle.check(now, window * 1000, (max, burst), cost);
             assert_eq!(outcome.allowed, expected.allowed, "seed {seed}, step {step}");
             assert_eq!(outcome.remaining, expected.remaining, "seed {seed}, step {step}");
@@ -33,7 +33,7 @@ fn agrees_with_the_oracle_on_random_schedules() {
 #[test]
 fn fills_at_a_rate_that_no_instant_is_a_multiple_of() {
     let mut state = State::new(TokenBucket);
-    let at = |micros| question(TokenBucket, micros, 10_000, 7, 1);
+    let at = |micros| request(TokenBucket, micros, 10_000, 7, 1);
     let start = 1_000_000_000;
     for _ in 0..7 {
         assert!(state.decide(&at(start)).allowed);
@@ -51,7 +51,7 @@ fn fills_at_a_rate_that_no_instant_is_a_multiple_of() {
 #[test]
 fn a_burst_and_a_rate_are_apart() {
     let mut state = State::new(TokenBucket);
-    let at = |micros, cost| Ask { burst: 20, ..question(TokenBucket, micros, 1_000, 2, cost) };
+    let at = |micros, cost| AlgorithmInput { burst: 20, ..request(TokenBucket, micros, 1_000, 2, cost) };
     let start = 1_000_000_000;
     assert!(state.decide(&at(start, 20)).allowed);
     let denied = state.decide(&at(start, 1));
@@ -65,7 +65,7 @@ fn a_burst_and_a_rate_are_apart() {
 #[test]
 fn is_true_at_high_rates() {
     let mut state = State::new(TokenBucket);
-    let at = |micros| Ask { burst: 1, ..question(TokenBucket, micros, 1_000, 1_000_000, 1) };
+    let at = |micros| AlgorithmInput { burst: 1, ..request(TokenBucket, micros, 1_000, 1_000_000, 1) };
     for micros in 1_000_000..1_002_000 {
         assert!(state.decide(&at(micros)).allowed);
         assert!(!state.decide(&at(micros)).allowed);
@@ -77,9 +77,9 @@ fn is_true_at_high_rates() {
 #[test]
 fn keeps_what_is_missing_when_the_limit_changes() {
     let start = 1_000_000_000;
-    let at = |micros, max| question(TokenBucket, micros, 10_000, max, 1);
+    let at = |micros, max| request(TokenBucket, micros, 10_000, max, 1);
     let mut state = State::new(TokenBucket);
-    assert!(state.decide(&Ask { cost: 5, ..at(start, 10) }).allowed);
+    assert!(state.decide(&AlgorithmInput { cost: 5, ..at(start, 10) }).allowed);
     assert_eq!(state.peek(&at(start, 20)).remaining, 15, "raised");
     assert_eq!(state.peek(&at(start + 1_000_000, 20)).remaining, 17, "two a second");
     let lowered = state.peek(&at(start, 3));
@@ -91,7 +91,7 @@ fn keeps_what_is_missing_when_the_limit_changes() {
 #[test]
 fn a_refund_gives_back_what_has_not_come_back_by_itself() {
     let start = 1_000_000_000;
-    let at = |micros, cost| question(TokenBucket, micros, 10_000, 10, cost);
+    let at = |micros, cost| request(TokenBucket, micros, 10_000, 10, cost);
     let mut state = State::new(TokenBucket);
     assert!(state.decide(&at(start, 4)).allowed);
     assert!(state.decide(&at(start + 500_000, 3)).allowed);
@@ -107,7 +107,7 @@ fn a_refund_gives_back_what_has_not_come_back_by_itself() {
 fn waits_of_ages_are_told_as_ages() {
     let mut state = State::new(TokenBucket);
     let window = 366 * 86_400_000;
-    let at = |micros, max| Ask { burst: u32::MAX, ..question(TokenBucket, micros, window, max, u32::MAX) };
+    let at = |micros, max| AlgorithmInput { burst: u32::MAX, ..request(TokenBucket, micros, window, max, u32::MAX) };
     let start = 1 << 50;
     assert!(state.decide(&at(start, 1)).allowed);
     let denied = state.decide(&at(start, 1));

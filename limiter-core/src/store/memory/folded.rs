@@ -5,13 +5,13 @@
 //! the strictest of them: at most `max` in any window is never more than a fixed window, or a sliding counter, lets
 //! through. So a newcomer may be denied early, and nobody is ever admitted too much.
 
-use super::Deed;
-use super::arithmetic::{Arithmetic, strictest};
-use super::common::Common;
 use crate::Algorithm;
-use crate::algorithm::{Ask, Outcome, Span, State};
+use crate::algorithm::{AlgorithmInput, CounterKind, Outcome, State};
+use crate::store::memory::WriteOp;
+use crate::store::memory::arithmetic::{Arithmetic, strictest};
+use crate::store::memory::common::Common;
 
-/// Counts by kind, class of windows and slot. Which one it is follows from a key's slot and span alone.
+/// Counters by kind, class of windows and slot. Which one it is follows from a key's slot and span alone.
 #[derive(Debug)]
 pub(super) struct Folded {
     /// None until one is needed.
@@ -39,61 +39,69 @@ impl Folded {
     }
 
     /// What a key would be told by the count that it may have shared; nothing if nothing counts in that.
-    pub(super) fn look(&self, slot: u16, ask: &Ask) -> Option<Outcome> {
+    pub(super) fn look(&self, slot: u16, ask: &AlgorithmInput) -> Option<Outcome> {
         self.live(slot, ask).map(|count| count.look(&folded(ask)))
     }
 
-    pub(super) fn take(&mut self, slot: u16, ask: &Ask, deed: Deed) -> Outcome {
+    pub(super) fn take(&mut self, slot: u16, ask: &AlgorithmInput, op: WriteOp) -> Outcome {
         if self.counts.is_empty() {
             let kinds = KINDS.iter().flat_map(|kind| vec![Common::new(State::new(*kind)); self.slots * CLASSES]);
             self.counts = kinds.collect();
         }
         let index = self.index(slot, ask.span);
-        self.counts[index].take(&folded(ask), deed).0
+        self.counts[index].take(&folded(ask), op).0
     }
 
-    pub(super) fn refund(&mut self, slot: u16, ask: &Ask, stamp: u64) {
+    pub(super) fn refund(&mut self, slot: u16, ask: &AlgorithmInput, stamp: u64) {
         let index = self.index(slot, ask.span);
         if let Some(count) = self.counts.get_mut(index) {
             count.refund(&folded(ask), stamp);
         }
     }
 
-    pub(super) fn is_live(&self, slot: u16, ask: &Ask) -> bool {
+    pub(super) fn is_live(&self, slot: u16, ask: &AlgorithmInput) -> bool {
         self.live(slot, ask).is_some()
     }
 
     /// The same as [`take`](Folded::take) with a copy, if anything counts in it; gives the copy as a count of the key's
     /// own, if anything was taken.
-    pub(super) fn take_along(&self, slot: u16, ask: &Ask, deed: Deed) -> Option<(Outcome, Option<State>)> {
+    pub(super) fn promote_from_shared(
+        &self,
+        slot: u16,
+        ask: &AlgorithmInput,
+        op: WriteOp,
+    ) -> Option<(Outcome, Option<State>)> {
         let mut copy = self.live(slot, ask)?.clone();
-        let (outcome, has_taken) = copy.take(&folded(ask), deed);
-        Some((outcome, has_taken.then(|| self.unfold(&copy, ask))))
+        let (outcome, consumed) = copy.take(&folded(ask), op);
+        Some((outcome, consumed.then(|| self.unfold(&copy, ask))))
     }
 
     /// A count of a key's own, as if all that counts in the folded one had been taken now.
-    fn unfold(&self, count: &Common, ask: &Ask) -> State {
+    fn unfold(&self, count: &Common, ask: &AlgorithmInput) -> State {
         let used = count.used(&folded(ask));
         let mut own = self.arithmetic.empty(ask.span.algorithm);
-        own.record(&Ask { cost: used, ..*ask });
+        own.record(&AlgorithmInput { cost: used, ..*ask });
         own
     }
 
-    fn live(&self, slot: u16, ask: &Ask) -> Option<&Common> {
+    fn live(&self, slot: u16, ask: &AlgorithmInput) -> Option<&Common> {
         self.counts.get(self.index(slot, ask.span)).filter(|count| count.counts(&folded(ask)))
     }
 
-    fn index(&self, slot: u16, span: Span) -> usize {
+    fn index(&self, slot: u16, span: CounterKind) -> usize {
         let kind = KINDS.iter().position(|kind| *kind == strictest(span.algorithm)).unwrap_or(0);
         let lane = kind * CLASSES + class(span.window);
         lane * self.slots + usize::from(slot) % self.slots
     }
 }
 
-/// The question as these counts are asked.
-fn folded(ask: &Ask) -> Ask {
-    let Span { algorithm, window } = ask.span;
-    Ask { span: Span { algorithm: strictest(algorithm), window: SHORTEST << (2 * class(window)) }, ..*ask }
+/// The request as these counts are asked.
+fn folded(ask: &AlgorithmInput) -> AlgorithmInput {
+    let CounterKind { algorithm, window } = ask.span;
+    AlgorithmInput {
+        span: CounterKind { algorithm: strictest(algorithm), window: SHORTEST << (2 * class(window)) },
+        ..*ask
+    }
 }
 
 /// The first class whose windows are long enough.

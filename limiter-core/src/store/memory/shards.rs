@@ -3,7 +3,7 @@
 use std::hint::spin_loop;
 use std::sync::atomic::AtomicU32;
 
-use super::shard::Shard;
+use crate::store::memory::shard::Shard;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, process};
 
 /// Attempts to take a lock before it is found out which process this is: a decision takes less time.
@@ -63,8 +63,8 @@ impl Shards {
         }
         let (orphaned, home) = (&self.orphaned[index], &self.homes[index]);
         // Where it was waited for in vain, other calls are not to wait as long.
-        let patience = if orphaned.load(Ordering::Relaxed) { process::SHORT_PATIENCE } else { process::PATIENCE };
-        let shard = process::lock_contended(&self.shards[index], home.load(Ordering::Relaxed), patience);
+        let max_wait = if orphaned.load(Ordering::Relaxed) { process::SHORT_PATIENCE } else { process::PATIENCE };
+        let shard = process::lock_contended(&self.shards[index], home.load(Ordering::Relaxed), max_wait);
         if shard.is_some() {
             home.store(process::id(), Ordering::Relaxed);
         }

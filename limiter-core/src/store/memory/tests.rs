@@ -7,13 +7,13 @@ mod denying;
 #[cfg(feature = "test-util")]
 mod sharing;
 
-fn question<'a>(key: &'a Key, limit: &str) -> Question<'a> {
-    Question { key, limit: limit.parse().expect("a limit"), cost: 1 }
+fn request<'a>(key: &'a Key, limit: &str) -> Request<'a> {
+    Request { key, limit: limit.parse().expect("a limit"), cost: 1 }
 }
 
 #[cfg(feature = "test-util")]
-fn tell(store: &MemoryStore, question: &Question<'_>) -> Told {
-    store.decide_one(question, 0, |told| *told, || unreachable!("no lock is orphaned"))
+fn tell(store: &MemoryStore, request: &Request<'_>) -> MemoryReply {
+    store.decide_one(request, 0, |told| *told, || unreachable!("no lock is orphaned"))
 }
 
 fn keys(store: &MemoryStore) -> usize {
@@ -30,14 +30,14 @@ fn store(capacity: usize) -> (MemoryStore, crate::ManualClock) {
 fn knows_only_keys_that_have_taken_something() {
     let store = MemoryStore::new(1000, Clock::System, Source::Store);
     let key = Key::new("a");
-    assert!(store.peek(&[question(&key, "1/h")]).expect("a look").allowed);
+    assert!(store.peek(&[request(&key, "1/h")]).expect("a look").allowed);
     assert_eq!(keys(&store), 0);
-    assert!(store.decide(&[question(&key, "1/h")]).allowed);
-    assert!(!store.decide(&[question(&key, "1/h")]).allowed);
-    assert!(store.decide(&[question(&key, "1/2h")]).allowed, "another window is another history");
+    assert!(store.decide(&[request(&key, "1/h")]).allowed);
+    assert!(!store.decide(&[request(&key, "1/h")]).allowed);
+    assert!(store.decide(&[request(&key, "1/2h")]).allowed, "another window is another history");
     assert_eq!(keys(&store), 2);
     store.reset(&key, "9/h".parse().expect("a limit")).expect("forgotten");
-    assert!(store.decide(&[question(&key, "1/h")]).allowed);
+    assert!(store.decide(&[request(&key, "1/h")]).allowed);
 }
 
 #[test]
@@ -51,11 +51,11 @@ fn a_constant_key_counts_with_the_key_of_its_text_in_every_store() {
     for (constant, text) in [(&PLAIN, "getId"), (&ESCAPED, "get id"), (&LONG, &"a".repeat(300))] {
         for _ in 0..2 {
             let store = MemoryStore::new(1_000_000, Clock::System, Source::Store);
-            assert!(store.decide(&[question(constant.key(), "2/h")]).allowed);
-            assert!(store.decide(&[question(&Key::new(text), "2/h")]).allowed);
-            assert!(!store.decide(&[question(constant.key(), "2/h")]).allowed);
-            assert!(!store.decide(&[question(&Key::new(text), "2/h")]).allowed);
-            assert!(store.decide(&[question(constant.key(), "2/2h")]).allowed, "another window is another history");
+            assert!(store.decide(&[request(constant.key(), "2/h")]).allowed);
+            assert!(store.decide(&[request(&Key::new(text), "2/h")]).allowed);
+            assert!(!store.decide(&[request(constant.key(), "2/h")]).allowed);
+            assert!(!store.decide(&[request(&Key::new(text), "2/h")]).allowed);
+            assert!(store.decide(&[request(constant.key(), "2/2h")]).allowed, "another window is another history");
         }
     }
 }
@@ -65,17 +65,17 @@ fn a_constant_key_counts_with_the_key_of_its_text_in_every_store() {
 fn a_receipt_finds_nothing_once_its_key_has_left_its_place() {
     let (store, clock) = store(100);
     let key = Key::new("a");
-    let question = question(&key, "1/10s");
-    let told = tell(&store, &question);
+    let request = request(&key, "1/10s");
+    let told = tell(&store, &request);
     clock.advance(Duration::from_secs(10));
     // Newcomers look for places that are over.
-    assert!(store.decide(&[Question { key: &Key::new("b"), ..question }]).allowed);
-    let again = tell(&store, &question);
+    assert!(store.decide(&[Request { key: &Key::new("b"), ..request }]).allowed);
+    let again = tell(&store, &request);
     // As if it were a receipt of what was taken since.
-    store.refund_at(told.place.expect("its own"), question.limit, 1, again.now.micros()).expect("given back");
-    assert!(!store.decide(&[question]).allowed);
-    store.refund_at(again.place.expect("its own"), question.limit, 1, again.now.micros()).expect("given back");
-    assert!(store.decide(&[question]).allowed);
+    store.refund_at(told.place.expect("its own"), request.limit, 1, again.now.micros()).expect("given back");
+    assert!(!store.decide(&[request]).allowed);
+    store.refund_at(again.place.expect("its own"), request.limit, 1, again.now.micros()).expect("given back");
+    assert!(store.decide(&[request]).allowed);
 }
 
 #[cfg(feature = "test-util")]
@@ -85,7 +85,7 @@ fn collects_what_is_expired_while_others_come() {
     for round in 0..20 {
         for index in 0..5_000 {
             let key = Key::new("user:").part(round).part(index);
-            assert!(store.decide(&[question(&key, "1/10s")]).allowed);
+            assert!(store.decide(&[request(&key, "1/10s")]).allowed);
         }
         clock.advance(Duration::from_secs(10));
     }
@@ -98,17 +98,17 @@ fn is_bounded_and_evicts_nobody_who_still_counts() {
     let (store, clock) = store(6400);
     let offenders: Vec<Key> = (0..3000).map(|index| Key::new("offender:").part(index)).collect();
     for key in &offenders {
-        assert!(store.decide(&[question(key, "1/h")]).allowed);
+        assert!(store.decide(&[request(key, "1/h")]).allowed);
     }
     let flood = |rounds: std::ops::Range<u32>| {
         for index in rounds {
-            let _ = store.decide(&[question(&Key::new("flood:").part(index), "1/h")]);
+            let _ = store.decide(&[request(&Key::new("flood:").part(index), "1/h")]);
         }
     };
     flood(0..200_000);
     assert!(keys(&store) <= 6400, "{} keys", keys(&store));
     for key in &offenders {
-        assert!(!store.decide(&[question(key, "1/h")]).allowed, "a flood made room for nobody's second quota");
+        assert!(!store.decide(&[request(key, "1/h")]).allowed, "a flood made room for nobody's second quota");
     }
     clock.advance(Duration::from_secs(3600));
     flood(200_000..400_000);
@@ -121,17 +121,17 @@ fn a_newcomer_that_shared_a_log_gets_no_second_quota_when_a_place_is_free() {
     let (store, clock) = store(64);
     let minute = "1/1m";
     for index in 0..1000 {
-        let _ = store.decide(&[question(&Key::new("early:").part(index), minute)]);
+        let _ = store.decide(&[request(&Key::new("early:").part(index), minute)]);
     }
     assert_eq!(keys(&store), 64, "every shard is full");
     clock.advance(Duration::from_secs(30));
     let late: Vec<Key> = (0..200).map(|index| Key::new("late:").part(index)).collect();
-    let admitted: Vec<bool> = late.iter().map(|key| store.decide(&[question(key, minute)]).allowed).collect();
+    let admitted: Vec<bool> = late.iter().map(|key| store.decide(&[request(key, minute)]).allowed).collect();
     assert!(admitted.contains(&true), "a full store does not deny everyone");
     // The early ones are over, the late ones are not.
     clock.advance(Duration::from_secs(31));
     for (key, admitted) in late.iter().zip(admitted) {
-        let again = store.decide(&[question(key, minute)]).allowed;
+        let again = store.decide(&[request(key, minute)]).allowed;
         assert!(!(admitted && again), "twice within a minute");
     }
 }

@@ -85,9 +85,9 @@ fn naming(secret: Option<&[u8]>) -> Naming {
     Naming::new("a:b", secret.map(|secret| Secret::new(secret).expect("long enough")))
 }
 
-fn name(naming: &Naming, question: &Question<'_>) -> String {
+fn name(naming: &Naming, request: &Request<'_>) -> String {
     let mut name = String::new();
-    naming.write(question, &mut name);
+    naming.write(request, &mut name);
     name
 }
 
@@ -110,8 +110,8 @@ fn distinct_sequences_have_distinct_names_and_the_tag_is_the_subject() {
             let sequence = sequence(&mut random);
             let key = key(&sequence);
             let limit = limits()[usize::try_from(random.below(2)).expect("small")];
-            let question = Question { key: &key, limit, cost: 1 };
-            let name = name(&naming, &question);
+            let request = Request { key: &key, limit, cost: 1 };
+            let name = name(&naming, &request);
             let mut hasher = DefaultHasher::new();
             (joined(&sequence), limit.window_millis()).hash(&mut hasher);
             let whose = *seen.entry(name.clone()).or_insert(hasher.finish());
@@ -126,7 +126,7 @@ fn distinct_sequences_have_distinct_names_and_the_tag_is_the_subject() {
                 name.bytes().all(|byte| byte.is_ascii_graphic() && !b"*?[]$'\"`\\&|;<>()!#~".contains(&byte)),
                 "{name}"
             );
-            assert_eq!(naming.slot(&question), slot_of(name.as_bytes()), "{name}");
+            assert_eq!(naming.slot(&request), slot_of(name.as_bytes()), "{name}");
         }
         assert!(seen.len() > sequences / 3, "{} are different", seen.len());
         assert!(naming.secret.is_some() || long > sequences / 200, "{long} are long");
@@ -139,10 +139,10 @@ fn a_set_is_named_by_its_text_and_in_the_slot_of_that() {
     let (naming, limit) = (naming(None), limits()[0].with_layout(Layout::Zset).expect("a sliding window"));
     for _ in 0..20_000 {
         let key = key(&sequence(&mut random));
-        let question = Question { key: &key, limit, cost: 1 };
-        let name = name(&naming, &question);
+        let request = Request { key: &key, limit, cost: 1 };
+        let name = name(&naming, &request);
         assert_eq!(name, key.set());
-        assert_eq!(naming.slot(&question), slot_of(name.as_bytes()), "{name}");
+        assert_eq!(naming.slot(&request), slot_of(name.as_bytes()), "{name}");
     }
 }
 
@@ -156,7 +156,7 @@ fn a_secret_hides_all_of_the_key_behind_a_code_of_it() {
         (Key::new("a".repeat(300)), "f48ba3452e2d34167dc96db0029ec97c"),
     ];
     for (key, code) in cases {
-        let name = name(&naming, &Question { key: &key, limit: limits()[0], cost: 1 });
+        let name = name(&naming, &Request { key: &key, limit: limits()[0], cost: 1 });
         assert_eq!(name, format!("a:b:{{+{code}}}:sw:10000"));
     }
 }
@@ -164,7 +164,7 @@ fn a_secret_hides_all_of_the_key_behind_a_code_of_it() {
 #[test]
 fn the_same_secret_gives_the_same_names_and_another_gives_others() {
     let key = Key::new("user:").part("alice");
-    let name = |secret: Option<&[u8]>| name(&naming(secret), &Question { key: &key, limit: limits()[0], cost: 1 });
+    let name = |secret: Option<&[u8]>| name(&naming(secret), &Request { key: &key, limit: limits()[0], cost: 1 });
     assert_eq!(name(Some(SECRET)), name(Some(SECRET)));
     let names = [name(None), name(Some(SECRET)), name(Some(b"0123456789abcdeg")), name(Some(b"0123456789abcdef0"))];
     let distinct: std::collections::HashSet<_> = names.iter().collect();
@@ -189,10 +189,10 @@ fn slots_that_were_aimed_at_are_spread_by_a_secret() {
     let mut aimed = 0;
     for number in 0..200_000 {
         let key = Key::new("user:").part(number);
-        let question = Question { key: &key, limit: limits()[0], cost: 1 };
-        if open.slot(&question) < 64 {
+        let request = Request { key: &key, limit: limits()[0], cost: 1 };
+        if open.slot(&request) < 64 {
             aimed += 1;
-            slots.insert(hidden.slot(&question));
+            slots.insert(hidden.slot(&request));
         }
     }
     assert!(aimed > 500, "{aimed}");

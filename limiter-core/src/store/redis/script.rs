@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::call::Action;
-use super::failure::Refusal;
 use crate::clock::Clock;
-use crate::denied_until::Asked;
+use crate::local::denial_cache::CacheVersion;
+use crate::request::{Request, StoreReply};
 use crate::store::naming::Naming;
-use crate::store::{Answer, Question};
+use crate::store::redis::command_error::CommandError;
+use crate::store::redis::worker::call::Action;
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
 
 /// Files of their own make one script: the clock, the algorithms, and what decides. Only the modules of the algorithms that
@@ -19,18 +19,18 @@ use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
 macro_rules! script {
     ($($decides:literal),+) => {
         concat!(
-            include_str!("lua/clock.lua"),
+            include_str!("script/lua/clock.lua"),
             "local function make(name)\n",
-            include_str!("lua/sliding_window.lua"),
+            include_str!("script/lua/sliding_window.lua"),
             "if name == 'sliding_window' then return sliding_window() end\n",
             "local algorithms = {}\n",
-            include_str!("lua/arithmetic.lua"),
-            include_str!("lua/fixed_window.lua"),
-            include_str!("lua/sliding_counter.lua"),
-            include_str!("lua/bucket.lua"),
-            include_str!("lua/token_bucket.lua"),
-            include_str!("lua/leaky_bucket.lua"),
-            include_str!("lua/zset.lua"),
+            include_str!("script/lua/arithmetic.lua"),
+            include_str!("script/lua/fixed_window.lua"),
+            include_str!("script/lua/sliding_counter.lua"),
+            include_str!("script/lua/bucket.lua"),
+            include_str!("script/lua/token_bucket.lua"),
+            include_str!("script/lua/leaky_bucket.lua"),
+            include_str!("script/lua/zset.lua"),
             "return algorithms[name]()\n",
             "end\n",
             $(include_str!($decides),)+
@@ -40,20 +40,20 @@ macro_rules! script {
 
 /// Which script a command calls.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Program {
+pub(crate) enum Program {
     /// One decision, of any kind.
     Decide,
     /// Many decisions, each about one count.
-    Group,
+    Batch,
 }
 
 impl Program {
-    pub(super) const ALL: [Self; 2] = [Self::Decide, Self::Group];
+    pub(crate) const ALL: [Self; 2] = [Self::Decide, Self::Batch];
 
     const fn source(self) -> &'static str {
         match self {
-            Self::Decide => script!("lua/decide.lua"),
-            Self::Group => script!("lua/sliding_at_once.lua", "lua/group.lua"),
+            Self::Decide => script!("script/lua/decide.lua"),
+            Self::Batch => script!("script/lua/sliding_at_once.lua", "script/lua/group.lua"),
         }
     }
 }
@@ -69,21 +69,21 @@ const GIVEN_TIME: &str = "{ ARGV[#ARGV - 1], ARGV[#ARGV] }";
 const FAR: u64 = 1 << 52;
 
 /// The scripts, and how one limiter calls them.
-pub(super) struct Script {
+pub(crate) struct Script {
     naming: Arc<Naming>,
     clock: Clock,
 }
 
 /// A command before the script's digest is put into it, and how to read what comes back.
-pub(super) struct Command {
+pub(crate) struct Command {
     program: Program,
-    keys: Names,
+    keys: KeyNames,
     arguments: Vec<Argument>,
 }
 
 /// What counts are called, one after the other.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Names {
+pub(crate) struct KeyNames {
     text: String,
     /// Where each ends.
     ends: Vec<usize>,
@@ -91,23 +91,23 @@ pub(super) struct Names {
 
 /// Calls of one kind in a group: what they ask, and how many they are.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) limit: Limit,
-    pub(super) cost: u32,
-    pub(super) calls: u32,
-    pub(super) asked: Option<Asked>,
+pub(crate) struct BatchEntry {
+    pub(crate) limit: Limit,
+    pub(crate) cost: u32,
+    pub(crate) calls: u32,
+    pub(crate) version: Option<CacheVersion>,
 }
 
 /// What the script says of an entry.
 #[derive(Debug)]
-pub(super) struct Grant {
+pub(crate) struct BatchEntryReply {
     /// Calls that are granted, and what is left after them.
-    pub(super) granted: u32,
-    pub(super) remaining: u32,
+    pub(crate) granted: u32,
+    pub(crate) remaining: u32,
     /// For the calls that are not.
-    pub(super) retry_after: Option<Duration>,
-    pub(super) reset_after: Duration,
-    pub(super) stamp: u64,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) reset_after: Duration,
+    pub(crate) stamp: u64,
 }
 
 enum Argument {
@@ -116,12 +116,12 @@ enum Argument {
 }
 
 impl Script {
-    pub(super) fn new(naming: Arc<Naming>, clock: Clock) -> Self {
+    pub(crate) fn new(naming: Arc<Naming>, clock: Clock) -> Self {
         Self { naming, clock }
     }
 
     /// The source of each program, in their order.
-    pub(super) fn sources(&self) -> [String; 2] {
+    pub(crate) fn sources(&self) -> [String; 2] {
         Program::ALL.map(|program| match &self.clock {
             Clock::System => program.source().to_owned(),
             #[cfg(feature = "test-util")]
@@ -129,17 +129,17 @@ impl Script {
         })
     }
 
-    pub(super) fn command(&self, action: &Action, questions: &[Question<'_>]) -> Command {
-        let mut keys = Names::default();
-        questions.iter().for_each(|question| self.name(question, &mut keys));
+    pub(crate) fn command(&self, action: &Action, requests: &[Request<'_>]) -> Command {
+        let mut keys = KeyNames::default();
+        requests.iter().for_each(|request| self.name(request, &mut keys));
         let (what, with) = match action {
             Action::Peek => ("look", 0),
-            Action::Take { patience } => ("take", u64::try_from(patience.as_micros()).unwrap_or(u64::MAX).min(FAR)),
+            Action::Take { max_wait } => ("take", u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX).min(FAR)),
             Action::Refund(granted) => ("refund", granted.stamp),
             Action::Reset => ("forget", 0),
         };
         let mut arguments = vec![Argument::Word(what), Argument::Number(with)];
-        for Question { limit, cost, .. } in questions {
+        for Request { limit, cost, .. } in requests {
             arguments.push(Argument::Word(module(*limit)));
             let numbers = [limit.window_millis(), limit.max().into(), limit.burst().into(), (*cost).into()];
             arguments.extend(numbers.map(Argument::Number));
@@ -149,9 +149,9 @@ impl Script {
     }
 
     /// `keys` are the names of the entries.
-    pub(super) fn group(&self, keys: Names, entries: &[Entry]) -> Command {
+    pub(crate) fn group(&self, keys: KeyNames, entries: &[BatchEntry]) -> Command {
         let mut kinds: Vec<(Limit, u32, u32)> = Vec::new();
-        let mut kind_of = |entry: &Entry| {
+        let mut kind_of = |entry: &BatchEntry| {
             let kind = (entry.limit, entry.cost, entry.calls);
             // Mostly there is one.
             kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
@@ -171,7 +171,7 @@ impl Script {
             arguments.extend(places.into_iter().map(|place| Argument::Number(place as u64)));
         }
         arguments.extend(self.time());
-        Command { program: Program::Group, keys, arguments }
+        Command { program: Program::Batch, keys, arguments }
     }
 
     /// Where tests move the clock, its time goes with each command.
@@ -186,25 +186,25 @@ impl Script {
         }
     }
 
-    /// Adds what the count of a question is called in Redis.
-    pub(super) fn name(&self, question: &Question<'_>, names: &mut Names) {
-        self.naming.write(question, &mut names.text);
+    /// Adds what the count of a request is called in Redis.
+    pub(crate) fn name(&self, request: &Request<'_>, names: &mut KeyNames) {
+        self.naming.write(request, &mut names.text);
         names.ends.push(names.text.len());
     }
 }
 
-impl Names {
-    pub(super) fn len(&self) -> usize {
+impl KeyNames {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         let mut from = 0;
         self.ends.iter().map(move |end| &self.text[replace(&mut from, *end)..*end])
     }
 }
 
-impl<'a> FromIterator<&'a str> for Names {
+impl<'a> FromIterator<&'a str> for KeyNames {
     fn from_iter<I: IntoIterator<Item = &'a str>>(names: I) -> Self {
         names.into_iter().fold(Self::default(), |mut names, name| {
             names.text.push_str(name);
@@ -227,22 +227,22 @@ fn module(limit: Limit) -> &'static str {
 }
 
 impl Command {
-    pub(super) fn program(&self) -> Program {
+    pub(crate) fn program(&self) -> Program {
         self.program
     }
 
-    pub(super) fn names(&self) -> &Names {
+    pub(crate) fn names(&self) -> &KeyNames {
         &self.keys
     }
 
     /// Returns whether it is about several Redis keys, which may be in two places while their slot moves.
-    pub(super) fn has_several_keys(&self) -> bool {
+    pub(crate) fn has_several_keys(&self) -> bool {
         let mut names = self.keys.iter();
         let first = names.next();
         names.any(|name| Some(name) != first)
     }
 
-    pub(super) fn with(&self, sha: &str) -> Cmd {
+    pub(crate) fn with(&self, sha: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(sha).arg(self.keys.len());
         for key in self.keys.iter() {
@@ -257,12 +257,12 @@ impl Command {
         command
     }
 
-    pub(super) fn read(&self, reply: &Value) -> Result<Answer, Error> {
+    pub(crate) fn read(&self, reply: &Value) -> Result<StoreReply, Error> {
         answer(reply, self.keys.len()).ok_or_else(strange)
     }
 
     /// What is said of each entry of a group.
-    pub(super) fn read_group(&self, reply: Value) -> Result<Vec<Result<Grant, Error>>, Error> {
+    pub(crate) fn read_group(&self, reply: Value) -> Result<Vec<Result<BatchEntryReply, Error>>, Error> {
         let Value::Array(values) = reply else { return Err(strange()) };
         let mut values = values.into_iter();
         let (Some(Value::Int(stamp)), Some(Value::BulkString(told))) = (values.next(), values.next()) else {
@@ -279,7 +279,7 @@ impl Command {
                 return Err(strange());
             };
             let grant = usize::try_from(place).ok().and_then(|place| grants.get_mut(place)).ok_or_else(strange)?;
-            *grant = Err(error.extract_error().map_err(Refusal::from).err().map_or_else(strange, Error::from));
+            *grant = Err(error.extract_error().map_err(CommandError::from).err().map_or_else(strange, Error::from));
         }
         Ok(grants)
     }
@@ -290,11 +290,11 @@ fn strange() -> Error {
 }
 
 /// What is said of one entry, as the script packs it.
-fn grant(told: &[u8; 24], stamp: u64) -> Option<Grant> {
+fn grant(told: &[u8; 24], stamp: u64) -> Option<BatchEntryReply> {
     let (granted, rest) = told.split_first_chunk()?;
     let (remaining, rest) = rest.split_first_chunk()?;
     let (retry, reset) = rest.split_first_chunk()?;
-    Some(Grant {
+    Some(BatchEntryReply {
         granted: u32::from_be_bytes(*granted),
         remaining: u32::from_be_bytes(*remaining),
         retry_after: after(i64::from_be_bytes(*retry))?,
@@ -311,20 +311,20 @@ fn after(micros: i64) -> Option<Option<Duration>> {
     }
 }
 
-fn answer(reply: &Value, questions: usize) -> Option<Answer> {
+fn answer(reply: &Value, requests: usize) -> Option<StoreReply> {
     let Value::Array(values) = reply else { return None };
     let integers: Vec<i64> = values
         .iter()
         .map(|value| if let Value::Int(integer) = value { Some(*integer) } else { None })
         .collect::<Option<_>>()?;
     let [allowed, which, remaining, retry, reset, stamp, delay] = integers[..] else { return None };
-    Some(Answer {
+    Some(StoreReply {
         allowed: match allowed {
             0 => false,
             1 => true,
             _ => return None,
         },
-        which: usize::try_from(which).ok().filter(|which| *which < questions)?,
+        which: usize::try_from(which).ok().filter(|which| *which < requests)?,
         remaining: u32::try_from(remaining).ok()?,
         retry_after: after(retry)?,
         reset_after: Duration::from_micros(u64::try_from(reset).ok()?),

@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 use tokio::sync::Notify;
 
-use super::foreign_text::printable;
+use crate::store::redis::server_text::printable;
 use crate::{Error, ErrorKind};
 
 mod connect;

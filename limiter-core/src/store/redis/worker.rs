@@ -1,101 +1,259 @@
-//! The thread that talks to Redis, as its callers see it.
+//! The thread: takes calls, puts them to Redis, answers each by its deadline.
 
-use std::future::poll_fn;
-use std::mem;
-use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, timeout_at};
 
-use super::call::{Action, Call, Reply, Until};
-use super::in_flight::InFlight;
-use super::notices::Notices;
-use super::routes::Routes;
-use super::{Connected, Options, Place, driver, stopped};
-use crate::Error;
-use crate::guard::{Failure, Local};
+use crate::clock::Clock;
+use crate::local::LocalState;
+use crate::local::denial_cache::DenialCache;
+use crate::local::standby::{Precheck, Standby};
+use crate::request::{CountedReply, StoreFailure};
+use crate::request::{Request, StoreReply};
 use crate::store::naming::Naming;
-use crate::store::{Asked, Question};
-use crate::sync::process::{DroppedAtHome, forked, is_this};
+use crate::store::redis::connection::breaker_table::BreakerTable;
+use crate::store::redis::connection::context::ConnectionContext;
+use crate::store::redis::connection::managed::ManagedConnection;
+use crate::store::redis::connection::script_call::ScriptCall;
+use crate::store::redis::connection::topology::Topology;
+use crate::store::redis::script::Script;
+use crate::store::redis::worker::call::{Action, Call, Deadline, Reply};
+use crate::store::redis::worker::deadlines::Deadlines;
+use crate::store::redis::worker::multi_slot::DecisionReply;
+use crate::store::redis::worker::pending_call::PendingCall;
+use crate::store::redis::{Endpoint, Options, ReadySignal};
+use crate::{Error, ErrorKind};
 
-/// A handle to the thread of one process, with all that the thread and its callers share.
-#[derive(Debug)]
-pub(super) struct Worker {
-    /// Not dropped in a child of `fork`: that would wake the parent's thread, by a descriptor that both have.
-    calls: DroppedAtHome<mpsc::UnboundedSender<Call>>,
-    routes: Arc<Routes>,
-    local: Local,
-    in_flight: InFlight,
-    notices: Notices,
+pub(crate) mod call;
+pub(crate) mod batch;
+pub(crate) mod batch_queue;
+mod deadlines;
+pub(crate) mod in_flight;
+mod multi_slot;
+mod pending_call;
+
+/// The settings of one thread.
+pub(crate) struct Settings {
+    naming: Arc<Naming>,
+    deadline: Duration,
+    clock: Clock,
+    local: LocalState,
 }
 
-impl Worker {
-    pub(super) fn start(
-        place: &Place,
-        options: &Options,
-        local: Local,
-        connected: Option<Connected>,
-    ) -> Result<Self, Error> {
-        let (calls, queue) = mpsc::unbounded_channel();
-        let routes = Arc::new(match place {
-            Place::One(_) => Routes::one(),
-            Place::Cluster(_) => Routes::slots(),
+impl Settings {
+    pub(crate) fn of(options: &Options, local: &LocalState) -> Self {
+        let Options { naming, deadline, clock, .. } = options;
+        Self { naming: Arc::clone(naming), deadline: *deadline, clock: clock.clone(), local: local.clone() }
+    }
+}
+
+/// Starts the thread that serves `calls` until nobody can send any more.
+pub(crate) fn spawn(
+    place: Endpoint,
+    routes: Arc<BreakerTable>,
+    settings: Settings,
+    calls: mpsc::UnboundedReceiver<Call>,
+    connected: Option<ReadySignal>,
+) -> Result<(), Error> {
+    let failed = |error| Error::with_source(ErrorKind::Unavailable, "the thread for Redis cannot be started", error);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let serve = move || {
+        LocalSet::new().block_on(&runtime, async {
+            let driver = Rc::new(Worker::start(place, routes, settings, connected));
+            driver.serve(calls).await;
         });
-        driver::spawn(place.anew(), Arc::clone(&routes), driver::Settings::of(options, &local), queue, connected)?;
-        Ok(Self {
-            calls: DroppedAtHome::new(calls),
-            routes,
-            local,
-            in_flight: InFlight::new(options.max_in_flight),
-            notices: Notices::default(),
-        })
+        // An attempt to connect may be reading certificates: nobody waits for it.
+        runtime.shutdown_background();
+    };
+    thread::Builder::new().name("rate-limited".to_owned()).spawn(serve).map(drop).map_err(failed)
+}
+
+pub(crate) struct Worker {
+    terms: Rc<ConnectionContext>,
+    nodes: Rc<Topology>,
+    script: Script,
+    deadlines: Rc<Deadlines>,
+}
+
+/// Calls that are taken in before the first of them is sent.
+const AT_ONCE: usize = 256;
+
+impl Worker {
+    fn start(place: Endpoint, routes: Arc<BreakerTable>, settings: Settings, connected: Option<ReadySignal>) -> Self {
+        let Settings { naming, deadline, clock, local } = settings;
+        let script = Script::new(Arc::clone(&naming), clock);
+        let deadlines = Rc::new(Deadlines::new(&local.standby));
+        let terms = Rc::new(ConnectionContext::new(script.sources(), deadline, local));
+        let nodes = Rc::new(Topology::start(place, routes, naming, &terms, connected));
+        Self { terms, nodes, script, deadlines }
     }
 
-    pub(super) fn local(&self) -> &Local {
-        &self.local
-    }
-
-    /// Why the questions need not be asked, if so.
-    pub(super) fn refusal(&self, questions: &[Question<'_>], naming: &Naming) -> Option<Error> {
-        self.routes.refusal(questions, naming)
-    }
-
-    /// The store has written something.
-    pub(super) fn written(&self) {
-        self.notices.written();
-    }
-
-    pub(super) async fn ask(&self, action: Action, questions: &[Question<'_>], within: Duration) -> Reply {
-        let mut reply = self.answer(action, questions, within).await;
-        if let Err(failure) = &mut reply {
-            self.notices.failed(&failure.error);
-        }
-        reply
-    }
-
-    async fn answer(&self, action: Action, questions: &[Question<'_>], within: Duration) -> Reply {
-        let failure = |error| Failure { error, held: None };
-        let _place = self.in_flight.enter().map_err(failure)?;
-        let (reply, mut answer) = oneshot::channel();
-        let asked = Asked::all(questions);
-        let call = Call { action, asked: Arc::clone(&asked), until: Until::within(within), reply };
-        if let Some(calls) = self.calls.get() {
-            // The thread answers every call it takes, and ends only with this store.
-            let _ = calls.send(call);
-        }
-        let mut was_polled = false;
-        let mut settled = poll_fn(|context| match Pin::new(&mut answer).poll(context) {
-            Poll::Ready(answer) => Poll::Ready(answer.unwrap_or_else(|_| Err(failure(stopped())))),
-            // Polled in a child of the process that sent it: the answer goes to the parent.
-            Poll::Pending if mem::replace(&mut was_polled, true) && !is_this(self.calls.process()) => {
-                Poll::Ready(Err(failure(forked())))
+    /// What is under way when nobody can call any more ends with the thread's other tasks.
+    async fn serve(self: Rc<Self>, mut calls: mpsc::UnboundedReceiver<Call>) {
+        let deadlines = Rc::clone(&self.deadlines);
+        spawn_local(async move { deadlines.keep().await });
+        let (mut arrived, mut links) = (Vec::new(), Vec::<Rc<ManagedConnection>>::new());
+        while calls.recv_many(&mut arrived, AT_ONCE).await > 0 {
+            for call in arrived.drain(..) {
+                if let Some(link) = self.line_up(call)
+                    && !links.iter().any(|known| Rc::ptr_eq(known, &link))
+                {
+                    links.push(link);
+                }
             }
-            Poll::Pending => Poll::Pending,
-        })
-        .await?;
-        settled.asked = Some(asked);
-        Ok(settled)
+            links.drain(..).for_each(|link| self.depart(&link));
+        }
     }
+
+    /// Lines a call up with others for the same server, which is given; or serves it by itself.
+    fn line_up(self: &Rc<Self>, call: Call) -> Option<Rc<ManagedConnection>> {
+        let link = call.asked.first().and_then(|asked| self.nodes.up(self.nodes.slot(&asked.request())));
+        let call = match (link, call) {
+            (Some(link), call) if call.can_be_grouped() => {
+                let call = PendingCall::of(call, Rc::downgrade(&link));
+                self.deadlines.watch(&call);
+                link.lane().push(call);
+                return Some(link);
+            }
+            (_, call) => call,
+        };
+        spawn_local(Rc::clone(self).answer(call));
+        None
+    }
+
+    pub(crate) fn standby(&self) -> &Standby {
+        &self.terms.local.standby
+    }
+
+    pub(crate) fn denied(&self) -> &DenialCache {
+        &self.terms.local.denied
+    }
+
+    pub(crate) fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
+    }
+
+    pub(crate) fn terms(&self) -> &Rc<ConnectionContext> {
+        &self.terms
+    }
+
+    pub(crate) fn nodes(&self) -> &Rc<Topology> {
+        &self.nodes
+    }
+
+    pub(crate) fn script(&self) -> &Script {
+        &self.script
+    }
+
+    async fn answer(self: Rc<Self>, call: Call) {
+        let reply = self.reply(&call).await;
+        // The caller may have been dropped meanwhile.
+        let _ = call.reply.send(reply);
+    }
+
+    async fn reply(self: &Rc<Self>, call: &Call) -> Reply {
+        let requests = call.requests();
+        let failed = |error, held| {
+            self.standby().call_failed(&requests);
+            Err(StoreFailure { error, held })
+        };
+        let parts = self.nodes.parts(&requests);
+        match timeout_at(call.until.instant, self.nodes.ready(&parts)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return failed(error, None),
+            Err(_) => return failed(call.until.late(), None),
+        }
+        if call.reply.is_closed() {
+            // Nobody waits for it, so nothing is asked, and nothing has failed.
+            return Err(StoreFailure { error: call.until.late(), held: None });
+        }
+        if Instant::now() >= call.until.instant {
+            // It has waited here, behind too many others: sent now it would only count where nobody runs.
+            return failed(call.until.late(), None);
+        }
+        let standby = self.standby();
+        let mut held = None;
+        match &call.action {
+            Action::Take { max_wait } => match standby.reserve(&requests, *max_wait) {
+                Precheck::Skip => {}
+                Precheck::Reserved(answer) => held = Some(answer),
+                Precheck::Denied(answer) => return Ok(CountedReply::by_standby(answer)),
+            },
+            Action::Peek => {
+                if let Some(answer) = standby.peek_denial(&requests) {
+                    return Ok(CountedReply::by_standby(answer));
+                }
+            }
+            // The store may not have these permits any more: it would take others off in their place.
+            Action::Refund(granted) if standby.may_be_lost(&requests, granted.mirrored) => {
+                standby.refund(&requests, granted.mirrored);
+                self.denied().forget(&requests);
+                return Ok(CountedReply::by_store(StoreReply::ALLOWED, 0));
+            }
+            Action::Refund(_) | Action::Reset => {}
+        }
+        let version = requests.first().and_then(|request| self.denied().version(request));
+        let DecisionReply { mut answer, stamps } = match self.decide(call, &requests, parts).await {
+            Ok(reply) => reply,
+            Err(error) => return failed(error, held),
+        };
+        let mut mirrored = 0;
+        match &call.action {
+            Action::Take { max_wait } => {
+                // Also if the stand-in denies it after all.
+                match &requests[..] {
+                    requests if answer.allowed => self.denied().forget(requests),
+                    // Who waits for a turn may be denied one that another gets.
+                    [request] if max_wait.is_zero() => self.denied().note(request, version, false, Some(&answer)),
+                    _ => {}
+                }
+                mirrored = match standby.reconcile(&requests, *max_wait, held.as_ref(), &answer) {
+                    Ok(stamp) => stamp,
+                    Err(denial) => return Ok(CountedReply::by_standby(denial)),
+                };
+                // Of two queues, the longer one.
+                answer.delay = held.map_or(answer.delay, |held| answer.delay.max(held.delay));
+            }
+            // Here and not only by the caller, who may be gone.
+            Action::Refund(granted) => {
+                standby.refund(&requests, granted.mirrored);
+                self.denied().forget(&requests);
+            }
+            Action::Reset => self.denied().forget(&requests),
+            Action::Peek => {}
+        }
+        Ok(CountedReply { stamps, ..CountedReply::by_store(answer, mirrored) })
+    }
+
+    /// Makes one script call, about requests of one slot.
+    pub(crate) async fn ask(
+        &self,
+        action: &Action,
+        requests: &[Request<'_>],
+        slot: u16,
+        until: Deadline,
+    ) -> Result<StoreReply, ScriptCallError> {
+        let command = self.script.command(action, requests);
+        let exchange = ScriptCall::new(&self.terms, &self.nodes);
+        let answer = match timeout_at(until.instant, exchange.call(&command, slot)).await {
+            Ok(reply) => reply.and_then(|reply| command.read(&reply)),
+            Err(_) => {
+                exchange.late();
+                Err(until.late())
+            }
+        };
+        answer.map_err(|error| if exchange.is_torn() { ScriptCallError::Torn } else { ScriptCallError::Failed(error) })
+    }
+}
+
+/// Why a script call has no answer.
+pub(crate) enum ScriptCallError {
+    /// It was refused, because its slot is moving and no node has all of its keys. Nothing ran.
+    Torn,
+    Failed(Error),
 }

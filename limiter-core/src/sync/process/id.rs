@@ -1,4 +1,4 @@
-//! The id of this process, without a system call for each question.
+//! The id of this process, without a system call for each request.
 
 /// Returns the id of this process. A thread makes the system call once, and again after a fork.
 ///

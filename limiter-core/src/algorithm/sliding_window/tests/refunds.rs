@@ -2,8 +2,8 @@
 
 use limiter_testkit::{Oracle, Random};
 
-use super::{at, newest, relative};
-use crate::algorithm::Ask;
+use crate::algorithm::AlgorithmInput;
+use crate::algorithm::sliding_window::tests::{at, newest, relative};
 use crate::algorithm::sliding_window::{CAPACITY, Log};
 
 /// An admitted call whose permits were not given back.
@@ -127,7 +127,7 @@ fn a_refund_never_shortens_another_permit() {
 }
 
 fn newest_or(log: &Log, window: u64, now: u64) -> u64 {
-    if log.dead_at(window) == 0 { now } else { newest(log, window) }
+    if log.expires_at(window) == 0 { now } else { newest(log, window) }
 }
 
 /// The newest run proves that what was over by then is over. A refund that removes that run keeps the proof.
@@ -201,7 +201,7 @@ fn a_record_beyond_u32_saturates() {
 #[test]
 fn a_refund_where_totals_wrap() {
     let all = u32::MAX;
-    let ask = |now, cost: u32| -> Ask { at(now, 100, all, cost) };
+    let ask = |now, cost: u32| -> AlgorithmInput { at(now, 100, all, cost) };
     let mut log = Log::default();
     for now in [1_000, 1_100, 1_200] {
         assert!(log.decide(&ask(now, all - 10)).allowed);

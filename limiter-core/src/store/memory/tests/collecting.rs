@@ -1,14 +1,14 @@
 use std::cell::Cell;
 
 use crate::Algorithm;
-use crate::algorithm::Span;
-use crate::store::memory::counts::Counts;
+use crate::algorithm::CounterKind;
+use crate::store::memory::expiring_map::ExpiringMap;
 
-const SPAN: Span = Span { algorithm: Algorithm::SlidingWindow, window: 1 };
+const SPAN: CounterKind = CounterKind { algorithm: Algorithm::SlidingWindow, window: 1 };
 
 #[test]
 fn looks_at_so_many_and_no_more_wherever_the_hand_is() {
-    let mut counts = Counts::new(100);
+    let mut counts = ExpiringMap::new(100);
     for what in 0..100_u16 {
         counts.insert(what.into(), what, SPAN, what);
     }
@@ -25,7 +25,7 @@ fn looks_at_so_many_and_no_more_wherever_the_hand_is() {
 
 #[test]
 fn goes_round_and_keeps_what_is_not_over() {
-    let mut counts = Counts::new(100);
+    let mut counts = ExpiringMap::new(100);
     for what in 0..100_u16 {
         counts.insert(what.into(), what, SPAN, what);
     }

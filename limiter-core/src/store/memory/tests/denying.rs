@@ -1,4 +1,4 @@
-//! Denials that are told again without the lock: the same words, and nothing once the count has changed.
+//! DenialSnapshots that are told again without the lock: the same words, and nothing once the count has changed.
 
 use std::thread;
 
@@ -24,16 +24,16 @@ fn denied() -> (MemoryStore, ManualClock) {
     (store, clock)
 }
 
-fn ask(store: &MemoryStore, limit: &str) -> Answer {
-    store.decide(&[question(&key(), limit)])
+fn ask(store: &MemoryStore, limit: &str) -> StoreReply {
+    store.decide(&[request(&key(), limit)])
 }
 
-/// Whether the answer to this question is there without the lock.
+/// Whether the answer to this request is there without the lock.
 fn is_kept(store: &MemoryStore, limit: &str) -> bool {
     let (key, limit) = (key(), limit.parse::<Limit>().expect("a limit"));
     let text = key.encoding();
-    let seat = store.seat(&text, &key, limit);
-    store.denials.known(&seat, &super::super::ask(limit, 1, 0, store.clock.now())).is_some()
+    let key_hash = store.key_hash(&text, &key, limit);
+    store.denials.get(&key_hash, &super::super::ask(limit, 1, 0, store.clock.now())).is_some()
 }
 
 #[test]
@@ -57,33 +57,33 @@ fn is_told_again_in_the_same_words_until_the_instant_it_named() {
 fn nothing_is_told_without_the_lock_of_another_question() {
     let (store, _) = denied();
     let key = key();
-    let more = Question { cost: 2, ..question(&key, "2/10s") };
+    let more = Request { cost: 2, ..request(&key, "2/10s") };
     assert_eq!(store.decide(&[more]).retry_after, Some(9 * SECOND), "another cost");
     assert!(ask(&store, "2/20s").allowed, "another window");
-    assert!(store.decide(&[question(&Key::new("user:").part(43), "2/10s")]).allowed, "another key");
+    assert!(store.decide(&[request(&Key::new("user:").part(43), "2/10s")]).allowed, "another key");
     assert!(ask(&store, "3/10s").allowed, "another limit on the same count");
 }
 
 #[test]
 fn what_changes_the_count_strikes_it_out() {
-    type Change = fn(&MemoryStore, Told, &ManualClock);
+    type Change = fn(&MemoryStore, MemoryReply, &ManualClock);
     let changes: [(&str, Change); 6] = [
-        ("a refund", |store, told, _| _ = store.refund(&[question(&key(), "2/10s")], told.now.micros())),
+        ("a refund", |store, told, _| _ = store.refund(&[request(&key(), "2/10s")], told.now.micros())),
         ("a refund at its place", |store, told, _| {
             let limit = "2/10s".parse().expect("a limit");
             store.refund_at(told.place.expect("its own"), limit, 1, told.now.micros()).expect("given back");
         }),
         ("a reset", |store, _, _| _ = store.reset(&key(), "2/10s".parse().expect("a limit"))),
-        ("a record", |store, _, _| _ = store.record(&[question(&key(), "2/10s")])),
+        ("a record", |store, _, _| _ = store.record(&[request(&key(), "2/10s")])),
         ("a renewal", |store, told, clock| {
             clock.advance(SECOND);
-            store.renew(&[question(&key(), "2/10s")], told.now.micros()).expect("renewed");
+            store.renew(&[request(&key(), "2/10s")], told.now.micros()).expect("renewed");
         }),
         ("a higher limit", |store, _, _| assert!(ask(store, "3/10s").allowed)),
     ];
     for (name, change) in changes {
         let (store, clock) = store(100);
-        let told = tell(&store, &question(&key(), "2/10s"));
+        let told = tell(&store, &request(&key(), "2/10s"));
         assert!(ask(&store, "2/10s").allowed && !ask(&store, "2/10s").allowed);
         assert!(is_kept(&store, "2/10s"), "{name}");
         change(&store, told, &clock);
@@ -114,7 +114,7 @@ fn what_is_freed_is_seen_at_once_while_others_read() {
             }
         });
         for _ in 0..20_000 {
-            let told = tell(&store, &question(&key(), "1/10s"));
+            let told = tell(&store, &request(&key(), "1/10s"));
             assert!(told.outcome.allowed, "what was given back is there");
             let denied = ask(&store, "1/10s");
             assert_eq!((denied.allowed, denied.retry_after), (false, Some(10 * SECOND)));
@@ -130,7 +130,7 @@ fn nobody_is_told_the_denial_of_another_key_nor_a_mixture() {
     let (store, _clock) = store(100);
     let keys: Vec<_> = (0..12).map(|index| (Key::new("key:").part(index), format!("1/{}s", 10 + index))).collect();
     for (key, limit) in &keys {
-        assert!(store.decide(&[question(key, limit)]).allowed);
+        assert!(store.decide(&[request(key, limit)]).allowed);
     }
     thread::scope(|scope| {
         for first in 0..3 {
@@ -138,10 +138,10 @@ fn nobody_is_told_the_denial_of_another_key_nor_a_mixture() {
             scope.spawn(move || {
                 for round in 0..20_000 {
                     let (key, limit) = &keys[(first + round * 5) % keys.len()];
-                    let question = question(key, limit);
-                    let told = store.decide(&[question]);
-                    assert_eq!((told.allowed, told.retry_after), (false, Some(question.limit.window())));
-                    assert_eq!(told.reset_after, question.limit.window());
+                    let request = request(key, limit);
+                    let told = store.decide(&[request]);
+                    assert_eq!((told.allowed, told.retry_after), (false, Some(request.limit.window())));
+                    assert_eq!(told.reset_after, request.limit.window());
                 }
             });
         }

@@ -27,12 +27,12 @@ fn bucket(limit: &str, algorithm: Algorithm) -> Limit {
     limit.parse::<Limit>().expect("a limit").with_algorithm(algorithm)
 }
 
-fn check(store: &MemoryStore, key: &str, limit: Limit) -> Answer {
-    store.decide(&[Question { key: &Key::new(key), limit, cost: 1 }])
+fn check(store: &MemoryStore, key: &str, limit: Limit) -> StoreReply {
+    store.decide(&[Request { key: &Key::new(key), limit, cost: 1 }])
 }
 
 fn fill(store: &MemoryStore, key: &str, limit: &str) {
-    assert!(store.decide(&[question(&Key::new(key), limit)]).allowed);
+    assert!(store.decide(&[request(&Key::new(key), limit)]).allowed);
 }
 
 /// Takes the only place, and all that newcomers of these limits share.
@@ -41,7 +41,7 @@ fn use_up(store: &MemoryStore, limits: &[&str]) {
     for limit in limits {
         let mut denials = 0;
         for index in 0..10_000 {
-            let denied = !store.decide(&[question(&Key::new("flood:").part(index), limit)]).allowed;
+            let denied = !store.decide(&[request(&Key::new("flood:").part(index), limit)]).allowed;
             denials = if denied { denials + 1 } else { 0 };
         }
         assert!(denials > 100, "{limit} is not used up");
@@ -53,9 +53,9 @@ fn a_cost_of_nothing_is_allowed_however_full_it_is() {
     let (store, _clock) = crowded(1, LEAST_SHARING);
     use_up(&store, &["1/h", "1/2h"]);
     let key = Key::new("newcomer");
-    assert!(!store.decide(&[question(&key, "1/2h")]).allowed);
+    assert!(!store.decide(&[request(&key, "1/2h")]).allowed);
     for limit in ["1/h", "1/2h", "1/s"] {
-        let nothing = Question { cost: 0, ..question(&key, limit) };
+        let nothing = Request { cost: 0, ..request(&key, limit) };
         assert!(store.decide(&[nothing]).allowed, "{limit}");
         assert!(store.decide(&[nothing, nothing]).allowed, "{limit}");
         assert!(store.peek(&[nothing]).expect("a look").allowed, "{limit}");
@@ -70,7 +70,7 @@ fn two_newcomers_in_one_decision_take_both_or_nothing() {
             use_up(&store, &["1/h"]);
         }
         let (first, second) = (Key::new("first"), Key::new("second"));
-        let (roomy, strict) = (question(&first, "9/1m"), question(&second, "1/h"));
+        let (roomy, strict) = (request(&first, "9/1m"), request(&second, "1/h"));
         let allowed = store.decide(&[roomy, strict]).allowed;
         assert_eq!(allowed, !full);
         let left = store.peek(&[roomy]).expect("a look").remaining;
@@ -91,10 +91,10 @@ fn what_another_store_admitted_is_noted_however_full_it_is() {
         let (store, _clock) = crowded(1, LEAST_SHARING);
         use_up(&store, &["1/h", "1/2h"]);
         let (key, limit) = (Key::new("newcomer"), bucket("3/1m", algorithm));
-        let question = Question { key: &key, limit, cost: 3 };
-        assert!(store.peek(&[question]).expect("a look").allowed);
-        store.record(&[question]).expect("recorded");
-        assert!(!store.decide(&[Question { cost: 1, ..question }]).allowed, "{algorithm:?}");
+        let request = Request { key: &key, limit, cost: 3 };
+        assert!(store.peek(&[request]).expect("a look").allowed);
+        store.record(&[request]).expect("recorded");
+        assert!(!store.decide(&[Request { cost: 1, ..request }]).allowed, "{algorithm:?}");
     }
 }
 
@@ -108,7 +108,7 @@ fn made_up_windows_neither_grow_the_store_nor_deny_everyone() {
     }
     let (shared, most) = store.lock(0).expect("no lock is orphaned").sharing();
     assert!(shared < most && most <= SHARING, "{shared} of {most}");
-    assert!((0..100).all(|index| store.decide(&[question(&Key::new("user:").part(index), "100/10s")]).allowed));
+    assert!((0..100).all(|index| store.decide(&[request(&Key::new("user:").part(index), "100/10s")]).allowed));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_refund_finds_what_was_taken_from_a_shared_count() {
         let limit = bucket("1/1m", Algorithm::SlidingWindow);
         let taken = check(&store, "a", limit);
         assert!(!check(&store, "a", limit).allowed);
-        store.refund(&[Question { key: &Key::new("a"), limit, cost: 1 }], taken.stamp).expect("given back");
+        store.refund(&[Request { key: &Key::new("a"), limit, cost: 1 }], taken.stamp).expect("given back");
         assert!(check(&store, "a", limit).allowed, "folded: {folds}");
         assert!(!check(&store, "a", limit).allowed, "folded: {folds}");
     }
@@ -212,7 +212,7 @@ fn refunds_keep_no_old_permit_of_a_shared_count_alive() {
             clock.advance(Duration::from_millis(100));
             let taken = check(&store, "b", limit);
             assert!(taken.allowed, "folded: {folds}");
-            store.refund(&[Question { key: &Key::new("b"), limit, cost: 1 }], taken.stamp).expect("no fork");
+            store.refund(&[Request { key: &Key::new("b"), limit, cost: 1 }], taken.stamp).expect("no fork");
         }
         assert_eq!(check(&store, "a", limit).remaining, 9, "folded: {folds}");
     }
@@ -227,7 +227,7 @@ struct Alone {
 
 impl Alone {
     /// Whether it may be admitted what was admitted.
-    fn allows(&mut self, ask: &Ask) -> bool {
+    fn allows(&mut self, ask: &AlgorithmInput) -> bool {
         let before = ask.ceil.saturating_sub(ask.span.window);
         self.taken.retain(|(stamp, _)| *stamp > before);
         let used: u32 = self.taken.iter().map(|(_, cost)| cost).sum();
@@ -271,11 +271,11 @@ fn nobody_is_ever_admitted_more_than_if_everybody_had_a_count_of_their_own() {
                 Alone { limit, state: State::new(algorithm), taken: VecDeque::new() }
             });
             let key = Key::new("key:").part(name);
-            let question = Question { key: &key, limit: known.limit, cost: 1 + u32::try_from(pick(2)).expect("few") };
-            if store.decide(&[question]).allowed {
+            let request = Request { key: &key, limit: known.limit, cost: 1 + u32::try_from(pick(2)).expect("few") };
+            if store.decide(&[request]).allowed {
                 allowed += 1;
-                let ask = ask(question.limit, question.cost, 0, clock_moment(&clock));
-                assert!(known.allows(&ask), "seed {seed}, key {name}: {question:?}");
+                let ask = ask(request.limit, request.cost, 0, clock_moment(&clock));
+                assert!(known.allows(&ask), "seed {seed}, key {name}: {request:?}");
             }
         }
         shared += store.overflows.due().map_or(0, |report| report.overflow.shared());

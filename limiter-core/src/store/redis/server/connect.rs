@@ -16,9 +16,9 @@ use redis::{
 use tokio::sync::Notify;
 use tokio::task::{JoinError, spawn_blocking};
 
-use super::lookups::addresses;
 use crate::Error;
-use crate::store::redis::failure::Refusal;
+use crate::store::redis::command_error::CommandError;
+use crate::store::redis::server::lookups::addresses;
 
 /// Commands that may wait in the client for the socket. More wait before it, each for its own deadline at most.
 const QUEUE: usize = 4096;
@@ -58,7 +58,7 @@ pub(super) async fn connect(
             attempt.await
         }
     };
-    opened.await.map_err(|error| Refusal::from(error).into())
+    opened.await.map_err(|error| CommandError::from(error).into())
 }
 
 async fn attempt(

@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis::ConnectionInfo;
 use tokio::time::timeout;
 
-use super::single_flight::{JobError, SingleFlight};
-use super::unusable;
+use crate::store::redis::server::single_flight::{JobError, SingleFlight};
+use crate::store::redis::server::unusable;
 use crate::{Error, ErrorKind};
 
 /// A user and a password of Redis, as [`Builder::credentials`](crate::Builder::credentials) gives them.

@@ -3,8 +3,8 @@
 use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd, pipe};
 
-use super::unusable;
-use crate::store::redis::failure::Refusal;
+use crate::store::redis::command_error::CommandError;
+use crate::store::redis::server::unusable;
 use crate::{Error, ErrorKind};
 
 /// The oldest Redis that will do.
@@ -32,11 +32,11 @@ pub(super) enum Mode {
 
 /// Asks a server who it is, which every user may, and whether it runs scripts, in one round trip.
 pub(super) async fn exchange(mut connection: MultiplexedConnection) -> Result<Greeting, Error> {
-    let mut questions = pipe();
-    questions.add_command(cmd("HELLO").arg(3).clone());
-    questions.add_command(cmd("EVALSHA").arg(NO_SCRIPT).arg(0).clone());
-    let answers = connection.send_packed_commands(&questions, 0, 2).await.map_err(Refusal::from)?;
-    let mut answers = answers.into_iter().map(|answer| answer.extract_error().map_err(Refusal::from));
+    let mut requests = pipe();
+    requests.add_command(cmd("HELLO").arg(3).clone());
+    requests.add_command(cmd("EVALSHA").arg(NO_SCRIPT).arg(0).clone());
+    let answers = connection.send_packed_commands(&requests, 0, 2).await.map_err(CommandError::from)?;
+    let mut answers = answers.into_iter().map(|answer| answer.extract_error().map_err(CommandError::from));
     let greeting = answers.next().and_then(Result::ok).as_ref().map(Greeting::read).unwrap_or_default();
     // What only holds for now is for the calls to find out. A sentinel runs no scripts, and is told so by its mode.
     match answers.next() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::single_flight::{JobError, SingleFlight};
+use crate::store::redis::server::single_flight::{JobError, SingleFlight};
 
 /// The longest time for which an answer is kept that came between two attempts to connect.
 const KEPT: Duration = Duration::from_secs(5);

@@ -14,11 +14,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use crate::store::redis::command_error::CommandError;
 #[cfg(feature = "tls")]
-use super::Tls;
-use super::watch::Watch;
-use super::{address, bracketed, connect, moved, reach};
-use crate::store::redis::failure::Refusal;
+use crate::store::redis::server::Tls;
+use crate::store::redis::server::watch::Watch;
+use crate::store::redis::server::{address, bracketed, connect, moved, reach};
 use crate::{Error, ErrorKind};
 
 /// How long one sentinel is waited for before the next is asked as well.
@@ -85,12 +85,12 @@ impl Sentinels {
         let mut worst: Option<Problem> = None;
         loop {
             if let Some(sentinel) = others.next() {
-                let question = ask(self.each[sentinel].clone(), self.master.clone(), longest * 4 / 10);
-                asked.spawn(async move { (sentinel, question.await) });
+                let request = ask(self.each[sentinel].clone(), self.master.clone(), longest * 4 / 10);
+                asked.spawn(async move { (sentinel, request.await) });
             }
             let left = until.saturating_duration_since(Instant::now());
-            let patience = if others.len() > 0 { HEAD_START.min(left) } else { left };
-            let problem = match timeout(patience, asked.join_next()).await {
+            let max_wait = if others.len() > 0 { HEAD_START.min(left) } else { left };
+            let problem = match timeout(max_wait, asked.join_next()).await {
                 Err(_) if others.len() > 0 && !left.is_zero() => continue,
                 Err(_) | Ok(None) => break,
                 Ok(Some(Err(ended))) => {
@@ -174,12 +174,12 @@ pub(super) fn where_is(master: &str) -> Cmd {
 /// Where a sentinel says the master is.
 async fn ask(info: ConnectionInfo, master: String, limit: Duration) -> Result<Address, Problem> {
     let sentinel = format!("the sentinel at {}", place(&info));
-    let question = async {
+    let request = async {
         let mut connection = connect(info, limit, None).await?;
         let answer = connection.send_packed_command(&where_is(&master)).await.and_then(Value::extract_error);
-        Ok(answer.map_err(Refusal::from)?)
+        Ok(answer.map_err(CommandError::from)?)
     };
-    let answer = timeout(limit, question)
+    let answer = timeout(limit, request)
         .await
         .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, format!("no answer within {limit:?}"))));
     let answer = answer.map_err(|error: Error| refused(&sentinel, &error))?;

@@ -7,8 +7,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::unusable;
 use crate::Error;
+use crate::store::redis::server::unusable;
 
 /// Certificates for a store over TLS; see [`Builder::tls`](crate::Builder::tls). All of them are PEM, the text of a
 /// file that contains `-----BEGIN CERTIFICATE-----`.

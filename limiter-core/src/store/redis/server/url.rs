@@ -6,10 +6,10 @@
 
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url};
 
-use super::greeting::Mode;
-use super::sentinels::Sentinels;
-use super::{Server, unusable};
 use crate::Error;
+use crate::store::redis::server::greeting::Mode;
+use crate::store::redis::server::sentinels::Sentinels;
+use crate::store::redis::server::{Server, unusable};
 
 const SENTINEL_PORT: u16 = 26379;
 const PORT: u16 = 6379;

@@ -13,10 +13,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::connect::{Listener, connect};
-use super::sentinels::{Address, where_is};
 use crate::Error;
-use crate::store::redis::failure::Refusal;
+use crate::store::redis::command_error::CommandError;
+use crate::store::redis::server::connect::{Listener, connect};
+use crate::store::redis::server::sentinels::{Address, where_is};
 
 /// What sentinels say when they agree on another master: its name, where it was, and where it is.
 const CHANNEL: &str = "+switch-master";
@@ -73,7 +73,7 @@ impl Named {
     ///
     /// A sentinel that has named the address and now names another one has moved on. One that never named it may be
     /// behind the others, and would name the last master for as long as it is asked.
-    fn judge(&mut self, place: usize, answer: &Address) -> Verdict {
+    fn evaluate(&mut self, place: usize, answer: &Address) -> Verdict {
         let is_same = *answer == self.address;
         self.by[place] |= is_same;
         match (is_same, self.by[place]) {
@@ -106,9 +106,9 @@ impl Watched {
         let settings = sentinel.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = sentinel.clone().set_redis_settings(settings);
         let mut connection = connect(info, PATIENCE, Some(self.listener(gone))).await?;
-        connection.subscribe(CHANNEL).await.map_err(Refusal::from)?;
-        let answer = connection.send_packed_command(&where_is(&self.master)).await.map_err(Refusal::from)?;
-        let verdict = from_redis_value(answer).map_or(Verdict::Unknown, |answer| self.named.judge(place, &answer));
+        connection.subscribe(CHANNEL).await.map_err(CommandError::from)?;
+        let answer = connection.send_packed_command(&where_is(&self.master)).await.map_err(CommandError::from)?;
+        let verdict = from_redis_value(answer).map_or(Verdict::Unknown, |answer| self.named.evaluate(place, &answer));
         if verdict == Verdict::Outdated {
             self.lost.notify_one();
         }
@@ -144,15 +144,15 @@ mod tests {
     #[test]
     fn a_sentinel_that_named_the_address_and_names_another_proves_it_outdated() {
         let mut named = Named::new(at(2), 2);
-        assert_eq!(named.judge(0, &at(2)), Verdict::UpToDate);
-        assert_eq!(named.judge(0, &at(3)), Verdict::Outdated);
+        assert_eq!(named.evaluate(0, &at(2)), Verdict::UpToDate);
+        assert_eq!(named.evaluate(0, &at(3)), Verdict::Outdated);
     }
 
     #[test]
     fn a_sentinel_that_is_behind_proves_nothing_until_it_has_named_the_address() {
         let mut named = Named::new(at(2), 2);
-        assert_eq!(named.judge(1, &at(1)), Verdict::Unknown);
-        assert_eq!(named.judge(1, &at(2)), Verdict::UpToDate);
-        assert_eq!(named.judge(1, &at(3)), Verdict::Outdated);
+        assert_eq!(named.evaluate(1, &at(1)), Verdict::Unknown);
+        assert_eq!(named.evaluate(1, &at(2)), Verdict::UpToDate);
+        assert_eq!(named.evaluate(1, &at(3)), Verdict::Outdated);
     }
 }

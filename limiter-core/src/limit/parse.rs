@@ -1,0 +1,141 @@
+//! Limits as texts: `5/10s` and back.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::limit::{Algorithm, Layout, Limit};
+use crate::{Error, ErrorKind};
+
+/// `permits/duration`, as in `5/10s`, `100/min` or `1000/1h30m`.
+///
+/// Units: `ms`, `s` (`sec`), `m` (`min`), `h` (`hour`), `d` (`day`); a unit without a number means one of it.
+impl FromStr for Limit {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let unreadable = |why: &str| {
+            let problem =
+                format!("`{text}` is not a limit, {why}: write permits and a window, as in `5/10s` or `100/min`");
+            Error::new(ErrorKind::InvalidLimit, problem)
+        };
+        let (max, window) = text.split_once('/').ok_or_else(|| unreadable("without a `/`"))?;
+        let (max, window) = (max.trim(), window.trim());
+        if max.is_empty() || !max.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(unreadable("without a whole number of permits"));
+        }
+        let max: u32 = max.parse().map_err(|_| unreadable("with more than 4294967295 permits"))?;
+        if window.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(unreadable("with a window without a unit"));
+        }
+        let millis = parse_millis(window).ok_or_else(|| {
+            unreadable("with a window that is not made of whole numbers and the units `ms`, `s`, `m`, `h`, `d`")
+        })?;
+        Self::new(max, Duration::from_millis(millis))
+    }
+}
+
+/// Reads `10s`, `1h30m` or `min` as milliseconds. The attribute reads the same grammar when compiling.
+fn parse_millis(text: &str) -> Option<u64> {
+    let mut total: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (count, tail) = rest.split_at(digits);
+        let letters = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(letters);
+        let count: u64 = match count {
+            "" if total == 0 && tail.is_empty() => 1,
+            digits => digits.parse().ok()?,
+        };
+        let unit = match unit {
+            "ms" => 1,
+            "s" | "sec" => 1000,
+            "m" | "min" => 60 * 1000,
+            "h" | "hour" => 60 * 60 * 1000,
+            "d" | "day" => 24 * 60 * 60 * 1000,
+            _ => return None,
+        };
+        total = total.checked_add(count.checked_mul(unit)?)?;
+        rest = tail;
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
+        write!(f, "{}/", self.max)?;
+        let mut rest = self.window_millis.get();
+        for (unit, name) in UNITS {
+            if rest >= unit {
+                write!(f, "{}{name}", rest / unit)?;
+                rest %= unit;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.algorithm, self.burst) {
+            (Algorithm::SlidingWindow, _) if self.layout == Layout::Compact => write!(f, "Limit({self})"),
+            (Algorithm::SlidingWindow, _) => write!(f, "Limit({self}, {:?})", self.layout),
+            (algorithm, None) => write!(f, "Limit({self}, {algorithm:?})"),
+            (algorithm, Some(burst)) => write!(f, "Limit({self}, {algorithm:?}, burst {burst})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        let cases = [
+            ("5/10s", 5, 10_000, "5/10s"),
+            ("100/min", 100, 60_000, "100/1m"),
+            ("1/s", 1, 1000, "1/1s"),
+            ("7/1h30m", 7, 5_400_000, "7/1h30m"),
+            ("9/1500ms", 9, 1500, "9/1s500ms"),
+            (" 4 / 2d ", 4, 172_800_000, "4/2d"),
+            ("4294967295/366d", u32::MAX, 366 * 86_400_000, "4294967295/366d"),
+        ];
+        for (text, max, millis, shown) in cases {
+            let limit: Limit = text.parse().expect(text);
+            assert_eq!((limit.max(), limit.window_millis()), (max, millis), "{text}");
+            assert_eq!(limit.to_string(), shown);
+            assert_eq!(shown.parse::<Limit>().expect(shown), limit);
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_limit() {
+        let cases = [
+            "",
+            "5",
+            "5/",
+            "/10s",
+            "x/10s",
+            "5/10",
+            "5/ten",
+            "0/10s",
+            "5/0s",
+            "5/367d",
+            "-5/10s",
+            "5/10s10",
+            "5/1sm",
+            "4294967296/1s",
+            "5/10 s",
+            "5/99999999999999999999d",
+            "5/1.5s",
+            "5/s10s",
+        ];
+        for text in cases {
+            let error = text.parse::<Limit>().expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::InvalidLimit, "{text}");
+        }
+    }
+}

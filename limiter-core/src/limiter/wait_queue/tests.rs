@@ -1,0 +1,167 @@
+use std::future::pending;
+use std::pin::pin;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::*;
+use crate::{Key, Limit, ManualClock};
+
+const GRACE: Duration = Duration::from_millis(10);
+
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+struct Queue {
+    time: ManualClock,
+    queues: Arc<WaitQueues>,
+    key: Key,
+}
+
+impl Queue {
+    fn new() -> Self {
+        let time = ManualClock::new();
+        Self { queues: WaitQueues::new(Clock::Manual(time.clone())), time, key: Key::new("a") }
+    }
+
+    fn requests(&self) -> [Request<'_>; 1] {
+        [Request { key: &self.key, limit: Limit::WIDEST, cost: 1 }]
+    }
+
+    /// A call that may check at once when it is the first, and waits for ever.
+    fn ticket(&self) -> Ticket<'_> {
+        let number = next_number();
+        self.queues.ticket(
+            &self.requests(),
+            number,
+            Schedule { retry_at: self.queues.clock.now(), give_up: Moment::NEVER },
+        )
+    }
+
+    fn poll(&self, ticket: &Ticket<'_>, waker: &Arc<Flag>) -> Poll<Turn> {
+        waker.0.store(false, Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(waker));
+        let turn = pin!(ticket.turn()).poll(&mut Context::from_waker(&waker));
+        turn.map(|turn| turn.expect("a thread for the time"))
+    }
+
+    fn is_empty(&self) -> bool {
+        let state = self.queues.lock();
+        state.table.len() == (0, 0) && state.alarm.is_none()
+    }
+}
+
+#[test]
+fn nothing_is_left_of_waiters_that_were_dropped_in_any_order() {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+        let (queue, waker) = (Queue::new(), Arc::default());
+        let mut tickets: [_; 3] = std::array::from_fn(|_| Some(queue.ticket()));
+        assert!(queue.is_empty(), "a queue before the first poll");
+        for (number, ticket) in tickets.iter().flatten().enumerate() {
+            assert_eq!(queue.poll(ticket, &waker).is_ready(), number == 0);
+        }
+        assert!(queue.queues.has(&queue.requests()));
+        order.into_iter().for_each(|index| drop(tickets[index].take()));
+        assert!(!queue.queues.has(&queue.requests()) && queue.is_empty());
+    }
+}
+
+#[test]
+fn a_queue_ends_with_two_waiters_that_are_dropped_at_once() {
+    let (queue, waker) = (Queue::new(), Arc::default());
+    for _ in 0..5_000 {
+        let (first, second) = (queue.ticket(), queue.ticket());
+        assert!(queue.poll(&first, &waker).is_ready() && queue.poll(&second, &waker).is_pending());
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(first));
+            drop(second);
+        });
+        assert!(queue.is_empty());
+    }
+}
+
+#[test]
+fn a_waiter_that_was_passed_over_is_in_no_queue_until_it_is_polled() {
+    let (queue, waker) = (Queue::new(), Arc::default());
+    let (checks, idle) = (queue.ticket(), queue.ticket());
+    assert!(queue.poll(&checks, &waker).is_ready());
+    assert!(queue.poll(&idle, &waker).is_pending());
+    drop(checks);
+    assert!(waker.0.load(Ordering::SeqCst));
+    queue.time.advance(GRACE);
+    assert!(queue.is_empty());
+    let later = queue.ticket();
+    let other = queue.ticket();
+    assert!(queue.poll(&later, &waker).is_ready());
+    assert!(queue.poll(&idle, &waker).is_ready(), "the earlier of the two");
+    assert!(queue.poll(&other, &waker).is_pending());
+}
+
+/// An answer that does not come is no reason to pass a waiter over: the store's deadline ends that.
+#[test]
+fn a_check_holds_its_place_until_its_answer_comes() {
+    let (queue, waker) = (Queue::new(), Arc::default());
+    let (first, second) = (queue.ticket(), queue.ticket());
+    assert_eq!(queue.poll(&first, &waker), Poll::Ready(Turn::Check));
+    let mut stored = None;
+    {
+        // Takes the waker that a store would call.
+        let answer = poll_fn(|context| {
+            stored = Some(context.waker().clone());
+            Poll::<()>::Pending
+        });
+        let mut check = pin!(first.check(Box::pin(answer)));
+        assert!(check.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(queue.poll(&second, &waker).is_pending());
+        queue.time.advance(10 * GRACE);
+        assert!(!waker.0.load(Ordering::SeqCst) && queue.poll(&second, &waker).is_pending());
+    }
+    let stored = stored.expect("polled");
+    stored.wake();
+    queue.time.advance(GRACE);
+    assert!(waker.0.load(Ordering::SeqCst));
+    assert_eq!(queue.poll(&second, &waker), Poll::Ready(Turn::Check));
+}
+
+#[test]
+fn a_check_that_is_dropped_lets_the_next_one_go_on() {
+    let (queue, waker) = (Queue::new(), Arc::default());
+    let (first, second) = (queue.ticket(), queue.ticket());
+    assert_eq!(queue.poll(&first, &waker), Poll::Ready(Turn::Check));
+    assert!(queue.poll(&second, &waker).is_pending());
+    let check = async move { first.check(Box::pin(pending::<()>())).await };
+    {
+        let mut check = pin!(check);
+        assert!(check.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(!waker.0.load(Ordering::SeqCst));
+    }
+    assert!(waker.0.load(Ordering::SeqCst));
+    assert_eq!(queue.poll(&second, &waker), Poll::Ready(Turn::Check));
+}
+
+/// A live one behind one that is not polled is found by the first probe: the others sleep on.
+#[test]
+fn one_that_is_not_polled_wakes_no_more_than_the_next_live_one() {
+    let queue = Queue::new();
+    let wakers: [Arc<Flag>; 8] = Default::default();
+    let mut tickets: Vec<_> = wakers.iter().map(|_| queue.ticket()).collect();
+    for (ticket, waker) in tickets.iter().zip(&wakers) {
+        assert_eq!(queue.poll(ticket, waker).is_ready(), std::ptr::eq(waker, &wakers[0]));
+    }
+    drop(tickets.remove(0));
+    for _ in 0..9 {
+        queue.time.advance(Duration::from_millis(1));
+        if wakers[2].0.load(Ordering::SeqCst) {
+            assert!(queue.poll(&tickets[1], &wakers[2]).is_pending());
+        }
+    }
+    let woken = wakers.each_ref().map(|waker| waker.0.load(Ordering::SeqCst));
+    assert_eq!(woken, [false, true, false, false, false, false, false, false]);
+    queue.time.advance(Duration::from_millis(1));
+    assert_eq!(queue.poll(&tickets[1], &wakers[2]), Poll::Ready(Turn::Check));
+}

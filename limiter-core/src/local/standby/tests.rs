@@ -1,0 +1,154 @@
+use limiter_testkit::Random;
+
+use super::*;
+use crate::{Algorithm, ManualClock};
+
+const WINDOW_MILLIS: u64 = 1_000;
+const WINDOW_ALGORITHMS: [Algorithm; 3] = [Algorithm::SlidingWindow, Algorithm::FixedWindow, Algorithm::SlidingCounter];
+
+fn standby(max_keys: usize) -> (Standby, ManualClock) {
+    let clock = ManualClock::new();
+    let naming = Arc::new(Naming::new("", None));
+    let role = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots: 1, naming };
+    (Standby::new(&role, Clock::Manual(clock.clone())), clock)
+}
+
+fn limit(max: u32, algorithm: Algorithm) -> Limit {
+    Limit::new(max, Duration::from_millis(WINDOW_MILLIS)).expect("a limit").with_algorithm(algorithm)
+}
+
+fn admit_by_store(standby: &Standby, request: Request<'_>) {
+    standby.reconcile(&[request], Duration::ZERO, None, &StoreReply::ALLOWED).expect("the store decides alone");
+}
+
+fn decide(standby: &Standby, requests: &[Request<'_>]) -> StoreReply {
+    standby.decide(requests, Duration::ZERO).expect("no fork")
+}
+
+fn take_all(standby: &Standby, request: Request<'_>) -> u32 {
+    let mut taken = 0;
+    while decide(standby, &[request]).allowed {
+        taken += request.cost;
+    }
+    taken
+}
+
+/// A window of the mirror's own clock began between the store's admissions and the failure. The store's window did not
+/// end: its clock has another origin.
+#[test]
+fn an_edge_of_the_mirrors_clock_frees_no_permit() {
+    for max_keys in [1, 1_000] {
+        for algorithm in WINDOW_ALGORITHMS {
+            let (standby, clock) = standby(max_keys);
+            let (key, other) = (Key::new("a"), Key::new("resident"));
+            let request = Request { key: &key, limit: limit(5, algorithm), cost: 1 };
+            // With one place in the mirror the key shares an overflow count.
+            admit_by_store(&standby, Request { key: &other, limit: limit(5, algorithm), cost: 1 });
+            let until_edge = WINDOW_MILLIS - 1;
+            clock.advance(Duration::from_millis(until_edge));
+            (0..5).for_each(|_| admit_by_store(&standby, request));
+            clock.advance(Duration::from_millis(until_edge));
+            standby.call_failed(&[request]);
+            let denial = decide(&standby, &[request]);
+            assert!(!denial.allowed, "{algorithm:?}, {max_keys} keys");
+            assert_eq!(denial.retry_after, Some(Duration::from_millis(1)), "{algorithm:?}, {max_keys} keys");
+            clock.advance(Duration::from_millis(1));
+            assert_eq!(take_all(&standby, request), 5, "{algorithm:?}, {max_keys} keys");
+        }
+    }
+}
+
+/// A window of the store may begin at any instant of the mirror's clock.
+#[test]
+fn permits_of_two_store_windows_count_until_each_is_a_window_old() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingCounter] {
+        let (standby, clock) = standby(1_000);
+        let key = Key::new("a");
+        let request = Request { key: &key, limit: limit(5, algorithm), cost: 1 };
+        for _ in 0..2 {
+            (0..5).for_each(|_| admit_by_store(&standby, request));
+            clock.advance(Duration::from_millis(WINDOW_MILLIS / 2));
+        }
+        standby.call_failed(&[request]);
+        assert_eq!(take_all(&standby, request), 0, "the newer five fill the limit");
+        clock.advance(Duration::from_millis(WINDOW_MILLIS / 2));
+        assert_eq!(take_all(&standby, request), 5, "{algorithm:?}");
+    }
+}
+
+/// Both limits have one window, so their counts differ in the algorithm alone.
+#[test]
+fn a_fixed_and_a_sliding_window_of_one_length_are_two_counts() {
+    let (standby, _clock) = standby(1_000);
+    let key = Key::new("a");
+    let both = WINDOW_ALGORITHMS.map(|algorithm| Request { key: &key, limit: limit(5, algorithm), cost: 1 });
+    let decided = (0..6).map(|_| decide(&standby, &both).allowed);
+    assert_eq!(decided.collect::<Vec<_>>(), [true, true, true, true, true, false]);
+    standby.refund(&both[..1], standby.clock.now().micros());
+    assert_eq!(both.map(|request| take_all(&standby, request)), [1, 0, 0]);
+}
+
+#[test]
+fn refunds_and_releases_give_back_as_much_as_was_taken() {
+    for algorithm in WINDOW_ALGORITHMS {
+        let (standby, clock) = standby(1_000);
+        let key = Key::new("a");
+        let request = Request { key: &key, limit: limit(5, algorithm), cost: 2 };
+        clock.advance(Duration::from_millis(WINDOW_MILLIS - 1));
+        let stamp = standby.record(&[request]);
+        clock.advance(Duration::from_millis(2));
+        let held = decide(&standby, &[request]);
+        let one = Request { cost: 1, ..request };
+        assert_eq!(take_all(&standby, one), 1, "{algorithm:?}");
+        standby.refund(&[request], held.stamp);
+        standby.refund(&[request], stamp);
+        assert_eq!(take_all(&standby, one), 4, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_permit_that_is_renewed_counts_from_the_reply() {
+    for algorithm in WINDOW_ALGORITHMS {
+        let (standby, clock) = standby(1_000);
+        let key = Key::new("a");
+        let request = Request { key: &key, limit: limit(1, algorithm), cost: 1 };
+        let held = decide(&standby, &[request]);
+        clock.advance(Duration::from_millis(60));
+        standby.reconcile(&[request], Duration::ZERO, Some(&held), &StoreReply::ALLOWED).expect("both allow it");
+        clock.advance(Duration::from_millis(WINDOW_MILLIS - 1));
+        assert_eq!(take_all(&standby, request), 0, "{algorithm:?}");
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(take_all(&standby, request), 1, "{algorithm:?}");
+    }
+}
+
+/// The mirror holds what the store admitted over an edge, twice `max`. Nothing of the standby limiter is added to that.
+#[test]
+fn whatever_the_history_no_permit_is_added_to_a_full_window() {
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        for algorithm in WINDOW_ALGORITHMS {
+            let (standby, clock) = standby(if seed % 2 == 0 { 1 } else { 1_000 });
+            let key = Key::new("a");
+            let max = u32::try_from(1 + random.below(6)).expect("few");
+            let mut taken: Vec<(u64, u32)> = Vec::new();
+            for _ in 0..200 {
+                clock.advance(Duration::from_micros(random.below(300_000)));
+                let now = standby.clock.now();
+                let cost = u32::try_from(1 + random.below(2)).expect("few");
+                let request = Request { key: &key, limit: limit(max, algorithm), cost };
+                if random.below(4) == 0 {
+                    standby.record(&[request]);
+                } else if decide(&standby, &[request]).allowed {
+                    let since = now.floor_millis().saturating_sub(WINDOW_MILLIS);
+                    let used: u32 =
+                        taken.iter().filter(|(stamp, _)| *stamp > since || since == 0).map(|(_, cost)| cost).sum();
+                    assert!(used + cost <= max, "seed {seed}, {algorithm:?}: {used} and {cost} of {max}");
+                } else {
+                    continue;
+                }
+                taken.push((now.ceil_millis(), cost));
+            }
+        }
+    }
+}

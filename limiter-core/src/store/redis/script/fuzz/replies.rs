@@ -1,0 +1,301 @@
+//! Replies of any shape, with what a server may say in them.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use limiter_testkit::{Random, full_or};
+use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
+
+use crate::store::redis::script::fuzz::pick;
+use crate::clock::Clock;
+use crate::limit::Limit;
+use crate::store::naming::Naming;
+use crate::store::redis::worker::call::Action;
+use crate::store::redis::command_error::CommandError;
+use crate::store::redis::script::{Command, BatchEntry, KeyNames, Script};
+use crate::request::{StoreReply, Request};
+use crate::{Error, ErrorKind, Key};
+
+// How many of each in a full run. Any other does a hundredth.
+const ANSWERS: u32 = 9_000_000;
+const TREES: u32 = 600_000;
+const GROUPS: u32 = 700_000;
+const WIRES: u32 = 400_000;
+
+fn share(full: u32) -> u32 {
+    full_or(full, full / 100)
+}
+
+/// As they are nearly right.
+#[test]
+fn no_answer_makes_it_panic() {
+    in_two_threads(share(ANSWERS) / STEPS, |random, seen| {
+        let mut reply = Value::Array(answer(random));
+        for _ in 0..STEPS {
+            seen.read(&reply);
+            if let Value::Array(values) = &mut reply {
+                change(values, random);
+            }
+        }
+    });
+}
+
+/// What is said of a group, as it is nearly right. What cannot be read is one entry's error, or all of them's.
+#[test]
+fn no_answer_to_a_group_makes_it_panic() {
+    let script = Script::new(Arc::new(Naming::new("fuzz", None)), Clock::System);
+    let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
+    let entries = [(); 3].map(|()| BatchEntry { limit, cost: 1, calls: 3, asked: None });
+    let command = script.group(KeyNames::from_iter(["a", "b", "c"]), &entries);
+    let mut random = Random::new(1);
+    let (mut grants, mut errors, mut refused) = (0, 0, 0);
+    let groups = share(GROUPS);
+    for _ in 0..groups {
+        let mut said = vec![Value::Int(integer(&mut random).saturating_abs()), Value::BulkString(packed(&mut random))];
+        for _ in 0..random.below(2) {
+            said.extend([Value::Int(i64::try_from(random.below(3)).expect("small")), tree(&mut random, 0)]);
+        }
+        if random.below(4) == 0 {
+            change(&mut said, &mut random);
+        }
+        match command.read_group(Value::Array(said)) {
+            Ok(told) => {
+                assert_eq!(told.len(), 3);
+                for told in told {
+                    let Ok(grant) = told else {
+                        errors += 1;
+                        continue;
+                    };
+                    grants += 1;
+                    let place = u32::try_from(random.any() >> 32).expect("32 bits");
+                    let answer = grant.to(place >> random.below(32), u32::MAX >> random.below(32));
+                    assert!(!answer.allowed || answer.retry_after == Some(Duration::ZERO), "allowed and to wait");
+                    assert!(answer.remaining >= grant.remaining, "of those after it");
+                }
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Protocol);
+                refused += 1;
+            }
+        }
+    }
+    println!("{grants} grants, {errors} errors, {refused} refused");
+    assert!(grants > groups / 20 && errors > groups / 8 && refused > groups / 200, "of each kind");
+}
+
+/// Three grants as the script packs them, of any numbers, and sometimes of another length.
+fn packed(random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..3 {
+        let [granted, remaining] = [(); 2].map(|()| u32::try_from(random.any() >> 32).expect("32 bits"));
+        bytes.extend([granted, remaining].iter().flat_map(|number| number.to_be_bytes()));
+        bytes.extend([(); 2].map(|()| integer(random)).iter().flat_map(|number| number.to_be_bytes()));
+    }
+    if random.below(16) == 0 {
+        bytes.truncate(pick(random, bytes.len()));
+    }
+    bytes
+}
+
+/// Of any shape, and with errors in them.
+#[test]
+fn no_reply_makes_it_panic() {
+    in_two_threads(share(TREES), |random, seen| match random.below(8) {
+        0 => seen.read_or_refused(Value::Array(answer(random))),
+        _ => seen.read_or_refused(tree(random, 3)),
+    });
+}
+
+/// As they come over the wire, by way of the client's own parser.
+#[test]
+fn no_bytes_of_a_reply_make_it_panic() {
+    in_two_threads(share(WIRES), |random, seen| match parse_redis_value(&wire(random)) {
+        Ok(reply) => seen.read_or_refused(reply),
+        Err(error) => seen.refused(error.into()),
+    });
+}
+
+fn in_two_threads(rounds: u32, fuzz: impl Fn(&mut Random, &mut Seen) + Sync) {
+    thread::scope(|scope| {
+        for seed in 0..2 {
+            let fuzz = &fuzz;
+            scope.spawn(move || {
+                let (mut random, mut seen) = (Random::new(seed), Seen::new());
+                for _ in 0..rounds / 2 {
+                    fuzz(&mut random, &mut seen);
+                }
+                println!("{} answers, {} errors", seen.answers, seen.errors);
+                assert!(seen.answers > rounds / 50 && seen.errors > rounds / 8, "of both kinds");
+            });
+        }
+    });
+}
+
+/// What reads the replies to one command, and how many it could read.
+struct Seen {
+    command: Command,
+    requests: usize,
+    answers: u32,
+    errors: u32,
+}
+
+impl Seen {
+    fn new() -> Self {
+        let naming = Arc::new(Naming::new("fuzz", None));
+        let (script, key) = (Script::new(naming, Clock::System), Key::new("a"));
+        let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
+        let requests = [Request { key: &key, limit, cost: 1 }; 3];
+        let command = script.command(&Action::Peek, &requests);
+        Self { command, requests: requests.len(), answers: 0, errors: 0 }
+    }
+
+    /// By the path that a reply takes.
+    fn read_or_refused(&mut self, reply: Value) {
+        match reply.extract_error() {
+            Ok(reply) => self.read(&reply),
+            Err(error) => self.refused(error.into()),
+        }
+    }
+
+    fn read(&mut self, reply: &Value) {
+        match self.command.read(reply) {
+            Ok(StoreReply { which, .. }) => {
+                assert!(which < self.requests);
+                self.answers += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Protocol);
+                self.errors += 1;
+            }
+        }
+    }
+
+    fn refused(&mut self, refusal: CommandError) {
+        let _ = (refusal.is_no_script(), refusal.is_broken(), refusal.is_no_cluster(), refusal.is_cluster_down());
+        let _ = refusal.redirect();
+        let text = Error::from(refusal).to_string();
+        // A key has a brace in it, and what a server says may repeat a key.
+        assert!(!text.is_empty() && !text.contains('{'), "{text}");
+        self.errors += 1;
+    }
+}
+
+/// How often an answer is changed.
+const STEPS: u32 = 9;
+
+/// Seven integers that may be an answer.
+fn answer(random: &mut Random) -> Vec<Value> {
+    let mut values = vec![Value::Int(i64::from(random.below(2) == 0)), Value::Int(0)];
+    values.extend((0..5).map(|place| Value::Int(integer(random).saturating_abs() >> (8 * place))));
+    values
+}
+
+/// Something else in one place; sometimes more or fewer of them.
+fn change(values: &mut Vec<Value>, random: &mut Random) {
+    if values.is_empty() || random.below(12) == 0 {
+        return values.push(tree(random, 1));
+    }
+    let place = pick(random, values.len());
+    match random.below(12) {
+        0 => values.truncate(place),
+        1 => values[place] = tree(random, 0),
+        _ => values[place] = Value::Int(integer(random)),
+    }
+}
+
+fn tree(random: &mut Random, depth: usize) -> Value {
+    let leaves = 10;
+    let nodes = if depth == 0 { 0 } else { 5 };
+    let several = |random: &mut Random| (0..pick(random, 4)).map(|_| tree(random, depth - 1)).collect::<Vec<_>>();
+    match pick(random, leaves + nodes) {
+        0 => Value::Nil,
+        1 | 2 => Value::Int(integer(random)),
+        3 => Value::BulkString(text(random).into_bytes()),
+        4 => Value::SimpleString(text(random)),
+        5 => Value::Okay,
+        6 => Value::Double(f64::from_bits(random.any())),
+        7 => Value::Boolean(random.below(2) == 0),
+        8 => Value::VerbatimString { format: VerbatimFormat::Text, text: text(random) },
+        9 => parse_redis_value(format!("-{}\r\n", text(random)).as_bytes()).unwrap_or_default(),
+        10 => Value::Array(several(random)),
+        11 => Value::Set(several(random)),
+        12 => Value::Push { kind: PushKind::Message, data: several(random) },
+        13 => Value::Map(several(random).into_iter().map(|value| (value, Value::Nil)).collect()),
+        _ => Value::Attribute { data: Box::new(tree(random, depth - 1)), attributes: Vec::new() },
+    }
+}
+
+fn integer(random: &mut Random) -> i64 {
+    const EDGES: [i64; 9] =
+        [0, 1, -1, 1 << 32, (1 << 32) - 1, 1 << 53, i64::MAX, i64::MIN, i64::MAX / 1_000_000 * 1_000_000];
+    match pick(random, 4) {
+        0 => EDGES[pick(random, EDGES.len())],
+        1 => i64::try_from(random.any() >> 32).unwrap_or(0),
+        2 => i64::try_from(random.below(100)).unwrap_or(0),
+        _ => i64::try_from(random.any() >> (1 + random.below(63))).unwrap_or(0),
+    }
+}
+
+/// Words of servers and of proxies, put together at random.
+fn text(random: &mut Random) -> String {
+    const WORDS: [&str; 24] = [
+        "ERR",
+        "NOSCRIPT",
+        "@user_script:",
+        "7: -OOM",
+        "FOREIGN",
+        "WRONGTYPE",
+        "DB index",
+        "ACL failure",
+        "MOVED",
+        "ASK",
+        "3999 host:6381",
+        "The user executing the script",
+        "it's",
+        "'rl:{secret}'",
+        "rl:{secret}:sw:10",
+        "\"",
+        "`",
+        "-",
+        ": ",
+        "end of input",
+        "LOADING",
+        "BUSY",
+        "ü€",
+        "\0",
+    ];
+    let mut text = String::new();
+    for _ in 0..pick(random, 4) {
+        text.push_str(WORDS[pick(random, WORDS.len())]);
+        text.push_str(["", " "][pick(random, 2)]);
+    }
+    text
+}
+
+/// A reply, of which some bytes were changed, cut off or put in.
+fn wire(random: &mut Random) -> Vec<u8> {
+    let mut bytes = match pick(random, 3) {
+        0 => format!("-{}\r\n", text(random)).into_bytes(),
+        1 => format!("*2\r\n${}\r\n{}\r\n_\r\n", pick(random, 20), text(random)).into_bytes(),
+        _ => {
+            let mut reply = "*7\r\n".to_owned();
+            for _ in 0..7 {
+                reply.push_str(&format!(":{}\r\n", random.below(2)));
+            }
+            reply.into_bytes()
+        }
+    };
+    for _ in 0..pick(random, 3) {
+        let place = pick(random, bytes.len());
+        let byte = u8::try_from(random.below(256)).expect("a byte");
+        match pick(random, 4) {
+            0 => bytes[place] ^= 1 << random.below(8),
+            1 => bytes[place] = b"*$:+-_,#!=(%~|>\r\n0129"[pick(random, 21)],
+            2 => bytes.insert(place, byte),
+            _ if bytes.len() > 1 => bytes.truncate(place.max(1)),
+            _ => {}
+        }
+    }
+    bytes
+}

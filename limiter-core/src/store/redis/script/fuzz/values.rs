@@ -1,0 +1,88 @@
+//! Values under our keys that somebody else has written, or that a fault has changed.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use limiter_testkit::{RedisServer, Reply, full_or, unique};
+
+use crate::store::redis::script::Script;
+use crate::clock::Clock;
+use crate::store::naming::Naming;
+
+const ALGORITHMS: [&str; 5] = ["sliding_window", "fixed_window", "sliding_counter", "token_bucket", "leaky_bucket"];
+
+/// How often one call of the fuzzing script decides, and how many calls there are of each algorithm: in full a million
+/// decisions together, and a hundredth of that by default. A server is busy (BUSY) to others if one call takes 5 s.
+fn decisions() -> (u32, u32) {
+    full_or((1_000, 200), (1_000, 2))
+}
+
+/// The same for groups.
+fn groups() -> (u32, u32) {
+    full_or((200, 200), (200, 2))
+}
+
+/// A fuzzing script with what it runs: both programs, by a clock that it sets.
+fn around(script: &Script, fuzz: &str) -> String {
+    let mut source = "local now = { 1700000000, 0 }\n".to_owned();
+    for (name, program) in ["decide", "group"].iter().zip(script.sources()) {
+        let timed = program.replace("redis.call('TIME')", "now");
+        assert_ne!(timed, program, "the script asks for the time");
+        writeln!(source, "local function {name}(KEYS, ARGV)\n{timed}\nend").expect("room");
+    }
+    source + include_str!("changes.lua") + fuzz
+}
+
+/// What a fuzzing script has counted, unless it found something.
+fn counts(reply: Reply, algorithm: &str) -> Vec<i64> {
+    let Reply::Array(counts) = reply else { panic!("{algorithm}: {}", String::from_utf8_lossy(&reply.bytes())) };
+    counts.into_iter().map(Reply::integer).collect()
+}
+
+/// The server makes the values from valid ones, runs the script on each and judges what it says: see `values.lua`.
+#[test]
+fn no_value_makes_the_script_fail() {
+    let server = RedisServer::start();
+    let key = unique("fuzz");
+    let script = Script::new(Arc::new(Naming::new("", None)), Clock::System);
+    let source = around(&script, include_str!("values.lua"));
+    let (rounds, calls) = decisions();
+    for algorithm in ALGORITHMS {
+        let (mut foreign, mut allowed, mut denied) = (0, 0, 0);
+        for seed in 1..=calls {
+            let (seed, rounds) = (seed.to_string(), rounds.to_string());
+            let counts = counts(server.command(&["EVAL", &source, "1", &key, algorithm, &rounds, &seed]), algorithm);
+            (foreign, allowed, denied) = (foreign + counts[0], allowed + counts[1], denied + counts[2]);
+        }
+        println!("{algorithm}: {foreign} foreign, {allowed} allowed, {denied} denied");
+        let all = i64::from(rounds * calls);
+        assert_eq!(foreign + allowed + denied, all, "{algorithm}");
+        assert!([foreign, allowed, denied].iter().all(|count| *count > all / 20), "{algorithm}: of each kind");
+    }
+}
+
+/// Groups of calls on such values are decided as the same calls one by one, and leave the same: see `groups.lua`.
+#[test]
+fn no_value_makes_a_group_fail_or_differ() {
+    let server = RedisServer::start();
+    let script = Script::new(Arc::new(Naming::new("", None)), Clock::System);
+    let source = around(&script, include_str!("groups.lua"));
+    let keys: Vec<_> = (0..6).map(|_| unique("fuzz")).collect();
+    let (rounds, calls) = groups();
+    for algorithm in ALGORITHMS {
+        let mut all = [0; 4];
+        for seed in 1..=calls {
+            let (seed, rounds) = (seed.to_string(), rounds.to_string());
+            let mut command = vec!["EVAL", &source, "6"];
+            command.extend(keys.iter().map(String::as_str));
+            command.extend([algorithm, &rounds, &seed]);
+            let counts = counts(server.command(&command), algorithm);
+            all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
+        }
+        let [foreign, granted, left_over, refused] = all;
+        println!("{algorithm}: {foreign} foreign, {granted} granted, {left_over} in part, {refused} refused");
+        let few = i64::from(rounds * calls) / 20;
+        assert!([foreign, granted, refused].iter().all(|count| *count > few), "{algorithm}: of each kind");
+        assert!(left_over > few || algorithm == "leaky_bucket", "{algorithm}: left over");
+    }
+}

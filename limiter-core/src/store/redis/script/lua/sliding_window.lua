@@ -1,0 +1,200 @@
+-- The exact sliding window: at most `max` permits in any half-open window (t - window, t].
+-- The arithmetic, and why it is so, is in algorithm/sliding_window.rs; the two agree to the millisecond.
+--
+-- A value  version, base (ms), total before the first run, then runs of (units after the base, total so far);
+--          totals are modulo 2^32
+local function sliding_window()
+  local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
+  local unpack, pack, floor, ceil, max, min = struct.unpack, struct.pack, math.floor, math.ceil, math.max, math.min
+
+  -- A log is read where it lies: its runs from `live` to `last` are those of the value that are kept, and after them comes
+  -- the newest, if this call has added to it (`added`).
+  local function run(log, index)
+    if index > log.last then
+      return log.newest, log.total, log.offset
+    end
+    local offset, total = unpack('>I4I4', log.value, HEADER + (index - 1) * RUN + 1)
+    return log.base + offset * log.unit, total, offset
+  end
+
+  -- The first run after which so many permits were taken; the last one must be one of them.
+  local function first_with(log, permits)
+    local low, high, before = log.live, log.added and log.last + 1 or log.last, log.before
+    while low < high do
+      local middle = floor((low + high) / 2)
+      local _, total = run(log, middle)
+      if (total - before) % WRAP >= permits then high = middle else low = middle + 1 end
+    end
+    return low
+  end
+
+  -- live: the first run that counts; used: the permits from it on; newest: the last stamp, or now if nothing counts.
+  local function open(value, window)
+    local unit = 1
+    while unit * 1073741824 < window do unit = unit * 2 end
+    if not value then
+      return {
+        window = window, unit = unit, base = now_ceil, before = 0, value = '', live = 1, last = 0, added = false,
+        used = 0, newest = now_ceil, total = 0, offset = 0,
+      }
+    end
+    local last = (#value - HEADER) / RUN
+    if last < 1 or last % 1 ~= 0 then
+      return nil
+    end
+    local version, base, before = unpack('>BI6I4', value)
+    if version ~= VERSION then
+      return nil
+    end
+    local offset, total = unpack('>I4I4', value, HEADER + (last - 1) * RUN + 1)
+    local stamp = base + offset * unit
+    local log = {
+      window = window, unit = unit, base = base, before = before, value = value, live = last + 1, last = last,
+      added = false, used = 0, newest = now_ceil, total = 0, offset = 0,
+    }
+    -- As far as the last stamp proves that time had come; further ahead than a window, the log is void.
+    local now = max(now_floor, stamp - unit)
+    if stamp <= now_ceil + window and stamp + window > now then
+      -- Runs up to here are over: mostly none, or few since the last write. They are looked for from the oldest on, in growing
+      -- steps.
+      local over = (now - window - base) / unit
+      local low, high, step = 1, 1, 1
+      while high < last and unpack('>I4', value, HEADER + (high - 1) * RUN + 1) <= over do
+        low, high, step = high + 1, min(high + step, last), step * 2
+      end
+      while low < high do
+        local middle = floor((low + high) / 2)
+        if unpack('>I4', value, HEADER + (middle - 1) * RUN + 1) > over then high = middle else low = middle + 1 end
+      end
+      if low > 1 then
+        log.before = unpack('>I4', value, HEADER + (low - 2) * RUN + 5)
+      end
+      log.live, log.newest, log.total, log.offset = low, stamp, total, offset
+      log.used = (total - log.before) % WRAP
+    end
+    return log
+  end
+
+  local function evaluate(log, question)
+    local used, cost, pending, limit = log.used, question.cost, question.pending, question.max
+    local remaining = max(limit - used - pending, 0)
+    local reset_at = used > 0 and log.newest + log.window or now_floor
+    if cost <= remaining then
+      return true, remaining, now_floor, reset_at
+    end
+    if pending + cost > limit then
+      return false, remaining, nil, reset_at
+    end
+    -- Not after the newest, in which order the runs of a damaged log may ever be.
+    local enough = min(run(log, first_with(log, used + pending + cost - limit)), log.newest)
+    return false, remaining, enough + log.window, reset_at
+  end
+
+  -- Moves the base later by so many units, to the first run that counts at most; keeps only runs that count.
+  local function rebase(log, by)
+    local runs = { string.rep('.', HEADER) }
+    for index = log.live, log.last do
+      local _, total, offset = run(log, index)
+      runs[#runs + 1] = pack('>I4I4', offset - by, total)
+    end
+    log.value, log.last, log.live = table.concat(runs), log.last - log.live + 1, 1
+    log.base, log.offset = log.base + by * log.unit, log.offset - by
+  end
+
+  -- Only runs that count are kept, so that no state is half trimmed.
+  local function take(log, question)
+    if not log.added then
+      if log.live > log.last then
+        log.base, log.before, log.live, log.last = now_ceil, 0, 1, 0
+        log.newest, log.total, log.offset = now_ceil, 0, 0
+      else
+        local offset = max(ceil((now_ceil - log.base) / log.unit), log.offset)
+        if offset >= WRAP then
+          -- The offsets end after 49 days without an idle window.
+          local _, _, oldest = run(log, log.live)
+          rebase(log, oldest)
+          offset = ceil((now_ceil - log.base) / log.unit)
+        end
+        local stamp, cell = log.base + offset * log.unit, ceil(log.window / CAPACITY)
+        local same_cell = floor(stamp / cell) == floor(log.newest / cell)
+        if offset == log.offset or log.last - log.live + 1 >= CAPACITY and same_cell then
+          log.last = log.last - 1
+        end
+        log.newest, log.offset = stamp, offset
+      end
+      log.added = true
+    end
+    log.used, log.total = log.used + question.cost, (log.total + question.cost) % WRAP
+  end
+
+  -- Takes permits off a run, and so off all totals from there on. A run without permits is removed.
+  local function lower(log, own, back, is_emptied)
+    local runs = { string.sub(log.value, 1, HEADER + (own - 1) * RUN) }
+    for index = is_emptied and own + 1 or own, log.last do
+      local _, total, offset = run(log, index)
+      runs[#runs + 1] = pack('>I4I4', offset, (total - back) % WRAP)
+    end
+    log.value, log.used = table.concat(runs), log.used - back
+    if is_emptied then
+      log.last = log.last - 1
+    end
+    if log.last < log.live then
+      log.used = 0
+    else
+      log.newest, log.total, log.offset = run(log, log.last)
+    end
+  end
+
+  -- Removes permits from the receipt's own run, the first that is not before its stamp; what that run lacks, from the oldest
+  -- runs. decide.lua never takes and refunds in one call, so nothing is `added`.
+  local function refund(log, question, stamp)
+    stamp = ceil(stamp / 1000)
+    -- By the newest stamp, too: those who took theirs then may have had the room of what was over.
+    local now = max(now_floor, log.newest)
+    if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
+      return false
+    end
+    local own, high = log.live, log.last
+    while own < high do
+      local middle = floor((own + high) / 2)
+      if run(log, middle) >= stamp then high = middle else own = middle + 1 end
+    end
+    local before, _, total = log.before, run(log, own)
+    if own > log.live then
+      _, before = run(log, own - 1)
+    end
+    local held = (total - before) % WRAP
+    local back = min(question.cost, held, log.used)
+    -- The newest run, and runs that are over, prove how far time has come. With one of them gone, the base proves it.
+    if log.live > 1 or back == held and own == log.last then
+      local _, _, oldest = run(log, log.live)
+      local over = ceil((now - log.window + 1 - log.base) / log.unit)
+      own = own - log.live + 1
+      rebase(log, min(max(over, 0), oldest))
+    end
+    lower(log, own, back, back == held)
+    local rest = min(question.cost - back, log.used)
+    if rest == log.used then
+      log.used = 0
+      return true
+    end
+    log.live = first_with(log, rest + 1)
+    log.before, log.used = (log.before + rest) % WRAP, log.used - rest
+    return true
+  end
+
+  local function close(log)
+    if log.used == 0 then
+      return nil
+    end
+    local expires_at = log.newest + log.window
+    if log.live > log.last then
+      return pack('>BI6I4I4I4', VERSION, log.base, log.before, log.offset, log.total), expires_at
+    end
+    local runs = string.sub(log.value, HEADER + (log.live - 1) * RUN + 1, HEADER + log.last * RUN)
+    local newest = log.added and pack('>I4I4', log.offset, log.total) or ''
+    return pack('>BI6I4', VERSION, log.base, log.before) .. runs .. newest, expires_at
+  end
+
+  return { open = open, evaluate = evaluate, take = take, refund = refund, close = close, scale = 1000 }
+end
