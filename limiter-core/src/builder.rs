@@ -268,7 +268,7 @@ impl Builder {
     /// A limiter whose store is known to be unusable.
     pub(crate) fn broken(self, error: Error) -> Limiter {
         let settings = self.local_settings(1, self.naming(None));
-        let local = settings.local();
+        let local = settings.new_state();
         self.guarded(RemoteStore::Misconfigured(error, local), settings.overflows)
     }
 
@@ -276,9 +276,9 @@ impl Builder {
     fn local_settings(&self, slots: u16, naming: Arc<Naming>) -> LocalStateOptions {
         let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
         let (max_keys, clock) = (self.max_keys, self.clock.clone());
-        let role = StandbyConfig { max_keys, instances, slots, naming };
+        let standby = StandbyConfig { max_keys, instances, slots, naming };
         let overflows = Overflows::new(Source::Standby, max_keys, clock.clone());
-        LocalStateOptions { role, remember_denials: self.remember_denials, clock, overflows }
+        LocalStateOptions { standby, remember_denials: self.remember_denials, clock, overflows }
     }
 
     /// What keys are called, by this secret if there is one.

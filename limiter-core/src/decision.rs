@@ -91,7 +91,7 @@ pub struct Denied {
 struct Details {
     name: &'static str,
     /// Nobody asks about more requests at once than this counts to.
-    which: u16,
+    request_index: u16,
     limit: Limit,
     remaining: u32,
     /// Microseconds.
@@ -145,8 +145,8 @@ impl Denied {
     facts!();
 
     /// Which request of the decision denied it: the first, if several did.
-    pub(crate) fn which(&self) -> usize {
-        self.facts.which.into()
+    pub(crate) fn request_index(&self) -> usize {
+        self.facts.request_index.into()
     }
 
     /// What [`retry_after`](Denied::retry_after) says of a denial that is final: 136 years, which an instant can be
@@ -175,14 +175,15 @@ impl Decision {
     pub(crate) fn told(name: &'static str, request: &Request<'_>, told: &MemoryReply, limiter_id: LimiterId) -> Self {
         let Outcome { allowed, remaining, retry_at, reset_at, .. } = told.outcome;
         let reset_after = told.until(reset_at);
-        let facts = Details { name, which: 0, limit: request.limit, remaining, reset_after, source: Source::Store };
+        let facts =
+            Details { name, request_index: 0, limit: request.limit, remaining, reset_after, source: Source::Store };
         if !allowed {
             return Self::Denied(Denied { facts, retry_after: retry_at.map(|at| told.until(at)) });
         }
         let stamp = told.now.micros();
         let receipt = match told.place {
             Some(place) => Receipt::at(limiter_id, place, request.cost, stamp),
-            None => Receipt::new(limiter_id, OwnedRequest::all(&[*request]), RefundInfo::by_store(stamp)),
+            None => Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp)),
         };
         Self::Allowed(Allowed { facts, receipt })
     }
@@ -204,15 +205,15 @@ impl DecisionContext<'_> {
             Resolution::FailedOpen => return self.opened(),
             Resolution::FailedClosed => return Decision::Denied(self.closed()),
         };
-        let asked = || settled.asked.clone().unwrap_or_else(|| OwnedRequest::all(self.requests));
-        let receipt = || limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, asked(), settled.granted()));
+        let asked = || settled.asked.clone().unwrap_or_else(|| OwnedRequest::copy_all(self.requests));
+        let receipt = || limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, asked(), settled.refund_info()));
         self.settled(&settled.answer, settled.source, receipt)
     }
 
     #[inline]
     fn settled(&self, answer: &StoreReply, source: Source, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
         let reset_after = micros(answer.reset_after);
-        let facts = Details { remaining: answer.remaining, reset_after, source, ..self.facts(answer.which) };
+        let facts = Details { remaining: answer.remaining, reset_after, source, ..self.facts(answer.request_index) };
         if answer.allowed {
             Decision::Allowed(Allowed { facts, receipt: receipt() })
         } else {
@@ -237,11 +238,11 @@ impl DecisionContext<'_> {
 
     /// What is known of a request before anybody answers it.
     #[inline]
-    fn facts(&self, which: usize) -> Details {
-        let name = self.names.get(which).or(self.names.first()).copied().unwrap_or_default();
-        let limit = self.requests.get(which).map_or(Limit::WIDEST, |request| request.limit);
-        let which = u16::try_from(which).unwrap_or(u16::MAX);
-        Details { name, which, limit, remaining: 0, reset_after: 0, source: Source::Policy }
+    fn facts(&self, request_index: usize) -> Details {
+        let name = self.names.get(request_index).or(self.names.first()).copied().unwrap_or_default();
+        let limit = self.requests.get(request_index).map_or(Limit::WIDEST, |request| request.limit);
+        let request_index = u16::try_from(request_index).unwrap_or(u16::MAX);
+        Details { name, request_index, limit, remaining: 0, reset_after: 0, source: Source::Policy }
     }
 }
 
@@ -265,7 +266,7 @@ impl fmt::Debug for Denied {
 
 impl Details {
     fn debug<'a, 'b, 'c>(&self, debug: &'c mut fmt::DebugStruct<'a, 'b>) -> &'c mut fmt::DebugStruct<'a, 'b> {
-        let Self { name, which: _, limit, remaining, reset_after, source } = self;
+        let Self { name, request_index: _, limit, remaining, reset_after, source } = self;
         debug
             .field("name", name)
             .field("limit", limit)

@@ -47,31 +47,31 @@ impl Guard {
         let CallOptions { on_error, max_wait, .. } = terms;
         // Who waits for a turn may be given one.
         if max_wait.is_zero()
-            && let Some(denial) = self.recall(requests)
+            && let Some(denial) = self.get(requests)
         {
             return Ok(denial);
         }
-        let StoreFailure { error, held } = match self.store.take(requests, &terms).await {
+        let StoreFailure { error, reservation } = match self.store.take(requests, &terms).await {
             Ok(settled) => return Ok(Resolution::Counted(settled)),
             Err(failure) => failure,
         };
         observers.failed(&error);
-        let on_error = on_error.after(&error);
-        if let (OnError::Closed | OnError::Raise, Some(held)) = (on_error, held) {
-            self.local().standby.refund(requests, held.stamp);
+        let on_error = on_error.for_error(&error);
+        if let (OnError::Closed | OnError::Raise, Some(reservation)) = (on_error, reservation) {
+            self.local().standby.refund(requests, reservation.stamp);
         }
         // Before and after: this task may have been woken late, and whoever asks meanwhile must ask the stand-in too.
         self.local().standby.call_failed(requests);
         let ruling = match on_error {
             OnError::Open => {
-                if held.is_none() {
+                if reservation.is_none() {
                     self.local().standby.record(requests);
                 }
                 Resolution::FailedOpen
             }
             OnError::Closed => Resolution::FailedClosed,
-            OnError::Standby => match held.map_or_else(|| self.local().standby.decide(requests, max_wait), Ok) {
-                Ok(answer) => Resolution::Counted(CountedReply::by_standby(answer)),
+            OnError::Standby => match reservation.map_or_else(|| self.local().standby.decide(requests, max_wait), Ok) {
+                Ok(answer) => Resolution::Counted(CountedReply::from_standby(answer)),
                 Err(forked) => {
                     observers.failed(&forked);
                     Resolution::FailedClosed
@@ -85,9 +85,9 @@ impl Guard {
     }
 
     /// The store's denial, if it still stands: nobody need be asked.
-    pub(crate) fn recall(&self, requests: &[Request<'_>]) -> Option<Resolution> {
-        let denial = self.local().denied.recall(requests)?;
-        Some(Resolution::Counted(CountedReply::by_memory(denial)))
+    pub(crate) fn get(&self, requests: &[Request<'_>]) -> Option<Resolution> {
+        let denial = self.local().denials.get(requests)?;
+        Some(Resolution::Counted(CountedReply::from_denial_cache(denial)))
     }
 
     pub(crate) async fn peek(
@@ -101,11 +101,11 @@ impl Guard {
             Err(failure) => failure.error,
         };
         observers.failed(&error);
-        match terms.on_error.after(&error) {
+        match terms.on_error.for_error(&error) {
             OnError::Open => Ok(Resolution::FailedOpen),
             OnError::Closed => Ok(Resolution::FailedClosed),
             OnError::Standby => match self.local().standby.peek(requests) {
-                Ok(answer) => Ok(Resolution::Counted(CountedReply::by_standby(answer))),
+                Ok(answer) => Ok(Resolution::Counted(CountedReply::from_standby(answer))),
                 Err(forked) => {
                     observers.failed(&forked);
                     Ok(Resolution::FailedClosed)
@@ -126,11 +126,11 @@ impl Guard {
         match granted.source {
             Source::Store => {
                 let refunded = self.store.refund(requests, granted).await;
-                self.local().denied.forget(requests);
+                self.local().denials.invalidate(requests);
                 refunded.inspect_err(|error| observers.failed(error))
             }
             Source::Standby => {
-                self.local().standby.refund(requests, granted.mirrored);
+                self.local().standby.refund(requests, granted.mirror_stamp);
                 Ok(())
             }
             // Nothing was granted.
@@ -142,7 +142,7 @@ impl Guard {
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
         self.local().standby.reset(key, limit);
         let forgotten = self.store.reset(key, limit).await;
-        self.local().denied.forget(&[Request { key, limit, cost: 0 }]);
+        self.local().denials.invalidate(&[Request { key, limit, cost: 0 }]);
         forgotten.inspect_err(|error| observers.failed(error))
     }
 }
@@ -151,14 +151,14 @@ impl RemoteStore {
     async fn take(&self, requests: &[Request<'_>], terms: &CallOptions) -> Result<CountedReply, StoreFailure> {
         match self {
             Self::Redis(store) => store.take(requests, terms).await,
-            Self::Misconfigured(error, _) => Err(StoreFailure { error: error.clone(), held: None }),
+            Self::Misconfigured(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
         }
     }
 
     async fn peek(&self, requests: &[Request<'_>], terms: &CallOptions) -> Result<CountedReply, StoreFailure> {
         match self {
             Self::Redis(store) => store.peek(requests, terms).await,
-            Self::Misconfigured(error, _) => Err(StoreFailure { error: error.clone(), held: None }),
+            Self::Misconfigured(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
         }
     }
 

@@ -18,35 +18,35 @@ use standby::{Standby, StandbyConfig};
 #[derive(Clone, Debug)]
 pub(crate) struct LocalState {
     pub(crate) standby: Arc<Standby>,
-    pub(crate) denied: Arc<DenialCache>,
+    pub(crate) denials: Arc<DenialCache>,
 }
 
 /// The settings that each [`LocalState`] of a limiter is made by.
 #[derive(Debug)]
 pub(crate) struct LocalStateOptions {
-    pub(crate) role: StandbyConfig,
+    pub(crate) standby: StandbyConfig,
     pub(crate) remember_denials: Duration,
     pub(crate) clock: Clock,
     pub(crate) overflows: Arc<Overflows>,
 }
 
 impl LocalStateOptions {
-    pub(crate) fn local(&self) -> LocalState {
-        self.local_with(self.standby())
+    pub(crate) fn new_state(&self) -> LocalState {
+        self.state_with(self.new_standby())
     }
 
     /// For a child of `fork`.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no worker is started anew"))]
-    pub(crate) fn local_of_child(&self) -> LocalState {
-        self.local_with(self.standby().for_child())
+    pub(crate) fn new_state_in_child(&self) -> LocalState {
+        self.state_with(self.new_standby().for_child())
     }
 
-    fn standby(&self) -> Standby {
-        Standby::counting(&self.role, self.clock.clone(), Arc::clone(&self.overflows))
+    fn new_standby(&self) -> Standby {
+        Standby::counting(&self.standby, self.clock.clone(), Arc::clone(&self.overflows))
     }
 
-    fn local_with(&self, standby: Standby) -> LocalState {
-        let denied = DenialCache::new(self.remember_denials, self.clock.clone());
-        LocalState { standby: Arc::new(standby), denied: Arc::new(denied) }
+    fn state_with(&self, standby: Standby) -> LocalState {
+        let denials = DenialCache::new(self.remember_denials, self.clock.clone());
+        LocalState { standby: Arc::new(standby), denials: Arc::new(denials) }
     }
 }

@@ -22,7 +22,7 @@ pub enum OnError {
 
 impl OnError {
     /// The policy for a failure of this kind.
-    pub(crate) fn after(self, error: &Error) -> Self {
+    pub(crate) fn for_error(self, error: &Error) -> Self {
         match (self, error.kind()) {
             (Self::Open, ErrorKind::Overloaded) => Self::Standby,
             (Self::Standby, ErrorKind::Forked) => Self::Closed,

@@ -43,11 +43,11 @@ pub(crate) struct OwnedRequest {
 
 impl OwnedRequest {
     /// For a call that another thread decides, and the receipt of it.
-    pub(crate) fn all(requests: &[Request<'_>]) -> Arc<[Self]> {
+    pub(crate) fn copy_all(requests: &[Request<'_>]) -> Arc<[Self]> {
         requests.iter().map(Self::from).collect()
     }
 
-    pub(crate) fn request(&self) -> Request<'_> {
+    pub(crate) fn as_request(&self) -> Request<'_> {
         Request { key: &self.key, limit: self.limit, cost: self.cost }
     }
 }
@@ -64,7 +64,7 @@ impl From<&Request<'_>> for OwnedRequest {
 pub(crate) struct StoreReply {
     pub(crate) allowed: bool,
     /// Which request `remaining` and `reset_after` are about: the first that denies, or the one with the least left.
-    pub(crate) which: usize,
+    pub(crate) request_index: usize,
     pub(crate) remaining: u32,
     /// Until every request would be allowed; `None`: never.
     pub(crate) retry_after: Option<Duration>,
@@ -80,7 +80,7 @@ impl StoreReply {
     /// An admission without a count: the answer to a refund that the store is not sent.
     pub(crate) const ALLOWED: Self = Self {
         allowed: true,
-        which: 0,
+        request_index: 0,
         remaining: 0,
         retry_after: Some(Duration::ZERO),
         reset_after: Duration::ZERO,
@@ -105,7 +105,7 @@ pub(crate) struct CountedReply {
     pub(crate) answer: StoreReply,
     pub(crate) source: Source,
     /// When the stand-in took the permits, by its own clock; 0 if it did not.
-    pub(crate) mirrored: u64,
+    pub(crate) mirror_stamp: u64,
     /// When the permits of each request were taken, where they were not taken together.
     pub(crate) stamps: Option<Arc<[u64]>>,
     /// What was asked, where that was put down for another thread.
@@ -121,39 +121,39 @@ pub(crate) struct RefundInfo {
     /// The same for each request, where they were not taken together.
     stamps: Option<Arc<[u64]>>,
     /// By the stand-in's; 0 if it knows nothing of them.
-    pub(crate) mirrored: u64,
+    pub(crate) mirror_stamp: u64,
 }
 
 impl CountedReply {
-    pub(crate) fn by_store(answer: StoreReply, mirrored: u64) -> Self {
-        Self { answer, source: Source::Store, mirrored, stamps: None, asked: None }
+    pub(crate) fn from_store(answer: StoreReply, mirror_stamp: u64) -> Self {
+        Self { answer, source: Source::Store, mirror_stamp, stamps: None, asked: None }
     }
 
-    pub(crate) fn by_memory(answer: StoreReply) -> Self {
-        Self { answer, source: Source::DeniedUntil, mirrored: 0, stamps: None, asked: None }
+    pub(crate) fn from_denial_cache(answer: StoreReply) -> Self {
+        Self { answer, source: Source::DeniedUntil, mirror_stamp: 0, stamps: None, asked: None }
     }
 
-    pub(crate) fn by_standby(answer: StoreReply) -> Self {
-        Self { answer, source: Source::Standby, mirrored: answer.stamp, stamps: None, asked: None }
+    pub(crate) fn from_standby(answer: StoreReply) -> Self {
+        Self { answer, source: Source::Standby, mirror_stamp: answer.stamp, stamps: None, asked: None }
     }
 
-    pub(crate) fn granted(&self) -> RefundInfo {
-        let Self { answer, source, mirrored, stamps, .. } = self;
-        RefundInfo { source: *source, stamp: answer.stamp, stamps: stamps.clone(), mirrored: *mirrored }
+    pub(crate) fn refund_info(&self) -> RefundInfo {
+        let Self { answer, source, mirror_stamp, stamps, .. } = self;
+        RefundInfo { source: *source, stamp: answer.stamp, stamps: stamps.clone(), mirror_stamp: *mirror_stamp }
     }
 }
 
 impl RefundInfo {
     /// By the store alone, at this time of its clock.
-    pub(crate) fn by_store(stamp: u64) -> Self {
-        Self { source: Source::Store, stamp, stamps: None, mirrored: 0 }
+    pub(crate) fn from_store(stamp: u64) -> Self {
+        Self { source: Source::Store, stamp, stamps: None, mirror_stamp: 0 }
     }
 
     /// What was granted to one request.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store has several clocks"))]
-    pub(crate) fn of(&self, request: usize) -> Self {
-        let stamp = self.stamps.as_ref().and_then(|stamps| stamps.get(request));
-        Self::by_store(stamp.copied().unwrap_or(self.stamp))
+    pub(crate) fn for_request(&self, index: usize) -> Self {
+        let stamp = self.stamps.as_ref().and_then(|stamps| stamps.get(index));
+        Self::from_store(stamp.copied().unwrap_or(self.stamp))
     }
 }
 
@@ -172,5 +172,5 @@ pub(crate) struct CallOptions {
 #[derive(Debug)]
 pub(crate) struct StoreFailure {
     pub(crate) error: Error,
-    pub(crate) held: Option<StoreReply>,
+    pub(crate) reservation: Option<StoreReply>,
 }

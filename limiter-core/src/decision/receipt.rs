@@ -37,7 +37,7 @@ pub(crate) struct FullReceipt {
 impl Receipt {
     /// A receipt of what was taken; none if that is nothing.
     pub(crate) fn new(limiter_id: LimiterId, asked: Arc<[OwnedRequest]>, granted: RefundInfo) -> Option<Self> {
-        let takes = asked.iter().any(|asked| asked.request().cost > 0);
+        let takes = asked.iter().any(|asked| asked.as_request().cost > 0);
         takes.then(|| Self {
             limiter_id,
             taken: RefundTarget::Any(Arc::new(FullReceipt { asked, granted, used: AtomicBool::new(false) })),

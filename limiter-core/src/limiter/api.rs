@@ -189,7 +189,7 @@ impl Limiter {
             }
             Some(RefundTarget::Any(whole)) => (&whole.asked, &whole.granted),
         };
-        let requests: Vec<_> = asked.iter().map(OwnedRequest::request).collect();
+        let requests: Vec<_> = asked.iter().map(OwnedRequest::as_request).collect();
         match &self.inner.backend {
             Backend::Memory(store) => store.refund(&requests, granted.stamp),
             Backend::Guarded(guard) => guard.refund(&requests, RefundInfo::clone(granted), &self.inner.observers).await,

@@ -83,7 +83,7 @@ impl Limiter {
     #[cold]
     pub(super) fn rule_without_store(&self, error: Error, terms: CallOptions) -> Result<Resolution, Error> {
         self.inner.observers.failed(&error);
-        match terms.on_error.after(&error) {
+        match terms.on_error.for_error(&error) {
             OnError::Open => Ok(Resolution::FailedOpen),
             OnError::Closed | OnError::Standby => Ok(Resolution::FailedClosed),
             OnError::Raise => Err(error),
@@ -99,7 +99,7 @@ impl Limiter {
     pub(super) fn known_denial(&self, name: &'static str, request: &Request<'_>) -> Option<Decision> {
         let Backend::Guarded(guard) = &self.inner.backend else { return None };
         let requests = [*request];
-        let denial = guard.recall(&requests)?;
+        let denial = guard.get(&requests)?;
         let decision = DecisionContext { names: &[name], requests: &requests }.decision(&denial, None);
         self.inner.observers.decided(&decision);
         Some(decision)
@@ -141,7 +141,7 @@ impl Limiter {
     pub(super) async fn rule(&self, rules: DecisionContext<'_>, terms: CallOptions) -> Result<Resolution, Error> {
         match &self.inner.backend {
             Backend::Memory(store) => match store.decide_within(rules.requests, terms.max_wait) {
-                Ok(answer) => Ok(Resolution::Counted(CountedReply::by_store(answer, 0))),
+                Ok(answer) => Ok(Resolution::Counted(CountedReply::from_store(answer, 0))),
                 Err(error) => self.rule_without_store(error, terms),
             },
             _ if rules.requests.is_empty() => Ok(Resolution::FailedOpen),
@@ -152,7 +152,7 @@ impl Limiter {
     pub(super) async fn look(&self, rules: DecisionContext<'_>, terms: CallOptions) -> Result<Decision, Error> {
         let ruling = match &self.inner.backend {
             Backend::Memory(store) => match store.peek(rules.requests) {
-                Ok(answer) => Resolution::Counted(CountedReply::by_store(answer, 0)),
+                Ok(answer) => Resolution::Counted(CountedReply::from_store(answer, 0)),
                 Err(error) => self.rule_without_store(error, terms)?,
             },
             Backend::Guarded(guard) => guard.peek(rules.requests, terms, &self.inner.observers).await?,

@@ -17,22 +17,22 @@ use crate::sync::process::{self, read_at_home, write_at_home};
 use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, fence};
 use crate::{Key, Limit};
 
-/// A fixed number of places, each for the denials of one count: of those that share it, the latest.
+/// A fixed number of slots, each for the denials of one count: of those that share it, the latest.
 ///
 /// What every call looks at is apart from what only those write who hear from the store, so that no line of it goes to and
 /// fro between threads while nobody is denied.
 #[derive(Debug)]
 pub(crate) struct DenialCache {
     /// The hash of the count that is denied, so that others need no lock; 0 if none is.
-    whose: Box<[AtomicU64]>,
+    tags: Box<[AtomicU64]>,
     /// How often a count has changed: what was asked before that may no longer be true.
-    changes: Box<[AtomicU64]>,
+    versions: Box<[AtomicU64]>,
     /// Of one count, by several limits and costs.
     denials: Box<[RwLock<Vec<Denial>>]>,
     hasher: Seed,
     clock: Clock,
-    /// The longest time for which the store is not asked.
-    longest: Duration,
+    /// The max_age time for which the store is not asked.
+    max_age: Duration,
     /// The process that made it. In a child of that, what is locked counts as unknown.
     home: u32,
 }
@@ -59,70 +59,70 @@ pub(crate) struct CacheVersion {
 }
 
 /// Few where loom watches each of them.
-const PLACES: usize = if cfg!(all(test, limiter_loom)) { 1 } else { 4096 };
+const SLOTS: usize = if cfg!(all(test, limiter_loom)) { 1 } else { 4096 };
 /// Denials of one count.
-const MOST: usize = 8;
+const MAX_DENIALS_PER_SLOT: usize = 8;
 
 impl DenialCache {
     /// Remembers denials for so long, at most.
-    pub(crate) fn new(longest: Duration, clock: Clock) -> Self {
-        let places = if longest.is_zero() { 0 } else { PLACES };
-        let numbers = || (0..places).map(|_| AtomicU64::new(NOBODY)).collect();
-        let denials = (0..places).map(|_| RwLock::new(Vec::new())).collect();
+    pub(crate) fn new(max_age: Duration, clock: Clock) -> Self {
+        let slots = if max_age.is_zero() { 0 } else { SLOTS };
+        let numbers = || (0..slots).map(|_| AtomicU64::new(EMPTY)).collect();
+        let denials = (0..slots).map(|_| RwLock::new(Vec::new())).collect();
         Self {
-            whose: numbers(),
-            changes: numbers(),
+            tags: numbers(),
+            versions: numbers(),
             denials,
             hasher: Seed::default(),
             clock,
-            longest,
+            max_age,
             home: process::id(),
         }
     }
 
     /// The store's denial of this very request, if it still stands.
-    pub(crate) fn recall(&self, requests: &[Request<'_>]) -> Option<StoreReply> {
+    pub(crate) fn get(&self, requests: &[Request<'_>]) -> Option<StoreReply> {
         let [request] = requests else { return None };
-        let (place, whose) = self.place(request)?;
-        if self.whose[place].load(Ordering::Acquire) != whose {
+        let (slot, tag) = self.slot(request)?;
+        if self.tags[slot].load(Ordering::Acquire) != tag {
             return None;
         }
         let now = self.clock.now();
-        let denials = read_at_home(&self.denials[place], self.home)?;
-        let known = denials.iter().find(|denial| denial.is_of(request) && denial.stands(now, self.longest))?;
+        let denials = read_at_home(&self.denials[slot], self.home)?;
+        let known = denials.iter().find(|denial| denial.is_of(request) && denial.stands(now, self.max_age))?;
         Some(known.answer(now))
     }
 
     /// Something was taken or given back, or may have been: what was said of these counts before is forgotten.
-    pub(crate) fn forget(&self, requests: &[Request<'_>]) {
-        for (place, _) in requests.iter().filter_map(|request| self.place(request)) {
-            self.changes[place].fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn invalidate(&self, requests: &[Request<'_>]) {
+        for (slot, _) in requests.iter().filter_map(|request| self.slot(request)) {
+            self.versions[slot].fetch_add(1, Ordering::AcqRel);
             // Whoever notes a denial just now sees the change after that, or is seen here.
             fence(Ordering::SeqCst);
-            if self.whose[place].load(Ordering::Acquire) != NOBODY
-                && let Some(mut denials) = self.lock(place)
+            if self.tags[slot].load(Ordering::Acquire) != EMPTY
+                && let Some(mut denials) = self.lock(slot)
             {
-                self.clear(place, &mut denials);
+                self.clear(slot, &mut denials);
             }
         }
     }
 
-    fn clear(&self, place: usize, denials: &mut Vec<Denial>) {
+    fn clear(&self, slot: usize, denials: &mut Vec<Denial>) {
         denials.clear();
-        self.whose[place].store(NOBODY, Ordering::Release);
+        self.tags[slot].store(EMPTY, Ordering::Release);
     }
 
     /// Where the denials of a count are, or would be, and its hash.
-    fn place(&self, request: &Request<'_>) -> Option<(usize, u64)> {
-        if self.whose.is_empty() {
+    fn slot(&self, request: &Request<'_>) -> Option<(usize, u64)> {
+        if self.tags.is_empty() {
             return None;
         }
-        let hash = self.hasher.hash_one((request.key.head(), CounterKind::from(request.limit))).max(NOBODY + 1);
-        Some((usize::try_from(hash % self.whose.len() as u64).unwrap_or(0), hash))
+        let hash = self.hasher.hash_one((request.key.head(), CounterKind::from(request.limit))).max(EMPTY + 1);
+        Some((usize::try_from(hash % self.tags.len() as u64).unwrap_or(0), hash))
     }
 
-    fn lock(&self, place: usize) -> Option<RwLockWriteGuard<'_, Vec<Denial>>> {
-        write_at_home(&self.denials[place], self.home)
+    fn lock(&self, slot: usize) -> Option<RwLockWriteGuard<'_, Vec<Denial>>> {
+        write_at_home(&self.denials[slot], self.home)
     }
 }
 
@@ -130,13 +130,13 @@ impl DenialCache {
 impl DenialCache {
     /// To be called before the store is asked: from then on its answer counts.
     pub(crate) fn version(&self, request: &Request<'_>) -> Option<CacheVersion> {
-        let (place, _) = self.place(request)?;
-        Some(CacheVersion { sent_at: self.clock.now(), changes: self.changes[place].load(Ordering::Acquire) })
+        let (slot, _) = self.slot(request)?;
+        Some(CacheVersion { sent_at: self.clock.now(), changes: self.versions[slot].load(Ordering::Acquire) })
     }
 
     /// What the store said to calls of one kind that went together, the admitted ones first. Forgets what it said before
     /// an admission, and remembers a denial that lasts.
-    pub(crate) fn note(
+    pub(crate) fn update(
         &self,
         request: &Request<'_>,
         version: Option<CacheVersion>,
@@ -146,7 +146,7 @@ impl DenialCache {
         let Some(CacheVersion { sent_at, changes }) = version else { return };
         let admissions = u64::from(has_admitted);
         if has_admitted {
-            self.forget(&[*request]);
+            self.invalidate(&[*request]);
         }
         if let Some(answer) = denial {
             self.remember(request, CacheVersion { sent_at, changes: changes.wrapping_add(admissions) }, answer);
@@ -154,7 +154,7 @@ impl DenialCache {
     }
 
     fn remember(&self, request: &Request<'_>, version: CacheVersion, answer: &StoreReply) {
-        let (Some(retry_after), Some((place, whose))) = (answer.retry_after, self.place(request)) else { return };
+        let (Some(retry_after), Some((slot, tag))) = (answer.retry_after, self.slot(request)) else { return };
         if answer.remaining.checked_add(1) != Some(request.cost) {
             return;
         }
@@ -169,29 +169,29 @@ impl DenialCache {
             reset: heard.after(answer.reset_after),
             remaining: answer.remaining,
         };
-        let Some(mut denials) = self.lock(place) else { return };
-        let has_changed = || self.changes[place].load(Ordering::Acquire) != version.changes;
+        let Some(mut denials) = self.lock(slot) else { return };
+        let has_changed = || self.versions[slot].load(Ordering::Acquire) != version.changes;
         if has_changed() {
             return;
         }
         denials.retain(|known| {
-            known.is_of_the_count(request) && !known.is_of(request) && known.stands(version.sent_at, self.longest)
+            known.is_of_the_count(request) && !known.is_of(request) && known.stands(version.sent_at, self.max_age)
         });
-        if denials.len() == MOST {
+        if denials.len() == MAX_DENIALS_PER_SLOT {
             denials.remove(0);
         }
         // Mostly it is the only one.
         denials.reserve_exact(1);
         denials.push(denial);
-        self.whose[place].store(whose, Ordering::Release);
+        self.tags[slot].store(tag, Ordering::Release);
         fence(Ordering::SeqCst);
         if has_changed() {
-            self.clear(place, &mut denials);
+            self.clear(slot, &mut denials);
         }
     }
 }
 
-const NOBODY: u64 = 0;
+const EMPTY: u64 = 0;
 
 impl Denial {
     fn is_of(&self, request: &Request<'_>) -> bool {
@@ -202,15 +202,15 @@ impl Denial {
         CounterKind::from(self.limit) == CounterKind::from(request.limit) && self.key == *request.key
     }
 
-    fn stands(&self, now: Moment, longest: Duration) -> bool {
+    fn stands(&self, now: Moment, max_age: Duration) -> bool {
         // By a clock that tests have moved back it was asked in the future.
-        self.sent_at <= now && now < self.until && now < self.sent_at.after(longest)
+        self.sent_at <= now && now < self.until && now < self.sent_at.after(max_age)
     }
 
     fn answer(&self, now: Moment) -> StoreReply {
         StoreReply {
             allowed: false,
-            which: 0,
+            request_index: 0,
             remaining: self.remaining,
             retry_after: Some(now.until(self.retry)),
             reset_after: now.until(self.reset),
@@ -226,7 +226,7 @@ mod tests {
 
     const DENIED: StoreReply = StoreReply {
         allowed: false,
-        which: 0,
+        request_index: 0,
         remaining: 0,
         retry_after: Some(Duration::from_millis(10)),
         reset_after: Duration::from_millis(20),
@@ -240,13 +240,13 @@ mod tests {
         let request = [Request { key: &key, limit, cost: 1 }];
         let denied = DenialCache::new(Duration::from_secs(1), Clock::System);
         let asked = denied.version(&request[0]);
-        denied.forget(&request);
-        denied.note(&request[0], asked, false, Some(&DENIED));
-        assert!(denied.recall(&request).is_none());
-        denied.note(&request[0], denied.version(&request[0]), false, Some(&DENIED));
-        assert!(denied.recall(&request).is_some());
-        denied.note(&request[0], denied.version(&request[0]), true, None);
-        assert!(denied.recall(&request).is_none());
+        denied.invalidate(&request);
+        denied.update(&request[0], asked, false, Some(&DENIED));
+        assert!(denied.get(&request).is_none());
+        denied.update(&request[0], denied.version(&request[0]), false, Some(&DENIED));
+        assert!(denied.get(&request).is_some());
+        denied.update(&request[0], denied.version(&request[0]), true, None);
+        assert!(denied.get(&request).is_none());
     }
 
     #[test]
@@ -255,12 +255,12 @@ mod tests {
         let request = [Request { key: &key, limit, cost: 1 }];
         let denied = DenialCache::new(Duration::from_secs(1), Clock::System);
         let asked = denied.version(&request[0]);
-        denied.note(&request[0], asked, true, Some(&DENIED));
-        assert!(denied.recall(&request).is_some());
+        denied.update(&request[0], asked, true, Some(&DENIED));
+        assert!(denied.get(&request).is_some());
         let asked = denied.version(&request[0]);
-        denied.forget(&request);
-        denied.note(&request[0], asked, true, Some(&DENIED));
-        assert!(denied.recall(&request).is_none());
+        denied.invalidate(&request);
+        denied.update(&request[0], asked, true, Some(&DENIED));
+        assert!(denied.get(&request).is_none());
     }
 
     #[cfg(feature = "test-util")]
@@ -270,10 +270,10 @@ mod tests {
         let request = [Request { key: &key, limit, cost: 1 }];
         let clock = crate::ManualClock::new();
         let denied = DenialCache::new(Duration::from_secs(1), Clock::Manual(clock.clone()));
-        denied.note(&request[0], denied.version(&request[0]), false, Some(&DENIED));
-        assert!(denied.recall(&request).is_some());
+        denied.update(&request[0], denied.version(&request[0]), false, Some(&DENIED));
+        assert!(denied.get(&request).is_some());
         clock.rewind(Duration::from_millis(1));
-        assert!(denied.recall(&request).is_none());
+        assert!(denied.get(&request).is_none());
     }
 
     #[test]
@@ -284,10 +284,10 @@ mod tests {
         for max in 1..100 {
             let request = [Request { key: &key, limit: asks(max), cost: 1 }];
             let answer = StoreReply { retry_after: Some(Duration::from_secs(60)), ..DENIED };
-            denied.note(&request[0], denied.version(&request[0]), false, Some(&answer));
+            denied.update(&request[0], denied.version(&request[0]), false, Some(&answer));
         }
-        let known = |max| denied.recall(&[Request { key: &key, limit: asks(max), cost: 1 }]).is_some();
-        assert_eq!((1..100).filter(|max| known(*max)).count(), MOST);
+        let known = |max| denied.get(&[Request { key: &key, limit: asks(max), cost: 1 }]).is_some();
+        assert_eq!((1..100).filter(|max| known(*max)).count(), MAX_DENIALS_PER_SLOT);
         assert!(known(99), "the latest");
     }
 }

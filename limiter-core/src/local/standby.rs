@@ -164,7 +164,7 @@ impl Standby {
 
     /// Asks the stand-in first, if the store failed not so long ago that nothing from before counts.
     pub(crate) fn reserve(&self, requests: &[Request<'_>], max_wait: Duration) -> Precheck {
-        if !self.recovering(requests) {
+        if !self.is_consulted(requests) {
             return Precheck::Skip;
         }
         match self.decide(requests, max_wait) {
@@ -177,7 +177,7 @@ impl Standby {
 
     /// The same for a look, which holds nothing: the stand-in's denial, if it has a say.
     pub(crate) fn peek_denial(&self, requests: &[Request<'_>]) -> Option<StoreReply> {
-        let answer = self.recovering(requests).then(|| self.peek(requests))?.ok()?;
+        let answer = self.is_consulted(requests).then(|| self.peek(requests))?.ok()?;
         (!answer.allowed).then_some(answer)
     }
 
@@ -189,14 +189,14 @@ impl Standby {
         &self,
         requests: &[Request<'_>],
         max_wait: Duration,
-        held: Option<&StoreReply>,
+        reservation: Option<&StoreReply>,
         answer: &StoreReply,
     ) -> Result<u64, StoreReply> {
-        match held {
+        match reservation {
             // The store's stamp is younger than the hold.
-            Some(held) if answer.allowed => Ok(self.mirror.renew(requests, held.stamp).unwrap_or(0)),
-            Some(held) => {
-                self.refund(requests, held.stamp);
+            Some(reservation) if answer.allowed => Ok(self.mirror.renew(requests, reservation.stamp).unwrap_or(0)),
+            Some(reservation) => {
+                self.refund(requests, reservation.stamp);
                 Ok(0)
             }
             None if answer.allowed => {
@@ -225,14 +225,14 @@ impl Standby {
     /// found here.
     fn record_if_store_is_sound(&self, requests: &[Request<'_>]) -> Option<u64> {
         let stamp = self.record(requests);
-        if self.recovering(requests) {
+        if self.is_consulted(requests) {
             self.refund(requests, stamp);
             return None;
         }
         Some(stamp)
     }
 
-    fn recovering(&self, requests: &[Request<'_>]) -> bool {
+    fn is_consulted(&self, requests: &[Request<'_>]) -> bool {
         self.recent_failures.any_within_window(requests, self.clock.now().floor_millis())
     }
 }

@@ -218,7 +218,7 @@ async fn settle(
         return Ok(None);
     }
     let denied = limiter.decide_or_wait(rules, terms, wait).await?;
-    Ok(denied.map(|denied| (places.get(denied.which()).copied().unwrap_or(0), denied)))
+    Ok(denied.map(|denied| (places.get(denied.request_index()).copied().unwrap_or(0), denied)))
 }
 
 /// The policy of the first rule with settings for it, else the function's own, else the limiter's.

@@ -330,7 +330,7 @@ impl MemoryReply {
         let Self { outcome: Outcome { allowed, remaining, retry_at, reset_at, delay }, now, .. } = *self;
         StoreReply {
             allowed,
-            which: 0,
+            request_index: 0,
             remaining,
             retry_after: retry_at.map(|at| now.until_micros(at)),
             reset_after: now.until_micros(reset_at),
@@ -398,15 +398,16 @@ fn ask(limit: Limit, cost: u32, pending: u32, now: Moment) -> AlgorithmInput {
 fn summary(outcomes: &[Outcome], now: Moment) -> StoreReply {
     let denies = outcomes.iter().position(|outcome| !outcome.allowed);
     let tightest = || (0..outcomes.len()).min_by_key(|index| outcomes[*index].remaining);
-    let which = denies.or_else(tightest).unwrap_or(0);
-    let (remaining, reset_at) = outcomes.get(which).map_or((u32::MAX, 0), |told| (told.remaining, told.reset_at));
+    let request_index = denies.or_else(tightest).unwrap_or(0);
+    let (remaining, reset_at) =
+        outcomes.get(request_index).map_or((u32::MAX, 0), |told| (told.remaining, told.reset_at));
     let never = outcomes.iter().any(|outcome| outcome.retry_at.is_none());
     let retry_at = outcomes.iter().filter_map(|outcome| outcome.retry_at).max().unwrap_or(0);
     // Only a decision of one request has a delay.
     let delay = outcomes.iter().map(|outcome| outcome.delay).max().unwrap_or(0);
     StoreReply {
         allowed: denies.is_none(),
-        which,
+        request_index,
         remaining,
         retry_after: (!never).then(|| now.until_micros(retry_at)),
         reset_after: now.until_micros(reset_at),

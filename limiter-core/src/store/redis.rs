@@ -58,7 +58,7 @@ pub(crate) struct Options {
 impl RedisStore {
     /// Starts the thread, which connects at once. If somebody waits to be `connected`, the first failure ends it.
     pub(crate) fn start(place: Endpoint, options: Options, connected: Option<ReadySignal>) -> Result<Self, Error> {
-        let worker = WorkerHandle::start(&place, &options, options.local.local(), connected)?;
+        let worker = WorkerHandle::start(&place, &options, options.local.new_state(), connected)?;
         Ok(Self { workers: PerProcess::with(worker), place, options })
     }
 
@@ -74,7 +74,7 @@ impl RedisStore {
     /// The worker of this process. A child of `fork` starts one at its first call, with a connection of its own.
     fn worker(&self) -> Result<&WorkerHandle, Error> {
         self.workers.of_this_process(|| {
-            WorkerHandle::start(&self.place, &self.options, self.options.local.local_of_child(), None).map_err(
+            WorkerHandle::start(&self.place, &self.options, self.options.local.new_state_in_child(), None).map_err(
                 |error| {
                     let problem = "the limiter cannot be started anew in this process, which was forked";
                     Error::with_source(ErrorKind::Forked, problem, error)
@@ -128,9 +128,9 @@ impl RedisStore {
 
     async fn ask(&self, action: Action, requests: &[Request<'_>], within: Option<Duration>) -> Reply {
         if self.options.naming.tells(requests) {
-            return Err(StoreFailure { error: readable(), held: None });
+            return Err(StoreFailure { error: readable(), reservation: None });
         }
-        let worker = self.worker_for(requests).map_err(|error| StoreFailure { error, held: None })?;
+        let worker = self.worker_for(requests).map_err(|error| StoreFailure { error, reservation: None })?;
         worker.ask(action, requests, within.unwrap_or(self.options.deadline)).await
     }
 }

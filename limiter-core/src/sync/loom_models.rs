@@ -83,9 +83,9 @@ fn decisions_on_the_same_keys_in_opposite_order_neither_block_each_other_nor_sha
 fn a_receipt_is_spent_once() {
     model(|| {
         let key = Key::new("getId");
-        let granted = RefundInfo::by_store(1);
+        let granted = RefundInfo::from_store(1);
         let receipt =
-            Receipt::new(LimiterId::next(), OwnedRequest::all(&[request(&key, "1/1m")]), granted).expect("a cost");
+            Receipt::new(LimiterId::next(), OwnedRequest::copy_all(&[request(&key, "1/1m")]), granted).expect("a cost");
         let other = {
             let receipt = receipt.clone();
             thread::spawn(move || receipt.spend().is_some())
@@ -179,20 +179,20 @@ fn no_denial_is_remembered_past_what_changed_after_it_was_asked_for() {
                 let wait = Duration::from_secs(60);
                 let denial = StoreReply {
                     allowed: false,
-                    which: 0,
+                    request_index: 0,
                     remaining: 0,
                     retry_after: Some(wait),
                     reset_after: wait,
                     stamp: 0,
                     delay: Duration::ZERO,
                 };
-                denied.note(&request(&Key::new("getId"), "1/1m"), asked, false, Some(&denial));
+                denied.update(&request(&Key::new("getId"), "1/1m"), asked, false, Some(&denial));
             })
         };
         let requests = [request(&key, "1/1m")];
-        denied.forget(&requests);
+        denied.invalidate(&requests);
         noting.join().expect("ends well");
-        assert!(denied.recall(&requests).is_none(), "remembered all the same");
+        assert!(denied.get(&requests).is_none(), "remembered all the same");
     });
 }
 

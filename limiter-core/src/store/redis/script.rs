@@ -317,14 +317,14 @@ fn answer(reply: &Value, requests: usize) -> Option<StoreReply> {
         .iter()
         .map(|value| if let Value::Int(integer) = value { Some(*integer) } else { None })
         .collect::<Option<_>>()?;
-    let [allowed, which, remaining, retry, reset, stamp, delay] = integers[..] else { return None };
+    let [allowed, request_index, remaining, retry, reset, stamp, delay] = integers[..] else { return None };
     Some(StoreReply {
         allowed: match allowed {
             0 => false,
             1 => true,
             _ => return None,
         },
-        which: usize::try_from(which).ok().filter(|which| *which < requests)?,
+        request_index: usize::try_from(request_index).ok().filter(|index| *index < requests)?,
         remaining: u32::try_from(remaining).ok()?,
         retry_after: after(retry)?,
         reset_after: Duration::from_micros(u64::try_from(reset).ok()?),

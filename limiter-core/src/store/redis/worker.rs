@@ -112,7 +112,7 @@ impl Worker {
 
     /// Lines a call up with others for the same server, which is given; or serves it by itself.
     fn line_up(self: &Rc<Self>, call: Call) -> Option<Rc<ManagedConnection>> {
-        let link = call.asked.first().and_then(|asked| self.nodes.up(self.nodes.slot(&asked.request())));
+        let link = call.asked.first().and_then(|asked| self.nodes.up(self.nodes.slot(&asked.as_request())));
         let call = match (link, call) {
             (Some(link), call) if call.can_be_grouped() => {
                 let call = PendingCall::of(call, Rc::downgrade(&link));
@@ -131,7 +131,7 @@ impl Worker {
     }
 
     pub(crate) fn denied(&self) -> &DenialCache {
-        &self.terms.local.denied
+        &self.terms.local.denials
     }
 
     pub(crate) fn deadlines(&self) -> &Deadlines {
@@ -158,9 +158,9 @@ impl Worker {
 
     async fn reply(self: &Rc<Self>, call: &Call) -> Reply {
         let requests = call.requests();
-        let failed = |error, held| {
+        let failed = |error, reservation| {
             self.standby().call_failed(&requests);
-            Err(StoreFailure { error, held })
+            Err(StoreFailure { error, reservation })
         };
         let parts = self.nodes.parts(&requests);
         match timeout_at(call.until.instant, self.nodes.ready(&parts)).await {
@@ -170,64 +170,64 @@ impl Worker {
         }
         if call.reply.is_closed() {
             // Nobody waits for it, so nothing is asked, and nothing has failed.
-            return Err(StoreFailure { error: call.until.late(), held: None });
+            return Err(StoreFailure { error: call.until.late(), reservation: None });
         }
         if Instant::now() >= call.until.instant {
             // It has waited here, behind too many others: sent now it would only count where nobody runs.
             return failed(call.until.late(), None);
         }
         let standby = self.standby();
-        let mut held = None;
+        let mut reservation = None;
         match &call.action {
             Action::Take { max_wait } => match standby.reserve(&requests, *max_wait) {
                 Precheck::Skip => {}
-                Precheck::Reserved(answer) => held = Some(answer),
-                Precheck::Denied(answer) => return Ok(CountedReply::by_standby(answer)),
+                Precheck::Reserved(answer) => reservation = Some(answer),
+                Precheck::Denied(answer) => return Ok(CountedReply::from_standby(answer)),
             },
             Action::Peek => {
                 if let Some(answer) = standby.peek_denial(&requests) {
-                    return Ok(CountedReply::by_standby(answer));
+                    return Ok(CountedReply::from_standby(answer));
                 }
             }
             // The store may not have these permits any more: it would take others off in their place.
-            Action::Refund(granted) if standby.may_be_lost(&requests, granted.mirrored) => {
-                standby.refund(&requests, granted.mirrored);
-                self.denied().forget(&requests);
-                return Ok(CountedReply::by_store(StoreReply::ALLOWED, 0));
+            Action::Refund(granted) if standby.may_be_lost(&requests, granted.mirror_stamp) => {
+                standby.refund(&requests, granted.mirror_stamp);
+                self.denied().invalidate(&requests);
+                return Ok(CountedReply::from_store(StoreReply::ALLOWED, 0));
             }
             Action::Refund(_) | Action::Reset => {}
         }
         let version = requests.first().and_then(|request| self.denied().version(request));
         let DecisionReply { mut answer, stamps } = match self.decide(call, &requests, parts).await {
             Ok(reply) => reply,
-            Err(error) => return failed(error, held),
+            Err(error) => return failed(error, reservation),
         };
-        let mut mirrored = 0;
+        let mut mirror_stamp = 0;
         match &call.action {
             Action::Take { max_wait } => {
                 // Also if the stand-in denies it after all.
                 match &requests[..] {
-                    requests if answer.allowed => self.denied().forget(requests),
+                    requests if answer.allowed => self.denied().invalidate(requests),
                     // Who waits for a turn may be denied one that another gets.
-                    [request] if max_wait.is_zero() => self.denied().note(request, version, false, Some(&answer)),
+                    [request] if max_wait.is_zero() => self.denied().update(request, version, false, Some(&answer)),
                     _ => {}
                 }
-                mirrored = match standby.reconcile(&requests, *max_wait, held.as_ref(), &answer) {
+                mirror_stamp = match standby.reconcile(&requests, *max_wait, reservation.as_ref(), &answer) {
                     Ok(stamp) => stamp,
-                    Err(denial) => return Ok(CountedReply::by_standby(denial)),
+                    Err(denial) => return Ok(CountedReply::from_standby(denial)),
                 };
                 // Of two queues, the longer one.
-                answer.delay = held.map_or(answer.delay, |held| answer.delay.max(held.delay));
+                answer.delay = reservation.map_or(answer.delay, |reservation| answer.delay.max(reservation.delay));
             }
             // Here and not only by the caller, who may be gone.
             Action::Refund(granted) => {
-                standby.refund(&requests, granted.mirrored);
-                self.denied().forget(&requests);
+                standby.refund(&requests, granted.mirror_stamp);
+                self.denied().invalidate(&requests);
             }
-            Action::Reset => self.denied().forget(&requests),
+            Action::Reset => self.denied().invalidate(&requests),
             Action::Peek => {}
         }
-        Ok(CountedReply { stamps, ..CountedReply::by_store(answer, mirrored) })
+        Ok(CountedReply { stamps, ..CountedReply::from_store(answer, mirror_stamp) })
     }
 
     /// Makes one script call, about requests of one slot.

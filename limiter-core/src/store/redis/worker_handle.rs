@@ -78,10 +78,10 @@ impl WorkerHandle {
     }
 
     async fn answer(&self, action: Action, requests: &[Request<'_>], within: Duration) -> Reply {
-        let failure = |error| StoreFailure { error, held: None };
+        let failure = |error| StoreFailure { error, reservation: None };
         let _place = self.in_flight.enter().map_err(failure)?;
         let (reply, mut answer) = oneshot::channel();
-        let asked = OwnedRequest::all(requests);
+        let asked = OwnedRequest::copy_all(requests);
         let call = Call { action, asked: Arc::clone(&asked), until: Deadline::within(within), reply };
         if let Some(calls) = self.calls.get() {
             // The thread answers every call it takes, and ends only with this store.

@@ -43,7 +43,7 @@ fn is_told_again_in_the_same_words_until_the_instant_it_named() {
         assert!(is_kept(&store, "2/10s"), "{step}");
         let told = ask(&store, "2/10s");
         let elapsed = SECOND * step;
-        assert_eq!((told.allowed, told.which, told.remaining), (false, 0, 0));
+        assert_eq!((told.allowed, told.request_index, told.remaining), (false, 0, 0));
         assert_eq!(told.retry_after, Some(7 * SECOND - elapsed));
         assert_eq!(told.reset_after, 9 * SECOND - elapsed);
         clock.advance(SECOND);

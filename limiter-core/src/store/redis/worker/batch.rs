@@ -101,9 +101,9 @@ impl Worker {
             let requests = [call.request()];
             match self.standby().reserve(&requests, Duration::ZERO) {
                 Precheck::Skip => {}
-                Precheck::Reserved(answer) => call.held.set(Some(answer)),
+                Precheck::Reserved(answer) => call.reservation.set(Some(answer)),
                 Precheck::Denied(answer) => {
-                    call.answer(Ok(CountedReply::by_standby(answer)));
+                    call.answer(Ok(CountedReply::from_standby(answer)));
                     continue;
                 }
             }
@@ -183,22 +183,22 @@ impl Worker {
         let (request, standby) = (first.request(), self.standby());
         let granted = calls.len().min(usize::try_from(grant.granted).unwrap_or(usize::MAX));
         let waiting = calls[..granted].iter().filter(|(_, call)| !call.is_answered());
-        let is_held = waiting.clone().any(|(_, call)| call.held.get().is_some());
+        let is_reserved = waiting.clone().any(|(_, call)| call.reservation.get().is_some());
         let together = match granted {
-            1.. if !is_held => standby.reconcile_batch(&request.times(waiting.count())),
+            1.. if !is_reserved => standby.reconcile_batch(&request.times(waiting.count())),
             _ => None,
         };
         let denial = (granted < calls.len()).then(|| grant.to(grant.granted, entry.cost));
-        self.denied().note(&request, entry.version, granted > 0, denial.as_ref());
+        self.denied().update(&request, entry.version, granted > 0, denial.as_ref());
         for (place, (_, call)) in (0..).zip(calls).filter(|(_, (_, call))| !call.is_answered()) {
             let answer = grant.to(place, entry.cost);
-            let mirrored = match together {
+            let mirror_stamp = match together {
                 Some(stamp) if answer.allowed => Ok(stamp),
-                _ => standby.reconcile(&[call.request()], Duration::ZERO, call.held.get().as_ref(), &answer),
+                _ => standby.reconcile(&[call.request()], Duration::ZERO, call.reservation.get().as_ref(), &answer),
             };
-            call.answer(Ok(match mirrored {
-                Ok(mirrored) => CountedReply::by_store(answer, mirrored),
-                Err(denial) => CountedReply::by_standby(denial),
+            call.answer(Ok(match mirror_stamp {
+                Ok(mirror_stamp) => CountedReply::from_store(answer, mirror_stamp),
+                Err(denial) => CountedReply::from_standby(denial),
             }));
         }
     }
@@ -266,6 +266,6 @@ impl BatchEntryReply {
         let behind = granted.saturating_sub(place + 1);
         let (allowed, retry_after) = if place < granted { (true, Some(Duration::ZERO)) } else { (false, retry_after) };
         let remaining = remaining.saturating_add(behind.saturating_mul(cost));
-        StoreReply { allowed, which: 0, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO }
+        StoreReply { allowed, request_index: 0, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO }
     }
 }

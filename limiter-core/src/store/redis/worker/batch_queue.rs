@@ -90,7 +90,7 @@ mod tests {
     use crate::{Key, Limit};
 
     fn call() -> Rc<PendingCall> {
-        let asked = OwnedRequest::all(&[Request { key: &Key::new("a"), limit: Limit::WIDEST, cost: 1 }]);
+        let asked = OwnedRequest::copy_all(&[Request { key: &Key::new("a"), limit: Limit::WIDEST, cost: 1 }]);
         let action = Action::Take { max_wait: Duration::ZERO };
         let until = Deadline::within(Duration::from_secs(1));
         PendingCall::of(Call { action, asked, until, reply: oneshot::channel().0 }, Weak::new())

@@ -44,11 +44,11 @@ impl Call {
     /// Whether it takes permits of one count, now or not at all: such calls can be put to a server together.
     pub(crate) fn can_be_grouped(&self) -> bool {
         let takes = matches!(self.action, Action::Take { max_wait } if max_wait.is_zero());
-        takes && matches!(&*self.asked, [asked] if asked.request().limit.layout() == Layout::Compact)
+        takes && matches!(&*self.asked, [asked] if asked.as_request().limit.layout() == Layout::Compact)
     }
 
     pub(crate) fn requests(&self) -> Vec<Request<'_>> {
-        self.asked.iter().map(OwnedRequest::request).collect()
+        self.asked.iter().map(OwnedRequest::as_request).collect()
     }
 }
 

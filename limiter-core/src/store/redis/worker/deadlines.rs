@@ -138,7 +138,7 @@ mod tests {
 
     pub(crate) fn pending(millis: u64) -> (Rc<PendingCall>, oneshot::Receiver<Reply>) {
         let (reply, answer) = oneshot::channel();
-        let asked = OwnedRequest::all(&[Request { key: &Key::new("a"), limit: Limit::WIDEST, cost: 1 }]);
+        let asked = OwnedRequest::copy_all(&[Request { key: &Key::new("a"), limit: Limit::WIDEST, cost: 1 }]);
         let action = Action::Take { max_wait: Duration::ZERO };
         let until = Deadline::within(Duration::from_millis(millis));
         (PendingCall::of(Call { action, asked, until, reply }, Weak::new()), answer)

@@ -58,7 +58,7 @@ impl Worker {
                 .await
                 .map(|answers| joint(&answers).into()),
             Action::Refund(granted) => {
-                let stamps: Vec<_> = (0..requests.len()).map(|place| granted.of(place).stamp).collect();
+                let stamps: Vec<_> = (0..requests.len()).map(|place| granted.for_request(place).stamp).collect();
                 self.refund_each(&stamps, requests, parts, call.until).await.map(|answers| joint(&answers).into())
             }
         }
@@ -128,7 +128,7 @@ impl Worker {
     ) -> Result<Vec<GroupReply>, Error> {
         // What was taken count by count may be in one slot, but is of several instants.
         let parts = parts.iter().flat_map(|part| part.split_by(|place| stamps[place])).collect();
-        let refund = |part: &SlotGroup| Action::Refund(Box::new(RefundInfo::by_store(stamps[part.places[0]])));
+        let refund = |part: &SlotGroup| Action::Refund(Box::new(RefundInfo::from_store(stamps[part.places[0]])));
         self.ask_each(refund, requests, parts, until).await
     }
 
@@ -166,7 +166,7 @@ impl Worker {
     /// By what the parts of a decision take in order: how many such decisions still fit, and then what makes decisions about
     /// the same counts take in the same order.
     fn turn(&self, (part, answer): &GroupReply, requests: &[Request<'_>]) -> (u32, u16, KeyNames) {
-        let tightest = &requests[part.places[answer.which]];
+        let tightest = &requests[part.places[answer.request_index]];
         (answer.remaining / tightest.cost.max(1), part.slot, self.name(tightest))
     }
 
@@ -213,19 +213,19 @@ impl Drop for Reservation {
         }
         let (driver, asked, until) = (Rc::clone(&self.driver), Arc::clone(&self.asked), self.until.again());
         spawn_local(async move {
-            let requests: Vec<_> = asked.iter().map(OwnedRequest::request).collect();
+            let requests: Vec<_> = asked.iter().map(OwnedRequest::as_request).collect();
             let taken: Vec<_> = parts.iter().flat_map(|part| part.of(&requests)).collect();
             // If this fails, they come back when their time is over.
             let _ = driver.refund_each(&stamps, &requests, parts, until).await;
             // Others may have been denied meanwhile what is there again.
-            driver.denied().forget(&taken);
+            driver.denied().invalidate(&taken);
         });
     }
 }
 
 /// The reply that those to all parts make together.
 fn joint(answers: &[GroupReply]) -> StoreReply {
-    let place = |(part, answer): &&GroupReply| part.places[answer.which];
+    let place = |(part, answer): &&GroupReply| part.places[answer.request_index];
     let denied = answers.iter().filter(|(_, answer)| !answer.allowed).min_by_key(place);
     let tightest = || answers.iter().min_by_key(|answered| (answered.1.remaining, place(answered)));
     // There is at least one: of no requests nothing is asked.
@@ -233,7 +233,7 @@ fn joint(answers: &[GroupReply]) -> StoreReply {
     let retries = answers.iter().map(|(_, answer)| answer.retry_after);
     // `None`, which is never, outweighs any time.
     let retry_after = retries.collect::<Option<Vec<_>>>().and_then(|retries| retries.into_iter().max());
-    StoreReply { allowed: denied.is_none(), which: place(&told), retry_after, ..told.1 }
+    StoreReply { allowed: denied.is_none(), request_index: place(&told), retry_after, ..told.1 }
 }
 
 /// Waits for all of them at once.
@@ -263,19 +263,19 @@ mod tests {
         (SlotGroup { slot: 0, places: places.into() }, answer)
     }
 
-    const ALLOWED: StoreReply = StoreReply { which: 1, remaining: 5, ..StoreReply::ALLOWED };
+    const ALLOWED: StoreReply = StoreReply { request_index: 1, remaining: 5, ..StoreReply::ALLOWED };
 
     #[test]
     fn the_joint_reply_is_about_the_tightest_count_or_the_first_that_denies() {
-        let tight = StoreReply { which: 0, remaining: 2, ..ALLOWED };
+        let tight = StoreReply { request_index: 0, remaining: 2, ..ALLOWED };
         let all = joint(&[answered(&[0, 3], ALLOWED), answered(&[2], tight), answered(&[1], tight)]);
-        assert_eq!((all.allowed, all.which, all.remaining), (true, 1, 2));
+        assert_eq!((all.allowed, all.request_index, all.remaining), (true, 1, 2));
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        let denied = |retry_after| StoreReply { allowed: false, which: 0, retry_after, ..ALLOWED };
+        let denied = |retry_after| StoreReply { allowed: false, request_index: 0, retry_after, ..ALLOWED };
         let late = answered(&[2], denied(seconds(9)));
         let all = joint(&[late.clone(), answered(&[0, 3], ALLOWED), answered(&[1], denied(seconds(3)))]);
-        assert_eq!((all.allowed, all.which, all.retry_after), (false, 1, seconds(9)));
+        assert_eq!((all.allowed, all.request_index, all.retry_after), (false, 1, seconds(9)));
         let never = joint(&[late, answered(&[3], denied(None))]);
-        assert_eq!((never.which, never.retry_after), (2, None));
+        assert_eq!((never.request_index, never.retry_after), (2, None));
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct PendingCall {
     pub(crate) until: Deadline,
     reply: RefCell<Option<oneshot::Sender<Reply>>>,
     /// Permits that the stand-in holds for it meanwhile.
-    pub(crate) held: Cell<Option<StoreReply>>,
+    pub(crate) reservation: Cell<Option<StoreReply>>,
     /// Whom it waits for.
     link: Weak<ManagedConnection>,
     /// Where it is under way, once it is.
@@ -31,11 +31,11 @@ impl PendingCall {
     pub(crate) fn of(call: Call, link: Weak<ManagedConnection>) -> Rc<Self> {
         let Call { asked, until, reply, .. } = call;
         let reply = RefCell::new(Some(reply));
-        Rc::new(Self { asked, until, reply, held: Cell::default(), link, flight: RefCell::default() })
+        Rc::new(Self { asked, until, reply, reservation: Cell::default(), link, flight: RefCell::default() })
     }
 
     pub(crate) fn request(&self) -> Request<'_> {
-        self.asked[0].request()
+        self.asked[0].as_request()
     }
 
     pub(crate) fn is_answered(&self) -> bool {
@@ -63,7 +63,7 @@ impl PendingCall {
     }
 
     pub(crate) fn fail(&self, error: Error) {
-        self.answer(Err(StoreFailure { error, held: self.held.get() }));
+        self.answer(Err(StoreFailure { error, reservation: self.reservation.get() }));
     }
 
     /// Reports to the connection that its time is over. A call that was not sent reports for all that wait where it does, so

@@ -160,7 +160,7 @@ impl Seen {
 
     fn read(&mut self, reply: &Value) {
         match self.command.read(reply) {
-            Ok(StoreReply { which, .. }) => {
+            Ok(StoreReply { request_index, .. }) => {
                 assert!(which < self.requests);
                 self.answers += 1;
             }
