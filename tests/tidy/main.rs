@@ -1,0 +1,8 @@
+//! Checks of the sources themselves: language, names, import order and the form of error messages.
+
+mod imports;
+mod language;
+mod messages;
+mod modules;
+mod names;
+mod sources;
