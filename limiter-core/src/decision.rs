@@ -205,9 +205,9 @@ impl DecisionContext<'_> {
             Resolution::FailedOpen => return self.opened(),
             Resolution::FailedClosed => return Decision::Denied(self.closed()),
         };
-        let asked = || settled.asked.clone().unwrap_or_else(|| OwnedRequest::copy_all(self.requests));
+        let asked = || settled.requests.clone().unwrap_or_else(|| OwnedRequest::copy_all(self.requests));
         let receipt = || limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, asked(), settled.refund_info()));
-        self.settled(&settled.answer, settled.source, receipt)
+        self.settled(&settled.reply, settled.source, receipt)
     }
 
     #[inline]

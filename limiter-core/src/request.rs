@@ -77,7 +77,7 @@ pub(crate) struct StoreReply {
 
 #[cfg(any(feature = "redis", test))]
 impl StoreReply {
-    /// An admission without a count: the answer to a refund that the store is not sent.
+    /// An admission without a count: the reply to a refund that the store is not sent.
     pub(crate) const ALLOWED: Self = Self {
         allowed: true,
         request_index: 0,
@@ -102,14 +102,14 @@ pub(crate) enum Resolution {
 /// The store's or the stand-in's word.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedReply {
-    pub(crate) answer: StoreReply,
+    pub(crate) reply: StoreReply,
     pub(crate) source: Source,
     /// When the stand-in took the permits, by its own clock; 0 if it did not.
     pub(crate) mirror_stamp: u64,
     /// When the permits of each request were taken, where they were not taken together.
     pub(crate) stamps: Option<Arc<[u64]>>,
     /// What was asked, where that was put down for another thread.
-    pub(crate) asked: Option<Arc<[OwnedRequest]>>,
+    pub(crate) requests: Option<Arc<[OwnedRequest]>>,
 }
 
 /// Who granted permits, and when: what it takes to give them back.
@@ -125,21 +125,21 @@ pub(crate) struct RefundInfo {
 }
 
 impl CountedReply {
-    pub(crate) fn from_store(answer: StoreReply, mirror_stamp: u64) -> Self {
-        Self { answer, source: Source::Store, mirror_stamp, stamps: None, asked: None }
+    pub(crate) fn from_store(reply: StoreReply, mirror_stamp: u64) -> Self {
+        Self { reply, source: Source::Store, mirror_stamp, stamps: None, requests: None }
     }
 
-    pub(crate) fn from_denial_cache(answer: StoreReply) -> Self {
-        Self { answer, source: Source::DeniedUntil, mirror_stamp: 0, stamps: None, asked: None }
+    pub(crate) fn from_denial_cache(reply: StoreReply) -> Self {
+        Self { reply, source: Source::DeniedUntil, mirror_stamp: 0, stamps: None, requests: None }
     }
 
-    pub(crate) fn from_standby(answer: StoreReply) -> Self {
-        Self { answer, source: Source::Standby, mirror_stamp: answer.stamp, stamps: None, asked: None }
+    pub(crate) fn from_standby(reply: StoreReply) -> Self {
+        Self { reply, source: Source::Standby, mirror_stamp: reply.stamp, stamps: None, requests: None }
     }
 
     pub(crate) fn refund_info(&self) -> RefundInfo {
-        let Self { answer, source, mirror_stamp, stamps, .. } = self;
-        RefundInfo { source: *source, stamp: answer.stamp, stamps: stamps.clone(), mirror_stamp: *mirror_stamp }
+        let Self { reply, source, mirror_stamp, stamps, .. } = self;
+        RefundInfo { source: *source, stamp: reply.stamp, stamps: stamps.clone(), mirror_stamp: *mirror_stamp }
     }
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct CallOptions {
     pub(crate) deadline: Option<Duration>,
 }
 
-/// The store gave no answer. Permits that the stand-in holds for the call meanwhile are its answer.
+/// The store gave no reply. Permits that the stand-in holds for the call meanwhile are its reply.
 #[derive(Debug)]
 pub(crate) struct StoreFailure {
     pub(crate) error: Error,

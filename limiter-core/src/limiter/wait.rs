@@ -53,7 +53,7 @@ impl Limiter {
         let decision = rules.decision(&ruling, Some(self.inner.limiter_id));
         if let (Resolution::Counted(settled), Decision::Allowed(_)) = (&ruling, &decision) {
             // From here on: not a moment before the turn, and late by no more than the answer took to come.
-            if let Err(error) = self.inner.clock.sleep(settled.answer.delay).await {
+            if let Err(error) = self.inner.clock.sleep(settled.reply.delay).await {
                 return self.decide_by_policy(rules, terms, error);
             }
         }

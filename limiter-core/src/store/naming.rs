@@ -55,7 +55,7 @@ impl Naming {
     }
 
     /// Whether a name would tell what the secret is to hide: others find a set by the key's own text.
-    pub(crate) fn tells(&self, requests: &[Request<'_>]) -> bool {
+    pub(crate) fn would_expose_key(&self, requests: &[Request<'_>]) -> bool {
         self.secret.is_some() && requests.iter().any(|request| request.limit.layout() == Layout::Zset)
     }
 }

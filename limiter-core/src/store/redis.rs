@@ -1,21 +1,11 @@
-//! The store that processes share: one Redis, or the nodes of a cluster, talked to from one thread.
+//! The store that processes share: one Redis, or the nodes of a cluster.
 //!
-//! A decision is one script call, or a part of one that many go in; see `lua/`. Only keys in several slots of a cluster,
-//! or in one that moves, take more. A call is handed to a thread of the store's own, which keeps a connection to each server, watches the
-//! deadlines and answers every call in time, so that it makes no difference which runtime a
-//! caller is on, or whether it is on any. The thread stops with the store.
+//! A decision is one script call, or a part of a batch; see `script/lua/`. Only keys in several slots of a cluster, or in a
+//! slot that moves, take more. Each call goes to the worker, a thread of the store's own. It keeps a connection to each server
+//! and enforces the deadlines. So a caller may be on any runtime, or on none. The thread ends with the store.
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use crate::clock::Clock;
-use crate::local::{LocalState, LocalStateOptions};
-use crate::request::Request;
-use crate::request::{CallOptions, CountedReply, RefundInfo, StoreFailure};
-use crate::source::Source;
-use crate::store::naming::Naming;
-use crate::sync::process::PerProcess;
-use crate::{Error, ErrorKind, Key, Limit};
 
 mod server_text;
 mod log_throttle;
@@ -34,15 +24,27 @@ pub use server::Credentials;
 #[cfg(feature = "tls")]
 pub use server::Tls;
 pub(crate) use server::{Provider, Server};
-use worker::call::{Action, Reply};
+
+use script::command::Action;
+use script::redis_key::RedisKeys;
+use worker::WorkerSettings;
+use worker::call::CallResult;
 use worker_handle::WorkerHandle;
 
-/// A handle to the thread that talks to Redis.
+use crate::clock::Clock;
+use crate::local::{LocalState, LocalStateOptions};
+use crate::request::{CallOptions, CountedReply, RefundInfo, Request, StoreFailure};
+use crate::source::Source;
+use crate::store::naming::Naming;
+use crate::sync::process::PerProcess;
+use crate::{Error, ErrorKind, Key, Limit};
+
+/// A handle to the worker of each process.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
     workers: PerProcess<WorkerHandle>,
-    /// What a worker is started with, in this process or in a child of it.
-    place: Endpoint,
+    /// The endpoint that each worker connects to, in this process and in its children.
+    endpoint: Endpoint,
     options: Options,
 }
 
@@ -55,88 +57,89 @@ pub(crate) struct Options {
     pub(crate) local: LocalStateOptions,
 }
 
+impl Options {
+    fn start_worker(
+        &self,
+        endpoint: &Endpoint,
+        local: LocalState,
+        ready: Option<ReadySignal>,
+    ) -> Result<WorkerHandle, Error> {
+        let settings = WorkerSettings { deadline: self.deadline, clock: self.clock.clone(), local };
+        WorkerHandle::start(endpoint, settings, self.max_in_flight, ready)
+    }
+}
+
 impl RedisStore {
-    /// Starts the thread, which connects at once. If somebody waits to be `connected`, the first failure ends it.
-    pub(crate) fn start(place: Endpoint, options: Options, connected: Option<ReadySignal>) -> Result<Self, Error> {
-        let worker = WorkerHandle::start(&place, &options, options.local.new_state(), connected)?;
-        Ok(Self { workers: PerProcess::with(worker), place, options })
+    /// Starts the worker, which connects at once. `ready` gets the result of the first attempt.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub(crate) fn start(endpoint: Endpoint, options: Options, ready: Option<ReadySignal>) -> Result<Self, Error> {
+        let worker = options.start_worker(&endpoint, options.local.new_state(), ready)?;
+        Ok(Self { workers: PerProcess::with(worker), endpoint, options })
     }
 
-    /// What the latest worker keeps up to date.
+    /// The local state that the latest worker keeps up to date.
     pub(crate) fn local(&self) -> &LocalState {
         self.latest().local()
     }
 
     fn latest(&self) -> &WorkerHandle {
-        self.workers.latest().expect("a store begins with a worker")
+        self.workers.latest().expect("a store starts with a worker")
     }
 
-    /// The worker of this process. A child of `fork` starts one at its first call, with a connection of its own.
+    /// The worker of this process. A child of `fork` starts one at its first call, with connections of its own.
     fn worker(&self) -> Result<&WorkerHandle, Error> {
         self.workers.of_this_process(|| {
-            WorkerHandle::start(&self.place, &self.options, self.options.local.new_state_in_child(), None).map_err(
-                |error| {
-                    let problem = "the limiter cannot be started anew in this process, which was forked";
-                    Error::with_source(ErrorKind::Forked, problem, error)
-                },
-            )
+            self.options.start_worker(&self.endpoint, self.options.local.new_state_in_child(), None).map_err(|error| {
+                let problem = "the limiter cannot be started anew in this process, which was forked";
+                Error::with_source(ErrorKind::Forked, problem, error)
+            })
         })
     }
 
-    /// The worker that a call is handed to, unless an open breaker refuses it.
-    fn worker_for(&self, requests: &[Request<'_>]) -> Result<&WorkerHandle, Error> {
-        let worker = self.worker()?;
-        worker.refusal(requests, &self.options.naming).map_or(Ok(worker), Err)
-    }
-
     /// Decides, and takes the permits if they fit.
-    pub(crate) async fn take(
-        &self,
-        requests: &[Request<'_>],
-        terms: &CallOptions,
-    ) -> Result<CountedReply, StoreFailure> {
-        let reply = self.ask(Action::Take { max_wait: terms.max_wait }, requests, terms.deadline).await;
-        if let Ok(CountedReply { answer, source: Source::Store, .. }) = &reply
-            && answer.allowed
+    pub(crate) async fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> CallResult {
+        let result = self.call(Action::Take { max_wait: options.max_wait }, requests, options.deadline).await;
+        if let Ok(CountedReply { reply, source: Source::Store, .. }) = &result
+            && reply.allowed
         {
-            self.latest().written();
+            self.latest().report_write();
         }
-        reply
+        result
     }
 
-    /// What [`take`](Self::take) would say, taking nothing.
-    pub(crate) async fn peek(
-        &self,
-        requests: &[Request<'_>],
-        terms: &CallOptions,
-    ) -> Result<CountedReply, StoreFailure> {
-        self.ask(Action::Peek, requests, terms.deadline).await
+    /// Returns the reply that [`take`](Self::take) would give, and takes nothing.
+    pub(crate) async fn peek(&self, requests: &[Request<'_>], options: &CallOptions) -> CallResult {
+        self.call(Action::Peek, requests, options.deadline).await
     }
 
-    /// Gives back what was taken.
-    pub(crate) async fn refund(&self, requests: &[Request<'_>], granted: RefundInfo) -> Result<(), Error> {
-        self.ask(Action::Refund(Box::new(granted)), requests, None).await.map(drop).map_err(|failure| failure.error)
+    /// Gives permits back.
+    pub(crate) async fn refund(&self, requests: &[Request<'_>], info: RefundInfo) -> Result<(), Error> {
+        let result = self.call(Action::Refund(Box::new(info)), requests, None).await;
+        result.map(drop).map_err(|failure| failure.error)
     }
 
-    /// Forgets what a key has taken.
+    /// Deletes the counter of a key.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        self.ask(Action::Reset, &[Request { key, limit, cost: 0 }], None)
-            .await
-            .map(drop)
-            .map_err(|failure| failure.error)
+        let result = self.call(Action::Reset, &[Request { key, limit, cost: 0 }], None).await;
+        result.map(drop).map_err(|failure| failure.error)
     }
 
-    async fn ask(&self, action: Action, requests: &[Request<'_>], within: Option<Duration>) -> Reply {
-        if self.options.naming.tells(requests) {
-            return Err(StoreFailure { error: readable(), reservation: None });
+    async fn call(&self, action: Action, requests: &[Request<'_>], timeout: Option<Duration>) -> CallResult {
+        let failure = |error| StoreFailure { error, reservation: None };
+        let naming = &self.options.naming;
+        if naming.would_expose_key(requests) {
+            return Err(failure(exposed_key()));
         }
-        let worker = self.worker_for(requests).map_err(|error| StoreFailure { error, reservation: None })?;
-        worker.ask(action, requests, within.unwrap_or(self.options.deadline)).await
+        let worker = self.worker().map_err(failure)?;
+        let keys = RedisKeys::new(requests, naming, self.endpoint.is_cluster());
+        worker.call(action, requests, keys, timeout.unwrap_or(self.options.deadline)).await
     }
 }
 
-fn readable() -> Error {
-    let problem = "a sorted set that others share is found by its key's own text, which `hash_keys` does not let out: use a \
-                   limiter without it for this limit, or another layout";
+fn exposed_key() -> Error {
+    let problem = "`hash_keys` cannot be used with `Layout::Zset`: a shared sorted set is found by its plain key; use a \
+                   limiter without `hash_keys` for this limit, or another layout";
     Error::new(ErrorKind::Config, problem)
 }

@@ -20,7 +20,7 @@ pub(crate) enum Redirect {
     /// The slot is moving there, and this key has moved or is new.
     Ask { slot: u16, host: String, port: u16 },
     /// The slot is moving, and no node has all keys of this call.
-    Later,
+    TryAgain,
 }
 
 impl CommandError {
@@ -45,7 +45,7 @@ impl CommandError {
                 let (word, slot) = named()?;
                 place(word).map(|(host, port)| Redirect::Ask { slot, host, port })
             }
-            RedisKind::Server(ServerErrorKind::TryAgain) => Some(Redirect::Later),
+            RedisKind::Server(ServerErrorKind::TryAgain) => Some(Redirect::TryAgain),
             _ => None,
         }
     }

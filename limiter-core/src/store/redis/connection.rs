@@ -1,10 +1,13 @@
-//! Connections to the servers: which one serves a slot, whether it is up, and one script call over it.
+//! Connections to the servers: the owner of each slot, its state, and one script call over it.
 
-pub(super) mod breaker;
-pub(super) mod breaker_table;
-pub(super) mod cluster;
-pub(super) mod context;
-pub(super) mod managed;
-pub(super) mod script_call;
-pub(super) mod server_connection;
-pub(super) mod topology;
+pub(crate) mod breaker;
+pub(crate) mod breaker_table;
+pub(crate) mod context;
+pub(crate) mod server_connection;
+pub(crate) mod attempt;
+pub(crate) mod in_flight_batches;
+pub(crate) mod slot_group;
+pub(crate) mod managed;
+pub(crate) mod cluster;
+pub(crate) mod topology;
+pub(crate) mod script_call;

@@ -7,7 +7,7 @@ use crate::store::slot;
 
 /// Where the counts are.
 pub(crate) enum Endpoint {
-    One(Box<Server>),
+    Single(Box<Server>),
     /// Any nodes of a cluster, to ask about the others.
     Cluster(Vec<Server>),
 }
@@ -16,15 +16,19 @@ impl Endpoint {
     /// Slots that keys are spread over.
     pub(crate) fn slots(&self) -> u16 {
         match self {
-            Self::One(_) => 1,
+            Self::Single(_) => 1,
             Self::Cluster(_) => slot::COUNT,
         }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
     }
 
     /// The same for a worker of its own, without what others have found out or wait for.
     pub(crate) fn anew(&self) -> Self {
         match self {
-            Self::One(server) => Self::One(Box::new(server.anew())),
+            Self::Single(server) => Self::Single(Box::new(server.anew())),
             Self::Cluster(seeds) => Self::Cluster(seeds.iter().map(Server::anew).collect()),
         }
     }
@@ -33,7 +37,7 @@ impl Endpoint {
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::One(server) => f.debug_tuple("One").field(server).finish(),
+            Self::Single(server) => f.debug_tuple("One").field(server).finish(),
             Self::Cluster(seeds) => f.debug_tuple("Cluster").field(seeds).finish(),
         }
     }

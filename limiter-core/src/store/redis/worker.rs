@@ -1,259 +1,244 @@
-//! The thread: takes calls, puts them to Redis, answers each by its deadline.
+//! The worker: the thread that sends calls to Redis and replies to each by its deadline.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{Instant, timeout_at};
-
-use crate::clock::Clock;
-use crate::local::LocalState;
-use crate::local::denial_cache::DenialCache;
-use crate::local::standby::{Precheck, Standby};
-use crate::request::{CountedReply, StoreFailure};
-use crate::request::{Request, StoreReply};
-use crate::store::naming::Naming;
-use crate::store::redis::connection::breaker_table::BreakerTable;
-use crate::store::redis::connection::context::ConnectionContext;
-use crate::store::redis::connection::managed::ManagedConnection;
-use crate::store::redis::connection::script_call::ScriptCall;
-use crate::store::redis::connection::topology::Topology;
-use crate::store::redis::script::Script;
-use crate::store::redis::worker::call::{Action, Call, Deadline, Reply};
-use crate::store::redis::worker::deadlines::Deadlines;
-use crate::store::redis::worker::multi_slot::DecisionReply;
-use crate::store::redis::worker::pending_call::PendingCall;
-use crate::store::redis::{Endpoint, Options, ReadySignal};
-use crate::{Error, ErrorKind};
+use tokio::task::{AbortHandle, LocalSet, spawn_local};
+use tokio::time::timeout_at;
 
 pub(crate) mod call;
-pub(crate) mod batch;
-pub(crate) mod batch_queue;
-mod deadlines;
 pub(crate) mod in_flight;
+mod attempts;
+mod batch;
+mod batch_queue;
+mod deadlines;
+mod join_all;
 mod multi_slot;
 mod pending_call;
+mod reconcile;
 
-/// The settings of one thread.
-pub(crate) struct Settings {
-    naming: Arc<Naming>,
-    deadline: Duration,
-    clock: Clock,
-    local: LocalState,
+use batch_queue::BatchQueue;
+use call::{Call, CallResult, Deadline};
+use deadlines::Deadlines;
+use multi_slot::{DecisionReply, ScriptCallError};
+use pending_call::PendingCall;
+use reconcile::{Reconciler, SentTake};
+
+use super::connection::breaker_table::BreakerTable;
+use super::connection::context::ConnectionContext;
+use super::connection::managed::ManagedConnection;
+use super::connection::script_call::ScriptCall;
+use super::connection::slot_group::SlotGroup;
+use super::connection::topology::Topology;
+use super::endpoint::Endpoint;
+use super::ready_signal::ReadySignal;
+use super::script::command::{Action, Commands, KeyNames};
+use super::script::redis_key::RedisKey;
+use super::script::sources;
+use crate::clock::Clock;
+use crate::local::LocalState;
+use crate::request::{CountedReply, Request, StoreFailure, StoreReply};
+use crate::{Error, ErrorKind};
+
+/// The settings of one worker.
+pub(crate) struct WorkerSettings {
+    /// The limiter's own deadline.
+    pub(crate) deadline: Duration,
+    pub(crate) clock: Clock,
+    pub(crate) local: LocalState,
 }
 
-impl Settings {
-    pub(crate) fn of(options: &Options, local: &LocalState) -> Self {
-        let Options { naming, deadline, clock, .. } = options;
-        Self { naming: Arc::clone(naming), deadline: *deadline, clock: clock.clone(), local: local.clone() }
-    }
-}
-
-/// Starts the thread that serves `calls` until nobody can send any more.
+/// Starts the worker's thread. It runs until all senders of `calls` are dropped.
+///
+/// `ready` gets the result of the first attempt to connect.
+///
+/// # Errors
+/// The system starts no thread.
 pub(crate) fn spawn(
-    place: Endpoint,
-    routes: Arc<BreakerTable>,
-    settings: Settings,
+    endpoint: Endpoint,
+    breakers: Arc<BreakerTable>,
+    settings: WorkerSettings,
     calls: mpsc::UnboundedReceiver<Call>,
-    connected: Option<ReadySignal>,
+    ready: Option<ReadySignal>,
 ) -> Result<(), Error> {
     let failed = |error| Error::with_source(ErrorKind::Unavailable, "the thread for Redis cannot be started", error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let serve = move || {
         LocalSet::new().block_on(&runtime, async {
-            let driver = Rc::new(Worker::start(place, routes, settings, connected));
-            driver.serve(calls).await;
+            let worker = Rc::new(Worker::start(endpoint, breakers, settings, ready));
+            worker.serve(calls).await;
         });
-        // An attempt to connect may be reading certificates: nobody waits for it.
+        // An attempt to connect may be reading certificates on the blocking pool. The thread does not wait for it.
         runtime.shutdown_background();
     };
     thread::Builder::new().name("rate-limited".to_owned()).spawn(serve).map(drop).map_err(failed)
 }
 
-pub(crate) struct Worker {
-    terms: Rc<ConnectionContext>,
-    nodes: Rc<Topology>,
-    script: Script,
+struct Worker {
+    context: Rc<ConnectionContext>,
+    topology: Rc<Topology>,
+    commands: Commands,
+    reconciler: Reconciler,
     deadlines: Rc<Deadlines>,
+    /// The queue of each server that had a batch, with the task that sends its batches.
+    queues: RefCell<Vec<(Rc<BatchQueue>, AbortHandle)>>,
 }
 
-/// Calls that are taken in before the first of them is sent.
-const AT_ONCE: usize = 256;
+/// Calls that are received before the first of them is sent.
+const MAX_RECEIVED_CALLS: usize = 256;
 
 impl Worker {
-    fn start(place: Endpoint, routes: Arc<BreakerTable>, settings: Settings, connected: Option<ReadySignal>) -> Self {
-        let Settings { naming, deadline, clock, local } = settings;
-        let script = Script::new(Arc::clone(&naming), clock);
+    /// Starts to connect. It runs inside of a `LocalSet`.
+    fn start(
+        endpoint: Endpoint,
+        breakers: Arc<BreakerTable>,
+        settings: WorkerSettings,
+        ready: Option<ReadySignal>,
+    ) -> Self {
+        let WorkerSettings { deadline, clock, local } = settings;
         let deadlines = Rc::new(Deadlines::new(&local.standby));
-        let terms = Rc::new(ConnectionContext::new(script.sources(), deadline, local));
-        let nodes = Rc::new(Topology::start(place, routes, naming, &terms, connected));
-        Self { terms, nodes, script, deadlines }
+        let reconciler = Reconciler::new(local.clone());
+        let context = Rc::new(ConnectionContext::new(sources(&clock), deadline, local));
+        let topology = Rc::new(Topology::start(endpoint, breakers, &context, ready));
+        Self { context, topology, commands: Commands::new(clock), reconciler, deadlines, queues: RefCell::default() }
     }
 
-    /// What is under way when nobody can call any more ends with the thread's other tasks.
+    /// Serves calls until all senders are dropped. Calls in flight end with the other tasks of the thread.
     async fn serve(self: Rc<Self>, mut calls: mpsc::UnboundedReceiver<Call>) {
         let deadlines = Rc::clone(&self.deadlines);
-        spawn_local(async move { deadlines.keep().await });
-        let (mut arrived, mut links) = (Vec::new(), Vec::<Rc<ManagedConnection>>::new());
-        while calls.recv_many(&mut arrived, AT_ONCE).await > 0 {
-            for call in arrived.drain(..) {
-                if let Some(link) = self.line_up(call)
-                    && !links.iter().any(|known| Rc::ptr_eq(known, &link))
-                {
-                    links.push(link);
-                }
-            }
-            links.drain(..).for_each(|link| self.depart(&link));
+        spawn_local(async move { deadlines.enforce().await });
+        let mut received = Vec::new();
+        while calls.recv_many(&mut received, MAX_RECEIVED_CALLS).await > 0 {
+            received.drain(..).for_each(|call| self.enqueue(call));
         }
     }
 
-    /// Lines a call up with others for the same server, which is given; or serves it by itself.
-    fn line_up(self: &Rc<Self>, call: Call) -> Option<Rc<ManagedConnection>> {
-        let link = call.asked.first().and_then(|asked| self.nodes.up(self.nodes.slot(&asked.as_request())));
-        let call = match (link, call) {
-            (Some(link), call) if call.can_be_grouped() => {
-                let call = PendingCall::of(call, Rc::downgrade(&link));
+    /// Adds a call to the queue of its server. A call that cannot be batched, or whose server is not connected, gets a task
+    /// of its own.
+    fn enqueue(self: &Rc<Self>, call: Call) {
+        let slot = call.keys.as_slice().first().map(|key| key.slot);
+        match slot.and_then(|slot| self.topology.connected_owner_of(slot)) {
+            Some(connection) if call.can_be_batched() => {
+                let queue = self.queue_of(&connection);
+                let call = PendingCall::new(call, Rc::downgrade(queue.attempts()));
                 self.deadlines.watch(&call);
-                link.lane().push(call);
-                return Some(link);
+                queue.push(call);
             }
-            (_, call) => call,
-        };
-        spawn_local(Rc::clone(self).answer(call));
-        None
+            _ => drop(spawn_local(Rc::clone(self).handle(call))),
+        }
     }
 
-    pub(crate) fn standby(&self) -> &Standby {
-        &self.terms.local.standby
+    /// The queue of a connected server; a new one for its first call.
+    fn queue_of(self: &Rc<Self>, connection: &Rc<ManagedConnection>) -> Rc<BatchQueue> {
+        let mut queues = self.queues.borrow_mut();
+        if let Some((queue, _)) = queues.iter().find(|(queue, _)| queue.is_of(connection)) {
+            return Rc::clone(queue);
+        }
+        queues.retain(|(queue, sender)| {
+            if queue.is_orphaned() {
+                sender.abort();
+            }
+            !queue.is_orphaned()
+        });
+        let queue = Rc::new(BatchQueue::new(connection));
+        let sender = spawn_local(Rc::clone(self).send_batches(Rc::clone(&queue))).abort_handle();
+        queues.push((Rc::clone(&queue), sender));
+        queue
     }
 
-    pub(crate) fn denied(&self) -> &DenialCache {
-        &self.terms.local.denials
-    }
-
-    pub(crate) fn deadlines(&self) -> &Deadlines {
-        &self.deadlines
-    }
-
-    pub(crate) fn terms(&self) -> &Rc<ConnectionContext> {
-        &self.terms
-    }
-
-    pub(crate) fn nodes(&self) -> &Rc<Topology> {
-        &self.nodes
-    }
-
-    pub(crate) fn script(&self) -> &Script {
-        &self.script
-    }
-
-    async fn answer(self: Rc<Self>, call: Call) {
-        let reply = self.reply(&call).await;
+    async fn handle(self: Rc<Self>, call: Call) {
+        let result = self.decide_unbatched(&call).await;
         // The caller may have been dropped meanwhile.
-        let _ = call.reply.send(reply);
+        let _ = call.reply_to.send(result);
     }
 
-    async fn reply(self: &Rc<Self>, call: &Call) -> Reply {
+    async fn decide_unbatched(self: &Rc<Self>, call: &Call) -> CallResult {
         let requests = call.requests();
         let failed = |error, reservation| {
-            self.standby().call_failed(&requests);
+            self.reconciler.record_failures(requests.iter().copied());
             Err(StoreFailure { error, reservation })
         };
-        let parts = self.nodes.parts(&requests);
-        match timeout_at(call.until.instant, self.nodes.ready(&parts)).await {
+        let groups = SlotGroup::of_keys(call.keys.as_slice());
+        match timeout_at(call.deadline.instant, self.topology.ready(&groups)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return failed(error, None),
-            Err(_) => return failed(call.until.late(), None),
+            Err(_) => return failed(call.deadline.timeout_error(), None),
         }
-        if call.reply.is_closed() {
-            // Nobody waits for it, so nothing is asked, and nothing has failed.
-            return Err(StoreFailure { error: call.until.late(), reservation: None });
+        if call.is_abandoned() {
+            // It is not sent, and has not failed.
+            return Err(StoreFailure { error: call.deadline.timeout_error(), reservation: None });
         }
-        if Instant::now() >= call.until.instant {
-            // It has waited here, behind too many others: sent now it would only count where nobody runs.
-            return failed(call.until.late(), None);
+        if call.deadline.is_over() {
+            // It waited behind too many others. Sent now, it would take permits for a caller that gets a timeout.
+            return failed(call.deadline.timeout_error(), None);
         }
-        let standby = self.standby();
         let mut reservation = None;
         match &call.action {
-            Action::Take { max_wait } => match standby.reserve(&requests, *max_wait) {
-                Precheck::Skip => {}
-                Precheck::Reserved(answer) => reservation = Some(answer),
-                Precheck::Denied(answer) => return Ok(CountedReply::from_standby(answer)),
+            Action::Take { max_wait } => match self.reconciler.reserve(&requests, *max_wait) {
+                Ok(reserved) => reservation = reserved,
+                Err(denial) => return Ok(denial),
             },
             Action::Peek => {
-                if let Some(answer) = standby.peek_denial(&requests) {
-                    return Ok(CountedReply::from_standby(answer));
+                if let Some(denial) = self.reconciler.peek_denial(&requests) {
+                    return Ok(denial);
                 }
             }
-            // The store may not have these permits any more: it would take others off in their place.
-            Action::Refund(granted) if standby.may_be_lost(&requests, granted.mirror_stamp) => {
-                standby.refund(&requests, granted.mirror_stamp);
-                self.denied().invalidate(&requests);
-                return Ok(CountedReply::from_store(StoreReply::ALLOWED, 0));
+            Action::Refund(info) => {
+                if let Some(reply) = self.reconciler.refund_lost(&requests, info) {
+                    return Ok(reply);
+                }
             }
-            Action::Refund(_) | Action::Reset => {}
+            Action::Reset => {}
         }
-        let version = requests.first().and_then(|request| self.denied().version(request));
-        let DecisionReply { mut answer, stamps } = match self.decide(call, &requests, parts).await {
+        let version = requests.first().and_then(|request| self.reconciler.cache_version(request));
+        let DecisionReply { reply, stamps } = match self.decide(call, &requests, groups).await {
             Ok(reply) => reply,
             Err(error) => return failed(error, reservation),
         };
-        let mut mirror_stamp = 0;
-        match &call.action {
+        Ok(match &call.action {
             Action::Take { max_wait } => {
-                // Also if the stand-in denies it after all.
-                match &requests[..] {
-                    requests if answer.allowed => self.denied().invalidate(requests),
-                    // Who waits for a turn may be denied one that another gets.
-                    [request] if max_wait.is_zero() => self.denied().update(request, version, false, Some(&answer)),
-                    _ => {}
-                }
-                mirror_stamp = match standby.reconcile(&requests, *max_wait, reservation.as_ref(), &answer) {
-                    Ok(stamp) => stamp,
-                    Err(denial) => return Ok(CountedReply::from_standby(denial)),
-                };
-                // Of two queues, the longer one.
-                answer.delay = reservation.map_or(answer.delay, |reservation| answer.delay.max(reservation.delay));
+                let take = SentTake { requests: &requests, max_wait: *max_wait, reservation, version };
+                let counted = self.reconciler.complete_take(&take, reply);
+                CountedReply { stamps, ..counted }
             }
-            // Here and not only by the caller, who may be gone.
-            Action::Refund(granted) => {
-                standby.refund(&requests, granted.mirror_stamp);
-                self.denied().invalidate(&requests);
+            Action::Refund(info) => {
+                self.reconciler.complete_refund(&requests, info);
+                CountedReply::from_store(reply, 0)
             }
-            Action::Reset => self.denied().invalidate(&requests),
-            Action::Peek => {}
-        }
-        Ok(CountedReply { stamps, ..CountedReply::from_store(answer, mirror_stamp) })
+            Action::Reset => {
+                self.reconciler.invalidate_denials(&requests);
+                CountedReply::from_store(reply, 0)
+            }
+            Action::Peek => CountedReply::from_store(reply, 0),
+        })
     }
 
-    /// Makes one script call, about requests of one slot.
-    pub(crate) async fn ask(
+    /// Makes one script call about requests of one slot, within the deadline.
+    async fn call_script(
         &self,
         action: &Action,
         requests: &[Request<'_>],
+        keys: impl Iterator<Item = &RedisKey>,
         slot: u16,
-        until: Deadline,
+        deadline: Deadline,
     ) -> Result<StoreReply, ScriptCallError> {
-        let command = self.script.command(action, requests);
-        let exchange = ScriptCall::new(&self.terms, &self.nodes);
-        let answer = match timeout_at(until.instant, exchange.call(&command, slot)).await {
-            Ok(reply) => reply.and_then(|reply| command.read(&reply)),
+        let names = keys.map(|key| &*key.name).collect::<KeyNames>();
+        let command = self.commands.decide(action, requests, names);
+        let script_call = ScriptCall::new(&self.context, &self.topology, None);
+        let reply = match timeout_at(deadline.instant, script_call.run(&command, slot)).await {
+            Ok(reply) => reply.and_then(|reply| command.decode(&reply)),
             Err(_) => {
-                exchange.late();
-                Err(until.late())
+                script_call.attempt().report_timeout();
+                Err(deadline.timeout_error())
             }
         };
-        answer.map_err(|error| if exchange.is_torn() { ScriptCallError::Torn } else { ScriptCallError::Failed(error) })
+        reply.map_err(|error| match script_call.needs_split() {
+            true => ScriptCallError::NeedsSplit,
+            false => ScriptCallError::Failed(error),
+        })
     }
-}
-
-/// Why a script call has no answer.
-pub(crate) enum ScriptCallError {
-    /// It was refused, because its slot is moving and no node has all of its keys. Nothing ran.
-    Torn,
-    Failed(Error),
 }

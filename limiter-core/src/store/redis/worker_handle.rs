@@ -1,4 +1,4 @@
-//! The thread that talks to Redis, as its callers see it.
+//! The callers' side of a worker.
 
 use std::future::poll_fn;
 use std::mem;
@@ -9,49 +9,51 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::connection::breaker_table::BreakerTable;
+use super::endpoint::Endpoint;
+use super::log_throttle::LogThrottle;
+use super::ready_signal::{ReadySignal, stopped};
+use super::script::command::Action;
+use super::script::redis_key::RedisKeys;
+use super::worker::call::{Call, CallResult, Deadline};
+use super::worker::in_flight::InFlight;
+use super::worker::{self, WorkerSettings};
 use crate::Error;
 use crate::local::LocalState;
-use crate::request::StoreFailure;
-use crate::request::{OwnedRequest, Request};
-use crate::store::naming::Naming;
-use crate::store::redis::connection::breaker_table::BreakerTable;
-use crate::store::redis::log_throttle::LogThrottle;
-use crate::store::redis::ready_signal::stopped;
-use crate::store::redis::worker::call::{Action, Call, Deadline, Reply};
-use crate::store::redis::worker::in_flight::InFlight;
-use crate::store::redis::{Endpoint, Options, ReadySignal, worker};
+use crate::request::{OwnedRequest, Request, StoreFailure};
 use crate::sync::process::{DroppedAtHome, forked, is_this};
 
-/// A handle to the thread of one process, with all that the thread and its callers share.
+/// A handle to the worker of one process, with the state that the worker and its callers share.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     /// Not dropped in a child of `fork`: that would wake the parent's thread, by a descriptor that both have.
     calls: DroppedAtHome<mpsc::UnboundedSender<Call>>,
-    routes: Arc<BreakerTable>,
+    breakers: Arc<BreakerTable>,
     local: LocalState,
     in_flight: InFlight,
-    notices: LogThrottle,
+    log: LogThrottle,
 }
 
 impl WorkerHandle {
     pub(crate) fn start(
-        place: &Endpoint,
-        options: &Options,
-        local: LocalState,
-        connected: Option<ReadySignal>,
+        endpoint: &Endpoint,
+        settings: WorkerSettings,
+        max_in_flight: u32,
+        ready: Option<ReadySignal>,
     ) -> Result<Self, Error> {
-        let (calls, queue) = mpsc::unbounded_channel();
-        let routes = Arc::new(match place {
-            Endpoint::One(_) => BreakerTable::one(),
-            Endpoint::Cluster(_) => BreakerTable::slots(),
+        let (calls, receiver) = mpsc::unbounded_channel();
+        let breakers = Arc::new(match endpoint {
+            Endpoint::Single(_) => BreakerTable::single(),
+            Endpoint::Cluster(_) => BreakerTable::by_slot(),
         });
-        worker::spawn(place.anew(), Arc::clone(&routes), worker::Settings::of(options, &local), queue, connected)?;
+        let local = settings.local.clone();
+        worker::spawn(endpoint.anew(), Arc::clone(&breakers), settings, receiver, ready)?;
         Ok(Self {
             calls: DroppedAtHome::new(calls),
-            routes,
+            breakers,
             local,
-            in_flight: InFlight::new(options.max_in_flight),
-            notices: LogThrottle::default(),
+            in_flight: InFlight::new(max_in_flight),
+            log: LogThrottle::default(),
         })
     }
 
@@ -59,45 +61,54 @@ impl WorkerHandle {
         &self.local
     }
 
-    /// Why the requests need not be asked, if so.
-    pub(crate) fn refusal(&self, requests: &[Request<'_>], naming: &Naming) -> Option<Error> {
-        self.routes.refusal(requests, naming)
+    /// Reports that the store took permits, so it accepts writes.
+    pub(crate) fn report_write(&self) {
+        self.log.written();
     }
 
-    /// The store has written something.
-    pub(crate) fn written(&self) {
-        self.notices.written();
-    }
-
-    pub(crate) async fn ask(&self, action: Action, requests: &[Request<'_>], within: Duration) -> Reply {
-        let mut reply = self.answer(action, requests, within).await;
-        if let Err(failure) = &mut reply {
-            self.notices.failed(&failure.error);
+    /// Sends a call to the worker and waits for the reply.
+    ///
+    /// # Errors
+    /// The open breaker's error, at once; the store's failure, at the deadline at the latest.
+    pub(crate) async fn call(
+        &self,
+        action: Action,
+        requests: &[Request<'_>],
+        keys: RedisKeys,
+        timeout: Duration,
+    ) -> CallResult {
+        if let Some(error) = self.breakers.open_error(keys.as_slice()) {
+            return Err(StoreFailure { error, reservation: None });
         }
-        reply
+        let result = self.send(action, requests, keys, timeout).await;
+        if let Err(failure) = &result {
+            self.log.failed(&failure.error);
+        }
+        result
     }
 
-    async fn answer(&self, action: Action, requests: &[Request<'_>], within: Duration) -> Reply {
+    async fn send(&self, action: Action, requests: &[Request<'_>], keys: RedisKeys, timeout: Duration) -> CallResult {
         let failure = |error| StoreFailure { error, reservation: None };
-        let _place = self.in_flight.enter().map_err(failure)?;
-        let (reply, mut answer) = oneshot::channel();
-        let asked = OwnedRequest::copy_all(requests);
-        let call = Call { action, asked: Arc::clone(&asked), until: Deadline::within(within), reply };
+        let _in_flight = self.in_flight.enter().map_err(failure)?;
+        let (reply_to, mut reply) = oneshot::channel();
+        let requests = OwnedRequest::copy_all(requests);
+        let deadline = Deadline::after(timeout);
+        let call = Call { action, requests: Arc::clone(&requests), keys, deadline, reply_to };
         if let Some(calls) = self.calls.get() {
-            // The thread answers every call it takes, and ends only with this store.
+            // The worker replies to every call that it receives, and ends only with this store.
             let _ = calls.send(call);
         }
         let mut was_polled = false;
-        let mut settled = poll_fn(|context| match Pin::new(&mut answer).poll(context) {
-            Poll::Ready(answer) => Poll::Ready(answer.unwrap_or_else(|_| Err(failure(stopped())))),
-            // Polled in a child of the process that sent it: the answer goes to the parent.
+        let mut counted = poll_fn(|context| match Pin::new(&mut reply).poll(context) {
+            Poll::Ready(reply) => Poll::Ready(reply.unwrap_or_else(|_| Err(failure(stopped())))),
+            // Polled in a child of the process that sent it: the parent gets the reply.
             Poll::Pending if mem::replace(&mut was_polled, true) && !is_this(self.calls.process()) => {
                 Poll::Ready(Err(failure(forked())))
             }
             Poll::Pending => Poll::Pending,
         })
         .await?;
-        settled.asked = Some(asked);
-        Ok(settled)
+        counted.requests = Some(requests);
+        Ok(counted)
     }
 }

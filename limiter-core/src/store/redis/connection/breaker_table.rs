@@ -1,11 +1,10 @@
-//! What callers look at on their own thread before they ask: the breaker of whoever would be asked.
+//! The breakers of all servers, by slot. Callers read them on their own threads.
 
 use std::sync::{Arc, PoisonError};
 
+use super::breaker::Breaker;
 use crate::Error;
-use crate::request::Request;
-use crate::store::naming::Naming;
-use crate::store::redis::connection::breaker::Breaker;
+use crate::store::redis::script::redis_key::RedisKey;
 use crate::store::slot;
 use crate::sync::RwLock;
 use crate::sync::process::{self, forked, read_at_home};
@@ -13,56 +12,62 @@ use crate::sync::process::{self, forked, read_at_home};
 #[derive(Debug)]
 pub(crate) struct BreakerTable {
     breakers: Breakers,
-    /// The process whose worker keeps them.
+    /// The process whose worker writes the table.
     home: u32,
 }
 
 #[derive(Debug)]
 enum Breakers {
-    /// To one server.
-    One(Arc<Breaker>),
-    /// To the nodes of a cluster: one for each slot, and the one of slots that nobody is known to serve.
-    Slots(RwLock<Box<[Arc<Breaker>]>>, Arc<Breaker>),
+    Single(Arc<Breaker>),
+    /// One for each slot of a cluster.
+    BySlot {
+        breakers: RwLock<Box<[Arc<Breaker>]>>,
+        /// The breaker of slots without a known owner.
+        unowned: Arc<Breaker>,
+    },
 }
 
 impl BreakerTable {
-    pub(crate) fn one() -> Self {
-        Self::of(Breakers::One(Arc::default()))
+    /// A table for one server.
+    pub(crate) fn single() -> Self {
+        Self::new(Breakers::Single(Arc::default()))
     }
 
-    pub(crate) fn slots() -> Self {
-        let unknown: Arc<Breaker> = Arc::default();
-        Self::of(Breakers::Slots(RwLock::new(vec![Arc::clone(&unknown); slot::COUNT.into()].into()), unknown))
+    /// A table for a cluster.
+    pub(crate) fn by_slot() -> Self {
+        let unowned: Arc<Breaker> = Arc::default();
+        let breakers = RwLock::new(vec![Arc::clone(&unowned); slot::COUNT.into()].into());
+        Self::new(Breakers::BySlot { breakers, unowned })
     }
 
-    fn of(breakers: Breakers) -> Self {
+    fn new(breakers: Breakers) -> Self {
         Self { breakers, home: process::id() }
     }
 
-    /// The breaker of the one server, or of slots that nobody is known to serve.
-    pub(crate) fn first(&self) -> Arc<Breaker> {
+    /// The breaker of the one server, or of slots without a known owner.
+    pub(crate) fn default_breaker(&self) -> Arc<Breaker> {
         match &self.breakers {
-            Breakers::One(breaker) | Breakers::Slots(_, breaker) => Arc::clone(breaker),
+            Breakers::Single(breaker) | Breakers::BySlot { unowned: breaker, .. } => Arc::clone(breaker),
         }
     }
 
-    /// Why the requests need not be asked, if so.
-    pub(crate) fn refusal(&self, requests: &[Request<'_>], naming: &Naming) -> Option<Error> {
+    /// The error of a call on these keys, if a breaker is open.
+    pub(crate) fn open_error(&self, keys: &[RedisKey]) -> Option<Error> {
         match &self.breakers {
-            Breakers::One(breaker) => breaker.refusal(self.home),
-            Breakers::Slots(slots, _) => {
-                let Some(slots) = read_at_home(slots, self.home) else { return Some(forked()) };
-                requests.iter().find_map(|request| slots[usize::from(naming.slot(request))].refusal(self.home))
+            Breakers::Single(breaker) => breaker.open_error(self.home),
+            Breakers::BySlot { breakers, .. } => {
+                let Some(breakers) = read_at_home(breakers, self.home) else { return Some(forked()) };
+                keys.iter().find_map(|key| breakers[usize::from(key.slot)].open_error(self.home))
             }
         }
     }
 
-    /// Says whose breaker is whose.
-    pub(crate) fn set(&self, breakers: impl Iterator<Item = (u16, Arc<Breaker>)>) {
-        if let Breakers::Slots(slots, _) = &self.breakers {
-            let mut slots = slots.write().unwrap_or_else(PoisonError::into_inner);
-            for (slot, breaker) in breakers {
-                slots[usize::from(slot)] = breaker;
+    /// Assigns breakers to slots.
+    pub(crate) fn assign(&self, assigned: impl Iterator<Item = (u16, Arc<Breaker>)>) {
+        if let Breakers::BySlot { breakers, .. } = &self.breakers {
+            let mut breakers = breakers.write().unwrap_or_else(PoisonError::into_inner);
+            for (slot, breaker) in assigned {
+                breakers[usize::from(slot)] = breaker;
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The nodes of a cluster: a connection to each master, and a map of who serves which slot.
+//! The nodes of a cluster: a connection to each master, and the map of slots to their owners.
 //!
-//! The map is asked for at the start, whenever a connection is lost, and whenever a node says that it is out of date;
-//! again and again while a slot's node is away. Nothing else is retried or followed here: see `exchange.rs`.
+//! The map is read at the start, whenever a connection is lost, and whenever a node reports that the map is out of date. It is
+//! read repeatedly while the owner of a slot is down. Nothing else is retried or followed here: see `script_call.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -13,13 +13,14 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{sleep, timeout};
 
+use super::breaker::Breaker;
+use super::breaker_table::BreakerTable;
+use super::context::ConnectionContext;
+use super::managed::{ManagedConnection, with_jitter};
+use super::server_connection::ServerConnection;
 use crate::store::redis::command_error::{CommandError, Redirect};
-use crate::store::redis::connection::breaker::Breaker;
-use crate::store::redis::connection::breaker_table::BreakerTable;
-use crate::store::redis::connection::context::ConnectionContext;
-use crate::store::redis::connection::managed::{ManagedConnection, jittered};
-use crate::store::redis::connection::server_connection::ServerConnection;
-use crate::store::redis::{ReadySignal, Server};
+use crate::store::redis::ready_signal::ReadySignal;
+use crate::store::redis::server::Server;
 use crate::store::slot;
 use crate::{Error, ErrorKind};
 
@@ -31,22 +32,22 @@ use slots::SlotRange;
 
 pub(crate) struct Cluster {
     seeds: Vec<Server>,
-    terms: Rc<ConnectionContext>,
-    routes: Arc<BreakerTable>,
-    /// Of slots that nobody is known to serve.
-    unknown: Arc<Breaker>,
+    context: Rc<ConnectionContext>,
+    breakers: Arc<BreakerTable>,
+    /// The breaker of slots without a known owner.
+    unowned: Arc<Breaker>,
     map: RefCell<SlotMap>,
-    moves: SlotMigrations,
-    changed: Notify,
-    /// Who is asked first for the next map: another each time.
-    turn: Cell<usize>,
+    migrations: SlotMigrations,
+    map_changed: Notify,
+    /// The index of the node that the next map is read from first.
+    next_node: Cell<usize>,
 }
 
 struct SlotMap {
-    /// By slot.
+    /// The owner of each slot.
     owners: Vec<Option<Rc<ManagedConnection>>>,
     nodes: Vec<ClusterNode>,
-    /// Why nothing is known; `None` at first, and once something is.
+    /// The error of the last read; `None` before the first, and after a success.
     problem: Option<Error>,
     is_known: bool,
 }
@@ -54,31 +55,33 @@ struct SlotMap {
 struct ClusterNode {
     host: String,
     port: u16,
-    link: Rc<ManagedConnection>,
-    keeper: AbortHandle,
+    connection: Rc<ManagedConnection>,
+    task: AbortHandle,
 }
 
-/// Longest wait for a node's map.
-const LOOK: Duration = Duration::from_secs(1);
-/// Longest wait for the maps of all nodes of the URL, one after the other.
-const ALL_SEEDS: Duration = Duration::from_secs(3);
-/// Pause between two looks while a node is away; it grows, as replicas follow soon or not by themselves.
-const AGAIN: Duration = Duration::from_millis(200);
-const SELDOM: Duration = Duration::from_secs(1);
+/// The longest wait for the map of one node.
+const MAX_MAP_READ: Duration = Duration::from_secs(1);
+/// The longest wait for the maps of all nodes of the URL, one after the other.
+const MAX_ALL_SEEDS: Duration = Duration::from_secs(3);
+/// The pause between two reads of the map while a node is down. It grows: a replica is promoted soon or not at all.
+const MIN_REFRESH_PAUSE: Duration = Duration::from_millis(200);
+const MAX_REFRESH_PAUSE: Duration = Duration::from_secs(1);
 
 impl Cluster {
-    pub(crate) fn new(seeds: Vec<Server>, terms: Rc<ConnectionContext>, routes: Arc<BreakerTable>) -> Self {
+    pub(crate) fn new(seeds: Vec<Server>, context: Rc<ConnectionContext>, breakers: Arc<BreakerTable>) -> Self {
         let map = SlotMap { owners: vec![None; slot::COUNT.into()], nodes: Vec::new(), problem: None, is_known: false };
-        let unknown = routes.first();
-        let (map, moves, changed, turn) = (RefCell::new(map), SlotMigrations::default(), Notify::new(), Cell::new(0));
-        Self { seeds, terms, routes, unknown, map, moves, changed, turn }
+        let unowned = breakers.default_breaker();
+        let (map, migrations) = (RefCell::new(map), SlotMigrations::default());
+        let (map_changed, next_node) = (Notify::new(), Cell::new(0));
+        Self { seeds, context, breakers, unowned, map, migrations, map_changed, next_node }
     }
 
-    pub(crate) fn owner(&self, slot: u16) -> Option<Rc<ManagedConnection>> {
+    pub(crate) fn known_owner_of(&self, slot: u16) -> Option<Rc<ManagedConnection>> {
         self.map.borrow().owners[usize::from(slot)].clone()
     }
 
-    pub(crate) async fn serving(&self, slot: u16) -> Result<Rc<ManagedConnection>, Error> {
+    /// The owner of a slot. Waits only for the first map.
+    pub(crate) async fn owner_of(&self, slot: u16) -> Result<Rc<ManagedConnection>, Error> {
         loop {
             {
                 let map = self.map.borrow();
@@ -86,91 +89,94 @@ impl Cluster {
                     return Ok(Rc::clone(owner));
                 }
                 if map.is_known {
-                    return Err(map.problem.clone().unwrap_or_else(unserved));
+                    return Err(map.problem.clone().unwrap_or_else(no_owner));
                 }
                 if let Some(problem) = &map.problem {
                     return Err(problem.clone());
                 }
             }
-            self.changed.notified().await;
+            self.map_changed.notified().await;
         }
     }
 
-    pub(crate) fn instead(
+    /// The node that a redirect from `sender` names; `None` where it names none.
+    pub(crate) fn follow_redirect(
         self: &Rc<Self>,
         redirect: Redirect,
-        said_by: &ManagedConnection,
+        sender: &ManagedConnection,
     ) -> Option<Rc<ManagedConnection>> {
-        let here = said_by.server().host();
-        let host = |host: String| if host.is_empty() { here.to_owned() } else { host };
+        let sender_host = sender.server().host();
+        let host = |host: String| if host.is_empty() { sender_host.to_owned() } else { host };
         match redirect {
             Redirect::Moved { slot, host: to, port } => {
-                let link = self.node(&host(to), port);
-                link.also_serves(slot);
-                self.hand_over([(slot, Rc::clone(&link))]);
-                self.moves.moved(slot, &link);
-                self.terms.lost.notify_one();
-                Some(link)
+                let node = self.connection_to(&host(to), port);
+                node.add_slot(slot);
+                self.set_owners([(slot, Rc::clone(&node))]);
+                self.migrations.moved(slot, &node);
+                self.context.topology_changed.notify_one();
+                Some(node)
             }
             Redirect::Ask { slot, host: to, port } => {
-                let link = self.node(&host(to), port);
-                // With it keys that have moved there would be lost.
-                link.also_serves(slot);
-                if self.owner(slot).is_some_and(|owner| ptr::eq(&*owner, said_by)) {
-                    self.moves.ask(slot, &link);
+                let node = self.connection_to(&host(to), port);
+                // Keys that have moved there are lost with it.
+                node.add_slot(slot);
+                if self.known_owner_of(slot).is_some_and(|owner| ptr::eq(&*owner, sender)) {
+                    self.migrations.ask(slot, &node);
                 }
-                Some(link)
+                Some(node)
             }
-            Redirect::Later => None,
+            Redirect::TryAgain => None,
         }
     }
 
-    /// Keeps the map true. Ends only if the first look fails and somebody waits for it.
-    pub(crate) async fn keep(self: Rc<Self>, mut first: Option<ReadySignal>) {
-        let mut pause = AGAIN;
+    /// Keeps the map up to date.
+    ///
+    /// `ready` gets the result of the first attempt. With it the loop ends if that attempt fails.
+    pub(crate) async fn refresh_loop(self: Rc<Self>, mut ready: Option<ReadySignal>) {
+        let mut pause = MIN_REFRESH_PAUSE;
         loop {
-            match self.look().await {
-                Ok(shards) => {
-                    self.draw(&shards);
-                    if let Some(first) = first.take() {
-                        let reached = self.reached().await;
+            match self.read_map().await {
+                Ok(ranges) => {
+                    self.apply(&ranges);
+                    if let Some(ready) = ready.take() {
+                        let reached = self.connect_any().await;
                         let failed = reached.is_err();
-                        first.send(reached);
+                        ready.send(reached);
                         if failed {
                             return;
                         }
                     }
                 }
                 Err(error) => {
-                    if let Some(first) = first.take() {
-                        return first.send(Err(error));
+                    if let Some(ready) = ready.take() {
+                        return ready.send(Err(error));
                     }
-                    self.unknown.open(error.clone());
+                    self.unowned.open(error.clone());
                     self.map.borrow_mut().problem = Some(error);
-                    self.changed.notify_waiters();
+                    self.map_changed.notify_waiters();
                 }
             }
             if self.is_whole() {
-                pause = AGAIN;
-                self.terms.lost.notified().await;
+                pause = MIN_REFRESH_PAUSE;
+                self.context.topology_changed.notified().await;
             }
-            sleep(jittered(pause)).await;
-            pause = (pause * 9 / 8).min(SELDOM);
+            sleep(with_jitter(pause)).await;
+            pause = (pause * 9 / 8).min(MAX_REFRESH_PAUSE);
         }
     }
 
-    /// Whether every slot has a node that answers.
+    /// Returns whether every slot has an owner that is not down.
     fn is_whole(&self) -> bool {
         let map = self.map.borrow();
-        map.problem.is_none() && map.owners.iter().all(|owner| owner.as_ref().is_some_and(|link| !link.is_down()))
+        map.problem.is_none() && map.owners.iter().all(|owner| owner.as_ref().is_some_and(|node| !node.is_down()))
     }
 
-    /// Whether any master can be reached.
-    async fn reached(&self) -> Result<(), Error> {
-        let links: Vec<_> = self.map.borrow().nodes.iter().map(|node| Rc::clone(&node.link)).collect();
+    /// Connects to any master.
+    async fn connect_any(&self) -> Result<(), Error> {
+        let nodes: Vec<_> = self.map.borrow().nodes.iter().map(|node| Rc::clone(&node.connection)).collect();
         let mut reached = Err(Error::new(ErrorKind::Unavailable, "the cluster has no master: no slot is assigned"));
-        for link in links {
-            reached = link.wire().await.map(drop);
+        for node in nodes {
+            reached = node.connected().await.map(drop);
             if reached.is_ok() {
                 break;
             }
@@ -178,148 +184,150 @@ impl Cluster {
         reached
     }
 
-    /// Asks for the map, of nodes that answer or else of the seeds.
-    async fn look(&self) -> Result<Vec<SlotRange>, Error> {
-        let turn = self.turn.replace(self.turn.get().wrapping_add(1));
-        let mut links: Vec<_> = self.map.borrow().nodes.iter().map(|node| Rc::clone(&node.link)).collect();
-        links.retain(|link| link.is_up());
-        if !links.is_empty() {
-            let start = turn % links.len();
-            links.rotate_left(start);
+    /// Reads the map from a connected node, or else from a seed.
+    async fn read_map(&self) -> Result<Vec<SlotRange>, Error> {
+        let next_node = self.next_node.replace(self.next_node.get().wrapping_add(1));
+        let mut nodes: Vec<_> = self.map.borrow().nodes.iter().map(|node| Rc::clone(&node.connection)).collect();
+        nodes.retain(|node| node.is_up());
+        if !nodes.is_empty() {
+            let start = next_node % nodes.len();
+            nodes.rotate_left(start);
         }
-        for link in links {
-            if let Ok(wire) = link.wire().await
-                && let Ok(Ok(shards)) = timeout(LOOK, ask(&wire, link.server())).await
-                && !shards.is_empty()
+        for node in nodes {
+            if let Ok(connection) = node.connected().await
+                && let Ok(Ok(ranges)) = timeout(MAX_MAP_READ, request_map(&connection, node.server())).await
+                && !ranges.is_empty()
             {
-                return Ok(shards);
+                return Ok(ranges);
             }
         }
         let mut problem = Error::new(ErrorKind::Config, "a cluster's URL names at least one node");
-        let look = LOOK.min(ALL_SEEDS / u32::try_from(self.seeds.len()).unwrap_or(u32::MAX).max(1));
+        let max_time = MAX_MAP_READ.min(MAX_ALL_SEEDS / u32::try_from(self.seeds.len()).unwrap_or(u32::MAX).max(1));
         for seed in &self.seeds {
-            let asked = async {
-                let wire = ServerConnection::new(seed.open(look, Arc::default()).await?, Arc::default());
-                ask(&wire, seed).await
+            let attempt = async {
+                let connection = ServerConnection::new(seed.open(max_time, Arc::default()).await?, Arc::default());
+                request_map(&connection, seed).await
             };
-            match timeout(look, asked).await {
-                // It may have been taken out of the cluster, or not be in it yet.
-                Ok(Ok(shards)) if shards.is_empty() => {
-                    problem = Error::new(ErrorKind::Unavailable, format!("{seed} knows of no slot that is assigned"));
+            match timeout(max_time, attempt).await {
+                // It may have left the cluster, or not have joined it yet.
+                Ok(Ok(ranges)) if ranges.is_empty() => {
+                    problem = Error::new(ErrorKind::Unavailable, format!("{seed} knows of no assigned slot"));
                 }
-                Ok(Ok(shards)) => return Ok(shards),
+                Ok(Ok(ranges)) => return Ok(ranges),
                 Ok(Err(error)) => problem = error,
                 Err(_) => {
-                    problem = Error::new(ErrorKind::Unavailable, format!("{seed} did not answer within {look:?}"));
+                    problem = Error::new(ErrorKind::Unavailable, format!("{seed} did not answer within {max_time:?}"));
                 }
             }
         }
         Err(problem)
     }
 
-    fn draw(self: &Rc<Self>, shards: &[SlotRange]) {
-        let owners: Vec<_> = shards.iter().map(|shard| (shard, self.node(&shard.host, shard.port))).collect();
-        let targets = self.moves.targets();
+    /// Applies a map.
+    fn apply(self: &Rc<Self>, ranges: &[SlotRange]) {
+        let owners: Vec<_> = ranges.iter().map(|range| (range, self.connection_to(&range.host, range.port))).collect();
+        let targets = self.migrations.targets();
         {
             let mut map = self.map.borrow_mut();
             (map.problem, map.is_known) = (None, true);
             map.nodes.retain(|node| {
-                let mut serving = owners.iter().map(|(_, link)| link).chain(targets.iter().map(|(_, link)| link));
-                let serves = serving.any(|link| Rc::ptr_eq(link, &node.link));
+                let mut serving = owners.iter().map(|(_, owner)| owner).chain(targets.iter().map(|(_, target)| target));
+                let serves = serving.any(|connection| Rc::ptr_eq(connection, &node.connection));
                 if !serves {
-                    node.keeper.abort();
+                    node.task.abort();
                 }
                 serves
             });
             for node in &map.nodes {
-                let mine = owners.iter().filter(|(_, link)| Rc::ptr_eq(link, &node.link));
-                node.link.serve(mine.map(|(shard, _)| shard.slots.clone()).collect());
+                let of_node = owners.iter().filter(|(_, owner)| Rc::ptr_eq(owner, &node.connection));
+                node.connection.set_slots(of_node.map(|(range, _)| range.slots.clone()).collect());
             }
         }
-        targets.iter().for_each(|(slot, link)| link.also_serves(*slot));
-        let named = owners.iter().flat_map(|(shard, link)| shard.slots.clone().map(move |slot| (slot, link)));
-        let (older, news): (Vec<_>, Vec<_>) = named.partition(|(slot, link)| self.moves.contradict(*slot, link));
-        self.hand_over(news.into_iter().map(|(slot, link)| (slot, Rc::clone(link))));
-        if !older.is_empty() {
-            self.terms.lost.notify_one();
+        targets.iter().for_each(|(slot, node)| node.add_slot(*slot));
+        let named = owners.iter().flat_map(|(range, node)| range.slots.clone().map(move |slot| (slot, node)));
+        let (outdated, current): (Vec<_>, Vec<_>) =
+            named.partition(|(slot, node)| self.migrations.contradicts(*slot, node));
+        self.set_owners(current.into_iter().map(|(slot, node)| (slot, Rc::clone(node))));
+        if !outdated.is_empty() {
+            self.context.topology_changed.notify_one();
         }
-        self.drop_orphans(&owners);
-        self.unknown.open(unserved());
-        self.changed.notify_waiters();
+        self.remove_owners(&owners);
+        self.unowned.open(no_owner());
+        self.map_changed.notify_waiters();
     }
 
-    /// Gives slots to these owners. Unless they were migrated, the counts of the owners before may be lost.
-    fn hand_over(&self, owners: impl IntoIterator<Item = (u16, Rc<ManagedConnection>)>) {
+    /// Sets the owners of slots. Unless a slot was migrated, the counters of its owner before may be lost.
+    fn set_owners(&self, owners: impl IntoIterator<Item = (u16, Rc<ManagedConnection>)>) {
         let mut changed = Vec::new();
         let mut map = self.map.borrow_mut();
-        for (slot, link) in owners {
+        for (slot, node) in owners {
             let owner = &mut map.owners[usize::from(slot)];
-            if !owner.as_ref().is_some_and(|owner| Rc::ptr_eq(owner, &link)) {
-                if owner.is_some() && !self.moves.is_migrated(slot, &link) {
-                    self.terms.local.standby.server_failed(&[slot..=slot]);
+            if !owner.as_ref().is_some_and(|owner| Rc::ptr_eq(owner, &node)) {
+                if owner.is_some() && !self.migrations.is_migrated(slot, &node) {
+                    self.context.local.standby.server_failed(&[slot..=slot]);
                 }
-                changed.push((slot, link.breaker()));
-                *owner = Some(link);
+                changed.push((slot, node.breaker()));
+                *owner = Some(node);
             }
         }
-        self.routes.set(changed.into_iter());
+        self.breakers.assign(changed.into_iter());
     }
 
-    /// Slots that nobody serves any more.
-    fn drop_orphans(&self, owners: &[(&SlotRange, Rc<ManagedConnection>)]) {
-        let mut orphans = Vec::new();
+    /// Removes the owners of slots that the map assigns to no node.
+    fn remove_owners(&self, owners: &[(&SlotRange, Rc<ManagedConnection>)]) {
+        let mut unowned = Vec::new();
         let mut served = vec![false; slot::COUNT.into()];
-        owners.iter().flat_map(|(shard, _)| shard.slots.clone()).for_each(|slot| served[usize::from(slot)] = true);
+        owners.iter().flat_map(|(range, _)| range.slots.clone()).for_each(|slot| served[usize::from(slot)] = true);
         let mut map = self.map.borrow_mut();
         for ((slot, served), owner) in (0..).zip(served).zip(map.owners.iter_mut()) {
             if !served {
                 if owner.take().is_some() {
-                    // Whoever gets it next need not know what this one knew.
-                    self.terms.local.standby.server_failed(&[slot..=slot]);
+                    // The next owner need not have the counters of this one.
+                    self.context.local.standby.server_failed(&[slot..=slot]);
                 }
-                orphans.push((slot, Arc::clone(&self.unknown)));
+                unowned.push((slot, Arc::clone(&self.unowned)));
             }
         }
-        self.routes.set(orphans.into_iter());
+        self.breakers.assign(unowned.into_iter());
     }
 
-    /// The connection to a node, which is made if there is none.
-    fn node(self: &Rc<Self>, host: &str, port: u16) -> Rc<ManagedConnection> {
+    /// The connection to a node; a new one if there is none.
+    fn connection_to(self: &Rc<Self>, host: &str, port: u16) -> Rc<ManagedConnection> {
         let mut map = self.map.borrow_mut();
         if let Some(node) = map.nodes.iter().find(|node| node.host == host && node.port == port) {
-            return Rc::clone(&node.link);
+            return Rc::clone(&node.connection);
         }
         let server = self.seeds[0].at(host, port);
-        let link = Rc::new(ManagedConnection::new(server, Rc::clone(&self.terms), Arc::default()));
-        link.serve(Vec::new());
-        let keeper = spawn_local(Rc::clone(&link).keep(None)).abort_handle();
-        map.nodes.push(ClusterNode { host: host.to_owned(), port, link: Rc::clone(&link), keeper });
-        link
+        let node = Rc::new(ManagedConnection::new(server, Rc::clone(&self.context), Arc::default()));
+        node.set_slots(Vec::new());
+        let task = spawn_local(Rc::clone(&node).reconnect_loop(None)).abort_handle();
+        map.nodes.push(ClusterNode { host: host.to_owned(), port, connection: Rc::clone(&node), task });
+        node
     }
 }
 
-fn unserved() -> Error {
+fn no_owner() -> Error {
     Error::new(ErrorKind::Unavailable, "the cluster has no node for the key's slot")
 }
 
-async fn ask(wire: &ServerConnection, server: &Server) -> Result<Vec<SlotRange>, Error> {
+async fn request_map(connection: &ServerConnection, server: &Server) -> Result<Vec<SlotRange>, Error> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    let reply = wire.send(command).await.map_err(|refusal| explain(refusal, server))?;
-    let shards = slots::read(&reply).ok_or_else(|| {
-        Error::new(ErrorKind::Protocol, format!("{server} answered CLUSTER SLOTS with something else"))
+    let reply = connection.send(command).await.map_err(|error| explain(error, server))?;
+    let ranges = slots::decode_slots(&reply).ok_or_else(|| {
+        Error::new(ErrorKind::Protocol, format!("{server} sent an unexpected reply to CLUSTER SLOTS"))
     })?;
-    let here = |shard: SlotRange| match shard.host.is_empty() {
-        true => SlotRange { host: server.host().to_owned(), ..shard },
-        false => shard,
+    let with_host = |range: SlotRange| match range.host.is_empty() {
+        true => SlotRange { host: server.host().to_owned(), ..range },
+        false => range,
     };
-    Ok(shards.into_iter().map(here).collect())
+    Ok(ranges.into_iter().map(with_host).collect())
 }
 
-fn explain(refusal: CommandError, server: &Server) -> Error {
-    if refusal.is_no_cluster() {
+fn explain(error: CommandError, server: &Server) -> Error {
+    if error.is_no_cluster() {
         let problem = format!("{server} is not a node of a cluster: write `redis://` instead of `redis-cluster://`");
         return Error::new(ErrorKind::Config, problem);
     }
-    refusal.into()
+    error.into()
 }

@@ -1,4 +1,4 @@
-//! The one connection to a server: kept up in the background, so that no caller ever waits for a reconnect.
+//! The connection to one server. A background task reconnects it, so no call waits for that.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
@@ -10,193 +10,189 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::store::redis::connection::breaker::Breaker;
-use crate::store::redis::connection::context::ConnectionContext;
-use crate::store::redis::connection::server_connection::ServerConnection;
+use super::breaker::Breaker;
+use super::context::ConnectionContext;
+use super::server_connection::ServerConnection;
 use crate::store::redis::log_throttle::log;
-use crate::store::redis::worker::batch_queue::BatchQueue;
-use crate::store::redis::{ReadySignal, Server};
+use crate::store::redis::ready_signal::ReadySignal;
+use crate::store::redis::server::Server;
 use crate::{Error, ErrorKind, TARGET};
 
-/// Longest wait for a first connection that somebody asked for.
-const FIRST_ATTEMPT: Duration = Duration::from_secs(4);
-/// Longest wait for any later one.
-const ATTEMPT: Duration = Duration::from_secs(1);
-/// The same where nobody but the server is asked, and it is to answer each call within a tenth of a second. With the pause after it
-/// it is less than a second: an attempt may have begun just before the network was mended, and lead nowhere.
-const SHORT_ATTEMPT: Duration = Duration::from_millis(500);
-/// Deadlines that a server may take for all it is asked while connecting.
-const STEPS: u32 = 5;
-const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(450);
+/// The longest first attempt to connect that a caller waits for.
+const MAX_FIRST_ATTEMPT: Duration = Duration::from_secs(4);
+/// The longest later attempt.
+const MAX_ATTEMPT: Duration = Duration::from_secs(1);
+/// The longest later attempt at a server that is found without others and has a short deadline. With the pause after it, it
+/// takes less than a second: an attempt may have begun just before the network came back, and be lost.
+const MAX_SHORT_ATTEMPT: Duration = Duration::from_millis(500);
+/// Round trips of an attempt, each of up to one deadline.
+const ROUND_TRIPS: u32 = 5;
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(450);
 
-/// The state of the connection, and whoever waits for the first one.
+/// A server with the state of its connection.
 pub(crate) struct ManagedConnection {
     server: Server,
-    terms: Rc<ConnectionContext>,
+    context: Rc<ConnectionContext>,
     breaker: Arc<Breaker>,
-    /// The slots that the server serves: what may be lost when it is.
+    /// The slots of the server. Their counters may be lost when the connection is.
     slots: RefCell<Vec<RangeInclusive<u16>>>,
-    lane: BatchQueue,
-    state: RefCell<ConnectionStatus>,
-    changed: Notify,
+    status: RefCell<ConnectionStatus>,
+    status_changed: Notify,
 }
 
 enum ConnectionStatus {
-    /// Never up so far, never failed.
+    /// The first attempt is running.
     Connecting,
     Up(ServerConnection),
-    /// Calls fail at once, by this.
+    /// Calls fail at once with this error.
     Down(Error),
 }
 
 impl ManagedConnection {
-    pub(crate) fn new(server: Server, terms: Rc<ConnectionContext>, breaker: Arc<Breaker>) -> Self {
-        let state = RefCell::new(ConnectionStatus::Connecting);
-        // A single server is asked for slot 0 alone.
+    pub(crate) fn new(server: Server, context: Rc<ConnectionContext>, breaker: Arc<Breaker>) -> Self {
+        let status = RefCell::new(ConnectionStatus::Connecting);
+        // All keys of a single server are in slot 0.
         let slots = RefCell::new(vec![0..=0]);
-        Self { server, terms, breaker, slots, lane: BatchQueue::default(), state, changed: Notify::new() }
+        Self { server, context, breaker, slots, status, status_changed: Notify::new() }
     }
 
     pub(crate) fn server(&self) -> &Server {
         &self.server
     }
 
-    /// What waits for it.
-    pub(crate) fn lane(&self) -> &BatchQueue {
-        &self.lane
-    }
-
-    /// Says that the server serves another slot, too.
-    pub(crate) fn also_serves(&self, slot: u16) {
+    /// Adds a slot to those of the server.
+    pub(crate) fn add_slot(&self, slot: u16) {
         let mut slots = self.slots.borrow_mut();
         if !slots.iter().any(|range| range.contains(&slot)) {
             slots.push(slot..=slot);
         }
     }
 
-    /// Says which slots the server serves.
-    pub(crate) fn serve(&self, slots: Vec<RangeInclusive<u16>>) {
+    /// Replaces the slots of the server.
+    pub(crate) fn set_slots(&self, slots: Vec<RangeInclusive<u16>>) {
         self.slots.replace(slots);
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        matches!(*self.state.borrow(), ConnectionStatus::Up(_))
+        matches!(*self.status.borrow(), ConnectionStatus::Up(_))
     }
 
     pub(crate) fn is_down(&self) -> bool {
-        matches!(*self.state.borrow(), ConnectionStatus::Down(_))
+        matches!(*self.status.borrow(), ConnectionStatus::Down(_))
     }
 
-    /// What callers look at before they ask.
     pub(crate) fn breaker(&self) -> Arc<Breaker> {
         Arc::clone(&self.breaker)
     }
 
-    /// The connection, or why there is none. Waits while the very first attempt is under way, and never again.
-    pub(crate) async fn wire(&self) -> Result<ServerConnection, Error> {
+    /// Returns the connection. Waits only while the very first attempt is running.
+    ///
+    /// # Errors
+    /// The reason why it is down.
+    pub(crate) async fn connected(&self) -> Result<ServerConnection, Error> {
         loop {
-            match &*self.state.borrow() {
-                ConnectionStatus::Up(wire) => return Ok(wire.clone()),
+            match &*self.status.borrow() {
+                ConnectionStatus::Up(connection) => return Ok(connection.clone()),
                 ConnectionStatus::Down(error) => return Err(error.clone()),
                 ConnectionStatus::Connecting => {}
             }
-            self.changed.notified().await;
+            self.status_changed.notified().await;
         }
     }
 
-    /// Connects, and connects again whenever the connection is lost. Ends only if the first attempt fails and
-    /// somebody waits for it.
-    pub(crate) async fn keep(self: Rc<Self>, mut first: Option<ReadySignal>) {
-        let mut pause = SHORTEST_PAUSE;
+    /// Connects, and connects again whenever the connection is lost.
+    ///
+    /// `ready` gets the result of the first attempt. With it the loop ends if that attempt fails.
+    pub(crate) async fn reconnect_loop(self: Rc<Self>, mut ready: Option<ReadySignal>) {
+        let mut pause = MIN_PAUSE;
         loop {
-            let longest = if first.is_some() { FIRST_ATTEMPT } else { self.longest_attempt() };
-            let attempt = timeout(longest, self.open(longest, first.is_some())).await.unwrap_or_else(|_| {
-                let doubt = if self.server.is_tls() { "; does it speak TLS?" } else { "" };
-                let silent = format!("{} did not answer within {longest:?}{doubt}", self.server);
-                Err(Error::new(ErrorKind::Unavailable, silent))
+            let max_time = if ready.is_some() { MAX_FIRST_ATTEMPT } else { self.max_attempt() };
+            let attempt = timeout(max_time, self.open(max_time, ready.is_some())).await.unwrap_or_else(|_| {
+                let hint = if self.server.is_tls() { "; does it speak TLS?" } else { "" };
+                let problem = format!("{} did not answer within {max_time:?}{hint}", self.server);
+                Err(Error::new(ErrorKind::Unavailable, problem))
             });
             match attempt {
-                Ok(wire) => {
-                    if let Some(first) = first.take() {
-                        first.send(Ok(()));
+                Ok(connection) => {
+                    if let Some(ready) = ready.take() {
+                        ready.send(Ok(()));
                     }
-                    let up = Instant::now();
-                    self.hold(wire).await;
-                    if up.elapsed() > LONGEST_PAUSE {
-                        pause = SHORTEST_PAUSE;
+                    let up_since = Instant::now();
+                    self.serve_until_lost(connection).await;
+                    if up_since.elapsed() > MAX_PAUSE {
+                        pause = MIN_PAUSE;
                     }
                 }
                 Err(error) => {
-                    if let Some(first) = first.take() {
-                        return first.send(Err(error));
+                    if let Some(ready) = ready.take() {
+                        return ready.send(Err(error));
                     }
-                    self.down(error);
+                    self.set_down(error);
                 }
             }
-            sleep(jittered(pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(with_jitter(pause)).await;
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
-    fn longest_attempt(&self) -> Duration {
-        let needed = self.terms.deadline * STEPS;
-        if self.server.asks_others() { ATTEMPT } else { needed.clamp(SHORT_ATTEMPT, ATTEMPT) }
+    fn max_attempt(&self) -> Duration {
+        let needed = self.context.deadline * ROUND_TRIPS;
+        if self.server.asks_others() { MAX_ATTEMPT } else { needed.clamp(MAX_SHORT_ATTEMPT, MAX_ATTEMPT) }
     }
 
-    async fn open(&self, longest: Duration, is_first: bool) -> Result<ServerConnection, Error> {
+    async fn open(&self, max_time: Duration, is_first: bool) -> Result<ServerConnection, Error> {
         let lost = Arc::new(Notify::new());
-        let connection = self.server.open(longest, Arc::clone(&lost)).await?;
-        let wire = ServerConnection::new(connection, lost);
-        wire.reload(0, &self.terms.scripts).await?;
+        let connection = self.server.open(max_time, Arc::clone(&lost)).await?;
+        let connection = ServerConnection::new(connection, lost);
+        connection.load_scripts(0, &self.context.scripts).await?;
         if !is_first {
-            // A server that is too slow for a call is not back yet.
-            timeout(self.terms.deadline, wire.probe()).await.unwrap_or_else(|_| {
-                let slow = format!("{} does not answer within {:?}", self.server, self.terms.deadline);
-                Err(Error::new(ErrorKind::Unavailable, slow))
+            // A server that is too slow for a call is still down.
+            timeout(self.context.deadline, connection.probe()).await.unwrap_or_else(|_| {
+                let problem = format!("{} does not answer within {:?}", self.server, self.context.deadline);
+                Err(Error::new(ErrorKind::Unavailable, problem))
             })?;
         }
-        Ok(wire)
+        Ok(connection)
     }
 
-    /// Serves calls over this connection until it is lost.
-    async fn hold(&self, wire: ServerConnection) {
-        if let ConnectionStatus::Down(_) = self.set(ConnectionStatus::Up(wire.clone())) {
-            // What answers now may have lost what it knew.
-            self.failed();
+    async fn serve_until_lost(&self, connection: ServerConnection) {
+        if let ConnectionStatus::Down(_) = self.set_status(ConnectionStatus::Up(connection.clone())) {
+            self.report_data_loss();
             let server = self.server.to_string();
             log(move || tracing::info!(target: TARGET, server, "the rate limiter's store is back"));
         }
         self.breaker.close();
-        let cause = wire.lost().await;
+        let cause = connection.lost().await;
         let lost = || Error::new(ErrorKind::Unavailable, format!("the connection to {} was lost", self.server));
-        self.down(cause.unwrap_or_else(lost));
+        self.set_down(cause.unwrap_or_else(lost));
     }
 
-    fn down(&self, error: Error) {
-        self.failed();
+    fn set_down(&self, error: Error) {
+        self.report_data_loss();
         self.breaker.open(error.clone());
-        if !matches!(self.set(ConnectionStatus::Down(error.clone())), ConnectionStatus::Down(_)) {
+        if !matches!(self.set_status(ConnectionStatus::Down(error.clone())), ConnectionStatus::Down(_)) {
             let server = self.server.to_string();
             log(move || tracing::warn!(target: TARGET, server, %error, "the rate limiter's store is away"));
         }
-        self.terms.lost.notify_one();
+        self.context.topology_changed.notify_one();
     }
 
-    /// The server may have lost what it knew.
-    pub(crate) fn failed(&self) {
-        self.terms.local.standby.server_failed(&self.slots.borrow());
+    /// Reports to the standby limiter that the server may have lost the counters of its slots.
+    pub(crate) fn report_data_loss(&self) {
+        self.context.local.standby.server_failed(&self.slots.borrow());
     }
 
-    fn set(&self, state: ConnectionStatus) -> ConnectionStatus {
-        let before = self.state.replace(state);
-        self.changed.notify_waiters();
+    /// Sets the status and returns the one before.
+    fn set_status(&self, status: ConnectionStatus) -> ConnectionStatus {
+        let before = self.status.replace(status);
+        self.status_changed.notify_waiters();
         before
     }
 }
 
-/// Between half and all of it, so that the instances of a fleet do not come back as one.
-pub(crate) fn jittered(pause: Duration) -> Duration {
+/// A random pause between half of this one and all of it, so that the instances of a fleet do not reconnect at once.
+pub(crate) fn with_jitter(pause: Duration) -> Duration {
     let random = RandomState::new().hash_one(0u8) >> 32;
     let share = u32::try_from(random).unwrap_or(u32::MAX);
     pause / 2 + (pause / 2).mul_f64(f64::from(share) / f64::from(u32::MAX))

@@ -1,146 +1,134 @@
-//! One script call: to whoever serves the slot, and on to whoever it says does.
+//! One script call: to the owner of the slot, and on to the node that a redirect names.
 //!
-//! What may have been applied is never sent again. What is sent again was refused before it ran: NOSCRIPT (the script is
-//! loaded and called), MOVED and ASK (another node is asked). After TRYAGAIN, which says that no node has all keys of a call,
-//! the call ends as torn, and its keys are for calls of their own.
+//! A call that may have been applied is never sent again. A call is sent again only after an error that proves that the
+//! script did not run: NOSCRIPT (the script is loaded and called again), MOVED and ASK (the call goes to another node).
+//! After TRYAGAIN no node has all keys of the call. Such a call ends and has to be split by key.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use redis::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
+use super::attempt::Attempt;
+use super::context::ConnectionContext;
+use super::in_flight_batches::InFlightPermit;
+use super::server_connection::ServerConnection;
+use super::topology::Topology;
 use crate::Error;
 use crate::store::redis::command_error::{CommandError, Redirect};
-use crate::store::redis::connection::context::ConnectionContext;
-use crate::store::redis::connection::server_connection::ServerConnection;
-use crate::store::redis::connection::topology::Topology;
-use crate::store::redis::script::Command;
-use crate::store::redis::worker::batch::InFlightPermit;
+use crate::store::redis::script::command::Command;
 
 pub(crate) struct ScriptCall {
-    terms: Rc<ConnectionContext>,
-    nodes: Rc<Topology>,
-    /// What an answer is waited for from, and since when.
-    under_way: RefCell<Option<(ServerConnection, Instant)>>,
-    /// Its part of the place that it takes in a server's lane.
-    seat: RefCell<Option<Rc<InFlightPermit>>>,
-    /// Refused because its keys are in two places, while a slot moves.
-    torn: Cell<bool>,
+    context: Rc<ConnectionContext>,
+    topology: Rc<Topology>,
+    attempt: Rc<Attempt>,
+    /// The permit of its batch, while the call is in flight to the server of the queue.
+    permit: RefCell<Option<Rc<InFlightPermit>>>,
+    needs_split: Cell<bool>,
 }
 
-/// A call that was moved so often is not sent on without a pause.
-const AT_ONCE: u32 = 2;
+/// Times that a call is sent again without a pause.
+const MAX_IMMEDIATE_RETRIES: u32 = 2;
 
-/// The pause before a call is sent again that was refused so often.
-fn pause(refused: u32) -> Duration {
-    Duration::from_millis(1 << refused.min(5))
+/// The pause before a call is sent again: 2 ms after the first refusal, doubled up to 32 ms.
+fn retry_pause(refusals: u32) -> Duration {
+    Duration::from_millis(1 << refusals.min(5))
 }
 
 impl ScriptCall {
-    pub(crate) fn new(terms: &Rc<ConnectionContext>, nodes: &Rc<Topology>) -> Self {
-        let (terms, nodes) = (Rc::clone(terms), Rc::clone(nodes));
-        Self { terms, nodes, under_way: RefCell::default(), seat: RefCell::default(), torn: Cell::default() }
+    pub(crate) fn new(
+        context: &Rc<ConnectionContext>,
+        topology: &Rc<Topology>,
+        permit: Option<Rc<InFlightPermit>>,
+    ) -> Self {
+        Self {
+            context: Rc::clone(context),
+            topology: Rc::clone(topology),
+            attempt: Rc::new(Attempt::new(context.deadline)),
+            permit: RefCell::new(permit),
+            needs_split: Cell::default(),
+        }
     }
 
-    pub(crate) fn taking(self, seat: Option<Rc<InFlightPermit>>) -> Self {
-        Self { seat: RefCell::new(seat), ..self }
+    pub(crate) fn attempt(&self) -> &Rc<Attempt> {
+        &self.attempt
     }
 
-    /// The server of the lane has nothing more to do for it.
-    pub(crate) fn leave(&self) {
-        // Given up after it is taken out: others depart by that.
-        let seat = self.seat.take();
-        drop(seat);
+    /// Releases the call's share of the permit: the server of the queue has nothing more to do for it.
+    pub(crate) fn release_permit(&self) {
+        self.permit.take();
     }
 
-    /// Calls the script; nobody waits longer than until the call's deadline, which is the caller's to watch.
-    pub(crate) async fn call(&self, command: &Command, slot: u16) -> Result<Value, Error> {
-        let mut link = self.nodes.serving(slot).await?;
-        let (mut asking, mut refused, mut missed) = (false, 0, 0);
+    /// Returns whether the call failed only because its keys are on two nodes.
+    pub(crate) fn needs_split(&self) -> bool {
+        self.needs_split.get()
+    }
+
+    /// Calls the script and returns its reply. The caller enforces the deadline.
+    pub(crate) async fn run(&self, command: &Command, slot: u16) -> Result<Value, Error> {
+        let mut node = self.topology.owner_of(slot).await?;
+        let (mut is_asking, mut redirects, mut missing_scripts) = (false, 0, 0);
         loop {
-            let wire = link.wire().await?;
-            let loads = wire.loads();
-            self.under_way.replace(Some((wire.clone(), Instant::now())));
-            let call = command.with(&wire.digest(command.program()));
-            let sent = if asking { wire.send_asking(call).await } else { wire.send(call).await };
-            let refusal = match sent {
+            let connection = node.connected().await?;
+            let script_epoch = connection.script_epoch();
+            self.attempt.sent_on(&connection);
+            let call = command.with_digest(&connection.digest(command.program()));
+            let sent = if is_asking { connection.send_asking(call).await } else { connection.send(call).await };
+            let error = match sent {
                 Ok(value) => return Ok(value),
-                Err(refusal) => refusal,
+                Err(error) => error,
             };
-            if refusal.is_no_script() {
-                // A server that was restarted or replaced behind this connection forgets its scripts, too.
-                link.failed();
-                wire.reload(loads, &self.terms.scripts).await?;
-                missed += 1;
-                if missed > AT_ONCE {
-                    // Several servers behind one address, perhaps.
-                    sleep(pause(missed - AT_ONCE)).await;
+            if error.is_no_script() {
+                // A server that was restarted or replaced behind this connection has lost its scripts and its counters.
+                node.report_data_loss();
+                connection.load_scripts(script_epoch, &self.context.scripts).await?;
+                missing_scripts += 1;
+                if missing_scripts > MAX_IMMEDIATE_RETRIES {
+                    // There may be several servers behind one address.
+                    sleep(retry_pause(missing_scripts - MAX_IMMEDIATE_RETRIES)).await;
                 }
                 continue;
             }
-            refused += 1;
-            match refusal.redirect().filter(|_| self.nodes.are_of_a_cluster()) {
-                // It may take long until one node has all keys. They are requested one by one.
-                Some(Redirect::Later) if command.has_several_keys() => {
-                    self.torn.set(true);
-                    return Err(refusal.into());
+            redirects += 1;
+            match error.redirect().filter(|_| self.topology.is_cluster()) {
+                // It may take long until one node has all keys.
+                Some(Redirect::TryAgain) if command.has_several_keys() => {
+                    self.needs_split.set(true);
+                    return Err(error.into());
                 }
-                Some(Redirect::Later) => sleep(pause(refused)).await,
+                Some(Redirect::TryAgain) => sleep(retry_pause(redirects)).await,
                 Some(redirect) => {
-                    self.leave();
-                    asking = matches!(redirect, Redirect::Ask { .. });
-                    link = match self.nodes.instead(redirect, &link) {
+                    self.release_permit();
+                    is_asking = matches!(redirect, Redirect::Ask { .. });
+                    node = match self.topology.follow_redirect(redirect, &node) {
                         Some(other) => other,
-                        None => return Err(refusal.into()),
+                        None => return Err(error.into()),
                     };
-                    if refused > AT_ONCE {
-                        sleep(pause(refused - AT_ONCE)).await;
+                    if redirects > MAX_IMMEDIATE_RETRIES {
+                        sleep(retry_pause(redirects - MAX_IMMEDIATE_RETRIES)).await;
                     }
                 }
                 None => {
-                    if refusal.is_loading() {
-                        link.failed();
+                    if error.is_loading() {
+                        node.report_data_loss();
                     }
-                    return Err(self.failed(refusal, &wire));
+                    return Err(self.report(error, &connection));
                 }
             }
         }
     }
 
-    /// Whether nothing came of it but that its keys have to be asked about apart.
-    pub(crate) fn is_torn(&self) -> bool {
-        self.torn.get()
-    }
-
-    fn failed(&self, refusal: CommandError, wire: &ServerConnection) -> Error {
-        let is_cluster_down = refusal.is_cluster_down();
-        let error = Error::from(refusal);
+    /// Reports an error to the connection or to the topology, and converts it.
+    fn report(&self, error: CommandError, connection: &ServerConnection) -> Error {
+        let is_cluster_down = error.is_cluster_down();
+        let error = Error::from(error);
         if is_cluster_down {
-            self.terms.lost.notify_one();
+            self.context.topology_changed.notify_one();
         } else {
-            wire.failed(&error);
+            connection.report_error(&error);
         }
         error
-    }
-
-    /// The answer was an error of one of several decisions.
-    pub(crate) fn failed_in_part(&self, error: &Error) {
-        if let Some((wire, _)) = &*self.under_way.borrow() {
-            wire.failed(error);
-        }
-    }
-
-    /// The call was not answered in time.
-    pub(crate) fn late(&self) {
-        if let Some((wire, since)) = &*self.under_way.borrow() {
-            if since.elapsed() >= self.terms.deadline / 2 {
-                wire.unanswered_since(*since);
-            } else {
-                // That says more of how busy this thread is, or how short the call's own deadline.
-                wire.probe_within(self.terms.deadline);
-            }
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! A connection that is up: sends commands, loads the script, and knows when it is of no use any more.
+//! A connection that is up: sends commands, loads the scripts, and detects that it is lost.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -19,177 +19,177 @@ use crate::store::redis::command_error::CommandError;
 use crate::store::redis::script::Program;
 use crate::{Error, ErrorKind};
 
-/// A connection that is, or was, up. Clones are the same one.
+/// A connection that is up, or was. Clones are the same connection.
 #[derive(Clone)]
 pub(crate) struct ServerConnection {
     connection: MultiplexedConnection,
-    shared: Rc<ConnectionState>,
+    state: Rc<ConnectionState>,
 }
 
 struct ConnectionState {
-    /// The connection is of no use any more.
+    /// Notified when the connection is lost.
     lost: Arc<Notify>,
-    /// Why, where it was given up before it broke.
+    /// The reason, if this process closed it.
     cause: RefCell<Option<Error>>,
-    /// When the server last said anything.
-    heard: Cell<Instant>,
-    /// Of the programs, in their order.
+    last_reply_at: Cell<Instant>,
+    /// The digests of the programs, in the order of [`Program::ALL`].
     digests: RefCell<[String; 2]>,
-    /// How often the scripts were loaded, so that of many calls that miss one a single one loads them.
-    loads: Cell<u64>,
+    /// Times that the scripts were loaded. Of many calls that miss a script only one loads them.
+    script_epoch: Cell<u64>,
     loading: Mutex<()>,
-    /// Whether it is being found out if it is of use.
-    in_doubt: Cell<bool>,
-    /// Whether a probe is under way.
-    probed: Cell<bool>,
-    /// It was given up, so that nobody waits for what is under way on it.
-    gone: Cell<bool>,
-    went: Notify,
+    is_liveness_check_running: Cell<bool>,
+    is_probe_running: Cell<bool>,
+    /// Set when this process closes the connection: calls in flight on it fail at once.
+    is_closed: Cell<bool>,
+    closed: Notify,
 }
 
-/// What is on its way through this process has arrived by then.
-const TO_READ: Duration = Duration::from_millis(25);
+/// Time for a reply to pass from the socket's buffer through this process.
+const READ_TIME: Duration = Duration::from_millis(25);
 
 impl ServerConnection {
     pub(crate) fn new(connection: MultiplexedConnection, lost: Arc<Notify>) -> Self {
-        let shared = ConnectionState {
+        let state = ConnectionState {
             lost,
             cause: RefCell::default(),
-            heard: Cell::new(Instant::now()),
+            last_reply_at: Cell::new(Instant::now()),
             digests: RefCell::default(),
-            loads: Cell::new(0),
+            script_epoch: Cell::new(0),
             loading: Mutex::new(()),
-            in_doubt: Cell::new(false),
-            probed: Cell::new(false),
-            gone: Cell::new(false),
-            went: Notify::new(),
+            is_liveness_check_running: Cell::new(false),
+            is_probe_running: Cell::new(false),
+            is_closed: Cell::new(false),
+            closed: Notify::new(),
         };
-        Self { connection, shared: Rc::new(shared) }
+        Self { connection, state: Rc::new(state) }
     }
 
-    /// Waits until it is of no use any more; why, where that was decided here.
+    /// Waits until the connection is lost. Returns the reason if this process closed it.
     pub(crate) async fn lost(&self) -> Option<Error> {
-        self.shared.lost.notified().await;
-        self.shared.cause.take()
+        self.state.lost.notified().await;
+        self.state.cause.take()
     }
 
-    /// Asks for the time, which a limiter's user may do, to hear whether anybody answers.
+    /// Sends TIME, which the limiter's user may run, and waits for the reply.
     pub(crate) async fn probe(&self) -> Result<(), Error> {
         self.send(redis::cmd("TIME")).await.map(drop).map_err(Error::from)
     }
 
-    /// Sends a command that a node of a cluster is to serve although it does not own the slot yet.
+    /// Sends a command after ASKING, to a node that does not own the slot yet.
     pub(crate) async fn send_asking(&self, command: Cmd) -> Result<Value, CommandError> {
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(command);
         let mut connection = self.connection.clone();
-        let result = self.unless_gone(connection.send_packed_commands(&pipeline, 1, 1)).await;
-        self.answer(result.map(|mut values| values.pop().unwrap_or(Value::Nil)))
+        let result = self.until_closed(connection.send_packed_commands(&pipeline, 1, 1)).await;
+        self.receive(result.map(|mut values| values.pop().unwrap_or(Value::Nil)))
     }
 
     pub(crate) async fn send(&self, command: Cmd) -> Result<Value, CommandError> {
         let mut connection = self.connection.clone();
-        let result = self.unless_gone(connection.send_packed_command(&command)).await;
-        self.answer(result)
+        let result = self.until_closed(connection.send_packed_command(&command)).await;
+        self.receive(result)
     }
 
-    /// Waits for an answer as long as one may come.
-    async fn unless_gone<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-        let (mut answer, mut went) = (pin!(answer), pin!(self.shared.went.notified()));
-        poll_fn(|context| match answer.as_mut().poll(context) {
-            Poll::Pending if self.shared.gone.get() || went.as_mut().poll(context).is_ready() => {
+    /// Waits for a reply until the connection is closed.
+    async fn until_closed<T>(&self, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let (mut reply, mut closed) = (pin!(reply), pin!(self.state.closed.notified()));
+        poll_fn(|context| match reply.as_mut().poll(context) {
+            Poll::Pending if self.state.is_closed.get() || closed.as_mut().poll(context).is_ready() => {
                 Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()))
             }
-            answer => answer,
+            reply => reply,
         })
         .await
     }
 
-    fn answer(&self, result: RedisResult<Value>) -> Result<Value, CommandError> {
+    fn receive(&self, result: RedisResult<Value>) -> Result<Value, CommandError> {
         let result = match result {
-            // One that is a part of the answer is the reader's.
+            // An error inside of an array is a part of the reply, and left to the decoder.
             Ok(error @ Value::ServerError(_)) => error.extract_error(),
             result => result,
         };
         let result = result.map_err(CommandError::from);
-        if !matches!(&result, Err(refusal) if refusal.is_broken()) {
-            self.shared.heard.set(Instant::now());
+        if !matches!(&result, Err(error) if error.is_broken()) {
+            self.state.last_reply_at.set(Instant::now());
         }
         result
     }
 
-    /// What the server calls a script.
+    /// The digest of a script on this server.
     pub(crate) fn digest(&self, program: Program) -> String {
-        self.shared.digests.borrow()[program as usize].clone()
+        self.state.digests.borrow()[program as usize].clone()
     }
 
-    pub(crate) fn loads(&self) -> u64 {
-        self.shared.loads.get()
+    pub(crate) fn script_epoch(&self) -> u64 {
+        self.state.script_epoch.get()
     }
 
-    /// Loads the scripts, unless somebody has since they were loaded `seen` times.
-    pub(crate) async fn reload(&self, seen: u64, sources: &[String; 2]) -> Result<(), Error> {
-        let _loading = self.shared.loading.lock().await;
-        if self.shared.loads.get() == seen {
+    /// Loads the scripts, unless they were loaded since `script_epoch` was read.
+    pub(crate) async fn load_scripts(&self, script_epoch: u64, sources: &[String; 2]) -> Result<(), Error> {
+        let _loading = self.state.loading.lock().await;
+        if self.state.script_epoch.get() == script_epoch {
             for (program, source) in sources.iter().enumerate() {
                 let mut load = redis::cmd("SCRIPT");
                 load.arg("LOAD").arg(source);
                 let digest = redis::from_redis_value(self.send(load).await?)
-                    // Not what it gave: the client's error repeats all of that.
+                    // Without the client's error: it repeats the whole reply.
                     .map_err(|_| Error::new(ErrorKind::Protocol, "SCRIPT LOAD gave no digest"))?;
-                self.shared.digests.borrow_mut()[program] = digest;
+                self.state.digests.borrow_mut()[program] = digest;
             }
-            self.shared.loads.set(seen + 1);
+            self.state.script_epoch.set(script_epoch + 1);
         }
         Ok(())
     }
 
-    /// A call was not answered in time. If nothing else was either, the server is gone, however open the connection: unless
-    /// it is this thread that was late, and an answer lies here unread.
-    pub(crate) fn unanswered_since(&self, asked: Instant) {
-        if self.shared.heard.get() > asked || self.shared.in_doubt.replace(true) {
+    /// Closes the connection if there was no reply since `sent_at`. The socket may still be open: the server hangs.
+    ///
+    /// First it reads what is in the socket's buffer, since it may be this thread that is slow.
+    pub(crate) fn check_liveness(&self, sent_at: Instant) {
+        if self.state.last_reply_at.get() > sent_at || self.state.is_liveness_check_running.replace(true) {
             return;
         }
-        let wire = self.clone();
+        let connection = self.clone();
         spawn_local(async move {
-            sleep(TO_READ).await;
+            sleep(READ_TIME).await;
             for _ in 0..4 {
-                // From the socket to the client's task, to the caller's.
+                // From the socket to the client's task, and from there to the caller's.
                 yield_now().await;
             }
-            wire.shared.in_doubt.set(false);
-            if wire.shared.heard.get() <= asked {
-                wire.give_up(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
+            connection.state.is_liveness_check_running.set(false);
+            if connection.state.last_reply_at.get() <= sent_at {
+                connection.close(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
             }
         });
     }
 
-    /// A call had less time than a server may take, so its silence proves nothing: that to a probe does.
-    pub(crate) fn probe_within(&self, longest: Duration) {
-        if self.shared.probed.replace(true) {
+    /// Probes the server, and checks liveness if it does not reply within `timeout`.
+    ///
+    /// For a call whose deadline was shorter than a server may take: its timeout alone proves nothing.
+    pub(crate) fn probe_within(&self, max_wait: Duration) {
+        if self.state.is_probe_running.replace(true) {
             return;
         }
-        let (wire, asked) = (self.clone(), Instant::now());
+        let (connection, sent_at) = (self.clone(), Instant::now());
         spawn_local(async move {
-            let silent = timeout(longest, wire.probe()).await.is_err();
-            wire.shared.probed.set(false);
-            if silent {
-                wire.unanswered_since(asked);
+            let is_silent = timeout(max_wait, connection.probe()).await.is_err();
+            connection.state.is_probe_running.set(false);
+            if is_silent {
+                connection.check_liveness(sent_at);
             }
         });
     }
 
-    /// Gives the connection up for errors that no later call on it would be spared.
-    pub(crate) fn failed(&self, error: &Error) {
+    /// Closes the connection after an error that later calls on it would get too.
+    pub(crate) fn report_error(&self, error: &Error) {
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ReadOnly) {
-            self.give_up(error.clone());
+            self.close(error.clone());
         }
     }
 
-    fn give_up(&self, cause: Error) {
-        self.shared.cause.replace(Some(cause));
-        self.shared.lost.notify_one();
-        self.shared.gone.set(true);
-        self.shared.went.notify_waiters();
+    fn close(&self, cause: Error) {
+        self.state.cause.replace(Some(cause));
+        self.state.lost.notify_one();
+        self.state.is_closed.set(true);
+        self.state.closed.notify_waiters();
     }
 }

@@ -1,4 +1,4 @@
-//! One decision on its way to Redis.
+//! One decision on its way to the worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,68 +6,68 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::request::{CountedReply, RefundInfo, StoreFailure};
-use crate::request::{OwnedRequest, Request};
+use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
+use crate::store::redis::script::command::Action;
+use crate::store::redis::script::redis_key::RedisKeys;
 use crate::{Error, ErrorKind, Layout};
 
-pub(crate) type Reply = Result<CountedReply, StoreFailure>;
+pub(crate) type CallResult = Result<CountedReply, StoreFailure>;
 
-/// Owns what it needs: its caller may be gone before it is answered.
+/// A decision for the worker. It owns its data, since its caller may be dropped before the reply.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) action: Action,
-    pub(crate) asked: Arc<[OwnedRequest]>,
-    pub(crate) until: Deadline,
-    pub(crate) reply: oneshot::Sender<Reply>,
+    pub(crate) requests: Arc<[OwnedRequest]>,
+    /// The key of each request.
+    pub(crate) keys: RedisKeys,
+    pub(crate) deadline: Deadline,
+    pub(crate) reply_to: oneshot::Sender<CallResult>,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) enum Action {
-    /// The permits, waiting so long for a turn where there are turns.
-    Take {
-        max_wait: Duration,
-    },
-    Peek,
-    Refund(Box<RefundInfo>),
-    Reset,
-}
-
-/// When an answer is given at the latest.
+/// The latest time of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     pub(crate) instant: Instant,
-    /// How long that was from the beginning.
-    within: Duration,
+    /// The time from the start of the call.
+    timeout: Duration,
 }
 
 impl Call {
-    /// Whether it takes permits of one count, now or not at all: such calls can be put to a server together.
-    pub(crate) fn can_be_grouped(&self) -> bool {
-        let takes = matches!(self.action, Action::Take { max_wait } if max_wait.is_zero());
-        takes && matches!(&*self.asked, [asked] if asked.as_request().limit.layout() == Layout::Compact)
+    /// Returns whether it takes permits of one counter, now or not at all. Such calls are sent in batches.
+    pub(crate) fn can_be_batched(&self) -> bool {
+        let takes_now = matches!(self.action, Action::Take { max_wait } if max_wait.is_zero());
+        takes_now && matches!(&*self.requests, [request] if request.as_request().limit.layout() == Layout::Compact)
     }
 
     pub(crate) fn requests(&self) -> Vec<Request<'_>> {
-        self.asked.iter().map(OwnedRequest::as_request).collect()
+        self.requests.iter().map(OwnedRequest::as_request).collect()
+    }
+
+    /// Returns whether the caller was dropped.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.reply_to.is_closed()
     }
 }
 
 impl Deadline {
-    pub(crate) fn within(within: Duration) -> Self {
-        Self { instant: Instant::now() + within, within }
+    pub(crate) fn after(timeout: Duration) -> Self {
+        Self { instant: Instant::now() + timeout, timeout }
     }
 
-    /// As long again, from now.
-    pub(crate) fn again(self) -> Self {
-        Self::within(self.within)
+    /// A deadline with the same timeout, from now.
+    pub(crate) fn renewed(self) -> Self {
+        Self::after(self.timeout)
     }
 
-    /// Whether the time from the beginning is the same.
-    pub(crate) fn is_as_long_as(self, other: Self) -> bool {
-        self.within == other.within
+    pub(crate) fn is_over(self) -> bool {
+        Instant::now() >= self.instant
     }
 
-    pub(crate) fn late(self) -> Error {
-        Error::new(ErrorKind::Timeout, format!("no answer from Redis within {:?}", self.within))
+    pub(crate) fn has_timeout_of(self, other: Self) -> bool {
+        self.timeout == other.timeout
+    }
+
+    pub(crate) fn timeout_error(self) -> Error {
+        Error::new(ErrorKind::Timeout, format!("no answer from Redis within {:?}", self.timeout))
     }
 }

@@ -1,19 +1,19 @@
-//! The number of calls that wait for the worker, and its bound.
+//! The number of calls in flight to the worker, and its bound.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{Error, ErrorKind};
 
-/// Calls that were handed to the worker and whose callers still wait.
+/// Counts the calls that were sent to the worker and whose callers still wait.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     calls: AtomicU32,
     max: u32,
-    /// Made once: where it is needed, many calls fail at once.
+    /// The error of a call above the bound. It is made once, since many calls fail at a time.
     overloaded: Error,
 }
 
-/// The place of one call. Dropping it, with the future of the call, gives it back.
+/// One call in flight. Dropping it, with the future of the call, ends it.
 #[derive(Debug)]
 pub(crate) struct InFlightCall<'a> {
     calls: &'a AtomicU32,
@@ -25,12 +25,12 @@ impl InFlight {
         Self { calls: AtomicU32::new(0), max, overloaded: Error::new(ErrorKind::Overloaded, problem) }
     }
 
-    /// Takes a place for one call.
+    /// Counts one more call.
     ///
     /// # Errors
-    /// [`ErrorKind::Overloaded`]: every place is taken.
+    /// [`ErrorKind::Overloaded`] at the bound.
     pub(crate) fn enter(&self) -> Result<InFlightCall<'_>, Error> {
-        // Never above the bound, not even for a moment: another call would be refused for it.
+        // Never above the bound, not even for a moment: another call would be rejected for it.
         let one_more = |calls| (calls < self.max).then_some(calls + 1);
         match self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
             Ok(_) => Ok(InFlightCall { calls: &self.calls }),
@@ -56,20 +56,20 @@ mod tests {
         const MAX: u32 = 3;
         let (in_flight, inside) = (InFlight::new(MAX), AtomicU32::new(0));
         thread::scope(|scope| {
-            // As many threads as places: none is ever refused.
+            // As many threads as the bound: none is ever rejected.
             for _ in 0..MAX {
                 scope.spawn(|| {
                     for _ in 0..100_000 {
-                        let _place = in_flight.enter().expect("a place for each thread");
+                        let _call = in_flight.enter().expect("room for each thread");
                         assert!(inside.fetch_add(1, Ordering::SeqCst) < MAX);
                         inside.fetch_sub(1, Ordering::SeqCst);
                     }
                 });
             }
         });
-        let places: Vec<_> = (0..MAX).map(|_| in_flight.enter().expect("a place")).collect();
-        assert_eq!(in_flight.enter().expect_err("all are taken").kind(), ErrorKind::Overloaded);
-        drop(places);
+        let calls: Vec<_> = (0..MAX).map(|_| in_flight.enter().expect("room")).collect();
+        assert_eq!(in_flight.enter().expect_err("full").kind(), ErrorKind::Overloaded);
+        drop(calls);
         assert!(in_flight.enter().is_ok());
     }
 }

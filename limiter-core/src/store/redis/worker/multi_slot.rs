@@ -1,65 +1,72 @@
-//! Decisions, and those that no script call can make: they are made count by count.
+//! Decisions about counters that no single script call can decide: each slot group is called by itself.
 //!
-//! The counts of such a decision are in several slots of a cluster, or in a slot that moves, so that no node has all of
-//! them. First all counts are peeked at, at the same time. If one denies, nothing is taken. Else the permits are taken one
-//! part after the other, and what was taken is given back if a part denies or fails, or if the caller is gone.
+//! The counters of such a decision are in several slots of a cluster, or in a slot that moves, so that no node has all of
+//! them. First all groups are peeked at, at the same time. If one denies, nothing is taken. Otherwise the permits are taken
+//! group by group. They are refunded if a group denies or fails, or if the caller is dropped.
 //!
-//! The part that fits the fewest such decisions takes first. So a burst above one user's limit is denied there, and takes
-//! nothing in vain from a count that everybody needs. A decision is allowed only if each part has granted its permits,
-//! whatever their order.
+//! The group with room for the fewest such decisions is taken first. So a burst above one user's limit is denied there, and
+//! takes nothing in vain from a counter that all users share. A decision is allowed only if each group has granted its
+//! permits, in any order.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::mem::take;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::spawn_local;
 
+use super::Worker;
+use super::call::{Call, Deadline};
+use super::join_all::join_all;
 use crate::Error;
-use crate::request::RefundInfo;
-use crate::request::{OwnedRequest, Request, StoreReply};
-use crate::store::redis::connection::topology::SlotGroup;
-use crate::store::redis::script::KeyNames;
-use crate::store::redis::worker::call::{Action, Call, Deadline};
-use crate::store::redis::worker::{ScriptCallError, Worker};
+use crate::request::{OwnedRequest, RefundInfo, Request, StoreReply};
+use crate::store::redis::connection::slot_group::SlotGroup;
+use crate::store::redis::script::command::Action;
+use crate::store::redis::script::redis_key::{RedisKey, RedisKeys};
 
 /// The reply to a decision.
 pub(crate) struct DecisionReply {
-    pub(crate) answer: StoreReply,
-    /// When the permits of each request were taken, where they were not taken together.
+    pub(crate) reply: StoreReply,
+    /// The stamp of each request, if the permits were not taken together.
     pub(crate) stamps: Option<Arc<[u64]>>,
 }
 
+/// The reason why a script call has no reply.
+pub(crate) enum ScriptCallError {
+    /// The slot is moving, and no node has all keys. The script did not run.
+    NeedsSplit,
+    Failed(Error),
+}
+
 impl From<StoreReply> for DecisionReply {
-    fn from(answer: StoreReply) -> Self {
-        Self { answer, stamps: None }
+    fn from(reply: StoreReply) -> Self {
+        Self { reply, stamps: None }
     }
 }
 
-/// A part of a decision with the reply to it.
+/// A slot group with the reply to it.
 type GroupReply = (SlotGroup, StoreReply);
 
 impl Worker {
-    /// Makes a decision: by one script call where one will do.
-    pub(crate) async fn decide(
+    /// Decides by one script call where one will do.
+    pub(super) async fn decide(
         self: &Rc<Self>,
         call: &Call,
         requests: &[Request<'_>],
-        parts: Vec<SlotGroup>,
+        groups: Vec<SlotGroup>,
     ) -> Result<DecisionReply, Error> {
+        let keys = call.keys.as_slice();
         match &call.action {
-            Action::Take { .. } => self.take(call, requests, parts).await,
-            action @ (Action::Peek | Action::Reset) => self
-                .ask_each(|_| action.clone(), requests, parts, call.until)
-                .await
-                .map(|answers| joint(&answers).into()),
-            Action::Refund(granted) => {
-                let stamps: Vec<_> = (0..requests.len()).map(|place| granted.for_request(place).stamp).collect();
-                self.refund_each(&stamps, requests, parts, call.until).await.map(|answers| joint(&answers).into())
+            Action::Take { .. } => self.take(call, requests, groups).await,
+            action @ (Action::Peek | Action::Reset) => {
+                let replies = self.call_each(|_| action.clone(), requests, keys, groups, call.deadline).await?;
+                Ok(merge_replies(&replies).into())
+            }
+            Action::Refund(info) => {
+                let stamps: Vec<_> = (0..requests.len()).map(|index| info.for_request(index).stamp).collect();
+                let replies = self.refund_each(&stamps, requests, keys, groups, call.deadline).await?;
+                Ok(merge_replies(&replies).into())
             }
         }
     }
@@ -68,214 +75,207 @@ impl Worker {
         self: &Rc<Self>,
         call: &Call,
         requests: &[Request<'_>],
-        parts: Vec<SlotGroup>,
+        groups: Vec<SlotGroup>,
     ) -> Result<DecisionReply, Error> {
-        let [part] = &parts[..] else { return self.take_by_count(call, requests, parts).await };
-        match self.ask(&call.action, requests, part.slot, call.until).await {
-            Ok(answer) => Ok(answer.into()),
-            Err(ScriptCallError::Torn) => self.take_by_count(call, requests, self.by_key(part, requests)).await,
+        let [group] = &groups[..] else { return self.take_by_group(call, requests, groups).await };
+        let keys = call.keys.as_slice();
+        match self.call_script(&call.action, requests, keys.iter(), group.slot, call.deadline).await {
+            Ok(reply) => Ok(reply.into()),
+            Err(ScriptCallError::NeedsSplit) => self.take_by_group(call, requests, split_by_key(group, keys)).await,
             Err(ScriptCallError::Failed(error)) => Err(error),
         }
     }
 
-    async fn take_by_count(
+    async fn take_by_group(
         self: &Rc<Self>,
         call: &Call,
         requests: &[Request<'_>],
-        parts: Vec<SlotGroup>,
+        groups: Vec<SlotGroup>,
     ) -> Result<DecisionReply, Error> {
-        let mut peeked = self.ask_each(|_| Action::Peek, requests, parts, call.until).await?;
-        let before = joint(&peeked);
+        let keys = call.keys.as_slice();
+        let mut peeked = self.call_each(|_| Action::Peek, requests, keys, groups, call.deadline).await?;
+        let before = merge_replies(&peeked);
         if !before.allowed {
             return Ok(before.into());
         }
-        peeked.sort_by_cached_key(|answered| self.turn(answered, requests));
-        let mut untaken: VecDeque<_> = peeked.into_iter().map(|(part, _)| part).collect();
+        peeked.sort_by_cached_key(|reply| take_order(reply, requests, keys));
+        let mut untaken: VecDeque<_> = peeked.into_iter().map(|(group, _)| group).collect();
         let mut reservation = Reservation::new(self, call);
-        let mut answers = Vec::new();
-        // As in one script call about several counts, none gives a turn to wait for.
+        let mut replies = Vec::new();
+        // As in one script call about several counters, no turn of a leaky bucket is waited for.
         let action = Action::Take { max_wait: Duration::ZERO };
-        while let Some(part) = untaken.pop_front() {
-            if call.reply.is_closed() {
+        while let Some(group) = untaken.pop_front() {
+            if call.is_abandoned() {
                 break;
             }
-            match self.ask(&action, &part.of(requests), part.slot, call.until).await {
-                Ok(answer) if answer.allowed => {
-                    reservation.add(part.clone(), answer.stamp);
-                    answers.push((part, answer));
+            let (of_group, group_keys) = (group.select(requests), group.indices.iter().map(|index| &keys[*index]));
+            match self.call_script(&action, &of_group, group_keys, group.slot, call.deadline).await {
+                Ok(reply) if reply.allowed => {
+                    reservation.add(group.clone(), reply.stamp);
+                    replies.push((group, reply));
                 }
-                Ok(denial) => return Ok(joint(&[(part, denial)]).into()),
-                Err(ScriptCallError::Torn) => {
-                    self.by_key(&part, requests).into_iter().rev().for_each(|part| untaken.push_front(part));
+                Ok(denial) => return Ok(merge_replies(&[(group, denial)]).into()),
+                Err(ScriptCallError::NeedsSplit) => {
+                    split_by_key(&group, keys).into_iter().rev().for_each(|group| untaken.push_front(group));
                 }
                 Err(ScriptCallError::Failed(error)) => return Err(error),
             }
         }
-        if call.reply.is_closed() {
-            // Nobody reads this denial, but it also frees what the standby limiter has reserved.
+        if call.is_abandoned() {
+            // No caller gets this denial. It also releases the reservation of the standby limiter.
             return Ok(StoreReply { allowed: false, ..before }.into());
         }
-        Ok(DecisionReply { answer: joint(&answers), stamps: Some(reservation.keep()) })
+        Ok(DecisionReply { reply: merge_replies(&replies), stamps: Some(reservation.commit()) })
     }
 
-    /// Gives back what was taken at these times, one for each request.
+    /// Refunds permits with these stamps, one for each request.
     async fn refund_each(
         &self,
         stamps: &[u64],
         requests: &[Request<'_>],
-        parts: Vec<SlotGroup>,
-        until: Deadline,
+        keys: &[RedisKey],
+        groups: Vec<SlotGroup>,
+        deadline: Deadline,
     ) -> Result<Vec<GroupReply>, Error> {
-        // What was taken count by count may be in one slot, but is of several instants.
-        let parts = parts.iter().flat_map(|part| part.split_by(|place| stamps[place])).collect();
-        let refund = |part: &SlotGroup| Action::Refund(Box::new(RefundInfo::from_store(stamps[part.places[0]])));
-        self.ask_each(refund, requests, parts, until).await
+        // Permits that were taken group by group may be in one slot and still have several stamps.
+        let groups = groups.iter().flat_map(|group| group.split_by(|index| stamps[index])).collect();
+        let refund = |group: &SlotGroup| Action::Refund(Box::new(RefundInfo::from_store(stamps[group.indices[0]])));
+        self.call_each(refund, requests, keys, groups, deadline).await
     }
 
-    /// Puts an action to all parts at the same time, and to each key of a part that is torn.
+    /// Calls the script for all groups at the same time, and for each key of a group that needs a split.
     ///
     /// # Errors
-    /// The first failure, after all have been asked.
-    async fn ask_each(
+    /// The first failure, after all calls.
+    async fn call_each(
         &self,
         action: impl Fn(&SlotGroup) -> Action,
         requests: &[Request<'_>],
-        mut parts: Vec<SlotGroup>,
-        until: Deadline,
+        keys: &[RedisKey],
+        mut groups: Vec<SlotGroup>,
+        deadline: Deadline,
     ) -> Result<Vec<GroupReply>, Error> {
-        let ask = async |part: &SlotGroup| self.ask(&action(part), &part.of(requests), part.slot, until).await;
-        let (mut answers, mut failure) = (Vec::new(), None);
-        while !parts.is_empty() {
-            let replies = all(parts.iter().map(ask)).await;
-            for (part, reply) in take(&mut parts).into_iter().zip(replies) {
-                match reply {
-                    Ok(answer) => answers.push((part, answer)),
-                    Err(ScriptCallError::Torn) => parts.extend(self.by_key(&part, requests)),
+        let call = async |group: &SlotGroup| {
+            let group_keys = group.indices.iter().map(|index| &keys[*index]);
+            self.call_script(&action(group), &group.select(requests), group_keys, group.slot, deadline).await
+        };
+        let (mut replies, mut failure) = (Vec::new(), None);
+        while !groups.is_empty() {
+            let results = join_all(groups.iter().map(call)).await;
+            for (group, result) in take(&mut groups).into_iter().zip(results) {
+                match result {
+                    Ok(reply) => replies.push((group, reply)),
+                    Err(ScriptCallError::NeedsSplit) => groups.extend(split_by_key(&group, keys)),
                     Err(ScriptCallError::Failed(error)) => failure = failure.or(Some(error)),
                 }
             }
         }
-        failure.map_or(Ok(answers), Err)
-    }
-
-    /// The parts of a part that is torn: one for each Redis key, so that none is torn again.
-    fn by_key(&self, part: &SlotGroup, requests: &[Request<'_>]) -> Vec<SlotGroup> {
-        part.split_by(|place| self.name(&requests[place]))
-    }
-
-    /// By what the parts of a decision take in order: how many such decisions still fit, and then what makes decisions about
-    /// the same counts take in the same order.
-    fn turn(&self, (part, answer): &GroupReply, requests: &[Request<'_>]) -> (u32, u16, KeyNames) {
-        let tightest = &requests[part.places[answer.request_index]];
-        (answer.remaining / tightest.cost.max(1), part.slot, self.name(tightest))
-    }
-
-    fn name(&self, request: &Request<'_>) -> KeyNames {
-        let mut name = KeyNames::default();
-        self.script().name(request, &mut name);
-        name
+        failure.map_or(Ok(replies), Err)
     }
 }
 
-/// Permits that were taken for a decision that is not made yet: given back when dropped, unless they are kept.
+/// One group for each Redis key, so that none needs another split.
+fn split_by_key(group: &SlotGroup, keys: &[RedisKey]) -> Vec<SlotGroup> {
+    group.split_by(|index| &keys[index].name)
+}
+
+/// The sort key of a group: first the number of such decisions that still fit, then the key, so that decisions about the
+/// same counters take them in the same order.
+fn take_order((group, reply): &GroupReply, requests: &[Request<'_>], keys: &[RedisKey]) -> (u32, RedisKey) {
+    let tightest = group.indices[reply.request_index];
+    (reply.remaining / requests[tightest].cost.max(1), keys[tightest].clone())
+}
+
+/// Permits that were taken for a decision that is not made yet. Dropping it refunds them, unless it was committed.
 struct Reservation {
-    driver: Rc<Worker>,
-    asked: Arc<[OwnedRequest]>,
-    until: Deadline,
-    parts: Vec<SlotGroup>,
-    /// By request.
+    worker: Rc<Worker>,
+    requests: Arc<[OwnedRequest]>,
+    keys: RedisKeys,
+    deadline: Deadline,
+    groups: Vec<SlotGroup>,
+    /// The stamp of each request.
     stamps: Vec<u64>,
 }
 
 impl Reservation {
-    fn new(driver: &Rc<Worker>, Call { asked, until, .. }: &Call) -> Self {
-        let (driver, asked, stamps) = (Rc::clone(driver), Arc::clone(asked), vec![0; asked.len()]);
-        Self { driver, asked, until: *until, parts: Vec::new(), stamps }
+    fn new(worker: &Rc<Worker>, Call { requests, keys, deadline, .. }: &Call) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            requests: Arc::clone(requests),
+            keys: keys.clone(),
+            deadline: *deadline,
+            groups: Vec::new(),
+            stamps: vec![0; requests.len()],
+        }
     }
 
-    fn add(&mut self, part: SlotGroup, stamp: u64) {
-        part.places.iter().for_each(|place| self.stamps[*place] = stamp);
-        self.parts.push(part);
+    fn add(&mut self, group: SlotGroup, stamp: u64) {
+        group.indices.iter().for_each(|index| self.stamps[*index] = stamp);
+        self.groups.push(group);
     }
 
-    /// Makes the decision; gives when the permits of each request were taken.
-    fn keep(mut self) -> Arc<[u64]> {
-        self.parts.clear();
+    /// Keeps the permits, and returns the stamp of each request.
+    fn commit(mut self) -> Arc<[u64]> {
+        self.groups.clear();
         take(&mut self.stamps).into()
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let (parts, stamps) = (take(&mut self.parts), take(&mut self.stamps));
-        if parts.is_empty() {
+        let (groups, stamps) = (take(&mut self.groups), take(&mut self.stamps));
+        if groups.is_empty() {
             return;
         }
-        let (driver, asked, until) = (Rc::clone(&self.driver), Arc::clone(&self.asked), self.until.again());
+        let (worker, requests, keys) = (Rc::clone(&self.worker), Arc::clone(&self.requests), self.keys.clone());
+        let deadline = self.deadline.renewed();
         spawn_local(async move {
-            let requests: Vec<_> = asked.iter().map(OwnedRequest::as_request).collect();
-            let taken: Vec<_> = parts.iter().flat_map(|part| part.of(&requests)).collect();
-            // If this fails, they come back when their time is over.
-            let _ = driver.refund_each(&stamps, &requests, parts, until).await;
-            // Others may have been denied meanwhile what is there again.
-            driver.denied().invalidate(&taken);
+            let requests: Vec<_> = requests.iter().map(OwnedRequest::as_request).collect();
+            let taken: Vec<_> = groups.iter().flat_map(|group| group.select(&requests)).collect();
+            // If this fails, the permits come back when their window is over.
+            let _ = worker.refund_each(&stamps, &requests, keys.as_slice(), groups, deadline).await;
+            // Calls may have been denied meanwhile.
+            worker.reconciler.invalidate_denials(&taken);
         });
     }
 }
 
-/// The reply that those to all parts make together.
-fn joint(answers: &[GroupReply]) -> StoreReply {
-    let place = |(part, answer): &&GroupReply| part.places[answer.request_index];
-    let denied = answers.iter().filter(|(_, answer)| !answer.allowed).min_by_key(place);
-    let tightest = || answers.iter().min_by_key(|answered| (answered.1.remaining, place(answered)));
-    // There is at least one: of no requests nothing is asked.
-    let told = denied.or_else(tightest).unwrap_or(&answers[0]);
-    let retries = answers.iter().map(|(_, answer)| answer.retry_after);
+/// The reply that those to all groups make together.
+fn merge_replies(replies: &[GroupReply]) -> StoreReply {
+    let index = |(group, reply): &&GroupReply| group.indices[reply.request_index];
+    let denied = replies.iter().filter(|(_, reply)| !reply.allowed).min_by_key(index);
+    let tightest = || replies.iter().min_by_key(|reply| (reply.1.remaining, index(reply)));
+    // There is at least one: a decision about no requests is never sent.
+    let decisive = denied.or_else(tightest).unwrap_or(&replies[0]);
+    let retries = replies.iter().map(|(_, reply)| reply.retry_after);
     // `None`, which is never, outweighs any time.
     let retry_after = retries.collect::<Option<Vec<_>>>().and_then(|retries| retries.into_iter().max());
-    StoreReply { allowed: denied.is_none(), request_index: place(&told), retry_after, ..told.1 }
-}
-
-/// Waits for all of them at once.
-pub(crate) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    poll_fn(|context| {
-        let mut is_done = true;
-        for (future, output) in &mut waiting {
-            if output.is_none() {
-                match Pin::new(future).poll(context) {
-                    Poll::Ready(ready) => *output = Some(ready),
-                    Poll::Pending => is_done = false,
-                }
-            }
-        }
-        if is_done { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    waiting.into_iter().filter_map(|(_, output)| output).collect()
+    StoreReply { allowed: denied.is_none(), request_index: index(&decisive), retry_after, ..decisive.1 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn answered(places: &[usize], answer: StoreReply) -> GroupReply {
-        (SlotGroup { slot: 0, places: places.into() }, answer)
+    fn group_reply(indices: &[usize], reply: StoreReply) -> GroupReply {
+        (SlotGroup { slot: 0, indices: indices.into() }, reply)
     }
 
     const ALLOWED: StoreReply = StoreReply { request_index: 1, remaining: 5, ..StoreReply::ALLOWED };
 
     #[test]
-    fn the_joint_reply_is_about_the_tightest_count_or_the_first_that_denies() {
+    fn a_merged_reply_is_about_the_tightest_counter_or_the_first_denial() {
         let tight = StoreReply { request_index: 0, remaining: 2, ..ALLOWED };
-        let all = joint(&[answered(&[0, 3], ALLOWED), answered(&[2], tight), answered(&[1], tight)]);
-        assert_eq!((all.allowed, all.request_index, all.remaining), (true, 1, 2));
+        let merged =
+            merge_replies(&[group_reply(&[0, 3], ALLOWED), group_reply(&[2], tight), group_reply(&[1], tight)]);
+        assert_eq!((merged.allowed, merged.request_index, merged.remaining), (true, 1, 2));
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let denied = |retry_after| StoreReply { allowed: false, request_index: 0, retry_after, ..ALLOWED };
-        let late = answered(&[2], denied(seconds(9)));
-        let all = joint(&[late.clone(), answered(&[0, 3], ALLOWED), answered(&[1], denied(seconds(3)))]);
-        assert_eq!((all.allowed, all.request_index, all.retry_after), (false, 1, seconds(9)));
-        let never = joint(&[late, answered(&[3], denied(None))]);
+        let late = group_reply(&[2], denied(seconds(9)));
+        let merged =
+            merge_replies(&[late.clone(), group_reply(&[0, 3], ALLOWED), group_reply(&[1], denied(seconds(3)))]);
+        assert_eq!((merged.allowed, merged.request_index, merged.retry_after), (false, 1, seconds(9)));
+        let never = merge_replies(&[late, group_reply(&[3], denied(None))]);
         assert_eq!((never.request_index, never.retry_after), (2, None));
     }
 }

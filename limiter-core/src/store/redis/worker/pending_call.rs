@@ -1,4 +1,4 @@
-//! A call that waits, among others, for its answer.
+//! A call that waits for its reply, in a queue or in a batch.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -6,76 +6,95 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::attempts::Attempts;
+use super::call::{Call, CallResult, Deadline};
 use crate::Error;
-use crate::request::StoreFailure;
-use crate::request::{OwnedRequest, Request, StoreReply};
-use crate::store::redis::connection::managed::ManagedConnection;
-use crate::store::redis::connection::script_call::ScriptCall;
-use crate::store::redis::worker::call::{Call, Deadline, Reply};
+use crate::request::{OwnedRequest, Request, StoreFailure, StoreReply};
+use crate::store::redis::connection::attempt::Attempt;
+use crate::store::redis::script::redis_key::{RedisKey, RedisKeys};
 
-/// Takes permits of one count. It is answered once, by whoever comes first: its group, or its deadline.
+/// A call that takes permits of one counter. It gets one reply: that of its batch, or a timeout at its deadline.
 pub(crate) struct PendingCall {
     /// One request.
-    asked: Arc<[OwnedRequest]>,
-    pub(crate) until: Deadline,
-    reply: RefCell<Option<oneshot::Sender<Reply>>>,
-    /// Permits that the stand-in holds for it meanwhile.
+    requests: Arc<[OwnedRequest]>,
+    keys: RedisKeys,
+    pub(crate) deadline: Deadline,
+    reply_to: RefCell<Option<oneshot::Sender<CallResult>>>,
+    /// Permits that the standby limiter has reserved for it.
     pub(crate) reservation: Cell<Option<StoreReply>>,
-    /// Whom it waits for.
-    link: Weak<ManagedConnection>,
-    /// Where it is under way, once it is.
-    flight: RefCell<Option<Rc<ScriptCall>>>,
+    /// The attempts of its queue, which it waits for until it is sent.
+    queue_attempts: Weak<Attempts>,
+    /// Its own attempt, once it is sent.
+    attempt: RefCell<Option<Rc<Attempt>>>,
+}
+
+/// A call in a batch, with the index of its entry.
+pub(crate) struct BatchedCall {
+    pub(crate) entry: usize,
+    pub(crate) call: Rc<PendingCall>,
 }
 
 impl PendingCall {
-    pub(crate) fn of(call: Call, link: Weak<ManagedConnection>) -> Rc<Self> {
-        let Call { asked, until, reply, .. } = call;
-        let reply = RefCell::new(Some(reply));
-        Rc::new(Self { asked, until, reply, reservation: Cell::default(), link, flight: RefCell::default() })
+    pub(crate) fn new(call: Call, queue_attempts: Weak<Attempts>) -> Rc<Self> {
+        let Call { requests, keys, deadline, reply_to, .. } = call;
+        Rc::new(Self {
+            requests,
+            keys,
+            deadline,
+            reply_to: RefCell::new(Some(reply_to)),
+            reservation: Cell::default(),
+            queue_attempts,
+            attempt: RefCell::default(),
+        })
     }
 
     pub(crate) fn request(&self) -> Request<'_> {
-        self.asked[0].as_request()
+        self.requests[0].as_request()
     }
 
-    pub(crate) fn is_answered(&self) -> bool {
-        self.reply.borrow().is_none()
+    pub(crate) fn key(&self) -> &RedisKey {
+        &self.keys.as_slice()[0]
     }
 
-    /// Whether anybody still waits for an answer.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.reply.borrow().as_ref().is_some_and(|reply| !reply.is_closed())
+    pub(crate) fn has_reply(&self) -> bool {
+        self.reply_to.borrow().is_none()
+    }
+
+    /// Returns whether its caller still waits.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.reply_to.borrow().as_ref().is_some_and(|reply_to| !reply_to.is_closed())
     }
 
     pub(crate) fn was_sent(&self) -> bool {
-        self.flight.borrow().is_some()
+        self.attempt.borrow().is_some()
     }
 
-    pub(crate) fn sent(&self, exchange: &Rc<ScriptCall>) {
-        self.flight.replace(Some(Rc::clone(exchange)));
+    pub(crate) fn set_sent(&self, attempt: &Rc<Attempt>) {
+        self.attempt.replace(Some(Rc::clone(attempt)));
     }
 
-    pub(crate) fn answer(&self, reply: Reply) {
-        if let Some(sender) = self.reply.take() {
-            // The caller may have been dropped meanwhile.
-            let _ = sender.send(reply);
+    /// Replies to the caller, unless it has a reply already or was dropped.
+    pub(crate) fn reply(&self, result: CallResult) {
+        if let Some(reply_to) = self.reply_to.take() {
+            let _ = reply_to.send(result);
         }
     }
 
     pub(crate) fn fail(&self, error: Error) {
-        self.answer(Err(StoreFailure { error, reservation: self.reservation.get() }));
+        self.reply(Err(StoreFailure { error, reservation: self.reservation.get() }));
     }
 
-    /// Reports to the connection that its time is over. A call that was not sent reports for all that wait where it does, so
-    /// one of many is enough: `reported` is where the last one waited.
-    pub(crate) fn report_silence(&self, reported: &mut Weak<ManagedConnection>) {
-        if let Some(exchange) = &*self.flight.borrow() {
-            exchange.late();
-        } else if !Weak::ptr_eq(reported, &self.link)
-            && let Some(link) = self.link.upgrade()
+    /// Reports its timeout to the connection that it waits for.
+    ///
+    /// One call that was not sent reports for all calls of its queue. `reported` is the queue that was reported last.
+    pub(crate) fn report_timeout(&self, reported: &mut Weak<Attempts>) {
+        if let Some(attempt) = &*self.attempt.borrow() {
+            attempt.report_timeout();
+        } else if !Weak::ptr_eq(reported, &self.queue_attempts)
+            && let Some(attempts) = self.queue_attempts.upgrade()
         {
-            link.lane().late();
-            reported.clone_from(&self.link);
+            attempts.report_timeout();
+            reported.clone_from(&self.queue_attempts);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a cluster says of itself: which master serves which slots.
+//! The reply of CLUSTER SLOTS: ranges of slots and their masters.
 
 use std::ops::RangeInclusive;
 
@@ -6,38 +6,38 @@ use redis::Value;
 
 use crate::store::slot;
 
-/// Slots and the master that serves them.
+/// A range of slots and its master.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SlotRange {
     pub(crate) slots: RangeInclusive<u16>,
-    /// Empty: that of the node that was asked.
+    /// Empty: the host of the node that replied.
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
-/// Reads the reply of CLUSTER SLOTS; `None` if it is not one.
-pub(crate) fn read(reply: &Value) -> Option<Vec<SlotRange>> {
+/// Decodes the reply; `None` if it is not one.
+pub(crate) fn decode_slots(reply: &Value) -> Option<Vec<SlotRange>> {
     let Value::Array(entries) = reply else { return None };
-    entries.iter().map(shard).collect()
+    entries.iter().map(decode_range).collect()
 }
 
-fn shard(entry: &Value) -> Option<SlotRange> {
+fn decode_range(entry: &Value) -> Option<SlotRange> {
     let Value::Array(fields) = entry else { return None };
     let [first, last, Value::Array(master), ..] = &fields[..] else { return None };
     let [host, port, ..] = &master[..] else { return None };
-    let slot = |value: &Value| number(value).filter(|slot| *slot < slot::COUNT);
+    let slot = |value: &Value| port_or_slot(value).filter(|slot| *slot < slot::COUNT);
     let host = match host {
         Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
         Value::SimpleString(host) => host.clone(),
         Value::Nil => String::new(),
         _ => return None,
     };
-    // A node that does not know its name says so.
+    // A node that does not know its own name.
     let host = if host == "?" { String::new() } else { host };
-    Some(SlotRange { slots: slot(first)?..=slot(last)?, host, port: number(port)? })
+    Some(SlotRange { slots: slot(first)?..=slot(last)?, host, port: port_or_slot(port)? })
 }
 
-fn number(value: &Value) -> Option<u16> {
+fn port_or_slot(value: &Value) -> Option<u16> {
     if let Value::Int(number) = value { u16::try_from(*number).ok() } else { None }
 }
 
@@ -51,16 +51,16 @@ mod tests {
     }
 
     #[test]
-    fn reads_masters_and_their_slots() {
+    fn decodes_masters_and_their_slots() {
         let host = || Value::BulkString(b"10.0.0.1".to_vec());
         let reply = Value::Array(vec![entry(0, 5460, host()), entry(5461, 16_383, Value::Nil)]);
-        let shard = |slots, host: &str| SlotRange { slots, host: host.to_owned(), port: 7000 };
-        assert_eq!(read(&reply), Some(vec![shard(0..=5460, "10.0.0.1"), shard(5461..=16_383, "")]));
-        assert_eq!(read(&Value::Array(vec![])), Some(vec![]));
+        let range = |slots, host: &str| SlotRange { slots, host: host.to_owned(), port: 7000 };
+        assert_eq!(decode_slots(&reply), Some(vec![range(0..=5460, "10.0.0.1"), range(5461..=16_383, "")]));
+        assert_eq!(decode_slots(&Value::Array(vec![])), Some(vec![]));
     }
 
     #[test]
-    fn refuses_what_is_no_reply() {
+    fn rejects_other_replies() {
         let wrong =
             [Value::Nil, Value::Int(1), Value::Array(vec![Value::Int(1)]), Value::Array(vec![Value::Array(vec![])])];
         for reply in wrong.into_iter().chain([
@@ -68,7 +68,7 @@ mod tests {
             entry(-1, 1, Value::Nil),
             entry(0, 1, Value::Int(1)),
         ]) {
-            assert_eq!(read(&Value::Array(vec![reply.clone()])), None, "{reply:?}");
+            assert_eq!(decode_slots(&Value::Array(vec![reply.clone()])), None, "{reply:?}");
         }
     }
 }

@@ -1,20 +1,18 @@
 //! Replies of any shape, with what a server may say in them.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use limiter_testkit::{Random, full_or};
 use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
 
-use crate::store::redis::script::fuzz::pick;
 use crate::clock::Clock;
 use crate::limit::Limit;
-use crate::store::naming::Naming;
-use crate::store::redis::worker::call::Action;
+use crate::request::{Request, StoreReply};
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::script::{Command, BatchEntry, KeyNames, Script};
-use crate::request::{StoreReply, Request};
+use crate::store::redis::script::command::{Action, BatchEntry, Command, Commands, KeyNames};
+use crate::store::redis::script::fuzz::pick;
+use crate::store::redis::script::reply::encode_entry;
 use crate::{Error, ErrorKind, Key};
 
 // How many of each in a full run. Any other does a hundredth.
@@ -44,10 +42,10 @@ fn no_answer_makes_it_panic() {
 /// What is said of a group, as it is nearly right. What cannot be read is one entry's error, or all of them's.
 #[test]
 fn no_answer_to_a_group_makes_it_panic() {
-    let script = Script::new(Arc::new(Naming::new("fuzz", None)), Clock::System);
+    let commands = Commands::new(Clock::System);
     let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
-    let entries = [(); 3].map(|()| BatchEntry { limit, cost: 1, calls: 3, asked: None });
-    let command = script.group(KeyNames::from_iter(["a", "b", "c"]), &entries);
+    let entries = [(); 3].map(|()| BatchEntry { limit, cost: 1, calls: 3 });
+    let command = commands.batch(KeyNames::from_iter(["a", "b", "c"]), &entries);
     let mut random = Random::new(1);
     let (mut grants, mut errors, mut refused) = (0, 0, 0);
     let groups = share(GROUPS);
@@ -59,7 +57,7 @@ fn no_answer_to_a_group_makes_it_panic() {
         if random.below(4) == 0 {
             change(&mut said, &mut random);
         }
-        match command.read_group(Value::Array(said)) {
+        match command.decode_batch(Value::Array(said)) {
             Ok(told) => {
                 assert_eq!(told.len(), 3);
                 for told in told {
@@ -69,7 +67,7 @@ fn no_answer_to_a_group_makes_it_panic() {
                     };
                     grants += 1;
                     let place = u32::try_from(random.any() >> 32).expect("32 bits");
-                    let answer = grant.to(place >> random.below(32), u32::MAX >> random.below(32));
+                    let answer = grant.reply_for_call(place >> random.below(32), u32::MAX >> random.below(32));
                     assert!(!answer.allowed || answer.retry_after == Some(Duration::ZERO), "allowed and to wait");
                     assert!(answer.remaining >= grant.remaining, "of those after it");
                 }
@@ -89,8 +87,8 @@ fn packed(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..3 {
         let [granted, remaining] = [(); 2].map(|()| u32::try_from(random.any() >> 32).expect("32 bits"));
-        bytes.extend([granted, remaining].iter().flat_map(|number| number.to_be_bytes()));
-        bytes.extend([(); 2].map(|()| integer(random)).iter().flat_map(|number| number.to_be_bytes()));
+        let [retry_after, reset_after] = [(); 2].map(|()| integer(random));
+        bytes.extend(encode_entry(granted, remaining, retry_after, reset_after));
     }
     if random.below(16) == 0 {
         bytes.truncate(pick(random, bytes.len()));
@@ -142,11 +140,11 @@ struct Seen {
 
 impl Seen {
     fn new() -> Self {
-        let naming = Arc::new(Naming::new("fuzz", None));
-        let (script, key) = (Script::new(naming, Clock::System), Key::new("a"));
+        let key = Key::new("a");
         let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
         let requests = [Request { key: &key, limit, cost: 1 }; 3];
-        let command = script.command(&Action::Peek, &requests);
+        let names = KeyNames::from_iter(["a", "b", "c"]);
+        let command = Commands::new(Clock::System).decide(&Action::Peek, &requests, names);
         Self { command, requests: requests.len(), answers: 0, errors: 0 }
     }
 
@@ -159,9 +157,9 @@ impl Seen {
     }
 
     fn read(&mut self, reply: &Value) {
-        match self.command.read(reply) {
+        match self.command.decode(reply) {
             Ok(StoreReply { request_index, .. }) => {
-                assert!(which < self.requests);
+                assert!(request_index < self.requests);
                 self.answers += 1;
             }
             Err(error) => {

@@ -1,13 +1,11 @@
 //! Values under our keys that somebody else has written, or that a fault has changed.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use limiter_testkit::{RedisServer, Reply, full_or, unique};
 
-use crate::store::redis::script::Script;
 use crate::clock::Clock;
-use crate::store::naming::Naming;
+use crate::store::redis::script::sources;
 
 const ALGORITHMS: [&str; 5] = ["sliding_window", "fixed_window", "sliding_counter", "token_bucket", "leaky_bucket"];
 
@@ -23,9 +21,9 @@ fn groups() -> (u32, u32) {
 }
 
 /// A fuzzing script with what it runs: both programs, by a clock that it sets.
-fn around(script: &Script, fuzz: &str) -> String {
+fn around(fuzz: &str) -> String {
     let mut source = "local now = { 1700000000, 0 }\n".to_owned();
-    for (name, program) in ["decide", "group"].iter().zip(script.sources()) {
+    for (name, program) in ["decide", "group"].iter().zip(sources(&Clock::System)) {
         let timed = program.replace("redis.call('TIME')", "now");
         assert_ne!(timed, program, "the script asks for the time");
         writeln!(source, "local function {name}(KEYS, ARGV)\n{timed}\nend").expect("room");
@@ -44,8 +42,7 @@ fn counts(reply: Reply, algorithm: &str) -> Vec<i64> {
 fn no_value_makes_the_script_fail() {
     let server = RedisServer::start();
     let key = unique("fuzz");
-    let script = Script::new(Arc::new(Naming::new("", None)), Clock::System);
-    let source = around(&script, include_str!("values.lua"));
+    let source = around(include_str!("values.lua"));
     let (rounds, calls) = decisions();
     for algorithm in ALGORITHMS {
         let (mut foreign, mut allowed, mut denied) = (0, 0, 0);
@@ -65,8 +62,7 @@ fn no_value_makes_the_script_fail() {
 #[test]
 fn no_value_makes_a_group_fail_or_differ() {
     let server = RedisServer::start();
-    let script = Script::new(Arc::new(Naming::new("", None)), Clock::System);
-    let source = around(&script, include_str!("groups.lua"));
+    let source = around(include_str!("groups.lua"));
     let keys: Vec<_> = (0..6).map(|_| unique("fuzz")).collect();
     let (rounds, calls) = groups();
     for algorithm in ALGORITHMS {

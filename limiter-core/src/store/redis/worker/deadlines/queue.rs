@@ -8,21 +8,21 @@ use tokio::time::Instant;
 
 use crate::store::redis::worker::pending_call::PendingCall;
 
-/// A queue for the usual case: most calls have the same time, so they arrive nearly in the order of their deadlines. A heap
-/// takes the others, since each step through a large heap costs a cache miss.
+/// A queue for the usual case: most calls have the same timeout, so they arrive nearly in the order of their deadlines. A
+/// heap takes the others, since each step through a large heap costs a cache miss.
 #[derive(Default)]
 pub(crate) struct DeadlineQueue {
     in_order: VecDeque<Rc<PendingCall>>,
     others: BinaryHeap<Reverse<Due>>,
 }
 
-/// Calls at the end of the queue that one may be inserted before: several threads send at a time.
+/// The most calls at the end of the queue that one is inserted before. Several threads send at a time.
 const MAX_STEPS: usize = 64;
 
 impl DeadlineQueue {
     pub(crate) fn push(&mut self, call: Rc<PendingCall>) {
-        let due = call.until.instant;
-        let later = self.in_order.iter().rev().take(MAX_STEPS).take_while(|other| other.until.instant > due).count();
+        let due = call.deadline.instant;
+        let later = self.in_order.iter().rev().take(MAX_STEPS).take_while(|other| other.deadline.instant > due).count();
         if later == MAX_STEPS {
             self.others.push(Reverse(Due(call)));
         } else {
@@ -34,7 +34,7 @@ impl DeadlineQueue {
     pub(crate) fn first(&self) -> Option<&Rc<PendingCall>> {
         let other = self.others.peek().map(|Reverse(Due(call))| call);
         match (self.in_order.front(), other) {
-            (Some(first), Some(other)) if other.until.instant < first.until.instant => Some(other),
+            (Some(first), Some(other)) if other.deadline.instant < first.deadline.instant => Some(other),
             (first, other) => first.or(other),
         }
     }
@@ -60,7 +60,7 @@ struct Due(Rc<PendingCall>);
 
 impl Due {
     fn instant(&self) -> Instant {
-        self.0.until.instant
+        self.0.deadline.instant
     }
 }
 
@@ -102,14 +102,14 @@ mod tests {
                 _ => 10_000 + call,
             };
             let (call, answer) = pending(millis);
-            calls.push(call.until.instant);
+            calls.push(call.deadline.instant);
             answers.push(answer);
             queue.push(call);
         }
         assert_eq!(queue.len(), calls.len());
         assert!(!queue.others.is_empty() && queue.in_order.len() > 1_000);
         calls.sort();
-        let left: Vec<_> = std::iter::from_fn(|| queue.pop_first()).map(|call| call.until.instant).collect();
+        let left: Vec<_> = std::iter::from_fn(|| queue.pop_first()).map(|call| call.deadline.instant).collect();
         assert_eq!(left, calls);
     }
 }

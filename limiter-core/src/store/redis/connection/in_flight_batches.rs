@@ -1,0 +1,93 @@
+//! The batches in flight to one server: a semaphore whose size depends on the calls in them.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+
+/// The number of batches in flight to one server, and of calls in them.
+#[derive(Default)]
+pub(crate) struct InFlightBatches {
+    batches: Cell<usize>,
+    calls: Cell<usize>,
+    /// Notified when a permit is released.
+    released: Notify,
+}
+
+/// Permit for one batch in flight. Dropping it releases the permit and wakes the task that sends the next batch.
+///
+/// A batch holds it until the server has replied to all of it, or until it is in flight to another server instead.
+pub(crate) struct InFlightPermit {
+    batches: Rc<InFlightBatches>,
+    calls: usize,
+}
+
+/// Batches in flight at a time: while the server runs one, the next is on the wire.
+const MAX_BATCHES: usize = 2;
+/// Batches in flight at a time while they hold few calls. Small batches keep the server busy only if there are more.
+const MAX_SMALL_BATCHES: usize = 4;
+/// Calls in flight that are few.
+const FEW_CALLS: usize = 64;
+
+impl InFlightBatches {
+    /// Returns whether one more batch may be sent now.
+    pub(crate) fn has_permit(&self) -> bool {
+        let max = if self.calls.get() < FEW_CALLS { MAX_SMALL_BATCHES } else { MAX_BATCHES };
+        self.batches.get() < max
+    }
+
+    /// Takes a permit for a batch with so many calls.
+    pub(crate) fn acquire(self: &Rc<Self>, calls: usize) -> InFlightPermit {
+        self.batches.set(self.batches.get() + 1);
+        self.calls.set(self.calls.get() + calls);
+        InFlightPermit { batches: Rc::clone(self), calls }
+    }
+
+    /// Waits until a permit is released, or [`wake`](Self::wake) is called. A wake-up before the call counts.
+    pub(crate) async fn changed(&self) {
+        self.released.notified().await;
+    }
+
+    pub(crate) fn wake(&self) {
+        self.released.notify_one();
+    }
+}
+
+impl Drop for InFlightPermit {
+    fn drop(&mut self) {
+        let InFlightBatches { batches, calls, .. } = &*self.batches;
+        batches.set(batches.get() - 1);
+        calls.set(calls.get() - self.calls);
+        self.batches.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a permit, if there is one.
+    fn acquire(batches: &Rc<InFlightBatches>, calls: usize) -> Option<InFlightPermit> {
+        batches.has_permit().then(|| batches.acquire(calls))
+    }
+
+    #[test]
+    fn allows_four_small_batches_or_two_large_ones() {
+        let batches = Rc::default();
+        let mut small: Vec<_> = (0..4).map(|_| acquire(&batches, 1).expect("a permit")).collect();
+        assert!(acquire(&batches, 100).is_none());
+        small.pop();
+        let large = acquire(&batches, 100).expect("the fourth");
+        for _ in 0..2 {
+            small.pop();
+            assert!(acquire(&batches, 1).is_none(), "two in flight, one of them large");
+        }
+        small.pop();
+        let second = acquire(&batches, 2).expect("the second");
+        assert!(acquire(&batches, 1).is_none());
+        drop(large);
+        let _small: Vec<_> = (0..3).map(|_| acquire(&batches, 1).expect("small again")).collect();
+        assert!(acquire(&batches, 1).is_none());
+        drop(second);
+    }
+}

@@ -1,0 +1,199 @@
+//! The commands that call a script: EVALSHA with its keys and arguments.
+
+use std::mem::replace;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::Program;
+use super::reply::{self, BatchEntryReply};
+use crate::clock::Clock;
+use crate::request::{RefundInfo, Request, StoreReply};
+use crate::{Algorithm, Error, Layout, Limit};
+
+/// The operation of one decision.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Takes the permits. A leaky bucket may delay the call by up to `max_wait`.
+    Take {
+        max_wait: Duration,
+    },
+    Peek,
+    Refund(Box<RefundInfo>),
+    Reset,
+}
+
+/// The upper bound of a time argument, in microseconds: 142 years. A Lua number holds it exactly.
+const MAX_MICROS: u64 = 1 << 52;
+
+/// Builds the commands of one limiter.
+pub(crate) struct Commands {
+    clock: Clock,
+}
+
+/// A command without the script's digest.
+pub(crate) struct Command {
+    program: Program,
+    keys: KeyNames,
+    arguments: Vec<Argument>,
+}
+
+/// The names of several keys, in one buffer.
+#[derive(Debug, Default)]
+pub(crate) struct KeyNames {
+    text: String,
+    /// The end of each name.
+    ends: Vec<usize>,
+}
+
+/// Identical calls of a batch: the limit and the cost of each, and their number.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(crate) struct BatchEntry {
+    pub(crate) limit: Limit,
+    pub(crate) cost: u32,
+    pub(crate) calls: u32,
+}
+
+enum Argument {
+    Word(&'static str),
+    Number(u64),
+}
+
+impl Commands {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock }
+    }
+
+    /// The command for one decision. `keys` are the names of the requests' keys.
+    pub(crate) fn decide(&self, action: &Action, requests: &[Request<'_>], keys: KeyNames) -> Command {
+        let micros = |wait: &Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).min(MAX_MICROS);
+        let (operation, number) = match action {
+            Action::Peek => ("look", 0),
+            Action::Take { max_wait } => ("take", micros(max_wait)),
+            Action::Refund(info) => ("refund", info.stamp),
+            Action::Reset => ("forget", 0),
+        };
+        let mut arguments = vec![Argument::Word(operation), Argument::Number(number)];
+        for Request { limit, cost, .. } in requests {
+            arguments.push(Argument::Word(module(*limit)));
+            let numbers = [limit.window_millis(), limit.max().into(), limit.burst().into(), (*cost).into()];
+            arguments.extend(numbers.map(Argument::Number));
+        }
+        arguments.extend(self.time());
+        Command { program: Program::Decide, keys, arguments }
+    }
+
+    /// The command for a batch. `keys` are the names of the entries' keys.
+    pub(crate) fn batch(&self, keys: KeyNames, entries: &[BatchEntry]) -> Command {
+        let mut kinds: Vec<BatchEntry> = Vec::new();
+        let mut kind_of = |entry: &BatchEntry| {
+            // Usually there is one kind.
+            kinds.iter().position(|known| known == entry).unwrap_or_else(|| {
+                kinds.push(*entry);
+                kinds.len() - 1
+            })
+        };
+        let indices: Vec<_> = entries.iter().map(&mut kind_of).collect();
+        let mut arguments = vec![Argument::Number(kinds.len() as u64)];
+        for BatchEntry { limit, cost, calls } in &kinds {
+            arguments.push(Argument::Word(module(*limit)));
+            let limits = [limit.window_millis(), limit.max().into(), limit.burst().into()];
+            arguments.extend(limits.map(Argument::Number));
+            arguments.extend([*cost, *calls].map(|number| Argument::Number(number.into())));
+        }
+        if kinds.len() > 1 {
+            arguments.extend(indices.into_iter().map(|index| Argument::Number(index as u64)));
+        }
+        arguments.extend(self.time());
+        Command { program: Program::Batch, keys, arguments }
+    }
+
+    /// The time of a manual clock, which each command carries.
+    fn time(&self) -> Vec<Argument> {
+        match &self.clock {
+            Clock::System => Vec::new(),
+            #[cfg(feature = "test-util")]
+            Clock::Manual(_) => {
+                let micros = self.clock.now().micros();
+                [micros / 1_000_000, micros % 1_000_000].map(Argument::Number).into()
+            }
+        }
+    }
+}
+
+impl KeyNames {
+    pub(crate) fn push(&mut self, name: &str) {
+        self.text.push_str(name);
+        self.ends.push(self.text.len());
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        let mut start = 0;
+        self.ends.iter().map(move |end| &self.text[replace(&mut start, *end)..*end])
+    }
+}
+
+impl<'a> FromIterator<&'a str> for KeyNames {
+    fn from_iter<I: IntoIterator<Item = &'a str>>(names: I) -> Self {
+        let mut collected = Self::default();
+        names.into_iter().for_each(|name| collected.push(name));
+        collected
+    }
+}
+
+/// The script's module for a limit.
+fn module(limit: Limit) -> &'static str {
+    match (limit.layout(), limit.algorithm()) {
+        (Layout::Zset, _) => "zset",
+        (Layout::Compact, Algorithm::SlidingWindow) => "sliding_window",
+        (Layout::Compact, Algorithm::FixedWindow) => "fixed_window",
+        (Layout::Compact, Algorithm::SlidingCounter) => "sliding_counter",
+        (Layout::Compact, Algorithm::TokenBucket) => "token_bucket",
+        (Layout::Compact, Algorithm::LeakyBucket) => "leaky_bucket",
+    }
+}
+
+impl Command {
+    pub(crate) fn program(&self) -> Program {
+        self.program
+    }
+
+    pub(crate) fn keys(&self) -> &KeyNames {
+        &self.keys
+    }
+
+    /// Returns whether it uses several Redis keys, which may be on two nodes while their slot moves.
+    pub(crate) fn has_several_keys(&self) -> bool {
+        let mut names = self.keys.iter();
+        let first = names.next();
+        names.any(|name| Some(name) != first)
+    }
+
+    /// The EVALSHA command for the script with this digest.
+    pub(crate) fn with_digest(&self, sha: &str) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(sha).arg(self.keys.len());
+        for key in self.keys.iter() {
+            command.arg(key);
+        }
+        for argument in &self.arguments {
+            match argument {
+                Argument::Word(word) => command.arg(word),
+                Argument::Number(number) => command.arg(number),
+            };
+        }
+        command
+    }
+
+    pub(crate) fn decode(&self, reply: &Value) -> Result<StoreReply, Error> {
+        reply::decode(reply, self.keys.len())
+    }
+
+    pub(crate) fn decode_batch(&self, reply: Value) -> Result<Vec<Result<BatchEntryReply, Error>>, Error> {
+        reply::decode_batch(reply, self.keys.len())
+    }
+}

@@ -1,0 +1,135 @@
+//! The replies of the scripts. Their formats are in the headers of `lua/decide.lua` and `lua/group.lua`.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::request::StoreReply;
+use crate::store::redis::command_error::CommandError;
+use crate::{Error, ErrorKind};
+
+/// The reply to one entry of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchEntryReply {
+    /// Calls that are granted, in their order.
+    pub(crate) granted: u32,
+    /// Permits that are left after them.
+    pub(crate) remaining: u32,
+    /// `retry_after` of the calls that are denied; `None`: never.
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) reset_after: Duration,
+    /// The time of the decision, in microseconds of the server's clock.
+    pub(crate) stamp: u64,
+}
+
+/// Bytes of one packed entry.
+const ENTRY_BYTES: usize = 24;
+/// The number that stands for "never".
+const NEVER: i64 = -1;
+
+impl BatchEntryReply {
+    /// The reply to the call with this index, each of `cost` permits.
+    pub(crate) fn reply_for_call(&self, index: u32, cost: u32) -> StoreReply {
+        let Self { granted, remaining, retry_after, reset_after, stamp } = *self;
+        let later_calls = granted.saturating_sub(index + 1);
+        let (allowed, retry_after) = if index < granted { (true, Some(Duration::ZERO)) } else { (false, retry_after) };
+        let remaining = remaining.saturating_add(later_calls.saturating_mul(cost));
+        StoreReply { allowed, request_index: 0, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO }
+    }
+
+    /// Decodes one packed entry, big-endian: granted (4), remaining (4), retry after (8), reset after (8).
+    fn decode(bytes: &[u8; ENTRY_BYTES], stamp: u64) -> Option<Self> {
+        let (granted, rest) = bytes.split_first_chunk()?;
+        let (remaining, rest) = rest.split_first_chunk()?;
+        let (retry, reset) = rest.split_first_chunk()?;
+        Some(Self {
+            granted: u32::from_be_bytes(*granted),
+            remaining: u32::from_be_bytes(*remaining),
+            retry_after: decode_retry(i64::from_be_bytes(*retry))?,
+            reset_after: Duration::from_micros(u64::try_from(i64::from_be_bytes(*reset.first_chunk()?)).ok()?),
+            stamp,
+        })
+    }
+}
+
+/// Packs the numbers of one entry, as the script does.
+#[cfg(test)]
+pub(crate) fn encode_entry(granted: u32, remaining: u32, retry_after: i64, reset_after: i64) -> [u8; ENTRY_BYTES] {
+    let mut bytes = [0; ENTRY_BYTES];
+    bytes[..4].copy_from_slice(&granted.to_be_bytes());
+    bytes[4..8].copy_from_slice(&remaining.to_be_bytes());
+    bytes[8..16].copy_from_slice(&retry_after.to_be_bytes());
+    bytes[16..].copy_from_slice(&reset_after.to_be_bytes());
+    bytes
+}
+
+/// Decodes the reply to one decision about so many requests.
+///
+/// # Errors
+/// [`ErrorKind::Protocol`] for anything else.
+pub(crate) fn decode(reply: &Value, requests: usize) -> Result<StoreReply, Error> {
+    decode_integers(reply, requests).ok_or_else(unexpected_reply)
+}
+
+fn decode_integers(reply: &Value, requests: usize) -> Option<StoreReply> {
+    let Value::Array(values) = reply else { return None };
+    let integers: Vec<i64> = values
+        .iter()
+        .map(|value| if let Value::Int(integer) = value { Some(*integer) } else { None })
+        .collect::<Option<_>>()?;
+    let [allowed, request_index, remaining, retry, reset, stamp, delay] = integers[..] else { return None };
+    Some(StoreReply {
+        allowed: match allowed {
+            0 => false,
+            1 => true,
+            _ => return None,
+        },
+        request_index: usize::try_from(request_index).ok().filter(|index| *index < requests)?,
+        remaining: u32::try_from(remaining).ok()?,
+        retry_after: decode_retry(retry)?,
+        reset_after: Duration::from_micros(u64::try_from(reset).ok()?),
+        stamp: u64::try_from(stamp).ok()?,
+        delay: Duration::from_micros(u64::try_from(delay).ok()?),
+    })
+}
+
+/// Decodes the reply to a batch of so many entries: one result for each.
+///
+/// # Errors
+/// [`ErrorKind::Protocol`] if the reply as a whole is not one.
+pub(crate) fn decode_batch(reply: Value, entries: usize) -> Result<Vec<Result<BatchEntryReply, Error>>, Error> {
+    let Value::Array(values) = reply else { return Err(unexpected_reply()) };
+    let mut values = values.into_iter();
+    let (Some(Value::Int(stamp)), Some(Value::BulkString(packed))) = (values.next(), values.next()) else {
+        return Err(unexpected_reply());
+    };
+    let stamp = u64::try_from(stamp).map_err(|_| unexpected_reply())?;
+    let (packed, rest) = packed.as_chunks();
+    if packed.len() != entries || !rest.is_empty() {
+        return Err(unexpected_reply());
+    }
+    let decode = |bytes| BatchEntryReply::decode(bytes, stamp).ok_or_else(unexpected_reply);
+    let mut replies: Vec<_> = packed.iter().map(decode).collect();
+    // Pairs of an index and the error of that entry.
+    while let Some(index) = values.next() {
+        let (Value::Int(index), Some(error @ Value::ServerError(_))) = (index, values.next()) else {
+            return Err(unexpected_reply());
+        };
+        let reply =
+            usize::try_from(index).ok().and_then(|index| replies.get_mut(index)).ok_or_else(unexpected_reply)?;
+        *reply =
+            Err(error.extract_error().map_err(CommandError::from).err().map_or_else(unexpected_reply, Error::from));
+    }
+    Ok(replies)
+}
+
+fn decode_retry(micros: i64) -> Option<Option<Duration>> {
+    match micros {
+        NEVER => Some(None),
+        micros => Some(Some(Duration::from_micros(u64::try_from(micros).ok()?))),
+    }
+}
+
+fn unexpected_reply() -> Error {
+    Error::new(ErrorKind::Protocol, "unexpected reply from the rate-limit script")
+}

@@ -1,0 +1,148 @@
+//! The local side of each decision of the store: the standby limiter and the denial cache, before and after the script call.
+//!
+//! Single calls and batches take the same steps. Before the call: `reserve` permits in the standby limiter, if it is
+//! consulted, and read the `cache_version`. After the reply: update the denial cache, then record the admission in the mirror,
+//! or release the reservation.
+
+use std::time::Duration;
+
+use super::pending_call::BatchedCall;
+use crate::local::LocalState;
+use crate::local::denial_cache::CacheVersion;
+use crate::local::standby::{Precheck, Standby};
+use crate::request::{CountedReply, RefundInfo, Request, StoreReply};
+use crate::store::redis::script::reply::BatchEntryReply;
+
+pub(crate) struct Reconciler {
+    local: LocalState,
+}
+
+/// A take that was sent to the store.
+pub(crate) struct SentTake<'a> {
+    pub(crate) requests: &'a [Request<'a>],
+    pub(crate) max_wait: Duration,
+    /// Permits that the standby limiter has reserved.
+    pub(crate) reservation: Option<StoreReply>,
+    /// The version of the denial cache before the call was sent.
+    pub(crate) version: Option<CacheVersion>,
+}
+
+impl Reconciler {
+    pub(crate) fn new(local: LocalState) -> Self {
+        Self { local }
+    }
+
+    fn standby(&self) -> &Standby {
+        &self.local.standby
+    }
+
+    /// Reserves permits in the standby limiter, if it is consulted; `None` if it is not.
+    ///
+    /// # Errors
+    /// The denial of the standby limiter: the store need not be called.
+    pub(crate) fn reserve(
+        &self,
+        requests: &[Request<'_>],
+        max_wait: Duration,
+    ) -> Result<Option<StoreReply>, CountedReply> {
+        match self.standby().reserve(requests, max_wait) {
+            Precheck::Skip => Ok(None),
+            Precheck::Reserved(reply) => Ok(Some(reply)),
+            Precheck::Denied(reply) => Err(CountedReply::from_standby(reply)),
+        }
+    }
+
+    /// The denial of the standby limiter for a peek, if it is consulted.
+    pub(crate) fn peek_denial(&self, requests: &[Request<'_>]) -> Option<CountedReply> {
+        self.standby().peek_denial(requests).map(CountedReply::from_standby)
+    }
+
+    /// Refunds permits locally if the store may have lost them; `None` if the refund is to be sent.
+    ///
+    /// The store would refund permits of other calls in their place.
+    pub(crate) fn refund_lost(&self, requests: &[Request<'_>], info: &RefundInfo) -> Option<CountedReply> {
+        let may_be_lost = self.standby().may_be_lost(requests, info.mirror_stamp);
+        may_be_lost.then(|| {
+            self.complete_refund(requests, info);
+            CountedReply::from_store(StoreReply::ALLOWED, 0)
+        })
+    }
+
+    /// The version of the denial cache. A reply counts only if it was read before the call was sent.
+    pub(crate) fn cache_version(&self, request: &Request<'_>) -> Option<CacheVersion> {
+        self.local.denials.version(request)
+    }
+
+    /// Completes a take with the store's reply.
+    pub(crate) fn complete_take(&self, take: &SentTake<'_>, mut reply: StoreReply) -> CountedReply {
+        match take.requests {
+            requests if reply.allowed => self.local.denials.invalidate(requests),
+            // A call that waits may be denied a turn that another call gets.
+            [request] if take.max_wait.is_zero() => {
+                self.local.denials.update(request, take.version, false, Some(&reply));
+            }
+            _ => {}
+        }
+        let mirrored = self.standby().reconcile(take.requests, take.max_wait, take.reservation.as_ref(), &reply);
+        // The longer one of two queues.
+        let delay = take.reservation.map_or(Duration::ZERO, |reservation| reservation.delay);
+        reply.delay = reply.delay.max(delay);
+        counted(reply, mirrored)
+    }
+
+    /// Completes the calls of one batch entry, in their order.
+    pub(crate) fn complete_entry(&self, reply: &BatchEntryReply, version: Option<CacheVersion>, calls: &[BatchedCall]) {
+        let Some(BatchedCall { call: first, .. }) = calls.first() else { return };
+        let request = first.request();
+        let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
+        let denial = (granted < calls.len()).then(|| reply.reply_for_call(reply.granted, request.cost));
+        let mirror_stamp = self.mirror_together(&request, &calls[..granted]);
+        self.local.denials.update(&request, version, granted > 0, denial.as_ref());
+        for (index, BatchedCall { call, .. }) in (0..).zip(calls).filter(|(_, batched)| !batched.call.has_reply()) {
+            let reply = reply.reply_for_call(index, request.cost);
+            let mirrored = match mirror_stamp {
+                Some(stamp) if reply.allowed => Ok(stamp),
+                _ => {
+                    let reservation = call.reservation.get();
+                    self.standby().reconcile(&[call.request()], Duration::ZERO, reservation.as_ref(), &reply)
+                }
+            };
+            call.reply(Ok(counted(reply, mirrored)));
+        }
+    }
+
+    /// Records the admissions of identical calls in the mirror at once. Returns their stamp; `None` if each call has to be
+    /// recorded by itself, because the standby limiter is consulted.
+    fn mirror_together(&self, request: &Request<'_>, granted: &[BatchedCall]) -> Option<u64> {
+        let waiting = granted.iter().map(|batched| &batched.call).filter(|call| !call.has_reply());
+        let is_reserved = waiting.clone().any(|call| call.reservation.get().is_some());
+        if granted.is_empty() || is_reserved {
+            return None;
+        }
+        self.standby().reconcile_batch(&request.times(waiting.count()))
+    }
+
+    /// Completes a refund. It runs here and not only in the caller, which may have been dropped.
+    pub(crate) fn complete_refund(&self, requests: &[Request<'_>], info: &RefundInfo) {
+        self.standby().refund(requests, info.mirror_stamp);
+        self.local.denials.invalidate(requests);
+    }
+
+    /// Removes denials of counters that have permits again.
+    pub(crate) fn invalidate_denials(&self, requests: &[Request<'_>]) {
+        self.local.denials.invalidate(requests);
+    }
+
+    /// Records that the store failed these calls at the same time.
+    pub(crate) fn record_failures<'r>(&self, requests: impl Iterator<Item = Request<'r>>) {
+        self.standby().calls_failed(requests);
+    }
+}
+
+/// The reply to a call: the store's, or the denial of the standby limiter if it denies the admission after all.
+fn counted(reply: StoreReply, mirrored: Result<u64, StoreReply>) -> CountedReply {
+    match mirrored {
+        Ok(mirror_stamp) => CountedReply::from_store(reply, mirror_stamp),
+        Err(denial) => CountedReply::from_standby(denial),
+    }
+}
