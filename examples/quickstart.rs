@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use rate_limited::{Limit, Limiter, rate_limited};
 
-/// Prints a line; who has seen enough may close the pipe.
-macro_rules! say {
+/// Prints a line. Exits quietly when the reader has closed the pipe.
+macro_rules! print_line {
     ($($line:tt)*) => {
         if writeln!(std::io::stdout(), $($line)*).is_err() {
             std::process::exit(0);
@@ -34,12 +34,12 @@ async fn get_id(call: u32) -> String {
     format!("id-{call}")
 }
 
-/// What a call gets instead once the limit is reached: called with the same arguments.
+/// The fallback of a denied call, which gets the same arguments.
 async fn degrade_fn(_call: u32) -> String {
     "degraded".to_owned()
 }
 
-/// The same function with a limit that is known only when the program runs.
+/// A variant of `get_id` with a limit that is known only when the program runs.
 #[rate_limited(key = "getId", limit = limit, fallback = degrade_with)]
 async fn get_id_with(call: u32, limit: Limit) -> String {
     format!("id-{call}")
@@ -49,20 +49,20 @@ async fn degrade_with(call: u32, _limit: Limit) -> String {
     degrade_fn(call).await
 }
 
-/// Watch a rate limit at work: a burst of calls, then one call at each promised moment.
+/// Shows a rate limit at work: a burst of calls, then one call at each promised moment.
 ///
-/// Prints when each call was made, whether the function ran or was degraded, how many permits were left, and after
-/// which wait a degraded call was promised a place. Exits with 1 if more ran than the limit allows.
+/// Prints when each call was made, whether the function ran or was degraded, how many permits were left, and the wait
+/// that a degraded call was promised. Exits with 1 if more calls ran than the limit allows.
 #[derive(Parser)]
 #[command(name = "quickstart")]
 struct Options {
     /// Count in this Redis instead of in this process, with two limiters in turn, as two instances would
     #[arg(long, value_name = "URL", value_parser = redis_url)]
     redis: Option<String>,
-    /// How long a call counts: 500ms, 10s, 1m
+    /// The window: 500ms, 10s, 1m
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = window)]
     window: String,
-    /// How many calls any window may hold, up to 1000
+    /// The most calls that may run in any window, up to 1000
     #[arg(long, value_name = "CALLS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     max: u32,
 }
@@ -107,8 +107,8 @@ async fn run(options: Options) -> Result<bool, Box<dyn Error>> {
         calls.push(call);
     }
 
-    // Then one call at each promised moment. Of several that were promised the same one, the later may find that the
-    // places of that moment are taken, and are promised the next.
+    // One call at each promised moment. If several calls were promised the same moment, its permits may not be enough
+    // for all: the later ones are promised the next moment.
     for number in numbers {
         let Some(Reverse(moment)) = promised.pop() else { break };
         instances.wait_until(moment).await;
@@ -120,7 +120,7 @@ async fn run(options: Options) -> Result<bool, Box<dyn Error>> {
     Ok(print_summary(&calls, limit))
 }
 
-/// One call, as seen from outside.
+/// One call, with its interval as measured from outside.
 struct Call {
     start: Instant,
     end: Instant,
@@ -129,13 +129,13 @@ struct Call {
 }
 
 impl Call {
-    /// When a degraded call may come again.
+    /// The moment at which a degraded call may be repeated.
     fn promise(&self) -> Option<Instant> {
         self.retry_after.map(|wait| self.end + wait)
     }
 }
 
-/// What the observers have seen of a decision.
+/// The part of a decision that the observers keep.
 #[derive(Clone, Copy)]
 struct Seen {
     remaining: u32,
@@ -164,7 +164,7 @@ impl Instances {
         Ok(Self { limiters, seen, origin: Instant::now() })
     }
 
-    /// Calls the function on the next instance in turn, and prints how that went.
+    /// Calls the function on the next instance in turn, and prints the result.
     async fn call(&self, number: u32, limit: Limit) -> Call {
         let which = number as usize % self.limiters.len();
         let limiter = &self.limiters[which];
@@ -182,20 +182,23 @@ impl Instances {
         let retry_after = seen.and_then(|seen| seen.retry_after);
         let wait = retry_after.map_or_else(String::new, seconds);
         let result = if ran { "ran" } else { "degraded" };
-        say!("{:>9}  {number:>4} {instance:1}  {result:<8}  {remaining:>9}  {wait:>11}", seconds(start - self.origin));
+        print_line!(
+            "{:>9}  {number:>4} {instance:1}  {result:<8}  {remaining:>9}  {wait:>11}",
+            seconds(start - self.origin)
+        );
         Call { start, end, ran, retry_after }
     }
 
     async fn wait_until(&self, moment: Instant) {
         let wait = moment.saturating_duration_since(Instant::now());
         if wait > Duration::from_millis(100) {
-            say!("           …  until the next promised moment, at {}", seconds(moment - self.origin));
+            print_line!("           …  until the next promised moment, at {}", seconds(moment - self.origin));
         }
         tokio::time::sleep_until(moment.into()).await;
     }
 }
 
-/// A limiter that keeps what it last decided for the timeline.
+/// A limiter whose observers keep its last decision for the timeline.
 fn observed(seen: &Arc<Mutex<Option<Seen>>>) -> rate_limited::Builder {
     let keep = |seen: &Arc<Mutex<Option<Seen>>>| {
         let seen = Arc::clone(seen);
@@ -218,18 +221,18 @@ fn print_heading(options: &Options, limit: Limit) {
         None => "counted in this process",
         Some(_) => "counted in Redis, by two limiters A and B",
     };
-    say!("#[rate_limited(key = \"getId\", window = \"{window}\", max = {max}, fallback = degrade_fn)]");
-    say!("at most {limit}, {store}\n");
-    say!("     time  call    result    remaining  retry after");
+    print_line!("#[rate_limited(key = \"getId\", window = \"{window}\", max = {max}, fallback = degrade_fn)]");
+    print_line!("at most {limit}, {store}\n");
+    print_line!("     time  call    result    remaining  retry after");
 }
 
-/// Counts what ran, and says whether the limit was kept.
+/// Prints the number of calls that ran, and returns whether the limit was kept.
 fn print_summary(calls: &[Call], limit: Limit) -> bool {
     let ran = calls.iter().filter(|call| call.ran).count();
     let most = most_in_a_window(calls, limit.window());
     let kept = most <= limit.max() as usize;
     let verdict = if kept { "never more than" } else { "TOO MANY: the limit is" };
-    say!(
+    print_line!(
         "\n{ran} ran, {} degraded; at most {most} ran in any {:?}: {verdict} {}",
         calls.len() - ran,
         limit.window(),
@@ -238,8 +241,8 @@ fn print_summary(calls: &[Call], limit: Limit) -> bool {
     kept
 }
 
-/// The most calls that ran within one window, wherever between its start and its end each was admitted: those that
-/// began and ended inside `[start, start + window)` for the start of one of them.
+/// The most calls that ran within one window. A call counts in `[start, start + window)` if it began and ended inside,
+/// so the result holds wherever within the call it was admitted. `start` is the beginning of any call.
 fn most_in_a_window(calls: &[Call], window: Duration) -> usize {
     let ran: Vec<_> = calls.iter().filter(|call| call.ran).collect();
     let inside =
@@ -247,7 +250,7 @@ fn most_in_a_window(calls: &[Call], window: Duration) -> usize {
     ran.iter().map(|first| inside(first)).max().unwrap_or(0)
 }
 
-/// Seconds to the millisecond, rounded up: a wait that is shown is long enough.
+/// Seconds to the millisecond, rounded up, so that the wait that is shown is long enough.
 fn seconds(duration: Duration) -> String {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     format!("{}.{:03}s", millis / 1000, millis % 1000)

@@ -22,22 +22,22 @@
 //! # }
 //! ```
 //!
-//! # Where things are
+//! # Overview
 //!
 //! | to | see |
 //! |---|---|
 //! | limit a function | [`rate_limited`](macro@rate_limited) |
 //! | limit something else | [`Limiter::check`], [`Limit`], [`Key`] |
 //! | choose the store and its options | [`Limiter::connect`], [`Builder`] |
-//! | know why a call was denied, and until when | [`Denied`] |
+//! | read why a call was denied, and until when | [`Denied`] |
 //! | choose what happens when the store fails | [`OnError`] |
 //! | test code that is annotated | [`Limiter::scope`], `ManualClock` (feature `test-util`) |
 //!
-//! # When the store is away
+//! # When the store is unavailable
 //!
-//! No call waits longer than its deadline, 100 ms unless the [`Builder`] says otherwise. A call that got no answer
-//! gets what its policy says: by default a stand-in in this process decides, from what this process admitted before.
-//! See [`OnError`].
+//! No call waits longer than its deadline, 100 ms unless the [`Builder`] sets another one. A call without a reply gets
+//! its policy. By default a standby limiter in this process decides, which mirrors the permits that this process was
+//! granted. See [`OnError`].
 //!
 //! # Features
 //!
