@@ -3,9 +3,13 @@
 //! A [`Scenario`] is one kind of attack. The parameters of a round follow from the seed, the scenario's name and the
 //! round's number alone. So a violation names the round that reproduces it, as far as the machine's timing allows.
 //!
-//! Only safety is checked. A violation is: too many permits, a lost permit or a wrong refund, a key without an expiry,
-//! a command that was sent twice, a wait that is never served, a panic on any thread, or a hang. Speed is not checked,
-//! so a busy machine fails no round.
+//! Only safety is checked. Speed is not, so a busy machine fails no round. These are violations:
+//!
+//! - too many permits, a lost permit or a wrong refund;
+//! - a key without an expiry;
+//! - a command that was sent twice;
+//! - a wait that is never served;
+//! - a panic on any thread, or a hang.
 //!
 //! The program `attack` runs all scenarios for minutes or hours. A test runs each for a short time in a process of its
 //! own, because panics and hangs are detected for the whole process.

@@ -42,7 +42,7 @@ pub(super) fn round(round: &mut Round) -> Outcome {
             1 => offset - i64::from(round.small(1, 3_600)) * 1_000_000,
             2 => offset + i64::from(round.small(1, 3_600)) * 1_000_000,
             3 => offset + i64::from(round.small(1, 1_500)) * 1_000,
-            // Smaller steps would not be shown reliably by every server.
+            // `set_clock` tolerates half a second, so it does not wait for smaller steps.
             _ => offset - i64::from(round.small(1, 1_500)) * 1_000,
         };
         let began = load.elapsed();
@@ -71,11 +71,11 @@ pub(super) fn round(round: &mut Round) -> Outcome {
         return Err(violation);
     }
     for target in &targets {
-        let until = Instant::now()
+        let give_up_at = Instant::now()
             + 3 * target.limit.window() * (1 + target.limit.burst() / target.limit.max())
             + MAX_EXTRA_WAIT;
         while runtime.block_on(limiter.check(&target.key, &target.limit)).is_ok_and(|decision| decision.is_denied()) {
-            if Instant::now() > until {
+            if Instant::now() > give_up_at {
                 return Err(format!("{:?} stays denied after {steps:?}", target.limit));
             }
             sleep(Duration::from_millis(5));

@@ -119,7 +119,7 @@ pub(super) fn moving_slots(round: &mut Round) -> Outcome {
     let long = Limit::new(round.small(20, 60), Duration::from_secs(3_600)).expect("a limit");
     let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let standby: Arc<Mutex<Vec<String>>> = Arc::default();
-    // The number of the latest move after which a process has had a reply of the store.
+    // The second has, for each process, the move before its latest call that the store decided.
     let (move_number, latest_move_seen) = (Arc::new(AtomicU64::new(0)), Arc::new([(); 3].map(|()| AtomicU64::new(0))));
     let mut tasks = JoinSet::new();
     for (number, limiter) in limiters.iter().cycle().take(12).enumerate() {
@@ -184,9 +184,7 @@ pub(super) fn moving_slots(round: &mut Round) -> Outcome {
         migration.move_all_keys();
         let this = move_number.fetch_add(1, Relaxed) + 1;
         let give_up_at = Instant::now() + REPLY_TIMEOUT;
-        while latest_move_seen.iter().any(|latest_move_seen| latest_move_seen.load(Relaxed) < this)
-            && Instant::now() < give_up_at
-        {
+        while latest_move_seen.iter().any(|seen| seen.load(Relaxed) < this) && Instant::now() < give_up_at {
             sleep(Duration::from_millis(1));
         }
         let finishes = origin.elapsed();

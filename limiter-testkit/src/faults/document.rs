@@ -135,7 +135,7 @@ pub fn document(measured: &[MeasuredRow], storm: Option<&StormReport>, command: 
 fn storm_section(storm: &StormReport) -> String {
     let StormReport { calls, dropped, by_store, by_standby, faults, wrong, keys, took, recovery } = storm;
     let faults: Vec<_> = faults.iter().map(|(fault, times)| format!("{times} × {fault}")).collect();
-    let rest = calls - dropped - by_store - by_standby;
+    let rest = calls.saturating_sub(dropped + by_store + by_standby);
     let share = 100.0 * rest as f64 / *calls as f64;
     let (rest_kind, errors) = match &wrong[..] {
         [] => ("refunds, which get no decision", "none".to_owned()),

@@ -73,8 +73,9 @@ pub(super) fn algorithms_and_several_limits(window: Duration) -> Vec<Workload> {
     algorithms(window).into_iter().chain([several]).collect()
 }
 
-/// Returns the greatest number of permits that an algorithm admits in any stretch of time as long as the window: the
-/// column "in the worst window" of docs/algorithms.md.
+/// Returns the greatest number of permits that an algorithm admits in any stretch of time as long as the window.
+///
+/// This is the column "in the worst window" of docs/algorithms.md.
 pub(super) fn max_per_window(limit: &Limit) -> u64 {
     let max = u64::from(limit.max());
     match limit.algorithm() {

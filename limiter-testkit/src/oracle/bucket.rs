@@ -220,8 +220,7 @@ mod tests {
     use super::*;
     use crate::Random;
 
-    /// The definition, for one limit: a call is allowed if no stretch of time then has more permits than the burst and
-    /// the permits that flow back in it.
+    /// The definition, for one limit: no stretch of time has more permits than the burst and its refill.
     #[test]
     fn a_token_bucket_admits_up_to_its_burst_and_refill_in_every_stretch() {
         for seed in 0..100 {

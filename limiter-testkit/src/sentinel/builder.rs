@@ -8,9 +8,9 @@ use crate::server::{RedisServer, RedisServerBuilder};
 const SENTINEL_COUNT: usize = 3;
 const QUORUM: usize = 2;
 
-/// The time after which a silent master is considered down. A shorter time would be wrong: a sentinel that has just
-/// learnt of a server first pings it after a second, or after this time if that is less. It would consider the server
-/// down by then.
+/// The time after which a silent master is considered down. A shorter time would be wrong. A
+/// sentinel first pings a new server after a second, or after this time if that is less. It would then consider the
+/// server down.
 const DOWN_AFTER_MS: &str = "1500";
 
 /// The time that a failover may take. After twice this time another sentinel tries.

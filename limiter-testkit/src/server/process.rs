@@ -28,7 +28,7 @@ read -r server && read -r ended && exit 0
 [ -n "$server" ] && kill -s KILL "$server"
 rm -rf -- "$1""#;
 
-/// A running server. It ends when this value is dropped, and also when this process ends, even by `SIGKILL`: a watchdog
+/// A running server. It ends when this value is dropped, and also when this process ends, even by `SIGKILL`. A watchdog
 /// reads from a pipe that only this process holds open.
 #[derive(Debug)]
 pub(super) struct Process {
