@@ -109,11 +109,11 @@ impl Oracle {
         self.latest_change_ms = instant_ms;
         self.taken.drain(..self.taken.len() - counting);
         let own_ms = self.taken.iter().map(|taken| taken.stamp_ms).find(|taken_ms| *taken_ms >= stamp_ms);
-        let mut back = cost;
+        let mut to_refund = cost;
         for own_only in [true, false] {
             for taken in self.taken.iter_mut().filter(|taken| !own_only || Some(taken.stamp_ms) == own_ms) {
-                let part = back.min(taken.cost);
-                (taken.cost, back) = (taken.cost - part, back - part);
+                let part = to_refund.min(taken.cost);
+                (taken.cost, to_refund) = (taken.cost - part, to_refund - part);
             }
         }
         self.taken.retain(|taken| taken.cost > 0);
@@ -125,10 +125,10 @@ impl Oracle {
         if stamp_ms + window_ms <= now_ms {
             return;
         }
-        let mut back = cost;
+        let mut to_refund = cost;
         for taken in self.taken.iter_mut().filter(|taken| taken.stamp_ms == stamp_ms) {
-            let part = back.min(taken.cost);
-            (taken.cost, back) = (taken.cost - part, back - part);
+            let part = to_refund.min(taken.cost);
+            (taken.cost, to_refund) = (taken.cost - part, to_refund - part);
         }
         self.taken.retain(|taken| taken.cost > 0);
     }

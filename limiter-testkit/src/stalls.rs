@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 /// The number of threads that a call passes through: the limiter's, a proxy's, the server's, and back.
 const RELAY_THREADS: usize = 5;
 
+/// The pause before each round.
 const NAP_LENGTH: Duration = Duration::from_millis(5);
 
-/// The time that a nap and a round through all threads may take beyond the nap on an idle machine.
-const MAX_ROUND_TIME: Duration = Duration::from_millis(2);
+/// The time that a nap and a round through all threads may take beyond [`NAP_LENGTH`] on an idle machine.
+const MAX_EXTRA_TIME: Duration = Duration::from_millis(2);
 
 /// A background watch for stalls. It sends a token through a chain of threads, as a call passes through them, and
 /// records each round that came back late.
@@ -47,7 +48,7 @@ impl Stalls {
                 let returned_token = first.send(()).is_ok() && returned.recv().is_ok();
                 let woken = origin.elapsed();
                 let mut log = lock(&log);
-                if returned_token && woken > due + MAX_ROUND_TIME {
+                if returned_token && woken > due + MAX_EXTRA_TIME {
                     log.stalls.push((due, woken));
                 }
                 log.watched_until = woken;

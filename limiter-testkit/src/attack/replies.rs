@@ -37,19 +37,19 @@ pub(super) fn round(round: &mut Round) -> Outcome {
     let deadline = round.millis(30, 150);
     let limiter = runtime.block_on(Limiter::builder().url(proxy.url()).deadline(deadline).connect());
     let limiter = limiter.map_err(|error| format!("connecting to a healthy server: {error}"))?;
-    let count = |number: u64| {
+    let counter = |number: u64| {
         let algorithm = if number.is_multiple_of(2) { Algorithm::SlidingWindow } else { Algorithm::FixedWindow };
         let limit = Limit::new(MAX_PERMITS, WINDOW).expect("a limit").with_algorithm(algorithm);
         let (sent, allowed_by_store) = Default::default();
         CallCounter { key: Key::new("counted:").part(number), limit, sent, allowed_by_store }
     };
-    let counts: Arc<Vec<CallCounter>> = Arc::new((0..4).map(count).collect());
+    let counters: Arc<Vec<CallCounter>> = Arc::new((0..4).map(counter).collect());
     let (stop, once) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for _ in 0..30 {
         let caller = make_calls(
             limiter.clone(),
-            Arc::clone(&counts),
+            Arc::clone(&counters),
             Arc::clone(&once),
             Random::new(round.random.any()),
             Arc::clone(&stop),
@@ -78,12 +78,12 @@ pub(super) fn round(round: &mut Round) -> Outcome {
 
     let checker = runtime.block_on(Limiter::builder().url(&server.url()).deadline(Duration::from_secs(30)).connect());
     let checker = checker.map_err(|error| format!("connecting to a healthy server: {error}"))?;
-    for count in counts.iter() {
-        let (sent, allowed) = (count.sent.load(Relaxed), count.allowed_by_store.load(Relaxed));
+    for counter in counters.iter() {
+        let (sent, allowed) = (counter.sent.load(Relaxed), counter.allowed_by_store.load(Relaxed));
         round.count("calls", sent);
         round.count("allowed", allowed);
         let decision =
-            runtime.block_on(checker.peek(&count.key, &count.limit)).map_err(|error| format!("a peek: {error}"))?;
+            runtime.block_on(checker.peek(&counter.key, &counter.limit)).map_err(|error| format!("a peek: {error}"))?;
         let used = u64::from(MAX_PERMITS - decision.remaining());
         if used > sent {
             return Err(format!("{used} permits are counted, but {sent} were requested: some command was sent twice"));

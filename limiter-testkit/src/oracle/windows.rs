@@ -90,7 +90,7 @@ impl CallLog {
         (max, cost): (u32, u32),
         used: impl Fn(&Self, u64) -> u64,
     ) -> Verdict {
-        let used = |taken: &Self, at: u64| taken.instant(at, window_ms).map_or(0, |at| used(taken, at));
+        let used = |log: &Self, at: u64| log.instant(at, window_ms).map_or(0, |at| used(log, at));
         let fits = |at| cost == 0 || used(self, at) + u64::from(cost) <= u64::from(max);
         let longest = (windows + 2) * window_ms;
         let retry_after = (0..=longest).find(|wait| fits(now_ms + wait));
@@ -116,10 +116,10 @@ impl CallLog {
         if stamp < self.first {
             return;
         }
-        let mut back = cost;
+        let mut to_refund = cost;
         for (_, cost) in self.calls.iter_mut().filter(|(taken, _)| taken / window_ms == stamp / window_ms) {
-            let part = back.min(*cost);
-            (*cost, back) = (*cost - part, back - part);
+            let part = to_refund.min(*cost);
+            (*cost, to_refund) = (*cost - part, to_refund - part);
         }
         self.calls.retain(|(_, cost)| *cost > 0);
     }

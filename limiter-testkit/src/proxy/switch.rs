@@ -89,9 +89,9 @@ impl Switch {
     }
 
     /// Returns how these bytes are forwarded. If they are not forwarded intact, the connection is marked as lossy.
-    pub(super) fn forwarding(&self, way: Direction, link: &Link) -> Forwarding {
+    pub(super) fn forwarding(&self, direction: Direction, link: &Link) -> Forwarding {
         let state = self.lock();
-        let forwarding = match (state.mode, way) {
+        let forwarding = match (state.mode, direction) {
             _ if link.is_half_open() => Forwarding::Discarded,
             (Mode::Pass | Mode::Delay(_), _) if link.has_lost_bytes() => Forwarding::Discarded,
             (Mode::Pass | Mode::Delay(_), _) => Forwarding::Intact,

@@ -25,17 +25,14 @@ impl RedisServer {
             return Err(format!("{:?} does not follow: {replication}", self.address()));
         }
         match self.replication_offset("slave_repl_offset")? {
-            replication_offset if replication_offset < master_offset => {
-                Err(format!("{:?} is at {replication_offset} of {master_offset}", self.address()))
-            }
+            offset if offset < master_offset => Err(format!("{:?} is at {offset} of {master_offset}", self.address())),
             _ => Ok(()),
         }
     }
 
     fn replication_offset(&self, name: &str) -> Result<u64, String> {
         let replication = self.query(&["INFO", "replication"])?.text();
-        let replication_offset =
-            replication.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.parse().ok());
-        replication_offset.ok_or_else(|| format!("no {name} in {replication}"))
+        let offset = replication.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.parse().ok());
+        offset.ok_or_else(|| format!("no {name} in {replication}"))
     }
 }

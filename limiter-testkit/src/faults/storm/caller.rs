@@ -79,7 +79,7 @@ pub(super) async fn run_caller(
                 receipts.extend(decision.into_result().ok().filter(|_| action != 0));
                 receipts.truncate(4);
             }
-            Some(Ok(None)) => {}
+            Some(Ok(None)) => {} // a refund, which gets no decision
             Some(Err(error)) => errors.push(format!("an error despite the standby limiter: {error}")),
         }
     }
