@@ -20,9 +20,9 @@ pub enum Store {
     Memory,
     /// The shared Redis server on which no key expires.
     Redis,
-    /// That Redis server, with the limiter's denial cache disabled.
+    /// The server of [`Store::Redis`], with the limiter's denial cache disabled.
     RedisUncached,
-    /// That Redis server in the layout of the Spring system, for the sliding window alone.
+    /// The server of [`Store::Redis`], in the layout of the Spring system. This is for the sliding window alone.
     Zset,
 }
 
