@@ -45,7 +45,7 @@ fn most_on_a_key(calls: &[Admitted], window: Duration) -> usize {
 #[cfg(test)]
 mod tests {
     use limiter_testkit::Random;
-    use limiter_testkit::history::{Admission, most_certain};
+    use limiter_testkit::history::{Admission, max_permits_in_window};
 
     use super::*;
 
@@ -75,7 +75,7 @@ mod tests {
                 .collect();
             let plain: Vec<_> =
                 calls.iter().map(|call| Admission { start: call.start, end: call.end, cost: 1 }).collect();
-            assert_eq!(most_in_a_window(&calls, RATE) as u64, most_certain(&plain, RATE.window()));
+            assert_eq!(most_in_a_window(&calls, RATE) as u64, max_permits_in_window(&plain, RATE.window()));
         }
     }
 }

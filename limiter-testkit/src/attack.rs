@@ -1,14 +1,18 @@
-//! An attack on the limiter: random calls and faults, round after round, each judged for safety.
+//! An attack on the limiter: rounds of random calls and faults, each of which is checked for safety.
 //!
-//! A [`Scenario`] is one kind of attack. Each of its rounds has parameters of its own, which follow from the seed, the
-//! scenario's name and the round's number alone. So a violation names the one round that shows it again, as far as the
-//! machine's own timing lets it.
+//! A [`Scenario`] is one kind of attack. The parameters of a round follow from the seed, the scenario's name and the
+//! round's number alone. So a violation names the round that reproduces it, as far as the machine's timing allows.
 //!
-//! Only safety is judged: too many permits, a permit lost or given back wrongly, a key without an expiry, a command that was
-//! sent twice, a wait that is never served, a panic on any thread, a hang. Speed is not, so a busy machine fails no round.
+//! Only safety is checked. Speed is not, so a busy machine fails no round. These are violations:
 //!
-//! The program `attack` runs all scenarios for minutes or hours; a test runs each for a short time, in a process of its
-//! own, because panics and hangs are watched for the whole process.
+//! - too many permits, a lost permit or a wrong refund;
+//! - a key without an expiry;
+//! - a command that was sent twice;
+//! - a wait that is never served;
+//! - a panic on any thread, or a hang.
+//!
+//! The program `attack` runs all scenarios for minutes or hours. A test runs each for a short time in a process of its
+//! own, because panics and hangs are detected for the whole process.
 
 mod bounds;
 mod calls;

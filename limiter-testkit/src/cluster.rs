@@ -1,4 +1,4 @@
-//! A real Redis Cluster on free ports of this machine, owned by the test.
+//! A real Redis Cluster on free ports of this machine, owned by a test.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ pub use builder::ClusterBuilder;
 pub use migration::Migration;
 pub use slot::{SLOTS, slot_of};
 
-/// Three masters, which share the slots, and a replica for each. All of it ends with this value.
+/// A cluster of three masters with a replica each. All servers end with this value.
 ///
-/// Nodes are told apart by [`NodeId`], because roles change: ask [`master_of`](Self::master_of) and
-/// [`replica_of`](Self::replica_of) again after a failover.
+/// A [`NodeId`] names a server, not a role. After a failover call [`master_of`](Self::master_of) and
+/// [`replica_of`](Self::replica_of) again.
 ///
 /// ```
 /// use limiter_testkit::{Cluster, slot_of};
@@ -44,40 +44,41 @@ pub use slot::{SLOTS, slot_of};
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Nodes,
-    names: Vec<String>,                   // by which the nodes know each other
-    heirs: BTreeMap<NodeId, Vec<NodeId>>, // of those that were killed or paused, at that moment
+    names: Vec<String>,                             // the node ids in `CLUSTER NODES`
+    former_replicas: BTreeMap<NodeId, Vec<NodeId>>, // of each killed or paused node, at that moment
 }
 
 impl Cluster {
-    /// A cluster of your own. It takes two to five seconds: Redis itself lets no master take writes before two.
+    /// Starts a cluster for one test. This takes two to five seconds: Redis lets no master accept writes in its first
+    /// two.
     ///
     /// # Panics
     ///
-    /// There is no `redis-server`, or the nodes do not find together in time: with the ends of their logs.
+    /// There is no `redis-server`, or the nodes do not form a cluster in time. The message has the ends of the logs.
     #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// A cluster of your own without replicas, behind proxies, with a password or other settings.
+    /// Returns a builder for a cluster without replicas, behind proxies, with a password or other settings.
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder::default()
     }
 
-    /// The URL a client needs, with credentials and all nodes: `redis-cluster://127.0.0.1:…,127.0.0.1:…`. Those are
-    /// the ports of the proxies where there are any.
+    /// Returns the URL for clients, with credentials and all nodes: `redis-cluster://127.0.0.1:…,127.0.0.1:…`. With
+    /// proxies, the ports are those of the proxies.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis-cluster://{}{}", self.nodes.all()[0].server.authority(), self.nodes.hosts())
     }
 
-    /// All nodes, also those that are dead: first the ones that began as masters.
+    /// Returns all nodes, including dead ones. The initial masters come first.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeId> {
         self.nodes.ids().collect()
     }
 
-    /// The masters, in the order of their slots, as the first node that runs knows them. One that is dead counts
+    /// Returns the masters in the order of their slots, as seen by the first running node. A dead master is included
     /// until it has been replaced.
     #[must_use]
     pub fn masters(&self) -> Vec<NodeId> {
@@ -85,7 +86,7 @@ impl Cluster {
         owners.into_iter().map(|name| self.id_of(&name)).collect()
     }
 
-    /// The replicas, as the first node that runs knows them, in the order of [`nodes`](Self::nodes).
+    /// Returns the replicas in the order of [`nodes`](Self::nodes), as seen by the first running node.
     #[must_use]
     pub fn replicas(&self) -> Vec<NodeId> {
         let mut replicas: Vec<_> = self.view().replicas().map(|(replica, _)| self.id_of(replica)).collect();
@@ -93,19 +94,19 @@ impl Cluster {
         replicas
     }
 
-    /// Who answers for this slot, as the first node that runs knows it.
+    /// Returns the owner of this slot, as seen by the first running node.
     ///
     /// # Panics
     ///
-    /// Nobody does.
+    /// The slot has no owner.
     #[must_use]
     pub fn master_of(&self, slot: u16) -> NodeId {
         let view = self.view();
-        let owner = view.owner(slot).unwrap_or_else(|| panic!("nobody has slot {slot}"));
+        let owner = view.owner(slot).unwrap_or_else(|| panic!("slot {slot} has no owner"));
         self.id_of(owner)
     }
 
-    /// A replica of this master, as the first node that runs knows it.
+    /// Returns a replica of this master, as seen by the first running node.
     #[must_use]
     pub fn replica_of(&self, master: NodeId) -> Option<NodeId> {
         let view = self.view();
@@ -113,29 +114,29 @@ impl Cluster {
         replicas.find(|(_, of)| *of == self.name(master)).map(|(replica, _)| self.id_of(replica))
     }
 
-    /// The slots of this master, as the first node that runs knows them.
+    /// Returns the slots of this master, as seen by the first running node.
     #[must_use]
     pub fn slots_of(&self, master: NodeId) -> Vec<RangeInclusive<u16>> {
         self.view().slots(self.name(master)).to_vec()
     }
 
-    /// The server of this node, for commands to it alone: it redirects like any node of a cluster.
+    /// Returns the server of this node, for commands to it alone. It redirects like any node of a cluster.
     #[must_use]
     pub fn server(&self, node: NodeId) -> &RedisServer {
         &self.nodes.get(node).server
     }
 
-    /// Where clients find this node: what `MOVED` and `CLUSTER SLOTS` tell them.
+    /// Returns the address of this node for clients, as in `MOVED` and `CLUSTER SLOTS`.
     #[must_use]
     pub fn address(&self, node: NodeId) -> SocketAddr {
         self.nodes.get(node).address()
     }
 
-    /// What is between this node and its clients.
+    /// Returns the proxy between this node and its clients.
     ///
-    /// The nodes talk to each other past it, so no fault here is a reason for a failover. Only the replication passes
-    /// the proxy of the master, since replicas find that as clients do: it counts as a connection, suffers as they do,
-    /// and a replica that has been without its master for 20 s will not replace it.
+    /// The nodes reach each other without the proxies, so a fault of a proxy causes no failover. Only the replication
+    /// uses the master's proxy, because replicas connect to the announced address. The replication counts as a
+    /// connection and suffers the proxy's faults. A replica without its master for 20 s does not replace it.
     ///
     /// # Panics
     ///
@@ -152,6 +153,6 @@ impl Cluster {
 
     fn id_of(&self, name: &str) -> NodeId {
         let position = self.names.iter().position(|known| known == name);
-        NodeId(position.unwrap_or_else(|| panic!("{name} is no node of this cluster")))
+        NodeId(position.unwrap_or_else(|| panic!("{name} is not a node of this cluster")))
     }
 }

@@ -1,10 +1,10 @@
-//! What a fault does to a limiter under load, measured.
+//! Measures a limiter under load while its store fails.
 //!
-//! Tasks call one limiter, at four times what its limits allow: a [`Subject`] for each algorithm, all at once. Meanwhile a
-//! [`Row`]'s fault befalls the store. Every decision is recorded with its instants and with who decided, and judged from
-//! outside: see [`Report`].
+//! Tasks call one limiter at four times its limits, with one [`Workload`] for each algorithm, all at once. Meanwhile
+//! the fault of a [`Row`] is injected into the store. Every decision is recorded with its instants and its source, and
+//! evaluated from the caller's side: see [`WorkloadReport`].
 //!
-//! The program `faults` runs all rows for long; the tests run each for short.
+//! The program `faults` runs all rows with long faults; the tests run them with short ones.
 
 mod bar;
 mod call;
@@ -20,17 +20,17 @@ mod sentinels;
 mod server;
 mod server_windows;
 mod storm;
-mod subject;
+mod workload;
 
 use crate::stalls;
 
 pub use bar::{Allowance, Bar, Miss};
-pub use call::{By, Call};
-pub use document::{Measured, tables, text};
+pub use call::{Call, DecidedBy};
+pub use document::{MeasuredRow, document, tables};
 pub use flood::{FLOODS, Flood, FloodReport, flood};
-pub use fullest::{Fullest, Windows};
-pub use report::{Report, RowReport};
+pub use fullest::{FullestWindow, WindowKind};
+pub use report::{RowReport, WorkloadReport};
 pub use rows::{Row, Scene, row, rows};
 pub use run::{Pace, run};
 pub use storm::{Storm, StormReport, storm};
-pub use subject::Subject;
+pub use workload::Workload;

@@ -1,9 +1,9 @@
-// Loaded into a program by LD_PRELOAD: safe code forks by opening paths below /limiter-testkit/, which is done by the words
-// after it. What is then read from the file is the answer.
+// A library for LD_PRELOAD that lets safe code fork. The program opens a path below /limiter-testkit/. The rest of the
+// path is a command, and the content of the opened file is the reply.
 //
 //   fork               "0" in the child, its process id in the parent
-//   wait/<id>/<ms>     "exited <code>", "killed <signal>", or "hung" for a child that did not end in time and was killed
-//   exit/<code>        ends the process at once: nothing is flushed or dropped
+//   wait/<id>/<ms>     "exited <code>", "killed <signal>", or "hung" if the child did not end in time and was killed
+//   exit/<code>        ends the process at once, without flushing or dropping anything
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 static const char prefix[] = "/limiter-testkit/";
 
-static int answer(const char *text) {
+static int reply(const char *text) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) < 0) return -1;
   ssize_t written = write(ends[1], text, strlen(text));
@@ -42,33 +42,33 @@ static int wait_for(pid_t child, long millis) {
     if (ended == child) {
       if (WIFEXITED(status)) snprintf(text, sizeof text, "exited %d", WEXITSTATUS(status));
       else snprintf(text, sizeof text, "killed %d", WTERMSIG(status));
-      return answer(text);
+      return reply(text);
     }
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (now.tv_sec > end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec > end.tv_nsec)) {
       kill(child, SIGKILL);
       waitpid(child, &status, 0);
-      return answer("hung");
+      return reply("hung");
     }
     nanosleep(&pause, NULL);
   }
 }
 
-static int act(const char *words) {
+static int run_command(const char *command) {
   char text[32];
   int child, millis, code;
-  if (strcmp(words, "fork") == 0) {
+  if (strcmp(command, "fork") == 0) {
     snprintf(text, sizeof text, "%d", (int)fork());
-    return answer(text);
+    return reply(text);
   }
-  if (sscanf(words, "wait/%d/%d", &child, &millis) == 2) return wait_for(child, millis);
-  if (sscanf(words, "exit/%d", &code) == 1) _exit(code);
+  if (sscanf(command, "wait/%d/%d", &child, &millis) == 2) return wait_for(child, millis);
+  if (sscanf(command, "exit/%d", &code) == 1) _exit(code);
   errno = ENOENT;
   return -1;
 }
 
 static int open_by(const char *name, const char *path, int flags, mode_t mode) {
-  if (strncmp(path, prefix, sizeof prefix - 1) == 0) return act(path + sizeof prefix - 1);
+  if (strncmp(path, prefix, sizeof prefix - 1) == 0) return run_command(path + sizeof prefix - 1);
   int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, name);
   return real(path, flags, mode);
 }

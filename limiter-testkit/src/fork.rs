@@ -1,4 +1,4 @@
-//! Processes that fork, without unsafe code.
+//! Forks a process without unsafe code.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::preload;
 
-/// A library that lets a program fork by [`fork`], when it is loaded into it by `LD_PRELOAD`.
+/// A library that enables [`fork`] in a program that loads it by `LD_PRELOAD`.
 #[derive(Debug)]
 pub struct ForkLibrary {
     path: PathBuf,
@@ -28,7 +28,7 @@ impl ForkLibrary {
         Self { path: preload::build(directory.path(), "fork", include_str!("fork.c")), _directory: directory }
     }
 
-    /// The variable that the program's process has to have in its environment.
+    /// Returns the environment variable that loads the library into a process.
     #[must_use]
     pub fn variable(&self) -> (&'static str, PathBuf) {
         ("LD_PRELOAD", self.path.clone())
@@ -42,46 +42,48 @@ pub struct Child {
     id: u32,
 }
 
-/// The end of a [`Child`].
+/// The way in which a [`Child`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It returned this.
+    /// The child's work returned this number.
     Returned(u8),
-    /// It panicked.
+    /// The child panicked.
     Panicked,
-    /// It did not end in time, and was killed.
+    /// The child did not end in time and was killed.
     Hung,
-    /// By a signal.
+    /// A signal killed the child.
     Killed,
 }
 
 const PANICKED: u8 = 101;
 
-/// Forks this process, which has the [`ForkLibrary`] loaded. The child runs `work` on its only thread and ends with what that
-/// returns, at most 100; nothing else of it is dropped or flushed.
+/// Forks this process, which must have the [`ForkLibrary`] loaded.
+///
+/// The child runs `work` on its only thread and exits with the number that `work` returns, at most 100. The child drops
+/// and flushes nothing else.
 ///
 /// # Panics
 ///
-/// The library is not loaded, or the system makes no process.
+/// The library is not loaded, or the system cannot create a process.
 pub fn fork(work: impl FnOnce() -> u8) -> Child {
-    let id: i64 = say("fork").parse().expect("a process's id");
+    let id: i64 = send_to_library("fork").parse().expect("a process's id");
     if id > 0 {
         return Child { id: u32::try_from(id).expect("a process's id") };
     }
-    assert!(id == 0, "the system makes no process");
+    assert!(id == 0, "the system cannot create a process");
     let code = catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED);
-    unreachable!("the process ends here: {}", say(&format!("exit/{code}")))
+    unreachable!("the process ends here: {}", send_to_library(&format!("exit/{code}")))
 }
 
 impl Child {
-    /// Waits for the child. One that does not end in time is killed.
+    /// Waits for the child to end, and kills it after `limit`.
     ///
     /// # Panics
     ///
     /// There is no such child.
     #[must_use]
-    pub fn ended_within(self, limit: Duration) -> Ended {
-        let ended = say(&format!("wait/{}/{}", self.id, limit.as_millis()));
+    pub fn wait_timeout(self, limit: Duration) -> Ended {
+        let ended = send_to_library(&format!("wait/{}/{}", self.id, limit.as_millis()));
         match ended.strip_prefix("exited ").map(|code| code.parse().expect("an exit code")) {
             Some(PANICKED) => Ended::Panicked,
             Some(code) => Ended::Returned(code),
@@ -91,8 +93,8 @@ impl Child {
     }
 }
 
-/// Has the library do something.
-fn say(words: &str) -> String {
-    let path = format!("/limiter-testkit/{words}");
+/// Sends a command to the library and returns its reply.
+fn send_to_library(command: &str) -> String {
+    let path = format!("/limiter-testkit/{command}");
     fs::read_to_string(path).expect("the library is loaded into this process")
 }

@@ -2,19 +2,19 @@
 
 use std::env;
 
-/// The variable that asks for long runs. `scripts/test --full` sets it.
-const VARIABLE: &str = "RATE_LIMITED_FULL";
+/// The environment variable that selects long runs. `scripts/test --full` sets it.
+const FULL_RUN_VARIABLE: &str = "RATE_LIMITED_FULL";
 
-/// Tells whether the tests run in full: with ten million keys, millions of fuzzed values, and waits of seconds.
+/// Returns true if the tests run in full: ten million keys, millions of fuzzed values, and waits of seconds.
 ///
-/// True if the environment has `RATE_LIMITED_FULL=1`, which `scripts/test --full` sets. Everything else, and a test that
-/// is run by hand, does a share of each.
+/// A full run needs `RATE_LIMITED_FULL=1`, which `scripts/test --full` sets. Every other run, such as a single test
+/// started by hand, uses a fraction of each.
 ///
 /// # Panics
 ///
 /// The variable is neither empty, `0` nor `1`.
 pub fn is_full() -> bool {
-    read(env::var(VARIABLE).ok().as_deref())
+    parse_flag(env::var(FULL_RUN_VARIABLE).ok().as_deref())
 }
 
 /// Returns `full` in a full run (see [`is_full`]), and `short` in any other.
@@ -28,26 +28,26 @@ pub fn full_or<T>(full: T, short: T) -> T {
     if is_full() { full } else { short }
 }
 
-fn read(value: Option<&str>) -> bool {
+fn parse_flag(value: Option<&str>) -> bool {
     match value {
         None | Some("" | "0") => false,
         Some("1") => true,
-        Some(other) => panic!("{VARIABLE} must be 0 or 1, got {other:?}"),
+        Some(other) => panic!("{FULL_RUN_VARIABLE} must be 0 or 1, got {other:?}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::parse_flag;
 
     #[test]
-    fn only_1_asks_for_a_full_run() {
-        assert_eq!([None, Some(""), Some("0"), Some("1")].map(read), [false, false, false, true]);
+    fn only_1_selects_a_full_run() {
+        assert_eq!([None, Some(""), Some("0"), Some("1")].map(parse_flag), [false, false, false, true]);
     }
 
     #[test]
     #[should_panic(expected = "RATE_LIMITED_FULL must be 0 or 1, got \"yes\"")]
-    fn another_value_is_a_mistake() {
-        read(Some("yes"));
+    fn another_value_panics() {
+        parse_flag(Some("yes"));
     }
 }

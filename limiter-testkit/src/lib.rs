@@ -1,27 +1,33 @@
-//! What the tests of `rate-limited` stand on. Unpublished, Unix only, and without a Redis client or a runtime, so that
-//! it shares no fault with what it tests. (The features `faults` and `attack` have both: they run the limiter itself.)
+//! The test tools of `rate-limited`. The crate is unpublished and for Unix only. It has no Redis client and no runtime,
+//! so that it shares no fault with the code that it tests. The features `faults` and `attack` are the exception: they
+//! run the limiter itself.
 //!
-//! | to have | take |
+//! | need | tool |
 //! |---|---|
-//! | a real Redis that is yours and gone afterwards | [`RedisServer::start`], [`RedisServer::builder`] |
-//! | a real Redis for every test that only needs keys of its own | [`RedisServer::shared`] with [`unique`] |
-//! | the same, with keys that never expire, for a clock that a test moves | [`RedisServer::timeless`] |
+//! | a Redis server of one test, removed afterwards | [`RedisServer::start`], [`RedisServer::builder`] |
+//! | a Redis server that all tests share, each with its own keys | [`RedisServer::shared`] with [`unique`] |
+//! | a shared server on which no key expires, for tests with a manual clock | [`RedisServer::timeless`] |
 //! | a network that fails | [`Proxy`] |
 //! | host names whose look-up never ends | [`HangingNames`] |
-//! | masters and replicas that share the keys | [`Cluster`] |
-//! | a master, its replica, and sentinels that replace it | [`Sentinels`] |
+//! | a Redis Cluster | [`Cluster`] |
+//! | a master, its replica and three sentinels | [`Sentinels`] |
 //! | a process that forks | [`ForkLibrary`], [`fork()`] |
-//! | what a sliding window must answer | [`Oracle`] |
-//! | what the other algorithms must answer | [`FixedWindowOracle`], [`SlidingCounterOracle`], [`TokenBucketOracle`], [`LeakyBucketOracle`] |
-//! | schedules that can be repeated | [`Random`] |
-//! | whether a recorded concurrent run kept its limit, and denied nothing that had room | [`history`] |
-//! | times in which the machine itself stood still | [`stalls`] |
-//! | a long run that is a short one by default | [`full_or`], [`is_full`] |
-//! | what a fault does to a limiter under load, measured | `faults`, by the feature of that name |
-//! | random schedules against the oracles, and attacks of many kinds for hours | `schedule` and `attack`, by the feature `attack` |
+//! | the expected decisions of a sliding window | [`Oracle`] |
+//! | the expected decisions of a fixed window | [`FixedWindowOracle`] |
+//! | the expected decisions of a sliding counter | [`SlidingCounterOracle`] |
+//! | the expected decisions of the two buckets | [`TokenBucketOracle`], [`LeakyBucketOracle`] |
+//! | repeatable random numbers | [`Random`] |
+//! | a check of the admissions and denials of a recorded concurrent run | [`history`] |
+//! | the times in which the whole machine stalled | [`stalls`] |
+//! | a long run on request, a short one by default | [`full_or`], [`is_full`] |
+//! | measurements of a limiter under load and faults | `faults`, by the feature of that name |
+//! | random schedules checked by the oracles | `schedule`, by the feature `attack` |
+//! | random calls and faults for hours | `attack`, by the feature of that name |
 
 #[cfg(feature = "attack")]
 pub mod attack;
+#[cfg(feature = "faults")]
+mod cancel;
 mod cluster;
 #[cfg(feature = "faults")]
 pub mod faults;

@@ -1,5 +1,5 @@
-// Loaded into a process by LD_PRELOAD: look-ups of host names under hangs.test never end, as where no name server
-// answers. All others are as they would be.
+// A library for LD_PRELOAD: look-ups of host names under hangs.test never end, as if no name server replied. All other
+// look-ups are unchanged.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>

@@ -6,8 +6,8 @@ use tempfile::TempDir;
 
 use crate::preload;
 
-/// A library that makes look-ups of host names under `hangs.test` hang, in the process that it is loaded into. Its file is
-/// gone with this value.
+/// A library that makes look-ups of host names under `hangs.test` hang in the process that loads it. Dropping this
+/// value removes the library's file.
 #[derive(Debug)]
 pub struct HangingNames {
     library: PathBuf,
@@ -19,7 +19,7 @@ impl HangingNames {
     ///
     /// # Panics
     ///
-    /// There is no C compiler `cc`, or it fails: with what it says.
+    /// There is no C compiler `cc`, or it fails. The message has the compiler's output.
     #[must_use]
     pub fn build() -> Self {
         let directory = TempDir::new().expect("a temporary directory");
@@ -27,7 +27,7 @@ impl HangingNames {
         Self { library, _directory: directory }
     }
 
-    /// The variable that a process has to be started with.
+    /// Returns the environment variable that loads the library into a process.
     #[must_use]
     pub fn environment(&self) -> (&'static str, &Path) {
         ("LD_PRELOAD", &self.library)

@@ -1,4 +1,4 @@
-//! Servers that form one whole: which of them run, and what a test does to them.
+//! The servers of a cluster or of a set of sentinels, and the state of each.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -7,11 +7,12 @@ use crate::proxy::Proxy;
 use crate::server::RedisServer;
 use crate::socket::Address;
 
-/// One server of a [`Cluster`](crate::Cluster) or of [`Sentinels`](crate::Sentinels), whatever its role is just now.
+/// The id of one server of a [`Cluster`](crate::Cluster) or of [`Sentinels`](crate::Sentinels). It stays the same when
+/// roles change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) usize);
 
-/// One server and, if there is one, the proxy before it.
+/// One server and its proxy, if it has one.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) server: RedisServer,
@@ -24,25 +25,25 @@ impl Node {
         Self { server, proxy, running: true }
     }
 
-    /// Where clients are sent.
+    /// Returns the address that clients connect to.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.proxy.as_ref().map_or_else(|| self.own_address(), |proxy| tcp(&proxy.address()))
+        self.proxy.as_ref().map_or_else(|| self.own_address(), |proxy| tcp_address(&proxy.address()))
     }
 
-    /// Where the server itself listens.
+    /// Returns the address that the server itself listens on.
     pub(crate) fn own_address(&self) -> SocketAddr {
-        tcp(&self.server.address())
+        tcp_address(&self.server.address())
     }
 }
 
-fn tcp(address: &Address) -> SocketAddr {
+fn tcp_address(address: &Address) -> SocketAddr {
     match address {
         Address::Tcp(address) => *address,
-        Address::Unix(path) => panic!("{} is no TCP port", path.display()),
+        Address::Unix(path) => panic!("{} is not a TCP address", path.display()),
     }
 }
 
-/// All of them, the dead ones included.
+/// All servers, including killed and paused ones.
 #[derive(Debug)]
 pub(crate) struct Nodes(Vec<Node>);
 
@@ -63,7 +64,7 @@ impl Nodes {
         &self.0
     }
 
-    /// Those that are neither killed nor paused: the ones that it makes sense to ask.
+    /// Returns the servers that are neither killed nor paused.
     pub(crate) fn running(&self) -> impl Iterator<Item = (NodeId, &RedisServer)> {
         self.ids().zip(&self.0).filter(|(_, node)| node.running).map(|(id, node)| (id, &node.server))
     }
@@ -88,13 +89,13 @@ impl Nodes {
         self.0[id.0].running = true;
     }
 
-    /// `host:port` of each, with commas between: what a URL has after the credentials.
+    /// Returns `host:port` of each server, separated by commas: the part of a URL after the credentials.
     pub(crate) fn hosts(&self) -> String {
         let hosts: Vec<_> = self.0.iter().map(|node| node.address().to_string()).collect();
         hosts.join(",")
     }
 
-    /// The end of each server's log, for a message.
+    /// Returns the end of each server's log, for a message.
     pub(crate) fn log_tails(&self) -> String {
         let tails: Vec<_> =
             self.0.iter().map(|node| format!("{}: {}", node.own_address(), node.server.log_tail())).collect();
@@ -102,11 +103,11 @@ impl Nodes {
     }
 }
 
-/// That another node took over.
+/// A failover: another node became the master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promotion {
     /// The new master.
     pub master: NodeId,
-    /// When it first said so itself. Others may have learnt it later.
+    /// The time at which the new master first reported its role. Others may learn of it later.
     pub at: Instant,
 }

@@ -1,4 +1,4 @@
-//! The naive oracles: one for each algorithm, each by its definition and not by arithmetic that is quick.
+//! Naive reference implementations, one for each algorithm. Each follows the definition and not an efficient formula.
 
 mod bucket;
 mod windows;
@@ -6,14 +6,14 @@ mod windows;
 pub use bucket::{LeakyBucketOracle, TokenBucketOracle};
 pub use windows::{FixedWindowOracle, SlidingCounterOracle};
 
-/// What a sliding window must answer, found in the plainest way: keep every stamp, and count.
+/// The reference for a sliding window. It keeps every stamp and counts.
 ///
-/// Time is in whole milliseconds. A permit stamped `s` counts at `t` while `s + window > t`, so the window is
-/// `(t - window, t]`. Window and limit come with each call, as in the limiter itself: one history serves callers with
+/// Time is in whole milliseconds. A permit stamped `s` counts at `t` while `s + window > t`, so the window is `(t -
+/// window, t]`. Window and limit are parameters of each call, as in the limiter itself: one history serves callers with
 /// different limits.
 ///
-/// Time may step back. As long as the last stamp is at most a window ahead, what counts is what counted a millisecond
-/// before that stamp, and new permits get the same stamp; further ahead, the history is void.
+/// Time may step back. While the last stamp is at most one window ahead, time counts as one millisecond before that
+/// stamp, and new permits get the same stamp. If it is further ahead, the history is void.
 ///
 /// ```
 /// use limiter_testkit::Oracle;
@@ -27,41 +27,41 @@ pub use windows::{FixedWindowOracle, SlidingCounterOracle};
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
-    taken: Vec<Taken>, // oldest first
-    /// The first stamp since nothing counted.
-    since_ms: u64,
-    /// The latest instant at which permits were taken or given back: what was over then stays over.
-    seen_ms: u64,
+    taken: Vec<TakenPermits>, // oldest first
+    /// The first stamp after the count was last zero.
+    first_ms: u64,
+    /// The latest instant at which permits were taken or refunded. Permits that had expired then stay expired.
+    latest_change_ms: u64,
 }
 
 /// The permits of one admitted call.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
+struct TakenPermits {
     stamp_ms: u64,
     cost: u32,
 }
 
-/// The oracle's answer. Waits are in the unit that the oracle's time is in.
+/// The expected decision. Waits are in the oracle's unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether the call gets its permits.
+    /// True if the call gets its permits.
     pub allowed: bool,
-    /// Permits left, after the call took its own.
+    /// The permits left after the call took its own.
     pub remaining: u32,
-    /// The least wait after which this cost would fit if nobody else called: 0 if it fits now, `None` if it never does.
+    /// The least wait after which this cost fits if no other call is made: 0 if it fits now, `None` if it never does.
     pub retry_after: Option<u64>,
-    /// The wait after which the window is empty if nobody calls, after the call took its permits.
+    /// The wait after which the window is empty if no other call is made.
     pub reset_after: u64,
 }
 
 impl Oracle {
-    /// With nothing taken.
+    /// Creates an oracle without a history.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Decides, and records the permits of an allowed call. A denied one records nothing.
+    /// Decides a call, and records the permits of an allowed one. A denied call records nothing.
     pub fn check(&mut self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Verdict {
         let before = self.peek(now_ms, window_ms, max, cost);
         if !before.allowed || cost == 0 {
@@ -72,16 +72,16 @@ impl Oracle {
             return self.check(now_ms, window_ms, max, cost);
         };
         let stamp_ms = self.taken.last().map_or(now_ms, |last| now_ms.max(last.stamp_ms));
-        if self.live(now_ms, window_ms).is_empty() {
-            self.since_ms = stamp_ms;
+        if self.counting(now_ms, window_ms).is_empty() {
+            self.first_ms = stamp_ms;
         }
-        self.seen_ms = instant_ms;
-        self.taken.push(Taken { stamp_ms, cost });
+        self.latest_change_ms = instant_ms;
+        self.taken.push(TakenPermits { stamp_ms, cost });
         let after = self.peek(now_ms, window_ms, max, 0);
         Verdict { remaining: after.remaining, reset_after: after.reset_after, ..before }
     }
 
-    /// The same without recording: `remaining` and `reset_after` are those before the call.
+    /// Decides a call without recording it. `remaining` and `reset_after` are those before the call.
     #[must_use]
     pub fn peek(&self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Verdict {
         let used = self.used(now_ms, window_ms);
@@ -90,57 +90,56 @@ impl Oracle {
             allowed: retry_after == Some(0),
             remaining: u32::try_from(u64::from(max).saturating_sub(used)).expect("at most `max`"),
             retry_after,
-            reset_after: self.live(now_ms, window_ms).last().map_or(0, |last| last.stamp_ms + window_ms - now_ms),
+            reset_after: self.counting(now_ms, window_ms).last().map_or(0, |last| last.stamp_ms + window_ms - now_ms),
         }
     }
 
-    /// Gives back what a call at `stamp_ms` took, as if it had not been made: if those permits count, and counted when
-    /// others last took or gave back theirs.
+    /// Refunds a call made at `stamp_ms`. The permits must count now, and must have counted at the last take or refund.
     ///
-    /// They are the first that are not before `stamp_ms`. If those are fewer than `cost`, because the clock stepped back,
-    /// the rest is of the oldest.
+    /// The permits of the first stamp from `stamp_ms` on are refunded. If they are fewer than `cost`, because the clock
+    /// stepped back, the oldest permits make up the rest.
     pub fn refund(&mut self, now_ms: u64, window_ms: u64, stamp_ms: u64, cost: u32) {
         let Some(instant_ms) = self.instant(now_ms, window_ms) else { return };
-        let live = self.live(now_ms, window_ms).len();
-        let Some(last_ms) = self.taken.last().map(|last| last.stamp_ms).filter(|_| live > 0) else { return };
-        let is_within = self.since_ms <= stamp_ms && stamp_ms <= last_ms;
-        if !is_within || stamp_ms + window_ms <= now_ms.max(last_ms).max(self.seen_ms) {
+        let counting = self.counting(now_ms, window_ms).len();
+        let Some(last_ms) = self.taken.last().map(|last| last.stamp_ms).filter(|_| counting > 0) else { return };
+        let is_within = self.first_ms <= stamp_ms && stamp_ms <= last_ms;
+        if !is_within || stamp_ms + window_ms <= now_ms.max(last_ms).max(self.latest_change_ms) {
             return;
         }
-        self.seen_ms = instant_ms;
-        self.taken.drain(..self.taken.len() - live);
+        self.latest_change_ms = instant_ms;
+        self.taken.drain(..self.taken.len() - counting);
         let own_ms = self.taken.iter().map(|taken| taken.stamp_ms).find(|taken_ms| *taken_ms >= stamp_ms);
-        let mut back = cost;
+        let mut to_refund = cost;
         for own_only in [true, false] {
             for taken in self.taken.iter_mut().filter(|taken| !own_only || Some(taken.stamp_ms) == own_ms) {
-                let part = back.min(taken.cost);
-                (taken.cost, back) = (taken.cost - part, back - part);
+                let part = to_refund.min(taken.cost);
+                (taken.cost, to_refund) = (taken.cost - part, to_refund - part);
             }
         }
         self.taken.retain(|taken| taken.cost > 0);
     }
 
-    /// The same where each permit is known by the instant of its call, as in a sorted set: takes only permits of exactly
-    /// `stamp_ms`, and so none after a reset.
+    /// Refunds a call whose permits are identified by its exact stamp, as in a sorted set. Permits taken after a reset
+    /// are never refunded in their place.
     pub fn refund_own(&mut self, now_ms: u64, window_ms: u64, stamp_ms: u64, cost: u32) {
         if stamp_ms + window_ms <= now_ms {
             return;
         }
-        let mut back = cost;
+        let mut to_refund = cost;
         for taken in self.taken.iter_mut().filter(|taken| taken.stamp_ms == stamp_ms) {
-            let part = back.min(taken.cost);
-            (taken.cost, back) = (taken.cost - part, back - part);
+            let part = to_refund.min(taken.cost);
+            (taken.cost, to_refund) = (taken.cost - part, to_refund - part);
         }
         self.taken.retain(|taken| taken.cost > 0);
     }
 
-    /// Permits that count now.
+    /// Returns the permits that count now.
     #[must_use]
     pub fn used(&self, now_ms: u64, window_ms: u64) -> u64 {
-        self.live(now_ms, window_ms).iter().map(|taken| u64::from(taken.cost)).sum()
+        self.counting(now_ms, window_ms).iter().map(|taken| u64::from(taken.cost)).sum()
     }
 
-    /// Counts down, oldest first, until the cost fits.
+    /// Removes permits, oldest first, until the cost fits, and returns the wait for that.
     fn retry_after(&self, now_ms: u64, window_ms: u64, max: u32, cost: u32) -> Option<u64> {
         if cost == 0 {
             return Some(0);
@@ -150,7 +149,7 @@ impl Oracle {
         }
         let mut used = self.used(now_ms, window_ms);
         let mut wait_ms = 0;
-        for taken in self.live(now_ms, window_ms) {
+        for taken in self.counting(now_ms, window_ms) {
             if used + u64::from(cost) <= u64::from(max) {
                 break;
             }
@@ -160,15 +159,15 @@ impl Oracle {
         Some(wait_ms)
     }
 
-    /// The instant that a time counts as; `None` where what was taken is void.
+    /// Returns the instant that a time counts as, or `None` if the history is void.
     fn instant(&self, now_ms: u64, window_ms: u64) -> Option<u64> {
         let last = self.taken.last().map_or(0, |last| last.stamp_ms);
-        let proven = if self.taken.is_empty() { 0 } else { self.seen_ms.max(last.saturating_sub(1)) };
+        let proven = if self.taken.is_empty() { 0 } else { self.latest_change_ms.max(last.saturating_sub(1)) };
         (last <= now_ms + window_ms).then(|| now_ms.max(proven))
     }
 
-    /// What counts now, oldest first.
-    fn live(&self, now_ms: u64, window_ms: u64) -> &[Taken] {
+    /// Returns the permits that count now, oldest first.
+    fn counting(&self, now_ms: u64, window_ms: u64) -> &[TakenPermits] {
         let Some(now_ms) = self.instant(now_ms, window_ms) else { return &[] };
         let expired = self.taken.iter().rev().skip_while(|taken| taken.stamp_ms + window_ms > now_ms).count();
         &self.taken[expired..]

@@ -1,4 +1,4 @@
-//! Libraries in C that change what the system tells a process: it is started with one in `LD_PRELOAD`.
+//! Builds C libraries that replace system calls in a process, loaded by `LD_PRELOAD`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::process::Command;
 ///
 /// # Panics
 ///
-/// There is no C compiler `cc`, or it fails: with what it says.
+/// There is no C compiler `cc`, or it fails. The message has the compiler's output.
 pub(crate) fn build(directory: &Path, name: &str, source: &str) -> PathBuf {
     let (file, library) = (directory.join(format!("{name}.c")), directory.join(format!("{name}.so")));
-    fs::write(&file, source).expect("writing to a directory of our own");
+    fs::write(&file, source).expect("writing to a temporary directory");
     let output = Command::new("cc")
         .args(["-O1", "-shared", "-fPIC", "-Wall", "-Werror", "-o"])
         .args([&library, &file])

@@ -1,4 +1,4 @@
-//! A network that fails when a test says so.
+//! A TCP proxy that simulates network faults.
 
 use std::fmt;
 use std::io;
@@ -18,27 +18,26 @@ mod tests;
 
 use self::switch::{Mode, Switch};
 
-/// How many connections there may be at once. More are closed as they come.
+/// The greatest number of concurrent connections. The proxy closes further ones at once.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long the server may take to accept a connection.
+/// The time in which the server must accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The delay of replies that are held back: longer than any test.
-const HELD: Duration = Duration::from_secs(3600);
+/// The delay of held replies: longer than any test.
+const HELD_REPLY_DELAY: Duration = Duration::from_secs(3600);
 
-/// A TCP port of 127.0.0.1 in front of a server, through which everything passes until a test switches it over.
+/// A TCP proxy on 127.0.0.1 in front of a server. It forwards everything until a test selects a fault.
 ///
-/// It never does what no network can: bytes are lost only together with the connection. So when a connection has lost
-/// some (stalled, without replies, garbled) and the proxy is switched to anything else, that connection is closed. One
-/// that is half open stays so.
+/// The proxy loses bytes only together with their connection, as a real network does. A connection that has lost bytes
+/// (stalled, without replies, garbled) is closed when another mode is selected. A half-open connection stays half open.
 ///
 /// ```
 /// use std::time::Duration;
 /// use limiter_testkit::{Client, Proxy, RedisServer};
 ///
 /// let server = RedisServer::start();
-/// let proxy = Proxy::before(&server);
+/// let proxy = Proxy::start(&server);
 /// let mut client = Client::connect(&proxy.address(), Duration::from_millis(100))?;
 /// assert_eq!(client.call(&["PING"])?.text(), "PONG");
 /// proxy.stall();
@@ -53,109 +52,110 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// In front of a server; it may be paused, killed and restarted meanwhile.
+    /// Starts a proxy in front of a server, which may be paused, killed and restarted meanwhile.
     ///
     /// # Panics
     ///
     /// There is no free port.
     #[must_use]
-    pub fn before(server: &RedisServer) -> Self {
-        let mut proxy = Self::to(server.address());
+    pub fn start(server: &RedisServer) -> Self {
+        let mut proxy = Self::forward_to(server.address());
         proxy.url = server.url_at(&proxy.address());
         proxy
     }
 
-    /// In front of whatever listens there, or will.
+    /// Starts a proxy in front of an address. A server may start to listen there later.
     ///
     /// # Panics
     ///
     /// There is no free port.
     #[must_use]
-    pub fn to(upstream: Address) -> Self {
+    pub fn forward_to(upstream: Address) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free TCP port");
         let address = listener.local_addr().expect("the address of a bound listener");
         let switch = Arc::new(Switch::new());
         let for_acceptor = Arc::clone(&switch);
-        let acceptor = thread::spawn(move || accept(&listener, &upstream, &for_acceptor));
+        let acceptor = thread::spawn(move || accept_connections(&listener, &upstream, &for_acceptor));
         Self { address, url: format!("redis://{address}"), switch, acceptor: Some(acceptor) }
     }
 
-    /// The URL for clients: the server's own, with its credentials, at the proxy's port.
+    /// Returns the URL for clients: the server's own, with its credentials, at the proxy's port.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where the proxy listens.
+    /// Returns the address that the proxy listens on.
     #[must_use]
     pub fn address(&self) -> Address {
         Address::Tcp(self.address)
     }
 
-    /// Lets everything through. So it begins.
+    /// Forwards everything. This is the initial mode.
     pub fn pass(&self) {
-        self.switch.turn(Mode::Pass);
+        self.switch.set_mode(Mode::Pass);
     }
 
-    /// Lets everything through, each reply so much later.
+    /// Forwards everything, and delays each reply by this time.
     pub fn delay(&self, by: Duration) {
-        self.switch.turn(Mode::Delay(by));
+        self.switch.set_mode(Mode::Delay(by));
     }
 
-    /// Lets commands through, and holds replies back until the next switch: what was asked for happens, and the caller
-    /// learns of it when the test wants it to.
+    /// Forwards commands and holds all replies until the next mode is selected. The commands are executed, and the test
+    /// decides when their callers get the replies.
     pub fn hold_replies(&self) {
-        self.switch.turn(Mode::Delay(HELD));
+        self.switch.set_mode(Mode::Delay(HELD_REPLY_DELAY));
     }
 
-    /// Accepts connections and swallows what is sent; nobody learns anything.
+    /// Accepts connections and discards all bytes in both directions.
     pub fn stall(&self) {
-        self.switch.turn(Mode::Stall);
+        self.switch.set_mode(Mode::Stall);
     }
 
-    /// Lets commands through and swallows the replies: what was asked for happens, and the caller never learns it.
+    /// Forwards commands and discards the replies: the commands are executed, but no caller gets a reply.
     pub fn lose_replies(&self) {
-        self.switch.turn(Mode::LoseReplies);
+        self.switch.set_mode(Mode::LoseReplies);
     }
 
-    /// Lets commands through and turns every bit of the replies: nothing that a server could have said.
+    /// Forwards commands and inverts every bit of the replies, so that they are not valid RESP.
     pub fn garble(&self) {
-        self.switch.turn(Mode::Garble);
+        self.switch.set_mode(Mode::Garble);
     }
 
-    /// Lets commands through, and closes the connection in the middle of the first reply.
+    /// Forwards commands and closes each connection in the middle of its first reply.
     pub fn cut_replies(&self) {
-        self.switch.turn(Mode::CutReplies);
+        self.switch.set_mode(Mode::CutReplies);
     }
 
-    /// As if the server's machine had lost its power: connections lead nowhere for ever, old ones and those that are
-    /// made meanwhile, and nobody closes them. Only connections that are made after the next switch are sound.
+    /// Simulates a server whose machine lost its power. Existing connections, and those made in this mode, become half
+    /// open: they stay open and never carry a byte again. Only connections made after the next mode change work.
     pub fn half_open(&self) {
-        self.switch.turn(Mode::HalfOpen);
+        self.switch.set_mode(Mode::HalfOpen);
     }
 
-    /// Closes all connections, and new ones as soon as they are made.
+    /// Closes all connections, and each new one at once.
     pub fn cut(&self) {
-        self.switch.turn(Mode::Cut);
+        self.switch.set_mode(Mode::Cut);
     }
 
-    /// How many connections have been made since it began, refused ones included.
+    /// Returns the number of connections since the start, including closed and rejected ones.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.switch.connections()
     }
 
-    /// The most connections that were attempts at one moment: open, and without an answer yet. To see whether somebody
-    /// makes several at once let them last, by [`stall`](Self::stall) or [`half_open`](Self::half_open): of those that
-    /// are [`cut`](Self::cut) each is over before the next one is looked at.
+    /// Returns the greatest number of connections that were attempts at the same time: open and without a reply yet.
+    ///
+    /// The attempts must last for this: use [`stall`](Self::stall) or [`half_open`](Self::half_open). In the mode
+    /// [`cut`](Self::cut) each attempt ends before the next one is counted.
     #[must_use]
-    pub fn most_attempts(&self) -> usize {
-        self.switch.most_attempts()
+    pub fn max_concurrent_attempts(&self) -> usize {
+        self.switch.max_concurrent_attempts()
     }
 
-    /// Lets [`connections`](Self::connections) and [`most_attempts`](Self::most_attempts) begin anew.
-    pub fn forget_counts(&self) {
-        self.switch.forget_counts();
+    /// Resets [`connections`](Self::connections) and [`max_concurrent_attempts`](Self::max_concurrent_attempts).
+    pub fn reset_counts(&self) {
+        self.switch.reset_counts();
     }
 }
 
@@ -167,8 +167,8 @@ impl fmt::Debug for Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.switch.turn(Mode::Ended);
-        // Wakes the acceptor, which then sees that it is over.
+        self.switch.set_mode(Mode::Ended);
+        // This wakes the acceptor, which then sees the mode `Ended`.
         let woken = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT);
         if let Some(acceptor) = self.acceptor.take().filter(|_| woken.is_ok()) {
             let _ = acceptor.join();
@@ -176,8 +176,8 @@ impl Drop for Proxy {
     }
 }
 
-/// Links each connection to one of its own to the server, until the proxy is dropped.
-fn accept(listener: &TcpListener, upstream: &Address, switch: &Arc<Switch>) {
+/// Accepts connections, and connects each to the server, until the proxy is dropped.
+fn accept_connections(listener: &TcpListener, upstream: &Address, switch: &Arc<Switch>) {
     let mut pumps: Vec<JoinHandle<()>> = Vec::new();
     for client in listener.incoming() {
         pumps.retain(|pump| !pump.is_finished());
@@ -185,9 +185,9 @@ fn accept(listener: &TcpListener, upstream: &Address, switch: &Arc<Switch>) {
             break;
         }
         switch.count_connection();
-        if pumps.len() < MAX_CONNECTIONS * link::PUMPS {
-            // What cannot be linked is closed by being dropped.
-            pumps.extend(client.and_then(|client| link_up(client, upstream, switch)).into_iter().flatten());
+        if pumps.len() < MAX_CONNECTIONS * link::PUMPS_PER_LINK {
+            // A connection that cannot be forwarded is closed when it is dropped.
+            pumps.extend(client.and_then(|client| connect_upstream(client, upstream, switch)).into_iter().flatten());
         }
     }
     for pump in pumps {
@@ -195,13 +195,13 @@ fn accept(listener: &TcpListener, upstream: &Address, switch: &Arc<Switch>) {
     }
 }
 
-fn link_up(client: TcpStream, upstream: &Address, switch: &Arc<Switch>) -> io::Result<Vec<JoinHandle<()>>> {
+fn connect_upstream(client: TcpStream, upstream: &Address, switch: &Arc<Switch>) -> io::Result<Vec<JoinHandle<()>>> {
     if switch.mode() == Mode::Cut {
         return Ok(Vec::new());
     }
     client.set_nodelay(true)?;
     let server = match switch.mode() {
-        Mode::HalfOpen => Socket::Unix(UnixStream::pair()?.0), // whose other end is gone
+        Mode::HalfOpen => Socket::Unix(UnixStream::pair()?.0), // a socket without a peer
         _ => upstream.connect(CONNECT_TIMEOUT)?,
     };
     Ok(link::start(Socket::Tcp(client), server, switch))

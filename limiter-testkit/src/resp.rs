@@ -1,4 +1,4 @@
-//! As much of the Redis protocol (RESP2) as tests need, blocking, with a deadline.
+//! A blocking client of the Redis protocol RESP2, with a deadline for each call.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::{Duration, Instant};
@@ -9,44 +9,45 @@ mod reply;
 
 pub use reply::Reply;
 
-/// One connection to a server, on which calls follow each other.
+/// One connection to a server. Calls run one after the other.
 #[derive(Debug)]
 pub struct Client {
-    stream: BufReader<Timed>,
+    stream: BufReader<DeadlineSocket>,
     timeout: Duration,
 }
 
 impl Client {
-    /// Connects. `timeout` bounds this and then each call as a whole.
+    /// Connects to a server. `timeout` bounds the connection attempt, and then each call as a whole.
     ///
     /// # Errors
     ///
-    /// Nobody listens there, or does not answer in time.
+    /// No server listens there, or it does not reply in time.
     pub fn connect(address: &Address, timeout: Duration) -> io::Result<Self> {
         let socket = address.connect(timeout)?;
-        let until = Instant::now() + timeout;
-        let stream = BufReader::new(Timed { socket, until });
+        let deadline = Instant::now() + timeout;
+        let stream = BufReader::new(DeadlineSocket { socket, deadline });
         Ok(Self { stream, timeout })
     }
 
-    /// How long each of the following calls may take as a whole.
+    /// Sets the timeout of each following call as a whole.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Sends one command and reads its reply; a refusal by the server is [`Reply::Error`].
+    /// Sends one command and returns its reply. An error reply of the server is [`Reply::Error`].
     ///
     /// # Errors
     ///
-    /// The connection failed, the deadline passed, or the answer was not RESP2. The connection is of no use afterwards.
+    /// The connection failed, the deadline passed, or the reply is not RESP2. The connection must not be used
+    /// afterwards.
     pub fn call(&mut self, arguments: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
-        self.stream.get_mut().until = Instant::now() + self.timeout;
+        self.stream.get_mut().deadline = Instant::now() + self.timeout;
         self.stream.get_mut().write_all(&encode(arguments))?;
         read_reply(&mut self.stream)
     }
 }
 
-/// A command as an array of bulk strings.
+/// Encodes a command as an array of bulk strings.
 fn encode(arguments: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
     for argument in arguments {
@@ -61,32 +62,32 @@ fn encode(arguments: &[impl AsRef<[u8]>]) -> Vec<u8> {
 fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
     let line = read_line(stream)?;
     let Some((kind, rest)) = line.split_at_checked(1) else {
-        return Err(malformed(&line));
+        return Err(malformed_error(&line));
     };
     match kind {
         "+" => Ok(Reply::Status(rest.to_owned())),
         "-" => Ok(Reply::Error(rest.to_owned())),
-        ":" => rest.parse().map(Reply::Integer).map_err(|_| malformed(&line)),
+        ":" => rest.parse().map(Reply::Integer).map_err(|_| malformed_error(&line)),
         "$" | "*" if rest == "-1" => Ok(Reply::Nil),
         "$" => {
-            let length: usize = rest.parse().map_err(|_| malformed(&line))?;
+            let length: usize = rest.parse().map_err(|_| malformed_error(&line))?;
             let mut bytes = vec![0; length];
             stream.read_exact(&mut bytes)?;
             match read_line(stream)? {
                 end if end.is_empty() => Ok(Reply::Bulk(bytes)),
-                end => Err(malformed(&end)),
+                end => Err(malformed_error(&end)),
             }
         }
         "*" => {
-            let length: usize = rest.parse().map_err(|_| malformed(&line))?;
+            let length: usize = rest.parse().map_err(|_| malformed_error(&line))?;
             let items = (0..length).map(|_| read_reply(stream)).collect::<io::Result<_>>()?;
             Ok(Reply::Array(items))
         }
-        _ => Err(malformed(&line)),
+        _ => Err(malformed_error(&line)),
     }
 }
 
-/// A line without its end. Only bulk strings carry bytes that need not be text.
+/// Reads a line and returns it without its end. Only bulk strings carry bytes that are not text.
 fn read_line(stream: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     stream.read_line(&mut line)?;
@@ -96,37 +97,37 @@ fn read_line(stream: &mut impl BufRead) -> io::Result<String> {
     }
 }
 
-fn malformed(line: &str) -> io::Error {
+fn malformed_error(line: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("not a RESP2 reply: {line:?}"))
 }
 
-/// A socket whose reads and writes end at one instant, however many of them it takes.
+/// A socket with one deadline for all reads and writes of a call.
 #[derive(Debug)]
-struct Timed {
+struct DeadlineSocket {
     socket: Socket,
-    until: Instant,
+    deadline: Instant,
 }
 
-impl Timed {
-    fn arm(&self) -> io::Result<()> {
-        match self.until.checked_duration_since(Instant::now()) {
+impl DeadlineSocket {
+    fn set_remaining_timeout(&self) -> io::Result<()> {
+        match self.deadline.checked_duration_since(Instant::now()) {
             Some(left) if !left.is_zero() => self.socket.set_timeout(left),
-            _ => Err(late()),
+            _ => Err(timeout_error()),
         }
     }
 }
 
-impl Read for Timed {
+impl Read for DeadlineSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.arm()?;
-        (&self.socket).read(buffer).map_err(name_timeout)
+        self.set_remaining_timeout()?;
+        (&self.socket).read(buffer).map_err(normalize_timeout)
     }
 }
 
-impl Write for Timed {
+impl Write for DeadlineSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.arm()?;
-        (&self.socket).write(bytes).map_err(name_timeout)
+        self.set_remaining_timeout()?;
+        (&self.socket).write(bytes).map_err(normalize_timeout)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -134,12 +135,12 @@ impl Write for Timed {
     }
 }
 
-/// A socket's timeout is reported as `WouldBlock` on some systems and as `TimedOut` on others.
-fn name_timeout(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { late() } else { error }
+/// Maps both error kinds of a socket's timeout, `WouldBlock` and `TimedOut`, to `TimedOut`. Systems differ in the kind.
+fn normalize_timeout(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { timeout_error() } else { error }
 }
 
-fn late() -> io::Error {
+fn timeout_error() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no reply within the deadline")
 }
 
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_cut_or_malformed() {
+    fn rejects_truncated_and_malformed_replies() {
         let table: [&[u8]; 8] =
             [b"", b"+OK", b"$4\r\nab", b"*2\r\n:1\r\n", b"?\r\n", b"\r\n", b"$2\r\nabc\r\n", b":x\r\n"];
         for mut bytes in table {

@@ -1,21 +1,21 @@
-//! Schedules as text: one operation a line, so that what once failed can be read, kept, and played again.
+//! Schedules of calls as text, with one operation per line. A failed schedule can be read, stored and replayed.
 //!
 //! ```text
-//! # What it guards, in a line.
+//! # The behaviour that it protects, on one line.
 //! check sliding_window 5/10s cost 2
 //! wait 9999ms
 //! look token_bucket 5/10s burst 7
 //! ```
 //!
-//! | line | what happens |
+//! | line | operation |
 //! |---|---|
-//! | `check <limit> cost <n>` | a call of that cost |
-//! | `look <limit>` | whether one of cost 1 would be allowed |
-//! | `refund <n>` | the permits of the n-th call that was allowed are given back, if there is one and they were not yet |
-//! | `reset <limit>` | the count is forgotten |
-//! | `wait <duration>`, `back <duration>` | the clock goes forward, or steps back |
-//! | `repeat <n>` … `end` | the lines in between, so often |
-//! | `merging` | first of all: runs merge, so a denial may last a cell of the grid too long |
+//! | `check <limit> cost <n>` | makes a call of that cost |
+//! | `look <limit>` | peeks at a call of cost 1 |
+//! | `refund <n>` | refunds the n-th allowed call, unless there is none or it was refunded before |
+//! | `reset <limit>` | resets the count |
+//! | `wait <duration>`, `back <duration>` | moves the clock forward, or back |
+//! | `repeat <n>` … `end` | repeats the lines in between n times |
+//! | `merging` | first line only: runs merge, so a denial may last up to one cell of the grid too long |
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,14 +32,14 @@ mod shrink;
 pub use any::{AnyOracle, Step};
 pub use random::{merging_schedule, random_schedule};
 pub use replay::{Store, Subject, replay, verdict_us};
-pub use shrink::{shrink, shrunk};
+pub use shrink::{shrink, shrink_schedule};
 
-/// What happens on one key.
+/// A sequence of operations on one key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schedule {
-    /// Runs merge, so a denial may last a cell of the grid too long.
+    /// True if runs of the log merge. A denial may then last up to one cell of the grid too long.
     pub merging: bool,
-    /// In order.
+    /// The operations, in order.
     pub operations: Vec<Operation>,
 }
 
@@ -48,14 +48,14 @@ pub struct Schedule {
 pub enum Operation {
     /// A call of this cost.
     Check {
-        /// The limit that the call gives.
+        /// The limit of the call.
         limit: Limit,
-        /// Permits.
+        /// The permits of the call.
         cost: u32,
     },
-    /// A look, which takes nothing.
+    /// A peek, which takes no permits.
     Look {
-        /// The limit that the look gives.
+        /// The limit of the peek.
         limit: Limit,
     },
     /// A reset of the limit's count.
@@ -71,7 +71,7 @@ pub enum Operation {
     Back(Duration),
 }
 
-const NAMES: [(Algorithm, &str); 5] = [
+const ALGORITHM_NAMES: [(Algorithm, &str); 5] = [
     (SlidingWindow, "sliding_window"),
     (FixedWindow, "fixed_window"),
     (SlidingCounter, "sliding_counter"),
@@ -91,32 +91,33 @@ impl fmt::Display for Schedule {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Check { limit, cost } => write!(f, "check {} cost {cost}", Named(limit)),
-            Self::Look { limit } => write!(f, "look {}", Named(limit)),
-            Self::Reset { limit } => write!(f, "reset {}", Named(limit)),
+            Self::Check { limit, cost } => write!(f, "check {} cost {cost}", NamedLimit(limit)),
+            Self::Look { limit } => write!(f, "look {}", NamedLimit(limit)),
+            Self::Reset { limit } => write!(f, "reset {}", NamedLimit(limit)),
             Self::Refund(number) => write!(f, "refund {number}"),
-            Self::Wait(by) => write!(f, "wait {}", Span(*by)),
-            Self::Back(by) => write!(f, "back {}", Span(*by)),
+            Self::Wait(by) => write!(f, "wait {}", DurationText(*by)),
+            Self::Back(by) => write!(f, "back {}", DurationText(*by)),
         }
     }
 }
 
-/// With its algorithm and burst.
-struct Named<'a>(&'a Limit);
+/// Displays a limit with its algorithm and burst.
+struct NamedLimit<'a>(&'a Limit);
 
-impl fmt::Display for Named<'_> {
+impl fmt::Display for NamedLimit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(limit) = self;
-        let (_, name) = NAMES.iter().find(|(algorithm, _)| *algorithm == limit.algorithm()).expect("all have names");
+        let (_, name) =
+            ALGORITHM_NAMES.iter().find(|(algorithm, _)| *algorithm == limit.algorithm()).expect("all have names");
         write!(f, "{name} {limit}")?;
         if limit.burst() == limit.max() { Ok(()) } else { write!(f, " burst {}", limit.burst()) }
     }
 }
 
-/// In whole milliseconds, or else in microseconds.
-struct Span(Duration);
+/// Displays a duration in whole milliseconds, or else in microseconds.
+struct DurationText(Duration);
 
-impl fmt::Display for Span {
+impl fmt::Display for DurationText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.0.as_micros();
         if micros.is_multiple_of(1_000) { write!(f, "{}ms", micros / 1_000) } else { write!(f, "{micros}us") }
@@ -128,7 +129,7 @@ impl FromStr for Schedule {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut schedule = Self::default();
-        let mut repeated: Option<(usize, usize)> = None; // how often, and from where on
+        let mut repeated: Option<(usize, usize)> = None; // the repetitions, and the index of the first operation
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let operations = &mut schedule.operations;
             match (line.split_once(' '), line, repeated) {
@@ -155,32 +156,32 @@ impl FromStr for Operation {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             ["check", ref limit @ .., "cost", cost] => {
-                cost.parse().ok().and_then(|cost| Some(Self::Check { limit: named(limit)?, cost }))
+                cost.parse().ok().and_then(|cost| Some(Self::Check { limit: parse_limit(limit)?, cost }))
             }
-            ["look", ref limit @ ..] => named(limit).map(|limit| Self::Look { limit }),
-            ["reset", ref limit @ ..] => named(limit).map(|limit| Self::Reset { limit }),
+            ["look", ref limit @ ..] => parse_limit(limit).map(|limit| Self::Look { limit }),
+            ["reset", ref limit @ ..] => parse_limit(limit).map(|limit| Self::Reset { limit }),
             ["refund", number] => number.parse().ok().map(Self::Refund),
-            ["wait", by] => span(by).map(Self::Wait),
-            ["back", by] => span(by).map(Self::Back),
+            ["wait", by] => parse_duration(by).map(Self::Wait),
+            ["back", by] => parse_duration(by).map(Self::Back),
             _ => None,
         }
         .ok_or_else(|| format!("not an operation: {line}"))
     }
 }
 
-fn named(words: &[&str]) -> Option<Limit> {
+fn parse_limit(words: &[&str]) -> Option<Limit> {
     let (name, limit, burst) = match words {
         [name, limit] => (name, limit, None),
         [name, limit, "burst", burst] => (name, limit, Some(burst.parse().ok()?)),
         _ => return None,
     };
-    let (algorithm, _) = NAMES.iter().find(|(_, known)| known == name)?;
+    let (algorithm, _) = ALGORITHM_NAMES.iter().find(|(_, known)| known == name)?;
     let limit = limit.parse::<Limit>().ok()?.with_algorithm(*algorithm);
     burst.map_or(Some(limit), |burst| limit.with_burst(burst).ok())
 }
 
-/// The units of a limit's window, and `us`.
-fn span(text: &str) -> Option<Duration> {
+/// Parses a duration in the units of a limit's window, or in `us`.
+fn parse_duration(text: &str) -> Option<Duration> {
     if let Some(micros) = text.strip_suffix("us") {
         return micros.parse().ok().map(Duration::from_micros);
     }
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes() {
+    fn a_schedule_survives_a_round_trip_as_text() {
         let lines = [
             "check sliding_window 5/10s cost 0",
             "check token_bucket 4294967295/1ms burst 7 cost 4294967295",

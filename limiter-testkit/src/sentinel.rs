@@ -1,4 +1,4 @@
-//! A real master with a replica, and three sentinels that let the one take the place of the other.
+//! A real master with a replica, and three sentinels that replace the master when it fails.
 
 use std::net::SocketAddr;
 
@@ -13,10 +13,10 @@ mod tests;
 
 pub use builder::SentinelsBuilder;
 
-/// The name that the sentinels have for the master, and by which clients ask.
-const NAME: &str = "mymaster";
+/// The name of the monitored master, which clients pass to the sentinels.
+const MASTER_NAME: &str = "mymaster";
 
-/// A master, a replica, and three sentinels of which two are enough to decide. All of it ends with this value.
+/// A master, a replica, and three sentinels with a quorum of two. All servers end with this value.
 ///
 /// ```
 /// use limiter_testkit::Sentinels;
@@ -33,47 +33,47 @@ const NAME: &str = "mymaster";
 /// ```
 #[derive(Debug)]
 pub struct Sentinels {
-    nodes: Nodes,     // that have the data
-    sentinels: Nodes, // that watch over them
+    nodes: Nodes, // the data servers
+    sentinels: Nodes,
 }
 
 impl Sentinels {
-    /// A set of your own.
+    /// Starts a master, a replica and three sentinels for one test.
     ///
     /// # Panics
     ///
-    /// There is no `redis-server`, or they do not find together in time: with the ends of their logs.
+    /// There is no `redis-server`, or the servers do not find each other in time. The message has the ends of the logs.
     #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// A set of your own with passwords or other settings.
+    /// Returns a builder for servers and sentinels with passwords or other settings.
     pub fn builder() -> SentinelsBuilder {
         SentinelsBuilder::default()
     }
 
-    /// The URL a client needs: `redis-sentinel://127.0.0.1:…,127.0.0.1:…,127.0.0.1:…/mymaster/0`, with the credentials
-    /// of the servers that have the data. A password of the sentinels' own is not in it.
+    /// Returns the URL for clients: `redis-sentinel://127.0.0.1:…,127.0.0.1:…,127.0.0.1:…/mymaster/0`, with the
+    /// credentials of the data servers. It does not contain the sentinels' own password.
     #[must_use]
     pub fn url(&self) -> String {
         let authority = self.nodes.all()[0].server.authority();
-        format!("redis-sentinel://{authority}{}/{NAME}/0", self.sentinels.hosts())
+        format!("redis-sentinel://{authority}{}/{MASTER_NAME}/0", self.sentinels.hosts())
     }
 
-    /// The servers that have the data: the master of the beginning, then its replica.
+    /// Returns the data servers: the initial master, then its replica.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeId> {
         self.nodes.ids().collect()
     }
 
-    /// The sentinels.
+    /// Returns the sentinels.
     #[must_use]
     pub fn sentinels(&self) -> Vec<NodeId> {
         self.sentinels.ids().collect()
     }
 
-    /// The master, as the first sentinel that runs knows it.
+    /// Returns the master, as reported by the first running sentinel.
     ///
     /// # Panics
     ///
@@ -81,28 +81,28 @@ impl Sentinels {
     #[must_use]
     pub fn master(&self) -> NodeId {
         let (_, sentinel) = self.sentinels.running().next().expect("a sentinel that runs");
-        self.master_by(sentinel).expect("an answer of a sentinel")
+        self.master_reported_by(sentinel).expect("a reply of a sentinel")
     }
 
-    /// The server of this node that has the data.
+    /// Returns the data server of this node.
     #[must_use]
     pub fn server(&self, node: NodeId) -> &RedisServer {
         &self.nodes.get(node).server
     }
 
-    /// The server of this sentinel.
+    /// Returns the server of this sentinel.
     #[must_use]
     pub fn sentinel(&self, sentinel: NodeId) -> &RedisServer {
         &self.sentinels.get(sentinel).server
     }
 
-    /// Where this node that has the data listens: what sentinels tell clients.
+    /// Returns the address of this data server, as sentinels report it to clients.
     #[must_use]
     pub fn address(&self, node: NodeId) -> SocketAddr {
         self.nodes.get(node).address()
     }
 
-    /// The ends of the logs of all servers and sentinels, for a message.
+    /// Returns the ends of the logs of all servers and sentinels, for a message.
     #[must_use]
     pub fn log_tails(&self) -> String {
         format!("{}\n{}", self.nodes.log_tails(), self.sentinels.log_tails())

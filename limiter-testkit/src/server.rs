@@ -15,7 +15,6 @@ use self::process::Process;
 use crate::resp::{Client, Reply};
 use crate::socket::Address;
 
-mod ask;
 mod binary;
 mod builder;
 mod certificates;
@@ -23,19 +22,22 @@ mod clock;
 mod config;
 mod port;
 mod process;
+mod query;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use builder::PORT_ATTEMPTS;
+pub(crate) use builder::MAX_PORT_ATTEMPTS;
 pub use builder::RedisServerBuilder;
 pub(crate) use port::{BUS_OFFSET, free_port_with_bus};
 
-/// How long a server may take to start, and to answer one command.
-const DEADLINE: Duration = Duration::from_secs(20);
+/// The time in which a server must start, and in which it must reply to one command.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A real Redis with nothing in it. It ends with this value, and with the test process however that one ends.
+/// A real Redis server, empty at the start. The server ends with this value and with the test process, however that
+/// process ends.
 ///
-/// What disturbs a server's other users (pausing, killing) asks for `&mut`, so that the shared one is safe from it.
+/// Methods that disturb other users of the server, such as `pause` and `kill`, take `&mut self`. The shared server is
+/// therefore safe from them.
 ///
 /// ```
 /// use limiter_testkit::RedisServer;
@@ -47,50 +49,50 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// ```
 #[derive(Debug)]
 pub struct RedisServer {
-    process: Option<Process>, // first, so that it has ended when its directory goes
+    process: Option<Process>, // the first field, so that it ends before its directory is removed
     config: Config,
     directory: TempDir,
 }
 
 impl RedisServer {
-    /// A server of your own on a Unix socket.
+    /// Starts a server for one test, on a Unix socket.
     ///
-    /// The binary is `redis-server`, or what the environment variable `RATE_LIMITED_REDIS_SERVER` names.
+    /// The binary is `redis-server`, or the one named by the environment variable `RATE_LIMITED_REDIS_SERVER`.
     ///
     /// # Panics
     ///
-    /// There is no such binary, or it does not answer within 20 s: with the end of its log.
+    /// There is no such binary, or the server does not reply within 20 s. The message has the end of its log.
     #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// A server of your own with a TCP port, TLS, a password or other settings.
+    /// Returns a builder for a server with a TCP port, TLS, a password or other settings.
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
 
-    /// The one server of this test process, on a Unix socket. Take keys from [`unique`]: other tests use it too.
+    /// Returns the server that all tests of this process share, on a Unix socket. Use keys from [`unique`].
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Panics like [`start`](Self::start).
     #[must_use]
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<RedisServer> = OnceLock::new();
         SHARED.get_or_init(Self::start)
     }
 
-    /// The other server of this test process, whose wall clock stands still: no key in it ever expires. It is for
-    /// limiters by a clock that tests move, which is slower than the real one when the machine is busy.
+    /// Returns a second shared server, whose wall clock is stopped: no key in it expires. It serves limiters with a
+    /// manual clock, which is slower than the real clock on a busy machine.
     ///
-    /// It has 1000 databases, of which tests may take one each.
+    /// It has 1000 databases, and each test may use one of its own.
     ///
-    /// Where clocks cannot be set (see [`RedisServerBuilder::shifted_clock`]) it is a server like others.
+    /// On systems without settable clocks (see [`RedisServerBuilder::shifted_clock`]) its clock runs normally.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Panics like [`start`](Self::start).
     #[must_use]
     pub fn timeless() -> &'static Self {
         static TIMELESS: OnceLock<RedisServer> = OnceLock::new();
@@ -108,47 +110,47 @@ impl RedisServer {
         })
     }
 
-    /// The URL a client needs, credentials included: `redis+unix://…`, `redis://…` or `rediss://…`.
+    /// Returns the URL for clients, with the credentials: `redis+unix://…`, `redis://…` or `rediss://…`.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_at(&self.address())
     }
 
-    /// The URL of this server behind a proxy.
+    /// Returns the URL of this server at the address of a proxy.
     pub(crate) fn url_at(&self, address: &Address) -> String {
         self.config.url(address)
     }
 
-    /// What stands before the hosts in a URL: `user:password@`, or less.
+    /// Returns the part of a URL before the hosts: `user:password@`, `:password@`, or nothing.
     pub(crate) fn authority(&self) -> String {
         self.config.authority()
     }
 
-    /// User and password of whoever may do everything, unless everybody may.
+    /// Returns user and password of a client with all permissions, or `None` if the server needs none.
     pub(crate) fn admin(&self) -> Option<(&str, &str)> {
         self.config.access.admin()
     }
 
-    /// Where [`url`](Self::url) points to.
+    /// Returns the address in [`url`](Self::url).
     #[must_use]
     pub fn address(&self) -> Address {
         self.config.address()
     }
 
-    /// The Unix socket, which every server has beside its port.
+    /// Returns the path of the Unix socket, which every server has beside its port.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.config.socket
     }
 
-    /// The certificate authority that signed a TLS server's certificate, as a PEM file.
+    /// Returns the PEM file of the certificate authority that signed a TLS server's certificate.
     #[must_use]
     pub fn ca_certificate(&self) -> Option<PathBuf> {
         let path = self.directory.path().join(certificates::CA_CERTIFICATE);
         path.exists().then_some(path)
     }
 
-    /// A certificate of a client that a TLS server trusts, and its key, as PEM files. It asks for them with
+    /// Returns a client certificate that a TLS server trusts, and its key, as PEM files. The server requires one with
     /// `setting("tls-auth-clients", "yes")`.
     #[must_use]
     pub fn client_certificate(&self) -> Option<(PathBuf, PathBuf)> {
@@ -157,45 +159,46 @@ impl RedisServer {
         certificate.exists().then_some((certificate, key))
     }
 
-    /// Major and minor version of the binary.
+    /// Returns the major and minor version of the binary.
     #[must_use]
     pub fn version(&self) -> (u32, u32) {
         binary::version()
     }
 
-    /// Runs one command on a connection of its own, as a user who may do everything.
+    /// Runs one command on a new connection, as a user with all permissions.
     ///
     /// # Panics
     ///
-    /// The server refuses it, or does not answer within 20 s: with the end of its log.
+    /// The server rejects the command, or does not reply within 20 s. The message has the end of its log.
     #[track_caller]
     pub fn command(&self, arguments: &[&str]) -> Reply {
         match self.try_command(arguments) {
-            Ok(Reply::Error(message)) => panic!("{arguments:?} was refused: {message}"),
+            Ok(Reply::Error(message)) => panic!("{arguments:?} was rejected: {message}"),
             Ok(reply) => reply,
             Err(error) => panic!("{arguments:?} failed: {error}\n{}", self.log_tail()),
         }
     }
 
-    /// As [`command`](Self::command), for arguments of any bytes; a refusal is [`Reply::Error`].
+    /// Runs one command like [`command`](Self::command), with arguments of any bytes. An error reply is
+    /// [`Reply::Error`].
     ///
     /// # Errors
     ///
-    /// The server is away, or does not answer within 20 s.
+    /// The server is not reachable, or does not reply within 20 s.
     pub fn try_command(&self, arguments: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
         self.client()?.call(arguments)
     }
 
-    /// A connection for several commands, as a user who may do everything.
+    /// Opens a connection for several commands, as a user with all permissions.
     ///
     /// # Errors
     ///
-    /// The server is away, or does not answer within 20 s.
+    /// The server is not reachable, or does not reply within 20 s.
     pub fn client(&self) -> io::Result<Client> {
-        self.config.client(DEADLINE)
+        self.config.client(REPLY_TIMEOUT)
     }
 
-    /// All keys there are, sorted.
+    /// Returns all keys, sorted.
     #[track_caller]
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
@@ -206,7 +209,7 @@ impl RedisServer {
         keys
     }
 
-    /// The keys that contain `text`, sorted: those of one test on a shared server.
+    /// Returns the keys that contain `text`, sorted: those of one test on a shared server.
     #[track_caller]
     #[must_use]
     pub fn keys_with(&self, text: &str) -> Vec<String> {
@@ -215,20 +218,20 @@ impl RedisServer {
         keys
     }
 
-    /// How many milliseconds the key has to live: -1 for ever, -2 if there is no such key.
+    /// Returns the remaining time to live of a key in milliseconds: -1 without an expiry, -2 if there is no such key.
     #[track_caller]
     #[must_use]
     pub fn pttl(&self, key: &str) -> i64 {
         self.command(&["PTTL", key]).integer()
     }
 
-    /// Forgets all cached scripts, so that the next `EVALSHA` is refused with `NOSCRIPT`.
+    /// Flushes all cached scripts, so that the next `EVALSHA` fails with `NOSCRIPT`.
     #[track_caller]
     pub fn flush_scripts(&self) {
         self.command(&["SCRIPT", "FLUSH"]);
     }
 
-    /// One section of `INFO`, such as `commandstats`.
+    /// Returns one section of `INFO`, such as `commandstats`.
     #[track_caller]
     #[must_use]
     pub fn info(&self, section: &str) -> BTreeMap<String, String> {
@@ -239,7 +242,8 @@ impl RedisServer {
             .collect()
     }
 
-    /// Stops the process as it is (`SIGSTOP`): connections stay open, the system accepts new ones, nothing answers.
+    /// Stops the process (`SIGSTOP`). Connections stay open, the system accepts new ones, and the server sends no
+    /// reply.
     ///
     /// # Panics
     ///
@@ -248,7 +252,7 @@ impl RedisServer {
         self.process().pause();
     }
 
-    /// Lets a paused process go on: it answers all that came in meanwhile.
+    /// Continues a paused process. It replies to all commands that arrived meanwhile.
     ///
     /// # Panics
     ///
@@ -257,71 +261,76 @@ impl RedisServer {
         self.process().resume();
     }
 
-    /// Sets the server's wall clock ahead of the real one, by so many microseconds; behind it where they are negative.
-    /// Returns when the server's `TIME` shows it: not every server reads the system's clock each time.
+    /// Sets the server's wall clock ahead of the real one by this many microseconds, or behind it if negative.
+    ///
+    /// Returns once the server's `TIME` shows the new time: some servers read the system's clock only now and then.
     ///
     /// # Panics
     ///
-    /// The server was started without [`RedisServerBuilder::shifted_clock`], or does not show it within 20 s.
+    /// The server was started without [`RedisServerBuilder::shifted_clock`], or does not show the time within 20 s.
     pub fn set_clock(&mut self, micros: i64) {
         let clock = self.config.clock.as_ref();
         clock.expect("a server with a clock to set: `RedisServer::builder().shifted_clock()`").set(micros);
-        let until = Instant::now() + DEADLINE;
-        while (self.ahead_by() - micros).abs() > 500_000 {
-            assert!(Instant::now() < until, "the server's clock does not follow\n{}", self.log_tail());
+        let deadline = Instant::now() + REPLY_TIMEOUT;
+        while (self.clock_offset_micros() - micros).abs() > 500_000 {
+            assert!(
+                Instant::now() < deadline,
+                "the server's clock does not show the time that was set\n{}",
+                self.log_tail()
+            );
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Stops the server's wall clock: no key expires any more. Returns when the server's `TIME` stands still.
+    /// Stops the server's wall clock, so that no key expires any more. Returns once the server's `TIME` stands still.
     ///
     /// # Panics
     ///
-    /// As [`set_clock`](Self::set_clock).
+    /// Panics like [`set_clock`](Self::set_clock).
     pub fn stop_clock(&mut self) {
         let clock = self.config.clock.as_ref();
         let clock = clock.expect("a server with a clock to stop: `RedisServer::builder().shifted_clock()`");
         let now = real_micros();
         clock.stop(now);
-        let until = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + REPLY_TIMEOUT;
         while self.micros() != now {
-            assert!(Instant::now() < until, "the server's clock does not stop\n{}", self.log_tail());
+            assert!(Instant::now() < deadline, "the server's clock does not stop\n{}", self.log_tail());
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// How many microseconds the server's clock is ahead of the real one.
-    fn ahead_by(&self) -> i64 {
+    /// Returns by how many microseconds the server's clock is ahead of the real one.
+    fn clock_offset_micros(&self) -> i64 {
         self.micros() - real_micros()
     }
 
-    /// The server's time in microseconds since 1970.
+    /// Returns the server's time in microseconds since 1970.
     fn micros(&self) -> i64 {
         let time = self.command(&["TIME"]).array().into_iter().map(Reply::text);
         let time: Vec<i64> = time.map(|number| number.parse().expect("seconds and microseconds")).collect();
         time[0] * 1_000_000 + time[1]
     }
 
-    /// Ends the process at once (`SIGKILL`), and with it all connections and data.
+    /// Kills the process (`SIGKILL`). All connections and data are lost.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Ends the process if need be and starts it anew, with the same URL and no data, and with its settings of the
-    /// beginning, or of the last `CONFIG REWRITE`.
+    /// Kills the process if it runs, and starts it again with the same URL and no data. Its settings are those of the
+    /// first start, or of the last `CONFIG REWRITE`.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Panics like [`start`](Self::start).
     pub fn restart(&mut self) {
         self.kill();
-        match Process::start(&self.config, self.directory.path(), DEADLINE) {
+        match Process::start(&self.config, self.directory.path(), REPLY_TIMEOUT) {
             Ok(process) => self.process = Some(process),
             Err(failure) => panic!("{failure}"),
         }
     }
 
-    /// The end of the server's log, for a message.
+    /// Returns the end of the server's log, for a message.
     #[must_use]
     pub fn log_tail(&self) -> String {
         process::log_tail(self.directory.path())
@@ -332,15 +341,15 @@ impl RedisServer {
     }
 }
 
-/// A name that no other call in any test process gets: for keys and prefixes on a shared server.
+/// Returns a name that is unique across all test processes, for keys and prefixes on a shared server.
 #[must_use]
 pub fn unique(prefix: &str) -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("{prefix}-{}-{count}", std::process::id())
+    static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("{prefix}-{}-{number}", std::process::id())
 }
 
-/// The real time in microseconds since 1970.
+/// Returns the real time in microseconds since 1970.
 fn real_micros() -> i64 {
     let real = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros();
     i64::try_from(real).expect("before the year 294000")

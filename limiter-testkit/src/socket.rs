@@ -1,4 +1,4 @@
-//! One type for both kinds of stream a Redis listens on.
+//! Addresses and connected streams, over Unix sockets and TCP.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where a server listens.
+/// An address that a server listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// The path of a Unix socket.
@@ -16,7 +16,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Connects. For TCP within `timeout`; a Unix socket answers at once.
+    /// Connects to the address. A TCP connection must be made within `timeout`; a Unix socket connects at once.
     pub(crate) fn connect(&self, timeout: Duration) -> io::Result<Socket> {
         match self {
             Self::Unix(path) => UnixStream::connect(path).map(Socket::Unix),
@@ -37,20 +37,20 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Ends both directions, for everybody: whoever is blocked in a read or a write returns.
+    /// Shuts down both directions. A thread that is blocked in a read or a write returns.
     pub(crate) fn close(&self) {
-        // The other end may have closed it already, which is as good.
+        // The peer may have closed it already.
         let _ = match self {
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
         };
     }
 
-    /// Whether the other end of a TCP connection has closed it, and nothing is left to read. Whoever reads from it
-    /// meanwhile may see a timeout.
+    /// Returns true if the peer of a TCP connection has closed it and no data is left to read. A concurrent read may
+    /// see a timeout.
     pub(crate) fn has_ended(&self) -> bool {
         let Self::Tcp(stream) = self else { return false };
-        // Not `set_nonblocking`: that would be for the writers too.
+        // `set_nonblocking` would affect the writers too.
         let ended = stream.set_read_timeout(Some(Duration::from_millis(1))).and_then(|()| stream.peek(&mut [0]));
         let restored = stream.set_read_timeout(None);
         match ended {
@@ -61,7 +61,7 @@ impl Socket {
         }
     }
 
-    /// How long one read or write may block from now on. Not zero.
+    /// Sets the timeout of each following read and write. It must not be zero.
     pub(crate) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         match self {
             Self::Unix(stream) => {
@@ -76,7 +76,7 @@ impl Socket {
     }
 }
 
-// By reference, as the streams themselves do it: one thread reads while another writes.
+// Implemented for references, as for the standard streams: one thread reads while another writes.
 
 impl Read for &Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

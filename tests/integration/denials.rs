@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use limiter_testkit::history::{Admission, Counts, Denial, Rule, feasible, no_denial_had_room};
+use limiter_testkit::history::{Admission, Counts, Denial, Rule, check_denials, feasible};
 use limiter_testkit::{Random, RedisServer};
 use rate_limited::{Algorithm, Key, Limit, Limiter};
 use tokio::task::JoinSet;
@@ -138,7 +138,7 @@ impl Run {
             other => panic!("nothing is known of {other:?}"),
         };
         let rule = Rule { counts, window, max, holds, slack };
-        if let Err(wrong) = no_denial_had_room(&self.admissions, &self.denials, &rule) {
+        if let Err(wrong) = check_denials(&self.admissions, &self.denials, &rule) {
             panic!("{limit:?}: {wrong}");
         }
         if limit.algorithm() == Algorithm::SlidingWindow {

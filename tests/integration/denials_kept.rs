@@ -238,7 +238,7 @@ async fn a_reset_is_not_undone_by_a_denial_from_before() {
 #[tokio::test]
 async fn a_known_denial_promises_no_instant_before_the_stores() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let limit = limit("1/400ms");
     let limiter = on(&server).url(proxy.url()).connect().await.expect("the server is there");
     let mut proven = false;
@@ -268,7 +268,7 @@ async fn a_known_denial_promises_no_instant_before_the_stores() {
 async fn a_reset_or_a_refund_that_nobody_waits_for_is_seen_at_once() {
     for resets in [true, false] {
         let scene = Scene::new();
-        let proxy = Proxy::before(&scene.server);
+        let proxy = Proxy::start(&scene.server);
         let limiter = scene.with(|builder| builder.url(proxy.url())).await;
         let five = limit("5/1h");
         let allowed = use_up(&limiter, &five).await;
@@ -308,7 +308,7 @@ async fn permits_that_go_with_others_make_it_ask_again() {
 #[tokio::test]
 async fn a_denial_that_comes_late_lasts_no_longer_for_it() {
     let scene = Scene::new();
-    let proxy = Proxy::before(&scene.server);
+    let proxy = Proxy::start(&scene.server);
     let remember = Duration::from_secs(60);
     let limiter = scene.with(|builder| builder.url(proxy.url()).remember_denials(remember)).await;
     let five = limit("5/10s");

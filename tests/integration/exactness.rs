@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use limiter_testkit::history::{Admission, feasible, most_certain};
+use limiter_testkit::history::{Admission, feasible, max_permits_in_window};
 use limiter_testkit::{Proxy, RedisServer};
 use rate_limited::{Key, Limit, Limiter};
 use tokio::task::JoinSet;
@@ -60,7 +60,7 @@ async fn no_window_of_a_recorded_run_holds_more_than_max() {
         let limit = limit("20/300ms");
         let run = record(&limiter, limit, Duration::from_millis(1_500)).await;
         assert_eq!(feasible(&run, limit.window(), limit.max()), Ok(()), "{limiter:?}");
-        assert!(most_certain(&run, limit.window()) <= 20);
+        assert!(max_permits_in_window(&run, limit.window()) <= 20);
         // That nothing is denied which had room is judged in `denials`.
         assert!(run.len() >= 20, "{} admitted by {limiter:?}", run.len());
     }
@@ -118,7 +118,7 @@ async fn retry_after_is_true_by_the_servers_clock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_tasks_share_one_connection() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let limiter = on(&server).url(proxy.url()).connect().await.expect("connects");
     let mut calls = JoinSet::new();
     for index in 0..5_000 {

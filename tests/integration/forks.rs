@@ -83,7 +83,7 @@ fn a_child_works_and_counts_with_its_parent() {
         assert_eq!(limiter.peek_blocking(&key, &limit).expect("a look").remaining(), 1);
         0
     });
-    assert_eq!(child.ended_within(SOON), Ended::Returned(0));
+    assert_eq!(child.wait_timeout(SOON), Ended::Returned(0));
     assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
     assert_eq!(admitted(limiter.check_blocking(&key, &limit)), None);
 }
@@ -100,7 +100,7 @@ fn ten_children_at_once_keep_one_limit() {
     let children: Vec<_> = (0..10).map(|_| fork(calls)).collect();
     all += u32::from(calls());
     for child in children {
-        match child.ended_within(SOON) {
+        match child.wait_timeout(SOON) {
             Ended::Returned(allowed) => all += u32::from(allowed),
             ended => panic!("{ended:?}"),
         }
@@ -116,12 +116,12 @@ fn a_child_of_a_child_works() {
     assert_eq!(call(), 1);
     let child = fork(|| {
         assert_eq!(call(), 1);
-        match fork(call).ended_within(SOON) {
+        match fork(call).wait_timeout(SOON) {
             Ended::Returned(allowed) => allowed,
             ended => panic!("{ended:?}"),
         }
     });
-    assert_eq!(child.ended_within(SOON), Ended::Returned(1));
+    assert_eq!(child.wait_timeout(SOON), Ended::Returned(1));
     assert_eq!(call(), 0);
 }
 
@@ -133,7 +133,7 @@ fn wait_in_a_child(limiter: &Limiter) {
     let children = [(); 3].map(|()| fork(|| waits() + waits()));
     assert_eq!((waits(), waits()), (1, 1));
     for child in children {
-        assert_eq!(child.ended_within(SOON), Ended::Returned(2));
+        assert_eq!(child.wait_timeout(SOON), Ended::Returned(2));
     }
 }
 
@@ -156,13 +156,13 @@ fn a_child_drops_a_limiter() {
         drop(limiter.take());
         u8::from(admitted(build().check_blocking(&key, &limit)).is_some())
     });
-    assert_eq!(unused.ended_within(SOON), Ended::Returned(1));
+    assert_eq!(unused.wait_timeout(SOON), Ended::Returned(1));
     let used = fork(|| {
         let allowed = limiter.as_ref().map(|limiter| admitted(limiter.check_blocking(&key, &limit)));
         drop(limiter.take());
         u8::from(allowed == Some(Some(Source::Store)))
     });
-    assert_eq!(used.ended_within(SOON), Ended::Returned(1));
+    assert_eq!(used.wait_timeout(SOON), Ended::Returned(1));
     let limiter = limiter.expect("the parent's own");
     assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
 }
@@ -184,7 +184,7 @@ fn a_child_of_a_process_whose_store_is_away_finds_it_again() {
         0
     });
     server.restart();
-    assert_eq!(child.ended_within(2 * SOON), Ended::Returned(0));
+    assert_eq!(child.wait_timeout(2 * SOON), Ended::Returned(0));
 }
 
 fn a_call_from_before_the_fork_fails_in_the_child() {
@@ -201,7 +201,7 @@ fn a_call_from_before_the_fork_fails_in_the_child() {
         Poll::Ready(Err(error)) if error.kind() == ErrorKind::Forked => 1,
         _ => 0,
     });
-    assert_eq!(child.ended_within(SOON), Ended::Returned(1));
+    assert_eq!(child.wait_timeout(SOON), Ended::Returned(1));
     assert!(poll().is_pending(), "the parent's own goes on");
 }
 
@@ -220,7 +220,7 @@ fn a_wait_from_before_the_fork_fails_in_the_child() {
             Poll::Ready(Err(error)) if error.kind() == ErrorKind::Forked => 1,
             _ => 0,
         });
-        assert_eq!(child.ended_within(SOON), Ended::Returned(1), "{limit}");
+        assert_eq!(child.wait_timeout(SOON), Ended::Returned(1), "{limit}");
         assert!(poll().is_pending(), "the parent's own goes on");
     }
 }
@@ -258,7 +258,7 @@ fn a_fork_while_others_call_has_a_clear_outcome() {
                     let calls = limiters.into_iter().flat_map(|limiter| [(limiter, false), (limiter, true)]);
                     u8::from(!calls.fold(true, |clear, (limiter, wait)| is_clear(limiter, wait) && clear))
                 });
-                child.ended_within(SOON)
+                child.wait_timeout(SOON)
             })
             .collect();
         over.store(true, Ordering::Relaxed);

@@ -38,7 +38,7 @@ impl Scene {
 
     async fn on(server: RedisServer) -> Self {
         let clock = ManualClock::new();
-        let proxy = Proxy::before(&server);
+        let proxy = Proxy::start(&server);
         let builder = on(&server).url(proxy.url()).prefix("rl").clock(clock.clone()).on_error(OnError::Raise);
         Self { limiter: builder.connect().await.expect("the server is there"), server, proxy, clock }
     }

@@ -1,6 +1,6 @@
 //! Random schedules against the naive oracles, for every algorithm on every store.
 
-use limiter_testkit::schedule::{Schedule, Store, shrunk, verdict_us};
+use limiter_testkit::schedule::{Schedule, Store, shrink_schedule, verdict_us};
 use limiter_testkit::{Oracle, Random, full_or};
 use rate_limited::Algorithm::{self, FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
 use rate_limited::{Key, Limit};
@@ -28,7 +28,7 @@ macro_rules! on_every_store {
         }
         mod asking {
             $(#[tokio::test] async fn $test() {
-                super::agrees_with_the_oracle(super::Store::Asking, super::$algorithm, limiter_testkit::full_or(100, 20)).await;
+                super::agrees_with_the_oracle(super::Store::RedisUncached, super::$algorithm, limiter_testkit::full_or(100, 20)).await;
             })+
         }
     };
@@ -113,7 +113,7 @@ async fn admits_97_percent_where_runs_merge(subject: Subject) {
 
 /// Ends the test with the shortest schedule found, as a file of `tests/regressions` has it.
 async fn fail(store: Store, schedule: Schedule) -> ! {
-    match shrunk(store, schedule).await {
+    match shrink_schedule(store, schedule).await {
         (shrunk, Some(why)) => panic!("on {store:?} {why}\n\nas a file in tests/regressions:\n\n{shrunk}"),
         (shrunk, None) => panic!("on {store:?}, but not when it is played again alone:\n\n{shrunk}"),
     }

@@ -65,7 +65,7 @@ impl Load {
 async fn calls_do_not_wait_for_a_server_that_is_known_to_be_slow() {
     const CALLS: u64 = 400;
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     proxy.delay(DEADLINE / 2);
@@ -92,7 +92,7 @@ async fn calls_do_not_wait_for_a_server_that_is_known_to_be_slow() {
 #[tokio::test]
 async fn calls_fail_at_once_while_the_server_is_known_to_be_away() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     proxy.stall();
@@ -117,7 +117,7 @@ async fn calls_fail_at_once_while_the_server_is_known_to_be_away() {
 #[tokio::test]
 async fn attempts_do_not_become_rarer_without_end() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     proxy.cut();
@@ -151,7 +151,7 @@ async fn one_connection_is_tried_at_a_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_is_no_outage() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let builder = on(&server).url(proxy.url()).rule("burst", Rule::new().deadline(DEADLINE)).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     let connections = proxy.connections();
@@ -180,7 +180,7 @@ async fn burst(task: u64) -> Result<(), ErrorKind> {
 #[tokio::test]
 async fn a_connection_that_leads_nowhere_is_given_up_by_impatient_calls_alone() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let impatient = Rule::new().deadline(Duration::from_millis(20));
     let builder = Limiter::builder().url(proxy.url()).prefix(&unique("impatient")).rule("impatient", impatient);
     let limiter = builder.connect().await.expect("the server is there");

@@ -36,7 +36,7 @@ async fn a_call_waits_for_its_place_and_no_longer() {
 #[tokio::test]
 async fn nobody_is_in_line_while_there_is_room() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let limiter = on(&server).url(proxy.url()).connect().await.expect("connects");
     proxy.delay(Duration::from_millis(50));
     let calls: JoinSet<_> = (0..8)

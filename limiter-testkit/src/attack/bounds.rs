@@ -1,4 +1,4 @@
-//! The most that each algorithm admits, as docs/algorithms.md states it.
+//! The maximum number of permits that each algorithm admits, as in docs/algorithms.md.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use rate_limited::{Algorithm, Limit};
 
 use super::calls::Admitted;
 
-/// Returns the most permits that a limit admits in any stretch of time as long as its window, where no call costs more
-/// than `cost`.
-pub(super) fn most_in_a_window(limit: Limit, cost: u32) -> u64 {
+/// Returns the greatest number of permits that a limit admits in any stretch of time as long as its window, if no call
+/// costs more than `cost`.
+pub(super) fn max_per_window(limit: Limit, cost: u32) -> u64 {
     let (max, burst, cost) = (u64::from(limit.max()), u64::from(limit.burst()), u64::from(cost.max(1)));
     match limit.algorithm() {
         Algorithm::FixedWindow | Algorithm::SlidingCounter => 2 * max,
@@ -18,18 +18,19 @@ pub(super) fn most_in_a_window(limit: Limit, cost: u32) -> u64 {
     }
 }
 
-/// Judges admitted calls by the worst window, of which `times` as many permits may be in it.
+/// Checks admitted calls by the worst window. `factor` is the multiple of the bound that is allowed in a window, by its
+/// start and end.
 ///
 /// # Errors
 ///
 /// The fullest window, counting only calls that began and ended in it.
-pub(super) fn keeps_the_worst_window(
+pub(super) fn check_worst_window(
     limit: Limit,
     calls: &[Admitted],
-    times: impl Fn(Duration, Duration) -> u64,
+    factor: impl Fn(Duration, Duration) -> u64,
 ) -> Result<(), String> {
     let cost = calls.iter().map(|call| call.cost).max().unwrap_or_default();
-    let most = most_in_a_window(limit, cost);
+    let most = max_per_window(limit, cost);
     let mut calls = calls.to_vec();
     calls.sort_by_key(|call| call.start);
     for (first, Admitted { start, .. }) in calls.iter().enumerate() {
@@ -37,12 +38,12 @@ pub(super) fn keeps_the_worst_window(
         let inside = calls[first..].iter().take_while(|call| call.start < end).filter(|call| call.end < end);
         let inside: Vec<_> = inside.collect();
         let permits: u64 = inside.iter().map(|call| u64::from(call.cost)).sum();
-        let most = most * times(*start, end);
+        let most = most * factor(*start, end);
         if permits > most {
             let shown: Vec<_> = inside.iter().map(|call| call.to_string()).collect();
             return Err(format!(
                 "{} of {limit}: {permits} permits of at most {most} within the window from {start:.4?} on: {}",
-                name_of(limit),
+                describe(limit),
                 shown.join(", "),
             ));
         }
@@ -50,15 +51,16 @@ pub(super) fn keeps_the_worst_window(
     Ok(())
 }
 
-/// Judges a bucket by every stretch of time, where nothing failed: at most what it holds, and what flows back meanwhile.
+/// Checks a bucket by every stretch of time, for runs without faults: at most its capacity, and the permits that flow
+/// back meanwhile.
 ///
 /// # Errors
 ///
 /// A stretch with too many permits.
-pub(super) fn keeps_every_stretch(limit: Limit, calls: &[Admitted]) -> Result<(), String> {
-    let holds = match limit.algorithm() {
+pub(super) fn check_every_stretch(limit: Limit, calls: &[Admitted]) -> Result<(), String> {
+    let capacity = match limit.algorithm() {
         Algorithm::TokenBucket => u128::from(limit.burst()),
-        // The last call of a stretch begins when all others have flowed out.
+        // The last call of a stretch begins once all earlier permits have drained.
         Algorithm::LeakyBucket => calls.iter().map(|call| u128::from(call.cost)).max().unwrap_or_default(),
         _ => return Ok(()),
     };
@@ -68,14 +70,14 @@ pub(super) fn keeps_every_stretch(limit: Limit, calls: &[Admitted]) -> Result<()
         let mut permits = 0;
         for call in calls.iter().filter(|call| call.start >= *start) {
             permits += u128::from(call.cost);
-            // Both instants are rounded to microseconds by the one who decides.
+            // The decision's instants are rounded to microseconds.
             let length = (call.end - *start).as_micros() + 2;
-            let most = holds + length * u128::from(limit.max()) / limit.window().as_micros();
+            let most = capacity + length * u128::from(limit.max()) / limit.window().as_micros();
             if permits > most {
                 let end = call.end;
                 return Err(format!(
                     "{} of {limit}: {permits} permits of at most {most} between {start:.4?} and {end:.4?}",
-                    name_of(limit)
+                    describe(limit)
                 ));
             }
         }
@@ -83,12 +85,12 @@ pub(super) fn keeps_every_stretch(limit: Limit, calls: &[Admitted]) -> Result<()
     Ok(())
 }
 
-/// Judges a fixed window by the server's own windows, which begin at multiples of their length by the system's clock.
+/// Checks a fixed window by the server's own windows, which begin at multiples of their length by the system's clock.
 ///
 /// # Errors
 ///
 /// A window with more than `max` permits of calls that began and ended in it.
-pub(super) fn keeps_each_server_window(limit: Limit, calls: &[Admitted]) -> Result<(), String> {
+pub(super) fn check_server_windows(limit: Limit, calls: &[Admitted]) -> Result<(), String> {
     if limit.algorithm() != Algorithm::FixedWindow {
         return Ok(());
     }
@@ -112,7 +114,7 @@ pub(super) fn keeps_each_server_window(limit: Limit, calls: &[Admitted]) -> Resu
 }
 
 /// Returns the algorithm's name and its burst.
-pub(super) fn name_of(limit: Limit) -> String {
+pub(super) fn describe(limit: Limit) -> String {
     let burst = if limit.burst() == limit.max() { String::new() } else { format!(" (burst {})", limit.burst()) };
     format!("{:?}{burst}", limit.algorithm())
 }
@@ -123,7 +125,7 @@ mod tests {
 
     fn calls(millis: &[u64]) -> Vec<Admitted> {
         let at = |millis: &u64| Duration::from_millis(*millis);
-        millis.iter().map(|millis| Admitted::at(at(millis), 1)).collect()
+        millis.iter().map(|millis| Admitted::instantaneous(at(millis), 1)).collect()
     }
 
     fn limit(algorithm: Algorithm) -> Limit {
@@ -131,32 +133,32 @@ mod tests {
     }
 
     #[test]
-    fn a_window_too_full_is_a_violation() {
-        let judge = |algorithm, millis: &[u64]| keeps_the_worst_window(limit(algorithm), &calls(millis), |_, _| 1);
-        assert!(judge(Algorithm::SlidingWindow, &[0, 50, 100, 150]).is_ok());
-        assert!(judge(Algorithm::SlidingWindow, &[0, 50, 99]).is_err());
-        assert!(judge(Algorithm::FixedWindow, &[90, 95, 100, 105]).is_ok());
-        assert!(judge(Algorithm::FixedWindow, &[90, 95, 100, 105, 189]).is_err());
-        assert!(judge(Algorithm::TokenBucket, &[0, 0, 50, 100]).is_ok());
-        assert!(judge(Algorithm::TokenBucket, &[0, 0, 50, 60]).is_err());
-        assert!(judge(Algorithm::LeakyBucket, &[0, 50, 100]).is_ok());
-        assert!(judge(Algorithm::LeakyBucket, &[0, 50, 60]).is_err());
+    fn too_many_permits_in_a_window_are_a_violation() {
+        let check = |algorithm, millis: &[u64]| check_worst_window(limit(algorithm), &calls(millis), |_, _| 1);
+        assert!(check(Algorithm::SlidingWindow, &[0, 50, 100, 150]).is_ok());
+        assert!(check(Algorithm::SlidingWindow, &[0, 50, 99]).is_err());
+        assert!(check(Algorithm::FixedWindow, &[90, 95, 100, 105]).is_ok());
+        assert!(check(Algorithm::FixedWindow, &[90, 95, 100, 105, 189]).is_err());
+        assert!(check(Algorithm::TokenBucket, &[0, 0, 50, 100]).is_ok());
+        assert!(check(Algorithm::TokenBucket, &[0, 0, 50, 60]).is_err());
+        assert!(check(Algorithm::LeakyBucket, &[0, 50, 100]).is_ok());
+        assert!(check(Algorithm::LeakyBucket, &[0, 50, 60]).is_err());
     }
 
     #[test]
-    fn a_stretch_too_full_is_a_violation() {
-        let judge = |algorithm, millis: &[u64]| keeps_every_stretch(limit(algorithm), &calls(millis));
-        assert!(judge(Algorithm::TokenBucket, &[0, 0, 50, 100]).is_ok());
-        assert!(judge(Algorithm::TokenBucket, &[0, 0, 49]).is_err());
-        assert!(judge(Algorithm::LeakyBucket, &[0, 50, 100]).is_ok());
-        assert!(judge(Algorithm::LeakyBucket, &[0, 49]).is_err());
+    fn too_many_permits_in_a_stretch_are_a_violation() {
+        let check = |algorithm, millis: &[u64]| check_every_stretch(limit(algorithm), &calls(millis));
+        assert!(check(Algorithm::TokenBucket, &[0, 0, 50, 100]).is_ok());
+        assert!(check(Algorithm::TokenBucket, &[0, 0, 49]).is_err());
+        assert!(check(Algorithm::LeakyBucket, &[0, 50, 100]).is_ok());
+        assert!(check(Algorithm::LeakyBucket, &[0, 49]).is_err());
     }
 
     #[test]
-    fn a_server_window_too_full_is_a_violation() {
-        let judge = |millis: &[u64]| keeps_each_server_window(limit(Algorithm::FixedWindow), &calls(millis));
-        assert!(judge(&[90, 95, 105, 110]).is_ok());
-        assert!(judge(&[10, 50, 90]).is_err());
-        assert!(judge(&[100, 150, 190]).is_ok(), "a call at the edge may be of the window before");
+    fn too_many_permits_in_a_server_window_are_a_violation() {
+        let check = |millis: &[u64]| check_server_windows(limit(Algorithm::FixedWindow), &calls(millis));
+        assert!(check(&[90, 95, 105, 110]).is_ok());
+        assert!(check(&[10, 50, 90]).is_err());
+        assert!(check(&[100, 150, 190]).is_ok(), "a call at the edge may belong to the previous window");
     }
 }

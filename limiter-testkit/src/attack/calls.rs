@@ -1,4 +1,4 @@
-//! Tasks that call a limiter on a real clock, and write down what they got.
+//! Tasks that call a limiter on a real clock and record the results.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::dropping::Until;
+use super::dropping::DropPoint;
 use super::round::Round;
 use super::schedules::ALGORITHMS;
 use crate::random::Random;
 
-/// A key, and the one limit that all calls on it give.
+/// A key, and the one limit of all calls on it.
 #[derive(Debug, Clone)]
-pub(super) struct Subject {
+pub(super) struct Target {
     pub(super) key: Key,
     pub(super) limit: Limit,
     /// The highest cost of a call.
     pub(super) cost: u32,
-    /// Whether it is reset now and then.
+    /// True if tasks reset the key now and then.
     pub(super) resets: bool,
 }
 
-impl Subject {
-    /// Returns one subject for each algorithm, of random limits with windows between these lengths.
-    pub(super) fn of_all_algorithms(round: &mut Round, windows: (u64, u64)) -> Vec<Self> {
+impl Target {
+    /// Returns one target for each algorithm, with random limits and windows between these lengths in milliseconds.
+    pub(super) fn one_per_algorithm(round: &mut Round, windows: (u64, u64)) -> Vec<Self> {
         ALGORITHMS.iter().map(|algorithm| Self::random(round, *algorithm, windows)).collect()
     }
 
@@ -43,32 +43,32 @@ impl Subject {
     }
 }
 
-/// The end of a call.
+/// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum CallResult {
     Allowed(Source),
     Denied(Source),
-    /// Allowed, and given back later.
+    /// Allowed, and refunded later.
     Refunded,
-    /// Dropped before its answer: it may have taken its permits.
+    /// Dropped before its decision: it may have taken its permits.
     Dropped,
     Failed,
-    /// A reset, which has no permits.
+    /// A reset, which takes no permits.
     Reset,
 }
 
 /// One call. Instants are since the load began, and by the system's clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call {
+pub(super) struct CallRecord {
     pub(super) start: Duration,
     pub(super) end: Duration,
     pub(super) wall_start: Duration,
     pub(super) wall_end: Duration,
     pub(super) cost: u32,
-    pub(super) ending: Ending,
+    pub(super) result: CallResult,
 }
 
-/// A call that was allowed and not given back.
+/// A call that was allowed and not refunded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Admitted {
     pub(super) start: Duration,
@@ -91,11 +91,11 @@ impl fmt::Display for Admitted {
     }
 }
 
-impl Call {
+impl CallRecord {
     fn admitted(&self) -> Option<Admitted> {
-        let Self { start, end, wall_start, wall_end, cost, ending } = *self;
-        match ending {
-            Ending::Allowed(source) => Some(Admitted { start, end, wall_start, wall_end, cost, source }),
+        let Self { start, end, wall_start, wall_end, cost, result } = *self;
+        match result {
+            CallResult::Allowed(source) => Some(Admitted { start, end, wall_start, wall_end, cost, source }),
             _ => None,
         }
     }
@@ -103,80 +103,80 @@ impl Call {
 
 #[cfg(test)]
 impl Admitted {
-    pub(super) fn at(at: Duration, cost: u32) -> Self {
+    pub(super) fn instantaneous(at: Duration, cost: u32) -> Self {
         Self { start: at, end: at, wall_start: at, wall_end: at, cost, source: Source::Store }
     }
 }
 
-/// Returns the allowed calls, apart from those before each reset and after it. What overlaps a reset belongs to no part.
-pub(super) fn admitted_between_resets(calls: &[Call]) -> Vec<Vec<Admitted>> {
-    let mut resets: Vec<_> = calls.iter().filter(|call| call.ending == Ending::Reset).collect();
+/// Returns the allowed calls, split by the resets. Calls that overlap a reset are left out.
+pub(super) fn admitted_between_resets(calls: &[CallRecord]) -> Vec<Vec<Admitted>> {
+    let mut resets: Vec<_> = calls.iter().filter(|call| call.result == CallResult::Reset).collect();
     resets.sort_by_key(|reset| reset.start);
     let mut parts = Vec::new();
     let mut from = Duration::ZERO;
-    for until in resets.iter().map(|reset| reset.start).chain([Duration::MAX]) {
-        let within = |call: &Admitted| call.start >= from && call.end <= until;
-        parts.push(calls.iter().filter_map(Call::admitted).filter(within).collect());
-        from = resets.iter().filter(|reset| reset.start <= until).map(|reset| reset.end).max().unwrap_or(from);
+    for end in resets.iter().map(|reset| reset.start).chain([Duration::MAX]) {
+        let within = |call: &Admitted| call.start >= from && call.end <= end;
+        parts.push(calls.iter().filter_map(CallRecord::admitted).filter(within).collect());
+        from = resets.iter().filter(|reset| reset.start <= end).map(|reset| reset.end).max().unwrap_or(from);
     }
     parts
 }
 
-/// How the tasks call.
+/// The parameters of the tasks' calls.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Demand {
     pub(super) tasks: u64,
     /// The longest pause between two calls of a task.
     pub(super) pause: Duration,
-    /// One of so many calls is dropped early.
-    pub(super) drops: u64,
-    /// Whether some of what was allowed is given back.
+    /// One of this many calls is dropped early.
+    pub(super) drop_one_in: u64,
+    /// True if some allowed calls are refunded.
     pub(super) refunds: bool,
 }
 
 impl Demand {
-    /// Returns the demand of so many tasks.
+    /// Returns random parameters for this number of tasks.
     pub(super) fn random(round: &mut Round, tasks: u64) -> Self {
-        let (pause, drops) = (round.millis(2, 15), round.random.between(5, 50));
-        Self { tasks, pause, drops, refunds: round.once_in(2) }
+        let (pause, drop_one_in) = (round.millis(2, 15), round.random.between(5, 50));
+        Self { tasks, pause, drop_one_in, refunds: round.once_in(2) }
     }
 }
 
-/// Tasks that call until they are told to stop.
+/// Tasks that call until they are stopped.
 #[derive(Debug)]
 pub(super) struct Load {
-    over: Arc<AtomicBool>,
-    tasks: JoinSet<(usize, Vec<Call>)>,
+    stop: Arc<AtomicBool>,
+    tasks: JoinSet<(usize, Vec<CallRecord>)>,
     origin: Instant,
-    subjects: usize,
+    targets: usize,
 }
 
 impl Load {
     pub(super) fn start(
         on: &Handle,
         limiters: &[Limiter],
-        subjects: &[Subject],
+        targets: &[Target],
         demand: Demand,
         round: &mut Round,
     ) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
         let origin = Instant::now();
         let mut tasks = JoinSet::new();
         for task in 0..demand.tasks {
             let number = usize::try_from(task).expect("small");
-            let which = number % subjects.len();
+            let target_index = number % targets.len();
             let caller = Caller {
-                limiter: limiters[number / subjects.len() % limiters.len()].clone(),
-                subject: subjects[which].clone(),
+                limiter: limiters[number / targets.len() % limiters.len()].clone(),
+                target: targets[target_index].clone(),
                 random: Random::new(round.random.any()),
                 origin,
                 calls: Vec::new(),
                 receipts: Vec::new(),
             };
-            let over = Arc::clone(&over);
-            tasks.spawn_on(async move { (which, caller.run(demand, &over).await) }, on);
+            let stop = Arc::clone(&stop);
+            tasks.spawn_on(async move { (target_index, caller.run(demand, &stop).await) }, on);
         }
-        Self { over, tasks, origin, subjects: subjects.len() }
+        Self { stop, tasks, origin, targets: targets.len() }
     }
 
     /// Returns the time since the load began.
@@ -184,23 +184,23 @@ impl Load {
         self.origin.elapsed()
     }
 
-    /// Stops the tasks and returns the calls of each subject.
-    pub(super) async fn stop(self, round: &mut Round) -> Vec<Vec<Call>> {
-        self.over.store(true, Relaxed);
-        let mut calls = vec![Vec::new(); self.subjects];
-        for (which, of_task) in self.tasks.join_all().await {
-            calls[which].extend(of_task);
+    /// Stops the tasks and returns the calls of each target.
+    pub(super) async fn stop(self, round: &mut Round) -> Vec<Vec<CallRecord>> {
+        self.stop.store(true, Relaxed);
+        let mut calls = vec![Vec::new(); self.targets];
+        for (target_index, task_calls) in self.tasks.join_all().await {
+            calls[target_index].extend(task_calls);
         }
         for call in calls.iter().flatten() {
             round.count("calls", 1);
-            match call.ending {
-                Ending::Allowed(Source::Standby) => round.count("allowed by the standby limiter", 1),
-                Ending::Allowed(_) => round.count("allowed", 1),
-                Ending::Denied(_) => round.count("denied", 1),
-                Ending::Refunded => round.count("refunded", 1),
-                Ending::Dropped => round.count("dropped", 1),
-                Ending::Failed => round.count("failed", 1),
-                Ending::Reset => round.count("resets", 1),
+            match call.result {
+                CallResult::Allowed(Source::Standby) => round.count("allowed by the standby limiter", 1),
+                CallResult::Allowed(_) => round.count("allowed", 1),
+                CallResult::Denied(_) => round.count("denied", 1),
+                CallResult::Refunded => round.count("refunded", 1),
+                CallResult::Dropped => round.count("dropped", 1),
+                CallResult::Failed => round.count("failed", 1),
+                CallResult::Reset => round.count("resets", 1),
             }
         }
         calls
@@ -209,26 +209,26 @@ impl Load {
 
 struct Caller {
     limiter: Limiter,
-    subject: Subject,
+    target: Target,
     random: Random,
     origin: Instant,
-    calls: Vec<Call>,
-    /// Of calls that can be given back, with their places among the calls.
+    calls: Vec<CallRecord>,
+    /// The allowed calls that can be refunded, with their indexes in `calls`.
     receipts: Vec<(usize, Allowed)>,
 }
 
-fn wall() -> Duration {
+fn wall_clock() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970")
 }
 
 impl Caller {
-    async fn run(mut self, demand: Demand, over: &AtomicBool) -> Vec<Call> {
-        while !over.load(Relaxed) {
+    async fn run(mut self, demand: Demand, stop: &AtomicBool) -> Vec<CallRecord> {
+        while !stop.load(Relaxed) {
             let longest = u64::try_from(demand.pause.as_micros()).expect("short");
             sleep(Duration::from_micros(self.random.below(longest))).await;
             match self.random.below(40) {
                 0 | 1 if demand.refunds => self.refund(demand).await,
-                2 if self.subject.resets => self.reset().await,
+                2 if self.target.resets => self.reset().await,
                 _ => self.call(demand).await,
             }
         }
@@ -236,47 +236,47 @@ impl Caller {
     }
 
     async fn call(&mut self, demand: Demand) {
-        let Subject { key, limit, cost, .. } = &self.subject;
+        let Target { key, limit, cost, .. } = &self.target;
         let (cost, waits) = (1 + self.random.below(u64::from(*cost)), self.random.below(12) == 0);
         let cost = u32::try_from(if waits { 1 } else { cost }).expect("small");
-        let until = Until::random(&mut self.random, demand.drops);
+        let drop_point = DropPoint::random(&mut self.random, demand.drop_one_in);
         let max_wait = Duration::from_millis(self.random.below(40));
-        let (start, wall_start) = (self.origin.elapsed(), wall());
+        let (start, wall_start) = (self.origin.elapsed(), wall_clock());
         let decision = match waits {
-            true => until.run(self.limiter.wait(key, limit, max_wait)).await,
-            false => until.run(self.limiter.check_n(key, limit, cost)).await,
+            true => drop_point.run(self.limiter.wait(key, limit, max_wait)).await,
+            false => drop_point.run(self.limiter.check_n(key, limit, cost)).await,
         };
-        let (end, wall_end) = (self.origin.elapsed(), wall());
-        let ending = match decision {
-            None => Ending::Dropped,
-            Some(Err(_)) => Ending::Failed,
-            Some(Ok(Decision::Denied(denied))) => Ending::Denied(denied.source()),
+        let (end, wall_end) = (self.origin.elapsed(), wall_clock());
+        let result = match decision {
+            None => CallResult::Dropped,
+            Some(Err(_)) => CallResult::Failed,
+            Some(Ok(Decision::Denied(denied))) => CallResult::Denied(denied.source()),
             Some(Ok(Decision::Allowed(allowed))) => {
                 let source = allowed.source();
                 self.receipts.push((self.calls.len(), allowed));
-                Ending::Allowed(source)
+                CallResult::Allowed(source)
             }
         };
-        self.calls.push(Call { start, end, wall_start, wall_end, cost, ending });
+        self.calls.push(CallRecord { start, end, wall_start, wall_end, cost, result });
     }
 
-    /// Gives back what one of the last calls took. Whether that succeeds is not known if it fails or is dropped.
+    /// Refunds one of the last calls. A refund that fails or is dropped may or may not have succeeded.
     async fn refund(&mut self, demand: Demand) {
         if self.receipts.is_empty() {
             return;
         }
         let last = usize::try_from(self.random.below(8)).expect("small").min(self.receipts.len() - 1);
-        let (place, allowed) = self.receipts.swap_remove(self.receipts.len() - 1 - last);
-        self.calls[place].ending = Ending::Refunded;
-        let until = Until::random(&mut self.random, demand.drops);
-        drop(until.run(self.limiter.refund(&allowed)).await);
+        let (index, allowed) = self.receipts.swap_remove(self.receipts.len() - 1 - last);
+        self.calls[index].result = CallResult::Refunded;
+        let drop_point = DropPoint::random(&mut self.random, demand.drop_one_in);
+        drop(drop_point.run(self.limiter.refund(&allowed)).await);
     }
 
     async fn reset(&mut self) {
-        let (start, wall_start) = (self.origin.elapsed(), wall());
-        drop(self.limiter.reset(&self.subject.key, &self.subject.limit).await);
-        let (end, wall_end) = (self.origin.elapsed(), wall());
-        self.calls.push(Call { start, end, wall_start, wall_end, cost: 0, ending: Ending::Reset });
+        let (start, wall_start) = (self.origin.elapsed(), wall_clock());
+        drop(self.limiter.reset(&self.target.key, &self.target.limit).await);
+        let (end, wall_end) = (self.origin.elapsed(), wall_clock());
+        self.calls.push(CallRecord { start, end, wall_start, wall_end, cost: 0, result: CallResult::Reset });
         self.receipts.clear();
     }
 }

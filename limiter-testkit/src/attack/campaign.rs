@@ -1,4 +1,4 @@
-//! Rounds of all scenarios in turn, until the budget is used up.
+//! Runs rounds of all scenarios in turn until the budget is used up.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,38 +11,39 @@ use super::scenarios::Scenario;
 use super::watchdog::Watchdog;
 use crate::random::Random;
 
-/// A round that takes longer hangs, however busy the machine. A round of the longest scenario takes a minute.
-const HANGS: Duration = Duration::from_secs(300);
+/// The time after which a round counts as hanging, even on a busy machine. A round of the longest scenario takes a
+/// minute.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// When an attack ends.
+/// The end of an attack.
 #[derive(Debug, Clone, Copy)]
 pub enum Budget {
-    /// After the round in which this much time is over.
+    /// Ends after the round in which this time is over.
     Time(Duration),
-    /// After so many rounds of each scenario.
+    /// Ends after this many rounds of each scenario.
     Rounds(u64),
-    /// After this one round of each scenario.
+    /// Runs this round of each scenario alone.
     Round(u64),
 }
 
-/// An attack to run.
+/// The parameters of an attack.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Decides all parameters of all rounds.
+    /// The seed of all parameters of all rounds.
     pub seed: u64,
-    /// When to end.
+    /// The end of the attack.
     pub budget: Budget,
-    /// What to run.
+    /// The scenarios to run.
     pub scenarios: Vec<Scenario>,
-    /// Whether rounds are as short as they can be.
+    /// True for rounds of about a second.
     pub short: bool,
-    /// Whether to end with the first violation.
+    /// True to end with the first violation.
     pub first: bool,
 }
 
-/// Runs an attack. `progress` gets a line before each round, and each violation when it is found.
+/// Runs an attack. `progress` receives a line before each round, and each violation when it is found.
 ///
-/// Panics of all threads of this process are counted from here on, and the process is aborted if a round hangs.
+/// From this call on, panics of all threads of this process are counted. The process is aborted if a round hangs.
 #[must_use]
 pub fn run(plan: &Plan, progress: &dyn Fn(&str)) -> Report {
     panics::watch();
@@ -63,9 +64,9 @@ pub fn run(plan: &Plan, progress: &dyn Fn(&str)) -> Report {
                 Budget::Round(_) => String::new(),
             };
             progress(&format!("{} round {round} {left}, {} violations", scenario.name, report.violations.len()));
-            let found = play(plan, *scenario, round, &mut report);
+            let violations = run_round(plan, *scenario, round, &mut report);
             let after = began.elapsed();
-            for what in found {
+            for what in violations {
                 let violation = Violation { scenario: scenario.name, round, seed: plan.seed, after, what };
                 progress(&format!("{violation}\n"));
                 report.violations.push(violation);
@@ -78,41 +79,41 @@ pub fn run(plan: &Plan, progress: &dyn Fn(&str)) -> Report {
     report
 }
 
-/// Plays one round and returns its violations.
-fn play(plan: &Plan, scenario: Scenario, number: u64, report: &mut Report) -> Vec<String> {
+/// Runs one round and returns its violations.
+fn run_round(plan: &Plan, scenario: Scenario, number: u64, report: &mut Report) -> Vec<String> {
     let name = format!("seed {}, scenario {}, round {number}", plan.seed, scenario.name);
-    let _watchdog = Watchdog::start(HANGS, name);
+    let _watchdog = Watchdog::start(ROUND_TIMEOUT, name);
     let mut round = Round {
-        random: Random::new(seed_of(plan.seed, scenario.name, number)),
+        random: Random::new(round_seed(plan.seed, scenario.name, number)),
         short: plan.short,
         counts: BTreeMap::new(),
     };
     let began = Instant::now();
-    let outcome = catch_unwind(AssertUnwindSafe(|| (scenario.round)(&mut round)));
+    let result = catch_unwind(AssertUnwindSafe(|| (scenario.round)(&mut round)));
     let line = report.lines.entry(scenario.name).or_default();
     line.rounds += 1;
     line.took += began.elapsed();
     for (what, times) in round.counts {
         *line.counts.entry(what).or_default() += times;
     }
-    let mut found = panics::take();
-    match outcome {
+    let mut violations = panics::take();
+    match result {
         Ok(Ok(())) => {}
-        Ok(Err(what)) => found.push(what),
-        // The panic itself has been noted.
+        Ok(Err(what)) => violations.push(what),
+        // The panic hook has recorded the panic. Panics about slow servers and ports do not count as violations.
         Err(_) => {
             let was_slow = |panic: &String| panic.contains("not within") || panic.contains("no free port");
-            let noted = found.len();
-            found.retain(|panic| !was_slow(panic));
-            line.unjudged += u64::from(found.len() < noted);
+            let recorded = violations.len();
+            violations.retain(|panic| !was_slow(panic));
+            line.unchecked += u64::from(violations.len() < recorded);
         }
     }
-    found
+    violations
 }
 
-/// A seed of its own for each round of each scenario.
-fn seed_of(seed: u64, name: &str, round: u64) -> u64 {
-    // FNV-1a, and the numbers mixed in by the generator itself.
+/// Returns the seed of one round of one scenario.
+fn round_seed(seed: u64, name: &str, round: u64) -> u64 {
+    // The hash is FNV-1a; the generator itself mixes in the numbers.
     let hash = name
         .bytes()
         .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
@@ -125,22 +126,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_round_of_each_scenario_has_a_seed_of_its_own() {
-        let seeds =
-            [(1, "a", 0), (1, "a", 1), (1, "b", 0), (2, "a", 0)].map(|(seed, name, round)| seed_of(seed, name, round));
+    fn each_round_of_each_scenario_has_its_own_seed() {
+        let seeds = [(1, "a", 0), (1, "a", 1), (1, "b", 0), (2, "a", 0)]
+            .map(|(seed, name, round)| round_seed(seed, name, round));
         let distinct: std::collections::BTreeSet<_> = seeds.into_iter().collect();
         assert_eq!(distinct.len(), 4);
-        assert_eq!(seed_of(1, "a", 1), seeds[1]);
+        assert_eq!(round_seed(1, "a", 1), seeds[1]);
     }
 
     #[test]
-    fn a_violation_names_the_round_that_shows_it_again() {
+    fn the_round_named_by_a_violation_reproduces_it() {
         let fails = |round: &mut Round| if round.once_in(3) { Err("an example".to_owned()) } else { Ok(()) };
         let scenario = Scenario { name: "example", about: "", short: true, round: fails };
         let plan = Plan { seed: 5, budget: Budget::Rounds(100), scenarios: vec![scenario], short: true, first: true };
-        let found = run(&plan, &|_| {}).violations.remove(0);
-        let again = Plan { budget: Budget::Round(found.round), ..plan };
+        let violations = run(&plan, &|_| {}).violations.remove(0);
+        let again = Plan { budget: Budget::Round(violations.round), ..plan };
         let report = run(&again, &|_| {});
-        assert_eq!((report.violations.len(), report.violations[0].round), (1, found.round));
+        assert_eq!((report.violations.len(), report.violations[0].round), (1, violations.round));
     }
 }

@@ -1,4 +1,4 @@
-//! A cluster: slots that move, masters that die, and decisions about several slots.
+//! Attacks on a cluster: moving slots, killed masters, and multi-slot decisions.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 use rate_limited::{Decision, Error, Key, Limit, Limiter, ManualClock, OnError, Source};
 use tokio::task::JoinSet;
 
-use super::bounds::keeps_the_worst_window;
-use super::calls::{Admitted, Demand, Load, Subject};
-use super::faults::{comes_back, judge, keys_without_expiry};
+use super::bounds::check_worst_window;
+use super::calls::{Admitted, Demand, Load, Target};
+use super::faults::{check_bounds, report_keys_without_expiry, wait_for_recovery};
 use super::ledger::Ledger;
 use super::round::{Outcome, Round, runtime};
 use crate::cluster::{Cluster, slot_of};
 use crate::random::Random;
 use crate::stalls::Stalls;
 
-/// The master of a random key dies, or is stopped, under load from one process.
+/// Kills or stops a random master under load from one process.
 pub(super) fn failover(round: &mut Round) -> Outcome {
     let runtime = runtime();
     let mut cluster = Cluster::start();
     let limiter = runtime.block_on(Limiter::builder().url(&cluster.url()).connect());
-    let limiter = limiter.map_err(|error| format!("a sound cluster: {error}"))?;
-    let subjects = Subject::of_all_algorithms(round, (200, 2_000));
+    let limiter = limiter.map_err(|error| format!("connecting to a healthy cluster: {error}"))?;
+    let targets = Target::one_per_algorithm(round, (200, 2_000));
     let demand = Demand::random(round, 40);
-    let load = Load::start(runtime.handle(), std::slice::from_ref(&limiter), &subjects, demand, round);
+    let load = Load::start(runtime.handle(), std::slice::from_ref(&limiter), &targets, demand, round);
     sleep(round.millis(300, 2_000));
     let victim = cluster.masters()[round.index(3)];
     let stops = round.once_in(3);
@@ -39,41 +39,42 @@ pub(super) fn failover(round: &mut Round) -> Outcome {
     let promoted = load.elapsed();
     round.count("failovers", 1);
     sleep(round.millis(1, 1_500));
-    // The old master is back, and finds out that it is one no more.
+    // The old master returns and learns that it has been replaced.
     if stops {
         cluster.resume(victim);
     } else {
         cluster.restart(victim);
     }
     sleep(round.millis(1, 2_500));
-    runtime.block_on(comes_back(&limiter))?;
+    runtime.block_on(wait_for_recovery(&limiter))?;
     let calls = runtime.block_on(load.stop(round));
-    let mut wrong = Vec::new();
-    keys_without_expiry(round, cluster.server(promotion.master), &mut wrong);
-    if let Some(wrong) = wrong.pop() {
-        return Err(wrong);
+    let mut violations = Vec::new();
+    report_keys_without_expiry(round, cluster.server(promotion.master), &mut violations);
+    if let Some(violation) = violations.pop() {
+        return Err(violation);
     }
     let how = if stops { "stopped" } else { "killed" };
-    judge(&subjects, &calls).map_err(|what| {
+    check_bounds(&targets, &calls).map_err(|what| {
         format!("{what}\nrefunds: {}, a master was {how} at {began:.3?}, replaced by {promoted:.3?}", demand.refunds)
     })
 }
 
-/// Batches of decisions about several slots, of which some are denied in the middle: what was taken is given back, and
-/// nothing else.
-pub(super) fn several(round: &mut Round) -> Outcome {
+/// Makes batches of multi-slot decisions of which some are denied after a first slot has granted its permits. Exactly
+/// those permits must be refunded.
+pub(super) fn multi_slot_decisions(round: &mut Round) -> Outcome {
     let runtime = runtime();
     let cluster = Cluster::builder().masters_only().start();
-    // A cluster takes seconds to start: it serves several ledgers.
+    // A cluster takes seconds to start, so several ledgers share one.
     for number in 0..12 {
         let clock = ManualClock::new();
         let builder = Limiter::builder().url(&cluster.url()).clock(clock.clone()).on_error(OnError::Raise);
         let builder = builder.deadline(Duration::from_secs(20)).remember_denials(Duration::ZERO);
-        let limiter = runtime.block_on(builder.connect()).map_err(|error| format!("a sound cluster: {error}"))?;
-        let keys = (0..round.index(3) + 2).map(|place| Key::new("several:").part(number).part(place)).collect();
+        let limiter =
+            runtime.block_on(builder.connect()).map_err(|error| format!("connecting to a healthy cluster: {error}"))?;
+        let keys = (0..round.index(3) + 2).map(|part| Key::new("several:").part(number).part(part)).collect();
         let mut ledger = Ledger::new(round, limiter, clock, keys);
-        // For up to a second after what was given back, a denial is right.
-        ledger.judges_denials = false;
+        // A denial is allowed for up to a second after a refund.
+        ledger.checks_denials = false;
         runtime.block_on(async {
             for _ in 0..10 {
                 ledger.batch(round).await?;
@@ -84,18 +85,18 @@ pub(super) fn several(round: &mut Round) -> Outcome {
     Ok(())
 }
 
-/// A call waits no longer than this for a slot that moves.
+/// The limiter's deadline, which bounds the wait for a moving slot.
 const DEADLINE: Duration = Duration::from_millis(500);
 
-/// The time for each process to have an answer of the store, on the slowest machine.
-const HEARD: Duration = Duration::from_secs(20);
+/// The time in which each process must get a reply of the store on the slowest machine.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A machine that stands still for longer may be why a call was late.
-const STILL: Duration = Duration::from_millis(150);
+/// The stall of the machine above which late calls are excused.
+const MAX_STALL: Duration = Duration::from_millis(150);
 
-/// Slots that move while three processes make decisions about one limit and about two: every limit is kept, and no
-/// decision is left to the standby limiters.
-pub(super) fn slots(round: &mut Round) -> Outcome {
+/// Moves slots while three processes make decisions about one limit and about two. Every limit must hold, and the store
+/// must make every decision.
+pub(super) fn moving_slots(round: &mut Round) -> Outcome {
     let runtime = runtime();
     let cluster = Cluster::builder().masters_only().start();
     let origin = Instant::now();
@@ -103,36 +104,37 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
     let limiters: Vec<_> = (0..3)
         .map(|_| {
             let failures = Arc::clone(&failures);
-            let note = move |error: &Error| {
+            let record_failure = move |error: &Error| {
                 let failure = format!("{:.3?} {error}", origin.elapsed());
                 failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
             };
-            runtime.block_on(Limiter::builder().url(&cluster.url()).deadline(DEADLINE).on_error(note).connect())
+            runtime
+                .block_on(Limiter::builder().url(&cluster.url()).deadline(DEADLINE).on_error(record_failure).connect())
         })
         .collect::<Result<_, _>>()
-        .map_err(|error| format!("a sound cluster: {error}"))?;
+        .map_err(|error| format!("connecting to a healthy cluster: {error}"))?;
     let name = format!("moved{}", round.random.below(1_000));
     let key = Key::new(&name);
     let short = Limit::new(round.small(2, 10), round.millis(100, 500)).expect("a limit");
     let long = Limit::new(round.small(20, 60), Duration::from_secs(3_600)).expect("a limit");
-    let (over, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let standby: Arc<Mutex<Vec<String>>> = Arc::default();
-    // The number of the move that a process has last heard of the slot in, by an answer of the store.
-    let (number_of_move, heard) = (Arc::new(AtomicU64::new(0)), Arc::new([(); 3].map(|()| AtomicU64::new(0))));
+    // The second has, for each process, the move before its latest call that the store decided.
+    let (move_number, latest_move_seen) = (Arc::new(AtomicU64::new(0)), Arc::new([(); 3].map(|()| AtomicU64::new(0))));
     let mut tasks = JoinSet::new();
     for (number, limiter) in limiters.iter().cycle().take(12).enumerate() {
-        let (limiter, key, over, standby, calls) =
-            (limiter.clone(), key.clone(), Arc::clone(&over), Arc::clone(&standby), Arc::clone(&calls));
-        let (number_of_move, heard) = (Arc::clone(&number_of_move), Arc::clone(&heard));
+        let (limiter, key, stop, standby, calls) =
+            (limiter.clone(), key.clone(), Arc::clone(&stop), Arc::clone(&standby), Arc::clone(&calls));
+        let (move_number, latest_move_seen) = (Arc::clone(&move_number), Arc::clone(&latest_move_seen));
         let mut random = Random::new(round.random.any());
-        let of_both = number % 4 != 0;
+        let checks_both = number % 4 != 0;
         tasks.spawn_on(
             async move {
                 let mut admitted = Vec::new();
-                while !over.load(Relaxed) {
+                while !stop.load(Relaxed) {
                     tokio::time::sleep(Duration::from_micros(random.below(20_000))).await;
-                    let (start, asked) = (origin.elapsed(), number_of_move.load(Relaxed));
-                    let decision = match of_both {
+                    let (start, moves_before) = (origin.elapsed(), move_number.load(Relaxed));
+                    let decision = match checks_both {
                         true => limiter.check_all(&[(&key, &short, 1), (&key, &long, 1)]).await,
                         false => limiter.check(&key, &short).await,
                     };
@@ -144,16 +146,16 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
                         Err(_) => None,
                     };
                     if matches!(source, Some(Source::Store)) {
-                        heard[number % 3].fetch_max(asked, Relaxed);
+                        latest_move_seen[number % 3].fetch_max(moves_before, Relaxed);
                     }
                     if matches!(source, Some(Source::Standby)) {
-                        let what = if of_both { "of two limits" } else { "of one" };
+                        let what = if checks_both { "about two limits" } else { "about one limit" };
                         let what = format!("a decision {what} from {start:.3?} to {end:.3?}");
                         standby.lock().unwrap_or_else(PoisonError::into_inner).push(what);
                     }
                     if let (Ok(Decision::Allowed(_)), Some(source)) = (decision, source) {
                         let (wall_start, wall_end) = (start, end);
-                        admitted.push((of_both, Admitted { start, end, wall_start, wall_end, cost: 1, source }));
+                        admitted.push((checks_both, Admitted { start, end, wall_start, wall_end, cost: 1, source }));
                     }
                 }
                 admitted
@@ -161,12 +163,12 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
             runtime.handle(),
         );
     }
-    let still = Stalls::watch(origin);
-    // Parts of a key have marks of their own in a name: all counts of the key are in the slot that any of them is in.
+    let stalls = Stalls::watch(origin);
+    // All counts of the key are in one slot, so the slot of any of them will do.
     let (mut slot, mut moves) = (None, Vec::new());
     for _ in 0..if round.short { 3 } else { 8 } {
         sleep(round.millis(10, 200));
-        slot = slot.or_else(|| slot_with(&cluster, &name));
+        slot = slot.or_else(|| slot_of_keys_with(&cluster, &name));
         let Some(slot) = slot else { continue };
         let masters = cluster.masters();
         let from = cluster.master_of(slot);
@@ -177,36 +179,37 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
         let (moving, moved) = (origin.elapsed(), migration.move_keys(round.index(3)));
         round.count("keys moved", u64::try_from(moved).expect("few"));
         sleep(round.millis(1, 1_200));
-        // An ASK proves a migration. Without its keys the old owner gives one to every call.
+        // Only an ASK proves to a client that the slot is being migrated. Without its keys the old owner replies ASK to
+        // every call.
         migration.move_all_keys();
-        let this = number_of_move.fetch_add(1, Relaxed) + 1;
-        let until = Instant::now() + HEARD;
-        while heard.iter().any(|heard| heard.load(Relaxed) < this) && Instant::now() < until {
+        let this = move_number.fetch_add(1, Relaxed) + 1;
+        let give_up_at = Instant::now() + REPLY_TIMEOUT;
+        while latest_move_seen.iter().any(|seen| seen.load(Relaxed) < this) && Instant::now() < give_up_at {
             sleep(Duration::from_millis(1));
         }
         let finishes = origin.elapsed();
         migration.finish();
         moves.push(format!(
-            "{began:.3?} begun, {moving:.3?} {moved} keys, {finishes:.3?} to {:.3?} finished",
+            "{began:.3?} started, {moving:.3?} {moved} keys, {finishes:.3?} to {:.3?} finished",
             origin.elapsed()
         ));
         round.count("moves", 1);
     }
-    let longest = still.end().into_iter().map(|(from, to)| to - from).max().unwrap_or_default();
-    over.store(true, Relaxed);
+    let longest = stalls.end().into_iter().map(|(from, to)| to - from).max().unwrap_or_default();
+    stop.store(true, Relaxed);
     let admitted = runtime.block_on(tasks.join_all()).concat();
     round.count("calls", calls.load(Relaxed));
     round.count("allowed", u64::try_from(admitted.len()).expect("few"));
     let failures = std::mem::take(&mut *failures.lock().unwrap_or_else(PoisonError::into_inner));
     let standby = std::mem::take(&mut *standby.lock().unwrap_or_else(PoisonError::into_inner));
-    if longest > STILL && !standby.is_empty() {
+    if longest > MAX_STALL && !standby.is_empty() {
         round.count("slow rounds", 1);
         return Ok(());
     }
     if !standby.is_empty() {
         return Err(format!(
-            "{} decisions of {} were left to the standby limiters while slots moved, and the machine stood still for \
-             {longest:.0?} at most; limits {short} and {long}; the first: {}\n{} failures, the first: {}\nmoves: {}",
+            "{} decisions of {} were made by the standby limiters while slots moved, and the machine stalled for at \
+             most {longest:.0?}; limits {short} and {long}; the first: {}\n{} failures, the first: {}\nmoves: {}",
             standby.len(),
             calls.load(Relaxed),
             standby[..standby.len().min(8)].join(", "),
@@ -215,15 +218,15 @@ pub(super) fn slots(round: &mut Round) -> Outcome {
             moves.join("; "),
         ));
     }
-    let of = |both_alone: bool| {
-        admitted.iter().filter(|(both, _)| *both || !both_alone).map(|(_, call)| *call).collect::<Vec<_>>()
+    let calls_with = |only_both: bool| {
+        admitted.iter().filter(|(both, _)| *both || !only_both).map(|(_, call)| *call).collect::<Vec<_>>()
     };
-    keeps_the_worst_window(short, &of(false), |_, _| 1)?;
-    keeps_the_worst_window(long, &of(true), |_, _| 1)
+    check_worst_window(short, &calls_with(false), |_, _| 1)?;
+    check_worst_window(long, &calls_with(true), |_, _| 1)
 }
 
-/// Returns the slot of the keys with this text, once there is one.
-fn slot_with(cluster: &Cluster, text: &str) -> Option<u16> {
+/// Returns the slot of the keys that contain this text, once there is one.
+fn slot_of_keys_with(cluster: &Cluster, text: &str) -> Option<u16> {
     cluster
         .masters()
         .into_iter()

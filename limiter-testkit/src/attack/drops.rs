@@ -1,4 +1,5 @@
-//! Limiters that end at any moment: while they connect, with calls in flight, in their own observers, with their runtime.
+//! Limiters that are dropped at any moment: while they connect, with calls in flight, in their own observers, or with
+//! their runtime.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,20 +9,20 @@ use std::time::{Duration, Instant};
 use rate_limited::{Key, Limit, Limiter};
 use tokio::runtime::Builder;
 
-use super::dropping::Until;
+use super::dropping::DropPoint;
 use super::round::{Outcome, Round};
 use super::watchdog::thread_count;
 use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::server::RedisServer;
 
-/// The time for the threads of limiters that are gone to end, on the slowest machine.
-const ENDS: Duration = Duration::from_secs(60);
+/// The time in which the threads of dropped limiters must end on the slowest machine.
+const THREAD_END_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Threads that other parts of the process may have begun meanwhile.
-const MORE: usize = 4;
+/// The number of threads that other parts of the process may have started meanwhile.
+const MAX_OTHER_THREADS: usize = 4;
 
-/// Servers to connect to: with TLS, without, and one that answers nothing.
+/// Servers to connect to: with TLS, without TLS, and one that sends no reply.
 struct Servers {
     tls: RedisServer,
     plain: RedisServer,
@@ -34,7 +35,7 @@ fn servers() -> &'static Servers {
     SERVERS.get_or_init(|| {
         let (tls, plain) = (RedisServer::builder().tls().start(), RedisServer::builder().tcp().start());
         let behind = RedisServer::start();
-        let silent = Proxy::before(&behind);
+        let silent = Proxy::start(&behind);
         silent.stall();
         let urls = vec![
             tls.url(),
@@ -55,40 +56,40 @@ pub(super) fn round(round: &mut Round) -> Outcome {
     let threads: Vec<_> = (0..if round.short { 4 } else { 12 })
         .map(|_| {
             let random = Random::new(round.random.any());
-            let times = if round.short { 10 } else { 40 };
-            thread::spawn(move || lives(random, times))
+            let runs = if round.short { 10 } else { 40 };
+            thread::spawn(move || run_limiters(random, runs))
         })
         .collect();
     for thread in threads {
         let counts = thread.join().map_err(|_| "a thread that drops limiters panicked".to_owned())?;
-        for (what, times) in counts {
-            round.count(what, times);
+        for (what, runs) in counts {
+            round.count(what, runs);
         }
     }
-    let until = Instant::now() + ENDS;
+    let give_up_at = Instant::now() + THREAD_END_TIMEOUT;
     while let (Some(before), Some(now)) = (before, thread_count()) {
-        if now <= before + MORE {
+        if now <= before + MAX_OTHER_THREADS {
             break;
         }
-        if Instant::now() > until {
-            return Err(format!("{now} threads are left of limiters that are gone, {before} were there before them"));
+        if Instant::now() > give_up_at {
+            return Err(format!("{now} threads run after all limiters were dropped, {before} ran before them"));
         }
         thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
 
-/// Makes and drops limiters, one after the other.
-fn lives(mut random: Random, times: u64) -> BTreeMap<&'static str, u64> {
+/// Creates and drops limiters, one after the other, and counts how each ended.
+fn run_limiters(mut random: Random, runs: u64) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
-    for _ in 0..times {
-        *counts.entry(life(&mut random)).or_default() += 1;
+    for _ in 0..runs {
+        *counts.entry(run_limiter(&mut random)).or_default() += 1;
     }
     counts
 }
 
-/// One limiter from its first moment to its last; returns how it ended.
-fn life(random: &mut Random) -> &'static str {
+/// Creates and drops one limiter. Returns a description of how it ended.
+fn run_limiter(random: &mut Random) -> &'static str {
     let urls = &servers().urls;
     let url = &urls[usize::try_from(random.below(u64::try_from(urls.len()).expect("few"))).expect("small")];
     let (key, limit): (Key, Limit) = (Key::new("dropped:").part(random.below(50)), "3/1s".parse().expect("a limit"));
@@ -103,8 +104,8 @@ fn life(random: &mut Random) -> &'static str {
             "dropped while they connect"
         }
         1 => {
-            let until = Until::random(random, 1);
-            drop(runtime().block_on(until.run(builder.connect())));
+            let drop_point = DropPoint::random(random, 1);
+            drop(runtime().block_on(drop_point.run(builder.connect())));
             "connects that were dropped"
         }
         2 => {
@@ -142,17 +143,17 @@ fn life(random: &mut Random) -> &'static str {
                 })
                 .collect();
             drop(limiter);
-            callers.into_iter().for_each(|caller| caller.join().expect("an answer"));
+            callers.into_iter().for_each(|caller| caller.join().expect("a result"));
             "dropped by their last call"
         }
         _ => {
             let limiter = builder.build().expect("a URL");
-            let wait_for = async {
+            let calls = async {
                 let _ = limiter.check(&key, &limit).await;
                 limiter.wait(&key, &limit, Duration::from_millis(100)).await
             };
-            let until = Until::random(random, 1);
-            drop(runtime().block_on(until.run(wait_for)));
+            let drop_point = DropPoint::random(random, 1);
+            drop(runtime().block_on(drop_point.run(calls)));
             "dropped with calls in flight"
         }
     }

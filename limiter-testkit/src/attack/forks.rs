@@ -1,5 +1,5 @@
-//! Processes that fork while no other thread is inside the limiter: a child's calls are counted as everybody's, or fail at
-//! once, and no process reads what was written to another.
+//! Processes that fork while no other thread uses the limiter. A child's calls are counted with all others or fail at
+//! once, and no process reads a reply to another one.
 
 use std::fs;
 use std::time::Duration;
@@ -10,27 +10,29 @@ use super::round::{Outcome, Round};
 use crate::fork::{Ended, fork};
 use crate::server::{RedisServer, unique};
 
-/// The time for a child to end, on the slowest machine.
-const ENDS: Duration = Duration::from_secs(60);
+/// The time in which a child must end on the slowest machine.
+const CHILD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a child returns instead of the number of its calls that were allowed.
-const FAILED: u8 = 97;
+/// The exit code of a child with a failed call. Other codes are the number of its allowed calls.
+const FAILED_CODE: u8 = 97;
 
-/// What the system says of a child that is none, which only the library can ask it: without it there is no such file.
-const NO_CHILD: i32 = 10;
+/// The system's error for a wait without a child (`ECHILD`). Only the library returns it: without the library there is
+/// no such file.
+const NO_CHILD_ERROR: i32 = 10;
 
 pub(super) fn round(round: &mut Round) -> Outcome {
-    if !fs::read_to_string("/limiter-testkit/wait/1/0").is_err_and(|error| error.raw_os_error() == Some(NO_CHILD)) {
-        round.count("rounds without the library that forks", 1);
+    if !fs::read_to_string("/limiter-testkit/wait/1/0").is_err_and(|error| error.raw_os_error() == Some(NO_CHILD_ERROR))
+    {
+        round.count("rounds without the fork library", 1);
         return Ok(());
     }
     for _ in 0..if round.short { 3 } else { 10 } {
-        family(round)?;
+        run_family(round)?;
     }
     Ok(())
 }
 
-fn family(round: &mut Round) -> Outcome {
+fn run_family(round: &mut Round) -> Outcome {
     let is_memory = round.once_in(4);
     let builder = Limiter::builder().on_error(OnError::Raise).deadline(Duration::from_secs(30));
     let builder = if is_memory { builder } else { builder.url(&RedisServer::shared().url()).prefix(&unique("forked")) };
@@ -38,29 +40,29 @@ fn family(round: &mut Round) -> Outcome {
     let (key, limit) =
         (Key::new("family"), Limit::new(round.small(3, 50), Duration::from_secs(3_600)).expect("a limit"));
     let max = u64::from(limit.max());
-    let calls = |times: u64| -> Result<u64, String> {
+    let make_calls = |times: u64| -> Result<u64, String> {
         let mut allowed = 0;
         for _ in 0..times {
             match limiter.check_blocking(&key, &limit).map_err(|error| format!("the parent: {error}"))? {
-                Decision::Allowed(given) if given.source() == Source::Store => allowed += 1,
+                Decision::Allowed(permit) if permit.source() == Source::Store => allowed += 1,
                 Decision::Denied(_) => {}
                 other => return Err(format!("the parent: {other:?}")),
             }
         }
         Ok(allowed)
     };
-    // A limiter that has not been used before the fork is one of the cases.
-    let before = calls(round.random.below(10))?;
+    // Zero calls before the fork are one of the cases.
+    let before = make_calls(round.random.below(10))?;
     let each = round.random.between(1, 8);
     let children: Vec<_> =
-        (0..round.random.between(1, 10)).map(|_| fork(|| child(&limiter, &key, limit, each))).collect();
+        (0..round.random.between(1, 10)).map(|_| fork(|| run_child(&limiter, &key, limit, each))).collect();
     round.count("children", u64::try_from(children.len()).expect("few"));
-    let after = calls(round.random.below(10))?;
+    let after = make_calls(round.random.below(10))?;
     let mut total = before + after;
     for (number, child) in children.into_iter().enumerate() {
-        let allowed = match child.ended_within(ENDS) {
-            Ended::Returned(FAILED) => {
-                return Err(format!("child {number}: a call failed, or was decided by another than the store"));
+        let allowed = match child.wait_timeout(CHILD_TIMEOUT) {
+            Ended::Returned(FAILED_CODE) => {
+                return Err(format!("child {number}: a call failed, or was not decided by the store"));
             }
             Ended::Returned(allowed) => u64::from(allowed),
             ended => return Err(format!("child {number} of {each} calls: {ended:?}")),
@@ -81,8 +83,8 @@ fn family(round: &mut Round) -> Outcome {
     Ok(())
 }
 
-/// Makes its calls on the only thread of the child.
-fn child(limiter: &Limiter, key: &Key, limit: Limit, calls: u64) -> u8 {
+/// Makes the calls of a child on its only thread.
+fn run_child(limiter: &Limiter, key: &Key, limit: Limit, calls: u64) -> u8 {
     let mut allowed = 0;
     for number in 0..calls {
         let decision = match number % 3 {
@@ -90,10 +92,10 @@ fn child(limiter: &Limiter, key: &Key, limit: Limit, calls: u64) -> u8 {
             _ => limiter.check_blocking(key, &limit),
         };
         match decision {
-            Ok(Decision::Allowed(given)) if given.source() == Source::Store => allowed += 1,
+            Ok(Decision::Allowed(permit)) if permit.source() == Source::Store => allowed += 1,
             Ok(Decision::Denied(_)) => {}
             Err(error) if error.kind() == ErrorKind::Forked => {}
-            _ => return FAILED,
+            _ => return FAILED_CODE,
         }
     }
     allowed

@@ -1,8 +1,8 @@
-//! Batches of concurrent calls by a clock that stands still, against a ledger of every permit: after each batch the store
-//! must hold exactly the permits that were taken and not given back, by their own instants.
+//! Batches of concurrent calls by a clock that stands still, compared with a ledger of every permit. After each batch
+//! the store must hold exactly the permits that were taken and not refunded, each with its own instant.
 //!
-//! A call that was dropped may have taken its permits, so the ledger knows a least and a most number of permits. Between the two
-//! the store is right; outside of them a permit was lost, doubled, or given back in place of another one.
+//! A dropped call may have taken its permits, so the ledger has a least and a greatest number of permits. A store
+//! outside of this range has lost a permit, counted one twice, or refunded a wrong one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use rate_limited::{Algorithm, Allowed, Decision, Key, Limit, Limiter, ManualCloc
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::dropping::Until;
+use super::dropping::DropPoint;
 use super::round::{Outcome, Round, runtime};
 use crate::schedule::Store;
 
-/// Keys in Redis expire by the real clock: a round that takes longer than its shortest window proves nothing.
+/// The shortest window. Keys in Redis expire by the real clock, so a round that takes longer proves nothing.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(10);
 
-/// The time for calls that were dropped, and for rollbacks, to be done with.
-const SETTLES: Duration = Duration::from_secs(5);
+/// The time in which dropped calls and rollbacks must complete.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn round(round: &mut Round) -> Outcome {
     let runtime = runtime();
-    let store = round.choose(&[Store::Memory, Store::Redis, Store::Redis, Store::Asking]);
+    let store = round.choose(&[Store::Memory, Store::Redis, Store::Redis, Store::RedisUncached]);
     let subject = runtime.block_on(store.subject());
     let keys: Vec<Key> = (0..round.index(3) + 1).map(|number| subject.key.clone().part(number)).collect();
     let mut ledger = Ledger::new(round, subject.limiter, subject.clock, keys);
@@ -36,69 +36,69 @@ pub(super) fn round(round: &mut Round) -> Outcome {
     })
 }
 
-/// What is known of the permits of some keys.
+/// A record of the permits of some keys.
 pub(super) struct Ledger {
     limiter: Limiter,
     clock: ManualClock,
-    counts: Vec<Count>,
-    receipts: Vec<Receipt>,
+    counts: Vec<KeyLedger>,
+    receipts: Vec<LedgerReceipt>,
     began: Instant,
-    /// Whether a denial must not outlast what this process gives back.
-    pub(super) judges_denials: bool,
-    /// Whether some of what was allowed is given back.
+    /// True if a denial must not outlast a refund of this process.
+    pub(super) checks_denials: bool,
+    /// True if some allowed calls are refunded.
     refunds: bool,
     log: Vec<String>,
 }
 
-struct Count {
+struct KeyLedger {
     key: Key,
     limit: Limit,
-    taken: Vec<Taken>,
+    taken: Vec<TakenEntry>,
 }
 
 /// The permits of one call on one key.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
+struct TakenEntry {
     at_ms: u64,
     /// The latest instant at which they may have been taken, once it is known.
     latest_ms: Option<u64>,
     cost: u32,
-    /// Whether they were taken, or may have been.
+    /// True if they were taken, false if they may have been.
     is_certain: bool,
-    back: Back,
+    refunded: RefundState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Back {
+enum RefundState {
     No,
     Perhaps,
     Yes,
 }
 
-/// A receipt, and where its permits are noted.
-struct Receipt {
+/// A receipt, and the indexes of its entries.
+struct LedgerReceipt {
     allowed: Arc<Allowed>,
-    places: Vec<(usize, usize)>,
+    entries: Vec<(usize, usize)>,
 }
 
 /// A call of a batch.
 enum Action {
     Take(Vec<(usize, u32)>),
-    Refund(Receipt),
+    Refund(LedgerReceipt),
 }
 
-impl Count {
+impl KeyLedger {
     /// Returns the least and the most permits in use now.
-    fn in_use(&self, now_ms: u64) -> (u64, u64) {
+    fn permits_in_use(&self, now_ms: u64) -> (u64, u64) {
         let window_ms = u64::try_from(self.limit.window().as_millis()).expect("a limit's window");
         let counts = |at_ms: u64| match self.limit.algorithm() {
             Algorithm::FixedWindow => at_ms / window_ms == now_ms / window_ms,
             _ => at_ms + window_ms > now_ms,
         };
         let (mut least, mut most) = (0, 0);
-        for taken in self.taken.iter().filter(|taken| taken.back != Back::Yes) {
+        for taken in self.taken.iter().filter(|taken| taken.refunded != RefundState::Yes) {
             let cost = u64::from(taken.cost);
-            if taken.is_certain && taken.back == Back::No && counts(taken.at_ms) {
+            if taken.is_certain && taken.refunded == RefundState::No && counts(taken.at_ms) {
                 least += cost;
             }
             if counts(taken.at_ms) || taken.latest_ms.is_some_and(counts) {
@@ -115,7 +115,7 @@ impl Ledger {
             let window = SHORTEST_WINDOW + round.millis(0, 10_000);
             let limit = Limit::new(round.small(2, 60), window).expect("a limit");
             let algorithm = if round.once_in(4) { Algorithm::FixedWindow } else { Algorithm::SlidingWindow };
-            Count { key, limit: limit.with_algorithm(algorithm), taken: Vec::new() }
+            KeyLedger { key, limit: limit.with_algorithm(algorithm), taken: Vec::new() }
         };
         let counts = keys.into_iter().map(&mut count).collect();
         let began = Instant::now();
@@ -125,7 +125,7 @@ impl Ledger {
             counts,
             receipts: Vec::new(),
             began,
-            judges_denials: true,
+            checks_denials: true,
             refunds: round.random.below(3) > 0,
             log: Vec::new(),
         }
@@ -135,35 +135,35 @@ impl Ledger {
         u64::try_from(self.clock.now().as_millis()).expect("a time of this age")
     }
 
-    /// Moves the clock, runs concurrent calls, and judges what the store holds then.
+    /// Moves the clock, runs concurrent calls, and checks the store's counts.
     pub(super) async fn batch(&mut self, round: &mut Round) -> Outcome {
         let longest = if round.once_in(4) { 15_000 } else { 4_000 };
         self.clock.advance(round.millis(2, longest));
         let now_ms = self.now_ms();
-        // What was under way until now is done with.
+        // Earlier calls have completed by now.
         for taken in self.counts.iter_mut().flat_map(|count| &mut count.taken) {
             taken.latest_ms.get_or_insert(now_ms);
         }
-        let actions = self.actions(round);
+        let actions = self.random_actions(round);
         let mut calls = JoinSet::new();
         for action in actions {
-            let (limiter, until) = (self.limiter.clone(), Until::random(&mut round.random, 6));
+            let (limiter, drop_point) = (self.limiter.clone(), DropPoint::random(&mut round.random, 6));
             let limits: Vec<_> = self.counts.iter().map(|count| (count.key.clone(), count.limit)).collect();
             calls.spawn(async move {
                 match action {
                     Action::Take(costs) => {
-                        let asked: Vec<_> =
-                            costs.iter().map(|(place, cost)| (&limits[*place].0, &limits[*place].1, *cost)).collect();
-                        let decision = match asked[..] {
-                            [(key, limit, cost)] => until.run(limiter.check_n(key, limit, cost)).await,
-                            _ => until.run(limiter.check_all(&asked)).await,
+                        let requests: Vec<_> =
+                            costs.iter().map(|(index, cost)| (&limits[*index].0, &limits[*index].1, *cost)).collect();
+                        let decision = match requests[..] {
+                            [(key, limit, cost)] => drop_point.run(limiter.check_n(key, limit, cost)).await,
+                            _ => drop_point.run(limiter.check_all(&requests)).await,
                         };
                         (Action::Take(costs), decision)
                     }
                     Action::Refund(receipt) => {
-                        let done = until.run(limiter.refund(&receipt.allowed)).await;
+                        let done = drop_point.run(limiter.refund(&receipt.allowed)).await;
                         let is_done = matches!(done, Some(Ok(())));
-                        // As a decision that nobody looks at.
+                        // The refund is passed on as a decision, which only marks its success.
                         let decision = is_done.then(|| Ok(Decision::Allowed(Allowed::clone(&receipt.allowed))));
                         (Action::Refund(receipt), decision)
                     }
@@ -172,23 +172,23 @@ impl Ledger {
         }
         for (action, outcome) in calls.join_all().await {
             round.count("calls", 1);
-            self.note(round, action, outcome, now_ms);
+            self.record(round, action, outcome, now_ms);
         }
-        self.judge(round, now_ms).await
+        self.check_store(round, now_ms).await
     }
 
-    fn actions(&mut self, round: &mut Round) -> Vec<Action> {
+    fn random_actions(&mut self, round: &mut Round) -> Vec<Action> {
         let mut actions = Vec::new();
         for _ in 0..round.index(24) + 1 {
             if self.refunds && round.once_in(3) && !self.receipts.is_empty() {
-                let place = round.index(self.receipts.len());
-                actions.push(Action::Refund(self.receipts.swap_remove(place)));
+                let index = round.index(self.receipts.len());
+                actions.push(Action::Refund(self.receipts.swap_remove(index)));
                 continue;
             }
             let mut costs = Vec::new();
-            for place in 0..self.counts.len() {
-                if costs.is_empty() && place + 1 == self.counts.len() || round.once_in(2) {
-                    costs.push((place, round.small(1, 4)));
+            for index in 0..self.counts.len() {
+                if costs.is_empty() && index + 1 == self.counts.len() || round.once_in(2) {
+                    costs.push((index, round.small(1, 4)));
                 }
             }
             actions.push(Action::Take(costs));
@@ -196,7 +196,7 @@ impl Ledger {
         actions
     }
 
-    fn note(
+    fn record(
         &mut self,
         round: &mut Round,
         action: Action,
@@ -209,48 +209,54 @@ impl Ledger {
         }
         match action {
             Action::Refund(receipt) => {
-                let back = if is_known { Back::Yes } else { Back::Perhaps };
+                let refunded = if is_known { RefundState::Yes } else { RefundState::Perhaps };
                 round.count("refunds", 1);
                 let at: Vec<_> = receipt
-                    .places
+                    .entries
                     .iter()
-                    .map(|(count, place)| {
-                        let taken = &mut self.counts[*count].taken[*place];
-                        taken.back = back;
+                    .map(|(count, index)| {
+                        let taken = &mut self.counts[*count].taken[*index];
+                        taken.refunded = refunded;
                         format!("{} of {count} at {}", taken.cost, taken.at_ms)
                     })
                     .collect();
-                self.log.push(format!("{now_ms}: refund {back:?} of {}", at.join(" and ")));
+                self.log.push(format!("{now_ms}: refund {refunded:?} of {}", at.join(" and ")));
             }
             Action::Take(costs) => {
                 if matches!(outcome, Some(Ok(Decision::Denied(_)))) {
                     round.count("denied", 1);
                     return;
                 }
-                let mut places = Vec::new();
+                let mut entries = Vec::new();
                 for (count, cost) in &costs {
                     let latest_ms = is_known.then_some(now_ms);
-                    let taken = Taken { at_ms: now_ms, latest_ms, cost: *cost, is_certain: is_known, back: Back::No };
-                    let of_count = &mut self.counts[*count].taken;
-                    places.push((*count, of_count.len()));
-                    of_count.push(taken);
+                    let taken = TakenEntry {
+                        at_ms: now_ms,
+                        latest_ms,
+                        cost: *cost,
+                        is_certain: is_known,
+                        refunded: RefundState::No,
+                    };
+                    let taken_entries = &mut self.counts[*count].taken;
+                    entries.push((*count, taken_entries.len()));
+                    taken_entries.push(taken);
                 }
                 self.log.push(format!("{now_ms}: take {costs:?}{}", if is_known { "" } else { " perhaps" }));
                 if let Some(Ok(Decision::Allowed(allowed))) = outcome {
-                    self.receipts.push(Receipt { allowed: Arc::new(allowed), places });
+                    self.receipts.push(LedgerReceipt { allowed: Arc::new(allowed), entries });
                 }
             }
         }
     }
 
     /// Compares the store with the ledger.
-    async fn judge(&mut self, round: &mut Round, now_ms: u64) -> Outcome {
-        for which in 0..self.counts.len() {
-            let count = &self.counts[which];
+    async fn check_store(&mut self, round: &mut Round, now_ms: u64) -> Outcome {
+        for index in 0..self.counts.len() {
+            let count = &self.counts[index];
             let (key, limit) = (count.key.clone(), count.limit);
-            let (least, most) = count.in_use(now_ms);
+            let (least, most) = count.permits_in_use(now_ms);
             let max = u64::from(limit.max());
-            let settled = Instant::now() + SETTLES;
+            let settled = Instant::now() + SETTLE_TIMEOUT;
             let used = loop {
                 let decision =
                     self.limiter.peek(&key, &limit).await.map_err(|error| format!("the store failed: {error}"))?;
@@ -265,39 +271,39 @@ impl Ledger {
                 return Ok(());
             }
             if !(least..=most).contains(&used) {
-                return Err(self.violation(which, &format!("{used} permits are in use, instead of {least} to {most}")));
+                return Err(self.violation(index, &format!("{used} permits are in use, expected {least} to {most}")));
             }
             if least > max {
-                return Err(self.violation(which, &format!("{least} permits were taken")));
+                return Err(self.violation(index, &format!("{least} permits were taken")));
             }
-            if !self.judges_denials {
+            if !self.checks_denials {
                 continue;
             }
-            // No denial from before may be left, nor any permit that nobody took.
+            // No earlier denial may remain, and no permit that was not taken.
             let decision =
                 self.limiter.check(&key, &limit).await.map_err(|error| format!("the store failed: {error}"))?;
             match decision {
                 Decision::Denied(denied) if most < max => {
                     let source = denied.source();
                     return Err(
-                        self.violation(which, &format!("{most} permits are in use at most, and {source:?} denies one"))
+                        self.violation(index, &format!("{most} permits are in use at most, and {source:?} denies one"))
                     );
                 }
                 Decision::Allowed(_) if least >= max => {
-                    return Err(self.violation(which, &format!("{least} permits are in use, and one more was allowed")));
+                    return Err(self.violation(index, &format!("{least} permits are in use, and one more was allowed")));
                 }
-                decision => self.note(round, Action::Take(vec![(which, 1)]), Some(Ok(decision)), now_ms),
+                decision => self.record(round, Action::Take(vec![(index, 1)]), Some(Ok(decision)), now_ms),
             }
         }
         Ok(())
     }
 
-    fn violation(&self, which: usize, what: &str) -> String {
-        let Count { key: _, limit, .. } = &self.counts[which];
+    fn violation(&self, index: usize, what: &str) -> String {
+        let KeyLedger { key: _, limit, .. } = &self.counts[index];
         let now_ms = self.now_ms();
         let last = self.log.len().saturating_sub(60);
         format!(
-            "count {which}, {:?} of {limit}, at {now_ms}: {what}; the last of what happened:\n{}",
+            "count {index}, {:?} of {limit}, at {now_ms}: {what}; the last operations:\n{}",
             limit.algorithm(),
             self.log[last..].join("\n")
         )

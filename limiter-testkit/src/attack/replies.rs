@@ -1,7 +1,7 @@
-//! Replies that are lost on their way: what a server has counted then is no more than was sent once.
+//! Lost replies: the server must not count more than was sent once.
 //!
-//! Some calls are each about a key of their own, so a command that is sent again shows however few they are. Others share their keys,
-//! so that they are sent together.
+//! Half of the calls each use a key of their own, so that a command sent twice is always visible. The others share
+//! their keys, so that they are sent in batches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -16,14 +16,14 @@ use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::server::RedisServer;
 
-/// More than any round takes, in windows that outlast it.
-const MAX: u32 = 10_000_000;
+/// A limit that no round reaches, in windows that outlast it.
+const MAX_PERMITS: u32 = 10_000_000;
 
 const WINDOW: Duration = Duration::from_secs(300 * 24 * 3_600);
 
-/// One count, as its callers know it.
+/// One count, as known by its callers.
 #[derive(Debug)]
-struct Count {
+struct CallCounter {
     key: Key,
     limit: Limit,
     sent: AtomicU64,
@@ -33,31 +33,31 @@ struct Count {
 pub(super) fn round(round: &mut Round) -> Outcome {
     let runtime = runtime();
     let mut server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let deadline = round.millis(30, 150);
     let limiter = runtime.block_on(Limiter::builder().url(proxy.url()).deadline(deadline).connect());
-    let limiter = limiter.map_err(|error| format!("a sound server: {error}"))?;
-    let count = |number: u64| {
+    let limiter = limiter.map_err(|error| format!("connecting to a healthy server: {error}"))?;
+    let counter = |number: u64| {
         let algorithm = if number.is_multiple_of(2) { Algorithm::SlidingWindow } else { Algorithm::FixedWindow };
-        let limit = Limit::new(MAX, WINDOW).expect("a limit").with_algorithm(algorithm);
+        let limit = Limit::new(MAX_PERMITS, WINDOW).expect("a limit").with_algorithm(algorithm);
         let (sent, allowed_by_store) = Default::default();
-        Count { key: Key::new("counted:").part(number), limit, sent, allowed_by_store }
+        CallCounter { key: Key::new("counted:").part(number), limit, sent, allowed_by_store }
     };
-    let counts: Arc<Vec<Count>> = Arc::new((0..4).map(count).collect());
-    let (over, once) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let counters: Arc<Vec<CallCounter>> = Arc::new((0..4).map(counter).collect());
+    let (stop, once) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for _ in 0..30 {
-        let caller = call(
+        let caller = make_calls(
             limiter.clone(),
-            Arc::clone(&counts),
+            Arc::clone(&counters),
             Arc::clone(&once),
             Random::new(round.random.any()),
-            Arc::clone(&over),
+            Arc::clone(&stop),
         );
         tasks.spawn_on(caller, runtime.handle());
     }
     for _ in 0..if round.short { 3 } else { 15 } {
-        let lasts = round.millis(1, 250);
+        let length = round.millis(1, 250);
         match round.random.below(8) {
             0..=2 => proxy.lose_replies(),
             3 => proxy.cut_replies(),
@@ -66,27 +66,27 @@ pub(super) fn round(round: &mut Round) -> Outcome {
             6 => proxy.cut(),
             _ => server.pause(),
         }
-        sleep(lasts);
+        sleep(length);
         server.resume();
         proxy.pass();
         round.count("faults", 1);
         sleep(round.millis(1, 250));
     }
-    over.store(true, Relaxed);
+    stop.store(true, Relaxed);
     runtime.block_on(tasks.join_all());
     drop(limiter);
 
-    let truth = runtime.block_on(Limiter::builder().url(&server.url()).deadline(Duration::from_secs(30)).connect());
-    let truth = truth.map_err(|error| format!("a sound server: {error}"))?;
-    for count in counts.iter() {
-        let (sent, allowed) = (count.sent.load(Relaxed), count.allowed_by_store.load(Relaxed));
+    let checker = runtime.block_on(Limiter::builder().url(&server.url()).deadline(Duration::from_secs(30)).connect());
+    let checker = checker.map_err(|error| format!("connecting to a healthy server: {error}"))?;
+    for counter in counters.iter() {
+        let (sent, allowed) = (counter.sent.load(Relaxed), counter.allowed_by_store.load(Relaxed));
         round.count("calls", sent);
         round.count("allowed", allowed);
-        let seen =
-            runtime.block_on(truth.peek(&count.key, &count.limit)).map_err(|error| format!("a look: {error}"))?;
-        let used = u64::from(MAX - seen.remaining());
+        let decision =
+            runtime.block_on(checker.peek(&counter.key, &counter.limit)).map_err(|error| format!("a peek: {error}"))?;
+        let used = u64::from(MAX_PERMITS - decision.remaining());
         if used > sent {
-            return Err(format!("{used} permits are counted, but {sent} were asked for: some command was sent twice"));
+            return Err(format!("{used} permits are counted, but {sent} were requested: some command was sent twice"));
         }
         if used < allowed {
             return Err(format!("{used} permits are counted, but the store allowed {allowed}"));
@@ -94,15 +94,15 @@ pub(super) fn round(round: &mut Round) -> Outcome {
     }
     let once = once.load(Relaxed);
     round.count("calls on keys of their own", once);
-    runtime.block_on(sent_once(&truth, once))
+    runtime.block_on(check_sent_once(&checker, once))
 }
 
-/// A key for one call alone.
+/// Returns the key of one call alone.
 fn own_key(number: u64) -> Key {
     Key::new("once:").part(number)
 }
 
-/// One of two limits, so that calls on keys of their own are not all of one kind.
+/// Returns one of two limits, so that calls on keys of their own use two algorithms.
 fn own_limit(random: &mut Random) -> Limit {
     own_limits()[usize::from(random.below(2) == 0)]
 }
@@ -112,19 +112,19 @@ fn own_limits() -> [Limit; 2] {
     [limit, limit.with_algorithm(Algorithm::FixedWindow)]
 }
 
-/// Looks at each key that one call alone was about.
-async fn sent_once(truth: &Limiter, calls: u64) -> Outcome {
+/// Peeks at each key that only one call used.
+async fn check_sent_once(checker: &Limiter, calls: u64) -> Outcome {
     let numbers: Vec<_> = (0..calls).collect();
-    for some in numbers.chunks(500) {
-        let mut looks = JoinSet::new();
-        for (number, limit) in some.iter().flat_map(|number| own_limits().map(|limit| (*number, limit))) {
-            let truth = truth.clone();
-            looks.spawn(async move {
-                truth.peek(&own_key(number), &limit).await.map(|seen| limit.max() - seen.remaining())
+    for chunk in numbers.chunks(500) {
+        let mut peeks = JoinSet::new();
+        for (number, limit) in chunk.iter().flat_map(|number| own_limits().map(|limit| (*number, limit))) {
+            let checker = checker.clone();
+            peeks.spawn(async move {
+                checker.peek(&own_key(number), &limit).await.map(|decision| limit.max() - decision.remaining())
             });
         }
-        for used in looks.join_all().await {
-            let used = used.map_err(|error| format!("a look: {error}"))?;
+        for used in peeks.join_all().await {
+            let used = used.map_err(|error| format!("a peek: {error}"))?;
             if used > 1 {
                 return Err(format!("one call took {used} permits: its command was sent {used} times"));
             }
@@ -133,37 +133,37 @@ async fn sent_once(truth: &Limiter, calls: u64) -> Outcome {
     Ok(())
 }
 
-async fn call(
+async fn make_calls(
     limiter: Limiter,
-    counts: Arc<Vec<Count>>,
+    counts: Arc<Vec<CallCounter>>,
     once: Arc<AtomicU64>,
     mut random: Random,
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
 ) {
-    while !over.load(Relaxed) {
-        // While the store is away calls take no time.
+    while !stop.load(Relaxed) {
+        // Calls return at once while the store is unavailable.
         tokio::time::sleep(Duration::from_micros(random.below(20_000))).await;
         if random.below(2) == 0 {
             drop(limiter.check(&own_key(once.fetch_add(1, Relaxed)), &own_limit(&mut random)).await);
             continue;
         }
         let first = usize::try_from(random.below(4)).expect("small");
-        let asked = match random.below(4) {
+        let counters = match random.below(4) {
             0 => vec![&counts[first], &counts[(first + 1) % 4]],
             _ => vec![&counts[first]],
         };
-        for count in &asked {
+        for count in &counters {
             count.sent.fetch_add(1, Relaxed);
         }
-        let decision = match asked[..] {
+        let decision = match counters[..] {
             [count] => limiter.check(&count.key, &count.limit).await,
             _ => {
-                let limits: Vec<_> = asked.iter().map(|count| (&count.key, &count.limit, 1)).collect();
+                let limits: Vec<_> = counters.iter().map(|count| (&count.key, &count.limit, 1)).collect();
                 limiter.check_all(&limits).await
             }
         };
         if matches!(decision, Ok(Decision::Allowed(allowed)) if allowed.source() == Source::Store) {
-            for count in &asked {
+            for count in &counters {
                 count.allowed_by_store.fetch_add(1, Relaxed);
             }
         }

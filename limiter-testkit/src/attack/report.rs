@@ -1,10 +1,10 @@
-//! What an attack did, and what it found.
+//! The report of an attack: counts and violations.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// A promise that was not kept.
+/// A violated guarantee.
 #[derive(Debug, Clone)]
 pub struct Violation {
     /// The scenario.
@@ -13,33 +13,34 @@ pub struct Violation {
     pub round: u64,
     /// The seed of the whole attack.
     pub seed: u64,
-    /// When the round began, since the attack did.
+    /// The start of the round, since the start of the attack.
     pub after: Duration,
-    /// What happened.
+    /// The description.
     pub what: String,
 }
 
 /// The rounds of one scenario.
 #[derive(Debug, Clone, Default)]
 pub struct Line {
-    /// How many.
+    /// The number of rounds.
     pub rounds: u64,
-    /// Rounds that could not be judged: a server did not start, or a machine stood still for too long.
-    pub unjudged: u64,
-    /// How long they took.
+    /// The number of rounds that could not be checked, because a server did not start or the machine stalled for too
+    /// long.
+    pub unchecked: u64,
+    /// The time that the rounds took.
     pub took: Duration,
-    /// What was done, by name.
+    /// The counts of the rounds, by name.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
-/// The whole attack.
+/// The results of an attack.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// By scenario.
+    /// The rounds of each scenario, by its name.
     pub lines: BTreeMap<&'static str, Line>,
-    /// In the order in which they were found.
+    /// The violations, in the order in which they were found.
     pub violations: Vec<Violation>,
 }
 
@@ -49,7 +50,8 @@ impl fmt::Display for Violation {
         write!(
             f,
             "VIOLATION in round {round} of `{scenario}`, after {after:.1?}: {what}\n\
-             again: cargo run --release -p limiter-testkit --bin attack -- --seed {seed} --only {scenario} --round {round}"
+             repeat: cargo run --release -p limiter-testkit --bin attack -- \
+             --seed {seed} --only {scenario} --round {round}"
         )
     }
 }
@@ -57,10 +59,10 @@ impl fmt::Display for Violation {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}", self.seed)?;
-        for (name, Line { rounds, unjudged, took, counts }) in &self.lines {
+        for (name, Line { rounds, unchecked, took, counts }) in &self.lines {
             let counts: Vec<_> = counts.iter().map(|(what, times)| format!("{times} {what}")).collect();
-            let unjudged = if *unjudged > 0 { format!(" ({unjudged} not judged)") } else { String::new() };
-            writeln!(f, "{name:<12} {rounds} rounds{unjudged} in {took:.1?}: {}", counts.join(", "))?;
+            let unchecked = if *unchecked > 0 { format!(" ({unchecked} not checked)") } else { String::new() };
+            writeln!(f, "{name:<12} {rounds} rounds{unchecked} in {took:.1?}: {}", counts.join(", "))?;
         }
         for violation in &self.violations {
             writeln!(f, "\n{violation}")?;

@@ -1,4 +1,4 @@
-//! One round of a scenario: its random numbers, its length, and what it counts.
+//! One round of a scenario: its random numbers, its length and its counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use tokio::runtime::{self, Runtime};
 
 use crate::random::Random;
 
-/// `Err` describes the violation, with all that is needed to see it again.
+/// The result of a round. `Err` describes a violation with all that is needed to reproduce it.
 pub(super) type Outcome = Result<(), String>;
 
-/// The state that a scenario gets for one round.
+/// The state of one round, passed to its scenario.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// Decides all parameters.
+    /// The source of all random parameters.
     pub(super) random: Random,
-    /// Whether the round has to be over after about a second.
+    /// True if the round should take about a second.
     pub(super) short: bool,
-    /// What was done, by name.
+    /// The counts of the round, by name.
     pub(super) counts: BTreeMap<&'static str, u64>,
 }
 
@@ -53,7 +53,7 @@ impl Round {
     }
 }
 
-/// Creates a runtime for calls that run at once.
+/// Creates a runtime with two threads for concurrent calls.
 pub(super) fn runtime() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }

@@ -6,11 +6,11 @@ use super::{clocks, cluster, concurrent, drops, faults, forks, ledger, replies, 
 /// One kind of attack.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
-    /// The name to choose it by.
+    /// The name, as on the command line.
     pub name: &'static str,
-    /// A line that says what is attacked and what is judged.
+    /// A one-line description of the attack and its check.
     pub about: &'static str,
-    /// Whether it is part of the short form: it needs no cluster and no sentinels, and a round takes about a second.
+    /// True if the short form includes it: it needs no cluster and no sentinels, and a round takes about a second.
     pub short: bool,
     pub(super) round: fn(&mut Round) -> Outcome,
 }
@@ -22,79 +22,69 @@ pub fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(
             "schedules",
-            "random histories on both stores and layouts, step by step the answers of the naive oracles",
+            "random histories on both stores and layouts, compared step by step with the naive oracles",
             true,
             schedules::round,
         ),
         scenario(
             "ledger",
-            "batches of concurrent calls, refunds and drops by a clock that stands still: no permit more or less",
+            "batches of concurrent calls, refunds and drops by a manual clock: exact counts",
             true,
             ledger::round,
         ),
         scenario(
             "concurrent",
-            "five algorithms on a real clock, with drops, refunds, resets and waits: each by its worst window",
+            "five algorithms on a real clock, with drops, refunds, resets and waits: worst windows",
             true,
             concurrent::round,
         ),
         scenario(
             "faults",
-            "restarts, stops, cuts, garbled and lost replies on one server: from one process each algorithm by its worst window",
+            "restarts, stops, cuts, garbled and lost replies on one server: worst windows of one process",
             true,
             faults::round,
         ),
-        scenario(
-            "replies",
-            "lost replies: no command is sent twice, and nothing that was allowed is lost",
-            true,
-            replies::round,
-        ),
+        scenario("replies", "lost replies: no command is sent twice, and no admission is lost", true, replies::round),
         scenario(
             "waiters",
-            "waits that are polled by hand, stalled and dropped: order, and none that is never served",
+            "waits that are polled by hand, stalled and dropped: order, and every wait is served",
             true,
             waiters::round,
         ),
         scenario(
             "drops",
-            "limiters that end at any moment, also over TLS and in their observers: no panic, no thread left",
+            "limiters dropped at any moment, also over TLS and in their observers: no panic, no thread left",
             true,
             drops::round,
         ),
         scenario(
             "clocks",
-            "a server's clock that steps: what that frees is what is documented, and it blocks no key",
+            "a server's clock that steps: it frees no more than is documented, and blocks no key",
             true,
             clocks::round,
         ),
         scenario(
             "forks",
-            "children at once, with and without calls before: every call is counted, or fails at once, and none hangs",
+            "concurrent children, with and without calls before the fork: every call is counted or fails at once",
             true,
             forks::round,
         ),
         scenario(
             "several",
-            "decisions about several slots of a cluster: a rollback gives back its own permits alone",
+            "multi-slot decisions on a cluster: a rollback refunds exactly its own permits",
             false,
-            cluster::several,
+            cluster::multi_slot_decisions,
         ),
         scenario(
             "slots",
-            "slots that move under three processes: every limit is kept, and the store decides",
+            "moving slots under three processes: every limit holds, and the store decides",
             false,
-            cluster::slots,
+            cluster::moving_slots,
         ),
-        scenario(
-            "cluster",
-            "a master of a cluster that dies: from one process each algorithm by its worst window",
-            false,
-            cluster::failover,
-        ),
+        scenario("cluster", "a killed master of a cluster: worst windows of one process", false, cluster::failover),
         scenario(
             "sentinel",
-            "a master that sentinels replace: from one process each algorithm by its worst window",
+            "a master that sentinels replace: worst windows of one process",
             false,
             sentinels::failover,
         ),

@@ -1,4 +1,4 @@
-//! Ends the process when a round hangs.
+//! Aborts the process when a round hangs.
 
 use std::fs;
 use std::process::abort;
@@ -6,9 +6,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Aborts the process, after a description of all its threads, unless it is dropped in time.
+/// A guard that prints all threads and aborts the process unless it is dropped in time.
 #[derive(Debug)]
-#[must_use = "it watches for as long as it lives"]
+#[must_use = "the guard must live as long as the round"]
 pub(super) struct Watchdog {
     _alive: Sender<()>,
 }
@@ -18,7 +18,7 @@ impl Watchdog {
         let (alive, dropped) = channel::<()>();
         thread::spawn(move || {
             if dropped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("\nVIOLATION: a hang: not over after {limit:?}: {round}\n{}", threads());
+                eprintln!("\nVIOLATION: a hang: no end after {limit:?}: {round}\n{}", describe_threads());
                 abort();
             }
         });
@@ -26,8 +26,8 @@ impl Watchdog {
     }
 }
 
-/// Returns name, state and wait channel of each thread, where the system has `/proc`.
-fn threads() -> String {
+/// Returns name, state and wait channel of each thread, on systems with `/proc`.
+fn describe_threads() -> String {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return String::new() };
     let read = |path: std::path::PathBuf| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let line = |task: fs::DirEntry| {
@@ -39,7 +39,7 @@ fn threads() -> String {
     tasks.filter_map(Result::ok).map(line).collect()
 }
 
-/// Returns how many threads this process has, where the system has `/proc`.
+/// Returns the number of threads of this process, on systems with `/proc`.
 pub(super) fn thread_count() -> Option<usize> {
     Some(fs::read_dir("/proc/self/task").ok()?.count())
 }

@@ -1,4 +1,4 @@
-//! Attacks the limiter with random calls and faults, and says what did not hold.
+//! Attacks the limiter with random calls and faults, and reports violated guarantees.
 
 use std::io::{self, stderr};
 use std::os::unix::process::CommandExt;
@@ -12,38 +12,40 @@ use clap::builder::PossibleValuesParser;
 use limiter_testkit::ForkLibrary;
 use limiter_testkit::attack::{Budget, Plan, run, scenarios};
 
-/// Attacks the limiter with random calls and faults, and exits with 1 if a promise is not kept.
+/// Attacks the limiter with random calls and faults, and exits with 1 on a violated guarantee.
 ///
-/// Each scenario runs in rounds, and the parameters of a round follow from the seed, the scenario and the round's number.
-/// A violation is printed with the arguments that run its round again. What the machine's timing decides is not the same
-/// then, so a violation of concurrent calls may need some rounds to show again. Only safety is judged, and not speed.
-/// A panic on any thread is a violation. A hang is one too: it ends the program with a list of its threads.
+/// Each scenario runs in rounds. The parameters of a round follow from the seed, the scenario and the round's number. A
+/// violation is printed with the arguments that repeat its round. The machine's timing is not repeated, so a violation
+/// of concurrent calls may need some rounds to reappear.
 ///
-/// It needs `redis-server`, and `cc` for clocks that step and for processes that fork.
+/// Only safety is checked, not speed. A panic on any thread is a violation. A hang is one too: it ends the program with
+/// a list of its threads.
+///
+/// The program needs `redis-server`, and `cc` for clocks that step and for processes that fork.
 #[derive(Parser)]
 #[command(name = "attack")]
-struct Arguments {
-    /// Decides all parameters of all rounds; by default the time of day
+struct AttackArguments {
+    /// The seed of all parameters of all rounds; by default the time of day
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// How long to go on; the last round may take a minute more
+    /// The time to run for; the last round may take a minute more
     #[arg(long, value_name = "M", default_value_t = 10.0)]
     minutes: f64,
 
-    /// So many rounds of each scenario, instead of --minutes
+    /// The number of rounds of each scenario, instead of --minutes
     #[arg(long, value_name = "N", conflicts_with = "minutes")]
     rounds: Option<u64>,
 
-    /// This round of each scenario alone
+    /// Run only this round of each scenario
     #[arg(long, value_name = "N", conflicts_with_all = ["minutes", "rounds"])]
     round: Option<u64>,
 
-    /// Only these scenarios
-    #[arg(long, value_name = "NAME", num_args = 1.., value_parser = names())]
+    /// Run only these scenarios
+    #[arg(long, value_name = "NAME", num_args = 1.., value_parser = scenario_names())]
     only: Vec<String>,
 
-    /// Rounds as short as the test suite has them, and only scenarios without a cluster or sentinels
+    /// Run rounds as short as in the test suite, and only scenarios without a cluster or sentinels
     #[arg(long)]
     short: bool,
 
@@ -51,30 +53,30 @@ struct Arguments {
     #[arg(long)]
     first: bool,
 
-    /// Print the scenarios, and attack nothing
+    /// Print the scenarios and exit
     #[arg(long)]
     list: bool,
 }
 
-fn names() -> PossibleValuesParser {
+fn scenario_names() -> PossibleValuesParser {
     PossibleValuesParser::new(scenarios().into_iter().map(|scenario| scenario.name))
 }
 
-/// Names the library to fork with, for a process that has it loaded.
-const LIBRARY: &str = "LIMITER_ATTACK_LIBRARY";
+/// The environment variable with the path of the fork library, for a process that has loaded it.
+const LIBRARY_VARIABLE: &str = "LIMITER_ATTACK_LIBRARY";
 
-/// Replaces this process by one of the same program that has the library to fork with. Returns if that fails.
-fn load_library() -> io::Error {
+/// Restarts this program with the fork library loaded. Returns only if that fails.
+fn restart_with_library() -> io::Error {
     let library = ForkLibrary::build();
     let (name, path) = library.variable();
-    // It has to outlast this process: the next one removes it.
+    // The library must outlast this process; the next one removes it.
     mem::forget(library);
     let program = env::current_exe().expect("this program's path");
-    Command::new(program).args(env::args_os().skip(1)).env(name, &path).env(LIBRARY, &path).exec()
+    Command::new(program).args(env::args_os().skip(1)).env(name, &path).env(LIBRARY_VARIABLE, &path).exec()
 }
 
 fn main() -> ExitCode {
-    let Arguments { seed, minutes, rounds, round, only, short, first, list } = Arguments::parse();
+    let AttackArguments { seed, minutes, rounds, round, only, short, first, list } = AttackArguments::parse();
     if list {
         for scenario in scenarios() {
             println!("{:<12} {}", scenario.name, scenario.about);
@@ -85,8 +87,8 @@ fn main() -> ExitCode {
         eprintln!("error: `--minutes` must be a number of minutes from 0 on, got {minutes}");
         return ExitCode::from(2);
     };
-    let Some(library) = env::var_os(LIBRARY) else {
-        eprintln!("error: this program does not run again: {}", load_library());
+    let Some(library) = env::var_os(LIBRARY_VARIABLE) else {
+        eprintln!("error: this program could not be restarted with the fork library: {}", restart_with_library());
         return ExitCode::from(2);
     };
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_secs());

@@ -11,28 +11,28 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use limiter_testkit::RedisServer;
 use limiter_testkit::faults::{
-    Allowance, FLOODS, FloodReport, Measured, Pace, Storm, StormReport, flood, rows, run, storm, tables, text,
+    Allowance, FLOODS, FloodReport, MeasuredRow, Pace, Storm, StormReport, document, flood, rows, run, storm, tables,
 };
 
 const COMMAND: &str = "cargo run --release -p limiter-testkit --bin faults";
-const DOCUMENT: &str = "docs/reliability.md";
-const STORM: &str = "storm";
-const FLOOD: &str = "flood";
+const DEFAULT_OUTPUT: &str = "docs/reliability.md";
+const STORM_NAME: &str = "storm";
+const FLOOD_NAME: &str = "flood";
 
 const ALLOWANCE: Allowance = Allowance { slack: Duration::from_millis(20), relapses: 0 };
 
-/// Does to a real Redis what can happen to it, while tasks call a limiter, and reports what they noticed.
+/// Injects faults into a real Redis while tasks call a limiter, and reports what the callers observe.
 ///
-/// Prints a table, and writes docs/reliability.md. Exits with 1 if the limiter fell short somewhere.
+/// The program prints a table and writes docs/reliability.md. It exits with 1 if the limiter missed a bar.
 #[derive(Parser)]
 #[command(name = "faults")]
-struct Arguments {
-    /// Shorter faults, and a tenth of the storm's calls
+struct FaultArguments {
+    /// Run with shorter faults, and a tenth of the storm's calls
     #[arg(long)]
     quick: bool,
 
-    /// Only these
-    #[arg(long = "row", value_name = "NAME", num_args = 1.., value_parser = names())]
+    /// Run only these rows
+    #[arg(long = "row", value_name = "NAME", num_args = 1.., value_parser = row_names())]
     rows: Vec<String>,
 
     /// The file to write; by default docs/reliability.md, and none with --quick or --row
@@ -40,29 +40,29 @@ struct Arguments {
     out: Option<PathBuf>,
 }
 
-fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new(rows().into_iter().map(|row| row.name).chain([STORM, FLOOD]))
+fn row_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(rows().into_iter().map(|row| row.name).chain([STORM_NAME, FLOOD_NAME]))
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match FaultArguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) if !error.use_stderr() => error.exit(), // the help that was asked for
+        Err(error) if !error.use_stderr() => error.exit(), // the help
         Err(error) => {
-            // Its first paragraph, on one line.
+            // The first paragraph of the message, on one line.
             let text = error.to_string();
             let lines = text.lines().take_while(|line| !line.starts_with("Usage") && !line.starts_with("For more"));
             let words: Vec<_> = lines.flat_map(str::split_whitespace).collect();
-            eprintln!("{} (--help tells more)", words.join(" "));
+            eprintln!("{} (see --help)", words.join(" "));
             return ExitCode::from(2);
         }
     };
     let out = arguments.out.clone().or_else(|| {
-        let whole = !arguments.quick && arguments.rows.is_empty();
-        whole.then(|| DOCUMENT.into())
+        let is_full_run = !arguments.quick && arguments.rows.is_empty();
+        is_full_run.then(|| DEFAULT_OUTPUT.into())
     });
     if let Some(out) = out.as_ref().filter(|out| out.is_dir()) {
-        eprintln!("error: --out names a file to write, and {} is a directory", out.display());
+        eprintln!("error: `--out` must be a file to write, got the directory {}", out.display());
         return ExitCode::from(2);
     }
     if let Some(directory) = out.as_ref().and_then(|out| out.parent()).filter(|parent| !parent.as_os_str().is_empty())
@@ -72,22 +72,23 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
 
-    let is_asked_for = |name: &str| arguments.rows.is_empty() || arguments.rows.iter().any(|row| row == name);
+    let is_selected = |name: &str| arguments.rows.is_empty() || arguments.rows.iter().any(|row| row == name);
     let before = load_average();
     let mut measured = Vec::new();
-    let asked: Vec<_> = rows().into_iter().filter(|row| is_asked_for(row.name)).collect();
+    let selected: Vec<_> = rows().into_iter().filter(|row| is_selected(row.name)).collect();
     let pace = if arguments.quick { Pace::QUICK } else { Pace::FULL };
-    for (index, row) in asked.iter().enumerate() {
-        let report = run(row, &pace, &|phase| progress(&format!("{}/{} {} {phase}", index + 1, asked.len(), row.name)));
+    for (index, row) in selected.iter().enumerate() {
+        let report =
+            run(row, &pace, &|phase| progress(&format!("{}/{} {} {phase}", index + 1, selected.len(), row.name)));
         let misses = row.misses(&report, &ALLOWANCE);
-        measured.push(Measured { row: *row, report, misses });
+        measured.push(MeasuredRow { row: *row, report, misses });
     }
-    let stormed = is_asked_for(STORM).then(|| {
+    let storm_report = is_selected(STORM_NAME).then(|| {
         let calls = if arguments.quick { 100_000 } else { 1_000_000 };
-        storm(&Storm { calls, seed: 1 }, &|how_far| progress(&format!("{STORM} {how_far}")))
+        storm(&Storm { calls, seed: 1 }, &|done| progress(&format!("{STORM_NAME} {done}")))
     });
-    let floods: Vec<_> = if is_asked_for(FLOOD) {
-        progress(FLOOD);
+    let floods: Vec<_> = if is_selected(FLOOD_NAME) {
+        progress(FLOOD_NAME);
         FLOODS.map(flood).into()
     } else {
         Vec::new()
@@ -95,9 +96,9 @@ fn main() -> ExitCode {
     progress("");
 
     let machine = machine(&before);
-    let text = text(&measured, stormed.as_ref(), &command(&arguments), &machine) + &flood_section(&floods);
+    let text = document(&measured, storm_report.as_ref(), &command(&arguments), &machine) + &flood_section(&floods);
     println!("{machine}\n\n{}", tables(&measured));
-    if let Some(storm) = &stormed {
+    if let Some(storm) = &storm_report {
         println!("{storm:#?}");
     }
     floods.iter().for_each(|report| println!("{}", flood_line(report)));
@@ -109,39 +110,43 @@ fn main() -> ExitCode {
         }
         println!("written to {}", out.display());
     }
-    let wrong = stormed.is_some_and(|storm| !storm.wrong.is_empty() || storm.back > StormReport::BACK);
-    let slow = floods.iter().filter(|report| !report.is_kept()).count();
-    let missed = measured.iter().filter(|measured| !measured.misses.is_empty()).count() + usize::from(wrong) + slow;
+    let storm_failed =
+        storm_report.is_some_and(|storm| !storm.wrong.is_empty() || storm.recovery > StormReport::MAX_RECOVERY);
+    let missed_floods = floods.iter().filter(|report| !report.is_met()).count();
+    let missed = measured.iter().filter(|measured| !measured.misses.is_empty()).count()
+        + usize::from(storm_failed)
+        + missed_floods;
     if missed > 0 {
-        eprintln!("{missed} of {} fell short", measured.len() + usize::from(is_asked_for(STORM)) + floods.len());
+        eprintln!("{missed} of {} missed a bar", measured.len() + usize::from(is_selected(STORM_NAME)) + floods.len());
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
-/// The floods with their heading; nothing if none was run.
+/// Returns the section about floods, with its heading, or an empty text if none was run.
 fn flood_section(floods: &[FloodReport]) -> String {
     if floods.is_empty() {
         return String::new();
     }
     let lines: String = floods.iter().map(|report| format!("- {}.\n", flood_line(report))).collect();
     format!(
-        "\n## Many calls at once\n\nThe median of five runs, and all of them. The bar is for two idle cores.\n\n{lines}"
+        "\n## Many calls at once\n\n\
+         These calls are made at once to a stopped server. Each line has the slowest call of the median of five\n\
+         runs, its bar, and the slowest call of each run. The bar is the deadline of 100 ms and an allowance for\n\
+         two idle cores.\n\n\
+         {lines}"
     )
 }
 
-/// The result of a flood, on one line.
+/// Returns the result of a flood on one line.
 fn flood_line(report: &FloodReport) -> String {
-    let kept = if report.is_kept() { "kept" } else { "NOT KEPT" };
+    let verdict = if report.is_met() { "met" } else { "MISSED" };
     let (calls, median, bar) = (report.flood.calls, report.median(), report.bar());
-    format!(
-        "{calls} calls at once to a stopped server: the slowest took {median:.1?} of {bar:?} ({kept}); {:.1?}",
-        report.longest
-    )
+    format!("{calls} calls: slowest call {median:.1?}, bar {bar:?} ({verdict}); runs {:.1?}", report.longest)
 }
 
-/// As it was called.
-fn command(arguments: &Arguments) -> String {
+/// Returns the command that this run was started with.
+fn command(arguments: &FaultArguments) -> String {
     let quick = arguments.quick.then(|| "--quick".to_owned());
     let rows = (!arguments.rows.is_empty()).then(|| format!("--row {}", arguments.rows.join(" ")));
     let out = arguments.out.as_ref().map(|out| format!("--out {}", out.display()));
@@ -149,22 +154,22 @@ fn command(arguments: &Arguments) -> String {
     if given.is_empty() { COMMAND.to_owned() } else { format!("{COMMAND} -- {}", given.join(" ")) }
 }
 
-/// One line that is written over and over, where somebody looks.
+/// Shows the progress on one line of a terminal, which each call overwrites.
 fn progress(line: &str) {
     if stderr().is_terminal() {
-        // What is left of a longer line is blotted out.
+        // The padding erases the rest of a longer line.
         let _ = write!(stderr(), "\r{line:<70}\r{line}");
     }
 }
 
-/// What it was measured on. How busy others kept it matters for every time here.
+/// Returns a description of the machine. Its load average is included because it affects every time measured.
 fn machine(before: &str) -> String {
     let cores = available_parallelism().map_or_else(|_| "unknown".to_owned(), |cores| cores.to_string());
     let (major, minor) = RedisServer::start().version();
     format!("Redis {major}.{minor}, {cores} cores; load average {before} before and {} after", load_average())
 }
 
-/// Of the last one, five and fifteen minutes, where the system tells.
+/// Returns the load averages of one, five and fifteen minutes, on systems that have them.
 fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let words: Vec<_> = text.split_whitespace().take(3).collect();

@@ -1,4 +1,4 @@
-//! Nodes that go, come back and are replaced.
+//! Kills, pauses and restarts nodes, and waits for failovers.
 
 use std::time::{Duration, Instant};
 
@@ -7,73 +7,73 @@ use super::settle::node_view;
 use crate::nodes::{NodeId, Promotion};
 use crate::wait;
 
-/// How long the others may take to notice, to vote and to spread the word.
-const LIMIT: Duration = Duration::from_secs(20);
+/// The time in which the other nodes must detect a failure, elect a new master and learn of it.
+const FAILOVER_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Cluster {
-    /// Ends a node at once (`SIGKILL`), and with it all connections and data.
+    /// Kills a node (`SIGKILL`). All its connections and data are lost.
     pub fn kill(&mut self, node: NodeId) {
-        self.note_heirs(node);
+        self.record_replicas(node);
         self.nodes.kill(node);
     }
 
-    /// Stops a node as it is (`SIGSTOP`): connections stay open and nothing answers. The others hold it for dead.
+    /// Stops a node (`SIGSTOP`). Connections stay open and it sends no reply. The other nodes consider it dead.
     ///
     /// # Panics
     ///
-    /// It has been killed.
+    /// The node has been killed.
     pub fn pause(&mut self, node: NodeId) {
-        self.note_heirs(node);
+        self.record_replicas(node);
         self.nodes.pause(node);
     }
 
-    /// Lets a paused node go on. If it has been replaced, it learns so from the others, and not at once.
+    /// Continues a paused node. If it has been replaced, the other nodes inform it a moment later.
     ///
     /// # Panics
     ///
-    /// It has been killed.
+    /// The node has been killed.
     pub fn resume(&mut self, node: NodeId) {
         self.nodes.resume(node);
     }
 
-    /// Starts a node anew, at the same address and under the same name, with no data. A master that has not been
-    /// replaced meanwhile is one again, and its replica loses its data too.
+    /// Restarts a node with the same address and node id, and with no data. If it was a master that has not been
+    /// replaced, it is a master again, and its replica loses its data too.
     ///
     /// # Panics
     ///
-    /// It does not answer within 5 s.
+    /// The node does not reply in time.
     pub fn restart(&mut self, node: NodeId) {
         self.nodes.restart(node);
     }
 
-    /// Waits until a replica has taken the place of this master, which was killed or paused, and everybody knows.
+    /// Waits until a replica has replaced this killed or paused master and every running node reports it.
     ///
     /// # Panics
     ///
-    /// It had no replica that runs, or there is no promotion within 20 s: with the ends of the logs.
+    /// The master had no running replica, or there is no promotion within 20 s. The message has the ends of the logs.
     #[must_use]
     pub fn wait_for_promotion(&self, fallen: NodeId) -> Promotion {
-        let heirs = self.heirs.get(&fallen).map_or(&[][..], Vec::as_slice);
-        assert!(!heirs.is_empty(), "{fallen:?} is no master with a replica that was killed or paused");
+        let candidates = self.former_replicas.get(&fallen).map_or(&[][..], Vec::as_slice);
+        assert!(!candidates.is_empty(), "{fallen:?} is not a master with a replica that was killed or paused");
         let logs = || self.nodes.log_tails();
-        let master = wait::until("a promotion", LIMIT, logs, || {
-            let promoted = |id: &&NodeId| node_view(self.server(**id)).is_ok_and(|view| view.is_of_a_master());
-            heirs.iter().find(promoted).copied().ok_or_else(|| format!("{heirs:?} still follow {fallen:?}"))
+        let master = wait::poll_until("a promotion", FAILOVER_TIMEOUT, logs, || {
+            let promoted = |id: &&NodeId| node_view(self.server(**id)).is_ok_and(|view| view.is_a_masters_view());
+            candidates.iter().find(promoted).copied().ok_or_else(|| format!("{candidates:?} still follow {fallen:?}"))
         });
         let at = Instant::now();
-        wait::until("everybody knows of the promotion", LIMIT, logs, || {
-            self.agree()?;
+        wait::poll_until("every node reports the promotion", FAILOVER_TIMEOUT, logs, || {
+            self.check_agreement()?;
             let left = self.slots_of(fallen);
             if left.is_empty() { Ok(()) } else { Err(format!("{fallen:?} still has {left:?}")) }
         });
         Promotion { master, at }
     }
 
-    /// While it is alive: after a promotion nobody knows any more who followed whom.
-    fn note_heirs(&mut self, node: NodeId) {
+    /// Records the replicas of a node while it is alive. After a promotion no node reports the former replicas.
+    fn record_replicas(&mut self, node: NodeId) {
         let view = self.view();
         let followers = view.replicas().filter(|(_, master)| *master == self.name(node));
-        let heirs = followers.map(|(replica, _)| self.id_of(replica)).collect();
-        self.heirs.insert(node, heirs);
+        let replicas = followers.map(|(replica, _)| self.id_of(replica)).collect();
+        self.former_replicas.insert(node, replicas);
     }
 }

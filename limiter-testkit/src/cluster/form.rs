@@ -1,37 +1,37 @@
-//! How nodes that know nothing become a cluster.
+//! Joins separate nodes to a cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::builder::MASTERS;
+use super::builder::MASTER_COUNT;
 use super::settle::node_view;
 use super::{Cluster, SLOTS};
 use crate::nodes::{NodeId, Nodes};
 use crate::server::BUS_OFFSET;
 use crate::wait;
 
-/// How long the nodes may take to hear of each other.
-const ACQUAINTANCE: Duration = Duration::from_secs(10);
+/// The time in which every node must know all other nodes.
+const MEET_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Cluster {
     pub(super) fn form(nodes: Nodes) -> Self {
         let name = |id: NodeId| nodes.get(id).server.command(&["CLUSTER", "MYID"]).text();
         let names = nodes.ids().map(name).collect();
-        let cluster = Self { nodes, names, heirs: BTreeMap::new() };
-        cluster.share_slots();
-        cluster.introduce_everybody();
-        cluster.wait_for_acquaintance();
-        for replica in &cluster.nodes()[MASTERS..] {
-            let master = cluster.name(NodeId(replica.0 - MASTERS));
+        let cluster = Self { nodes, names, former_replicas: BTreeMap::new() };
+        cluster.assign_slots();
+        cluster.introduce_nodes();
+        cluster.wait_for_known_nodes();
+        for replica in &cluster.nodes()[MASTER_COUNT..] {
+            let master = cluster.name(NodeId(replica.0 - MASTER_COUNT));
             cluster.server(*replica).command(&["CLUSTER", "REPLICATE", master]);
         }
         cluster.settle();
         cluster
     }
 
-    /// Before they meet, so that there is nothing to agree about.
-    fn share_slots(&self) {
-        let masters = u16::try_from(MASTERS).expect("a few");
+    /// Assigns the slots while the nodes are separate, so that there is nothing to agree on.
+    fn assign_slots(&self) {
+        let masters = u16::try_from(MASTER_COUNT).expect("a few");
         for (index, master) in (0..masters).zip(self.nodes()) {
             let [first, end] = [index, index + 1].map(|part| u32::from(part) * u32::from(SLOTS) / u32::from(masters));
             let slots: Vec<_> = (first..end).map(|slot| slot.to_string()).collect();
@@ -43,8 +43,8 @@ impl Cluster {
         }
     }
 
-    /// Each to each: hearing of one another from a third takes longer.
-    fn introduce_everybody(&self) {
+    /// Introduces each node to each other one. Gossip alone would take longer.
+    fn introduce_nodes(&self) {
         for node in self.nodes() {
             for other in self.nodes().into_iter().filter(|other| *other > node) {
                 let announced = self.address(other);
@@ -55,10 +55,10 @@ impl Cluster {
         }
     }
 
-    fn wait_for_acquaintance(&self) {
-        wait::until(
-            "all nodes know each other",
-            ACQUAINTANCE,
+    fn wait_for_known_nodes(&self) {
+        wait::poll_until(
+            "every node knows all other nodes",
+            MEET_TIMEOUT,
             || self.nodes.log_tails(),
             || {
                 let mut expected = self.names.clone();

@@ -1,24 +1,25 @@
-//! Which slot a key is in.
+//! The hash slot of a key.
 
-/// How many slots the masters of a cluster share.
+/// The number of hash slots of a cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// The slot of a key: CRC16 of the part in the first braces, if there is something in them, and else of the whole key.
+/// Returns the slot of a key: CRC16 of the part in the first braces, or of the whole key if that part is empty or
+/// missing.
 ///
-/// By the definition in the Redis Cluster specification, bit by bit, and so independent of any client.
+/// This follows the Redis Cluster specification bit by bit and is independent of any client.
 #[must_use]
 pub fn slot_of(key: &[u8]) -> u16 {
-    crc16(tag(key).unwrap_or(key)) % SLOTS
+    crc16(hash_tag(key).unwrap_or(key)) % SLOTS
 }
 
-fn tag(key: &[u8]) -> Option<&[u8]> {
+fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     let open = key.iter().position(|byte| *byte == b'{')?;
     let inside = &key[open + 1..];
     let close = inside.iter().position(|byte| *byte == b'}')?;
-    Some(&inside[..close]).filter(|tag| !tag.is_empty())
+    Some(&inside[..close]).filter(|hash_tag| !hash_tag.is_empty())
 }
 
-/// CRC-16/XMODEM: polynomial 0x1021, from zero, most significant bit first.
+/// Returns the CRC-16/XMODEM: polynomial 0x1021, initial value 0, most significant bit first.
 fn crc16(bytes: &[u8]) -> u16 {
     let step = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
     bytes.iter().fold(0, |crc, byte| (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| step(crc)))
@@ -30,12 +31,12 @@ mod tests {
 
     /// The test vector of the specification.
     #[test]
-    fn computes_the_published_check_value() {
+    fn crc16_matches_the_published_check_value() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
     }
 
     #[test]
-    fn hashes_the_first_tag_alone() {
+    fn only_the_first_hash_tag_is_hashed() {
         let table: [(&str, &str); 7] = [
             ("{user1000}.following", "user1000"),
             ("{user1000}.followers", "user1000"),

@@ -7,13 +7,13 @@ mod life;
 mod moving;
 mod proxied;
 
-/// What a client at this node is told.
-fn said(client: &mut Client, command: &[&str]) -> Reply {
-    client.call(command).expect("an answer")
+/// Sends a command and returns the reply.
+fn reply_to(client: &mut Client, command: &[&str]) -> Reply {
+    client.call(command).expect("a reply")
 }
 
-/// A key of every master, by the masters.
-fn key_of_each(cluster: &Cluster) -> Vec<(NodeId, String)> {
+/// Returns each master with a key of one of its slots.
+fn key_of_each_master(cluster: &Cluster) -> Vec<(NodeId, String)> {
     let key = |master: &NodeId| {
         let mut keys = (0..).map(|number| format!("key-{number}"));
         let key = keys.find(|key| cluster.master_of(slot_of(key.as_bytes())) == *master);

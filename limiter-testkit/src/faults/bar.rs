@@ -1,22 +1,22 @@
-//! What a row must keep to.
+//! The bars of a row, and the check of its report against them.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::{Fullest, Report, Row, RowReport};
+use super::{FullestWindow, Row, RowReport, WorkloadReport};
 
-/// What a row must keep to, whatever the machine.
+/// The bars of a row, for every machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Bar {
-    /// Windows' worths of permits beyond an algorithm's bound, in any window.
-    pub over: u32,
-    /// From the moment at which it is mended until the store decides alone what is let in.
-    pub back: Duration,
-    /// Whether the stand-in has to let calls in meanwhile: else the fault was none.
-    pub stands_in: bool,
+    /// Permits that may be admitted beyond an algorithm's bound in any window, in multiples of the limit.
+    pub excess_windows: u32,
+    /// The longest time from the repair until the store alone decides again.
+    pub max_recovery: Duration,
+    /// True if the standby limiter must admit calls during the fault. If it does not, the fault had no effect.
+    pub needs_standby: bool,
 }
 
-/// What was not kept to.
+/// A bar that was missed, with the figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Miss(pub String);
 
@@ -26,96 +26,102 @@ impl fmt::Display for Miss {
     }
 }
 
-/// What a machine may add to what a limiter does.
+/// The allowance for a slow machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance {
-    /// What a call may take beyond its deadline.
+    /// The time that a call may take beyond its deadline.
     pub slack: Duration,
-    /// Calls that the stand-in may let in where it need not: each of them was not answered in time.
+    /// The number of calls that the standby limiter may admit without need, each because its reply was late.
     pub relapses: usize,
 }
 
-/// The misses of a row, as they are found.
+/// The misses of a row, in the order of their checks.
 #[derive(Debug, Default)]
 struct Misses(Vec<Miss>);
 
 impl Misses {
-    fn keep(&mut self, kept: bool, miss: impl FnOnce() -> String) {
-        if !kept {
+    fn require(&mut self, is_met: bool, miss: impl FnOnce() -> String) {
+        if !is_met {
             self.0.push(Miss(miss()));
         }
     }
 }
 
 impl Row {
-    /// Where the row fell short.
+    /// Returns all bars that the row missed.
     #[must_use]
     pub fn misses(&self, report: &RowReport, allowed: &Allowance) -> Vec<Miss> {
-        [self.unsafe_outcomes(report), self.slow_outcomes(report, allowed), (self.judge)(report)].concat()
+        [self.unsafe_outcomes(report), self.slow_outcomes(report, allowed), (self.extra_check)(report)].concat()
     }
 
-    /// Where the row fell short of what holds on every machine, however busy.
+    /// Returns the missed bars that hold on every machine, however busy.
     #[must_use]
     pub fn unsafe_outcomes(&self, report: &RowReport) -> Vec<Miss> {
         let mut misses = Misses::default();
-        for subject in &report.subjects {
-            for fullest in &subject.fullest {
-                let (over, most) = (fullest.over(), self.most_over(subject, fullest));
-                misses.keep(over <= most, || {
-                    let Fullest { windows, most: held, bound } = fullest;
+        for workload in &report.workloads {
+            for fullest in &workload.fullest {
+                let (excess, max_excess) = (fullest.excess(), self.max_excess(workload, fullest));
+                misses.require(excess <= max_excess, || {
+                    let FullestWindow { windows, permits, bound } = fullest;
                     format!(
-                        "{}: {held} permits of {bound} in a window ({windows:?}), {most} more at most",
-                        subject.name
+                        "{}: {permits} permits of {bound} in a window ({windows:?}), at most {max_excess} more allowed",
+                        workload.name
                     )
                 });
             }
-            misses.keep(subject.by_nobody == 0, || {
-                format!("{}: {} calls had no decision", subject.name, subject.by_nobody)
+            misses.require(workload.uncounted == 0, || {
+                format!("{}: {} calls had no decision", workload.name, workload.uncounted)
             });
         }
-        misses.keep(report.is_back, || "the store never decided again".to_owned());
-        let by_standby: usize = report.subjects.iter().map(|subject| subject.by_standby).sum();
-        misses.keep(!self.bar.stands_in || by_standby > 0, || "no stand-in was needed: was that a fault?".to_owned());
-        let at_once = report.most_attempts.unwrap_or_default();
-        misses.keep(at_once <= 1, || format!("{at_once} connections were tried at once"));
+        misses.require(report.has_recovered, || "the store never decided again".to_owned());
+        let by_standby: usize = report.workloads.iter().map(|workload| workload.by_standby).sum();
+        misses.require(!self.bar.needs_standby || by_standby > 0, || {
+            "the standby limiter admitted no call: the fault had no effect".to_owned()
+        });
+        let attempts = report.max_concurrent_attempts.unwrap_or_default();
+        misses.require(attempts <= 1, || format!("{attempts} concurrent connection attempts"));
         misses.0
     }
 
-    /// Where the row fell short of what holds on a machine that has time for it.
+    /// Returns the missed bars that hold only on a machine that is not busy.
     fn slow_outcomes(&self, report: &RowReport, allowed: &Allowance) -> Vec<Miss> {
         let mut misses = Misses::default();
         let longest_allowed = report.deadline + allowed.slack;
-        for subject in &report.subjects {
-            let Report { name, longest_on_a_running_machine: longest, relapses, .. } = *subject;
-            misses.keep(longest <= longest_allowed, || {
-                format!("{name}: a call took {longest:.1?}, of {longest_allowed:?}")
+        for workload in &report.workloads {
+            let WorkloadReport { name, longest_without_stalls: longest, relapses, .. } = *workload;
+            misses.require(longest <= longest_allowed, || {
+                format!("{name}: a call took {longest:.1?}, at most {longest_allowed:?} allowed")
             });
-            let (back, most) = (subject.back, self.bar.back);
-            misses.keep(back.is_none_or(|back| back <= most), || {
-                format!("{name}: back to exact after {:.1?}, of {most:?}", back.unwrap_or_default())
+            let (recovery, max_recovery) = (workload.recovery, self.bar.max_recovery);
+            misses.require(recovery.is_none_or(|recovery| recovery <= max_recovery), || {
+                format!("{name}: recovery took {:.1?}, at most {max_recovery:?} allowed", recovery.unwrap_or_default())
             });
-            misses.keep(back.is_some(), || format!("{name}: the store never decided alone again"));
-            misses.keep(relapses <= allowed.relapses, || format!("{name}: the stand-in let {relapses} in after that"));
-            let Report { share_before, share_meanwhile, share_after, least_share, .. } = *subject;
-            for (share, when) in
-                [(share_before, "before it"), (share_meanwhile, "meanwhile"), (share_after, "after it")]
-            {
+            misses.require(recovery.is_some(), || format!("{name}: the store never decided alone again"));
+            misses.require(relapses <= allowed.relapses, || {
+                format!("{name}: {relapses} relapses, at most {} allowed", allowed.relapses)
+            });
+            let WorkloadReport { share_before, share_during, share_after, min_share, .. } = *workload;
+            for (share, when) in [
+                (share_before, "before the fault"),
+                (share_during, "during the fault"),
+                (share_after, "after the recovery"),
+            ] {
                 let percent = share * 100.0;
-                misses.keep(share >= least_share, || format!("{name}: {percent:.1} % of the limit was used {when}"));
+                misses.require(share >= min_share, || format!("{name}: {percent:.1} % of the limit was used {when}"));
             }
-            let by_standby = subject.meanwhile_by_standby;
-            misses.keep(self.bar.stands_in || by_standby <= allowed.relapses, || {
-                format!("{name}: the stand-in let {by_standby} in meanwhile")
+            let by_standby = workload.standby_during_fault;
+            misses.require(self.bar.needs_standby || by_standby <= allowed.relapses, || {
+                format!("{name}: the standby limiter admitted {by_standby} calls during the fault")
             });
         }
         misses.0
     }
 
-    /// Permits that may be let in beyond the bound of one window.
-    pub(super) fn most_over(&self, subject: &Report, fullest: &Fullest) -> u64 {
-        // Processes that stand in for one store do not know of each other.
-        let others = if subject.by_standby == 0 { 0 } else { u64::from(self.processes) - 1 };
-        let unknown = if self.instances == 1 { others * fullest.bound } else { 0 };
-        u64::from(self.bar.over) * u64::from(subject.max) + unknown
+    /// Returns the number of permits that may be admitted beyond the bound of one window.
+    pub(super) fn max_excess(&self, workload: &WorkloadReport, fullest: &FullestWindow) -> u64 {
+        // The standby limiters of several processes are not coordinated.
+        let others = if workload.by_standby == 0 { 0 } else { u64::from(self.processes) - 1 };
+        let uncoordinated = if self.instances == 1 { others * fullest.bound } else { 0 };
+        u64::from(self.bar.excess_windows) * u64::from(workload.max) + uncoordinated
     }
 }

@@ -4,44 +4,44 @@ use std::time::Duration;
 
 use crate::history::Admission;
 
-/// Who decided.
+/// The decider of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    /// The store, just now or by a denial that still holds.
+pub enum DecidedBy {
+    /// The store, or a cached denial of the store.
     Store,
-    /// The stand-in: alone, or (a denial) because it has a say while the store comes back.
+    /// The standby limiter: alone, or by a denial while it is consulted beside the store.
     Standby,
-    /// Nobody: there was an error, or a policy.
-    Nobody,
+    /// No counter: the call failed, or a policy decided.
+    NoCounter,
 }
 
 /// One call. Instants are since the run began.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
-    /// Read before the limiter was asked.
+    /// The start of the call.
     pub start: Duration,
-    /// Read after its answer.
+    /// The end of the call.
     pub end: Duration,
-    /// Whether it was let in.
+    /// True if the call was admitted.
     pub admitted: bool,
-    /// Who decided.
-    pub by: By,
-    /// Which of the subject's keys it was for.
+    /// The decider of the call.
+    pub decided_by: DecidedBy,
+    /// The index of the call's key among the workload's keys.
     pub key: usize,
 }
 
 impl Call {
-    pub(super) fn took(&self) -> Duration {
+    pub(super) fn duration(&self) -> Duration {
         self.end - self.start
     }
 
-    /// Let in by the stand-in, which nobody else has agreed to.
-    pub(super) fn is_admitted_by_stand_in(&self) -> bool {
-        self.admitted && self.by != By::Store
+    /// Returns true if the call was admitted without the store.
+    pub(super) fn is_admitted_without_store(&self) -> bool {
+        self.admitted && self.decided_by != DecidedBy::Store
     }
 
     pub(super) fn is_admitted_by_store(&self) -> bool {
-        self.admitted && self.by == By::Store
+        self.admitted && self.decided_by == DecidedBy::Store
     }
 
     pub(super) fn admission(&self) -> Option<Admission> {

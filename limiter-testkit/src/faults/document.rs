@@ -1,38 +1,39 @@
-//! The report as text.
+//! The report as Markdown.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::{Fullest, Miss, Report, Row, RowReport, StormReport, Windows};
+use super::{FullestWindow, Miss, Row, RowReport, StormReport, WindowKind, WorkloadReport};
 
-/// A row that was run.
+/// A row with its results.
 #[derive(Debug)]
-pub struct Measured {
-    /// Which.
+pub struct MeasuredRow {
+    /// The row.
     pub row: Row,
-    /// What came of it.
+    /// Its report.
     pub report: RowReport,
-    /// Where it fell short.
+    /// The bars that it missed.
     pub misses: Vec<Miss>,
 }
 
-const HEAD: &str = "\
-| fault (name) | longest call | back to exact after | bar | stand-in's last word (relapses) | limit used before / meanwhile / after \
-(`leaky_bucket`) | connection attempts (at once) | kept |
+const TABLE_HEAD: &str = "\
+| fault (name) | longest call | recovery | recovery bar | last standby decision (relapses) \
+| limit used before / during / after (`leaky_bucket`) | connection attempts (at once) | kept |
 |---|---|---|---|---|---|---|---|
 ";
 
-const WINDOWS_HEAD: &str = "\
-| fault (name) | `sliding_window` | `fixed_window` | …, in the server's windows | `sliding_counter` | `token_bucket` | `leaky_bucket` | \
-`5/300ms`, `10/h` |
+const WINDOW_TABLE_HEAD: &str = "\
+| fault (name) | `sliding_window` | `fixed_window` | …, in the server's windows | `sliding_counter` | `token_bucket` | `leaky_bucket` \
+| `5/300ms`, `10/h` |
 |---|---|---|---|---|---|---|---|
 ";
 
-/// Two tables, of one line a row: the worst figures of all subjects, and the fullest window of each.
+/// Returns two tables with one line per row: the worst figures of all workloads, and the fullest window of each.
 #[must_use]
-pub fn tables(measured: &[Measured]) -> String {
-    let rows = measured.iter().fold(HEAD.to_owned(), |table, measured| table + &line(measured));
-    let windows = measured.iter().fold(WINDOWS_HEAD.to_owned(), |table, measured| table + &windows_line(measured));
+pub fn tables(measured: &[MeasuredRow]) -> String {
+    let rows = measured.iter().fold(TABLE_HEAD.to_owned(), |table, measured| table + &table_line(measured));
+    let windows =
+        measured.iter().fold(WINDOW_TABLE_HEAD.to_owned(), |table, measured| table + &window_table_line(measured));
     rows + include_str!("document/windows.md") + &windows
 }
 
@@ -40,18 +41,19 @@ fn millis(duration: Duration) -> String {
     format!("{:.1} ms", duration.as_secs_f64() * 1e3)
 }
 
-fn line(Measured { row, report, misses }: &Measured) -> String {
-    let subjects = &report.subjects;
-    let max = |figure: fn(&Report) -> Duration| subjects.iter().map(figure).max().unwrap_or_default();
-    let (raw, net) = (max(|subject| subject.longest), max(|subject| subject.longest_on_a_running_machine));
-    let mut longest = millis(raw);
-    if raw != net {
-        write!(longest, " ({})", millis(net)).expect("writing to a string");
+fn table_line(MeasuredRow { row, report, misses }: &MeasuredRow) -> String {
+    let workloads = &report.workloads;
+    let max = |figure: fn(&WorkloadReport) -> Duration| workloads.iter().map(figure).max().unwrap_or_default();
+    let (with_stalls, without_stalls) =
+        (max(|workload| workload.longest), max(|workload| workload.longest_without_stalls));
+    let mut longest = millis(with_stalls);
+    if with_stalls != without_stalls {
+        write!(longest, " ({})", millis(without_stalls)).expect("writing to a string");
     }
-    let back: Option<Vec<_>> = subjects.iter().map(|subject| subject.back).collect();
-    let back = back.and_then(|back| back.into_iter().max()).map_or_else(|| "never".to_owned(), millis);
-    let relapses: usize = subjects.iter().map(|subject| subject.relapses).sum();
-    let attempts = match (report.attempts, report.most_attempts) {
+    let recovery: Option<Vec<_>> = workloads.iter().map(|workload| workload.recovery).collect();
+    let recovery = recovery.and_then(|times| times.into_iter().max()).map_or_else(|| "never".to_owned(), millis);
+    let relapses: usize = workloads.iter().map(|workload| workload.relapses).sum();
+    let attempts = match (report.attempts, report.max_concurrent_attempts) {
         (Some(attempts), Some(at_once)) => format!("{attempts} ({at_once})"),
         _ => "not counted".to_owned(),
     };
@@ -60,87 +62,94 @@ fn line(Measured { row, report, misses }: &Measured) -> String {
         misses => misses.iter().map(Miss::to_string).collect::<Vec<_>>().join("; "),
     };
     format!(
-        "| {} (`{}`) | {longest} | {back} | {:?} | {} ({relapses}) | {} | {attempts} | {kept} |\n",
+        "| {} (`{}`) | {longest} | {recovery} | {:?} | {} ({relapses}) | {} | {attempts} | {kept} |\n",
         row.fault,
         row.name,
-        row.bar.back,
-        millis(max(|subject| subject.alone)),
-        shares(subjects),
+        row.bar.max_recovery,
+        millis(max(|workload| workload.last_standby_decision)),
+        used_shares(workloads),
     )
 }
 
-/// The least parts of the limits that were used: of those with the highest bar, and in brackets of those with another one.
-fn shares(subjects: &[Report]) -> String {
-    let highest = subjects.iter().map(|subject| subject.least_share).fold(0.0, f64::max);
-    let least = |is_of: &dyn Fn(&Report) -> bool| {
-        let share = |share: fn(&Report) -> f64| {
-            let least = subjects.iter().filter(|subject| is_of(subject)).map(share).fold(f64::INFINITY, f64::min);
-            format!("{:.1}", least * 100.0)
+/// Returns the least used shares of the workloads with the highest bar, and in brackets those of the workloads with
+/// another bar.
+fn used_shares(workloads: &[WorkloadReport]) -> String {
+    let highest = workloads.iter().map(|workload| workload.min_share).fold(0.0, f64::max);
+    let min_shares = |is_of: &dyn Fn(&WorkloadReport) -> bool| {
+        let share = |share: fn(&WorkloadReport) -> f64| {
+            let lowest = workloads.iter().filter(|workload| is_of(workload)).map(share).fold(f64::INFINITY, f64::min);
+            format!("{:.1}", lowest * 100.0)
         };
         [
-            share(|subject| subject.share_before),
-            share(|subject| subject.share_meanwhile),
-            share(|subject| subject.share_after),
+            share(|workload| workload.share_before),
+            share(|workload| workload.share_during),
+            share(|workload| workload.share_after),
         ]
         .join(" / ")
     };
     let has = |share: f64, bar: f64| (share - bar).abs() < f64::EPSILON;
-    let high = least(&|subject| has(subject.least_share, highest));
-    let low = least(&|subject| subject.least_share > 0.0 && !has(subject.least_share, highest));
+    let high = min_shares(&|workload| has(workload.min_share, highest));
+    let low = min_shares(&|workload| workload.min_share > 0.0 && !has(workload.min_share, highest));
     format!("{high} % ({low} %)")
 }
 
-fn windows_line(Measured { row, report, .. }: &Measured) -> String {
-    let cell = |fullest: &Fullest, subject: &Report| {
-        let more = match row.most_over(subject, fullest) {
+fn window_table_line(MeasuredRow { row, report, .. }: &MeasuredRow) -> String {
+    let cell = |fullest: &FullestWindow, workload: &WorkloadReport| {
+        let more = match row.max_excess(workload, fullest) {
             0 => String::new(),
             more => format!(" (+{more})"),
         };
-        format!("{} of {}{more}", fullest.most, fullest.bound)
+        format!("{} of {}{more}", fullest.permits, fullest.bound)
     };
     let mut line = format!("| {} (`{}`) ", row.fault, row.name);
-    for subject in &report.subjects {
-        let any = subject.fullest.iter().filter(|fullest| fullest.windows == Windows::Any);
-        let any: Vec<_> = any.map(|fullest| cell(fullest, subject)).collect();
+    for workload in &report.workloads {
+        let any = workload.fullest.iter().filter(|fullest| fullest.windows == WindowKind::Any);
+        let any: Vec<_> = any.map(|fullest| cell(fullest, workload)).collect();
         write!(line, "| {} ", any.join(", ")).expect("writing to a string");
-        if subject.name == "fixed_window" {
-            let of_server = subject.fullest.iter().find(|fullest| fullest.windows == Windows::OfServer);
-            let of_server =
-                of_server.map_or_else(|| "the clock was stepped".to_owned(), |fullest| cell(fullest, subject));
-            write!(line, "| {of_server} ").expect("writing to a string");
+        if workload.name == "fixed_window" {
+            let by_server_clock = workload.fullest.iter().find(|fullest| fullest.windows == WindowKind::ServerClock);
+            let by_server_clock =
+                by_server_clock.map_or_else(|| "the clock was stepped".to_owned(), |fullest| cell(fullest, workload));
+            write!(line, "| {by_server_clock} ").expect("writing to a string");
         }
     }
-    if report.subjects.len() == 5 {
+    if report.workloads.len() == 5 {
         line.push_str("| ");
     }
     line + "|\n"
 }
 
-/// The whole of `docs/reliability.md`.
+/// Returns `docs/reliability.md`, without the section about floods.
 #[must_use]
-pub fn text(measured: &[Measured], storm: Option<&StormReport>, command: &str, machine: &str) -> String {
+pub fn document(measured: &[MeasuredRow], storm: Option<&StormReport>, command: &str, machine: &str) -> String {
     let mut text = include_str!("document/promise.md").replace("{command}", command).replace("{machine}", machine);
     text += &tables(measured);
     text += include_str!("document/columns.md");
     if let Some(storm) = storm {
-        text += &section(storm);
+        text += &storm_section(storm);
     }
     text
 }
 
-/// What came of the storm, with its heading.
-fn section(storm: &StormReport) -> String {
-    let StormReport { calls, dropped, by_store, by_standby, faults, wrong, keys, took, back } = storm;
+/// Returns the section about the storm, with its heading.
+fn storm_section(storm: &StormReport) -> String {
+    let StormReport { calls, dropped, by_store, by_standby, faults, wrong, keys, took, recovery } = storm;
     let faults: Vec<_> = faults.iter().map(|(fault, times)| format!("{times} × {fault}")).collect();
-    let wrong = match &wrong[..] {
-        [] => "Nothing went wrong".to_owned(),
-        wrong => format!("**{} things went wrong**: {}", wrong.len(), wrong.join("; ")),
+    let rest = calls.saturating_sub(dropped + by_store + by_standby);
+    let share = 100.0 * rest as f64 / *calls as f64;
+    let (rest_kind, errors) = match &wrong[..] {
+        [] => ("refunds, which get no decision", "none".to_owned()),
+        wrong => ("refunds or calls with an error", format!("**{}**: {}", wrong.len(), wrong.join("; "))),
     };
     format!(
-        "\n## A storm\n\n{}\n\n{calls} calls in {took:.1?}: {dropped} were dropped before their answer, the store decided \
-         {by_store} and the stand-in {by_standby}. Meanwhile: {}. {wrong}. All of the {keys} keys that were looked at, \
-         before each restart and at the end, had a time to live. The store decided again {back:.1?} after the last \
-         fault.\n",
+        "\n## A storm\n\n{}\n\n\
+         - {calls} calls in {took:.1?}; {dropped} futures were dropped before they completed.\n\
+         - Decisions: {by_store} by the store, {by_standby} by the standby limiter.\n\
+         - The remaining {rest} calls ({share:.1} %) were {rest_kind}.\n\
+         - Faults: {}.\n\
+         - Errors: {errors}.\n\
+         - {keys} keys were checked for an expiry, before each restart and at the end.\n\
+         - The store decided again {recovery:.1?} after the last fault.\n",
         include_str!("document/storm.md").trim_end(),
         faults.join(", "),
     )

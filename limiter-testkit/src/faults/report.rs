@@ -1,4 +1,4 @@
-//! What a run's calls say about its limiter.
+//! The evaluation of the calls of a run.
 
 use std::time::Duration;
 
@@ -6,119 +6,124 @@ use rate_limited::{Algorithm, Limit};
 
 use super::fullest::fullest_windows;
 use super::server_windows::Epoch;
-use super::subject::Subject;
-use super::{By, Call, Fullest, stalls};
+use super::workload::Workload;
+use super::{Call, DecidedBy, FullestWindow, stalls};
 
-/// One row's run.
+/// The results of a row.
 #[derive(Debug, Clone)]
 pub struct RowReport {
-    /// What the limiter had for each call.
+    /// The deadline of each call.
     pub deadline: Duration,
-    /// One for each subject.
-    pub subjects: Vec<Report>,
-    /// Whether the store decided again in the end, however long it took.
-    pub is_back: bool,
-    /// Connections that were tried from the fault until the end, where there was a proxy to count them.
+    /// The report of each workload.
+    pub workloads: Vec<WorkloadReport>,
+    /// True if the store decided again in the end, however long it took.
+    pub has_recovered: bool,
+    /// The number of connection attempts from the fault until the end, if a proxy counted them.
     pub attempts: Option<u64>,
-    /// How many of them at one moment.
-    pub most_attempts: Option<usize>,
+    /// The greatest number of concurrent attempts.
+    pub max_concurrent_attempts: Option<usize>,
 }
 
-/// The calls of one subject, judged by what the callers saw.
+/// The calls of one workload, evaluated from the callers' side.
 #[derive(Debug, Clone)]
-pub struct Report {
-    /// The subject's name.
+pub struct WorkloadReport {
+    /// The workload's name.
     pub name: &'static str,
-    /// What the first limit allowed in a window.
+    /// The permits per window of the first limit.
     pub max: u32,
-    /// Least part of the limit that has to be used.
-    pub least_share: f64,
-    /// How many calls there were.
+    /// The least share of the limit that must be used.
+    pub min_share: f64,
+    /// The number of calls.
     pub calls: usize,
-    /// The longest of them.
+    /// The longest call.
     pub longest: Duration,
-    /// The longest without the time in which the machine itself stood still, so that a thread that slept was not woken.
-    pub longest_on_a_running_machine: Duration,
-    /// The fullest window of the whole run for each limit, and the fullest one of the server's clock for a fixed window.
-    pub fullest: Vec<Fullest>,
-    /// The part of what the limit allows that was let in during the last whole windows before the fault…
+    /// The longest call without the time in which the whole machine stalled.
+    pub longest_without_stalls: Duration,
+    /// The fullest window of the whole run for each limit, and for a fixed window also the fullest one of the server's
+    /// clock.
+    pub fullest: Vec<FullestWindow>,
+    /// The share of the limit that was admitted in the last whole windows before the fault.
     pub share_before: f64,
-    /// …while it lasted…
-    pub share_meanwhile: f64,
-    /// …and in the last whole windows of the run.
+    /// The share of the limit that was admitted during the fault.
+    pub share_during: f64,
+    /// The share of the limit that was admitted in the last whole windows of the run.
     pub share_after: f64,
-    /// From the moment at which it was mended until the store let somebody in, and the stand-in nobody for a while.
-    pub back: Option<Duration>,
-    /// Let in by the stand-in alone after that, because a call had no answer in time; without those during a quarter of
-    /// whose deadline, or more, the machine itself stood still.
+    /// The time from the repair until the store admitted a call and the standby limiter admitted none for a while;
+    /// `None` if that never happened.
+    pub recovery: Option<Duration>,
+    /// The calls that the standby limiter admitted after the recovery, because the store's reply was late. Calls during
+    /// which the machine stalled for a quarter of their deadline or more are not counted.
     pub relapses: usize,
-    /// …until the stand-in had no say any more, not even beside the store.
-    pub alone: Duration,
-    /// Let in by the stand-in alone from the fault until it was mended, although the machine ran.
-    pub meanwhile_by_standby: usize,
-    /// Let in by the stand-in alone in the whole run, whatever the machine did.
+    /// The time from the repair until the end of the last call that the store did not decide alone.
+    pub last_standby_decision: Duration,
+    /// The calls that the standby limiter admitted during the fault, without those during a stall of the machine.
+    pub standby_during_fault: usize,
+    /// The calls that the standby limiter admitted in the whole run, stalls included.
     pub by_standby: usize,
-    /// Calls with an error, or decided by no count.
-    pub by_nobody: usize,
+    /// The calls that failed, or that no counter decided.
+    pub uncounted: usize,
 }
 
-/// How long the store must decide before it is back. What fails after that has not failed for the fault.
-const FOR_A_WHILE: Duration = Duration::from_millis(500);
+/// The time for which the store must decide alone before it counts as recovered. Later failures do not belong to the
+/// fault.
+const RECOVERY_CHECK_TIME: Duration = Duration::from_millis(500);
 
-/// What a report is made from; instants are since the run began.
+/// The input of a report. Instants are since the run began.
 #[derive(Debug)]
-pub(super) struct Record<'a> {
-    pub(super) subject: &'a Subject,
+pub(super) struct RunRecord<'a> {
+    pub(super) workload: &'a Workload,
     pub(super) calls: &'a [Call],
     pub(super) stalls: &'a [(Duration, Duration)],
     pub(super) deadline: Duration,
-    /// None if the server's clock was stepped.
+    /// `None` if the server's clock was stepped.
     pub(super) epoch: Option<Epoch>,
-    pub(super) broken: Duration,
-    pub(super) mended: Duration,
-    pub(super) ended: Duration,
+    pub(super) failed_at: Duration,
+    pub(super) repaired_at: Duration,
+    pub(super) ended_at: Duration,
 }
 
-impl Record<'_> {
-    pub(super) fn report(&self) -> Report {
-        let net = |call: &Call| call.took() - stalls::within(self.stalls, call.start, call.end);
+impl RunRecord<'_> {
+    pub(super) fn report(&self) -> WorkloadReport {
+        let time_without_stalls =
+            |call: &Call| call.duration() - stalls::stall_time_between(self.stalls, call.start, call.end);
         let window = self.limit().window();
-        // Two windows after it is back what was taken meanwhile counts no more, by any algorithm.
-        let settled = self.mended + self.back().unwrap_or_default() + 2 * window;
-        Report {
-            name: self.subject.name,
+        // Two windows after the recovery no permit of the outage counts, by any algorithm.
+        let settled = self.repaired_at + self.recovery().unwrap_or_default() + 2 * window;
+        WorkloadReport {
+            name: self.workload.name,
             max: self.limit().max(),
-            least_share: self.subject.least_share,
+            min_share: self.workload.min_share,
             calls: self.calls.len(),
-            longest: self.calls.iter().map(Call::took).max().unwrap_or_default(),
-            longest_on_a_running_machine: self.calls.iter().map(net).max().unwrap_or_default(),
-            fullest: fullest_windows(self.subject, self.calls, self.epoch),
-            share_before: self.share(Duration::ZERO, self.broken),
-            share_meanwhile: self.share(self.broken, self.mended),
-            share_after: self.share(settled, self.ended),
-            back: self.back(),
+            longest: self.calls.iter().map(Call::duration).max().unwrap_or_default(),
+            longest_without_stalls: self.calls.iter().map(time_without_stalls).max().unwrap_or_default(),
+            fullest: fullest_windows(self.workload, self.calls, self.epoch),
+            share_before: self.share(Duration::ZERO, self.failed_at),
+            share_during: self.share(self.failed_at, self.repaired_at),
+            share_after: self.share(settled, self.ended_at),
+            recovery: self.recovery(),
             relapses: self.relapses(),
-            alone: self.since_mended(|call| call.by != By::Store),
-            meanwhile_by_standby: self.answered_late(self.broken, self.mended),
+            last_standby_decision: self.last_end_since_repair(|call| call.decided_by != DecidedBy::Store),
+            standby_during_fault: self.late_admissions(self.failed_at, self.repaired_at),
             by_standby: self.calls_by_standby(Duration::ZERO, Duration::MAX).count(),
-            by_nobody: self.calls.iter().filter(|call| call.by == By::Nobody).count(),
+            uncounted: self.calls.iter().filter(|call| call.decided_by == DecidedBy::NoCounter).count(),
         }
     }
 
-    /// The limit that the figures are of.
+    /// Returns the limit whose figures are reported.
     fn limit(&self) -> &Limit {
-        &self.subject.limits[0]
+        &self.workload.limits[0]
     }
 
-    /// The admitted part of what the limit allows between two instants, or in a window after the first one if there is less time.
+    /// Returns the admitted share of the limit between two instants, or in one window from the first one if they are
+    /// closer.
     ///
-    /// It is that of whole windows, one fewer than there are, and of the best place for them: permits of a moment come back
-    /// together, and no stretch of time is to end just before they do. Those of a fixed window come at the edges of the
-    /// server's.
+    /// The share is that of whole windows, one fewer than fit, at the position with the most admissions. Permits of
+    /// neighbouring instants expire together, and no stretch should end just before they do. The permits of a fixed
+    /// window come at the edges of the server's windows.
     fn share(&self, from: Duration, to: Duration) -> f64 {
         let (limit, window) = (self.limit(), self.limit().window());
-        let whole = u32::try_from(to.saturating_sub(from).as_nanos() / window.as_nanos()).expect("a short run");
-        let windows = whole.saturating_sub(1).max(1);
+        let whole_windows = u32::try_from(to.saturating_sub(from).as_nanos() / window.as_nanos()).expect("a short run");
+        let windows = whole_windows.saturating_sub(1).max(1);
         let last = (to.saturating_sub(window * windows)).max(from);
         let mut ends: Vec<_> = self.calls.iter().filter(|call| call.admitted).map(|call| call.end).collect();
         ends.sort();
@@ -133,40 +138,41 @@ impl Record<'_> {
             let before = |instant: Duration| ends.partition_point(|end| *end < instant);
             before(start + window * windows) - before(start)
         };
-        let most = starts.into_iter().map(admitted).max();
-        let most = f64::from(u32::try_from(most.unwrap_or_default()).expect("a short run"));
-        (most / f64::from(windows * limit.max())).min(1.0)
+        let max_admitted = starts.into_iter().map(admitted).max();
+        let max_admitted = f64::from(u32::try_from(max_admitted.unwrap_or_default()).expect("a short run"));
+        (max_admitted / f64::from(windows * limit.max())).min(1.0)
     }
 
-    fn back(&self) -> Option<Duration> {
+    fn recovery(&self) -> Option<Duration> {
         let mut by_store: Vec<_> =
             self.calls.iter().filter(|call| call.is_admitted_by_store()).map(|call| call.end).collect();
         by_store.sort();
-        let later = by_store.into_iter().filter(|end| *end >= self.mended);
-        let mut stays = later.filter(|end| self.calls_by_standby(*end, *end + FOR_A_WHILE).next().is_none());
-        stays.next().map(|end| end - self.mended)
+        let later = by_store.into_iter().filter(|end| *end >= self.repaired_at);
+        let mut stable = later.filter(|end| self.calls_by_standby(*end, *end + RECOVERY_CHECK_TIME).next().is_none());
+        stable.next().map(|end| end - self.repaired_at)
     }
 
     fn relapses(&self) -> usize {
-        self.back().map_or(0, |back| self.answered_late(self.mended + back, Duration::MAX))
+        self.recovery().map_or(0, |recovery| self.late_admissions(self.repaired_at + recovery, Duration::MAX))
     }
 
-    /// Let in by the stand-in alone between two instants, although the machine ran.
-    fn answered_late(&self, from: Duration, to: Duration) -> usize {
-        let ran = |call: &&Call| stalls::within(self.stalls, call.start, call.end) < self.deadline / 4;
+    /// Returns the number of calls that the standby limiter admitted between two instants, without those during a
+    /// stall.
+    fn late_admissions(&self, from: Duration, to: Duration) -> usize {
+        let ran = |call: &&Call| stalls::stall_time_between(self.stalls, call.start, call.end) < self.deadline / 4;
         self.calls_by_standby(from, to).filter(ran).count()
     }
 
-    /// Let in by the stand-in alone between two instants.
+    /// Returns the calls that were admitted without the store between two instants.
     fn calls_by_standby(&self, from: Duration, to: Duration) -> impl Iterator<Item = &Call> {
-        let by_standby = self.calls.iter().filter(|call| call.is_admitted_by_stand_in());
+        let by_standby = self.calls.iter().filter(|call| call.is_admitted_without_store());
         by_standby.filter(move |call| call.end > from && call.end <= to)
     }
 
-    /// From the moment at which it was mended until the last such call has ended; nothing if it did before.
-    fn since_mended(&self, such: impl Fn(&Call) -> bool) -> Duration {
-        let ends = self.calls.iter().filter(|call| such(call)).map(|call| call.end);
-        ends.max().unwrap_or_default().saturating_sub(self.mended)
+    /// Returns the time from the repair until the end of the last matching call, or zero if that ended before.
+    fn last_end_since_repair(&self, matches: impl Fn(&Call) -> bool) -> Duration {
+        let ends = self.calls.iter().filter(|call| matches(call)).map(|call| call.end);
+        ends.max().unwrap_or_default().saturating_sub(self.repaired_at)
     }
 }
 
@@ -175,69 +181,79 @@ mod tests {
     use rate_limited::Key;
 
     use super::*;
-    use crate::faults::Windows;
+    use crate::faults::WindowKind;
 
     const MILLI: Duration = Duration::from_millis(1);
 
-    /// A permit in a tenth of a second, a fault from 1 s to 2 s.
-    fn report(calls: &[(u32, bool, By)], stalls: &[(Duration, Duration)]) -> Report {
-        judged(Algorithm::SlidingWindow, calls, stalls)
+    /// Evaluates calls on a limit of one permit per 100 ms, with a fault from 1 s to 2 s.
+    fn report(calls: &[(u32, bool, DecidedBy)], stalls: &[(Duration, Duration)]) -> WorkloadReport {
+        evaluate(Algorithm::SlidingWindow, calls, stalls)
     }
 
-    fn judged(algorithm: Algorithm, calls: &[(u32, bool, By)], stalls: &[(Duration, Duration)]) -> Report {
-        let call = |&(end, admitted, by)| Call { start: MILLI * (end - 1), end: MILLI * end, admitted, by, key: 0 };
+    fn evaluate(
+        algorithm: Algorithm,
+        calls: &[(u32, bool, DecidedBy)],
+        stalls: &[(Duration, Duration)],
+    ) -> WorkloadReport {
+        let call = |&(end, admitted, decided_by)| Call {
+            start: MILLI * (end - 1),
+            end: MILLI * end,
+            admitted,
+            decided_by,
+            key: 0,
+        };
         let limit = Limit::new(1, MILLI * 100).expect("a limit").with_algorithm(algorithm);
-        let subject = Subject { name: "", keys: vec![Key::new("a")], limits: vec![limit], least_share: 0.95 };
-        let record = Record {
-            subject: &subject,
+        let workload = Workload { name: "", keys: vec![Key::new("a")], limits: vec![limit], min_share: 0.95 };
+        let record = RunRecord {
+            workload: &workload,
             calls: &calls.iter().map(call).collect::<Vec<_>>(),
             stalls,
             deadline: MILLI,
             epoch: None,
-            broken: MILLI * 1_000,
-            mended: MILLI * 2_000,
-            ended: MILLI * 4_000,
+            failed_at: MILLI * 1_000,
+            repaired_at: MILLI * 2_000,
+            ended_at: MILLI * 4_000,
         };
         record.report()
     }
 
     #[test]
-    fn it_is_back_when_the_store_lets_in_and_the_stand_in_does_not() {
-        use By::{Nobody, Standby, Store};
-        let (back, after) =
+    fn recovery_needs_store_admissions_and_no_standby_admissions() {
+        use DecidedBy::{NoCounter, Standby, Store};
+        let (recovering, after) =
             ([(2_100, true, Store), (2_300, true, Standby), (2_500, true, Store)], (3_600, false, Standby));
-        let seen = report(&[&[(900, true, Store), (1_500, true, Standby)][..], &back, &[after]].concat(), &[]);
-        assert_eq!((seen.back, seen.alone), (Some(MILLI * 500), MILLI * 1_600));
-        assert_eq!((seen.meanwhile_by_standby, seen.relapses, seen.by_nobody, seen.by_standby), (1, 0, 0, 2));
-        assert_eq!(seen.fullest, [Fullest { windows: Windows::Any, most: 1, bound: 1 }]);
-        let never = report(&[(2_100, true, Standby), (2_200, false, Nobody)], &[]);
-        assert_eq!(never.back, None);
+        let seen = report(&[&[(900, true, Store), (1_500, true, Standby)][..], &recovering, &[after]].concat(), &[]);
+        assert_eq!((seen.recovery, seen.last_standby_decision), (Some(MILLI * 500), MILLI * 1_600));
+        assert_eq!((seen.standby_during_fault, seen.relapses, seen.uncounted, seen.by_standby), (1, 0, 0, 2));
+        assert_eq!(seen.fullest, [FullestWindow { windows: WindowKind::Any, permits: 1, bound: 1 }]);
+        let never = report(&[(2_100, true, Standby), (2_200, false, NoCounter)], &[]);
+        assert_eq!(never.recovery, None);
     }
 
     #[test]
-    fn what_the_machine_is_to_blame_for_is_no_relapse() {
-        let calls = [(2_100, true, By::Store), (3_000, true, By::Standby)];
+    fn an_admission_during_a_stall_is_no_relapse() {
+        let calls = [(2_100, true, DecidedBy::Store), (3_000, true, DecidedBy::Standby)];
         assert_eq!(report(&calls, &[]).relapses, 1);
         let stalled = report(&calls, &[(MILLI * 2_990, MILLI * 3_000)]);
-        assert_eq!((stalled.relapses, stalled.longest, stalled.longest_on_a_running_machine), (0, MILLI, MILLI));
+        assert_eq!((stalled.relapses, stalled.longest, stalled.longest_without_stalls), (0, MILLI, MILLI));
     }
 
     #[test]
-    fn permits_too_many_are_counted() {
-        let calls: Vec<_> = [100, 110, 120, 250].map(|end| (end, true, By::Store)).into();
-        let over = |algorithm| judged(algorithm, &calls, &[]).fullest[0].over();
-        assert_eq!(over(Algorithm::SlidingWindow), 2);
-        assert_eq!((over(Algorithm::FixedWindow), over(Algorithm::TokenBucket)), (1, 2));
-        // 100 ms apart, less the calls' own durations: no window need hold both.
-        let calls: Vec<_> = [100, 200].map(|end| (end, true, By::Store)).into();
-        assert_eq!(report(&calls, &[]).fullest[0].over(), 0);
+    fn excess_permits_are_counted() {
+        let calls: Vec<_> = [100, 110, 120, 250].map(|end| (end, true, DecidedBy::Store)).into();
+        let excess = |algorithm| evaluate(algorithm, &calls, &[]).fullest[0].excess();
+        assert_eq!(excess(Algorithm::SlidingWindow), 2);
+        assert_eq!((excess(Algorithm::FixedWindow), excess(Algorithm::TokenBucket)), (1, 2));
+        // The ends are 100 ms apart, but each call has a duration, so no window certainly contains both.
+        let calls: Vec<_> = [100, 200].map(|end| (end, true, DecidedBy::Store)).into();
+        assert_eq!(report(&calls, &[]).fullest[0].excess(), 0);
     }
 
     #[test]
-    fn the_used_part_is_of_whole_windows() {
-        let calls: Vec<_> = (0..20).map(|turn| (turn * 50 + 1, turn % 4 == 0, By::Store)).collect();
+    fn the_used_share_is_of_whole_windows() {
+        let calls: Vec<_> = (0..20).map(|turn| (turn * 50 + 1, turn % 4 == 0, DecidedBy::Store)).collect();
         let report = report(&calls, &[]);
-        // Nine windows of the ten before it, from the first call on.
-        assert_eq!((report.share_before, report.share_meanwhile), (5.0 / 9.0, 0.0));
+        // The share is of nine of the ten windows before the fault, from the first call on.
+        assert_eq!((report.share_before, report.share_during), (5.0 / 9.0, 0.0));
     }
 }

@@ -1,144 +1,163 @@
-//! The faults, and what a limiter must keep to in each.
+//! The faults, and the bars of each.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::subject::{Subject, algorithms, algorithms_and_several_limits};
+use super::workload::{Workload, algorithms, algorithms_and_several_limits};
 use super::{Bar, Miss, RowReport, cluster, sentinels, server};
 
-/// A store, and what befalls it.
+/// A store, and the fault that is injected into it.
 pub trait Scene: fmt::Debug {
-    /// For the limiter.
+    /// Returns the URL for the limiter.
     fn url(&self) -> String;
 
-    /// Does the harm.
-    fn breaks(&mut self, lasting: Duration);
+    /// Injects the fault.
+    fn inject(&mut self, lasting: Duration);
 
-    /// Returns when it has lasted.
-    fn lasts(&self, length: Duration) {
+    /// Waits while the fault lasts.
+    fn hold(&self, length: Duration) {
         std::thread::sleep(length);
     }
 
-    /// Undoes it, or waits for who does; since when it is undone.
-    fn mends(&mut self) -> Instant;
+    /// Repairs the fault, or waits for its repair, and returns the time of the repair.
+    fn repair(&mut self) -> Instant;
 
-    /// Connections that were tried since the harm, and how many of them at one moment, where they can be counted.
-    fn attempts(&self) -> Option<(u64, usize)> {
+    /// Returns the number of connection attempts since the fault and the greatest number of concurrent ones, if they
+    /// are counted.
+    fn connection_attempts(&self) -> Option<(u64, usize)> {
         None
     }
 }
 
-/// One fault.
+/// One fault, with its load and its bars.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// What it is asked for by.
+    /// The name, as on the command line.
     pub name: &'static str,
-    /// What happens.
+    /// The description of the fault.
     pub fault: &'static str,
-    /// How long, unless it is for others to decide.
-    pub lasts: Duration,
-    /// What must be kept to.
+    /// The length of the fault, unless a failover determines it.
+    pub length: Duration,
+    /// The bars.
     pub bar: Bar,
-    /// How many limiters, each with a connection, a thread and a stand-in of its own, as if they were processes.
+    /// The number of limiters. Each has its own connection, thread and standby limiter, like a process.
     pub processes: u32,
-    /// How many processes each of them is told of: its stand-in lets in that part of each limit.
+    /// The `instances` of each limiter: its standby limiter admits that part of each limit.
     pub instances: u32,
-    /// What is called for, by windows of this length; the tasks and their calls are shared out equally.
-    pub subjects: fn(Duration) -> Vec<Subject>,
-    /// Who call.
+    /// Returns the workloads for windows of this length. They share the tasks and the calls equally.
+    pub workloads: fn(Duration) -> Vec<Workload>,
+    /// The number of tasks.
     pub tasks: u32,
-    /// How often all together.
-    pub calls_a_second: u32,
-    /// What this row alone must keep to, on a machine that has time for it.
-    pub judge: fn(&RowReport) -> Vec<Miss>,
-    /// Where it happens.
-    pub scene: fn() -> Box<dyn Scene>,
+    /// The calls per second of all tasks together.
+    pub calls_per_second: u32,
+    /// The additional bars of this row, for a machine that is not busy.
+    pub extra_check: fn(&RowReport) -> Vec<Miss>,
+    /// Starts the store and the fault's scene.
+    pub start_scene: fn() -> Box<dyn Scene>,
 }
 
-/// From one process nothing is admitted beyond the limit, and a second after the store answers it decides again.
-const USUAL: Bar = Bar { over: 0, back: Duration::from_secs(1), stands_in: true };
+/// One process admits nothing beyond the limit, and the store decides again within a second after it replies again.
+const DEFAULT_BAR: Bar = Bar { excess_windows: 0, max_recovery: Duration::from_secs(1), needs_standby: true };
 
-/// Nothing that a caller notices.
-const UNNOTICED: Bar = Bar { stands_in: false, ..USUAL };
+/// The caller notices nothing.
+const UNNOTICED_BAR: Bar = Bar { needs_standby: false, ..DEFAULT_BAR };
 
-/// Others have to hear of a new master first.
-const FAILOVER: Bar = Bar { back: Duration::from_secs(2), ..USUAL };
+/// The other servers must learn of a new master first.
+const FAILOVER_BAR: Bar = Bar { max_recovery: Duration::from_secs(2), ..DEFAULT_BAR };
 
-/// What one was given beyond its half when the master died, the other does not know.
-const TWO: Bar = Bar { over: 1, ..FAILOVER };
+/// A process does not know the permits that the other one got beyond its half just before the master died.
+const TWO_PROCESS_BAR: Bar = Bar { excess_windows: 1, ..FAILOVER_BAR };
 
-const FIVE: Duration = Duration::from_secs(5);
+const DEFAULT_FAULT_LENGTH: Duration = Duration::from_secs(5);
 
-/// All of them, in the order of the report.
+/// Returns all rows, in the order of the report.
 #[must_use]
 pub fn rows() -> Vec<Row> {
     vec![
-        on_server("kill", "`kill -9` and a restart without persistence", USUAL, || server::KILL.scene()),
-        on_server("stop", "`SIGSTOP`, `SIGCONT`", USUAL, || server::STOP.scene()),
-        on_server("cut", "connections are cut, and new ones refused", USUAL, || server::CUT.scene()),
-        on_server("half-open", "half-open connections: the other end is gone", USUAL, || server::HALF_OPEN.scene()),
-        on_server("stall", "the network swallows everything", USUAL, || server::STALL.scene()),
-        on_server("delay", "replies come 300 ms late", USUAL, || server::DELAY.scene()),
-        on_server("garble", "replies are garbled", USUAL, || server::GARBLE.scene()),
-        on_server("cut-reply", "connections end in the middle of a reply", USUAL, || server::CUT_REPLY.scene()),
-        on_server("script-flush", "`SCRIPT FLUSH`, twice", UNNOTICED, || server::SCRIPT_FLUSH.scene()),
-        on_server("flushall", "`FLUSHALL` on a sound connection", Bar { over: 1, ..UNNOTICED }, || {
-            server::FLUSHALL.scene()
+        default_row("kill", "`kill -9` and a restart without persistence", DEFAULT_BAR, || server::KILL.start_scene()),
+        default_row("stop", "`SIGSTOP`, `SIGCONT`", DEFAULT_BAR, || server::STOP.start_scene()),
+        default_row("cut", "connections are cut, and new ones refused", DEFAULT_BAR, || server::CUT.start_scene()),
+        default_row("half-open", "half-open connections: the peer is gone", DEFAULT_BAR, || {
+            server::HALF_OPEN.start_scene()
         }),
-        on_server("maxmemory", "`maxmemory` is reached (`noeviction`)", USUAL, || server::MAXMEMORY.scene()),
-        on_server("acl", "the user's rights are taken away", USUAL, || server::ACL.scene()),
-        on_server("password", "the password is changed, connections closed", USUAL, || {
-            server::PASSWORD_CHANGED.scene()
+        default_row("stall", "the network discards everything", DEFAULT_BAR, || server::STALL.start_scene()),
+        default_row("delay", "replies come 300 ms late", DEFAULT_BAR, || server::DELAY.start_scene()),
+        default_row("garble", "replies are garbled", DEFAULT_BAR, || server::GARBLE.start_scene()),
+        default_row("cut-reply", "connections end in the middle of a reply", DEFAULT_BAR, || {
+            server::CUT_REPLY.start_scene()
         }),
-        on_server("sentinel", "Sentinel: the master is killed", FAILOVER, sentinels::failover),
+        default_row("script-flush", "`SCRIPT FLUSH`, twice", UNNOTICED_BAR, || server::SCRIPT_FLUSH.start_scene()),
+        default_row(
+            "flushall",
+            "`FLUSHALL` on a healthy connection",
+            Bar { excess_windows: 1, ..UNNOTICED_BAR },
+            || server::FLUSHALL.start_scene(),
+        ),
+        default_row("maxmemory", "`maxmemory` is reached (`noeviction`)", DEFAULT_BAR, || {
+            server::MAXMEMORY.start_scene()
+        }),
+        default_row("acl", "the user's permissions are revoked", DEFAULT_BAR, || server::ACL.start_scene()),
+        default_row("password", "the password is changed, connections closed", DEFAULT_BAR, || {
+            server::PASSWORD_CHANGED.start_scene()
+        }),
+        default_row("sentinel", "Sentinel: the master is killed", FAILOVER_BAR, sentinels::failover),
         Row {
             processes: 2,
             instances: 2,
-            ..on_server("two", "the same for two processes, `instances(2)`", TWO, sentinels::failover)
+            ..default_row(
+                "two",
+                "Sentinel: the master is killed, two processes, `instances(2)`",
+                TWO_PROCESS_BAR,
+                sentinels::failover,
+            )
         },
-        on_server("cluster", "Cluster: the key's master is killed", FAILOVER, cluster::death_of_a_master),
+        default_row("cluster", "Cluster: the key's master is killed", FAILOVER_BAR, cluster::killed_master),
         Row {
             processes: 3,
-            subjects: algorithms_and_several_limits,
-            judge: cluster::no_call_waits_for_a_slot,
-            ..on_server(
+            workloads: algorithms_and_several_limits,
+            extra_check: cluster::check_call_times,
+            ..default_row(
                 "slots",
-                "Cluster: the keys' slot moves again and again, three processes",
-                UNNOTICED,
+                "Cluster: the keys' slot moves repeatedly, three processes",
+                UNNOTICED_BAR,
                 cluster::moving_slots,
             )
         },
         Row {
-            lasts: Duration::from_secs(10),
+            length: Duration::from_secs(10),
             tasks: 10_000,
-            calls_a_second: 10_000,
-            ..on_server("reconnect", "10 000 tasks while connections lead nowhere", USUAL, || server::HALF_OPEN.scene())
+            calls_per_second: 10_000,
+            ..default_row("reconnect", "10 000 tasks, half-open connections", DEFAULT_BAR, || {
+                server::HALF_OPEN.start_scene()
+            })
         },
         Row {
-            lasts: Duration::from_secs(30),
-            ..on_server("outage", "killed, and away for long", USUAL, || server::KILL.scene())
+            length: Duration::from_secs(30),
+            ..default_row("outage", "`kill -9` and a restart after a long outage", DEFAULT_BAR, || {
+                server::KILL.start_scene()
+            })
         },
     ]
 }
 
-/// 200 tasks, and four calls for each permit.
-fn on_server(name: &'static str, fault: &'static str, bar: Bar, scene: fn() -> Box<dyn Scene>) -> Row {
+/// Returns a row with the default load: 200 tasks, and four calls for each permit.
+fn default_row(name: &'static str, fault: &'static str, bar: Bar, start_scene: fn() -> Box<dyn Scene>) -> Row {
     Row {
         name,
         fault,
-        lasts: FIVE,
+        length: DEFAULT_FAULT_LENGTH,
         bar,
         processes: 1,
         instances: 1,
-        subjects: algorithms,
+        workloads: algorithms,
         tasks: 200,
-        calls_a_second: 4_000,
-        judge: |_| Vec::new(),
-        scene,
+        calls_per_second: 4_000,
+        extra_check: |_| Vec::new(),
+        start_scene,
     }
 }
 
-/// The one of this name.
+/// Returns the row of this name.
 #[must_use]
 pub fn row(name: &str) -> Option<Row> {
     rows().into_iter().find(|row| row.name == name)

@@ -1,4 +1,4 @@
-//! One row's run.
+//! Runs one row.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -6,32 +6,32 @@ use std::time::{Duration, Instant};
 use rate_limited::{Decision, Key, Limit, Limiter, Source};
 use tokio::runtime;
 
-use super::load::{Demand, HANGS, Load};
-use super::report::Record;
+use super::load::{HANG_TIMEOUT, LoadProfile, WorkloadTasks};
+use super::report::RunRecord;
 use super::server_windows::Epoch;
 use super::stalls::Stalls;
-use super::subject::PERMITS_A_SECOND;
+use super::workload::PERMITS_PER_SECOND;
 use super::{Row, RowReport};
 
-/// What a call is given, which is the default.
-const DEADLINE: Duration = Duration::from_millis(100);
-const WORKERS: usize = 2;
+/// The deadline of a call, which is the default.
+const CALL_DEADLINE: Duration = Duration::from_millis(100);
+const WORKER_THREADS: usize = 2;
 
-/// For how long.
+/// The lengths of the phases of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// The limits' window; each allows 200 a second.
+    /// The window of the limits, each of which allows 200 permits a second.
     pub window: Duration,
-    /// Before the fault: two windows at least, of which the first is filled slowly.
+    /// The phase before the fault: at least two windows, of which the first is filled slowly.
     pub healthy: Duration,
-    /// How long a fault lasts at most, where that is not for others to decide.
+    /// The greatest length of a fault, unless a failover determines it.
     pub fault: Duration,
-    /// What is watched after the store is back, beyond the two windows for which a permit may count.
+    /// The phase after the recovery, beyond the two windows for which a permit may count.
     pub after: Duration,
 }
 
 impl Pace {
-    /// As long as a reader would ask for.
+    /// The lengths for docs/reliability.md.
     pub const FULL: Self = Self {
         window: Duration::from_secs(1),
         healthy: Duration::from_secs(4),
@@ -39,7 +39,7 @@ impl Pace {
         after: Duration::from_secs(4),
     };
 
-    /// Long enough for figures, on a machine that is not busy.
+    /// The shortest lengths for meaningful figures on a machine that is not busy.
     pub const QUICK: Self = Self {
         window: Duration::from_millis(500),
         healthy: Duration::from_millis(1_500),
@@ -47,7 +47,7 @@ impl Pace {
         after: Duration::from_millis(1_500),
     };
 
-    /// As short as it can be and still show what it must.
+    /// The shortest lengths that still test the guarantees.
     pub const SHORT: Self = Self {
         window: Duration::from_millis(300),
         healthy: Duration::from_millis(700),
@@ -56,68 +56,72 @@ impl Pace {
     };
 }
 
-/// Runs a row; tells of each phase as it begins.
+/// Runs a row. `progress` receives the name of each phase as it begins.
 ///
 /// # Panics
 ///
-/// The servers do not start or do not come back, or a call hangs.
+/// The servers do not start or do not recover, or a call hangs.
 #[must_use]
-pub fn run(row: &Row, pace: &Pace, tell: &dyn Fn(&str)) -> RowReport {
-    tell("starts");
-    let mut scene = (row.scene)();
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
+pub fn run(row: &Row, pace: &Pace, progress: &dyn Fn(&str)) -> RowReport {
+    progress("start");
+    let mut scene = (row.start_scene)();
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let builder = || Limiter::builder().url(&scene.url()).deadline(DEADLINE).instances(row.instances);
-    let connected = |_| runtime.block_on(builder().connect()).expect("the store is there");
+    let builder = || Limiter::builder().url(&scene.url()).deadline(CALL_DEADLINE).instances(row.instances);
+    let connected = |_| runtime.block_on(builder().connect()).expect("the store runs");
     let limiters: Vec<_> = (0..row.processes).map(connected).collect();
-    let subjects = (row.subjects)(pace.window);
-    let parts = u32::try_from(subjects.len()).expect("a few");
+    let workloads = (row.workloads)(pace.window);
+    let parts = u32::try_from(workloads.len()).expect("a few");
 
     let origin = Instant::now();
-    let epoch = Epoch::at(origin);
+    let epoch = Epoch::read(origin);
     let stalls = Stalls::watch(origin);
-    let demand =
-        Demand { tasks: row.tasks / parts, at_first: PERMITS_A_SECOND, calls_a_second: row.calls_a_second / parts };
-    let start = |subject| Load::start(runtime.handle(), &limiters, subject, demand, origin);
-    let loads: Vec<_> = subjects.iter().map(start).collect();
-    tell("is well");
+    let profile = LoadProfile {
+        tasks: row.tasks / parts,
+        initial_calls_per_second: PERMITS_PER_SECOND,
+        calls_per_second: row.calls_per_second / parts,
+    };
+    let start_workload = |workload| WorkloadTasks::start(runtime.handle(), &limiters, workload, profile, origin);
+    let loads: Vec<_> = workloads.iter().map(start_workload).collect();
+    progress("healthy");
     sleep(pace.healthy);
-    let (broken, lasting) = (origin.elapsed(), row.lasts.min(pace.fault));
-    tell("is broken");
-    scene.breaks(lasting);
-    scene.lasts(lasting);
-    let mended = scene.mends();
-    tell("is mended");
-    let is_back = runtime.block_on(come_back(&limiters));
+    let (failed_at, length) = (origin.elapsed(), row.length.min(pace.fault));
+    progress("fault");
+    scene.inject(length);
+    scene.hold(length);
+    let repaired = scene.repair();
+    progress("recovery");
+    let has_recovered = runtime.block_on(wait_for_recovery(&limiters));
     sleep(2 * pace.window + pace.after);
-    tell("is judged");
-    let ended = origin.elapsed();
+    progress("evaluation");
+    let ended_at = origin.elapsed();
     let calls: Vec<_> = loads.into_iter().map(|load| runtime.block_on(load.end())).collect();
     let stalls = stalls.end();
-    let attempts = scene.attempts();
-    let epoch = Some(epoch).filter(|epoch| epoch.agrees(Epoch::at(origin)));
-    let record = |(subject, calls): (_, &Vec<_>)| {
-        let mended = mended - origin;
-        Record { subject, calls, stalls: &stalls, deadline: DEADLINE, epoch, broken, mended, ended }.report()
+    let attempts = scene.connection_attempts();
+    let epoch = Some(epoch).filter(|epoch| epoch.agrees(Epoch::read(origin)));
+    let report = |(workload, calls): (_, &Vec<_>)| {
+        let repaired_at = repaired - origin;
+        RunRecord { workload, calls, stalls: &stalls, deadline: CALL_DEADLINE, epoch, failed_at, repaired_at, ended_at }
+            .report()
     };
     RowReport {
-        deadline: DEADLINE,
-        subjects: subjects.iter().zip(&calls).map(record).collect(),
-        is_back,
+        deadline: CALL_DEADLINE,
+        workloads: workloads.iter().zip(&calls).map(report).collect(),
+        has_recovered,
         attempts: attempts.map(|(attempts, _)| attempts),
-        most_attempts: attempts.map(|(_, at_once)| at_once),
+        max_concurrent_attempts: attempts.map(|(_, at_once)| at_once),
     }
 }
 
-/// Whether the store decides again for each of the limiters, however long the machine takes for it. Takes no permits, so none
-/// of them is used up by the standby limiter meanwhile.
-pub(super) async fn come_back(limiters: &[Limiter]) -> bool {
-    let (until, limit) = (Instant::now() + HANGS, "1000000/s".parse::<Limit>().expect("a limit"));
+/// Waits until the store decides again for each of the limiters, however long the machine takes. Returns false if it
+/// does not. The probe takes no permits, so that the standby limiter uses none up meanwhile.
+pub(super) async fn wait_for_recovery(limiters: &[Limiter]) -> bool {
+    let (give_up_at, limit) = (Instant::now() + HANG_TIMEOUT, "1000000/s".parse::<Limit>().expect("a limit"));
     for limiter in limiters {
         loop {
             match limiter.peek(&Key::new("probe"), &limit).await {
                 Ok(Decision::Allowed(allowed)) if allowed.source() == Source::Store => break,
-                _ if Instant::now() > until => return false,
+                _ if Instant::now() > give_up_at => return false,
                 _ => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         }

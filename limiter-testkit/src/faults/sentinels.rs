@@ -1,4 +1,4 @@
-//! A master that dies under sentinels.
+//! A fault of a master that sentinels replace.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use crate::sentinel::Sentinels;
 #[derive(Debug)]
 struct Failover {
     sentinels: Sentinels,
-    fallen: NodeId,
+    old_master: NodeId,
 }
 
-/// The sentinels take as long as they take; it is mended when the replica has become a master.
+/// Creates a scene that kills the master. The fault ends when the replica has been promoted.
 pub(super) fn failover() -> Box<dyn Scene> {
     let sentinels = Sentinels::start();
-    let fallen = sentinels.master();
-    Box::new(Failover { sentinels, fallen })
+    let old_master = sentinels.master();
+    Box::new(Failover { sentinels, old_master })
 }
 
 impl Scene for Failover {
@@ -25,16 +25,16 @@ impl Scene for Failover {
         self.sentinels.url()
     }
 
-    fn breaks(&mut self, _lasting: Duration) {
-        self.sentinels.kill(self.fallen);
+    fn inject(&mut self, _lasting: Duration) {
+        self.sentinels.kill(self.old_master);
     }
 
-    fn lasts(&self, _length: Duration) {
-        // Until somebody has taken its place, which `mends` waits for.
+    fn hold(&self, _length: Duration) {
+        // The fault lasts until the promotion, for which `repair` waits.
         thread::yield_now();
     }
 
-    fn mends(&mut self) -> Instant {
-        self.sentinels.wait_for_promotion(self.fallen).at
+    fn repair(&mut self) -> Instant {
+        self.sentinels.wait_for_promotion(self.old_master).at
     }
 }

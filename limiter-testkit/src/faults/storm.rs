@@ -1,4 +1,4 @@
-//! A great many calls, dropped at random points, while the store comes and goes.
+//! A storm: many calls, dropped at random points, while the store fails and recovers repeatedly.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -17,155 +17,160 @@ use crate::server::RedisServer;
 
 mod caller;
 
-use super::load::HANGS;
-use super::run::come_back;
-use caller::{Seen, caller};
+use super::load::HANG_TIMEOUT;
+use super::run::wait_for_recovery;
+use caller::{StormCounts, run_caller};
 
-const DEADLINE: Duration = Duration::from_millis(100);
-const TASKS: u64 = 200;
+const CALL_DEADLINE: Duration = Duration::from_millis(100);
+const TASK_COUNT: u64 = 200;
 
-/// How much of it.
+/// The parameters of a storm.
 #[derive(Debug, Clone, Copy)]
 pub struct Storm {
-    /// Calls, dropped ones included.
+    /// The number of calls, including dropped ones.
     pub calls: u64,
-    /// Names the whole schedule, but for what the machine adds to it.
+    /// The seed of the whole schedule, apart from the machine's timing.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The results of a storm.
 #[derive(Debug, Clone, Default)]
 pub struct StormReport {
-    /// Calls, dropped ones included.
+    /// The number of calls, including dropped ones.
     pub calls: u64,
-    /// Futures that were dropped before they were ready.
+    /// The futures that were dropped before they completed.
     pub dropped: u64,
-    /// Decisions of the store.
+    /// The decisions of the store.
     pub by_store: u64,
-    /// Decisions of the stand-in.
+    /// The decisions of the standby limiter.
     pub by_standby: u64,
-    /// Faults in all, and how often each.
+    /// The number of faults of each kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// What is wrong; nothing should be.
+    /// The errors, of which there should be none.
     pub wrong: Vec<String>,
-    /// Keys that were looked at for their time to live.
+    /// The number of keys that were checked for an expiry.
     pub keys: u64,
-    /// How long it all took.
+    /// The length of the storm.
     pub took: Duration,
-    /// After the last fault, until the store decided again.
-    pub back: Duration,
+    /// The time from the last fault until the store decided again.
+    pub recovery: Duration,
 }
 
 impl StormReport {
-    /// How long the store may take to decide again, on a machine that has time for it.
-    pub const BACK: Duration = Duration::from_secs(2);
+    /// The time in which the store must decide again on a machine that is not busy.
+    pub const MAX_RECOVERY: Duration = Duration::from_secs(2);
 }
 
-/// Runs it; tells now and then how far it is.
+/// Runs a storm. `progress` receives the number of calls now and then.
 ///
 /// # Panics
 ///
 /// The server does not start.
 #[must_use]
-pub fn storm(storm: &Storm, tell: &dyn Fn(&str)) -> StormReport {
+pub fn storm(storm: &Storm, progress: &dyn Fn(&str)) -> StormReport {
     let mut server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-    let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE);
-    let limiter = runtime.block_on(builder.connect()).expect("the store is there");
-    let (seen, began) = (Arc::new(Seen::default()), Instant::now());
+    let builder = Limiter::builder().url(proxy.url()).deadline(CALL_DEADLINE);
+    let limiter = runtime.block_on(builder.connect()).expect("the store runs");
+    let (counts, began) = (Arc::new(StormCounts::default()), Instant::now());
     let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let calls = storm.calls / TASKS;
+    for task in 0..TASK_COUNT {
+        let calls = storm.calls / TASK_COUNT;
         tasks.spawn_on(
-            caller(limiter.clone(), Random::new(storm.seed + task), calls, Arc::clone(&seen)),
+            run_caller(limiter.clone(), Random::new(storm.seed + task), calls, Arc::clone(&counts)),
             runtime.handle(),
         );
     }
 
-    let over = Arc::new(AtomicBool::new(false));
-    let watched = {
-        let over = Arc::clone(&over);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let watcher = {
+        let is_over = Arc::clone(&is_over);
         runtime.spawn(async move {
             let mut wrong = Vec::new();
             while let Some(ended) = tasks.join_next().await {
                 match ended {
-                    Ok(complaints) => wrong.extend(complaints),
+                    Ok(errors) => wrong.extend(errors),
                     Err(error) => wrong.push(format!("a caller ended: {error}")),
                 }
             }
-            over.store(true, Relaxed);
+            is_over.store(true, Relaxed);
             wrong
         })
     };
     let mut report = StormReport::default();
     let mut random = Random::new(storm.seed);
-    let (mut last, mut moved) = (0, Instant::now());
-    while !over.load(Relaxed) {
-        let calls = seen.calls.load(Relaxed);
-        if calls != last {
-            (last, moved) = (calls, Instant::now());
-        } else if moved.elapsed() > 2 * HANGS {
-            report.wrong.push(format!("no call ended for {:?}", moved.elapsed()));
+    let (mut last_calls, mut last_progress) = (0, Instant::now());
+    while !is_over.load(Relaxed) {
+        let calls = counts.calls.load(Relaxed);
+        if calls != last_calls {
+            (last_calls, last_progress) = (calls, Instant::now());
+        } else if last_progress.elapsed() > 2 * HANG_TIMEOUT {
+            report.wrong.push(format!("no call ended for {:?}", last_progress.elapsed()));
             break;
         }
-        tell(&format!("{calls} of {} calls", storm.calls));
+        progress(&format!("{calls} of {} calls", storm.calls));
         sleep(Duration::from_millis(random.between(20, 200)));
-        let fault = befall(&mut server, &proxy, &mut random, &mut report);
+        let fault = inject_fault(&mut server, &proxy, &mut random, &mut report);
         *report.faults.entry(fault).or_default() += 1;
     }
     proxy.pass();
-    let mended = Instant::now();
-    if over.load(Relaxed) {
-        report.wrong.extend(runtime.block_on(watched).expect("who waits for the callers"));
+    let repaired = Instant::now();
+    if is_over.load(Relaxed) {
+        report.wrong.extend(runtime.block_on(watcher).expect("the watcher does not panic"));
     }
-    if !runtime.block_on(come_back(slice::from_ref(&limiter))) {
-        report.wrong.push(format!("the store did not decide again within {HANGS:?}"));
+    if !runtime.block_on(wait_for_recovery(slice::from_ref(&limiter))) {
+        report.wrong.push(format!("the store did not decide again within {HANG_TIMEOUT:?}"));
     }
-    report.back = mended.elapsed();
-    look_at_keys(&server, &mut report);
-    let Seen { calls, dropped, by_store, by_standby } = &*seen;
+    report.recovery = repaired.elapsed();
+    check_expiries(&server, &mut report);
+    let StormCounts { calls, dropped, by_store, by_standby } = &*counts;
     report.calls = calls.load(Relaxed);
     report.dropped = dropped.load(Relaxed);
     report.by_store = by_store.load(Relaxed);
     report.by_standby = by_standby.load(Relaxed);
     report.took = began.elapsed();
-    runtime.shutdown_background(); // in case one hangs
+    runtime.shutdown_background(); // does not wait for a call that hangs
     report
 }
 
-/// One fault from beginning to end. Names it.
-fn befall(server: &mut RedisServer, proxy: &Proxy, random: &mut Random, report: &mut StormReport) -> &'static str {
-    let lasts = Duration::from_millis(random.between(1, 150));
+/// Injects one fault, ends it after a random time, and returns its name.
+fn inject_fault(
+    server: &mut RedisServer,
+    proxy: &Proxy,
+    random: &mut Random,
+    report: &mut StormReport,
+) -> &'static str {
+    let length = Duration::from_millis(random.between(1, 150));
     match random.below(6) {
         0 => {
             proxy.cut();
-            sleep(lasts);
+            sleep(length);
             proxy.pass();
             "cut"
         }
         1 => {
-            look_at_keys(server, report);
+            check_expiries(server, report);
             server.kill();
-            sleep(lasts);
+            sleep(length);
             server.restart();
             "restart"
         }
         2 => {
             proxy.cut_replies();
-            sleep(lasts);
+            sleep(length);
             proxy.pass();
             "reply cut"
         }
         3 => {
             proxy.lose_replies();
-            sleep(lasts);
+            sleep(length);
             proxy.pass();
             "replies lost"
         }
         4 => {
             server.pause();
-            sleep(lasts);
+            sleep(length);
             server.resume();
             "stop"
         }
@@ -176,12 +181,12 @@ fn befall(server: &mut RedisServer, proxy: &Proxy, random: &mut Random, report: 
     }
 }
 
-/// Every key there is must have an end.
-fn look_at_keys(server: &RedisServer, report: &mut StormReport) {
-    let mut client = server.client().expect("a server that answers");
-    let keys = client.call(&["KEYS", "*"]).expect("an answer to KEYS").array();
+/// Checks that every key has an expiry.
+fn check_expiries(server: &RedisServer, report: &mut StormReport) {
+    let mut client = server.client().expect("a server that replies");
+    let keys = client.call(&["KEYS", "*"]).expect("a reply to KEYS").array();
     for key in keys.into_iter().map(crate::Reply::bytes) {
-        let left = client.call(&[b"PTTL".as_slice(), &key]).expect("an answer to PTTL").integer();
+        let left = client.call(&[b"PTTL".as_slice(), &key]).expect("a reply to PTTL").integer();
         report.keys += 1;
         if left == -1 {
             report.wrong.push(format!("{} has no time to live", String::from_utf8_lossy(&key)));

@@ -12,12 +12,12 @@ fn calls(intervals: &[(u64, u64)]) -> Vec<Admission> {
 }
 
 #[test]
-fn counts_what_is_certainly_inside_one_window() {
+fn counts_calls_wholly_inside_one_window() {
     let table: [(&[(u64, u64)], u64); 9] = [
         (&[], 0),
         (&[(0, 0)], 1),
         (&[(0, 9)], 1),
-        (&[(0, 10)], 0), // could be its own window's end, which is open
+        (&[(0, 10)], 0), // the permit may be at the window's open end
         (&[(0, 0), (9, 9)], 2),
         (&[(0, 0), (10, 10)], 1),
         (&[(0, 2), (5, 9), (5, 10)], 2),
@@ -25,25 +25,25 @@ fn counts_what_is_certainly_inside_one_window() {
         (&[(0, 100), (3, 4), (3, 4)], 2),
     ];
     for (intervals, expected) in table {
-        assert_eq!(most_certain(&calls(intervals), WINDOW), expected, "{intervals:?}");
+        assert_eq!(max_permits_in_window(&calls(intervals), WINDOW), expected, "{intervals:?}");
     }
-    assert_eq!(most_certain(&[call(0, 0, 3), call(1, 1, 4), call(10, 10, 5)], WINDOW), 9);
+    assert_eq!(max_permits_in_window(&[call(0, 0, 3), call(1, 1, 4), call(10, 10, 5)], WINDOW), 9);
 }
 
-/// Intervals, the limit, and whether some placement keeps it.
-type Row<'a> = (&'a [(u64, u64)], u32, bool);
+/// Intervals, the limit, and true if some placement satisfies it.
+type PlacementCase<'a> = (&'a [(u64, u64)], u32, bool);
 
 #[track_caller]
-fn judge(table: &[Row<'_>]) {
+fn assert_feasibility(table: &[PlacementCase<'_>]) {
     for &(intervals, max, expected) in table {
-        let verdict = feasible(&calls(intervals), WINDOW, max);
-        assert_eq!(verdict.is_ok(), expected, "{intervals:?} at most {max}: {verdict:?}");
+        let result = feasible(&calls(intervals), WINDOW, max);
+        assert_eq!(result.is_ok(), expected, "{intervals:?} at most {max}: {result:?}");
     }
 }
 
 #[test]
-fn just_over_and_just_not_over() {
-    judge(&[
+fn accepts_the_limit_and_rejects_one_more() {
+    assert_feasibility(&[
         (&[], 1, true),
         (&[(0, 0)], 1, true),
         (&[(0, 0)], 0, false),
@@ -57,32 +57,32 @@ fn just_over_and_just_not_over() {
     ]);
 }
 
-/// Each window taken alone is fine, so `most_certain` sees nothing; all together they are too many.
+/// No single window is too full, so `max_permits_in_window` reports nothing; all windows together are.
 #[test]
-fn sees_what_no_single_window_shows() {
+fn detects_violations_that_no_single_window_shows() {
     let chain = calls(&[(0, 8), (5, 15), (9, 19)]);
-    assert_eq!(most_certain(&chain, WINDOW), 1);
+    assert_eq!(max_permits_in_window(&chain, WINDOW), 1);
     assert!(feasible(&chain, WINDOW, 1).is_err());
     assert!(feasible(&calls(&[(0, 8), (5, 15), (9, 20)]), WINDOW, 1).is_ok());
 }
 
 #[test]
 fn nested_intervals_give_no_false_alarm() {
-    judge(&[
+    assert_feasibility(&[
         (&[(0, 100), (5, 5)], 1, true),
         (&[(0, 10), (0, 0)], 1, true),
         (&[(0, 30), (10, 10), (20, 20)], 1, true),
         (&[(1, 9), (3, 4)], 1, false),
-        (&[(0, 100), (5, 5), (6, 6)], 1, false), // whatever the long one did
+        (&[(0, 100), (5, 5), (6, 6)], 1, false), // wherever the long one is placed
         (&[(0, 100), (5, 6), (15, 16), (24, 25)], 1, true),
         (&[(0, 100), (5, 6), (15, 16), (23, 24)], 1, false),
     ]);
 }
 
-/// One for each way to ease the problem, which the other two miss.
+/// One case for each relaxed problem, which the other two do not detect.
 #[test]
-fn sees_through_nested_intervals() {
-    judge(&[
+fn detects_violations_among_nested_intervals() {
+    assert_feasibility(&[
         (&[(0, 100), (10, 18), (15, 25), (19, 29)], 1, false), // without the longer
         (&[(0, 18), (17, 17), (19, 36), (20, 33)], 1, false),  // with a later end for the shorter
         (&[(4, 22), (9, 17), (14, 34), (17, 21)], 1, false),   // with an earlier start for it
@@ -108,13 +108,13 @@ fn different_costs_are_counted_in_permits() {
     assert!(feasible(&[call(0, 50, 3), call(0, 50, 1)], WINDOW, 2).is_err()); // 3 never fit at one instant
     assert!(feasible(&[call(0, 8, 3), call(5, 15, 2), call(9, 19, 3)], WINDOW, 3).is_err());
     assert!(feasible(&[call(0, 8, 3), call(5, 15, 2), call(9, 20, 3)], WINDOW, 3).is_ok());
-    // Best done as 3 + 2 twice, which the order of arrival would miss.
+    // The solution is 3 + 2 twice, which the order of arrival would miss.
     let late = [call(0, 10, 3), call(0, 10, 3), call(0, 10, 2), call(0, 10, 2)];
     assert!(feasible(&late, WINDOW, 5).is_ok());
 }
 
 #[test]
-fn says_which_and_why() {
+fn a_violation_names_the_call_and_the_limit() {
     let over = feasible(&calls(&[(0, 1), (2, 3)]), WINDOW, 1).expect_err("over");
     assert_eq!(over.to_string(), "2 permits, 1 allowed, within the 10ms from 0ns on");
     let dear = feasible(&[call(0, 1, 3)], WINDOW, 2).expect_err("over");
@@ -127,14 +127,14 @@ fn says_which_and_why() {
 
 #[test]
 #[should_panic(expected = "ends before it starts")]
-fn refuses_an_interval_that_is_none() {
+fn an_interval_that_ends_before_it_starts_panics() {
     let _ = feasible(&[call(5, 4, 1)], WINDOW, 1);
 }
 
-/// What the oracle admits is never at fault, however wide the intervals around the true instants are; with one permit
-/// too many and exact intervals it always is.
+/// The oracle's admissions are always feasible, however wide the intervals around the true instants are. With one
+/// permit too many and exact intervals they never are.
 #[test]
-fn tells_a_run_that_kept_its_limit_from_one_that_did_not() {
+fn the_oracles_admissions_are_feasible_and_one_more_is_not() {
     let mut random = Random::new(7);
     for round in 0..300 {
         let mut oracle = crate::Oracle::new();
@@ -148,7 +148,7 @@ fn tells_a_run_that_kept_its_limit_from_one_that_did_not() {
             }
         }
         assert_eq!(feasible(&seen, WINDOW, 5), Ok(()), "round {round}");
-        assert!(most_certain(&seen, WINDOW) <= 5, "round {round}");
+        assert!(max_permits_in_window(&seen, WINDOW) <= 5, "round {round}");
 
         assert_eq!(feasible(&exact, WINDOW, 5), Ok(()), "round {round}");
         exact.push(call(now, now, oracle.peek(now, 10, 5, 0).remaining + 1));
@@ -156,7 +156,7 @@ fn tells_a_run_that_kept_its_limit_from_one_that_did_not() {
     }
 }
 
-/// For single permits and agreeing intervals the answer is that of trying every placement.
+/// The reference tries every placement; the results agree for single permits without nested intervals.
 #[test]
 fn agrees_with_trying_every_placement() {
     let mut random = Random::new(3);
@@ -180,7 +180,7 @@ fn agrees_with_trying_every_placement() {
     assert!(over > 500 && missed * 20 < over, "{missed} of {over} missed");
 }
 
-/// Whether the calls left can be placed at whole instants beside those that are.
+/// Returns true if the remaining calls can be placed at whole instants beside the placed ones.
 fn some_placement(left: &[(u64, u64)], placed: &mut Vec<u64>, max: usize) -> bool {
     let Some((&(start, end), rest)) = left.split_first() else {
         return true;

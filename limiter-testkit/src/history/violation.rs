@@ -1,4 +1,4 @@
-//! Why a run is at fault.
+//! The proof that a run exceeded its limit.
 
 use std::error::Error;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::Admission;
 
-/// What cannot be under the limit, however the calls are placed.
+/// A proof that no placement of the calls satisfies the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Violation {
-    /// One call took more than all there is.
+pub enum LimitViolation {
+    /// One call took more permits than the limit.
     Cost {
         /// The call.
         call: Admission,
@@ -18,18 +18,18 @@ pub enum Violation {
     },
     /// Too many permits were certainly taken within one window.
     Window {
-        /// Where the window begins.
+        /// The start of the window.
         start: Duration,
-        /// How long it is.
+        /// The length of the window.
         window: Duration,
         /// The permits of calls that began and ended within it.
         permits: u64,
         /// The limit.
         max: u32,
     },
-    /// After all calls before it, even if each took its permits as early as it could, no room was left for this one.
+    /// No room was left for this call, even if each call before it took its permits as early as possible.
     Late {
-        /// The call. Of nested calls, its interval may be given wider than it was recorded.
+        /// The call. Its interval may be wider than recorded if calls are nested.
         call: Admission,
         /// The first instant with room, which is after its end.
         earliest: Duration,
@@ -38,7 +38,7 @@ pub enum Violation {
     },
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for LimitViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Window { start, window, permits, max } => {
@@ -56,4 +56,4 @@ impl fmt::Display for Violation {
     }
 }
 
-impl Error for Violation {}
+impl Error for LimitViolation {}

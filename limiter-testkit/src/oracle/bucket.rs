@@ -1,29 +1,32 @@
-//! What the buckets must answer: play the whole history again for every question.
+//! References for the two buckets. They replay the whole history for every call.
 
 use super::Verdict;
 
-/// A token bucket: what was taken and has not come back is at most `burst`.
+/// The reference for a token bucket: at most `burst` permits are missing at any time.
 ///
-/// Time is in whole microseconds, the window must be the same for every call. When time steps back before the last call
-/// that took something, it stands still at that call, as long as that is at most a window ahead; further ahead, the
-/// history is void. `max` and `burst` may change: what is missing flows back at the `max` of whoever asks, and is all back at the latest when it would
-/// be at the `max` of the call that took last.
+/// Time is in whole microseconds, and the window must be the same for every call. When time steps back before the last
+/// call that took permits, it counts as that call's time, if that is at most one window ahead. If it is further ahead,
+/// the history is void.
+///
+/// `max` and `burst` may change. Missing permits flow back at the `max` of the current call. They are all back no later
+/// than at the `max` of the last call that took permits.
 #[derive(Debug, Clone, Default)]
 pub struct TokenBucketOracle {
     history: History,
 }
 
-/// A queue that lets one permit pass every `window / max`, and holds up to `burst` that wait.
+/// The reference for a leaky bucket: a queue that admits one permit every `window / max`, and holds up to `burst`
+/// waiting permits.
 ///
-/// Time and changes as for the [`TokenBucketOracle`].
+/// Time and changes of the limit are handled as in the [`TokenBucketOracle`].
 #[derive(Debug, Clone, Default)]
 pub struct LeakyBucketOracle {
     history: History,
 }
 
-/// What a bucket is asked.
+/// The rate at which permits flow back: `max` per window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rule {
+struct Rate {
     window: u128,
     max: u128,
 }
@@ -34,172 +37,172 @@ struct History(Vec<Event>);
 #[derive(Debug, Clone, Copy)]
 struct Event {
     at: u64,
-    rule: Rule,
-    what: What,
+    rate: Rate,
+    change: Change,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum Change {
     /// Permits were taken.
     Took(u32),
-    /// So much was given back, times the window.
-    Returned(u128),
+    /// This many permits, times the window, were refunded.
+    Refunded(u128),
 }
 
-impl Rule {
+impl Rate {
     fn new(window_us: u64, max: u32) -> Self {
         Self { window: window_us.into(), max: max.into() }
     }
 }
 
 impl TokenBucketOracle {
-    /// With nothing taken.
+    /// Creates an oracle without a history.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Decides, and records the permits of an allowed call.
+    /// Decides a call, and records the permits of an allowed one.
     pub fn check(&mut self, now_us: u64, window_us: u64, (max, burst): (u32, u32), cost: u32) -> Verdict {
-        let rule = Rule::new(window_us, max);
-        // Everything is times the window, so that nothing is divided.
-        let room = |missing: u128| u128::from(burst) * rule.window >= missing + u128::from(cost) * rule.window;
-        let fits = |at| cost == 0 || room(self.history.missing(at, rule));
-        let retry_after = first(now_us, (cost <= burst).then_some(fits));
+        let rate = Rate::new(window_us, max);
+        // All amounts are multiplied by the window, so that nothing is divided.
+        let room = |missing: u128| u128::from(burst) * rate.window >= missing + u128::from(cost) * rate.window;
+        let fits = |at| cost == 0 || room(self.history.missing(at, rate));
+        let retry_after = first_wait(now_us, (cost <= burst).then_some(fits));
         if retry_after == Some(0) {
-            self.history.take(now_us, cost, rule);
+            self.history.take(now_us, cost, rate);
         }
-        let missing = self.history.missing(now_us, rule);
-        let whole = (u128::from(burst) * rule.window).saturating_sub(missing) / rule.window;
+        let missing = self.history.missing(now_us, rate);
+        let whole = (u128::from(burst) * rate.window).saturating_sub(missing) / rate.window;
         Verdict {
             allowed: retry_after == Some(0),
             remaining: u32::try_from(whole).expect("at most `burst`"),
             retry_after,
-            reset_after: self.history.empty_after(now_us, rule),
+            reset_after: self.history.empty_after(now_us, rate),
         }
     }
 
-    /// Gives back what a call at `stamp_us` took, as far as it has not flowed back since.
+    /// Refunds a call made at `stamp_us`, except for permits that have flowed back since.
     pub fn refund(&mut self, now_us: u64, window_us: u64, max: u32, (stamp_us, cost): (u64, u32)) {
-        let rule = Rule::new(window_us, max);
-        let Some(now) = self.history.instant(now_us, rule) else { return };
+        let rate = Rate::new(window_us, max);
+        let Some(now) = self.history.instant(now_us, rate) else { return };
         let since = self.history.0.first().map_or(0, |event| event.at);
         if since <= stamp_us && stamp_us <= now {
-            let flowed = u128::from(now - stamp_us) * rule.max;
-            self.history.give_back(now, rule, (u128::from(cost) * rule.window).saturating_sub(flowed));
+            let flowed = u128::from(now - stamp_us) * rate.max;
+            self.history.refund(now, rate, (u128::from(cost) * rate.window).saturating_sub(flowed));
         }
     }
 }
 
 impl LeakyBucketOracle {
-    /// With nothing taken.
+    /// Creates an oracle without a history.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Decides for a call that may wait so long for its turn, and gives it one if that comes in time; also how long it
-    /// has to wait.
+    /// Decides a call that may wait up to `max_wait_us`, and reserves its turn if that comes in time. Also returns its
+    /// wait.
     pub fn check(
         &mut self,
         now_us: u64,
         window_us: u64,
         (max, burst): (u32, u32),
-        (cost, patience_us): (u32, u64),
+        (cost, max_wait_us): (u32, u64),
     ) -> (Verdict, u64) {
-        let rule = Rule::new(window_us, max);
-        let free = |at| cost == 0 || self.history.missing(at, rule) == 0;
-        let turn = first(now_us, (cost <= burst).then_some(free));
-        let missing = self.history.missing(now_us, rule);
-        let has_room = missing + u128::from(cost) * rule.window <= (u128::from(burst) + 1) * rule.window;
-        let allowed = turn.is_some_and(|wait| wait == 0 || (wait <= patience_us && has_room));
+        let rate = Rate::new(window_us, max);
+        let free = |at| cost == 0 || self.history.missing(at, rate) == 0;
+        let wait_for_turn = first_wait(now_us, (cost <= burst).then_some(free));
+        let missing = self.history.missing(now_us, rate);
+        let has_room = missing + u128::from(cost) * rate.window <= (u128::from(burst) + 1) * rate.window;
+        let allowed = wait_for_turn.is_some_and(|wait| wait == 0 || (wait <= max_wait_us && has_room));
         if allowed {
-            self.history.take(now_us, cost, rule);
+            self.history.take(now_us, cost, rate);
         }
         let verdict = Verdict {
             allowed,
-            remaining: if self.history.missing(now_us, rule) == 0 { burst } else { 0 },
-            retry_after: if allowed { Some(0) } else { turn },
-            reset_after: self.history.empty_after(now_us, rule),
+            remaining: if self.history.missing(now_us, rate) == 0 { burst } else { 0 },
+            retry_after: if allowed { Some(0) } else { wait_for_turn },
+            reset_after: self.history.empty_after(now_us, rate),
         };
-        (verdict, turn.filter(|_| allowed).unwrap_or(0))
+        (verdict, wait_for_turn.filter(|_| allowed).unwrap_or(0))
     }
 
-    /// Gives back the turn that a call at `stamp_us` got, if nobody has taken one at that instant or after it.
+    /// Refunds the turn of a call made at `stamp_us`, if no later turn has been taken.
     pub fn refund(&mut self, now_us: u64, window_us: u64, max: u32, (stamp_us, cost): (u64, u32)) {
-        let rule = Rule::new(window_us, max);
-        let Some(now) = self.history.instant(now_us, rule) else { return };
+        let rate = Rate::new(window_us, max);
+        let Some(now) = self.history.instant(now_us, rate) else { return };
         let mut from_then = self.history.0.iter().filter(|event| event.at >= stamp_us);
-        if let (Some(Event { at, what: What::Took(_), .. }), None) = (from_then.next(), from_then.next())
+        if let (Some(Event { at, change: Change::Took(_), .. }), None) = (from_then.next(), from_then.next())
             && *at == stamp_us
         {
-            self.history.give_back(now, rule, u128::from(cost) * rule.window);
+            self.history.refund(now, rate, u128::from(cost) * rate.window);
         }
     }
 }
 
 impl History {
-    /// What is missing at an instant, times the window, for a call with this rule.
-    fn missing(&self, at: u64, rule: Rule) -> u128 {
-        let Some(at) = self.instant(at, rule) else { return 0 };
+    /// Returns the missing permits at an instant, times the window, for a call with this rate.
+    fn missing(&self, at: u64, rate: Rate) -> u128 {
+        let Some(at) = self.instant(at, rate) else { return 0 };
         let mut missing: u128 = 0;
         let mut all_back = 0;
         for (index, event) in self.0.iter().enumerate() {
             if all_back <= event.at {
                 missing = 0;
             }
-            match event.what {
-                What::Took(cost) => {
-                    missing += u128::from(cost) * event.rule.window;
-                    all_back = event.at + ceil(missing, event.rule.max);
+            match event.change {
+                Change::Took(cost) => {
+                    missing += u128::from(cost) * event.rate.window;
+                    all_back = event.at + div_ceil_micros(missing, event.rate.max);
                 }
-                What::Returned(back) => missing = missing.saturating_sub(back),
+                Change::Refunded(back) => missing = missing.saturating_sub(back),
             }
-            let (until, rule) = self.0.get(index + 1).map_or((at, rule), |next| (next.at, next.rule));
-            missing = missing.saturating_sub(u128::from(until - event.at) * rule.max);
+            let (until, rate) = self.0.get(index + 1).map_or((at, rate), |next| (next.at, next.rate));
+            missing = missing.saturating_sub(u128::from(until - event.at) * rate.max);
         }
         if all_back <= at { 0 } else { missing }
     }
 
-    fn empty_after(&self, now: u64, rule: Rule) -> u64 {
-        first(now, Some(|at| self.missing(at, rule) == 0)).expect("everything comes back")
+    fn empty_after(&self, now: u64, rate: Rate) -> u64 {
+        first_wait(now, Some(|at| self.missing(at, rate) == 0)).expect("everything comes back")
     }
 
-    /// The instant that a time counts as; `None` where what was taken is void.
-    fn instant(&self, now: u64, rule: Rule) -> Option<u64> {
+    /// Returns the instant that a time counts as, or `None` if the history is void.
+    fn instant(&self, now: u64, rate: Rate) -> Option<u64> {
         let last = self.0.last().map_or(0, |event| event.at);
-        (u128::from(last) <= u128::from(now) + rule.window).then(|| now.max(last))
+        (u128::from(last) <= u128::from(now) + rate.window).then(|| now.max(last))
     }
 
-    fn take(&mut self, now: u64, cost: u32, rule: Rule) {
+    fn take(&mut self, now: u64, cost: u32, rate: Rate) {
         if cost == 0 {
             return;
         }
-        let at = self.instant(now, rule).unwrap_or(now);
-        if self.missing(now, rule) == 0 {
-            // What was taken before makes no difference any more.
+        let at = self.instant(now, rate).unwrap_or(now);
+        if self.missing(now, rate) == 0 {
+            // Earlier events no longer matter.
             self.0.clear();
         }
-        self.0.push(Event { at, rule, what: What::Took(cost) });
+        self.0.push(Event { at, rate, change: Change::Took(cost) });
     }
 
-    fn give_back(&mut self, at: u64, rule: Rule, back: u128) {
-        if back == 0 || self.missing(at, rule) == 0 {
+    fn refund(&mut self, at: u64, rate: Rate, back: u128) {
+        if back == 0 || self.missing(at, rate) == 0 {
             return;
         }
-        self.0.push(Event { at, rule, what: What::Returned(back) });
-        if self.missing(at, rule) == 0 {
+        self.0.push(Event { at, rate, change: Change::Refunded(back) });
+        if self.missing(at, rate) == 0 {
             self.0.clear();
         }
     }
 }
 
-fn ceil(units: u128, rate: u128) -> u64 {
+fn div_ceil_micros(units: u128, rate: u128) -> u64 {
     u64::try_from(units.div_ceil(rate)).expect("within ages")
 }
 
-/// The least wait after which something holds that goes on to hold, by halving what it may be.
-fn first(now: u64, holds: Option<impl Fn(u64) -> bool>) -> Option<u64> {
+/// Returns the least wait after which `holds` is true, by bisection. `holds` must stay true from then on.
+fn first_wait(now: u64, holds: Option<impl Fn(u64) -> bool>) -> Option<u64> {
     let holds = holds?;
     let (mut low, mut high) = (0, 1);
     while !holds(now + high) {
@@ -217,10 +220,9 @@ mod tests {
     use super::*;
     use crate::Random;
 
-    /// With one limit, a bucket is what it is by definition: in no stretch of time more than the burst and what flows
-    /// back within it; and whatever keeps to that is allowed.
+    /// The definition, for one limit: no stretch of time has more permits than the burst and its refill.
     #[test]
-    fn a_token_bucket_admits_exactly_what_every_stretch_of_time_allows() {
+    fn a_token_bucket_admits_up_to_its_burst_and_refill_in_every_stretch() {
         for seed in 0..100 {
             let mut random = Random::new(seed);
             let mut small = |high| u32::try_from(random.between(1, high)).expect("small");
@@ -246,9 +248,8 @@ mod tests {
         }
     }
 
-    /// With one limit, turns begin `window / max` apart, and no later than that makes them.
     #[test]
-    fn a_leaky_bucket_lets_one_pass_at_a_time() {
+    fn a_leaky_bucket_admits_one_permit_per_interval() {
         let (window, max) = (1_000, 4);
         let mut oracle = LeakyBucketOracle::new();
         let mut turns = Vec::new();
@@ -266,10 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_holds_as_many_as_may_wait() {
+    fn a_queue_holds_up_to_its_burst() {
         let mut oracle = LeakyBucketOracle::new();
-        let mut ask = |now| oracle.check(now, 1_000, (1, 2), (1, 1_000_000)).0.allowed;
-        assert_eq!([ask(0), ask(0), ask(0), ask(0)], [true, true, true, false], "one passes, two wait");
-        assert!(!ask(999) && ask(1_000) && !ask(1_000));
+        let mut allowed = |now| oracle.check(now, 1_000, (1, 2), (1, 1_000_000)).0.allowed;
+        assert_eq!([allowed(0), allowed(0), allowed(0), allowed(0)], [true, true, true, false], "one passes, two wait");
+        assert!(!allowed(999) && allowed(1_000) && !allowed(1_000));
     }
 }

@@ -1,28 +1,28 @@
-//! Replies, and how a test takes one apart.
+//! Replies of a server, and getters for tests.
 
-/// What a server answers. The helpers panic on another kind of reply and show it, which is what a test wants.
+/// A reply of a server. Its getters panic on another kind of reply and show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// A status such as `OK`.
     Status(String),
-    /// A refusal, with its code in front.
+    /// An error, starting with its code.
     Error(String),
     /// An integer.
     Integer(i64),
-    /// A string of bytes.
+    /// A bulk string.
     Bulk(Vec<u8>),
     /// No value.
     Nil,
-    /// Several replies.
+    /// An array of replies.
     Array(Vec<Reply>),
 }
 
 impl Reply {
-    /// A status, or a string of bytes that is UTF-8.
+    /// Returns the text of a status, or of a bulk string that is UTF-8.
     ///
     /// # Panics
     ///
-    /// On any other reply.
+    /// The reply is of another kind.
     #[track_caller]
     #[must_use]
     pub fn text(self) -> String {
@@ -33,11 +33,11 @@ impl Reply {
         }
     }
 
-    /// A string of bytes.
+    /// Returns the bytes of a bulk string.
     ///
     /// # Panics
     ///
-    /// On any other reply.
+    /// The reply is of another kind.
     #[track_caller]
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
@@ -47,11 +47,11 @@ impl Reply {
         }
     }
 
-    /// An integer.
+    /// Returns an integer.
     ///
     /// # Panics
     ///
-    /// On any other reply.
+    /// The reply is of another kind.
     #[track_caller]
     #[must_use]
     pub fn integer(self) -> i64 {
@@ -61,11 +61,11 @@ impl Reply {
         }
     }
 
-    /// Several replies.
+    /// Returns the items of an array.
     ///
     /// # Panics
     ///
-    /// On any other reply.
+    /// The reply is of another kind.
     #[track_caller]
     #[must_use]
     pub fn array(self) -> Vec<Reply> {
@@ -75,11 +75,11 @@ impl Reply {
         }
     }
 
-    /// The message of a refusal.
+    /// Returns the message of an error.
     ///
     /// # Panics
     ///
-    /// On any other reply.
+    /// The reply is of another kind.
     #[track_caller]
     #[must_use]
     pub fn error(self) -> String {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_what_it_holds() {
+    fn each_getter_returns_its_kind() {
         assert_eq!(Reply::Status("OK".into()).text(), "OK");
         assert_eq!(Reply::Bulk(b"a".to_vec()).text(), "a");
         assert_eq!(Reply::Bulk(vec![255]).bytes(), [255]);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not an integer: Error(\"ERR no\")")]
-    fn shows_what_it_is_instead() {
+    fn a_getter_of_another_kind_panics_with_the_reply() {
         let _ = Reply::Error("ERR no".into()).integer();
     }
 }

@@ -1,4 +1,4 @@
-//! The oracles of all algorithms, as one type.
+//! One type for the oracles of all algorithms.
 
 use rate_limited::{Algorithm, Layout, Limit};
 
@@ -7,18 +7,18 @@ use crate::oracle::{FixedWindowOracle, LeakyBucketOracle, Oracle, SlidingCounter
 /// One call.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// The limit that the call gives.
+    /// The limit of the call.
     pub limit: Limit,
-    /// Permits.
+    /// The permits of the call.
     pub cost: u32,
 }
 
 /// The oracle of one algorithm, in microseconds.
 #[derive(Clone, Debug)]
-pub struct AnyOracle(Kind);
+pub struct AnyOracle(OracleKind);
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum OracleKind {
     SlidingWindow(Oracle),
     FixedWindow(FixedWindowOracle),
     SlidingCounter(SlidingCounterOracle),
@@ -27,24 +27,24 @@ enum Kind {
 }
 
 impl AnyOracle {
-    /// An oracle with nothing taken.
+    /// Creates an oracle without a history.
     ///
     /// # Panics
     ///
-    /// There is none for the algorithm.
+    /// There is no oracle for the algorithm.
     #[must_use]
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match algorithm {
-            Algorithm::SlidingWindow => Kind::SlidingWindow(Oracle::new()),
-            Algorithm::FixedWindow => Kind::FixedWindow(FixedWindowOracle::new()),
-            Algorithm::SlidingCounter => Kind::SlidingCounter(SlidingCounterOracle::new()),
-            Algorithm::TokenBucket => Kind::TokenBucket(TokenBucketOracle::new()),
-            Algorithm::LeakyBucket => Kind::LeakyBucket(LeakyBucketOracle::new()),
+            Algorithm::SlidingWindow => OracleKind::SlidingWindow(Oracle::new()),
+            Algorithm::FixedWindow => OracleKind::FixedWindow(FixedWindowOracle::new()),
+            Algorithm::SlidingCounter => OracleKind::SlidingCounter(SlidingCounterOracle::new()),
+            Algorithm::TokenBucket => OracleKind::TokenBucket(TokenBucketOracle::new()),
+            Algorithm::LeakyBucket => OracleKind::LeakyBucket(LeakyBucketOracle::new()),
             other => panic!("there is no oracle for {other:?}"),
         })
     }
 
-    /// Decides, and records the permits of an allowed call.
+    /// Decides a call, and records the permits of an allowed one.
     pub fn check(&mut self, now_us: u64, step: &Step) -> Verdict {
         let Step { limit, cost } = *step;
         let window_ms = window_ms(limit);
@@ -56,36 +56,36 @@ impl AnyOracle {
             ..verdict
         };
         match &mut self.0 {
-            Kind::SlidingWindow(oracle) => in_us(oracle.check(now_ms, window_ms, max, cost)),
-            Kind::FixedWindow(oracle) => in_us(oracle.check(now_ms, window_ms, max, cost)),
-            Kind::SlidingCounter(oracle) => in_us(oracle.check(now_ms, window_ms, max, cost)),
-            Kind::TokenBucket(oracle) => oracle.check(now_us, window_us, rates, cost),
-            Kind::LeakyBucket(oracle) => oracle.check(now_us, window_us, rates, (cost, 0)).0,
+            OracleKind::SlidingWindow(oracle) => in_us(oracle.check(now_ms, window_ms, max, cost)),
+            OracleKind::FixedWindow(oracle) => in_us(oracle.check(now_ms, window_ms, max, cost)),
+            OracleKind::SlidingCounter(oracle) => in_us(oracle.check(now_ms, window_ms, max, cost)),
+            OracleKind::TokenBucket(oracle) => oracle.check(now_us, window_us, rates, cost),
+            OracleKind::LeakyBucket(oracle) => oracle.check(now_us, window_us, rates, (cost, 0)).0,
         }
     }
 
-    /// Returns the answer to a look: whether a call of cost 1 would be allowed, and what there is before it.
+    /// Returns the expected result of a peek at a call of cost 1, with the counts before it.
     #[must_use]
     pub fn look(&self, now_us: u64, limit: Limit) -> Verdict {
-        let ask = |cost| self.clone().check(now_us, &Step { limit, cost });
-        let one = ask(1);
-        Verdict { allowed: one.allowed, retry_after: one.retry_after, ..ask(0) }
+        let verdict_for = |cost| self.clone().check(now_us, &Step { limit, cost });
+        let one = verdict_for(1);
+        Verdict { allowed: one.allowed, retry_after: one.retry_after, ..verdict_for(0) }
     }
 
-    /// Gives back what a call took at an instant, as the limit's layout does it.
+    /// Refunds a call made at `stamp_us`, in the way of the limit's layout.
     pub fn refund(&mut self, now_us: u64, step: &Step, stamp_us: u64) {
         let Step { limit, cost } = *step;
         let window_ms = window_ms(limit);
         let (now_ms, stamp_ms, max) = (now_us / 1000, stamp_us / 1000, limit.max());
         match &mut self.0 {
-            Kind::SlidingWindow(oracle) if limit.layout() == Layout::Zset => {
+            OracleKind::SlidingWindow(oracle) if limit.layout() == Layout::Zset => {
                 oracle.refund_own(now_ms, window_ms, stamp_ms, cost);
             }
-            Kind::SlidingWindow(oracle) => oracle.refund(now_ms, window_ms, stamp_ms, cost),
-            Kind::FixedWindow(oracle) => oracle.refund(now_ms, window_ms, stamp_ms, cost),
-            Kind::SlidingCounter(oracle) => oracle.refund(now_ms, window_ms, stamp_ms, cost),
-            Kind::TokenBucket(oracle) => oracle.refund(now_us, window_ms * 1000, max, (stamp_us, cost)),
-            Kind::LeakyBucket(oracle) => oracle.refund(now_us, window_ms * 1000, max, (stamp_us, cost)),
+            OracleKind::SlidingWindow(oracle) => oracle.refund(now_ms, window_ms, stamp_ms, cost),
+            OracleKind::FixedWindow(oracle) => oracle.refund(now_ms, window_ms, stamp_ms, cost),
+            OracleKind::SlidingCounter(oracle) => oracle.refund(now_ms, window_ms, stamp_ms, cost),
+            OracleKind::TokenBucket(oracle) => oracle.refund(now_us, window_ms * 1000, max, (stamp_us, cost)),
+            OracleKind::LeakyBucket(oracle) => oracle.refund(now_us, window_ms * 1000, max, (stamp_us, cost)),
         }
     }
 }

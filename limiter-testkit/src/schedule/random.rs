@@ -1,4 +1,4 @@
-//! Random schedules.
+//! Creates random schedules.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rate_limited::Limit;
 use super::{Operation, Schedule};
 use crate::random::Random;
 
-/// Returns a schedule of calls, looks, waits, and either refunds or steps of the clock back.
+/// Returns a schedule of calls, peeks, waits, and either refunds or steps of the clock back.
 ///
 /// # Panics
 ///
@@ -17,7 +17,7 @@ use crate::random::Random;
 pub fn random_schedule(algorithm: Algorithm, random: &mut Random) -> Schedule {
     let window_ms = random.between(100, 400);
     let is_bucket = matches!(algorithm, TokenBucket | LeakyBucket);
-    // Only the sliding window promises to the permit what a refund gives back after the clock has stepped.
+    // Only the sliding window guarantees exact refunds after the clock has stepped back.
     let is_exact = algorithm == SlidingWindow;
     let steps_back = random.below(2) == 0;
     let small = |random: &mut Random, low, high| u32::try_from(random.between(low, high)).expect("small");
@@ -51,7 +51,7 @@ pub fn random_schedule(algorithm: Algorithm, random: &mut Random) -> Schedule {
     Schedule { merging: false, operations }
 }
 
-/// Returns a schedule for the sliding window with so many instants in a window that runs merge.
+/// Returns a schedule for the sliding window with so many instants per window that runs merge.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Plays a schedule on a store, and says where it is not what the oracle says.
+//! Replays a schedule on a store and compares each result with the oracle.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,54 +10,54 @@ use super::{Operation, Schedule};
 use crate::oracle::Verdict;
 use crate::server::{RedisServer, unique};
 
-/// Instants of a window that a log keeps apart.
-const CAPACITY: u64 = 128;
+/// The number of instants of a window that the run log keeps apart.
+const MAX_INSTANTS_PER_WINDOW: u64 = 128;
 
-/// A store to play schedules on.
+/// A store that a schedule is replayed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// The embedded one.
+    /// The embedded store.
     Memory,
-    /// The shared Redis on which keys never expire.
+    /// The shared Redis server on which no key expires.
     Redis,
-    /// The same Redis, without the denial cache.
-    Asking,
-    /// The same Redis, in the layout of the Spring system: for the sliding window alone.
+    /// The server of [`Store::Redis`], with the limiter's denial cache disabled.
+    RedisUncached,
+    /// The server of [`Store::Redis`], in the layout of the Spring system. This is for the sliding window alone.
     Zset,
 }
 
-/// A limiter of its own, and the clock that moves it.
+/// A new limiter with its own clock and key.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// The limiter.
     pub limiter: Limiter,
-    /// Its clock, which always begins at the same time.
+    /// Its clock, which always starts at the same time.
     pub clock: ManualClock,
-    /// A key that no other subject has.
+    /// A key that no other subject uses.
     pub key: Key,
     layout: Layout,
 }
 
 impl Store {
-    /// Creates a limiter on this store. Its failures are errors.
+    /// Creates a limiter on this store. Failures of the store are errors.
     ///
     /// # Panics
     ///
-    /// The server does not start or does not answer.
+    /// The server does not start or does not reply.
     pub async fn subject(self) -> Subject {
         let clock = ManualClock::new();
         let builder = Limiter::builder().on_error(OnError::Raise).clock(clock.clone());
         let builder = match self {
             Self::Memory => builder,
-            // With time enough for a slow machine.
-            Self::Redis | Self::Asking | Self::Zset => {
+            // The deadline is long enough for a slow machine.
+            Self::Redis | Self::RedisUncached | Self::Zset => {
                 let url = RedisServer::timeless().url();
                 builder.url(&url).prefix(&unique("schedule")).deadline(Duration::from_secs(20))
             }
         };
         let builder = match self {
             Self::Memory | Self::Redis => builder,
-            Self::Asking | Self::Zset => builder.remember_denials(Duration::ZERO),
+            Self::RedisUncached | Self::Zset => builder.remember_denials(Duration::ZERO),
         };
         let limiter = builder.connect().await.expect("the store is there");
         let layout = if self == Self::Zset { Layout::Zset } else { Layout::Compact };
@@ -66,17 +66,17 @@ impl Store {
 }
 
 impl Subject {
-    /// The clock's time in microseconds.
+    /// Returns the clock's time in microseconds.
     ///
     /// # Panics
     ///
-    /// Never in this age.
+    /// The time does not fit into 64 bits.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         u64::try_from(self.clock.now().as_micros()).expect("a time of this age")
     }
 
-    /// The limit in this store's layout.
+    /// Returns the limit in this store's layout.
     ///
     /// # Panics
     ///
@@ -87,73 +87,73 @@ impl Subject {
     }
 }
 
-/// A call that was allowed, as both know it.
-struct Receipt {
+/// An allowed call, as the limiter and the oracle know it.
+struct ReplayReceipt {
     allowed: Allowed,
     limit: Limit,
     cost: u32,
     now_us: u64,
 }
 
-/// One for each count of the key.
+/// One oracle for each count of the key.
 #[derive(Default)]
 struct Oracles(HashMap<(Algorithm, Duration), AnyOracle>);
 
 impl Oracles {
-    fn of(&mut self, limit: Limit) -> &mut AnyOracle {
+    fn oracle_for(&mut self, limit: Limit) -> &mut AnyOracle {
         let new = || AnyOracle::new(limit.algorithm());
         self.0.entry((limit.algorithm(), limit.window())).or_insert_with(new)
     }
 }
 
-/// Plays a schedule on a store.
+/// Replays a schedule on a store.
 ///
 /// # Errors
 ///
-/// What the first operation that differs should have given, and what it gave; or that the store failed.
+/// The result of the first operation that differs from the oracle, with the expected one; or the failure of the store.
 ///
 /// # Panics
 ///
-/// The server does not start or does not answer.
+/// The server does not start or does not reply.
 pub async fn replay(store: Store, schedule: &Schedule) -> Result<(), String> {
     let subject = store.subject().await;
     let Subject { limiter, key, clock, .. } = &subject;
     let failed = |error: Error| format!("the store failed: {error}");
     let mut oracles = Oracles::default();
-    let mut receipts: Vec<Option<Receipt>> = Vec::new();
-    for (number, operation) in schedule.operations.iter().enumerate() {
+    let mut receipts: Vec<Option<ReplayReceipt>> = Vec::new();
+    for (index, operation) in schedule.operations.iter().enumerate() {
         let now_us = subject.now_us();
-        let (seen, expected) = match *operation {
+        let (actual, expected) = match *operation {
             Operation::Check { limit, cost } => {
                 let decision = limiter.check_n(key, &subject.limit(limit), cost).await.map_err(failed)?;
-                let seen = verdict_us(&decision);
+                let actual = verdict_us(&decision);
                 let step = Step { limit, cost };
                 let expected = if schedule.merging {
-                    merged(oracles.of(limit), now_us, &step, seen)
+                    expected_when_merging(oracles.oracle_for(limit), now_us, &step, actual)
                 } else {
-                    oracles.of(limit).check(now_us, &step)
+                    oracles.oracle_for(limit).check(now_us, &step)
                 };
                 if let (Decision::Allowed(allowed), true) = (decision, cost > 0) {
-                    receipts.push(Some(Receipt { allowed, limit, cost, now_us }));
+                    receipts.push(Some(ReplayReceipt { allowed, limit, cost, now_us }));
                 }
-                (seen, expected)
+                (actual, expected)
             }
             Operation::Look { limit } => {
-                let seen = limiter.peek(key, &subject.limit(limit)).await.map_err(failed)?;
-                (verdict_us(&seen), oracles.of(limit).look(now_us, limit))
+                let actual = limiter.peek(key, &subject.limit(limit)).await.map_err(failed)?;
+                (verdict_us(&actual), oracles.oracle_for(limit).look(now_us, limit))
             }
             Operation::Reset { limit } => {
                 limiter.reset(key, &subject.limit(limit)).await.map_err(failed)?;
-                *oracles.of(limit) = AnyOracle::new(limit.algorithm());
+                *oracles.oracle_for(limit) = AnyOracle::new(limit.algorithm());
                 continue;
             }
-            Operation::Refund(which) => {
-                let Some(receipt) = which.checked_sub(1).and_then(|index| receipts.get_mut(index)?.take()) else {
+            Operation::Refund(number) => {
+                let Some(receipt) = number.checked_sub(1).and_then(|index| receipts.get_mut(index)?.take()) else {
                     continue;
                 };
                 limiter.refund(&receipt.allowed).await.map_err(failed)?;
-                let Receipt { limit, cost, now_us: stamp_us, .. } = receipt;
-                oracles.of(limit).refund(now_us, &Step { limit: subject.limit(limit), cost }, stamp_us);
+                let ReplayReceipt { limit, cost, now_us: stamp_us, .. } = receipt;
+                oracles.oracle_for(limit).refund(now_us, &Step { limit: subject.limit(limit), cost }, stamp_us);
                 continue;
             }
             Operation::Wait(by) => {
@@ -165,31 +165,31 @@ pub async fn replay(store: Store, schedule: &Schedule) -> Result<(), String> {
                 continue;
             }
         };
-        if seen != expected {
-            return Err(format!("operation {}, `{operation}`, gave\n{seen:?}, not\n{expected:?}", number + 1));
+        if actual != expected {
+            return Err(format!("operation {}, `{operation}`, returned\n{actual:?}, not\n{expected:?}", index + 1));
         }
     }
     Ok(())
 }
 
-/// What may be said where runs merge: what was seen, unless it admits too much or denies too long.
-fn merged(oracle: &mut AnyOracle, now_us: u64, step: &Step, seen: Verdict) -> Verdict {
-    if seen.allowed {
+/// Returns the expected result where runs merge: the actual one, unless it admits too much or denies too long.
+fn expected_when_merging(oracle: &mut AnyOracle, now_us: u64, step: &Step, actual: Verdict) -> Verdict {
+    if actual.allowed {
         let exact = oracle.check(now_us, step);
-        return Verdict { allowed: exact.allowed, ..seen };
+        return Verdict { allowed: exact.allowed, ..actual };
     }
     let window = u64::try_from(step.limit.window().as_millis()).expect("a limit's window");
-    let late = Duration::from_millis(window.div_ceil(CAPACITY) - 1);
-    let later = Limit::new(step.limit.max(), step.limit.window() + late).expect("a limit");
-    let latest = oracle.clone().check(now_us, &Step { limit: later, ..*step });
-    Verdict { allowed: latest.allowed, ..seen }
+    let max_delay = Duration::from_millis(window.div_ceil(MAX_INSTANTS_PER_WINDOW) - 1);
+    let longer_limit = Limit::new(step.limit.max(), step.limit.window() + max_delay).expect("a limit");
+    let longest_denial = oracle.clone().check(now_us, &Step { limit: longer_limit, ..*step });
+    Verdict { allowed: longest_denial.allowed, ..actual }
 }
 
-/// A decision's numbers, waits in microseconds.
+/// Returns the numbers of a decision, with waits in microseconds.
 ///
 /// # Panics
 ///
-/// A wait is longer than ages.
+/// A wait does not fit into 64 bits.
 #[must_use]
 pub fn verdict_us(decision: &Decision) -> Verdict {
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).expect("within ages");

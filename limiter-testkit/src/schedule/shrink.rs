@@ -1,23 +1,23 @@
-//! Makes a schedule that fails as short as it goes on failing.
+//! Shortens a failing schedule.
 
 use std::time::Duration;
 
 use super::replay::{Store, replay};
 use super::{Operation, Schedule};
 
-/// Returns the shortest schedule found that still fails, and why it fails. The reason is `None` if the schedule does
-/// not fail when it is played again.
-pub async fn shrunk(store: Store, schedule: Schedule) -> (Schedule, Option<String>) {
+/// Returns the shortest schedule found that still fails, and the reason. The reason is `None` if the replay of that
+/// schedule does not fail.
+pub async fn shrink_schedule(store: Store, schedule: Schedule) -> (Schedule, Option<String>) {
     let merging = schedule.merging;
-    let of = |operations: &[Operation]| Schedule { merging, operations: operations.to_vec() };
-    let fails = async |operations: &[Operation]| replay(store, &of(operations)).await.is_err();
-    let shrunk = of(&shrink(schedule.operations, fails).await);
-    let why = replay(store, &shrunk).await.err();
-    (shrunk, why)
+    let with_operations = |operations: &[Operation]| Schedule { merging, operations: operations.to_vec() };
+    let fails = async |operations: &[Operation]| replay(store, &with_operations(operations)).await.is_err();
+    let shrunk = with_operations(&shrink(schedule.operations, fails).await);
+    let reason = replay(store, &shrunk).await.err();
+    (shrunk, reason)
 }
 
-/// Leaves out what makes no difference: halves, quarters and so on, down to single operations (delta debugging; Zeller
-/// and Hildebrandt, 2002). Waits that then follow each other become one.
+/// Removes operations that are not needed for the failure: halves, quarters and so on, down to single operations (delta
+/// debugging; Zeller and Hildebrandt, 2002). Consecutive waits become one.
 pub async fn shrink(mut operations: Vec<Operation>, fails: impl AsyncFn(&[Operation]) -> bool) -> Vec<Operation> {
     let mut size = operations.len().div_ceil(2);
     while size > 0 {
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaves_what_makes_a_difference() {
+    fn keeps_only_the_operations_that_cause_the_failure() {
         let text: String = (1..40).map(|number| format!("refund {number}\nwait {number}ms\n")).collect();
         let schedule: Schedule = text.parse().expect("a schedule");
-        // Fails as long as two refunds are there, with 60 ms between them.
+        // This predicate fails while two refunds are there with 60 ms between them.
         let fails = async |operations: &[Operation]| {
-            let place = |number| operations.iter().position(|operation| *operation == Operation::Refund(number));
-            let (Some(first), Some(last)) = (place(7), place(31)) else { return false };
+            let position = |number| operations.iter().position(|operation| *operation == Operation::Refund(number));
+            let (Some(first), Some(last)) = (position(7), position(31)) else { return false };
             let waits = operations[first..last].iter().map(|operation| match operation {
                 Operation::Wait(by) => *by,
                 _ => Duration::ZERO,

@@ -1,26 +1,27 @@
-//! What kind of servers and sentinels to start.
+//! The options of a master, its replica and its sentinels.
 
-use super::{NAME, Sentinels};
+use super::{MASTER_NAME, Sentinels};
 use crate::nodes::{Node, Nodes};
 use crate::server::{RedisServer, RedisServerBuilder};
 
-/// How many sentinels there are, and how many have to agree that the master is down.
-const SENTINELS: usize = 3;
+/// The number of sentinels, and the number of them that must agree that the master is down.
+const SENTINEL_COUNT: usize = 3;
 const QUORUM: usize = 2;
 
-/// After so much silence the master is held for dead. Not shorter: a sentinel that has just heard of a server first
-/// pings it after a second, or after this time if that is less, and would find it dead by then.
+/// The time after which a silent master is considered down. A shorter time would be wrong. A
+/// sentinel first pings a new server after a second, or after this time if that is less. It would then consider the
+/// server down.
 const DOWN_AFTER_MS: &str = "1500";
 
-/// How long a failover may take, before another sentinel tries in twice the time.
+/// The time that a failover may take. After twice this time another sentinel tries.
 const FAILOVER_TIMEOUT_MS: &str = "3000";
 
-/// Describes [`Sentinels`] before they start; see [`Sentinels::builder`].
+/// The options of [`Sentinels`] before they start; see [`Sentinels::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing runs before `start`"]
 pub struct SentinelsBuilder {
-    node: RedisServerBuilder,     // of which the master and the replica are copies
-    sentinel: RedisServerBuilder, // of which each sentinel is a copy
+    node: RedisServerBuilder,     // copied for master and replica
+    sentinel: RedisServerBuilder, // copied for each sentinel
 }
 
 impl Default for SentinelsBuilder {
@@ -31,76 +32,77 @@ impl Default for SentinelsBuilder {
 }
 
 impl SentinelsBuilder {
-    /// Has master and replica ask for this password.
+    /// Makes master and replica require this password.
     pub fn password(mut self, password: &str) -> Self {
         self.node = self.node.password(password);
         self
     }
 
-    /// Has master and replica ask for this user, who may do everything, and refuse everybody else.
+    /// Makes master and replica require this user, who has all permissions, and reject all other users.
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.node = self.node.user(name, password);
         self
     }
 
-    /// As [`user`](Self::user), with the rights of these ACL rules, such as `~* +@all -flushall`.
+    /// Makes master and replica require a user like [`user`](Self::user), with these ACL rules, such as `~* +@all
+    /// -flushall`.
     pub fn user_with_rules(mut self, name: &str, password: &str, rules: &str) -> Self {
         self.node = self.node.user_with_rules(name, password, rules);
         self
     }
 
-    /// Has the sentinels ask for this password.
+    /// Makes the sentinels require this password.
     pub fn sentinel_password(mut self, password: &str) -> Self {
         self.sentinel = self.sentinel.password(password);
         self
     }
 
-    /// Has the sentinels ask for this user, and refuse everybody else.
+    /// Makes the sentinels require this user and reject all other users.
     pub fn sentinel_user(mut self, name: &str, password: &str) -> Self {
         self.sentinel = self.sentinel.user(name, password);
         self
     }
 
-    /// Any other line of the master's and the replica's `redis.conf`.
+    /// Adds another line to the `redis.conf` of master and replica.
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.node = self.node.setting(name, value);
         self
     }
 
-    /// Starts them and waits until the replica has all data and every sentinel knows all others.
+    /// Starts all servers and waits until the replica has all data and every sentinel knows all other servers.
     ///
     /// # Panics
     ///
-    /// There is no `redis-server`, or they do not find together in time: with the ends of their logs.
+    /// There is no `redis-server`, or the servers do not find each other in time. The message has the ends of the logs.
     #[must_use]
     pub fn start(self) -> Sentinels {
         let master = Node::new(self.node.clone().start(), None);
         let (ip, port) = (master.address().ip().to_string(), master.address().port().to_string());
-        let replica = Node::new(self.node.setting_of("replicaof", &[&ip, &port]).start(), None);
+        let replica = Node::new(self.node.quoted_setting("replicaof", &[&ip, &port]).start(), None);
 
         let mut sentinel = self
             .sentinel
-            .setting_of("sentinel", &["monitor", NAME, &ip, &port, &QUORUM.to_string()])
-            .setting_of("sentinel", &["down-after-milliseconds", NAME, DOWN_AFTER_MS])
-            .setting_of("sentinel", &["failover-timeout", NAME, FAILOVER_TIMEOUT_MS]);
+            .quoted_setting("sentinel", &["monitor", MASTER_NAME, &ip, &port, &QUORUM.to_string()])
+            .quoted_setting("sentinel", &["down-after-milliseconds", MASTER_NAME, DOWN_AFTER_MS])
+            .quoted_setting("sentinel", &["failover-timeout", MASTER_NAME, FAILOVER_TIMEOUT_MS]);
         if let Some((user, password)) = master.server.admin() {
             sentinel = sentinel
-                .setting_of("sentinel", &["auth-user", NAME, user])
-                .setting_of("sentinel", &["auth-pass", NAME, password]);
+                .quoted_setting("sentinel", &["auth-user", MASTER_NAME, user])
+                .quoted_setting("sentinel", &["auth-pass", MASTER_NAME, password]);
         }
         if let Some((user, password)) = sentinel.admin() {
             let (user, password) = (user.to_owned(), password.to_owned());
             sentinel = sentinel
-                .setting_of("sentinel", &["sentinel-user", &user])
-                .setting_of("sentinel", &["sentinel-pass", &password]);
+                .quoted_setting("sentinel", &["sentinel-user", &user])
+                .quoted_setting("sentinel", &["sentinel-pass", &password]);
         }
 
         let nodes = Nodes::new(vec![master, replica]);
         let start = |_| Node::new(sentinel.clone().start(), None);
-        let sentinels = Nodes::new((0..SENTINELS).map(start).collect());
+        let sentinels = Nodes::new((0..SENTINEL_COUNT).map(start).collect());
         let set = Sentinels { nodes, sentinels };
         for sentinel in set.sentinels() {
-            set.make_quick(sentinel);
+            set.shorten_periods(sentinel);
         }
         set.settle();
         set

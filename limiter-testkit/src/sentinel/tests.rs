@@ -5,20 +5,20 @@ use crate::resp::Client;
 use crate::socket::Address;
 
 #[track_caller]
-fn told(sentinels: &Sentinels) -> Vec<String> {
-    let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"];
-    let answer = sentinels.sentinel(sentinels.sentinels()[1]).command(&question);
-    answer.array().into_iter().map(crate::Reply::text).collect()
+fn master_reported_to_clients(sentinels: &Sentinels) -> Vec<String> {
+    let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"];
+    let reply = sentinels.sentinel(sentinels.sentinels()[1]).command(&command);
+    reply.array().into_iter().map(crate::Reply::text).collect()
 }
 
 #[test]
-fn sentinels_know_master_and_replica() {
+fn sentinels_report_the_master_and_its_replica_has_its_data() {
     let sentinels = Sentinels::start();
     let master = sentinels.master();
     assert_eq!(sentinels.nodes()[0], master);
     assert_eq!((sentinels.nodes().len(), sentinels.sentinels().len()), (2, 3));
     let address = sentinels.address(master);
-    assert_eq!(told(&sentinels), [address.ip().to_string(), address.port().to_string()]);
+    assert_eq!(master_reported_to_clients(&sentinels), [address.ip().to_string(), address.port().to_string()]);
 
     let watch = |sentinel: &NodeId| sentinels.sentinel(*sentinel).url().replace("redis://", "");
     let hosts: Vec<_> = sentinels.sentinels().iter().map(watch).collect();
@@ -30,7 +30,7 @@ fn sentinels_know_master_and_replica() {
 }
 
 #[test]
-fn a_killed_master_is_replaced_and_comes_back_as_a_replica() {
+fn a_killed_master_is_replaced_and_restarts_as_a_replica() {
     let mut sentinels = Sentinels::start();
     let old = sentinels.master();
     sentinels.server(old).command(&["SET", "a", "1"]);
@@ -41,20 +41,20 @@ fn a_killed_master_is_replaced_and_comes_back_as_a_replica() {
     println!("promoted {:?} after the kill, known after {:?}", promotion.at - began, began.elapsed());
     assert_ne!(promotion.master, old);
     assert_eq!(sentinels.master(), promotion.master);
-    assert_eq!(told(&sentinels)[1], sentinels.address(promotion.master).port().to_string());
+    assert_eq!(master_reported_to_clients(&sentinels)[1], sentinels.address(promotion.master).port().to_string());
     assert_eq!(sentinels.server(promotion.master).command(&["SET", "b", "1"]).text(), "OK");
 
     let began = Instant::now();
     sentinels.restart(old);
     sentinels.settle();
     println!("a replica {:?} after the restart", began.elapsed());
-    let refused = sentinels.server(old).try_command(&["SET", "c", "1"]).expect("a reply");
-    assert!(refused.error().starts_with("READONLY"));
+    let rejected = sentinels.server(old).try_command(&["SET", "c", "1"]).expect("a reply");
+    assert!(rejected.error().starts_with("READONLY"));
     assert_eq!(sentinels.server(old).keys(), ["a", "b"]);
 }
 
 #[test]
-fn a_paused_master_is_replaced_though_one_sentinel_is_gone() {
+fn two_sentinels_replace_a_paused_master() {
     let mut sentinels = Sentinels::start();
     let old = sentinels.master();
     let first = sentinels.sentinels()[0];
@@ -71,7 +71,7 @@ fn a_paused_master_is_replaced_though_one_sentinel_is_gone() {
 }
 
 #[test]
-fn a_failover_on_command_swaps_the_roles_and_back() {
+fn a_failover_on_command_swaps_the_roles() {
     let sentinels = Sentinels::start();
     let old = sentinels.master();
     let began = Instant::now();
@@ -83,7 +83,7 @@ fn a_failover_on_command_swaps_the_roles_and_back() {
 }
 
 #[test]
-fn credentials_of_servers_and_of_sentinels_are_apart() {
+fn sentinels_and_servers_have_separate_credentials() {
     let by_password = Sentinels::builder().password("p w").sentinel_password("s w").start();
     assert!(by_password.url().starts_with("redis-sentinel://:p%20w@127.0.0.1:"), "{}", by_password.url());
     let by_user = Sentinels::builder().user("al:ice", "p w").sentinel_user("watch", "s w").start();
@@ -99,6 +99,6 @@ fn credentials_of_servers_and_of_sentinels_are_apart() {
         assert!(client.call(&["PING"]).expect("a reply").error().starts_with("NOAUTH"));
         let old = sentinels.master();
         sentinels.kill(old);
-        assert_ne!(sentinels.wait_for_promotion(old).master, old); // for which they have to let each other in
+        assert_ne!(sentinels.wait_for_promotion(old).master, old); // the sentinels authenticate to each other for this
     }
 }

@@ -1,22 +1,22 @@
-//! Which `redis-server` is started.
+//! The `redis-server` binary that the tests start.
 
 use std::env;
 use std::ffi::OsString;
 use std::process::Command;
 use std::sync::OnceLock;
 
-const VARIABLE: &str = "RATE_LIMITED_REDIS_SERVER";
+const BINARY_VARIABLE: &str = "RATE_LIMITED_REDIS_SERVER";
 
-/// The program's name or path.
+/// Returns the program's name or path.
 pub(super) fn program() -> OsString {
-    env::var_os(VARIABLE).unwrap_or_else(|| "redis-server".into())
+    env::var_os(BINARY_VARIABLE).unwrap_or_else(|| "redis-server".into())
 }
 
-/// Major and minor version, asked once.
+/// Returns the major and minor version, which is read once.
 ///
 /// # Panics
 ///
-/// It cannot be run.
+/// The program cannot be run.
 pub(super) fn version() -> (u32, u32) {
     static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
     *VERSION.get_or_init(|| {
@@ -26,14 +26,14 @@ pub(super) fn version() -> (u32, u32) {
             Err(error) => panic!(
                 "cannot run {program:?} ({error}): install it (Debian, Ubuntu: `apt-get install \
                  redis-server`, Fedora, Alpine: the package `redis`, macOS: `brew install redis`), \
-                 or name the binary in {VARIABLE}"
+                 or name the binary in {BINARY_VARIABLE}"
             ),
         };
-        parse_version(&output).unwrap_or_else(|| panic!("{program:?} does not say its version, but: {output:?}"))
+        parse_version(&output).unwrap_or_else(|| panic!("{program:?} does not print its version, but: {output:?}"))
     })
 }
 
-/// Redis says `Redis server v=7.0.15 sha=…`, Valkey `Valkey server v=9.1.0 …`.
+/// Parses the version line. Redis prints `Redis server v=7.0.15 sha=…`, Valkey prints `Valkey server v=9.1.0 …`.
 fn parse_version(output: &str) -> Option<(u32, u32)> {
     let version = output.split_whitespace().find_map(|word| word.strip_prefix("v="))?;
     let mut numbers = version.split('.').map(str::parse);
@@ -45,7 +45,7 @@ mod tests {
     use super::parse_version;
 
     #[test]
-    fn reads_what_servers_say() {
+    fn parses_the_version_of_redis_and_valkey() {
         let table = [
             ("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64", Some((7, 0))),
             ("Redis server v=6.2.14 sha=00000000:0", Some((6, 2))),

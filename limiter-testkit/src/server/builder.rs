@@ -1,4 +1,4 @@
-//! What kind of server to start.
+//! The options of a server.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use tempfile::TempDir;
 
 use super::clock::ShiftedClock;
 use super::config::{Access, Config, Endpoint, quoted};
-use super::process::{Failure, Process};
-use super::{DEADLINE, RedisServer, certificates, port};
+use super::process::{Process, StartFailure};
+use super::{REPLY_TIMEOUT, RedisServer, certificates, port};
 
-/// How often another port is tried when somebody else takes the one that was found free.
-pub(crate) const PORT_ATTEMPTS: usize = 8;
+/// The number of ports that are tried when another process takes the one that was found free.
+pub(crate) const MAX_PORT_ATTEMPTS: usize = 8;
 
-/// Describes a [`RedisServer`] before it starts; see [`RedisServer::builder`].
+/// The options of a [`RedisServer`] before it starts; see [`RedisServer::builder`].
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing runs before `start`"]
 pub struct RedisServerBuilder {
@@ -34,102 +34,104 @@ enum Listen {
 }
 
 impl RedisServerBuilder {
-    /// Listens on a free port of 127.0.0.1 as well, and [`RedisServer::url`] names that.
+    /// Adds a free port of 127.0.0.1, which [`RedisServer::url`] then names.
     pub fn tcp(mut self) -> Self {
         self.listen = Listen::Tcp;
         self
     }
 
-    /// As [`tcp`](Self::tcp), with TLS and a certificate made for this server; see [`RedisServer::ca_certificate`].
+    /// Adds a port like [`tcp`](Self::tcp), with TLS and a certificate made for this server; see
+    /// [`RedisServer::ca_certificate`].
     pub fn tls(mut self) -> Self {
         self.listen = Listen::Tls;
         self
     }
 
-    /// As [`tls`](Self::tls), with a certificate that was good until 2020.
+    /// Adds a port like [`tls`](Self::tls), with a certificate that expired in 2020.
     pub fn expired_tls(mut self) -> Self {
         self.expired = true;
         self.tls()
     }
 
-    /// Asks for this password.
+    /// Requires this password.
     pub fn password(mut self, password: &str) -> Self {
         self.access = Access::Password(password.to_owned());
         self
     }
 
-    /// Asks for this user, who may do everything, and refuses everybody else.
+    /// Requires this user, who has all permissions, and rejects all other users.
     pub fn user(self, name: &str, password: &str) -> Self {
         self.user_with_rules(name, password, "~* &* +@all")
     }
 
-    /// As [`user`](Self::user), with the rights of these ACL rules, such as `~* +@all -flushall`.
+    /// Requires a user like [`user`](Self::user), with these ACL rules, such as `~* +@all -flushall`.
     pub fn user_with_rules(mut self, name: &str, password: &str, rules: &str) -> Self {
         self.access = Access::User { name: name.to_owned(), password: password.to_owned(), rules: rules.to_owned() };
         self
     }
 
-    /// Refuses writes above so many bytes of memory. An empty server takes about a million.
+    /// Rejects writes above this many bytes of memory. An empty server uses about a million.
     pub fn maxmemory(self, bytes: u64) -> Self {
         self.setting("maxmemory", &bytes.to_string())
     }
 
-    /// Has a wall clock that [`RedisServer::set_clock`] sets. Needs a C compiler, `cc`, and a system with `LD_PRELOAD`.
+    /// Gives the server a wall clock that [`RedisServer::set_clock`] sets. This needs a C compiler, `cc`, and a system
+    /// with `LD_PRELOAD`.
     pub fn shifted_clock(mut self) -> Self {
         self.shifted_clock = true;
         self
     }
 
-    /// Any other line of `redis.conf`. The value is written as it is: quote it where the format asks for it.
+    /// Adds another line to `redis.conf`. The value is written as it is: quote it where the format needs quotes.
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// As [`setting`](Self::setting), for a value of several words of any characters.
-    pub(crate) fn setting_of(self, name: &str, words: &[&str]) -> Self {
+    /// Adds a line like [`setting`](Self::setting), with a value of several words of any characters.
+    pub(crate) fn quoted_setting(self, name: &str, words: &[&str]) -> Self {
         let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
         self.setting(name, &words.join(" "))
     }
 
-    /// Lets replicas have its data at once, instead of after a wait for more of them.
+    /// Starts the transfer to a new replica at once, instead of waiting for more replicas.
     pub(crate) fn quick_replication(self) -> Self {
         self.setting("repl-diskless-sync", "yes").setting("repl-diskless-sync-delay", "0")
     }
 
-    /// User and password of whoever may do everything, unless everybody may.
+    /// Returns user and password of a client with all permissions, or `None` if the server needs none.
     pub(crate) fn admin(&self) -> Option<(&str, &str)> {
         self.access.admin()
     }
 
-    /// Runs as a sentinel, which watches over other servers.
+    /// Runs the server as a sentinel, which monitors other servers.
     pub(crate) fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server and waits for its first reply.
     ///
     /// # Panics
     ///
-    /// There is no `redis-server`, or it does not answer within 20 s: with the end of its log.
+    /// There is no `redis-server`, or it does not reply within 20 s. The message has the end of its log.
     #[must_use]
     pub fn start(self) -> RedisServer {
-        self.start_on(port::free_port)
+        self.start_with_ports(port::free_port)
     }
 
-    /// As [`start`](Self::start), with the ports to try.
-    pub(super) fn start_on(self, mut next_port: impl FnMut() -> u16) -> RedisServer {
+    /// Starts the server like [`start`](Self::start), on the first free one of these ports.
+    pub(super) fn start_with_ports(self, mut next_port: impl FnMut() -> u16) -> RedisServer {
         let needs_port = self.listen != Listen::UnixOnly;
         let mut start = || self.start_at(if needs_port { next_port() } else { 0 });
-        let server = (0..PORT_ATTEMPTS).find_map(|_| start());
-        server.unwrap_or_else(|| panic!("no free port for redis-server after {PORT_ATTEMPTS} attempts"))
+        let server = (0..MAX_PORT_ATTEMPTS).find_map(|_| start());
+        server.unwrap_or_else(|| panic!("no free port for redis-server after {MAX_PORT_ATTEMPTS} attempts"))
     }
 
-    /// As [`start`](Self::start), on this port; `None` if somebody else has it.
+    /// Starts the server like [`start`](Self::start), on this port; `None` if another process has taken it.
     pub(crate) fn start_at(&self, port: u16) -> Option<RedisServer> {
         let directory = server_directory();
-        let mut config = Config::on(directory.path());
+        let mut config = Config::new(directory.path());
         config.endpoint = match self.listen {
             Listen::UnixOnly => Endpoint::Unix,
             Listen::Tcp => Endpoint::Tcp(port),
@@ -143,15 +145,16 @@ impl RedisServerBuilder {
         config.clock = self.shifted_clock.then(|| ShiftedClock::build(directory.path()));
         config.sentinel = self.sentinel;
         config.write_to(directory.path());
-        match Process::start(&config, directory.path(), DEADLINE) {
+        match Process::start(&config, directory.path(), REPLY_TIMEOUT) {
             Ok(process) => Some(RedisServer { process: Some(process), config, directory }),
-            Err(Failure::PortTaken(_)) => None,
+            Err(StartFailure::PortTaken(_)) => None,
             Err(failure) => panic!("{failure}"),
         }
     }
 }
 
-/// A directory that only this user can read. The path of a Unix socket has room for about 100 bytes.
+/// Creates a directory that only this user can read. Its path is short, because the path of a Unix socket is limited to
+/// about 100 bytes.
 fn server_directory() -> TempDir {
     let mut parent = env::temp_dir();
     if parent.as_os_str().len() > 70 {

@@ -1,4 +1,4 @@
-//! Certificates for a TLS server, made when a test runs: nothing to commit, nothing that runs out.
+//! Certificates for a TLS server, created when a test runs. So none is committed and none expires.
 
 use std::fs;
 use std::path::Path;
@@ -14,15 +14,16 @@ pub(super) const KEY: &str = "server.key";
 pub(super) const CLIENT_CERTIFICATE: &str = "client.pem";
 pub(super) const CLIENT_KEY: &str = "client.key";
 
-/// Writes an authority's certificate, what a server at 127.0.0.1 and `localhost` needs, and what a client may show it.
+/// Writes the certificate of an authority, a server certificate for 127.0.0.1 and `localhost`, and a client
+/// certificate.
 pub(super) fn write_to(directory: &Path, expired: bool) {
-    let pems = make(expired).expect("certificates for a TLS server");
+    let pems = create_pems(expired).expect("certificates for a TLS server");
     for (file, pem) in pems {
         fs::write(directory.join(file), pem).expect("writing to the server's own directory");
     }
 }
 
-fn make(expired: bool) -> Result<[(&'static str, String); 5], Error> {
+fn create_pems(expired: bool) -> Result<[(&'static str, String); 5], Error> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];

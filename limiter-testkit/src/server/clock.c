@@ -1,7 +1,7 @@
-// Loaded into a server by LD_PRELOAD: its wall clock, by the file that LIMITER_TESTKIT_CLOCK names. The file holds two
-// signed 64-bit numbers, and may change at any time: the microseconds by which the clock is shifted, and the
-// microseconds since 1970 at which it stands still, or 0. Clocks that are not the wall clock stay as they are, as they
-// would when an operator or NTP sets the time.
+// A library for LD_PRELOAD that replaces a server's wall clock. It reads the file named by LIMITER_TESTKIT_CLOCK, which
+// holds two signed 64-bit numbers and may change at any time. The first is the shift of the clock in microseconds. The
+// second is the time at which the clock is stopped, in microseconds since 1970, or 0 for a running clock. Other clocks
+// are unchanged, as when an operator or NTP sets the time.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-//! A server's wall clock that a test can set, as an operator, NTP or a failover to another host does.
+//! A wall clock of a server that a test can set, as an operator, NTP or a failover to another host does.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::preload;
 
-const SOURCE: &str = include_str!("clock.c");
+const LIBRARY_SOURCE: &str = include_str!("clock.c");
 
-/// A library that sets the clock of the process it is loaded into, by what a file says.
+/// A library that sets the clock of the process that loads it, by the content of a file.
 #[derive(Debug)]
 pub(super) struct ShiftedClock {
     library: PathBuf,
@@ -20,21 +20,21 @@ impl ShiftedClock {
     ///
     /// # Panics
     ///
-    /// There is no C compiler `cc`, or it fails: with what it says.
+    /// There is no C compiler `cc`, or it fails. The message has the compiler's output.
     pub(super) fn build(directory: &Path) -> Self {
-        let library = preload::build(directory, "clock", SOURCE);
+        let library = preload::build(directory, "clock", LIBRARY_SOURCE);
         let setting = directory.join("clock.setting");
         let clock = Self { library, setting };
         fs::write(&clock.setting, [0; 16]).expect("writing to the server's own directory");
         clock
     }
 
-    /// What the server's process has to find in its environment.
+    /// Returns the environment variables that load the library into the server's process.
     pub(super) fn environment(&self) -> [(&'static str, &Path); 2] {
         [("LD_PRELOAD", &self.library), ("LIMITER_TESTKIT_CLOCK", &self.setting)]
     }
 
-    /// Sets how far the clock is ahead of the real one, in microseconds; negative: behind.
+    /// Sets the offset from the real clock in microseconds: ahead of it if positive, behind it if negative.
     pub(super) fn set(&self, micros: i64) {
         self.write(micros, 0);
     }

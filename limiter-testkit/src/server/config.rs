@@ -1,4 +1,4 @@
-//! A server's configuration, as its `redis.conf` and as the URL a client needs.
+//! The configuration of a server: the text of its `redis.conf` and its URL for clients.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -12,10 +12,10 @@ use super::{binary, certificates};
 use crate::resp::{Client, Reply};
 use crate::socket::Address;
 
-/// The user of this crate's own commands, where the server knows users.
-const ADMIN: &str = "limiter-testkit";
+/// The user for the testkit's own commands, on servers with users.
+const ADMIN_USER: &str = "limiter-testkit";
 
-const FILE: &str = "redis.conf";
+const CONFIG_FILE: &str = "redis.conf";
 
 #[derive(Debug)]
 pub(super) struct Config {
@@ -27,7 +27,7 @@ pub(super) struct Config {
     pub(super) sentinel: bool,
 }
 
-/// What clients connect to.
+/// The endpoint that clients connect to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Endpoint {
     Unix,
@@ -35,11 +35,11 @@ pub(super) enum Endpoint {
     Tls(u16),
 }
 
-/// Who may connect.
+/// The credentials that a server requires.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Access {
     #[default]
-    Everybody,
+    Open,
     Password(String),
     User {
         name: String,
@@ -49,36 +49,36 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// User and password of whoever may do everything, unless everybody may.
+    /// Returns user and password of a client with all permissions, or `None` if the server needs none.
     pub(super) fn admin(&self) -> Option<(&'static str, &str)> {
         match self {
-            Self::Everybody => None,
+            Self::Open => None,
             Self::Password(password) => Some(("default", password)),
-            Self::User { password, .. } => Some((ADMIN, password)),
+            Self::User { password, .. } => Some((ADMIN_USER, password)),
         }
     }
 }
 
 impl Config {
-    /// Of a server that lives in this directory and listens on a Unix socket there.
-    pub(super) fn on(directory: &Path) -> Self {
+    /// Creates the configuration of a server that keeps its files in this directory and listens on a Unix socket there.
+    pub(super) fn new(directory: &Path) -> Self {
         let socket = directory.join("redis.sock");
-        let (endpoint, access) = (Endpoint::Unix, Access::Everybody);
+        let (endpoint, access) = (Endpoint::Unix, Access::Open);
         Self { socket, endpoint, access, settings: Vec::new(), clock: None, sentinel: false }
     }
 
-    /// Writes `redis.conf`. Once, before the first start: what the server itself writes there later stays.
+    /// Writes `redis.conf`. This happens once, before the first start, so that later changes by the server itself stay.
     pub(super) fn write_to(&self, directory: &Path) {
-        fs::write(directory.join(FILE), self.text(directory)).expect("writing to the server's own directory");
+        fs::write(directory.join(CONFIG_FILE), self.text(directory)).expect("writing to the server's own directory");
     }
 
-    /// What the program is given.
+    /// Returns the arguments of the program.
     pub(super) fn arguments(&self, directory: &Path) -> Vec<OsString> {
         let mode = self.sentinel.then(|| "--sentinel".into());
-        [directory.join(FILE).into()].into_iter().chain(mode).collect()
+        [directory.join(CONFIG_FILE).into()].into_iter().chain(mode).collect()
     }
 
-    /// The text of `redis.conf`.
+    /// Returns the text of `redis.conf`.
     fn text(&self, directory: &Path) -> String {
         let mut text = format!(
             "unixsocket {}\nunixsocketperm 700\nbind 127.0.0.1\nsave \"\"\nappendonly no\ndaemonize no\ndir {}\n",
@@ -108,15 +108,15 @@ impl Config {
             }
         }
         match &self.access {
-            Access::Everybody => {}
+            Access::Open => {}
             Access::Password(password) => line("requirepass", &quoted(password)),
             Access::User { name, password, rules } => {
                 line("user", "default off");
-                line("user", &format!("{ADMIN} on {} ~* &* +@all", quoted(&format!(">{password}"))));
+                line("user", &format!("{ADMIN_USER} on {} ~* &* +@all", quoted(&format!(">{password}"))));
                 line("user", &format!("{name} on {} {rules}", quoted(&format!(">{password}"))));
             }
         }
-        // To follow a server with the same access. A sentinel follows none and knows no such setting.
+        // A replica needs the credentials of its master. A sentinel is no replica and rejects these settings.
         if let Some((user, password)) = self.access.admin().filter(|_| !self.sentinel) {
             line("masteruser", user);
             line("masterauth", &quoted(password));
@@ -134,7 +134,7 @@ impl Config {
         }
     }
 
-    /// The URL of a server with this configuration at another address, such as a proxy's.
+    /// Returns the URL of a server with this configuration at another address, such as a proxy's.
     pub(super) fn url(&self, address: &Address) -> String {
         match address {
             Address::Unix(path) => {
@@ -152,7 +152,7 @@ impl Config {
         }
     }
 
-    /// What stands before the host in a URL: `user:password@`, `:password@`, or nothing.
+    /// Returns the part of a URL before the host: `user:password@`, `:password@`, or nothing.
     pub(super) fn authority(&self) -> String {
         let (user, password) = self.encoded_access();
         password.map(|password| format!("{}:{password}@", user.unwrap_or_default())).unwrap_or_default()
@@ -160,13 +160,13 @@ impl Config {
 
     fn encoded_access(&self) -> (Option<String>, Option<String>) {
         match &self.access {
-            Access::Everybody => (None, None),
+            Access::Open => (None, None),
             Access::Password(password) => (None, Some(encoded(password))),
             Access::User { name, password, .. } => (Some(encoded(name)), Some(encoded(password))),
         }
     }
 
-    /// A connection over the Unix socket as a user who may do everything.
+    /// Connects over the Unix socket as a user with all permissions.
     pub(super) fn client(&self, timeout: Duration) -> io::Result<Client> {
         let mut client = Client::connect(&Address::Unix(self.socket.clone()), timeout)?;
         let Some((user, password)) = self.access.admin() else { return Ok(client) };
@@ -177,7 +177,7 @@ impl Config {
     }
 }
 
-/// A value of `redis.conf` that is one word whatever it contains.
+/// Quotes a value for `redis.conf`, so that it is one word whatever it contains.
 pub(super) fn quoted(value: &str) -> String {
     let escaped = value.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'>' => char::from(byte).to_string(),
@@ -186,7 +186,7 @@ pub(super) fn quoted(value: &str) -> String {
     format!("\"{}\"", escaped.collect::<String>())
 }
 
-/// Percent-encoded, except for the slashes of a path when it starts with one.
+/// Percent-encodes a value, except for the slashes of an absolute path.
 fn encoded(value: &str) -> String {
     let path = value.starts_with('/');
     let encode = |byte: u8| match byte {
@@ -206,22 +206,22 @@ mod tests {
         let password = Access::Password("p@s:/w d".into());
         let user = Access::User { name: "al:ice".into(), password: "pw&".into(), rules: String::new() };
         let table = [
-            (Endpoint::Unix, Access::Everybody, "redis+unix:///tmp/a%20b/redis.sock"),
+            (Endpoint::Unix, Access::Open, "redis+unix:///tmp/a%20b/redis.sock"),
             (Endpoint::Unix, password.clone(), "redis+unix:///tmp/a%20b/redis.sock?pass=p%40s%3A%2Fw%20d"),
             (Endpoint::Unix, user.clone(), "redis+unix:///tmp/a%20b/redis.sock?user=al%3Aice&pass=pw%26"),
-            (Endpoint::Tcp(17), Access::Everybody, "redis://127.0.0.1:17"),
+            (Endpoint::Tcp(17), Access::Open, "redis://127.0.0.1:17"),
             (Endpoint::Tcp(17), password, "redis://:p%40s%3A%2Fw%20d@127.0.0.1:17"),
             (Endpoint::Tls(17), user, "rediss://al%3Aice:pw%26@127.0.0.1:17"),
         ];
         for (endpoint, access, expected) in table {
             let socket = PathBuf::from("/tmp/a b/redis.sock");
-            let config = Config { socket, endpoint, access, ..Config::on(Path::new("/tmp")) };
+            let config = Config { socket, endpoint, access, ..Config::new(Path::new("/tmp")) };
             assert_eq!(config.url(&config.address()), expected);
         }
     }
 
     #[test]
-    fn quotes_leave_no_way_out() {
+    fn a_quoted_value_cannot_end_its_quotes() {
         assert_eq!(quoted("a\"\n b"), r#""a\x22\x0a\x20b""#);
     }
 }

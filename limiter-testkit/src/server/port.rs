@@ -6,34 +6,35 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Below what systems give to connections and to port 0: nobody takes a port by chance while its server restarts.
-const PORTS: Range<u16> = 20_000..32_768;
+/// The range of ports. It is below the ports that systems assign by themselves, so that no other process takes a
+/// server's port while it restarts.
+const PORT_RANGE: Range<u16> = 20_000..32_768;
 
-/// How much higher a node of a cluster listens for the other nodes.
+/// The offset from a cluster node's port to its port for the other nodes.
 pub(crate) const BUS_OFFSET: u16 = 10_000;
 
-/// What this process has been given: the port of a server that is dead for a while looks free, but must stay its own.
-static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+/// The ports that were returned already. The port of a stopped server looks free but must stay reserved.
+static RESERVED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port of 127.0.0.1 that was free a moment ago. Another process may take it before it is used.
+/// Returns a port of 127.0.0.1 that was free a moment ago. Another process may take it before it is used.
 pub(super) fn free_port() -> u16 {
-    free_with(&[0])
+    reserve_free_port(&[0])
 }
 
-/// The same with the port that a node of a cluster takes beside it, `BUS_OFFSET` above. That one is in `PORTS`.
+/// Returns a free port whose bus port, `BUS_OFFSET` above it, is free too. The bus port is in `PORT_RANGE`.
 pub(crate) fn free_port_with_bus() -> u16 {
-    free_with(&[BUS_OFFSET, 0]) - BUS_OFFSET
+    reserve_free_port(&[BUS_OFFSET, 0]) - BUS_OFFSET
 }
 
-/// A port that is free together with those so far below it.
-fn free_with(below: &[u16]) -> u16 {
-    let count = u64::from(PORTS.end - PORTS.start);
+/// Returns a port that is free together with the ports at these offsets below it.
+fn reserve_free_port(below: &[u16]) -> u16 {
+    let count = u64::from(PORT_RANGE.end - PORT_RANGE.start);
     loop {
         let offset = RandomState::new().hash_one(()) % count;
-        let port = PORTS.start + u16::try_from(offset).expect("below the length of a range of u16");
-        let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if below.iter().all(|below| !given.contains(&(port - below)) && is_free(port - below)) {
-            given.extend(below.iter().map(|below| port - below));
+        let port = PORT_RANGE.start + u16::try_from(offset).expect("below the length of a range of u16");
+        let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+        if below.iter().all(|below| !reserved.contains(&(port - below)) && is_free(port - below)) {
+            reserved.extend(below.iter().map(|below| port - below));
             return port;
         }
     }
@@ -53,12 +54,12 @@ mod tests {
         for port in [free_port(), with_bus, with_bus + BUS_OFFSET] {
             assert!(is_free(port), "{port}");
         }
-        assert!(PORTS.contains(&(with_bus + BUS_OFFSET)));
+        assert!(PORT_RANGE.contains(&(with_bus + BUS_OFFSET)));
     }
 
-    /// By chance it would be, in all but one of a million runs.
+    /// The ports are random: without the reservation, all but one of a million runs would fail.
     #[test]
-    fn no_port_is_given_twice() {
+    fn no_port_is_returned_twice() {
         let ports: Vec<_> = (0..600).map(|_| free_port()).collect();
         let distinct: BTreeSet<_> = ports.iter().collect();
         assert_eq!(distinct.len(), ports.len());

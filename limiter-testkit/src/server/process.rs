@@ -1,4 +1,4 @@
-//! The server's process, and who ends it.
+//! The process of a server, and the watchdog that kills it.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -14,37 +14,39 @@ use super::clock::ShiftedClock;
 use super::config::Config;
 use crate::resp::Reply;
 
-const LOG: &str = "redis.log";
+const LOG_FILE: &str = "redis.log";
 
-/// Becomes the server once it is told to: so the watchdog knows the process before there is a server to leave behind.
-const GATE: &str = r#"read -r go && exec "$@" </dev/null"#;
+/// A script that waits for a line and then becomes the server. So the watchdog has the process id before a server
+/// exists that could be left behind.
+const GATE_SCRIPT: &str = r#"read -r go && exec "$@" </dev/null"#;
 
-/// Told the process; then either a farewell (the owner has ended it) or, when the owner is gone, only the end of input.
-const WATCHDOG: &str = r#"
+/// A script that reads the server's process id. A second line means that the owner has killed the server. The end of
+/// the input alone means that the owner is gone: then the script kills the server and removes its directory.
+const WATCHDOG_SCRIPT: &str = r#"
 trap '' HUP INT TERM
-read -r server && read -r farewell && exit 0
+read -r server && read -r ended && exit 0
 [ -n "$server" ] && kill -s KILL "$server"
 rm -rf -- "$1""#;
 
-/// A server that answers. Dropping it ends it; so does the end of this process, even by a `SIGKILL`, because a watchdog
+/// A running server. It ends when this value is dropped, and also when this process ends, even by `SIGKILL`. A watchdog
 /// reads from a pipe that only this process holds open.
 #[derive(Debug)]
 pub(super) struct Process {
     server: Child,
     watchdog: Child,
-    line_to_watchdog: Option<ChildStdin>,
+    watchdog_pipe: Option<ChildStdin>,
 }
 
-/// Why there is no server.
+/// The reason why a server did not start.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// Somebody else listens on its port.
+pub(super) enum StartFailure {
+    /// Another process listens on the server's port.
     PortTaken(String),
-    /// Anything else.
+    /// Any other reason.
     Other(String),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for StartFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PortTaken(message) | Self::Other(message) => f.write_str(message),
@@ -53,19 +55,23 @@ impl fmt::Display for Failure {
 }
 
 impl Process {
-    /// Starts it in `directory`, where its configuration has been written, and waits until it answers.
-    pub(super) fn start(config: &Config, directory: &Path, deadline: Duration) -> Result<Self, Failure> {
-        let until = Instant::now() + deadline;
+    /// Starts the server in `directory`, which has its configuration, and waits for its first reply.
+    pub(super) fn start(config: &Config, directory: &Path, deadline: Duration) -> Result<Self, StartFailure> {
+        let give_up_at = Instant::now() + deadline;
         let mut process = Self::spawn(config, directory).expect("starting a process");
         loop {
-            if let Some(status) = process.server.try_wait().expect("asking for a process of our own") {
-                return Err(Failure::of(&format!("redis-server ended while starting ({status})"), directory));
+            if let Some(status) = process.server.try_wait().expect("the status of a child process") {
+                return Err(StartFailure::new(&format!("redis-server ended while starting ({status})"), directory));
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = give_up_at.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Failure::of(&format!("redis-server did not answer within {deadline:?}"), directory));
+                return Err(StartFailure::new(&format!("redis-server did not reply within {deadline:?}"), directory));
             }
-            if config.client(left).and_then(|mut client| client.call(&["PING"])).is_ok_and(|reply| reply == pong()) {
+            if config
+                .client(left)
+                .and_then(|mut client| client.call(&["PING"]))
+                .is_ok_and(|reply| reply == pong_reply())
+            {
                 return Ok(process);
             }
             thread::sleep(Duration::from_millis(2));
@@ -73,19 +79,20 @@ impl Process {
     }
 
     fn spawn(config: &Config, directory: &Path) -> io::Result<Self> {
-        let log = File::create(directory.join(LOG))?;
-        // Groups of their own: an interrupt from the keyboard reaches the tests alone, and the watchdog does the rest.
+        let log = File::create(directory.join(LOG_FILE))?;
+        // Both get their own process groups. An interrupt from the keyboard then reaches the tests alone, and the
+        // watchdog kills the server.
         let mut watchdog = Command::new("sh")
-            .args(["-c", WATCHDOG, "watchdog"])
+            .args(["-c", WATCHDOG_SCRIPT, "watchdog"])
             .arg(directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        let mut line_to_watchdog = watchdog.stdin.take().expect("a piped stdin");
+        let mut watchdog_pipe = watchdog.stdin.take().expect("a piped stdin");
         let mut server = Command::new("sh")
-            .args(["-c", GATE, "gate"])
+            .args(["-c", GATE_SCRIPT, "gate"])
             .arg(binary::program())
             .args(config.arguments(directory))
             .envs(config.clock.iter().flat_map(ShiftedClock::environment))
@@ -95,18 +102,18 @@ impl Process {
             .process_group(0)
             .spawn()?;
         let mut gate = server.stdin.take().expect("a piped stdin");
-        writeln!(line_to_watchdog, "{}", server.id())?;
+        writeln!(watchdog_pipe, "{}", server.id())?;
         writeln!(gate, "go")?;
-        Ok(Self { server, watchdog, line_to_watchdog: Some(line_to_watchdog) })
+        Ok(Self { server, watchdog, watchdog_pipe: Some(watchdog_pipe) })
     }
 
-    /// Returns when the process has stopped.
+    /// Stops the process and returns once it is stopped.
     pub(super) fn pause(&self) {
         self.signal("STOP");
-        // Where the system has no such file, the signal is quick enough.
+        // Systems without this file deliver the signal quickly enough.
         let status = format!("/proc/{}/stat", self.server.id());
-        let until = Instant::now() + Duration::from_secs(1);
-        while fs::read_to_string(&status).is_ok_and(|text| !text.contains(") T ")) && Instant::now() < until {
+        let give_up_at = Instant::now() + Duration::from_secs(1);
+        while fs::read_to_string(&status).is_ok_and(|text| !text.contains(") T ")) && Instant::now() < give_up_at {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -115,7 +122,7 @@ impl Process {
         self.signal("CONT");
     }
 
-    /// By the shell, whose `kill` is built in: small systems have no such program.
+    /// Sends a signal by the shell, whose `kill` is built in: small systems have no program of that name.
     fn signal(&self, name: &str) {
         let server = self.server.id().to_string();
         let status = Command::new("sh").args(["-c", r#"kill -s "$1" "$2""#, "kill", name, &server]).status();
@@ -125,31 +132,32 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The farewell is said before the process is awaited: until then nobody else can get its number.
+        // The watchdog gets its second line before the server is reaped. Until then the system cannot reuse the process
+        // id.
         let _ = self.server.kill();
-        if let Some(mut line) = self.line_to_watchdog.take() {
-            let _ = writeln!(line, "farewell");
+        if let Some(mut pipe) = self.watchdog_pipe.take() {
+            let _ = writeln!(pipe, "ended");
         }
         let _ = self.server.wait();
         let _ = self.watchdog.wait();
     }
 }
 
-impl Failure {
-    fn of(what: &str, directory: &Path) -> Self {
+impl StartFailure {
+    fn new(what: &str, directory: &Path) -> Self {
         let tail = log_tail(directory);
         let message = format!("{what}\n{tail}");
         if tail.contains("Address already in use") { Self::PortTaken(message) } else { Self::Other(message) }
     }
 }
 
-fn pong() -> Reply {
+fn pong_reply() -> Reply {
     Reply::Status("PONG".to_owned())
 }
 
-/// The last lines of the log in a server's directory, with a heading.
+/// Returns the last lines of the log in a server's directory, with a heading.
 pub(super) fn log_tail(directory: &Path) -> String {
-    let log = fs::read(directory.join(LOG)).unwrap_or_default();
+    let log = fs::read(directory.join(LOG_FILE)).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let lines: Vec<_> = log.lines().collect();
     let tail = &lines[lines.len().saturating_sub(40)..];

@@ -3,7 +3,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::*;
 
 mod access;
-mod apart;
+mod child_process;
 mod life;
 
 fn panic_message(run: impl FnOnce()) -> String {
@@ -12,7 +12,7 @@ fn panic_message(run: impl FnOnce()) -> String {
 }
 
 #[test]
-fn keeps_nothing_on_disk() {
+fn nothing_is_kept_on_disk() {
     let server = RedisServer::start();
     assert_eq!(server.command(&["CONFIG", "GET", "save"]).array()[1], Reply::Bulk(Vec::new()));
     assert_eq!(server.command(&["CONFIG", "GET", "appendonly"]).array()[1], Reply::Bulk(b"no".to_vec()));
@@ -22,22 +22,22 @@ fn keeps_nothing_on_disk() {
 }
 
 #[test]
-fn tells_keys_and_their_time_to_live() {
+fn returns_keys_and_their_time_to_live() {
     let (server, other) = (RedisServer::shared(), unique("other"));
     let prefix = unique("keys");
-    let [mortal, immortal, missing] = ["a", "b", "c"].map(|name| format!("{prefix}:{name}"));
-    server.command(&["SET", &immortal, "1"]);
-    server.command(&["SET", &mortal, "1", "PX", "60000"]);
+    let [expiring, persistent, missing] = ["a", "b", "c"].map(|name| format!("{prefix}:{name}"));
+    server.command(&["SET", &persistent, "1"]);
+    server.command(&["SET", &expiring, "1", "PX", "60000"]);
     server.command(&["SET", &other, "1"]);
-    assert_eq!(server.keys_with(&prefix), [mortal.clone(), immortal.clone()]);
+    assert_eq!(server.keys_with(&prefix), [expiring.clone(), persistent.clone()]);
     assert!(server.keys().contains(&other));
-    assert!((1..=60_000).contains(&server.pttl(&mortal)));
-    assert_eq!(server.pttl(&immortal), -1);
+    assert!((1..=60_000).contains(&server.pttl(&expiring)));
+    assert_eq!(server.pttl(&persistent), -1);
     assert_eq!(server.pttl(&missing), -2);
 }
 
 #[test]
-fn tells_info_and_forgets_scripts() {
+fn returns_info_and_flushes_scripts() {
     let server = RedisServer::start();
     let digest = server.command(&["SCRIPT", "LOAD", "return 7"]).text();
     assert_eq!(server.command(&["EVALSHA", &digest, "0"]).integer(), 7);
@@ -48,29 +48,29 @@ fn tells_info_and_forgets_scripts() {
 }
 
 #[test]
-fn a_refused_command_says_why() {
+fn a_rejected_command_panics_with_the_servers_error() {
     let message = panic_message(|| {
         RedisServer::shared().command(&["INCRBY", "a", "b"]);
     });
-    assert_eq!(message, r#"["INCRBY", "a", "b"] was refused: ERR value is not an integer or out of range"#);
+    assert_eq!(message, r#"["INCRBY", "a", "b"] was rejected: ERR value is not an integer or out of range"#);
 }
 
 #[test]
-fn maxmemory_refuses_writes() {
+fn maxmemory_rejects_writes() {
     let server = RedisServer::builder().maxmemory(1).start();
     let reply = server.try_command(&["SET", "a", "1"]).expect("a reply");
     assert!(reply.error().starts_with("OOM"));
 }
 
 #[test]
-fn names_are_unique() {
+fn unique_names_differ() {
     let (one, other) = (unique("a"), unique("a"));
     assert_ne!(one, other);
     assert!(one.starts_with("a-"));
 }
 
 #[test]
-fn a_clock_that_was_shifted_is_the_servers_own() {
+fn a_shifted_clock_is_shown_by_the_server() {
     let mut server = RedisServer::builder().shifted_clock().start();
     let seconds = |server: &RedisServer| {
         let time = server.command(&["TIME"]).array();
@@ -88,13 +88,13 @@ fn a_clock_that_was_shifted_is_the_servers_own() {
 }
 
 #[test]
-fn no_key_expires_while_the_servers_clock_stands_still() {
+fn no_key_expires_while_the_clock_is_stopped() {
     let mut server = RedisServer::builder().shifted_clock().start();
     server.command(&["SET", "before", "1", "PX", "600000"]);
     server.stop_clock();
     server.command(&["SET", "after", "1", "PX", "1"]);
     let ttl = server.pttl("before");
-    // Its own clocks go on: it looks for keys to expire a few times meanwhile.
+    // The server's other clocks run, so it searches for expired keys several times meanwhile.
     thread::sleep(Duration::from_millis(50));
     assert_eq!((server.pttl("before"), server.pttl("after")), (ttl, 1));
 }

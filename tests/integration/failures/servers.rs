@@ -97,7 +97,7 @@ async fn flushed_scripts_are_loaded_once_and_nobody_notices() {
 #[tokio::test]
 async fn a_replica_takes_nothing_until_it_is_promoted() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let builder = on(&server).url(proxy.url()).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     assert_eq!(remaining(&limiter, "a").await.expect("a primary"), 4);
@@ -140,7 +140,7 @@ async fn a_user_without_a_right_is_refused() {
 #[tokio::test]
 async fn a_call_whose_reply_was_lost_is_not_sent_again() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let prefix = unique("lost");
     let builder = on(&server).url(proxy.url()).prefix(&prefix).deadline(10 * DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
@@ -158,7 +158,7 @@ async fn a_call_whose_reply_was_lost_is_not_sent_again() {
 #[tokio::test]
 async fn an_answer_that_comes_too_late_is_not_waited_for() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     proxy.hold_replies();

@@ -138,7 +138,7 @@ async fn who_is_gone_before_it_was_sent_has_not_failed() {
 #[tokio::test]
 async fn a_line_ends_when_the_server_is_given_up() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let long = Rule::new().deadline(LONGEST);
     let builder = on(&server).url(proxy.url()).deadline(DEADLINE).rule("long", long).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");

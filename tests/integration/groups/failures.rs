@@ -100,7 +100,7 @@ async fn the_rights_that_the_readme_asks_for_do() {
 #[tokio::test]
 async fn answers_that_come_too_late_for_a_group_hand_out_nothing_twice() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(&server);
+    let proxy = Proxy::start(&server);
     let builder = on(&server).url(proxy.url()).deadline(4 * DEADLINE);
     let limiter = builder.connect().await.expect("the server is there");
     proxy.hold_replies();

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use limiter_testkit::history::{Admission, most_certain};
+use limiter_testkit::history::{Admission, max_permits_in_window};
 use limiter_testkit::{RedisServer, unique};
 use rate_limited::{Algorithm, Decision, Limit, Limiter, Source};
 use tokio::time::sleep;
@@ -116,7 +116,7 @@ async fn an_outage_in_the_middle_of_a_window_is_not_a_fresh_quota(algorithm: Alg
     take_all(&limiter, &limit, &mut admitted).await;
     let next = Window { server_edge: window.server_edge + window.length, ..window };
     assert!(next.certain(&admitted) <= MAX as usize, "{} of {MAX} in {next:?}", next.certain(&admitted));
-    let fullest = most_certain(&admitted, next.length);
+    let fullest = max_permits_in_window(&admitted, next.length);
     assert!(fullest <= 2 * u64::from(MAX), "{fullest} in a window's length");
 }
 

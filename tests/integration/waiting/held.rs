@@ -21,7 +21,7 @@ pub(super) struct HeldStore {
 impl HeldStore {
     pub(super) async fn start() -> Self {
         let server = RedisServer::shared();
-        let (proxy, clock) = (Proxy::before(server), ManualClock::new());
+        let (proxy, clock) = (Proxy::start(server), ManualClock::new());
         let builder = on(server).url(proxy.url()).clock(clock.clone());
         let builder = builder.remember_denials(Duration::ZERO).deadline(Duration::from_secs(60));
         let limiter = builder.connect().await.expect("connects");

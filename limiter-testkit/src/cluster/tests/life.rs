@@ -1,4 +1,4 @@
-//! How a cluster starts, loses a master, and ends.
+//! Start, failovers and end of a cluster.
 
 use std::io::ErrorKind;
 use std::thread;
@@ -20,7 +20,7 @@ fn three_masters_share_all_slots_and_three_replicas_follow() {
     let hosts: Vec<_> = cluster.nodes().into_iter().map(|node| cluster.address(node).to_string()).collect();
     assert_eq!(cluster.url(), format!("redis-cluster://{}", hosts.join(",")));
 
-    for (master, key) in key_of_each(&cluster) {
+    for (master, key) in key_of_each_master(&cluster) {
         cluster.server(master).command(&["SET", &key, "1"]);
         cluster.settle();
         let replica = cluster.replica_of(master).expect("a replica");
@@ -28,49 +28,49 @@ fn three_masters_share_all_slots_and_three_replicas_follow() {
         let other = cluster.masters().into_iter().find(|other| *other != master).expect("three");
         let mut client = cluster.server(other).client().expect("it runs");
         let moved = format!("MOVED {} {}", slot_of(key.as_bytes()), cluster.address(master));
-        assert_eq!(said(&mut client, &["GET", &key]).error(), moved);
+        assert_eq!(reply_to(&mut client, &["GET", &key]).error(), moved);
         let slot = cluster.server(other).command(&["CLUSTER", "KEYSLOT", &key]).integer();
         assert_eq!(slot, i64::from(slot_of(key.as_bytes())));
     }
 }
 
-/// Killed, and started again after that; paused, and let go on.
+/// Once the master is killed and restarted, once it is paused and resumed.
 #[test]
-fn a_replica_takes_over_and_the_old_master_follows_it() {
+fn a_replica_is_promoted_and_the_old_master_follows_it() {
     let mut cluster = Cluster::start();
-    let (old, key) = key_of_each(&cluster).remove(0);
-    let heir = cluster.replica_of(old).expect("a replica");
+    let (old, key) = key_of_each_master(&cluster).remove(0);
+    let replica = cluster.replica_of(old).expect("a replica");
     cluster.server(old).command(&["SET", &key, "1"]);
     cluster.settle();
 
     let began = Instant::now();
     cluster.kill(old);
     let promotion = cluster.wait_for_promotion(old);
-    assert_eq!(promotion.master, heir);
+    assert_eq!(promotion.master, replica);
     assert!(promotion.at > began && promotion.at <= Instant::now());
     println!("promoted {:?} after the kill, known after {:?}", promotion.at - began, began.elapsed());
-    assert_eq!(cluster.masters()[0], heir);
-    assert_eq!(cluster.server(heir).command(&["GET", &key]).text(), "1");
+    assert_eq!(cluster.masters()[0], replica);
+    assert_eq!(cluster.server(replica).command(&["GET", &key]).text(), "1");
     cluster.restart(old);
     cluster.settle();
-    assert_eq!(cluster.replica_of(heir), Some(old));
+    assert_eq!(cluster.replica_of(replica), Some(old));
     assert_eq!(cluster.server(old).keys(), [&*key]);
 
     let began = Instant::now();
-    cluster.pause(heir);
-    let promotion = cluster.wait_for_promotion(heir);
+    cluster.pause(replica);
+    let promotion = cluster.wait_for_promotion(replica);
     assert_eq!(promotion.master, old);
     println!("promoted {:?} after the pause, known after {:?}", promotion.at - began, began.elapsed());
-    cluster.resume(heir);
+    cluster.resume(replica);
     cluster.settle();
-    assert_eq!(cluster.replica_of(old), Some(heir));
+    assert_eq!(cluster.replica_of(old), Some(replica));
 }
 
 #[test]
-fn a_master_that_is_back_before_it_is_replaced_is_empty() {
+fn a_master_restarted_before_a_failover_is_an_empty_master() {
     let mut cluster = Cluster::builder().masters_only().start();
     assert!(cluster.replicas().is_empty());
-    let (master, key) = key_of_each(&cluster).remove(1);
+    let (master, key) = key_of_each_master(&cluster).remove(1);
     cluster.server(master).command(&["SET", &key, "1"]);
     cluster.kill(master);
     cluster.restart(master);
@@ -80,8 +80,8 @@ fn a_master_that_is_back_before_it_is_replaced_is_empty() {
 }
 
 #[test]
-#[should_panic(expected = "is no master with a replica that was killed or paused")]
-fn nobody_waits_for_a_promotion_that_cannot_come() {
+#[should_panic(expected = "is not a master with a replica that was killed or paused")]
+fn waiting_for_an_impossible_promotion_panics() {
     let mut cluster = Cluster::builder().masters_only().start();
     let master = cluster.masters()[0];
     cluster.kill(master);
@@ -89,7 +89,7 @@ fn nobody_waits_for_a_promotion_that_cannot_come() {
 }
 
 #[test]
-fn nodes_with_a_password_follow_each_other_and_let_keys_move() {
+fn nodes_with_credentials_replicate_and_migrate_keys() {
     let by_password = Cluster::builder().password("p w").start();
     assert!(by_password.url().starts_with("redis-cluster://:p%20w@127.0.0.1:"), "{}", by_password.url());
     let by_user = Cluster::builder().user("al:ice", "p w").masters_only().start();
@@ -97,8 +97,8 @@ fn nodes_with_a_password_follow_each_other_and_let_keys_move() {
     for cluster in [by_password, by_user] {
         let address = Address::Tcp(cluster.address(cluster.masters()[0]));
         let mut client = Client::connect(&address, Duration::from_secs(5)).expect("it listens");
-        assert!(said(&mut client, &["PING"]).error().starts_with("NOAUTH"));
-        let (from, key) = key_of_each(&cluster).remove(0);
+        assert!(reply_to(&mut client, &["PING"]).error().starts_with("NOAUTH"));
+        let (from, key) = key_of_each_master(&cluster).remove(0);
         cluster.server(from).command(&["SET", &key, "1"]);
         let to = cluster.masters()[1];
         cluster.migrate_slot(slot_of(key.as_bytes()), to);
@@ -107,7 +107,7 @@ fn nodes_with_a_password_follow_each_other_and_let_keys_move() {
 }
 
 #[test]
-fn a_panic_leaves_nothing_behind() {
+fn a_panic_ends_all_servers_and_proxies() {
     let cluster = Cluster::builder().masters_only().proxied().start();
     let sockets: Vec<_> = cluster.nodes().into_iter().map(|node| cluster.server(node).socket().to_owned()).collect();
     let connect = |node: NodeId| {
@@ -116,7 +116,7 @@ fn a_panic_leaves_nothing_behind() {
     };
     let mut clients: Vec<_> = cluster.nodes().into_iter().map(connect).collect();
     assert!(clients.iter_mut().all(|client| client.call(&["PING"]).is_ok()));
-    let test = thread::spawn(move || panic!("with {cluster:?} in its hands"));
+    let test = thread::spawn(move || panic!("a panic while {cluster:?} runs"));
     assert!(test.join().is_err());
     for socket in sockets {
         assert!(!socket.parent().expect("its directory").exists());

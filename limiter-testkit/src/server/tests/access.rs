@@ -1,4 +1,4 @@
-//! Where a server listens, and to whom.
+//! Endpoints and credentials of a server.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -7,55 +7,55 @@ use std::sync::Arc;
 use super::*;
 
 #[test]
-fn listens_on_a_port_if_asked() {
+fn a_tcp_server_listens_on_its_port() {
     let server = RedisServer::builder().tcp().start();
     let Address::Tcp(address) = server.address() else { panic!("{:?}", server.address()) };
     assert_eq!(server.url(), format!("redis://{address}"));
-    let mut client = Client::connect(&server.address(), DEADLINE).expect("it listens");
+    let mut client = Client::connect(&server.address(), REPLY_TIMEOUT).expect("it listens");
     assert_eq!(client.call(&["PING"]).expect("a reply").text(), "PONG");
 }
 
 #[test]
-fn tries_another_port_when_one_is_taken() {
+fn a_taken_port_is_replaced_by_another() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken_port = taken.local_addr().expect("bound").port();
     let mut ports = vec![port::free_port(), taken_port, taken_port];
-    let wanted = ports[0];
-    let server = RedisServer::builder().tcp().start_on(|| ports.pop().expect("no fourth attempt"));
-    assert_eq!(server.url(), format!("redis://127.0.0.1:{wanted}"));
+    let free = ports[0];
+    let server = RedisServer::builder().tcp().start_with_ports(|| ports.pop().expect("no fourth attempt"));
+    assert_eq!(server.url(), format!("redis://127.0.0.1:{free}"));
     assert_eq!(server.command(&["PING"]).text(), "PONG");
 }
 
 #[test]
-fn asks_for_a_password() {
+fn a_password_is_required() {
     let password = "p \"@s'\\s#";
     let server = RedisServer::builder().password(password).start();
     assert_eq!(server.command(&["PING"]).text(), "PONG");
-    let mut client = Client::connect(&server.address(), DEADLINE).expect("it listens");
+    let mut client = Client::connect(&server.address(), REPLY_TIMEOUT).expect("it listens");
     assert!(client.call(&["PING"]).expect("a reply").error().starts_with("NOAUTH"));
     assert!(client.call(&["AUTH", "wrong"]).expect("a reply").error().starts_with("WRONGPASS"));
     assert_eq!(client.call(&["AUTH", password]).expect("a reply").text(), "OK");
 }
 
 #[test]
-fn asks_for_a_user_with_rights() {
+fn a_user_has_the_permissions_of_its_rules() {
     let server = RedisServer::builder().user_with_rules("alice", "p w", "~a* +get +ping").start();
-    server.command(&["SET", "abc", "1"]); // this crate's own user may
-    let mut client = Client::connect(&server.address(), DEADLINE).expect("it listens");
+    server.command(&["SET", "abc", "1"]); // the testkit's own user has all permissions
+    let mut client = Client::connect(&server.address(), REPLY_TIMEOUT).expect("it listens");
     assert!(client.call(&["PING"]).expect("a reply").error().starts_with("NOAUTH"));
     assert_eq!(client.call(&["AUTH", "alice", "p w"]).expect("a reply").text(), "OK");
     assert_eq!(client.call(&["GET", "abc"]).expect("a reply").text(), "1");
-    for refused in [&["GET", "b"][..], &["SET", "abc", "2"]] {
-        assert!(client.call(refused).expect("a reply").error().starts_with("NOPERM"), "{refused:?}");
+    for rejected in [&["GET", "b"][..], &["SET", "abc", "2"]] {
+        assert!(client.call(rejected).expect("a reply").error().starts_with("NOPERM"), "{rejected:?}");
     }
     let full = RedisServer::builder().user("bob", "pw").start();
-    let mut client = Client::connect(&full.address(), DEADLINE).expect("it listens");
+    let mut client = Client::connect(&full.address(), REPLY_TIMEOUT).expect("it listens");
     assert_eq!(client.call(&["AUTH", "bob", "pw"]).expect("a reply").text(), "OK");
     assert_eq!(client.call(&["SET", "any", "1"]).expect("a reply").text(), "OK");
 }
 
 #[test]
-fn speaks_tls_with_a_certificate_that_its_authority_signed() {
+fn a_tls_server_has_a_certificate_of_its_authority() {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, ServerName};
 
@@ -75,7 +75,7 @@ fn speaks_tls_with_a_certificate_that_its_authority_signed() {
         let name = ServerName::try_from(name).expect("a name");
         let connection = rustls::ClientConnection::new(Arc::new(config.clone()), name).expect("a connection");
         let stream = std::net::TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(DEADLINE)).expect("not zero");
+        stream.set_read_timeout(Some(REPLY_TIMEOUT)).expect("not zero");
         let mut stream = rustls::StreamOwned::new(connection, stream);
         io::Write::write_all(&mut stream, b"PING\r\n").expect("a handshake");
         let mut reply = [0; 7];

@@ -1,4 +1,4 @@
-//! How a server starts and ends.
+//! Start and end of a server.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::*;
 
 #[test]
-fn a_server_is_gone_with_its_value() {
+fn a_dropped_server_is_gone() {
     let server = RedisServer::start();
     let socket = server.socket().to_owned();
     assert_eq!(server.command(&["PING"]).text(), "PONG");
@@ -19,9 +19,9 @@ fn a_server_is_gone_with_its_value() {
 }
 
 #[test]
-fn a_paused_server_answers_when_it_goes_on() {
+fn a_resumed_server_replies_to_pending_commands() {
     let mut server = RedisServer::start();
-    let mut client = Client::connect(&server.address(), DEADLINE).expect("it listens");
+    let mut client = Client::connect(&server.address(), REPLY_TIMEOUT).expect("it listens");
     client.set_timeout(Duration::from_millis(50));
     server.pause();
     assert_eq!(client.call(&["INCR", "n"]).expect_err("paused").kind(), ErrorKind::TimedOut);
@@ -30,24 +30,24 @@ fn a_paused_server_answers_when_it_goes_on() {
 }
 
 #[test]
-fn a_killed_server_comes_back_empty_at_the_same_place() {
+fn a_restarted_server_is_empty_and_has_the_same_url() {
     for builder in [RedisServer::builder(), RedisServer::builder().tcp()] {
         let mut server = builder.start();
         let (url, address) = (server.url(), server.address());
         server.command(&["SET", "a", "1"]);
-        let mut client = Client::connect(&address, DEADLINE).expect("it listens");
+        let mut client = Client::connect(&address, REPLY_TIMEOUT).expect("it listens");
         server.kill();
         assert!(client.call(&["PING"]).is_err());
-        assert!(Client::connect(&address, DEADLINE).is_err());
+        assert!(Client::connect(&address, REPLY_TIMEOUT).is_err());
         assert!(server.try_command(&["PING"]).is_err());
         server.restart();
         assert_eq!((server.url(), server.keys()), (url, Vec::new()));
-        assert!(Client::connect(&address, DEADLINE).is_ok());
+        assert!(Client::connect(&address, REPLY_TIMEOUT).is_ok());
     }
 }
 
 #[test]
-fn a_restart_keeps_what_the_server_wrote_into_its_configuration() {
+fn a_restart_keeps_the_rewritten_configuration() {
     let mut server = RedisServer::start();
     server.command(&["CONFIG", "SET", "maxmemory", "50000000"]);
     server.command(&["CONFIG", "REWRITE"]);
@@ -56,10 +56,10 @@ fn a_restart_keeps_what_the_server_wrote_into_its_configuration() {
 }
 
 #[test]
-fn a_server_that_cannot_start_shows_its_log() {
+fn a_failed_start_panics_with_the_log() {
     let began = Instant::now();
     let message = panic_message(|| drop(RedisServer::builder().setting("maxmemory", "lots").start()));
     assert!(message.contains("ended while starting"), "{message}");
     assert!(message.contains("argument must be a memory value"), "{message}");
-    assert!(began.elapsed() < DEADLINE);
+    assert!(began.elapsed() < REPLY_TIMEOUT);
 }

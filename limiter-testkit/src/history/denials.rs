@@ -1,4 +1,4 @@
-//! Whether what was denied in a recorded run had room.
+//! A check of the denials of a recorded run: none may be of a call that had room.
 
 use std::error::Error;
 use std::fmt;
@@ -9,83 +9,85 @@ use super::Admission;
 /// One denied call, by the clock of the [`Admission`]s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Denial {
-    /// Read before the limiter was asked.
+    /// The start of the call, read before it.
     pub start: Duration,
-    /// Read after its answer. Not before `start`.
+    /// The end of the call, read after it. It is not before `start`.
     pub end: Duration,
-    /// Permits asked for.
+    /// The permits that the call requested.
     pub cost: u32,
 }
 
-/// How long permits count.
+/// The time for which permits count against the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
-    /// For one window at most: a sliding window, and a fixed one, of which a sliding one sees no less wherever it
-    /// begins.
+    /// One window at most. This is for a sliding window, and for a fixed one: no fixed window contains more than a
+    /// sliding one.
     Wholly,
-    /// For one window, then less and less for another: two windows of which the older fades, wherever they begin.
+    /// One window in full, then linearly less over another one. This is for the sliding counter, whose older window
+    /// fades.
     Fading,
-    /// Until they have flowed back, `max` a window: a token bucket.
+    /// The time until they have flowed back, `max` per window: a token bucket.
     Flowing,
-    /// As in a token bucket, of which all must be back: a leaky bucket whose callers do not wait.
+    /// The time until all permits have flowed back: a leaky bucket without waiting calls.
     Queueing,
 }
 
-/// What may be denied.
+/// The rule that decides which denials are correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// How long permits count.
+    /// The time for which permits count against the limit.
     pub counts: Counts,
-    /// The window.
+    /// The length of the window.
     pub window: Duration,
-    /// Permits a window.
+    /// The permits per window.
     pub max: u32,
-    /// Permits that fit at once: `max`, except for a bucket with a `burst` of its own.
+    /// The permits that fit at once: `max`, or the `burst` of a bucket.
     pub holds: u32,
-    /// How much later than by definition a permit may come back.
+    /// The time by which a permit may come back later than by definition.
     pub slack: Duration,
 }
 
-/// A denial that is wrong.
+/// A denial of a call that had room.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HadRoom {
+pub struct WrongDenial {
     /// The call.
     pub denial: Denial,
-    /// The most permits that can have counted then.
+    /// The most permits that can have been in use then.
     pub used: u64,
-    /// What it was judged by.
+    /// The rule that the denial violates.
     pub rule: Rule,
 }
 
-/// Whether each denial can have been right: whether permits enough for the cost not to fit can have counted.
+/// Returns `Ok` if each denial can have been correct: so many permits can have been in use that its cost did not fit.
 ///
-/// Never a false alarm. Each denial is judged by itself, in favour of the limiter: every admitted call took its permits
-/// when they are most in the way, and the limiter read its clock when it was asked and looked at its count when it
-/// answered. So a denial that is missed was late by no more than the slack and the calls' own durations. A cost that
-/// never fits may be denied.
+/// There are no false alarms. Each denial is checked by itself, in favour of the limiter. Every admitted call took its
+/// permits at the worst instant for the denied call. The limiter read its clock at the start of the denied call and its
+/// count at the end. So a wrong denial that goes undetected was late by no more than the slack and the calls' own
+/// durations. A cost that never fits may be denied.
 ///
 /// # Errors
 ///
-/// The first denial, in the order given, of a cost for which there was room.
-pub fn no_denial_had_room(admissions: &[Admission], denials: &[Denial], rule: &Rule) -> Result<(), HadRoom> {
+/// The first denial, in the given order, of a call that had room.
+pub fn check_denials(admissions: &[Admission], denials: &[Denial], rule: &Rule) -> Result<(), WrongDenial> {
     let mut admissions = admissions.to_vec();
     admissions.sort_by_key(|call| call.end);
     for denial in denials {
-        let used = rule.most_used(&admissions, denial);
+        let used = rule.max_used(&admissions, denial);
         let room = match rule.counts {
             Counts::Queueing => used == 0 && denial.cost <= rule.holds,
             _ => used + u64::from(denial.cost) <= u64::from(rule.holds),
         };
         if room {
-            return Err(HadRoom { denial: *denial, used, rule: *rule });
+            return Err(WrongDenial { denial: *denial, used, rule: *rule });
         }
     }
     Ok(())
 }
 
 impl Rule {
-    /// The most permits that can have counted for a denied call, rounded up; admissions in the order of their ends.
-    fn most_used(&self, admissions: &[Admission], denial: &Denial) -> u64 {
+    /// Returns the most permits that can have been in use for a denied call, rounded up. The admissions are in the
+    /// order of their ends.
+    fn max_used(&self, admissions: &[Admission], denial: &Denial) -> u64 {
         let age = |call: &Admission| denial.start.saturating_sub(call.end).saturating_sub(self.slack).as_nanos();
         let window = self.window.as_nanos();
         let before = admissions.iter().filter(|call| call.start <= denial.end);
@@ -98,7 +100,7 @@ impl Rule {
                 let part = |call: &Admission| (2 * window).saturating_sub(age(call)).min(window);
                 before.map(|call| u128::from(call.cost) * part(call)).sum()
             }
-            // The most that any stretch of time up to now has left over: each begins with the last of its permits.
+            // The maximum over all stretches of time up to now; each begins with the last permits of one call.
             Counts::Flowing | Counts::Queueing => {
                 let mut taken = 0;
                 let left_over = |call: &Admission| {
@@ -112,7 +114,7 @@ impl Rule {
     }
 }
 
-impl fmt::Display for HadRoom {
+impl fmt::Display for WrongDenial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { denial: Denial { start, end, cost }, used, rule } = self;
         write!(
@@ -123,7 +125,7 @@ impl fmt::Display for HadRoom {
     }
 }
 
-impl Error for HadRoom {}
+impl Error for WrongDenial {}
 
 #[cfg(test)]
 mod tests;
