@@ -32,9 +32,9 @@ enum Command {
     Compare(Compare),
     /// List the cases of `compare`
     Cases,
-    /// Run variants of the scripts, without a limiter around them, on a Redis of its own
+    /// Measure the scripts that ship, without a limiter around them, on a Redis of its own
     ///
-    /// Exits with 0 if all could be measured, with 1 if something could not, with 2 if nothing could.
+    /// Exits with 0 if all was measured, with 1 if something could not be, with 2 if nothing could be.
     Scripts(Scripts),
     /// Compare with a build of this bench from another commit, row by row: `scripts/pairs COMMIT` makes it
     ///
@@ -72,7 +72,7 @@ struct Compare {
 
 #[derive(Args)]
 struct Scripts {
-    /// Few keys and decisions, in about two minutes
+    /// Few keys and decisions
     #[arg(long)]
     quick: bool,
     /// Rounds of each case [default: 5, quick: 2]
@@ -161,7 +161,7 @@ fn compare_scripts(options: &Scripts) -> Result<ExitCode, Failure> {
     let out = place(options.out.as_ref(), !options.quick && options.rounds.is_none())?;
     let (rounds, keys, decisions) = if options.quick { (2, 20_000, 10_240) } else { (5, 200_000, 102_400) };
     let rounds = options.rounds.map_or(rounds, usize::from);
-    let report = scripts::run(scripts::Plan { rounds, keys, decisions })?;
+    let report = scripts::run(scripts::ScriptPlan { rounds, keys, decisions })?;
     for measured in &report.tables {
         say(&format!("\n{}\n{}", measured.case.title, scripts::page::table(measured).text()));
     }

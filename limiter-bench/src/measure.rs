@@ -106,7 +106,7 @@ impl Stage<'_> {
                         outcome.failure = Some(failure);
                     }
                     if let Some(failure) = &outcome.failure {
-                        self.progress.say(&format!("{} failed in {}: {failure}", entry.name, case.name));
+                        self.progress.print_line(&format!("{} failed in {}: {failure}", entry.name, case.name));
                     }
                 }
                 self.progress.done(1);

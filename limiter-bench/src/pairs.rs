@@ -115,7 +115,7 @@ pub fn run(plan: &Plan) -> Result<Report, Failure> {
             match run::pair(&before, &now, group, now_first) {
                 Ok(figures) => figures.into_iter().for_each(|figure| report.add(figure)),
                 Err(failure) => {
-                    progress.say(&failure);
+                    progress.print_line(&failure);
                     report.problems.push(failure);
                 }
             }

@@ -42,7 +42,7 @@ impl Progress {
     }
 
     /// One line that stays.
-    pub fn say(&self, line: &str) {
+    pub fn print_line(&self, line: &str) {
         self.bar.suspend(|| eprintln!("limiter-bench: {line}"));
     }
 

@@ -9,6 +9,7 @@ use crate::sample::{Outcome, Sample, median};
 pub mod charts;
 pub mod markdown;
 pub mod table;
+pub mod wrap;
 
 /// All of it, as the JSON file has it.
 #[derive(Debug, Serialize)]

@@ -75,7 +75,7 @@ impl Server {
     pub fn clear(&self) -> Result<(), Failure> {
         self.settle()?;
         self.ask(&["FLUSHALL", "SYNC"])?;
-        self.count_anew()
+        self.reset_counts()
     }
 
     /// Counts commands from 0, and keeps the keys.
@@ -83,7 +83,7 @@ impl Server {
     /// # Errors
     ///
     /// The server is away.
-    pub fn count_anew(&self) -> Result<(), Failure> {
+    pub fn reset_counts(&self) -> Result<(), Failure> {
         self.ask(&["CONFIG", "RESETSTAT"]).map(drop)
     }
 
@@ -92,7 +92,7 @@ impl Server {
     /// # Errors
     ///
     /// The server is away.
-    pub fn forget_scripts(&self) -> Result<(), Failure> {
+    pub fn remove_scripts(&self) -> Result<(), Failure> {
         self.ask(&["SCRIPT", "FLUSH", "SYNC"]).map(drop)
     }
 

@@ -30,7 +30,7 @@ pub(super) async fn measure(
         let mut outcome = Outcome::new(entry);
         let setup = Setup::users(server.url(), keys, Rate { max: permits, seconds: SECONDS });
         if let Err(failure) = fill(stage, server, entry, setup, &mut outcome).await {
-            stage.progress.say(&format!("{} failed in {}: {failure}", entry.name, case.name));
+            stage.progress.print_line(&format!("{} failed in {}: {failure}", entry.name, case.name));
             outcome.failure = Some(failure);
         }
         outcomes.push(outcome);

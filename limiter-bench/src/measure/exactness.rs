@@ -26,7 +26,7 @@ const STREAM_KEY: usize = 1;
 pub(super) async fn measure(stage: &Stage<'_>, case: &Case, entries: &[Entry]) -> Vec<Outcome> {
     stage.progress.step(case.name, "all at the same time");
     if let Some(Err(failure)) = stage.server.map(crate::server::Server::clear) {
-        stage.progress.say(&failure);
+        stage.progress.print_line(&failure);
     }
     let mut outcomes: Vec<_> = entries.iter().map(Outcome::new).collect();
     // First the bursts, one contestant after the other; then all streams together, which are hardly any work.
@@ -43,7 +43,7 @@ pub(super) async fn measure(stage: &Stage<'_>, case: &Case, entries: &[Entry]) -
     join_all(streams).await;
     for outcome in &outcomes {
         if let Some(failure) = &outcome.failure {
-            stage.progress.say(&format!("{} failed in {}: {failure}", outcome.contestant, case.name));
+            stage.progress.print_line(&format!("{} failed in {}: {failure}", outcome.contestant, case.name));
         }
     }
     outcomes

@@ -32,7 +32,7 @@ pub(super) fn measure(stage: &Stage<'_>, case: &Case) -> Vec<Outcome> {
         match instructions(outcome.contestant) {
             Ok(instructions) => outcome.add(Sample { instructions: Some(instructions), ..Sample::default() }),
             Err(failure) => {
-                stage.progress.say(&format!("callgrind failed: {failure}"));
+                stage.progress.print_line(&format!("callgrind failed: {failure}"));
                 outcome.failure = Some(failure);
             }
         }

@@ -45,12 +45,12 @@ pub(super) fn measure(stage: &Stage<'_>, case: &Case) -> Vec<Outcome> {
             stage.progress.step(case.name, name);
             let mut outcome = Outcome::of(name, Kind::Ours);
             if let Some(Err(failure)) = stage.server.map(crate::server::Server::clear) {
-                stage.progress.say(&failure);
+                stage.progress.print_line(&failure);
             }
             match in_own_process(url) {
                 Ok(waited) => show(waited, &mut outcome),
                 Err(failure) => {
-                    stage.progress.say(&format!("waiting {name} failed: {failure}"));
+                    stage.progress.print_line(&format!("waiting {name} failed: {failure}"));
                     outcome.failure = Some(failure);
                 }
             }

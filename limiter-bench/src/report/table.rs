@@ -177,7 +177,11 @@ impl Table {
     }
 
     fn is_text(&self, column: usize) -> bool {
-        column == 0 || matches!(self.header[column].as_str(), "bar" | "" | "limit kept" | "which" | "unit" | "verdict")
+        column == 0
+            || matches!(
+                self.header[column].as_str(),
+                "bar" | "" | "limit kept" | "commands called" | "unit" | "verdict"
+            )
     }
 }
 
