@@ -7,7 +7,8 @@ const MAX_COLUMNS: usize = 120;
 #[must_use]
 pub fn paragraph(text: &str) -> String {
     let (mut lines, mut line) = (String::new(), String::new());
-    for word in text.split_whitespace() {
+    // A narrow no-break space between thousands is no place for a line end.
+    for word in text.split([' ', '\n']).filter(|word| !word.is_empty()) {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > MAX_COLUMNS {
             lines += &std::mem::take(&mut line);
             lines.push('\n');

@@ -28,7 +28,7 @@ pub struct ScriptCase {
 pub enum WarmUp {
     /// A number of decisions on each key.
     PerKey(usize),
-    /// As many decisions as fit into a duration.
+    /// The decisions that fit into a duration.
     For(Duration),
 }
 

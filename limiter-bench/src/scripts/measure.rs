@@ -13,7 +13,8 @@ use crate::server::Server;
 const MAX_PIPELINE_DECISIONS: usize = 512;
 /// The most keys whose size is measured.
 const MAX_SIZED_KEYS: usize = 200;
-/// The distance from one key to the next. Any order serves in which every key is used once before the first is repeated.
+/// The distance from one key to the next. Any order serves in which every key is used once before the first is
+/// repeated.
 const KEY_STRIDE: usize = 79_901;
 /// Commands that write a counter. Each script calls one of them for each permit that it takes.
 const WRITES: [&str; 3] = ["set", "setrange", "zadd"];

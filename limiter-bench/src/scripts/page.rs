@@ -9,14 +9,14 @@ use crate::report::wrap::paragraph;
 
 /// The paragraphs that explain how the figures are measured.
 const METHOD: [&str; 2] = [
-    "One connection sends script calls one after the other, without a limiter in between. *Redis µs* is the server's own \
-     time for a decision, by `INFO commandstats`. It includes other work on the same cores, so compare rows, not machines. \
-     A row is the median of the rounds, in which all scripts take turns. *Compared* is the median of the rounds' ratios to \
-     `group.lua`. *Calls* is the number of commands that the script calls for a decision. A script that takes more or \
-     fewer permits than it should is left out.",
+    "One connection sends script calls one after the other, without a limiter in between. *Redis µs* is the server's \
+     own time for a decision, by `INFO commandstats`. It includes other work on the same cores, so compare rows, not \
+     machines. A row is the median of the rounds, in which all scripts take turns. *Compared* is the median of the \
+     rounds' ratios to `group.lua`. *Calls* is the number of commands that the script calls for a decision. A script \
+     that takes more or fewer permits than it should is left out.",
     "`group.lua` and `decide.lua` ship. `group.lua` serves calls that take permits of one counter each, alone or in \
-     batches; `decide.lua` serves all other calls. `return 1` is the floor. The ZSET log is the yardstick; it takes one \
-     key a call, also where the others take 64.",
+     batches; `decide.lua` serves all other calls. `return 1` is the floor. The ZSET log is the yardstick; it takes \
+     one key a call, also where the others take 64.",
 ];
 
 /// The reasons for the form of the scripts. Its figures are of the date that it names.
@@ -27,8 +27,8 @@ const CHOICES: &str = include_str!("choices.md");
 pub fn page(report: &ScriptReport) -> String {
     let [method, scripts] = METHOD.map(paragraph);
     let opening = paragraph(&format!(
-        "The server's own time for a decision by each shipped script, beside the floor and a published design. The figures \
-         are of one run of `cargo run --release -p limiter-bench -- scripts`, which writes this page. {}",
+        "The server's own time for a decision by each shipped script, beside the floor and a published design. The \
+         figures are of one run of `cargo run --release -p limiter-bench -- scripts`, which writes this page. {}",
         report.measured
     ));
     let mut page = format!("# The scripts on Redis\n\n{opening}\n{method}\n{scripts}\n{CHOICES}");
