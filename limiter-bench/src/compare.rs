@@ -36,7 +36,7 @@ pub async fn run(plan: Plan) -> Report {
             Err(failure) => {
                 let out: Vec<_> = cases.iter().filter(|case| case.needs_redis()).map(|case| case.name).collect();
                 let out = if out.is_empty() { String::new() } else { format!(": {}", out.join(", ")) };
-                let problem = format!("Redis cannot be started ({failure}); left out is all that needs it{out}");
+                let problem = format!("Redis cannot be started ({failure}); cases that need it are left out{out}");
                 eprintln!("limiter-bench: {problem}");
                 problems.push(problem);
                 cases.retain(|case| !case.needs_redis());

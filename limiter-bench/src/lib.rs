@@ -8,7 +8,7 @@
 //! | see how a figure is measured | [`measure`], and below it [`load`] and [`spin`] |
 //! | see the goals | [`bars`] |
 //! | compare two commits | [`pairs`] |
-//! | measure the scripts that ship, without a limiter around them | [`scripts`] |
+//! | measure the scripts that ship, without a limiter around them | `scripts` |
 
 pub mod bars;
 pub mod cases;
@@ -24,6 +24,7 @@ pub mod progress;
 pub mod report;
 pub mod running;
 pub mod sample;
+#[cfg(feature = "scripts")]
 pub mod scripts;
 pub mod server;
 pub mod spin;

@@ -13,6 +13,7 @@ use limiter_bench::contestant::{Failure, failed};
 use limiter_bench::measure::{Pace, spin_path, wait_here};
 use limiter_bench::pairs;
 use limiter_bench::report::{Report, charts, markdown, table};
+#[cfg(feature = "scripts")]
 use limiter_bench::scripts;
 use tokio::runtime::{self, Runtime};
 
@@ -35,6 +36,7 @@ enum Command {
     /// Measure the scripts that ship, without a limiter around them, on a Redis of its own
     ///
     /// Exits with 0 if all was measured, with 1 if something could not be, with 2 if nothing could be.
+    #[cfg(feature = "scripts")]
     Scripts(Scripts),
     /// Compare with a build of this bench from another commit, row by row: `scripts/pairs COMMIT` makes it
     ///
@@ -70,6 +72,7 @@ struct Compare {
     out: Option<PathBuf>,
 }
 
+#[cfg(feature = "scripts")]
 #[derive(Args)]
 struct Scripts {
     /// Few keys and decisions
@@ -107,7 +110,8 @@ fn main() -> ExitCode {
             print(&lines.collect::<String>());
             Ok(ExitCode::SUCCESS)
         }
-        Command::Scripts(options) => compare_scripts(&options),
+        #[cfg(feature = "scripts")]
+        Command::Scripts(options) => measure_scripts(&options),
         Command::Pairs(options) => compare_builds(options),
         Command::PairRows => {
             print(&pairs::rows::groups().iter().map(|group| format!("{group}\n")).collect::<String>());
@@ -157,7 +161,8 @@ fn compare(options: &Compare) -> Result<ExitCode, Failure> {
     Ok(if report.problems.is_empty() && unknown.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn compare_scripts(options: &Scripts) -> Result<ExitCode, Failure> {
+#[cfg(feature = "scripts")]
+fn measure_scripts(options: &Scripts) -> Result<ExitCode, Failure> {
     let out = output_directory(options.out.as_ref(), !options.quick && options.rounds.is_none())?;
     let (rounds, keys, decisions) = if options.quick { (2, 20_000, 10_240) } else { (5, 200_000, 102_400) };
     let rounds = options.rounds.map_or(rounds, usize::from);

@@ -2,6 +2,7 @@
 
 use crate::bars::Bar;
 use crate::contestant::Kind;
+use crate::report::wrap::paragraph;
 use crate::report::{CaseReport, Report};
 use crate::sample::{Outcome, Sample};
 
@@ -170,8 +171,7 @@ impl Table {
         text.extend(self.rows.iter().map(line));
         if !self.notes.is_empty() {
             text.push('\n');
-            text.push_str(&self.notes.join("; "));
-            text.push_str(".\n");
+            text.push_str(&paragraph(&format!("{}.", self.notes.join("; "))));
         }
         text
     }
