@@ -1,4 +1,4 @@
-//! The attribute at work: a burst of calls against a limit, then one call at each promised moment.
+//! The attribute at work: a burst of calls above a limit, then one call at each instant that a denial promised.
 //!
 //! ```text
 //! cargo run --example quickstart                                    # the embedded store: nothing else is needed
@@ -6,7 +6,7 @@
 //! cargo run --example quickstart -- --window 2s --max 3             # another limit
 //! ```
 //!
-//! The example keeps its own count of what ran, from outside, and fails if that ever breaks the limit.
+//! The example counts the calls that ran from outside, and fails if they exceed the limit.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use rate_limited::{Limit, Limiter, rate_limited};
 
-/// Prints a line. Exits quietly when the reader has closed the pipe.
+/// Prints a line. Exits if the reader has closed the pipe.
 macro_rules! print_line {
     ($($line:tt)*) => {
         if writeln!(std::io::stdout(), $($line)*).is_err() {
@@ -34,12 +34,12 @@ async fn get_id(call: u32) -> String {
     format!("id-{call}")
 }
 
-/// The fallback of a denied call, which gets the same arguments.
+/// The fallback: called with the same arguments when the limit is reached.
 async fn degrade_fn(_call: u32) -> String {
     "degraded".to_owned()
 }
 
-/// A variant of `get_id` with a limit that is known only when the program runs.
+/// A function with the same key, and a limit that is known only at run time.
 #[rate_limited(key = "getId", limit = limit, fallback = degrade_with)]
 async fn get_id_with(call: u32, limit: Limit) -> String {
     format!("id-{call}")
@@ -49,20 +49,20 @@ async fn degrade_with(call: u32, _limit: Limit) -> String {
     degrade_fn(call).await
 }
 
-/// Shows a rate limit at work: a burst of calls, then one call at each promised moment.
+/// Watch a rate limit at work: a burst of calls, then one call at each promised instant.
 ///
-/// Prints when each call was made, whether the function ran or was degraded, how many permits were left, and the wait
-/// that a degraded call was promised. Exits with 1 if more calls ran than the limit allows.
+/// Prints the time of each call, whether the function ran or was degraded, the permits left, and the wait after which a
+/// degraded call may be retried. Exits with 1 if more calls ran than the limit allows.
 #[derive(Parser)]
 #[command(name = "quickstart")]
 struct Options {
     /// Count in this Redis instead of in this process, with two limiters in turn, as two instances would
     #[arg(long, value_name = "URL", value_parser = redis_url)]
     redis: Option<String>,
-    /// The window: 500ms, 10s, 1m
+    /// The window, for which a call counts: 500ms, 10s, 1m
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = window)]
     window: String,
-    /// The most calls that may run in any window, up to 1000
+    /// The most calls in any window, up to 1000
     #[arg(long, value_name = "CALLS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     max: u32,
 }
@@ -107,11 +107,11 @@ async fn run(options: Options) -> Result<bool, Box<dyn Error>> {
         calls.push(call);
     }
 
-    // One call at each promised moment. If several calls were promised the same moment, its permits may not be enough
-    // for all: the later ones are promised the next moment.
+    // Then one call at each promised instant. Several calls may be promised the same instant. The later of them may
+    // find its permits taken; they are promised the next one.
     for number in numbers {
-        let Some(Reverse(moment)) = promised.pop() else { break };
-        instances.wait_until(moment).await;
+        let Some(Reverse(instant)) = promised.pop() else { break };
+        instances.wait_until(instant).await;
         let call = instances.call(number, limit).await;
         promised.extend(call.promise().map(Reverse));
         calls.push(call);
@@ -120,7 +120,7 @@ async fn run(options: Options) -> Result<bool, Box<dyn Error>> {
     Ok(print_summary(&calls, limit))
 }
 
-/// One call, with its interval as measured from outside.
+/// One call, as its caller sees it.
 struct Call {
     start: Instant,
     end: Instant,
@@ -129,20 +129,20 @@ struct Call {
 }
 
 impl Call {
-    /// The moment at which a degraded call may be repeated.
+    /// Returns the instant at which a degraded call may be retried.
     fn promise(&self) -> Option<Instant> {
         self.retry_after.map(|wait| self.end + wait)
     }
 }
 
-/// The part of a decision that the observers keep.
+/// The part of a decision that the observers record.
 #[derive(Clone, Copy)]
 struct Seen {
     remaining: u32,
     retry_after: Option<Duration>,
 }
 
-/// One limiter, or two on one Redis that take turns.
+/// One limiter in this process, or two limiters on one Redis that are used in turn.
 struct Instances {
     limiters: Vec<Limiter>,
     seen: Arc<Mutex<Option<Seen>>>,
@@ -189,16 +189,16 @@ impl Instances {
         Call { start, end, ran, retry_after }
     }
 
-    async fn wait_until(&self, moment: Instant) {
-        let wait = moment.saturating_duration_since(Instant::now());
+    async fn wait_until(&self, instant: Instant) {
+        let wait = instant.saturating_duration_since(Instant::now());
         if wait > Duration::from_millis(100) {
-            print_line!("           …  until the next promised moment, at {}", seconds(moment - self.origin));
+            print_line!("           …  until the next promised instant, at {}", seconds(instant - self.origin));
         }
-        tokio::time::sleep_until(moment.into()).await;
+        tokio::time::sleep_until(instant.into()).await;
     }
 }
 
-/// A limiter whose observers keep its last decision for the timeline.
+/// Returns the builder of a limiter whose observers record its last decision.
 fn observed(seen: &Arc<Mutex<Option<Seen>>>) -> rate_limited::Builder {
     let keep = |seen: &Arc<Mutex<Option<Seen>>>| {
         let seen = Arc::clone(seen);
@@ -226,7 +226,7 @@ fn print_heading(options: &Options, limit: Limit) {
     print_line!("     time  call    result    remaining  retry after");
 }
 
-/// Prints the number of calls that ran, and returns whether the limit was kept.
+/// Prints a summary, and returns whether the limit was kept.
 fn print_summary(calls: &[Call], limit: Limit) -> bool {
     let ran = calls.iter().filter(|call| call.ran).count();
     let most = most_in_a_window(calls, limit.window());
@@ -241,8 +241,10 @@ fn print_summary(calls: &[Call], limit: Limit) -> bool {
     kept
 }
 
-/// The most calls that ran within one window. A call counts in `[start, start + window)` if it began and ended inside,
-/// so the result holds wherever within the call it was admitted. `start` is the beginning of any call.
+/// Returns the most calls that certainly ran within one window: those that began and ended inside
+/// `[start, start + window)`, where `start` is that of one of them.
+///
+/// A call is admitted at an unknown instant between its start and its end.
 fn most_in_a_window(calls: &[Call], window: Duration) -> usize {
     let ran: Vec<_> = calls.iter().filter(|call| call.ran).collect();
     let inside =
@@ -250,7 +252,7 @@ fn most_in_a_window(calls: &[Call], window: Duration) -> usize {
     ran.iter().map(|first| inside(first)).max().unwrap_or(0)
 }
 
-/// Seconds to the millisecond, rounded up, so that the wait that is shown is long enough.
+/// Formats seconds to the millisecond. It rounds up, so that a printed wait is long enough.
 fn seconds(duration: Duration) -> String {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     format!("{}.{:03}s", millis / 1000, millis % 1000)

@@ -1,4 +1,4 @@
-//! `cargo bench -p limiter-bench`: the paths in this process, one by one.
+//! The paths in this process, one by one: `cargo bench -p limiter-bench`.
 
 use std::hint::black_box;
 use std::pin::pin;
@@ -14,7 +14,7 @@ fn main() {
     divan::main();
 }
 
-/// As many as in the comparison.
+/// The number of keys, as in the comparison.
 const KEYS: usize = 1_000;
 
 fn limit() -> Limit {
@@ -25,56 +25,56 @@ fn keys() -> Vec<Key> {
     (0..KEYS).map(|key| Key::new("user:").part(key)).collect()
 }
 
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+fn poll_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("the memory store answers at once"),
+        Poll::Pending => panic!("the memory store never waits"),
     }
 }
 
 #[divan::bench(threads = [1, 2])]
-fn check_of_ready_keys(bencher: Bencher<'_, '_>) {
+fn check_existing_keys(bencher: Bencher<'_, '_>) {
     let (limiter, limit, keys) = (Limiter::memory(), limit(), keys());
     let next = AtomicUsize::new(0);
     bencher
         .with_inputs(|| &keys[next.fetch_add(1, Ordering::Relaxed) % KEYS])
-        .bench_values(|key| at_once(limiter.check(key, &limit)).is_ok());
+        .bench_values(|key| poll_once(limiter.check(key, &limit)).is_ok());
 }
 
 #[divan::bench(threads = [1, 2])]
-fn check_of_keys_made_for_the_call(bencher: Bencher<'_, '_>) {
+fn check_keys_made_for_the_call(bencher: Bencher<'_, '_>) {
     let (limiter, limit) = (Limiter::memory(), limit());
     let next = AtomicUsize::new(0);
     bencher
         .with_inputs(|| next.fetch_add(1, Ordering::Relaxed) % KEYS)
-        .bench_values(|key| at_once(limiter.check(&Key::new("user:").part(key), &limit)).is_ok());
+        .bench_values(|key| poll_once(limiter.check(&Key::new("user:").part(key), &limit)).is_ok());
 }
 
 #[divan::bench(threads = [1, 2])]
-fn check_of_one_key_that_is_denied(bencher: Bencher<'_, '_>) {
+fn check_one_denied_key(bencher: Bencher<'_, '_>) {
     let (limiter, key) = (Limiter::memory(), Key::new("hot"));
     let limit = Limit::new(1, Duration::from_secs(3_600)).expect("a limit");
-    bencher.bench(|| at_once(limiter.check(&key, &limit)).is_ok());
+    bencher.bench(|| poll_once(limiter.check(&key, &limit)).is_ok());
 }
 
 #[divan::bench]
-fn check_blocking_of_one_key(bencher: Bencher<'_, '_>) {
+fn check_blocking_one_key(bencher: Bencher<'_, '_>) {
     let (limiter, key, limit) = (Limiter::memory(), Key::new("one"), limit());
     bencher.bench(|| limiter.check_blocking(&key, &limit).is_ok());
 }
 
 #[divan::bench]
-fn making_a_key(bencher: Bencher<'_, '_>) {
+fn make_a_key(bencher: Bencher<'_, '_>) {
     bencher.bench(|| Key::new("user:").part(black_box(123_456)));
 }
 
 #[divan::bench]
 fn attribute_with_a_constant_key(bencher: Bencher<'_, '_>) {
-    let _ = Limiter::memory().install(); // an error: there is one already
-    bencher.bench(|| at_once(attribute::limited(black_box(1))));
+    let _ = Limiter::memory().install(); // an error if one is installed already
+    bencher.bench(|| poll_once(attribute::limited(black_box(1))));
 }
 
 #[divan::bench]
-fn the_same_function_without_it(bencher: Bencher<'_, '_>) {
-    bencher.bench(|| at_once(attribute::bare(black_box(1))));
+fn function_without_the_attribute(bencher: Bencher<'_, '_>) {
+    bencher.bench(|| poll_once(attribute::bare(black_box(1))));
 }

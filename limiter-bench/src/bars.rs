@@ -1,4 +1,4 @@
-//! What `rate-limited` promises of its speed, row by row, and whether this run shows it.
+//! The goals for the speed of `rate-limited`, and whether a run meets them.
 
 use serde::Serialize;
 
@@ -7,24 +7,24 @@ use crate::contestants::{BARE_SCRIPT, GOVERNOR, TOWER_REDIS, ZSET, attribute};
 use crate::report::Report;
 use crate::sample::{Outcome, Sample};
 
-/// One promise.
+/// One goal.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bar {
-    /// Where.
+    /// The measured situation.
     pub row: &'static str,
-    /// By which case.
+    /// The name of the case that measures it.
     pub case: &'static str,
-    /// At least or at most what.
+    /// The bound, with its unit and its reference.
     pub bar: String,
-    /// The figure in it.
+    /// The number in the bound.
     pub bound: f64,
-    /// What this run shows; none if it did not measure that.
+    /// The figure of this run; none if it was not measured.
     pub measured: Option<f64>,
-    /// Whether that is enough.
+    /// True if the figure is within the bound; none if it was not measured.
     pub met: Option<bool>,
 }
 
-/// What a figure has to be.
+/// A bound of a figure.
 #[derive(Debug, Clone, Copy)]
 enum Bound {
     AtLeast(f64),
@@ -47,16 +47,16 @@ impl Bound {
     }
 }
 
-/// All of them.
+/// Returns all goals, each with the figure of this run.
 #[must_use]
 pub fn all(report: &Report) -> Vec<Bar> {
     rows(&Bars { report }).into_iter().map(|bar| bar.with_failure(report)).collect()
 }
 
 fn rows(bars: &Bars<'_>) -> Vec<Bar> {
-    let (rate, time): (Figure, Figure) = (|sample| sample.per_second, |sample| 1.0 / sample.per_second);
-    let server_us: Figure = |sample| sample.server_us.unwrap_or(f64::NAN);
-    let bytes: Figure = |sample| sample.bytes.unwrap_or(f64::NAN);
+    let (rate, time): (Metric, Metric) = (|sample| sample.per_second, |sample| 1.0 / sample.per_second);
+    let server_us: Metric = |sample| sample.server_us.unwrap_or(f64::NAN);
+    let bytes: Metric = |sample| sample.bytes.unwrap_or(f64::NAN);
     let least = Bound::AtLeast;
     let most = Bound::AtMost;
     vec![
@@ -134,7 +134,7 @@ fn rows(bars: &Bars<'_>) -> Vec<Bar> {
     ]
 }
 
-type Figure = fn(&Sample) -> f64;
+type Metric = fn(&Sample) -> f64;
 
 struct Bars<'a> {
     report: &'a Report,
@@ -150,13 +150,13 @@ impl Bars<'_> {
         row: &'static str,
         case: &'static str,
         other: &str,
-        figure: Figure,
+        figure: Metric,
         bound: Bound,
-        of: &str,
+        reference: &str,
     ) -> Bar {
         let pair = self.ours(case).zip(self.report.outcome(case, other));
         let ratio = pair.and_then(|(ours, other)| ours.ratio_to(other, figure));
-        bar(row, case, format!("{} × {of}", bound.text()), ratio, bound)
+        bar(row, case, format!("{} × {reference}", bound.text()), ratio, bound)
     }
 
     fn best_peer(&self, row: &'static str, case: &'static str, bound: Bound) -> Bar {
@@ -185,15 +185,15 @@ impl Bars<'_> {
         })
     }
 
-    /// How late calls go on after the instant that was promised to them.
+    /// The p99 of the delay of waiting calls, in multiples of the p50. The delay counts from the promised instant.
     fn waiting_spread(&self, row: &'static str, store: &str) -> Bar {
-        self.waited(row, store, "of how late calls go on", Bound::AtMost(4.0), "× p50 as p99,", |sample| {
+        self.waited(row, store, "the p99 of the delay", Bound::AtMost(4.0), "× the p50 for", |sample| {
             sample.p99_us / sample.p50_us
         })
     }
 
-    /// Where calls got no permit, the others' figures are not worth much.
-    fn waited(&self, row: &'static str, store: &str, of: &str, bound: Bound, unit: &str, figure: Figure) -> Bar {
+    /// Returns a goal that is not met if calls got no permit: the figures of the other calls mean little then.
+    fn waited(&self, row: &'static str, store: &str, of: &str, bound: Bound, unit: &str, figure: Metric) -> Bar {
         let outcome = self.report.outcome("waiting", store);
         let shown = outcome.map(|outcome| figure(&outcome.median));
         let mut bar = bar(row, "waiting", format!("{} {unit} {of}", bound.text()), shown, bound);
@@ -212,7 +212,7 @@ fn bar(row: &'static str, case: &'static str, bar: String, measured: Option<f64>
 }
 
 impl Bar {
-    /// Who fails does not meet it.
+    /// Marks the goal as not met if `rate-limited` failed in its case.
     fn with_failure(mut self, report: &Report) -> Self {
         let ours = report.case(self.case).into_iter().flat_map(|case| &case.outcomes);
         let failure = ours.filter(|outcome| outcome.kind == Kind::Ours).find_map(|outcome| outcome.failure.as_ref());
@@ -230,20 +230,20 @@ mod tests {
     use crate::report::CaseReport;
 
     #[test]
-    fn bounds_are_met_from_their_side() {
+    fn bounds_include_their_own_value() {
         assert!(Bound::AtLeast(3.0).is_met(3.0) && !Bound::AtLeast(3.0).is_met(2.9));
         assert!(Bound::AtMost(0.6).is_met(0.6) && !Bound::AtMost(0.6).is_met(0.7));
     }
 
     #[test]
-    fn what_was_not_measured_is_neither_met_nor_missed() {
+    fn a_bar_that_was_not_measured_is_neither_met_nor_missed() {
         let report = Report { measured: String::new(), cases: Vec::new(), bars: Vec::new(), problems: Vec::new() };
         assert!(all(&report).iter().all(|bar| bar.met.is_none()));
     }
 
     #[test]
-    fn who_fails_does_not_meet_a_bar() {
-        let mut failed = Outcome::of("rate-limited (Redis)", Kind::Ours);
+    fn a_failure_does_not_meet_a_bar() {
+        let mut failed = Outcome::named("rate-limited (Redis)", Kind::Ours);
         failed.failure = Some("no answer".to_owned());
         let case = CaseReport { name: "one-key-512", title: "", outcomes: vec![failed] };
         let report = Report { measured: String::new(), cases: vec![case], bars: Vec::new(), problems: Vec::new() };

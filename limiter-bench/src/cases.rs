@@ -1,4 +1,4 @@
-//! What is compared.
+//! The cases of the comparison.
 
 use crate::contestant::Rate;
 use crate::order::Order;
@@ -6,44 +6,44 @@ use crate::order::Order;
 /// One table of the report.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// For `--cases`.
+    /// The name for `--cases`.
     pub name: &'static str,
-    /// In the report.
+    /// The heading in the report.
     pub title: &'static str,
-    /// Whether a quick comparison has it.
+    /// True if a quick comparison includes it.
     pub quick: bool,
-    /// How it is measured.
+    /// The way it is measured.
     pub how: How,
 }
 
-/// How a case is measured.
+/// The way a case is measured.
 #[derive(Debug, Clone, Copy)]
 pub enum How {
     /// Threads on limiters in this process.
     Spin {
-        /// How many threads.
+        /// The number of threads.
         threads: usize,
-        /// How many keys, each as likely.
+        /// The number of keys, each with the same probability.
         keys: usize,
         /// The limit of each.
         rate: Rate,
     },
-    /// The attribute with a constant key, the same function without it, and the peer of the bar.
+    /// The attribute with a constant key, a function without the attribute, and the peer of the bar.
     Attribute,
     /// Tasks on limiters in Redis.
     Load {
-        /// How many tasks.
+        /// The number of tasks.
         tasks: usize,
-        /// How calls spread.
+        /// The spread of the calls over keys.
         spread: Spread,
         /// The limit of each key.
         rate: Rate,
     },
-    /// Whether limits hold: a burst, and a stream of calls, by two instances at once.
+    /// A check that limits hold: a burst and a stream of calls, by two instances at once on Redis.
     Exactness,
-    /// What so many permits on so many keys take in Redis.
+    /// The memory of a number of permits on a number of keys in Redis.
     Bytes {
-        /// How many keys.
+        /// The number of keys.
         keys: usize,
         /// Permits on each.
         permits: u32,
@@ -54,17 +54,17 @@ pub enum How {
     Instructions,
 }
 
-/// How calls spread over keys.
+/// The spread of calls over keys.
 #[derive(Debug, Clone, Copy)]
 pub enum Spread {
-    /// Any of so many.
+    /// A random one of a number of keys.
     Random(usize),
-    /// Each of so many, so many times in a row.
+    /// Each of a number of keys in turn, a number of times in a row.
     InTurn(usize, usize),
 }
 
 impl Spread {
-    /// How many keys there are.
+    /// Returns the number of keys.
     #[must_use]
     pub fn keys(self) -> usize {
         match self {
@@ -72,7 +72,7 @@ impl Spread {
         }
     }
 
-    /// A fresh order of calls.
+    /// Returns a new order of calls.
     #[must_use]
     pub fn order(self) -> Order {
         match self {
@@ -82,13 +82,13 @@ impl Spread {
     }
 }
 
-/// 5 in 10 seconds.
+/// The rate 5 in 10 seconds.
 const FEW: Rate = Rate { max: 5, seconds: 10 };
-/// 100 a second.
+/// The rate 100 a second.
 const SOME: Rate = Rate { max: 100, seconds: 1 };
-/// 100 000 a second.
+/// The rate 100 000 a second.
 const MANY: Rate = Rate { max: 100_000, seconds: 1 };
-/// A limit that nothing here can reach.
+/// A rate that no contestant reaches.
 pub(crate) const ENDLESS: Rate = Rate { max: 1_000_000_000, seconds: 1 };
 
 const fn load(name: &'static str, title: &'static str, tasks: usize, spread: Spread, rate: Rate) -> Case {
@@ -107,11 +107,11 @@ const fn other(name: &'static str, title: &'static str, how: How) -> Case {
     Case { name, title, quick: true, how }
 }
 
-/// What tells which contestants are exact.
+/// The case that finds the exact contestants.
 pub const EXACT: Case =
-    other("exact", "Whether a limit of 5 a second holds: 64 calls at once, and 40 a second", How::Exactness);
+    other("exact", "Exactness: a limit of 5 a second, with 64 calls at once and then 40 a second", How::Exactness);
 
-/// In the order of the report. What cannot be shortened comes before what can, for when time runs short.
+/// All cases, in the order of the report. Cases of fixed length come first: a run that is late shortens the others.
 pub const ALL: [Case; 25] = [
     EXACT,
     quick(spin("local-keys", "In process, 1 000 keys, 1 thread, 100 000/s", 1, 1_000, MANY)),
@@ -152,20 +152,20 @@ impl Case {
         Self { quick: false, ..self }
     }
 
-    /// Whether it cannot be measured without a server.
+    /// Returns whether the case needs a server.
     #[must_use]
     pub fn needs_redis(&self) -> bool {
         matches!(self.how, How::Load { .. } | How::Bytes { .. })
     }
 
-    /// Whether it shows how others do.
+    /// Returns whether other contestants take part.
     #[must_use]
     pub fn has_peers(&self) -> bool {
         !matches!(self.how, How::Waiting | How::Instructions)
     }
 }
 
-/// The cases of these names, in the order of the report, and the names that no case has.
+/// Returns the cases of these names, in the order of the report, and the names that no case has.
 #[must_use]
 pub fn named(names: &[String]) -> (Vec<Case>, Vec<&String>) {
     let unknown = names.iter().filter(|name| ALL.iter().all(|case| case.name != *name)).collect();
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_the_unknown_are_told() {
+    fn names_are_unique_and_unknown_ones_are_returned() {
         let names: Vec<_> = ALL.iter().map(|case| case.name.to_owned()).collect();
         let (all, unknown) = named(&names);
         assert_eq!((all.len(), unknown.len()), (ALL.len(), 0));

@@ -1,4 +1,4 @@
-//! From what is asked to a report.
+//! Runs the chosen cases and returns a report.
 
 use crate::bars;
 use crate::cases::{self, Case, How};
@@ -8,21 +8,21 @@ use crate::progress::Progress;
 use crate::report::{CaseReport, Report};
 use crate::server::Server;
 
-/// What is to be compared.
+/// The cases to compare, and how long to measure them.
 #[derive(Debug)]
 pub struct Plan {
-    /// The tables.
+    /// The cases, one table each.
     pub cases: Vec<Case>,
-    /// How much is measured.
+    /// The amount of work.
     pub pace: Pace,
 }
 
-/// Measures it all. What cannot be measured is one of the report's problems.
+/// Measures all cases. A case that cannot be measured is one of the report's problems.
 pub async fn run(plan: Plan) -> Report {
     let Plan { mut cases, pace } = plan;
-    let asked: Vec<_> = cases.iter().map(|case| case.name).collect();
-    // It tells which peers are exact, so it comes with all that are compared with them.
-    if !asked.contains(&cases::EXACT.name) && cases.iter().any(Case::has_peers) {
+    let chosen: Vec<_> = cases.iter().map(|case| case.name).collect();
+    // It finds the exact peers, so it runs before each case that is compared with them.
+    if !chosen.contains(&cases::EXACT.name) && cases.iter().any(Case::has_peers) {
         cases.insert(0, cases::EXACT);
     }
     let mut problems = Vec::new();
@@ -36,7 +36,7 @@ pub async fn run(plan: Plan) -> Report {
             Err(failure) => {
                 let out: Vec<_> = cases.iter().filter(|case| case.needs_redis()).map(|case| case.name).collect();
                 let out = if out.is_empty() { String::new() } else { format!(": {}", out.join(", ")) };
-                let problem = format!("Redis cannot be started ({failure}); left out is all that needs it{out}");
+                let problem = format!("Redis cannot be started ({failure}); cases that need it are left out{out}");
                 eprintln!("limiter-bench: {problem}");
                 problems.push(problem);
                 cases.retain(|case| !case.needs_redis());
@@ -68,10 +68,10 @@ pub async fn run(plan: Plan) -> Report {
         if pace.time.is_some() { "up to " } else { "" },
         pace.rounds,
         pace.sample.as_millis(),
-        versions::of_peers()
+        versions::peer_versions()
     );
     let mut report = Report { measured, cases: reports, bars: Vec::new(), problems };
     report.bars = bars::all(&report);
-    report.bars.retain(|bar| asked.contains(&bar.case));
+    report.bars.retain(|bar| chosen.contains(&bar.case));
     report
 }

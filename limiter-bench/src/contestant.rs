@@ -1,4 +1,4 @@
-//! What takes part: the trait of a contestant, and how it is entered in the lists.
+//! The trait of a contestant, and its entry in the lists.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -9,80 +9,80 @@ use crate::running::{Running, Shared};
 
 /// A limiter that is set up for one limit and a number of keys, and decides.
 pub trait Contestant: Send + Sync + 'static {
-    /// Whether one call on the key with this number may run now.
+    /// Decides one call on the key with this number.
     fn decide(&self, key: usize) -> impl Future<Output = Result<Verdict, Failure>> + Send;
 }
 
-/// What a contestant says of one call.
+/// The decision of a contestant on one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may run.
+    /// The call may run.
     Allowed,
-    /// It may not.
+    /// The call may not run.
     Denied,
 }
 
 impl Verdict {
-    /// From a peer's own answer.
+    /// Converts a peer's own result.
     #[must_use]
-    pub fn of(allowed: bool) -> Self {
+    pub fn from_allowed(allowed: bool) -> Self {
         if allowed { Self::Allowed } else { Self::Denied }
     }
 }
 
-/// What went wrong, in one line for the table.
+/// A description of an error, in one line for the table.
 pub type Failure = String;
 
-/// A failure from what reports one: its first line.
+/// Returns the first line of an error as a failure.
 pub fn failed(error: impl std::fmt::Display) -> Failure {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// At most `max` calls in any `window`, or what comes nearest to it.
+/// A limit of `max` calls in any window, or the nearest limit that a peer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Rate {
-    /// Calls.
+    /// The most calls of a window.
     pub max: u32,
-    /// Whole seconds: one peer knows no others.
+    /// The window in whole seconds: one peer supports no fractions.
     pub seconds: u64,
 }
 
 impl Rate {
-    /// The window.
+    /// Returns the window as a duration.
     #[must_use]
     pub fn window(self) -> Duration {
         Duration::from_secs(self.seconds)
     }
 }
 
-/// What a contestant is started with.
+/// The arguments with which a contestant is started.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// Redis, for those that use it.
+    /// The URL of Redis, for contestants that use it.
     pub url: String,
-    /// What the names of its keys begin with: letters, digits and `-`, which every contestant takes as they are.
+    /// The start of each key's name: letters, digits and `-`, which every contestant accepts unchanged.
     pub prefix: String,
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: usize,
     /// The limit of each of them.
     pub rate: Rate,
 }
 
 impl Setup {
-    /// With keys like those of users.
+    /// Creates a setup whose keys are named like users.
     #[must_use]
     pub fn users(url: String, keys: usize, rate: Rate) -> Self {
         Self { url, prefix: "user".to_owned(), keys, rate }
     }
 
-    /// The names of the keys.
+    /// Returns the names of all keys.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         (0..self.keys).map(|key| format!("{}-{key}", self.prefix)).collect()
     }
 }
 
-/// What a contestant is to the comparison.
+/// The role of a contestant in the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -92,55 +92,55 @@ pub enum Kind {
     Peer,
     /// A published design, through the Redis client that `rate-limited` uses.
     Design,
-    /// No limiter: what the least possible call costs.
+    /// No limiter, but the least possible call.
     Floor,
 }
 
-/// Where a contestant counts.
+/// The place where a contestant keeps its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// In this process.
+    /// This process.
     InProcess,
-    /// In Redis.
+    /// Redis.
     Redis,
 }
 
 /// The commands that a contestant sends. Redis counts those inside scripts and transactions under the same names.
 #[derive(Debug, Clone, Copy)]
 pub struct Commands {
-    /// Each is a command on the wire.
+    /// Commands on the wire.
     pub sent: &'static [&'static str],
-    /// Those of them whose time includes all that was done.
+    /// Commands among them whose times add up to that of a decision.
     pub timed: &'static [&'static str],
 }
 
 impl Commands {
-    /// For one that talks to no server.
+    /// The commands of a contestant without a server.
     pub const NONE: Self = Self { sent: &[], timed: &[] };
-    /// For one whose decision is a script call.
+    /// The commands of a contestant whose decision is a script call.
     pub const SCRIPT: Self = Self { sent: &["evalsha", "eval"], timed: &["evalsha", "eval"] };
 }
 
-/// One line of the lists.
+/// One contestant's line of the lists.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// As in the tables.
+    /// The name in the tables.
     pub name: &'static str,
-    /// What it is to the comparison.
+    /// The role in the comparison.
     pub kind: Kind,
-    /// Where it counts.
+    /// The place of its counters.
     pub place: Place,
-    /// What it sends.
+    /// The commands that it sends.
     pub commands: Commands,
-    /// Makes one.
+    /// Starts an instance.
     pub start: fn(Setup) -> Starting,
 }
 
-/// A contestant on its way.
+/// A future of a started contestant.
 pub type Starting = Pin<Box<dyn Future<Output = Result<Box<dyn Running>, Failure>> + Send>>;
 
-/// Hides which contestant it is.
+/// Erases the type of a contestant.
 pub(crate) fn starting<C: Contestant>(made: impl Future<Output = Result<C, Failure>> + Send + 'static) -> Starting {
     Box::pin(async move { Ok(Box::new(Shared::new(made.await?)) as Box<dyn Running>) })
 }

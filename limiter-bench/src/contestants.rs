@@ -1,4 +1,4 @@
-//! Everybody who takes part, one file each.
+//! All contestants, one file each.
 
 mod bare_get;
 mod governor;
@@ -17,16 +17,16 @@ pub mod versions;
 
 use crate::contestant::{Entry, Place};
 
-/// The sorted set that is trimmed first, the design that most limiters on Redis use.
+/// The sorted set that is trimmed first: the design that most limiters on Redis use.
 pub const ZSET: &str = "ZSET log";
-/// The least that a script call can cost.
+/// A script call that does nothing.
 pub const BARE_SCRIPT: &str = "bare `return 1`";
-/// The peer that the bars in process are measured against.
+/// The reference of the bars in process.
 pub const GOVERNOR: &str = "governor";
-/// The fastest peer on Redis that counts there alone.
+/// The fastest peer on Redis that keeps no counters elsewhere.
 pub const TOWER_REDIS: &str = "tower-rate-limit-redis";
 
-/// In the order of the tables.
+/// All contestants, in the order of the tables.
 const ALL: [Entry; 17] = [
     ours::IN_PROCESS,
     governor::ENTRY,
@@ -47,8 +47,8 @@ const ALL: [Entry; 17] = [
     bare_get::ENTRY,
 ];
 
-/// Those that count in one place.
+/// Returns the contestants that keep their counters in one place.
 #[must_use]
-pub fn at(place: Place) -> Vec<Entry> {
+pub fn counting_in(place: Place) -> Vec<Entry> {
     ALL.into_iter().filter(|entry| entry.place == place).collect()
 }

@@ -1,25 +1,25 @@
-//! Whether a limit was kept, by the history of what was admitted.
+//! A check that a limit was kept, from the history of admissions.
 //!
-//! A permit was taken somewhere between a call's start and its end. So only calls that begin and end within one window
-//! are counted in it: no limiter is blamed for what it may not have done. `limiter_testkit::history` sees more, but
-//! takes a square of the calls, of which there are a million here.
+//! A permit is taken at some instant between a call's start and its end. So a window counts only calls that begin and
+//! end in it: a limiter is never charged with an excess that may not have happened. `limiter_testkit::history` finds
+//! more, but takes quadratic time, and there are a million calls here.
 
 use std::time::Duration;
 
 use crate::contestant::Rate;
 
-/// An admitted call. Instants count from the origin of the run.
+/// An admitted call. Its instants count from the origin of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Admitted {
-    /// Which key.
+    /// The number of the key.
     pub key: usize,
-    /// Before it asked.
+    /// An instant before the call.
     pub start: Duration,
-    /// After it had its answer.
+    /// An instant after its decision.
     pub end: Duration,
 }
 
-/// The most calls on one key that were certainly within one window.
+/// Returns the most calls on one key that were certainly within one window.
 #[must_use]
 pub fn most_in_a_window(admissions: &[Admitted], rate: Rate) -> usize {
     let mut admissions = admissions.to_vec();
@@ -28,8 +28,8 @@ pub fn most_in_a_window(admissions: &[Admitted], rate: Rate) -> usize {
     admissions.chunk_by(|a, b| a.key == b.key).map(|calls| most_on_a_key(calls, rate.window())).max().unwrap_or(0)
 }
 
-/// Those that end before a window's end, without those that start before its start: no call is longer than a window,
-/// so the latter are all among the former.
+/// Returns the most calls of one key within a window. A window's calls are those that end before its end, less those
+/// that start before its start. No call is longer than a window, so the second group is part of the first.
 fn most_on_a_key(calls: &[Admitted], window: Duration) -> usize {
     let mut starts: Vec<_> = calls.iter().map(|call| call.start).collect();
     let mut ends: Vec<_> = calls.iter().map(|call| call.end).collect();
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_is_wholly_inside_and_apart_by_key() {
+    fn counts_calls_wholly_inside_a_window_for_each_key() {
         let calls = [call(0, 0, 10), call(0, 500, 999), call(0, 500, 1_000), call(0, 1_000, 1_001), call(1, 1, 2)];
         assert_eq!(most_in_a_window(&calls, RATE), 3);
         assert_eq!(most_in_a_window(&calls[..3], RATE), 2, "a window is half open");
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_the_plain_count() {
+    fn agrees_with_the_quadratic_count() {
         let mut random = Random::new(7);
         for _ in 0..200 {
             let calls: Vec<_> = (0..40)

@@ -1,14 +1,14 @@
-//! `rate-limited` side by side with its peers and with the published designs. Unpublished, and no default member of the
-//! workspace: it builds every peer.
+//! `rate-limited` side by side with its peers and with the published designs. The package is unpublished, and no
+//! default member of the workspace, because it builds every peer.
 //!
 //! | to | see |
 //! |---|---|
-//! | add somebody | [`contestants`], one file each; [`contestant`] for the trait |
+//! | add a contestant | [`contestants`], one file each; [`contestant`] for the trait |
 //! | add a case | [`cases`] |
-//! | know how a figure is measured | [`measure`], and under it [`load`] and [`spin`] |
-//! | know what is promised | [`bars`] |
+//! | see how a figure is measured | [`measure`], and below it [`load`] and [`spin`] |
+//! | see the goals | [`bars`] |
 //! | compare two commits | [`pairs`] |
-//! | compare scripts, without a limiter around them | [`scripts`] |
+//! | measure the scripts that ship, without a limiter around them | `scripts` |
 
 pub mod bars;
 pub mod cases;
@@ -24,6 +24,7 @@ pub mod progress;
 pub mod report;
 pub mod running;
 pub mod sample;
+#[cfg(feature = "scripts")]
 pub mod scripts;
 pub mod server;
 pub mod spin;

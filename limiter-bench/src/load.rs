@@ -1,4 +1,4 @@
-//! Tasks that ask, each one call after the other, for a while.
+//! Tasks that each make one call after the other for a limited time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use crate::kept::Admitted;
 use crate::order::{Order, Picker};
 use crate::tally::Tally;
 
-/// How much longer than it should a run may take before it is given up.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time by which a run may exceed its duration before it fails.
+const MAX_OVERRUN: Duration = Duration::from_secs(5);
 
-/// What is asked.
+/// The calls of one run.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// How many tasks.
+    /// The number of tasks.
     pub tasks: usize,
-    /// On which keys.
+    /// The order of keys.
     pub order: Order,
-    /// For how long.
+    /// The time for which tasks make calls.
     pub duration: Duration,
-    /// When the history of admissions begins.
+    /// The start of the history of admissions.
     pub origin: Instant,
 }
 
@@ -32,7 +32,7 @@ pub(crate) async fn run<C: Contestant>(contestant: &Arc<C>, load: &Load) -> Resu
     let mut tasks = JoinSet::new();
     for number in 0..load.tasks {
         let picker = load.order.picker(number);
-        tasks.spawn(ask(Arc::clone(contestant), picker, load.origin, until));
+        tasks.spawn(run_task(Arc::clone(contestant), picker, load.origin, until));
     }
     let all = async {
         let mut tally = Tally::default();
@@ -42,13 +42,13 @@ pub(crate) async fn run<C: Contestant>(contestant: &Arc<C>, load: &Load) -> Resu
         tally.took = began.elapsed();
         Ok(tally)
     };
-    match tokio::time::timeout(load.duration + PATIENCE, all).await {
+    match tokio::time::timeout(load.duration + MAX_OVERRUN, all).await {
         Ok(tally) => tally,
-        Err(_) => Err(format!("calls hang: no answer within {PATIENCE:?}")),
+        Err(_) => Err(format!("calls hang: no decision within {MAX_OVERRUN:?}")),
     }
 }
 
-async fn ask<C: Contestant>(contestant: Arc<C>, mut keys: Picker, origin: Instant, until: Instant) -> Tally {
+async fn run_task<C: Contestant>(contestant: Arc<C>, mut keys: Picker, origin: Instant, until: Instant) -> Tally {
     let mut tally = Tally::default();
     while let Some(key) = keys.next_key() {
         let start = Instant::now();
@@ -60,14 +60,14 @@ async fn ask<C: Contestant>(contestant: Arc<C>, mut keys: Picker, origin: Instan
         match decided {
             Ok(verdict) => {
                 tally.count(verdict);
-                tally.time(end - start);
+                tally.record_latency(end - start);
                 if verdict == Verdict::Allowed {
                     tally.admissions.push(Admitted { key, start: start - origin, end: end - origin });
                 }
             }
             Err(failure) => tally.fail(failure),
         }
-        // Who answers without waiting would never let another task run.
+        // A contestant that never waits would never let another task run.
         tokio::task::coop::consume_budget().await;
     }
     tally

@@ -13,6 +13,7 @@ use limiter_bench::contestant::{Failure, failed};
 use limiter_bench::measure::{Pace, spin_path, wait_here};
 use limiter_bench::pairs;
 use limiter_bench::report::{Report, charts, markdown, table};
+#[cfg(feature = "scripts")]
 use limiter_bench::scripts;
 use tokio::runtime::{self, Runtime};
 
@@ -26,30 +27,31 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run everybody side by side, on a Redis of its own
+    /// Run all contestants side by side, on a Redis of its own
     ///
-    /// Exits with 0 if all could be measured, with 1 if something could not, with 2 if there is nothing to do.
+    /// Exits with 0 if all was measured, with 1 if something could not be, with 2 if there is nothing to do.
     Compare(Compare),
     /// List the cases of `compare`
     Cases,
-    /// Run variants of the scripts, without a limiter around them, on a Redis of its own
+    /// Measure the scripts that ship, without a limiter around them, on a Redis of its own
     ///
-    /// Exits with 0 if all could be measured, with 1 if something could not, with 2 if nothing could.
+    /// Exits with 0 if all was measured, with 1 if something could not be, with 2 if nothing could be.
+    #[cfg(feature = "scripts")]
     Scripts(Scripts),
     /// Compare with a build of this bench from another commit, row by row: `scripts/pairs COMMIT` makes it
     ///
     /// Exits with 0 if no row is worse, with 1 if one is or could not be measured, with 2 if nothing could.
     Pairs(Pairs),
-    /// The groups of rows that this build has, for `pairs`
+    /// List the groups of rows that this build has, for `pairs`
     #[command(hide = true)]
     PairRows,
-    /// One sample of a group of rows, as JSON, for `pairs`
+    /// Measure one sample of a group of rows and print it as JSON, for `pairs`
     #[command(hide = true)]
     PairSample { group: String },
-    /// What `compare` runs in a process of its own: many calls that wait
+    /// Make many calls that wait, in a process of its own, for `compare`
     #[command(hide = true)]
     WaitHere { url: Option<String> },
-    /// What `compare` runs under callgrind
+    /// Make many calls on one path under callgrind, for `compare`
     #[command(hide = true)]
     SpinPath { path: String, calls: u64 },
 }
@@ -59,26 +61,27 @@ struct Compare {
     /// The cases that the bars need, in less than a minute
     #[arg(long)]
     quick: bool,
-    /// Only these cases, separated by commas, and `exact`, which tells who is compared with whom: see `limiter-bench cases`
+    /// Only these cases, separated by commas, and `exact`, which finds the exact peers: see `limiter-bench cases`
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     cases: Option<Vec<String>>,
     /// Rounds of each case [default: 5, quick: 3]
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u8).range(1..))]
     rounds: Option<u8>,
-    /// Where to write performance.md and performance/ [default: docs, if all cases run in full; else nowhere]
+    /// Directory for performance.md and performance/ [default: docs, if all cases run in full; else none]
     #[arg(long, value_name = "DIRECTORY")]
     out: Option<PathBuf>,
 }
 
+#[cfg(feature = "scripts")]
 #[derive(Args)]
 struct Scripts {
-    /// Few keys and decisions, in about two minutes
+    /// Few keys and decisions
     #[arg(long)]
     quick: bool,
     /// Rounds of each case [default: 5, quick: 2]
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u8).range(1..))]
     rounds: Option<u8>,
-    /// Where to write performance/scripts.md [default: docs, if measured in full; else nowhere]
+    /// Directory for performance/scripts.md [default: docs, if measured in full; else none]
     #[arg(long, value_name = "DIRECTORY")]
     out: Option<PathBuf>,
 }
@@ -96,28 +99,29 @@ struct Pairs {
     rows: Vec<String>,
 }
 
-/// Charts and figures, beside the page.
-const BESIDE: &str = "performance";
+/// The directory of charts and figures, beside the page.
+const FIGURES_DIRECTORY: &str = "performance";
 
 fn main() -> ExitCode {
-    let done = match Options::parse().command {
+    let result = match Options::parse().command {
         Command::Compare(options) => compare(&options),
         Command::Cases => {
             let lines = cases::ALL.iter().map(|case| format!("{:<16} {}\n", case.name, case.title));
-            say(&lines.collect::<String>());
+            print(&lines.collect::<String>());
             Ok(ExitCode::SUCCESS)
         }
-        Command::Scripts(options) => compare_scripts(&options),
+        #[cfg(feature = "scripts")]
+        Command::Scripts(options) => measure_scripts(&options),
         Command::Pairs(options) => compare_builds(options),
         Command::PairRows => {
-            say(&pairs::rows::groups().iter().map(|group| format!("{group}\n")).collect::<String>());
+            print(&pairs::rows::groups().iter().map(|group| format!("{group}\n")).collect::<String>());
             Ok(ExitCode::SUCCESS)
         }
         Command::PairSample { group } => sample_for_pair(&group),
-        Command::WaitHere { url } => wait(url),
+        Command::WaitHere { url } => print_waited(url),
         Command::SpinPath { path, calls } => spin_path(&path, calls).map(|()| ExitCode::SUCCESS),
     };
-    done.unwrap_or_else(|failure| {
+    result.unwrap_or_else(|failure| {
         eprintln!("limiter-bench: {failure}");
         ExitCode::from(2)
     })
@@ -139,59 +143,61 @@ fn compare(options: &Compare) -> Result<ExitCode, Failure> {
         eprintln!("limiter-bench: {unknown}");
     }
 
-    // A part of the cases, or a short look at them, must not replace what was measured in full.
+    // A run of some cases, or a short run, must not replace the page of a full run.
     let full = options.cases.is_none() && !options.quick && options.rounds.is_none();
-    let out = place(options.out.as_ref(), full)?;
+    let out = output_directory(options.out.as_ref(), full)?;
 
     let pace = pace(options);
     let report = runtime()?.block_on(compare::run(Plan { cases, pace }));
     for case in &report.cases {
-        say(&format!("\n{} ({})\n{}", case.title, case.name, table::of_case(&report, case).text()));
+        print(&format!("\n{} ({})\n{}", case.title, case.name, table::case_table(&report, case).text()));
     }
-    say(&format!("\nWhat is promised\n{}\n{}\n", table::of_bars(&report).text(), report.measured));
+    print(&format!("\nGoals\n{}\n{}\n", table::bar_table(&report).text(), report.measured));
 
     if let Some(out) = out {
         write(&report, &out).map_err(|failure| unwritable(&out, failure))?;
-        say(&format!("written: {}\n", out.join("performance.md").display()));
+        print(&format!("written: {}\n", out.join("performance.md").display()));
     }
     Ok(if report.problems.is_empty() && unknown.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn compare_scripts(options: &Scripts) -> Result<ExitCode, Failure> {
-    let out = place(options.out.as_ref(), !options.quick && options.rounds.is_none())?;
+#[cfg(feature = "scripts")]
+fn measure_scripts(options: &Scripts) -> Result<ExitCode, Failure> {
+    let out = output_directory(options.out.as_ref(), !options.quick && options.rounds.is_none())?;
     let (rounds, keys, decisions) = if options.quick { (2, 20_000, 10_240) } else { (5, 200_000, 102_400) };
     let rounds = options.rounds.map_or(rounds, usize::from);
-    let report = scripts::run(scripts::Plan { rounds, keys, decisions })?;
+    let report = scripts::run(scripts::ScriptPlan { rounds, keys, decisions })?;
     for measured in &report.tables {
-        say(&format!("\n{}\n{}", measured.case.title, scripts::page::table(measured).text()));
+        print(&format!("\n{}\n{}", measured.case.title, scripts::page::table(measured).text()));
     }
-    say(&format!("\n{}\n", report.measured));
+    print(&format!("\n{}\n", report.measured));
     if let Some(out) = out {
-        let page = out.join(BESIDE).join("scripts.md");
+        let page = out.join(FIGURES_DIRECTORY).join("scripts.md");
         fs::write(&page, scripts::page::page(&report)).map_err(|failure| unwritable(&out, failure))?;
-        say(&format!("written: {}\n", page.display()));
+        print(&format!("written: {}\n", page.display()));
     }
     Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn compare_builds(options: Pairs) -> Result<ExitCode, Failure> {
-    let plan = pairs::Plan { against: options.against, pairs: options.pairs.into(), only: options.rows };
+    let plan = pairs::PairPlan { against: options.against, pairs: options.pairs.into(), only: options.rows };
     let report = pairs::run(&plan)?;
-    say(&report.table().text());
+    print(&report.table().text());
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn sample_for_pair(group: &str) -> Result<ExitCode, Failure> {
     let figures = runtime()?.block_on(pairs::rows::sample(group))?;
-    say(&serde_json::to_string(&figures).map_err(failed)?);
+    print(&serde_json::to_string(&figures).map_err(failed)?);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where what was measured is written, if anywhere.
-fn place(asked: Option<&PathBuf>, full: bool) -> Result<Option<PathBuf>, Failure> {
-    let out = asked.cloned().or_else(|| full.then(|| PathBuf::from("docs")));
+/// Returns the directory for the results, if they are to be written, and creates it.
+fn output_directory(given: Option<&PathBuf>, full: bool) -> Result<Option<PathBuf>, Failure> {
+    let out = given.cloned().or_else(|| full.then(|| PathBuf::from("docs")));
     if let Some(out) = &out {
-        fs::create_dir_all(out.join(BESIDE)).map_err(|error| unwritable(out, error))?; // now, not in ten minutes
+        // An unwritable directory is an error now, not after ten minutes.
+        fs::create_dir_all(out.join(FIGURES_DIRECTORY)).map_err(|error| unwritable(out, error))?;
     }
     Ok(out)
 }
@@ -209,17 +215,17 @@ fn pace(options: &Compare) -> Pace {
 }
 
 fn write(report: &Report, out: &Path) -> Result<(), Failure> {
-    let beside = out.join(BESIDE);
+    let directory = out.join(FIGURES_DIRECTORY);
     let mut drawn = Vec::new();
     for chart in charts::ALL {
-        if chart.draw(report, &beside)? {
+        if chart.draw(report, &directory)? {
             drawn.push(chart);
         }
     }
     let json = serde_json::to_string(report).map_err(failed)?;
-    // A line for each contestant in each case, for who compares two runs by their lines.
+    // One line for each contestant in each case, so that two runs can be compared by lines.
     let json = json.replace("{\"contestant\"", "\n{\"contestant\"").replace("{\"name\"", "\n{\"name\"");
-    fs::write(beside.join("results.json"), json + "\n").map_err(failed)?;
+    fs::write(directory.join("results.json"), json + "\n").map_err(failed)?;
     fs::write(out.join("performance.md"), markdown::page(report, &drawn)).map_err(failed)
 }
 
@@ -227,19 +233,19 @@ fn unwritable(out: &Path, failure: impl std::fmt::Display) -> Failure {
     format!("{} cannot be written: {failure}", out.display())
 }
 
-fn wait(url: Option<String>) -> Result<ExitCode, Failure> {
+fn print_waited(url: Option<String>) -> Result<ExitCode, Failure> {
     let waited = runtime()?.block_on(wait_here(url))?;
-    say(&serde_json::to_string(&waited).map_err(failed)?);
+    print(&serde_json::to_string(&waited).map_err(failed)?);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Two workers, as on the machine that the bars were set for.
+/// Builds a runtime with two workers, as many as the machine has for which the bars were set.
 fn runtime() -> Result<Runtime, Failure> {
     runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)
 }
 
-/// Who has seen enough may close the pipe.
-fn say(text: &str) {
+/// Prints to standard output. Exits if the reader has closed the pipe.
+fn print(text: &str) {
     if io::stdout().write_all(text.as_bytes()).is_err() {
         std::process::exit(0);
     }

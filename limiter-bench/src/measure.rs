@@ -1,4 +1,4 @@
-//! Measures one case after the other.
+//! The measurement of each case.
 
 mod bytes;
 mod exactness;
@@ -20,72 +20,73 @@ use crate::running::Running;
 use crate::sample::Outcome;
 use crate::server::Server;
 
-/// How long a contestant may take to start.
-const START: Duration = Duration::from_secs(10);
+/// The most time that a contestant may take to start.
+const MAX_START: Duration = Duration::from_secs(10);
 
-/// How much is measured.
+/// The amount of work of one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// Rounds of each case.
     pub rounds: usize,
-    /// How long one contestant runs in one round.
+    /// The time for which one contestant runs in one round.
     pub sample: Duration,
-    /// How long filling keys may take.
+    /// The most time for filling keys.
     pub fill: Duration,
-    /// How long all of it may take. Where that is short, cases after their first round have fewer rounds.
+    /// The time for the whole run. If it is short, cases have fewer rounds, but at least one.
     pub time: Option<Duration>,
-    /// Whether bytes are those of the promise alone: filling keys takes long.
+    /// True if bytes are measured only for the contestants of a bar, because filling keys takes long.
     pub few_bytes: bool,
-    /// Whether `rate-limited` runs alone, without peers and designs.
+    /// True if `rate-limited` runs alone, without peers and designs.
     pub ours_only: bool,
 }
 
-/// What every case needs.
+/// The parts that every case needs.
 #[derive(Debug)]
 pub struct Stage<'a> {
-    /// Redis, if there is one.
+    /// The server, if it could be started.
     pub server: Option<&'a Server>,
-    /// How much is measured.
+    /// The amount of work.
     pub pace: Pace,
-    /// What shows how far it is.
+    /// The progress bar.
     pub progress: &'a Progress,
 }
 
 impl Stage<'_> {
-    /// Everybody's outcome in one case.
+    /// Measures one case, and returns one outcome a contestant.
     pub async fn measure(&self, case: &Case) -> Vec<Outcome> {
         let entries = entries(case, self.pace, self.server.is_some());
         match case.how {
             How::Spin { threads, keys, rate } => {
                 let spun = spun::Spun { threads, keys, rate, history: true };
-                self.in_rounds(case, &entries, async |entry, outcome| spun.sample(self, entry, outcome).await).await
+                self.run_rounds(case, &entries, async |entry, outcome| spun.sample(self, entry, outcome).await).await
             }
             How::Attribute => {
                 let spun = spun::Spun { threads: 1, keys: 1, rate: crate::cases::ENDLESS, history: false };
-                self.in_rounds(case, &entries, async |entry, outcome| spun.sample(self, entry, outcome).await).await
+                self.run_rounds(case, &entries, async |entry, outcome| spun.sample(self, entry, outcome).await).await
             }
             How::Load { tasks, spread, rate } => {
                 let Some(server) = self.server else { return Vec::new() };
                 let loaded = loaded::Loaded { tasks, spread, rate, server };
-                self.in_rounds(case, &entries, async |entry, outcome| loaded.sample(self, entry, outcome).await).await
+                self.run_rounds(case, &entries, async |entry, outcome| loaded.sample(self, entry, outcome).await).await
             }
-            How::Exactness => self.at_once(case, exactness::measure(self, case, &entries).await),
+            How::Exactness => self.finish_case(case, exactness::measure(self, case, &entries).await),
             How::Bytes { keys, permits } => {
-                self.at_once(case, bytes::measure(self, case, &entries, keys, permits).await)
+                self.finish_case(case, bytes::measure(self, case, &entries, keys, permits).await)
             }
-            How::Waiting => self.at_once(case, waiting::measure(self, case)),
-            How::Instructions => self.at_once(case, instructions::measure(self, case)),
+            How::Waiting => self.finish_case(case, waiting::measure(self, case)),
+            How::Instructions => self.finish_case(case, instructions::measure(self, case)),
         }
     }
 
-    /// A case that is not measured in rounds.
-    fn at_once(&self, case: &Case, outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    /// Finishes a case that is not measured in rounds.
+    fn finish_case(&self, case: &Case, outcomes: Vec<Outcome>) -> Vec<Outcome> {
         self.progress.done(units(case, self.pace, self.server.is_some()));
         outcomes
     }
 
-    /// Round-robin, and each round begins with another contestant: what disturbs the machine disturbs them all.
-    async fn in_rounds(
+    /// Measures all contestants in each round. A disturbance of the machine then affects them all. Each round begins
+    /// with another contestant.
+    async fn run_rounds(
         &self,
         case: &Case,
         entries: &[Entry],
@@ -98,15 +99,15 @@ impl Stage<'_> {
                 continue;
             }
             for turn in 0..entries.len() {
-                let which = (round + turn) % entries.len();
-                let (entry, outcome) = (&entries[which], &mut outcomes[which]);
+                let index = (round + turn) % entries.len();
+                let (entry, outcome) = (&entries[index], &mut outcomes[index]);
                 self.progress.step(case.name, entry.name);
                 if outcome.failure.is_none() {
                     if let Err(failure) = sample(entry, outcome).await {
                         outcome.failure = Some(failure);
                     }
                     if let Some(failure) = &outcome.failure {
-                        self.progress.say(&format!("{} failed in {}: {failure}", entry.name, case.name));
+                        self.progress.print_line(&format!("{} failed in {}: {failure}", entry.name, case.name));
                     }
                 }
                 self.progress.done(1);
@@ -117,9 +118,9 @@ impl Stage<'_> {
 
     /// Starts a contestant.
     async fn start(&self, entry: &Entry, setup: Setup) -> Result<Box<dyn Running>, Failure> {
-        match tokio::time::timeout(START, (entry.start)(setup)).await {
+        match tokio::time::timeout(MAX_START, (entry.start)(setup)).await {
             Ok(started) => started,
-            Err(_) => Err(format!("did not start within {START:?}")),
+            Err(_) => Err(format!("did not start within {MAX_START:?}")),
         }
     }
 
@@ -128,7 +129,7 @@ impl Stage<'_> {
     }
 }
 
-/// How many units of progress a case has.
+/// Returns the units of progress of a case.
 #[must_use]
 pub fn units(case: &Case, pace: Pace, redis: bool) -> u64 {
     let units = match case.how {
@@ -140,7 +141,7 @@ pub fn units(case: &Case, pace: Pace, redis: bool) -> u64 {
     units as u64
 }
 
-/// Who takes part.
+/// Returns the contestants of a case.
 fn entries(case: &Case, pace: Pace, redis: bool) -> Vec<Entry> {
     let mut entries = all_entries(case, pace, redis);
     entries.retain(|entry| !pace.ours_only || entry.kind == Kind::Ours);
@@ -149,17 +150,17 @@ fn entries(case: &Case, pace: Pace, redis: bool) -> Vec<Entry> {
 
 fn all_entries(case: &Case, pace: Pace, redis: bool) -> Vec<Entry> {
     match case.how {
-        How::Spin { .. } => contestants::at(Place::InProcess),
+        How::Spin { .. } => contestants::counting_in(Place::InProcess),
         How::Attribute => attribute::ENTRIES.to_vec(),
-        How::Load { .. } => contestants::at(Place::Redis),
+        How::Load { .. } => contestants::counting_in(Place::Redis),
         How::Bytes { .. } => {
-            let mut entries = limiters(contestants::at(Place::Redis));
+            let mut entries = limiters(contestants::counting_in(Place::Redis));
             entries.retain(|entry| !pace.few_bytes || entry.kind == Kind::Ours || entry.name == contestants::ZSET);
             entries
         }
         How::Exactness => {
-            let on_redis = if redis { contestants::at(Place::Redis) } else { Vec::new() };
-            limiters(contestants::at(Place::InProcess).into_iter().chain(on_redis).collect())
+            let on_redis = if redis { contestants::counting_in(Place::Redis) } else { Vec::new() };
+            limiters(contestants::counting_in(Place::InProcess).into_iter().chain(on_redis).collect())
         }
         How::Waiting | How::Instructions => Vec::new(),
     }

@@ -1,35 +1,35 @@
-//! Which key is asked for next.
+//! The order in which calls use keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How the calls of a case spread over its keys.
+/// The spread of a case's calls over its keys.
 #[derive(Debug, Clone)]
 pub enum Order {
-    /// Any key, each as likely.
+    /// A random key, each with the same probability.
     Random {
-        /// How many there are.
+        /// The number of keys.
         keys: usize,
     },
-    /// Each key so many times in a row, and then never again. Ends with the last key.
+    /// Each key a number of times in a row, and then never again. The order ends with the last key.
     InTurn {
-        /// How many there are.
+        /// The number of keys.
         keys: usize,
         /// Calls on each.
         times: usize,
-        /// Calls so far, by all who share the order.
+        /// Calls so far, of all pickers of this order.
         calls: Arc<AtomicUsize>,
     },
 }
 
 impl Order {
-    /// Each key `times` in a row.
+    /// Creates an order in which each key is used `times` in a row.
     #[must_use]
     pub fn in_turn(keys: usize, times: usize) -> Self {
         Self::InTurn { keys, times, calls: Arc::default() }
     }
 
-    /// For one of those who ask. Each needs a seed of its own.
+    /// Returns the keys of one caller. Each caller needs a seed of its own.
     #[must_use]
     pub fn picker(&self, seed: usize) -> Picker {
         let state = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed as u64 + 1) | 1;
@@ -37,7 +37,7 @@ impl Order {
     }
 }
 
-/// One caller's keys.
+/// The keys of one caller.
 #[derive(Debug)]
 pub struct Picker {
     order: Order,
@@ -45,7 +45,7 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// The key of the next call, or none if there are no more.
+    /// Returns the key of the next call, or none after the last.
     #[inline]
     pub fn next_key(&mut self) -> Option<usize> {
         match &self.order {
@@ -58,7 +58,7 @@ impl Picker {
     }
 }
 
-/// Xorshift, and the upper half of a product in place of a remainder.
+/// Returns a random number below `bound`: xorshift, and the upper half of a product instead of a remainder.
 #[inline]
 fn below(bound: usize, state: &mut u64) -> usize {
     *state ^= *state << 13;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn in_turn_gives_each_key_so_often_over_all_pickers_and_ends() {
+    fn in_turn_uses_each_key_a_fixed_number_of_times_over_all_pickers() {
         let order = Order::in_turn(2, 3);
         let (mut one, mut other) = (order.picker(0), order.picker(1));
         let keys: Vec<_> = (0..4).flat_map(|_| [one.next_key(), other.next_key()]).collect();

@@ -1,8 +1,8 @@
 //! Two builds of the bench against each other, row by row: this program and one that was built from another commit.
 //!
-//! Each sample runs in a process of its own, the two builds in turn, so that both see the same machine. A row is *worse*
-//! if the median of its ratios is above [`WORSE`](verdict::WORSE) and nearly all pairs agree; see [`verdict`].
-//! `scripts/pairs COMMIT` builds both and runs this.
+//! Each sample runs in a process of its own, the two builds in turn, so that both see the same machine. A row is
+//! *worse* if the median of its ratios is above [`MAX_RATIO`](verdict::MAX_RATIO) and nearly all pairs agree; see
+//! [`verdict`]. `scripts/pairs COMMIT` builds both and runs this.
 
 use std::path::{Path, PathBuf};
 
@@ -16,11 +16,11 @@ mod run;
 pub mod verdict;
 
 use run::Program;
-use verdict::{Pair, Verdict};
+use verdict::{Pair, RowVerdict};
 
-/// What is compared, and how often.
+/// The builds and rows to compare, and how often.
 #[derive(Debug)]
-pub struct Plan {
+pub struct PairPlan {
     /// The program that was built from the other commit.
     pub against: PathBuf,
     /// Samples of each build in each row.
@@ -31,7 +31,7 @@ pub struct Plan {
 
 /// The result of a comparison.
 #[derive(Debug)]
-pub struct Report {
+pub struct PairReport {
     /// Row by row, in the order in which they ran.
     pub rows: Vec<Compared>,
     /// Groups of rows that the other build does not have.
@@ -51,14 +51,14 @@ pub struct Compared {
     pub pairs: Vec<Pair>,
 }
 
-impl Report {
-    /// Whether nothing failed and no row is worse.
+impl PairReport {
+    /// Returns whether nothing failed and no row is worse.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        self.problems.is_empty() && self.rows.iter().all(|row| row.verdict() != Verdict::Worse)
+        self.problems.is_empty() && self.rows.iter().all(|row| row.verdict() != RowVerdict::Worse)
     }
 
-    /// One line a row.
+    /// Returns a table with one line a row.
     #[must_use]
     pub fn table(&self) -> Table {
         let header = ["row", "unit", "before", "now", "ratio", "pairs above 1", "verdict"];
@@ -69,20 +69,20 @@ impl Report {
 }
 
 impl Compared {
-    /// Whether the row is worse than before.
+    /// Returns whether the row is worse than before.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        Verdict::of(&self.unit, &self.pairs)
+    pub fn verdict(&self) -> RowVerdict {
+        RowVerdict::judge(&self.unit, &self.pairs)
     }
 
     fn cells(&self) -> Vec<String> {
-        let of = |side: fn(&Pair) -> f64| median(self.pairs.iter().map(side)).unwrap_or_default();
+        let median_of = |side: fn(&Pair) -> f64| median(self.pairs.iter().map(side)).unwrap_or_default();
         vec![
             self.name.clone(),
             self.unit.clone(),
-            format!("{:.1}", of(|pair| pair.before)),
-            format!("{:.1}", of(|pair| pair.now)),
-            format!("{:.3}", of(Pair::ratio)),
+            format!("{:.1}", median_of(|pair| pair.before)),
+            format!("{:.1}", median_of(|pair| pair.now)),
+            format!("{:.3}", median_of(Pair::ratio)),
             format!("{} of {}", verdict::above_one(&self.pairs), self.pairs.len()),
             self.verdict().to_string(),
         ]
@@ -94,28 +94,28 @@ impl Compared {
 /// # Errors
 ///
 /// One of the programs does not run, or there is no row of a name that was given.
-pub fn run(plan: &Plan) -> Result<Report, Failure> {
+pub fn run(plan: &PairPlan) -> Result<PairReport, Failure> {
     let now = Program::new(std::env::current_exe().map_err(failed)?);
     let before = Program::new(absolute(&plan.against)?);
-    let (mine, theirs) = (now.groups()?, before.groups()?);
-    let unknown: Vec<_> = plan.only.iter().filter(|name| !mine.contains(name)).cloned().collect();
+    let (own_groups, other_groups) = (now.groups()?, before.groups()?);
+    let unknown: Vec<_> = plan.only.iter().filter(|name| !own_groups.contains(name)).cloned().collect();
     if !unknown.is_empty() {
-        return Err(format!("there is no row {}: the rows are {}", unknown.join(", "), mine.join(", ")));
+        return Err(format!("there is no row {}: the rows are {}", unknown.join(", "), own_groups.join(", ")));
     }
     let is_chosen = |group: &String| plan.only.is_empty() || plan.only.contains(group);
     let (groups, left_out): (Vec<_>, Vec<_>) =
-        mine.into_iter().filter(is_chosen).partition(|group| theirs.contains(group));
+        own_groups.into_iter().filter(is_chosen).partition(|group| other_groups.contains(group));
     let progress = Progress::new((groups.len() * plan.pairs) as u64, None);
-    let mut report = Report { rows: Vec::new(), left_out, problems: Vec::new() };
+    let mut report = PairReport { rows: Vec::new(), left_out, problems: Vec::new() };
     for pair in 0..plan.pairs {
-        for (place, group) in groups.iter().enumerate() {
+        for (position, group) in groups.iter().enumerate() {
             progress.step(group, &format!("pair {} of {}", pair + 1, plan.pairs));
-            // The first of a pair may find another machine than the second, so they change places.
-            let now_first = (pair + place) % 2 == 0;
+            // The machine may change between the two samples of a pair, so the builds take turns in being first.
+            let now_first = (pair + position) % 2 == 0;
             match run::pair(&before, &now, group, now_first) {
                 Ok(figures) => figures.into_iter().for_each(|figure| report.add(figure)),
                 Err(failure) => {
-                    progress.say(&failure);
+                    progress.print_line(&failure);
                     report.problems.push(failure);
                 }
             }
@@ -126,7 +126,7 @@ pub fn run(plan: &Plan) -> Result<Report, Failure> {
     Ok(report)
 }
 
-impl Report {
+impl PairReport {
     fn add(&mut self, (name, unit, pair): (String, String, Pair)) {
         match self.rows.iter_mut().find(|row| row.name == name) {
             Some(row) => row.pairs.push(pair),

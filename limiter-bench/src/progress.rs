@@ -1,10 +1,10 @@
-//! How far the comparison is, on standard error; nothing but problems where that is no terminal.
+//! The progress of a run, on standard error. If that is no terminal, only problems are printed.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over all cases, and the time there is for them. Its unit is what one contestant takes for one round.
+/// A bar over all cases, and the time for them. Its unit is one contestant in one round.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -13,7 +13,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// So many units, to be done in so much time if that is limited.
+    /// Creates a bar of a number of units, with a time limit if there is one.
     #[must_use]
     pub fn new(units: u64, time: Option<Duration>) -> Self {
         let bar = ProgressBar::new(units);
@@ -24,29 +24,29 @@ impl Progress {
         Self { bar, began: Instant::now(), time }
     }
 
-    /// The next piece of work begins.
+    /// Shows the next piece of work.
     pub fn step(&self, case: &str, contestant: &str) {
         self.bar.set_message(format!("{case}: {contestant}"));
     }
 
-    /// So many units are done, or will not be.
+    /// Advances the bar by units that are done or left out.
     pub fn done(&self, units: u64) {
         self.bar.inc(units);
     }
 
-    /// Whether more of the time is over than of the work.
+    /// Returns whether a larger part of the time than of the work is over.
     #[must_use]
     pub fn is_late(&self) -> bool {
         let done = self.bar.position() as f64 / self.bar.length().unwrap_or(1) as f64;
         self.time.is_some_and(|time| self.began.elapsed() > time.mul_f64(done.min(1.0)))
     }
 
-    /// One line that stays.
-    pub fn say(&self, line: &str) {
+    /// Prints a line above the bar.
+    pub fn print_line(&self, line: &str) {
         self.bar.suspend(|| eprintln!("limiter-bench: {line}"));
     }
 
-    /// All is done.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! What a comparison showed.
+//! The results of a comparison.
 
 use serde::Serialize;
 
@@ -8,59 +8,61 @@ use crate::sample::{Outcome, Sample, median};
 
 pub mod charts;
 pub mod markdown;
+mod summary;
 pub mod table;
+pub mod wrap;
 
-/// All of it, as the JSON file has it.
+/// The results of a comparison, in the form of the JSON file.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// How it was measured, in a sentence.
+    /// One sentence about the machine, the amount of work and the versions.
     pub measured: String,
-    /// Case by case.
+    /// The results of each case.
     pub cases: Vec<CaseReport>,
-    /// The promises, and whether they are kept.
+    /// The goals, and whether they are met.
     pub bars: Vec<Bar>,
-    /// What went wrong, a line each.
+    /// Failures, a line each.
     pub problems: Vec<String>,
 }
 
-/// One table.
+/// The results of one case.
 #[derive(Debug, Serialize)]
 pub struct CaseReport {
-    /// For `--cases`.
+    /// The name for `--cases`.
     pub name: &'static str,
-    /// As a heading.
+    /// The heading.
     pub title: &'static str,
-    /// Everybody who took part.
+    /// One outcome a contestant.
     pub outcomes: Vec<Outcome>,
 }
 
 impl Report {
-    /// One contestant in one case, unless it failed.
+    /// Returns the outcome of one contestant in one case, unless it failed.
     #[must_use]
     pub fn outcome(&self, case: &str, contestant: &str) -> Option<&Outcome> {
         self.case(case)?.outcomes.iter().find(|outcome| outcome.contestant == contestant && outcome.is_usable())
     }
 
-    /// `rate-limited` in one case, unless it failed.
+    /// Returns the outcome of `rate-limited` in one case, unless it failed.
     #[must_use]
     pub fn ours(&self, case: &str) -> Option<&Outcome> {
         self.case(case)?.outcomes.iter().find(|outcome| outcome.kind == Kind::Ours && outcome.is_usable())
     }
 
-    /// One case.
+    /// Returns the results of one case.
     #[must_use]
     pub fn case(&self, name: &str) -> Option<&CaseReport> {
         self.cases.iter().find(|case| case.name == name)
     }
 
-    /// Whether a contestant kept its limit, in every case that was measured.
+    /// Returns whether a contestant kept its limit in every case that was measured.
     #[must_use]
     pub fn is_exact(&self, contestant: &str) -> bool {
         let outcomes = self.cases.iter().flat_map(|case| &case.outcomes);
         outcomes.filter(|outcome| outcome.contestant == contestant).all(|outcome| outcome.kept)
     }
 
-    /// The fastest peer of a case that kept its limit everywhere.
+    /// Returns the fastest peer of a case among those that kept every limit.
     #[must_use]
     pub fn best_exact_peer(&self, case: &str) -> Option<&Outcome> {
         let peers = self.case(case)?.outcomes.iter().filter(|outcome| outcome.kind == Kind::Peer);
@@ -74,8 +76,8 @@ impl Outcome {
         self.failure.is_none() && !self.rounds.is_empty()
     }
 
-    /// One figure as a multiple of another contestant's: the median of the rounds' ratios, since what disturbs a round
-    /// disturbs both.
+    /// Returns a figure as a multiple of another contestant's: the median of the rounds' ratios, because a disturbance
+    /// affects both contestants of a round.
     pub(crate) fn ratio_to(&self, other: &Self, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
         let rounds = self.rounds.iter().zip(&other.rounds);
         median(rounds.map(|(own, others)| figure(own) / figure(others)).filter(|ratio| ratio.is_finite()))

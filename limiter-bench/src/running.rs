@@ -1,5 +1,5 @@
-//! A started contestant whose type is forgotten. What runs it is still compiled for each one, so that no call pays for
-//! the forgetting.
+//! A started contestant whose type is erased. The code that runs it is still compiled for each contestant, so that
+//! calls have no overhead.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use crate::load::{self, Load};
 use crate::spin::{self, Spin};
 use crate::tally::Tally;
 
-/// A future of whatever contestant this is.
+/// A future of an erased contestant.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
-/// What can be done with a contestant that runs.
+/// A contestant that runs.
 pub trait Running: Send + Sync {
-    /// One decision, where the cost of a box does not matter.
+    /// Makes one decision, for callers to whom the cost of a box does not matter.
     fn decide(&self, key: usize) -> Pending<'_, Verdict>;
 
-    /// Tasks that ask one call after the other.
+    /// Runs tasks that make one call after the other.
     fn load<'a>(&'a self, load: &'a Load) -> Pending<'a, Tally>;
 
-    /// Threads that do the same, for those that answer at once.
+    /// Runs threads that make one call after the other, for contestants that never wait.
     ///
     /// # Errors
     ///
-    /// A call failed, or was not answered at once.
+    /// A call failed or had to wait.
     fn spin(&self, spin: &Spin) -> Result<Tally, Failure>;
 }
 

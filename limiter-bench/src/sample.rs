@@ -1,4 +1,4 @@
-//! What one contestant showed in one case: round by round, and in the middle.
+//! The figures of one contestant in one case: those of each round, and their medians.
 
 use serde::{Serialize, Serializer};
 
@@ -7,22 +7,22 @@ use crate::kept;
 use crate::server::Work;
 use crate::tally::Tally;
 
-/// One round, or the median of several.
+/// The figures of one round, or the medians of several rounds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Sample {
     /// Decisions a second, of all tasks or threads together.
     #[serde(serialize_with = "rounded")]
     pub per_second: f64,
-    /// Half of the calls were answered within so many microseconds.
+    /// The median latency of calls, in microseconds.
     #[serde(serialize_with = "rounded")]
     pub p50_us: f64,
-    /// 99 of 100 were.
+    /// The 99th percentile of the latency, in microseconds.
     #[serde(serialize_with = "rounded")]
     pub p99_us: f64,
-    /// All were.
+    /// The greatest latency, in microseconds.
     #[serde(serialize_with = "rounded")]
     pub max_us: f64,
-    /// Share of denied calls, 0 to 1.
+    /// The share of denied calls, from 0 to 1.
     #[serde(serialize_with = "rounded")]
     pub denied: f64,
     /// Redis's own time a decision, in microseconds.
@@ -31,7 +31,7 @@ pub struct Sample {
     /// Commands sent to Redis a decision, not counting those inside scripts.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "some_rounded")]
     pub commands: Option<f64>,
-    /// Bytes a key takes in Redis, or a waiting call in this process.
+    /// Bytes of a key in Redis, or of a waiting call in this process.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "some_rounded")]
     pub bytes: Option<f64>,
     /// Machine instructions a decision.
@@ -40,7 +40,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    pub(crate) fn of(tally: &mut Tally) -> Self {
+    pub(crate) fn from_tally(tally: &mut Tally) -> Self {
         tally.latencies.sort_unstable();
         let latency = |permille: usize| {
             let last = tally.latencies.len().saturating_sub(1);
@@ -63,21 +63,21 @@ impl Sample {
         self
     }
 
-    /// Each figure's own median.
+    /// Returns the median of each figure.
     #[must_use]
     pub fn median_of(samples: &[Self]) -> Self {
-        let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or_default();
-        let of_some = |figure: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(figure));
+        let required = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or_default();
+        let optional = |figure: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(figure));
         Self {
-            per_second: of(|sample| sample.per_second),
-            p50_us: of(|sample| sample.p50_us),
-            p99_us: of(|sample| sample.p99_us),
-            max_us: of(|sample| sample.max_us),
-            denied: of(|sample| sample.denied),
-            server_us: of_some(|sample| sample.server_us),
-            commands: of_some(|sample| sample.commands),
-            bytes: of_some(|sample| sample.bytes),
-            instructions: of_some(|sample| sample.instructions),
+            per_second: required(|sample| sample.per_second),
+            p50_us: required(|sample| sample.p50_us),
+            p99_us: required(|sample| sample.p99_us),
+            max_us: required(|sample| sample.max_us),
+            denied: required(|sample| sample.denied),
+            server_us: optional(|sample| sample.server_us),
+            commands: optional(|sample| sample.commands),
+            bytes: optional(|sample| sample.bytes),
+            instructions: optional(|sample| sample.instructions),
         }
     }
 }
@@ -85,35 +85,35 @@ impl Sample {
 /// All rounds of one contestant in one case.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Who.
+    /// The name of the contestant.
     pub contestant: &'static str,
-    /// What it is to the comparison.
+    /// The role in the comparison.
     pub kind: Kind,
-    /// Round by round.
+    /// One sample a round.
     pub rounds: Vec<Sample>,
-    /// The middle of them.
+    /// The medians of the rounds.
     pub median: Sample,
-    /// The most calls on one key in one window, in any round, where there was a history.
+    /// The most calls on one key in one window, in any round, if a history was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_in_a_window: Option<usize>,
-    /// Whether that was within the limit.
+    /// True if that was within the limit.
     pub kept: bool,
-    /// Calls that failed, and what the first of them said.
+    /// The number of calls that failed.
     pub failures: u64,
-    /// Why it is not in the table.
+    /// The reason why it is not in the table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// What else is to be known.
+    /// A note below the table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl Outcome {
     pub(crate) fn new(entry: &Entry) -> Self {
-        Self::of(entry.name, entry.kind)
+        Self::named(entry.name, entry.kind)
     }
 
-    pub(crate) fn of(contestant: &'static str, kind: Kind) -> Self {
+    pub(crate) fn named(contestant: &'static str, kind: Kind) -> Self {
         Self {
             contestant,
             kind,
@@ -132,7 +132,7 @@ impl Outcome {
         self.median = Sample::median_of(&self.rounds);
     }
 
-    /// Looks at what was admitted, and at what failed.
+    /// Records the admissions and the failures of a tally.
     pub(crate) fn judge(&mut self, tally: &Tally, rate: Rate) {
         if self.kind != Kind::Floor && !tally.admissions.is_empty() {
             let most = kept::most_in_a_window(&tally.admissions, rate);
@@ -149,8 +149,8 @@ impl Outcome {
     }
 }
 
-/// To thousandths: more are noise, and a burden in the repository.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+/// Rounds to thousandths. More digits are noise, and make the committed file larger.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
 fn rounded<S: Serializer>(figure: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64((figure * 1e3).round() / 1e3)
 }
@@ -162,7 +162,7 @@ fn some_rounded<S: Serializer>(figure: &Option<f64>, serializer: S) -> Result<S:
     }
 }
 
-/// The middle, or of an even number the mean of the two in the middle.
+/// Returns the median. For an even number of values it is the mean of the two in the middle.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<_> = values.collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -176,16 +176,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_is_the_middle() {
+    fn median_of_an_even_number_is_the_mean_of_the_middle_two() {
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
         assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), Some(2.5));
         assert_eq!(median(std::iter::empty()), None);
     }
 
     #[test]
-    fn percentiles_are_calls_that_were_made() {
+    fn percentiles_are_latencies_of_calls() {
         let mut tally = Tally { latencies: (1..=1000).rev().map(|us| us * 1000).collect(), ..Tally::default() };
-        let sample = Sample::of(&mut tally);
+        let sample = Sample::from_tally(&mut tally);
         assert_eq!((sample.p50_us, sample.p99_us, sample.max_us), (500.0, 990.0, 1000.0));
     }
 }

@@ -1,128 +1,130 @@
-//! Variants of the scripts on Redis, by the server's own time for a decision. No limiter is in between: a connection
-//! sends one script call after the other.
+//! The server's own time for a decision by each shipped script, without a limiter around it: one connection sends one
+//! script call after the other.
 //!
 //! | to | see |
 //! |---|---|
-//! | add a variant | [`variants`], and the Lua files in `scripts/lua/` |
+//! | add a script | [`subjects`] |
 //! | add a case | [`cases`] |
-//! | know how a figure is measured | [`measure`] |
-//! | know what follows from the figures | [`choices`] |
+//! | see how a figure is measured | [`measure`] |
+//! | read why the scripts are as they are | `scripts/choices.md`, which [`page`] includes |
 
 pub mod cases;
-pub mod choices;
 pub mod measure;
 pub mod page;
-pub mod variants;
+pub mod subjects;
 
-use cases::Case;
-use measure::{Driver, Sample};
-use variants::Variant;
+use cases::ScriptCase;
+use measure::{Driver, ScriptSample};
+use subjects::{SHIPPED, ScriptSubject};
 
 use crate::contestant::Failure;
 use crate::progress::Progress;
 use crate::sample::median;
 use crate::server::Server;
 
-/// How much is measured.
+/// The amount of work of one run.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
-    /// Rounds of each case, in each of which every variant has its turn.
+pub struct ScriptPlan {
+    /// Rounds of each case. Every script runs once in each round.
     pub rounds: usize,
-    /// Keys of the case with many.
+    /// Keys of the case with many keys.
     pub keys: usize,
-    /// Decisions of one variant in one round.
+    /// Decisions of one script in one round.
     pub decisions: usize,
 }
 
-/// What came of it.
+/// The result of one run.
 #[derive(Debug)]
-pub struct Report {
-    /// How it was measured, in a sentence.
+pub struct ScriptReport {
+    /// One sentence about the server and the amount of work.
     pub measured: String,
-    /// Case by case.
-    pub tables: Vec<Measured>,
-    /// What went wrong, a line each.
+    /// One table a case.
+    pub tables: Vec<ScriptTable>,
+    /// Failures, a line each.
     pub problems: Vec<String>,
 }
 
-/// One case.
+/// The results of one case.
 #[derive(Debug)]
-pub struct Measured {
-    /// What was asked.
-    pub case: Case,
-    /// Everybody who took part.
-    pub rows: Vec<Row>,
+pub struct ScriptTable {
+    /// The case.
+    pub case: ScriptCase,
+    /// One row a script.
+    pub rows: Vec<ScriptRow>,
 }
 
-/// One variant in one case.
+/// The results of one script in one case.
 #[derive(Debug)]
-pub struct Row {
-    /// Which.
-    pub variant: &'static str,
-    /// What it is compared with, if not with nothing.
-    pub against: Option<&'static str>,
-    /// Round by round.
-    pub rounds: Vec<Sample>,
-    /// Why it is not in the table.
+pub struct ScriptRow {
+    /// The name of the script.
+    pub script: &'static str,
+    /// One sample a round.
+    pub rounds: Vec<ScriptSample>,
+    /// The reason why the script has no figures.
     pub failure: Option<Failure>,
 }
 
-/// Measures every variant in every case, on a Redis of its own.
+/// Measures every script in every case, on a Redis of its own.
 ///
 /// # Errors
 ///
-/// There is no server, or what ships cannot be made variants of: in one line.
-pub fn run(plan: Plan) -> Result<Report, Failure> {
-    let variants = variants::all()?;
+/// Redis cannot be started. The failure is one line.
+pub fn run(plan: ScriptPlan) -> Result<ScriptReport, Failure> {
     let server = Server::start().map_err(|failure| format!("Redis cannot be started ({failure})"))?;
+    let subjects = subjects::all();
     let cases = cases::all(plan.keys);
-    let takes_part = |case: &Case| variants.iter().filter(|variant| variant.takes_part(case)).count();
-    let units = cases.iter().map(takes_part).sum::<usize>() * plan.rounds;
+    let scripts_of = |case: &ScriptCase| subjects.iter().filter(|subject| subject.takes_part(case)).count();
+    let units = cases.iter().map(scripts_of).sum::<usize>() * plan.rounds;
     let progress = Progress::new(units as u64, None);
     let mut tables = Vec::new();
     let mut problems = Vec::new();
     for case in cases {
-        let rows = in_rounds(plan, &server, &progress, &case, &variants);
+        let rows = run_rounds(plan, &server, &progress, &case, &subjects);
         for row in &rows {
             if let Some(failure) = &row.failure {
-                problems.push(format!("{} in {}: {failure}", row.variant, case.name));
+                problems.push(format!("{} in {}: {failure}", row.script, case.name));
             }
         }
-        tables.push(Measured { case, rows });
+        tables.push(ScriptTable { case, rows });
     }
     progress.finish();
 
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let Plan { rounds, decisions, .. } = plan;
+    let ScriptPlan { rounds, decisions, .. } = plan;
     let measured = format!(
-        "Redis {}, {cores} cores; rounds: {rounds}, of {decisions} decisions for each variant in each case.",
+        "Redis {}, {cores} cores; rounds: {rounds}, of {decisions} decisions for each script in each case.",
         server.version()
     );
-    let mut report = Report { measured, tables, problems };
+    let mut report = ScriptReport { measured, tables, problems };
     let rows = report.tables.iter().flat_map(|table| &table.rows);
-    if let Some(spread) = median(rows.filter_map(Row::spread)) {
+    if let Some(spread) = median(rows.filter_map(ScriptRow::spread)) {
         report.measured +=
             &format!(" The rounds of a row differ by {:.0} %, in the median of the rows.", spread * 100.0);
     }
     Ok(report)
 }
 
-/// Who is first changes from round to round.
-fn in_rounds(plan: Plan, server: &Server, progress: &Progress, case: &Case, variants: &[Variant]) -> Vec<Row> {
-    let variants: Vec<_> = variants.iter().filter(|variant| variant.takes_part(case)).collect();
-    let row =
-        |variant: &&Variant| Row { variant: variant.name, against: variant.against, rounds: Vec::new(), failure: None };
-    let mut rows: Vec<_> = variants.iter().map(row).collect();
+/// Runs all rounds of one case. Each round starts with another script.
+fn run_rounds(
+    plan: ScriptPlan,
+    server: &Server,
+    progress: &Progress,
+    case: &ScriptCase,
+    subjects: &[ScriptSubject],
+) -> Vec<ScriptRow> {
+    let subjects: Vec<_> = subjects.iter().filter(|subject| subject.takes_part(case)).collect();
+    let row = |subject: &&ScriptSubject| ScriptRow { script: subject.name, rounds: Vec::new(), failure: None };
+    let mut rows: Vec<_> = subjects.iter().map(row).collect();
     for round in 0..plan.rounds {
-        for turn in 0..variants.len() {
-            let which = (round + turn) % variants.len();
-            let (variant, row) = (variants[which], &mut rows[which]);
-            progress.step(case.name, variant.name);
+        for turn in 0..subjects.len() {
+            let index = (round + turn) % subjects.len();
+            let (subject, row) = (subjects[index], &mut rows[index]);
+            progress.step(case.name, subject.name);
             if row.failure.is_none() {
-                match Driver::connect(server, case, variant).and_then(|driver| driver.sample(plan.decisions)) {
+                match Driver::connect(server, case, subject).and_then(|driver| driver.sample(plan.decisions)) {
                     Ok(sample) => row.rounds.push(sample),
                     Err(failure) => {
-                        progress.say(&format!("{} failed in {}: {failure}", variant.name, case.name));
+                        progress.print_line(&format!("{} failed in {}: {failure}", subject.name, case.name));
                         row.failure = Some(failure);
                     }
                 }
@@ -133,40 +135,33 @@ fn in_rounds(plan: Plan, server: &Server, progress: &Progress, case: &Case, vari
     rows
 }
 
-impl Report {
-    /// One variant in one case, unless it failed.
+impl ScriptTable {
+    /// Returns the row that the others are compared with, unless its script failed.
     #[must_use]
-    pub fn row(&self, case: &str, variant: &str) -> Option<&Row> {
-        self.tables.iter().find(|table| table.case.name == case)?.row(variant)
+    pub fn reference(&self) -> Option<&ScriptRow> {
+        self.rows.iter().find(|row| row.script == SHIPPED && row.is_usable())
     }
 }
 
-impl Measured {
-    /// One variant, unless it failed.
-    #[must_use]
-    pub fn row(&self, variant: &str) -> Option<&Row> {
-        self.rows.iter().find(|row| row.variant == variant && row.is_usable())
-    }
-}
-
-impl Row {
+impl ScriptRow {
     fn is_usable(&self) -> bool {
         self.failure.is_none() && !self.rounds.is_empty()
     }
 
-    /// The median of a figure.
+    /// Returns the median of a figure over the rounds.
     #[must_use]
-    pub fn figure(&self, of: impl Fn(&Sample) -> f64) -> Option<f64> {
-        median(self.rounds.iter().map(of)).filter(|_| self.is_usable())
+    pub fn median(&self, figure: impl Fn(&ScriptSample) -> f64) -> Option<f64> {
+        median(self.rounds.iter().map(figure)).filter(|_| self.is_usable())
     }
 
-    /// By how much of the least time the most is above it: how quiet it was.
+    /// Returns the share by which the slowest round is above the fastest.
     fn spread(&self) -> Option<f64> {
         let micros = || self.rounds.iter().map(|round| round.micros);
         Some(micros().max_by(f64::total_cmp)? / micros().min_by(f64::total_cmp)? - 1.0)
     }
 
-    /// Its time as a multiple of another's: the median of the rounds' ratios, since what disturbs a round disturbs both.
+    /// Returns this row's time as a multiple of another row's: the median of the rounds' ratios, because a disturbance
+    /// affects both rows of a round.
     #[must_use]
     pub fn ratio_to(&self, other: &Self) -> Option<f64> {
         let rounds = self.rounds.iter().zip(&other.rounds);

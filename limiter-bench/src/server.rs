@@ -1,4 +1,4 @@
-//! The comparison's own Redis, and what it says of itself.
+//! The comparison's own Redis, and the server's own figures.
 
 use std::time::{Duration, Instant};
 use std::{panic, thread};
@@ -7,45 +7,46 @@ use limiter_testkit::{Client, RedisServer, Reply};
 
 use crate::contestant::{Commands, Failure, failed};
 
-/// For how long the server has to be idle, and how long that is waited for.
-const PAUSE: Duration = Duration::from_millis(15);
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time for which the server has to be idle.
+const IDLE_TIME: Duration = Duration::from_millis(15);
+/// The most time to wait until the server is idle.
+const MAX_IDLE_WAIT: Duration = Duration::from_secs(5);
 
-/// A server on a port of its own, which ends with this value.
+/// A server on a port of its own. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Server {
     redis: RedisServer,
 }
 
-/// What it has done since it started.
+/// The commands of one contestant since the counts were reset.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Work {
-    /// Commands on the wire.
+    /// The number of commands on the wire.
     pub sent: u64,
-    /// Time for them, in microseconds.
+    /// The server's time for them, in microseconds.
     pub micros: u64,
 }
 
-/// One command, called by a client or by a script.
+/// The calls of one command, by clients and by scripts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Used {
-    /// In lower case, with its subcommand as in `config|resetstat`.
+    /// The name in lower case, with the subcommand as in `config|resetstat`.
     pub name: String,
-    /// How often.
+    /// The number of calls.
     pub calls: u64,
-    /// Time for all of them, in microseconds.
+    /// The server's time for all of them, in microseconds.
     pub micros: u64,
 }
 
 impl Server {
-    /// Over TCP, as servers are used.
+    /// Starts a server that listens on TCP, as in production.
     ///
     /// # Errors
     ///
-    /// There is no server, or it does not answer: in one line.
+    /// The server does not start or does not reply. The failure is one line.
     pub fn start() -> Result<Self, Failure> {
         let hook = panic::take_hook();
-        panic::set_hook(Box::new(|_| {})); // what it says is said below, once
+        panic::set_hook(Box::new(|_| {})); // the failure below has its message
         let started = panic::catch_unwind(|| RedisServer::builder().tcp().start());
         panic::set_hook(hook);
         started.map(|redis| Self { redis }).map_err(|payload| {
@@ -54,74 +55,74 @@ impl Server {
         })
     }
 
-    /// For clients.
+    /// Returns the URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         self.redis.url()
     }
 
-    /// Such as `7.0`.
+    /// Returns the version, such as `7.0`.
     #[must_use]
     pub fn version(&self) -> String {
         let (major, minor) = self.redis.version();
         format!("{major}.{minor}")
     }
 
-    /// Forgets all keys, and counts commands from 0, once nobody sends any more.
+    /// Waits until the server is idle, removes all keys, and resets the counts of commands.
     ///
     /// # Errors
     ///
-    /// The server is away.
+    /// The server is unavailable.
     pub fn clear(&self) -> Result<(), Failure> {
-        self.settle()?;
-        self.ask(&["FLUSHALL", "SYNC"])?;
-        self.count_anew()
+        self.wait_until_idle()?;
+        self.call(&["FLUSHALL", "SYNC"])?;
+        self.reset_counts()
     }
 
-    /// Counts commands from 0, and keeps the keys.
+    /// Resets the counts of commands to 0, and keeps the keys.
     ///
     /// # Errors
     ///
-    /// The server is away.
-    pub fn count_anew(&self) -> Result<(), Failure> {
-        self.ask(&["CONFIG", "RESETSTAT"]).map(drop)
+    /// The server is unavailable.
+    pub fn reset_counts(&self) -> Result<(), Failure> {
+        self.call(&["CONFIG", "RESETSTAT"]).map(drop)
     }
 
-    /// Forgets all scripts.
+    /// Removes all scripts.
     ///
     /// # Errors
     ///
-    /// The server is away.
-    pub fn forget_scripts(&self) -> Result<(), Failure> {
-        self.ask(&["SCRIPT", "FLUSH", "SYNC"]).map(drop)
+    /// The server is unavailable.
+    pub fn remove_scripts(&self) -> Result<(), Failure> {
+        self.call(&["SCRIPT", "FLUSH", "SYNC"]).map(drop)
     }
 
-    /// Waits for those who still send after they were dropped: one contestant tells Redis later what it decided. That
-    /// must not be the next one's burden.
-    fn settle(&self) -> Result<(), Failure> {
-        let until = Instant::now() + PATIENCE;
+    /// Waits until no client sends commands. One contestant updates Redis after its decisions, also when it is dropped,
+    /// and that work must not count for the next contestant.
+    fn wait_until_idle(&self) -> Result<(), Failure> {
+        let until = Instant::now() + MAX_IDLE_WAIT;
         let mut before = self.commands()?;
         while Instant::now() < until {
-            thread::sleep(PAUSE);
+            thread::sleep(IDLE_TIME);
             let now = self.commands()?;
             if now <= before + 1 {
-                break; // the 1 is this question
+                break; // the 1 is this command
             }
             before = now;
         }
         Ok(())
     }
 
-    /// All commands since the server started, those inside scripts too.
+    /// Returns the number of commands since the server started, including those of scripts.
     fn commands(&self) -> Result<u64, Failure> {
         self.figure("stats", "total_commands_processed:")
     }
 
-    /// The commands of one contestant, so far.
+    /// Returns the commands of one contestant since the last reset.
     ///
     /// # Errors
     ///
-    /// The server is away.
+    /// The server is unavailable.
     pub fn work(&self, commands: &Commands) -> Result<Work, Failure> {
         let mut work = Work::default();
         for Used { name, calls, micros } in self.used_commands()? {
@@ -135,45 +136,45 @@ impl Server {
         Ok(work)
     }
 
-    /// All commands since it was last told to count anew, those that scripts called too.
+    /// Returns all commands since the last reset, including those of scripts.
     ///
     /// # Errors
     ///
-    /// The server is away.
+    /// The server is unavailable.
     pub fn used_commands(&self) -> Result<Vec<Used>, Failure> {
-        Ok(self.ask(&["INFO", "commandstats"])?.lines().filter_map(command_line).collect())
+        Ok(self.call(&["INFO", "commandstats"])?.lines().filter_map(parse_command_line).collect())
     }
 
-    /// Bytes in use.
+    /// Returns the memory in use, in bytes.
     ///
     /// # Errors
     ///
-    /// The server is away.
+    /// The server is unavailable.
     pub fn used_memory(&self) -> Result<u64, Failure> {
         self.figure("memory", "used_memory:")
     }
 
     fn figure(&self, section: &str, name: &str) -> Result<u64, Failure> {
-        let text = self.ask(&["INFO", section])?;
+        let text = self.call(&["INFO", section])?;
         let figure = text.lines().find_map(|line| line.strip_prefix(name));
         figure.ok_or_else(|| format!("INFO without {name}"))?.trim().parse().map_err(failed)
     }
 
-    /// What `MEMORY USAGE` says of all keys together.
+    /// Returns the sum of `MEMORY USAGE` over all keys.
     ///
     /// # Errors
     ///
-    /// The server is away.
+    /// The server is unavailable.
     pub fn size_of_keys(&self) -> Result<u64, Failure> {
         let keys = self.client()?.call(&["KEYS", "*"]).map_err(failed)?.array();
         self.size_of(&keys.into_iter().map(Reply::bytes).collect::<Vec<_>>())
     }
 
-    /// What `MEMORY USAGE` says of these keys together. What is not there takes nothing.
+    /// Returns the sum of `MEMORY USAGE` over these keys. A missing key counts as 0.
     ///
     /// # Errors
     ///
-    /// The server is away.
+    /// The server is unavailable.
     pub fn size_of<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<u64, Failure> {
         let mut client = self.client()?;
         let mut sum = 0;
@@ -187,17 +188,17 @@ impl Server {
         Ok(sum)
     }
 
-    fn ask(&self, command: &[&str]) -> Result<String, Failure> {
+    fn call(&self, command: &[&str]) -> Result<String, Failure> {
         Ok(self.client()?.call(command).map_err(failed)?.text())
     }
 
     fn client(&self) -> Result<Client, Failure> {
-        self.redis.client().map_err(|error| format!("Redis is away: {error}"))
+        self.redis.client().map_err(|error| format!("Redis is unavailable: {error}"))
     }
 }
 
-/// `cmdstat_get:calls=3,usec=5,…`
-fn command_line(line: &str) -> Option<Used> {
+/// Parses a line such as `cmdstat_get:calls=3,usec=5,…`.
+fn parse_command_line(line: &str) -> Option<Used> {
     let (name, fields) = line.strip_prefix("cmdstat_")?.split_once(':')?;
     let field = |name: &str| {
         let field = fields.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
@@ -213,28 +214,28 @@ mod tests {
     #[test]
     fn reads_a_line_of_commandstats() {
         let line = "cmdstat_evalsha:calls=12,usec=345,usec_per_call=28.75,rejected_calls=0,failed_calls=0";
-        assert_eq!(command_line(line), Some(Used { name: "evalsha".to_owned(), calls: 12, micros: 345 }));
-        assert_eq!(command_line("# Commandstats"), None);
+        assert_eq!(parse_command_line(line), Some(Used { name: "evalsha".to_owned(), calls: 12, micros: 345 }));
+        assert_eq!(parse_command_line("# Commandstats"), None);
     }
 
     #[test]
-    fn tells_commands_on_the_wire_from_those_in_scripts() {
+    fn commands_inside_scripts_are_not_counted_as_sent() {
         let server = Server::start().expect("a server");
         server.clear().expect("cleared");
         let mut client = server.client().expect("a connection");
-        client.call(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "key"]).expect("an answer");
+        client.call(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "key"]).expect("a reply");
         assert_eq!(server.work(&Commands::SCRIPT).expect("work").sent, 1);
         assert_eq!(server.work(&Commands::NONE).expect("work").sent, 0);
     }
 
     #[test]
-    fn is_cleared_only_once_nobody_sends_any_more() {
+    fn clear_waits_until_no_client_sends() {
         let server = Server::start().expect("a server");
-        let mut straggler = server.client().expect("a connection");
+        let mut late_client = server.client().expect("a connection");
         let sending = thread::spawn(move || {
-            let until = Instant::now() + 10 * PAUSE;
+            let until = Instant::now() + 10 * IDLE_TIME;
             while Instant::now() < until {
-                straggler.call(&["SET", "late", "1"]).expect("an answer");
+                late_client.call(&["SET", "late", "1"]).expect("a reply");
             }
         });
         while server.commands().expect("a count") < 100 {}

@@ -1,4 +1,4 @@
-//! Threads that ask limiters in this process, which answer at once.
+//! Threads that call limiters in this process, whose futures never wait.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -10,21 +10,21 @@ use crate::kept::Admitted;
 use crate::order::{Order, Picker};
 use crate::tally::Tally;
 
-/// Reading the clock takes as long as half a decision: one call of so many is timed.
-const TIMED_EVERY: usize = 64;
+/// Calls for each one that is timed. Reading the clock takes as long as half a decision.
+const CALLS_PER_TIMING: usize = 64;
 
-/// What is asked.
+/// The calls of one run.
 #[derive(Debug, Clone)]
 pub struct Spin {
-    /// How many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// On which keys.
+    /// The order of keys.
     pub order: Order,
-    /// For how long.
+    /// The time for which threads make calls.
     pub duration: Duration,
-    /// When the history of admissions begins.
+    /// The start of the history of admissions.
     pub origin: Instant,
-    /// Whether what is admitted is kept. It takes time, so only where the limit is reached.
+    /// True if admissions are recorded. That takes time, so it is for cases that reach their limit.
     pub history: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn run<C: Contestant>(contestant: &C, spin: &Spin) -> Result<Tally, F
     let until = Instant::now() + spin.duration;
     thread::scope(|scope| {
         let threads: Vec<_> = (0..spin.threads)
-            .map(|number| scope.spawn(move || ask(contestant, spin.order.picker(number), spin, until)))
+            .map(|number| scope.spawn(move || run_thread(contestant, spin.order.picker(number), spin, until)))
             .collect();
         let mut tally = Tally::default();
         for thread in threads {
@@ -42,7 +42,7 @@ pub(crate) fn run<C: Contestant>(contestant: &C, spin: &Spin) -> Result<Tally, F
     })
 }
 
-fn ask<C: Contestant>(contestant: &C, mut keys: Picker, spin: &Spin, until: Instant) -> Result<Tally, Failure> {
+fn run_thread<C: Contestant>(contestant: &C, mut keys: Picker, spin: &Spin, until: Instant) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     let began = Instant::now();
     loop {
@@ -51,15 +51,16 @@ fn ask<C: Contestant>(contestant: &C, mut keys: Picker, spin: &Spin, until: Inst
             tally.took = start - began;
             return Ok(tally);
         }
-        for call in 0..TIMED_EVERY {
-            let Some(key) = keys.next_key() else { return Err("a spin needs keys without an end".to_owned()) };
-            let verdict = at_once(contestant.decide(key))??;
+        for call in 0..CALLS_PER_TIMING {
+            let Some(key) = keys.next_key() else { return Err("a spin needs an endless order of keys".to_owned()) };
+            let verdict = poll_once(contestant.decide(key))??;
             tally.count(verdict);
             if call == 0 {
-                tally.time(start.elapsed());
+                tally.record_latency(start.elapsed());
             }
             if spin.history && verdict == Verdict::Allowed {
-                // The start of the batch is before that of the call: such an interval can only excuse more.
+                // The start of the round is before that of the call. A longer interval can hide an excess, never invent
+                // one.
                 let (start, end) = (start - spin.origin, spin.origin.elapsed());
                 tally.admissions.push(Admitted { key, start, end });
             }
@@ -67,11 +68,15 @@ fn ask<C: Contestant>(contestant: &C, mut keys: Picker, spin: &Spin, until: Inst
     }
 }
 
-/// What a future gives that does not wait.
+/// Polls a future once and returns its output.
+///
+/// # Errors
+///
+/// The future has to wait.
 #[inline]
-pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
+pub(crate) fn poll_once<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Ok(value),
-        Poll::Pending => Err("did not answer at once".to_owned()),
+        Poll::Pending => Err("the call had to wait".to_owned()),
     }
 }

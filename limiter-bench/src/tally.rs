@@ -1,4 +1,4 @@
-//! What one run of a contestant showed.
+//! The results of one run of a contestant.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::kept::Admitted;
 /// Counts, latencies and admissions.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Calls that were answered.
+    /// The number of calls that were decided.
     pub decisions: u64,
-    /// Those of them that were denied.
+    /// The number of decided calls that were denied.
     pub denied: u64,
-    /// Calls that failed.
+    /// The number of calls that failed.
     pub failures: u64,
-    /// What the first of them said.
+    /// The first failure.
     pub first_failure: Option<Failure>,
-    /// Of calls, or of a sample of them, in nanoseconds.
+    /// Latencies of calls, or of a part of them, in nanoseconds.
     pub latencies: Vec<u32>,
-    /// What was allowed, where it can matter.
+    /// Admissions, if they are recorded.
     pub admissions: Vec<Admitted>,
-    /// From the first call to the last answer.
+    /// The time from the first call to the last decision.
     pub took: Duration,
 }
 
@@ -35,7 +35,7 @@ impl Tally {
         self.first_failure.get_or_insert(failure);
     }
 
-    pub(crate) fn time(&mut self, latency: Duration) {
+    pub(crate) fn record_latency(&mut self, latency: Duration) {
         self.latencies.push(u32::try_from(latency.as_nanos()).unwrap_or(u32::MAX));
     }
 

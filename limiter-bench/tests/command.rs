@@ -1,4 +1,4 @@
-//! What the command says of what it cannot do, and by which exit code.
+//! The command's messages and exit codes for runs that are impossible.
 
 use std::process::{Command, Output};
 
@@ -14,27 +14,28 @@ fn text(bytes: Vec<u8>) -> String {
 }
 
 #[test]
-fn nonsense_alone_is_nothing_to_do() {
+fn unknown_cases_alone_exit_with_2() {
     let (code, _, errors) = bench(&["compare", "--cases", "nonsense"]);
     assert_eq!(code, Some(2));
     assert!(errors.starts_with("limiter-bench: there is no case \"nonsense\""), "{errors}");
 }
 
 #[test]
-fn without_nonsense_and_without_a_server_the_rest_still_runs() {
+fn known_cases_that_need_no_server_still_run() {
     let (code, tables, errors) = bench(&["compare", "--quick", "--cases", "nonsense,tasks-1,local-denied-2"]);
     assert_eq!(code, Some(1));
     assert_eq!(errors.lines().count(), 2, "a line for each problem: {errors}");
     assert!(
-        errors.contains("Redis cannot be started") && errors.contains("left out is all that needs it: tasks-1"),
+        errors.contains("Redis cannot be started") && errors.contains("cases that need it are left out: tasks-1"),
         "{errors}"
     );
     assert!(tables.contains("(local-denied-2)") && !tables.contains("(tasks-1)"), "{tables}");
     assert!(tables.contains("not met: ") || tables.contains("met: "), "{tables}");
 }
 
+#[cfg(feature = "scripts")]
 #[test]
-fn without_a_server_there_are_no_scripts_to_run() {
+fn scripts_without_a_server_exit_with_2() {
     let (code, _, errors) = bench(&["scripts", "--quick"]);
     assert_eq!(code, Some(2));
     assert!(errors.starts_with("limiter-bench: Redis cannot be started (") && errors.lines().count() == 1, "{errors}");

@@ -1,4 +1,4 @@
-//! The attribute's arguments as written: `name = value, …`, of which nothing is judged yet but the names.
+//! The attribute's arguments as written: `name = value, …`. Only the names are checked here.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -8,18 +8,18 @@ use syn::{Attribute, Expr, Meta, Token, token};
 use crate::errors::Errors;
 use crate::names::{self, Argument, SKIP};
 
-/// The arguments in the order they were written, each at most once.
+/// The arguments in the order in which they were written, each at most once.
 #[derive(Default)]
 pub(crate) struct Args {
     written: Vec<Written>,
-    /// Named, but with a value that cannot be read. It is not missing: that it is wrong has been said.
+    /// Arguments whose value cannot be read. They have an error already, so they are not reported as missing.
     unreadable: Vec<Argument>,
     skip: Option<Ident>,
-    /// The attribute, where it is not the one that is being expanded.
+    /// The attribute itself, unless it is the one that the compiler expands.
     attribute: Option<Attribute>,
 }
 
-/// What nobody misses where it is not known what was meant.
+/// The required arguments. They are not reported as missing if the attribute's intent is unclear.
 const REQUIRED: [Argument; 2] = [Argument::Key, Argument::Limit];
 
 pub(crate) struct Written {
@@ -29,20 +29,21 @@ pub(crate) struct Written {
 }
 
 impl Args {
-    /// Those of another attribute on the same item.
-    pub(crate) fn of(attribute: &Attribute, errors: &mut Errors) -> Self {
+    /// Parses the arguments of another attribute on the same item.
+    pub(crate) fn from_attribute(attribute: &Attribute, errors: &mut Errors) -> Self {
         let arguments = match &attribute.meta {
             Meta::Path(_) => TokenStream::new(),
             Meta::List(list) => list.tokens.clone(),
             Meta::NameValue(meta) => {
-                errors.at(meta, "the arguments stand in parentheses: `#[rate_limited(key = …)]`");
+                errors.push_at(meta, "the arguments stand in parentheses: `#[rate_limited(key = …)]`");
                 return Self { unreadable: REQUIRED.to_vec(), ..Self::default() };
             }
         };
         Self { attribute: Some(attribute.clone()), ..Self::parse(arguments, errors) }
     }
 
-    /// Reads on after a mistake, at the next argument; a misspelt name counts as what it was meant to be.
+    /// Parses the arguments. After a mistake it continues at the next argument. A misspelt name counts as the nearest
+    /// one.
     pub(crate) fn parse(arguments: TokenStream, errors: &mut Errors) -> Self {
         let mut args = Self::default();
         let mut misspelt = Vec::new();
@@ -71,17 +72,17 @@ impl Args {
         self.get(argument).map(|written| &written.value)
     }
 
-    /// Those of `arguments` that are there, in the order they were written.
-    pub(crate) fn among(&self, arguments: &[Argument]) -> Vec<&Written> {
+    /// Returns those of `arguments` that are present, in the order in which they were written.
+    pub(crate) fn select(&self, arguments: &[Argument]) -> Vec<&Written> {
         self.written.iter().filter(|written| arguments.contains(&written.argument)).collect()
     }
 
-    /// Whether one of `arguments` is there but cannot be read.
-    pub(crate) fn unreadable(&self, arguments: &[Argument]) -> bool {
+    /// Returns whether one of `arguments` is present but cannot be read.
+    pub(crate) fn any_unreadable(&self, arguments: &[Argument]) -> bool {
         self.unreadable.iter().any(|argument| arguments.contains(argument))
     }
 
-    /// The word `skip`, if it is there.
+    /// Returns the word `skip`, if it is present.
     pub(crate) fn skip(&self) -> Option<&Ident> {
         self.skip.as_ref()
     }
@@ -94,15 +95,15 @@ impl Args {
         self.written.iter()
     }
 
-    /// Points at the whole attribute: for what is missing from it.
-    pub(crate) fn missing(&self, message: &str, errors: &mut Errors) {
+    /// Reports an error about a missing argument, at the whole attribute.
+    pub(crate) fn report_missing(&self, message: &str, errors: &mut Errors) {
         match &self.attribute {
-            Some(attribute) => errors.at(attribute, message),
-            None => errors.at_attribute(message),
+            Some(attribute) => errors.push_at(attribute, message),
+            None => errors.push_at_attribute(message),
         }
     }
 
-    /// One `name = value`, up to the comma after it.
+    /// Parses one `name = value`, up to the comma after it.
     fn parse_argument(
         &mut self,
         input: ParseStream<'_>,
@@ -118,22 +119,22 @@ impl Args {
         if name == SKIP {
             return self.parse_skip(ident, input, errors);
         }
-        let known = Argument::named(&name);
+        let known = Argument::from_name(&name);
         let meant = known.or_else(|| Argument::meant_by(&name));
         if known.is_none() {
-            errors.at(&ident, names::unknown(&name, meant));
+            errors.push_at(&ident, names::unknown_message(&name, meant));
         }
         if meant.is_none() && at_end(input) && names::means_skip(&name) {
             self.unreadable.extend(REQUIRED);
             return Ok(());
         }
-        let Some(value) = errors.take(value(input, &ident)) else {
+        let Some(value) = errors.take(parse_value(input, &ident)) else {
             self.unreadable.extend(meant);
             return skip_argument(input);
         };
         match known {
             Some(known) if self.get(known).is_some() => {
-                errors.at(ident, format!("`{name}` is given twice: keep one"));
+                errors.push_at(ident, format!("`{name}` is given twice: keep one"));
             }
             Some(argument) => self.written.push(Written { argument, ident, value }),
             None => misspelt.extend(meant.map(|argument| Written { argument, ident, value })),
@@ -143,7 +144,7 @@ impl Args {
 
     fn parse_skip(&mut self, ident: Ident, input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
         if input.peek(Token![=]) || input.peek(token::Paren) {
-            errors.at(&ident, "`skip` takes no value: write `#[rate_limited(skip)]`");
+            errors.push_at(&ident, "`skip` takes no value: write `#[rate_limited(skip)]`");
             self.unreadable.extend(REQUIRED);
             return skip_argument(input);
         }
@@ -162,7 +163,7 @@ fn check_comma(input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
     Ok(())
 }
 
-fn value(input: ParseStream<'_>, ident: &Ident) -> syn::Result<Expr> {
+fn parse_value(input: ParseStream<'_>, ident: &Ident) -> syn::Result<Expr> {
     let valued = input.parse::<Option<Token![=]>>()?.is_some();
     if !valued || at_end(input) {
         return Err(syn::Error::new(ident.span(), format!("`{ident}` needs a value: `{ident} = …`")));
@@ -178,7 +179,7 @@ fn at_argument(input: ParseStream<'_>) -> bool {
     input.peek(Ident::peek_any) && input.peek2(Token![=])
 }
 
-/// Goes to the comma before the next argument: others may belong to what could not be read.
+/// Moves to the comma before the next argument. Other commas may be part of the unreadable value.
 fn skip_argument(input: ParseStream<'_>) -> syn::Result<()> {
     while !input.is_empty() && !at_next_argument(input) {
         input.parse::<TokenTree>()?;
@@ -190,10 +191,10 @@ fn at_next_argument(input: ParseStream<'_>) -> bool {
     let ahead = input.fork();
     let comma = ahead.parse::<Token![,]>();
     let name = ahead.call(Ident::parse_any);
-    comma.is_ok() && name.is_ok_and(|name| ahead.peek(Token![=]) || Argument::named(&name.to_string()).is_some())
+    comma.is_ok() && name.is_ok_and(|name| ahead.peek(Token![=]) || Argument::from_name(&name.to_string()).is_some())
 }
 
-/// What a `macro_rules!` fragment such as `$max:expr` passes on comes in an invisible group.
+/// Unwraps the invisible group around a `macro_rules!` fragment such as `$max:expr`.
 fn ungroup(value: Expr) -> Expr {
     match value {
         Expr::Group(group) if group.attrs.is_empty() => ungroup(*group.expr),

@@ -9,13 +9,13 @@ use crate::item::{Function, ImplBlock, Item, without_attributes};
 use crate::plan::Plan;
 use crate::validate::{Subject, check_skip, validate};
 
-/// The item with its decisions; or, after a mistake, the item as it was and every error there is.
+/// Returns the item with its decisions or, after a mistake, the unchanged item and all errors.
 ///
-/// The item comes first: editors take the first occurrence of a token for the real one.
+/// The item precedes the errors, because editors take the first occurrence of a token for the real one.
 pub(crate) fn rate_limited(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
-    match limited(arguments, item.clone(), &mut errors) {
-        Some(limited) if errors.is_empty() => limited,
+    match expand_item(arguments, item.clone(), &mut errors) {
+        Some(expanded) if errors.is_empty() => expanded,
         _ => {
             let mut output = without_attributes(item);
             output.extend(errors.into_error().into_compile_error());
@@ -24,10 +24,10 @@ pub(crate) fn rate_limited(arguments: TokenStream, item: TokenStream) -> TokenSt
     }
 }
 
-fn limited(arguments: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<TokenStream> {
+fn expand_item(arguments: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<TokenStream> {
     let mut rules = vec![Args::parse(arguments, errors)];
     let mut item = errors.take(Item::parse(item))?;
-    rules.extend(item.take_rules().iter().map(|attribute| Args::of(attribute, errors)));
+    rules.extend(item.take_rules().iter().map(|attribute| Args::from_attribute(attribute, errors)));
     if check_skip(&rules, errors) {
         return None;
     }
@@ -36,15 +36,15 @@ fn limited(arguments: TokenStream, item: TokenStream, errors: &mut Errors) -> Op
             let plan = validate(&Subject { rules: &rules, function: &function, methods: &[] }, errors)?;
             Some(expand(&plan, *function))
         }
-        Item::Impl(block) => limited_methods(&rules, block, errors),
+        Item::Impl(block) => expand_methods(&rules, block, errors),
     }
 }
 
-/// Each method with a decision of its own, which are all about the same quota.
-fn limited_methods(rules: &[Args], block: ImplBlock, errors: &mut Errors) -> Option<TokenStream> {
-    let methods: Vec<&Function> = block.limited();
+/// Expands each method with a decision of its own. All decisions share one quota.
+fn expand_methods(rules: &[Args], block: ImplBlock, errors: &mut Errors) -> Option<TokenStream> {
+    let methods: Vec<&Function> = block.limited_methods();
     if methods.is_empty() {
-        errors.at(
+        errors.push_at(
             block.impl_token,
             "this `impl` block has no method to limit: each that has a body and no attribute of its own would be",
         );
@@ -53,13 +53,13 @@ fn limited_methods(rules: &[Args], block: ImplBlock, errors: &mut Errors) -> Opt
     for function in &methods {
         let mut own = Errors::default();
         plans.extend(validate(&Subject { rules, function, methods: &methods }, &mut own));
-        errors.absorb(own);
+        errors.merge(own);
     }
     if !errors.is_empty() {
         return None;
     }
     let mut plans = plans.into_iter();
-    Some(block.with_limited(|function| match plans.next() {
+    Some(block.map_limited(|function| match plans.next() {
         Some(plan) => expand(&plan, function),
         None => function.unchanged(),
     }))

@@ -1,9 +1,9 @@
-//! Durations and limits in strings: `10s`, `1h30m`, `5/10s`, `100/min`. The run time reads the same grammar.
+//! Durations and limits in strings: `10s`, `1h30m`, `5/10s`, `100/min`. The run time parses the same grammar.
 
 use std::fmt;
 
 /// The longest window in milliseconds: 366 days.
-const LONGEST: u64 = 366 * 24 * 60 * 60 * 1000;
+const MAX_WINDOW_MILLIS: u64 = 366 * 24 * 60 * 60 * 1000;
 
 const UNITS: [(&str, u64); 9] = [
     ("ms", 1),
@@ -17,9 +17,9 @@ const UNITS: [(&str, u64); 9] = [
     ("day", 24 * 60 * 60 * 1000),
 ];
 
-/// What is wrong with a duration or a limit, as the end of a message.
+/// An error in a duration or a limit, displayed as the end of a message.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Problem {
+pub(crate) enum DurationProblem {
     Unreadable,
     NoUnit(String),
     UnknownUnit(String),
@@ -29,7 +29,7 @@ pub(crate) enum Problem {
     TooMany,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for DurationProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable => Ok(()),
@@ -43,8 +43,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A window in milliseconds: numbers with units, or a unit alone for one of it.
-pub(crate) fn parse_window(text: &str) -> Result<u64, Problem> {
+/// Parses a window and returns it in milliseconds. It is one or more numbers with units, or one unit alone.
+pub(crate) fn parse_window(text: &str) -> Result<u64, DurationProblem> {
     let mut total: u64 = 0;
     let mut rest = text;
     while !rest.is_empty() {
@@ -52,40 +52,40 @@ pub(crate) fn parse_window(text: &str) -> Result<u64, Problem> {
         let (unit, tail) = split_while(tail, char::is_alphabetic);
         let alone = rest.len() == text.len() && tail.is_empty();
         let count = match (number, unit) {
-            ("", "") => return Err(Problem::Unreadable),
+            ("", "") => return Err(DurationProblem::Unreadable),
             ("", _) if alone => 1,
-            ("", _) => return Err(Problem::Unreadable),
-            (number, "") if tail.is_empty() => return Err(Problem::NoUnit(number.to_owned())),
-            (_, "") => return Err(Problem::Unreadable),
+            ("", _) => return Err(DurationProblem::Unreadable),
+            (number, "") if tail.is_empty() => return Err(DurationProblem::NoUnit(number.to_owned())),
+            (_, "") => return Err(DurationProblem::Unreadable),
             (number, _) => number.parse().unwrap_or(u64::MAX),
         };
         let millis = match UNITS.iter().find(|(name, _)| *name == unit) {
             Some((_, millis)) => *millis,
-            None if number.is_empty() => return Err(Problem::Unreadable),
-            None => return Err(Problem::UnknownUnit(unit.to_owned())),
+            None if number.is_empty() => return Err(DurationProblem::Unreadable),
+            None => return Err(DurationProblem::UnknownUnit(unit.to_owned())),
         };
         total = total.saturating_add(count.saturating_mul(millis));
         rest = tail;
     }
     match total {
-        0 if text.is_empty() => Err(Problem::Unreadable),
-        0 => Err(Problem::Zero),
-        1..=LONGEST => Ok(total),
-        _ => Err(Problem::TooLong),
+        0 if text.is_empty() => Err(DurationProblem::Unreadable),
+        0 => Err(DurationProblem::Zero),
+        1..=MAX_WINDOW_MILLIS => Ok(total),
+        _ => Err(DurationProblem::TooLong),
     }
 }
 
-/// Permits and their window in milliseconds, from `5/10s`.
-pub(crate) fn parse_limit(text: &str) -> Result<(u32, u64), Problem> {
-    let (max, window) = text.split_once('/').ok_or(Problem::Unreadable)?;
+/// Parses a limit such as `5/10s`, and returns its permits and its window in milliseconds.
+pub(crate) fn parse_limit(text: &str) -> Result<(u32, u64), DurationProblem> {
+    let (max, window) = text.split_once('/').ok_or(DurationProblem::Unreadable)?;
     let max = max.trim();
     if max.is_empty() || !max.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Problem::Unreadable);
+        return Err(DurationProblem::Unreadable);
     }
     match max.parse() {
-        Ok(0) => Err(Problem::NoPermits),
+        Ok(0) => Err(DurationProblem::NoPermits),
         Ok(max) => Ok((max, parse_window(window.trim())?)),
-        Err(_) => Err(Problem::TooMany),
+        Err(_) => Err(DurationProblem::TooMany),
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_windows() {
+    fn parses_windows() {
         let cases = [
             ("1ms", 1),
             ("500ms", 500),
@@ -111,7 +111,7 @@ mod tests {
             ("1m30s", 90_000),
             ("1h0m5s", 3_605_000),
             ("min", 60_000),
-            ("366d", LONGEST),
+            ("366d", MAX_WINDOW_MILLIS),
             ("0s1ms", 1),
         ];
         for (text, millis) in cases {
@@ -120,25 +120,25 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_window() {
+    fn rejects_invalid_windows() {
         let cases = [
-            ("", Problem::Unreadable),
-            (" ", Problem::Unreadable),
-            ("ten", Problem::Unreadable),
-            ("10 s", Problem::Unreadable),
-            ("-1s", Problem::Unreadable),
-            ("1.5s", Problem::Unreadable),
-            ("s10s", Problem::Unreadable),
-            ("10", Problem::NoUnit("10".to_owned())),
-            ("1m30", Problem::NoUnit("30".to_owned())),
-            ("10x", Problem::UnknownUnit("x".to_owned())),
-            ("10S", Problem::UnknownUnit("S".to_owned())),
-            ("10µs", Problem::UnknownUnit("µs".to_owned())),
-            ("0s", Problem::Zero),
-            ("0m0s", Problem::Zero),
-            ("367d", Problem::TooLong),
-            ("366d1ms", Problem::TooLong),
-            ("99999999999999999999d", Problem::TooLong),
+            ("", DurationProblem::Unreadable),
+            (" ", DurationProblem::Unreadable),
+            ("ten", DurationProblem::Unreadable),
+            ("10 s", DurationProblem::Unreadable),
+            ("-1s", DurationProblem::Unreadable),
+            ("1.5s", DurationProblem::Unreadable),
+            ("s10s", DurationProblem::Unreadable),
+            ("10", DurationProblem::NoUnit("10".to_owned())),
+            ("1m30", DurationProblem::NoUnit("30".to_owned())),
+            ("10x", DurationProblem::UnknownUnit("x".to_owned())),
+            ("10S", DurationProblem::UnknownUnit("S".to_owned())),
+            ("10µs", DurationProblem::UnknownUnit("µs".to_owned())),
+            ("0s", DurationProblem::Zero),
+            ("0m0s", DurationProblem::Zero),
+            ("367d", DurationProblem::TooLong),
+            ("366d1ms", DurationProblem::TooLong),
+            ("99999999999999999999d", DurationProblem::TooLong),
         ];
         for (text, problem) in cases {
             assert_eq!(parse_window(text), Err(problem), "{text}");
@@ -146,24 +146,24 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_refuses_limits() {
+    fn parses_limits_and_rejects_invalid_ones() {
         let cases = [
             ("5/10s", Ok((5, 10_000))),
             ("100/min", Ok((100, 60_000))),
             ("5/s", Ok((5, 1000))),
             (" 4 / 2d ", Ok((4, 172_800_000))),
             ("4294967295/1ms", Ok((u32::MAX, 1))),
-            ("4294967296/1s", Err(Problem::TooMany)),
-            ("0/10s", Err(Problem::NoPermits)),
-            ("5", Err(Problem::Unreadable)),
-            ("5/", Err(Problem::Unreadable)),
-            ("/10s", Err(Problem::Unreadable)),
-            ("x/10s", Err(Problem::Unreadable)),
-            ("+5/10s", Err(Problem::Unreadable)),
-            ("-5/10s", Err(Problem::Unreadable)),
-            ("5/10", Err(Problem::NoUnit("10".to_owned()))),
-            ("5/0s", Err(Problem::Zero)),
-            ("5/1sm", Err(Problem::UnknownUnit("sm".to_owned()))),
+            ("4294967296/1s", Err(DurationProblem::TooMany)),
+            ("0/10s", Err(DurationProblem::NoPermits)),
+            ("5", Err(DurationProblem::Unreadable)),
+            ("5/", Err(DurationProblem::Unreadable)),
+            ("/10s", Err(DurationProblem::Unreadable)),
+            ("x/10s", Err(DurationProblem::Unreadable)),
+            ("+5/10s", Err(DurationProblem::Unreadable)),
+            ("-5/10s", Err(DurationProblem::Unreadable)),
+            ("5/10", Err(DurationProblem::NoUnit("10".to_owned()))),
+            ("5/0s", Err(DurationProblem::Zero)),
+            ("5/1sm", Err(DurationProblem::UnknownUnit("sm".to_owned()))),
         ];
         for (text, expected) in cases {
             assert_eq!(parse_limit(text), expected, "{text}");

@@ -1,4 +1,4 @@
-//! Every mistake of one attribute, gathered so that one compile shows them all.
+//! All mistakes of one attribute, collected so that one compile reports them all.
 
 use std::fmt::Display;
 
@@ -16,26 +16,26 @@ impl Errors {
         }
     }
 
-    /// Points at all of `culprit`.
-    pub(crate) fn at(&mut self, culprit: impl ToTokens, message: impl Display) {
+    /// Adds an error that points at all of `culprit`.
+    pub(crate) fn push_at(&mut self, culprit: impl ToTokens, message: impl Display) {
         self.push(syn::Error::new_spanned(culprit, message));
     }
 
-    /// Points at the whole attribute: for what is missing from it.
-    pub(crate) fn at_attribute(&mut self, message: impl Display) {
+    /// Adds an error that points at the whole attribute, for an argument that is missing.
+    pub(crate) fn push_at_attribute(&mut self, message: impl Display) {
         self.push(syn::Error::new(Span::call_site(), message));
     }
 
-    /// The value, or its error kept for later.
+    /// Returns the value, or adds the error.
     pub(crate) fn take<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// Takes over what has not been said yet: methods of one `impl` block share their mistakes.
-    pub(crate) fn absorb(&mut self, others: Self) {
-        let said: Vec<String> = self.0.iter().flatten().map(|error| error.to_string()).collect();
+    /// Adds the errors of another method of the same `impl` block, without those that are here already.
+    pub(crate) fn merge(&mut self, others: Self) {
+        let known: Vec<String> = self.0.iter().flatten().map(|error| error.to_string()).collect();
         for error in others.0.into_iter().flatten() {
-            if !said.contains(&error.to_string()) {
+            if !known.contains(&error.to_string()) {
                 self.push(error);
             }
         }

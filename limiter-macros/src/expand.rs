@@ -1,13 +1,13 @@
-//! The function with its decision: one call into the run time and one branch, to the fallback or to the body as it was.
+//! The function with its decision: one call into the run time, and one branch to the fallback or to the unchanged body.
 //!
 //! ```text
-//! if let Some((_, denied)) = { …; denied(site, limiter, &asks, wait).await } { fallback } else { body }
+//! if let Some((_, denied)) = { …; denied(site, limiter, requests, wait).await } { fallback } else { body }
 //! ```
 //!
-//! A branch and not an early `return`, because a value in the place of a function's result may be `()` or diverge
-//! without a lint's complaint, and the body keeps its own braces. Generated locals and paths carry the attribute's own
-//! mark: they meet no name of the user's, and no lint takes them for the user's code. Values are bound before they are
-//! passed on, so that what the user's expressions borrow is given back before anything is awaited.
+//! The expansion is a branch, not an early `return`. As the value of a branch the fallback may be `()` or diverge
+//! without a lint, and the body keeps its own braces. Generated locals and paths have the attribute's hygiene: they
+//! clash with no name of the user, and no lint takes them for the user's code. Values are bound before they are passed,
+//! so that the borrows of the user's expressions end before the first await.
 
 mod branch;
 mod decision;
@@ -31,9 +31,10 @@ use spans::local;
 
 pub(crate) fn expand(plan: &Plan, mut function: Function) -> TokenStream {
     plan.rebinding.apply(&mut function.signature);
-    let expansion = Expansion::of(plan, &function);
+    let expansion = Expansion::new(plan, &function);
     let mut body = expansion.body(&mem::take(&mut function.body));
-    // Those of a block that runs in a future are the block's, not the function's.
+    // In a function that makes a future, the limited block needs braces of its own: the function's are around the
+    // future.
     if function.makes_its_future() {
         body = quote!({ #body });
     } else {
@@ -41,12 +42,12 @@ pub(crate) fn expand(plan: &Plan, mut function: Function) -> TokenStream {
         function.braces.surround(&mut braced, |inner| inner.extend(body));
         body = braced;
     }
-    let hint = hint(&function);
+    let hint = output_hint(&function);
     let limited = expansion.limited(&body);
     function.with_body(quote!(#hint #limited))
 }
 
-/// What every part of the expansion needs.
+/// The values that every part of the expansion uses.
 struct Expansion<'a> {
     plan: &'a Plan,
     /// The module that generated code calls into.
@@ -55,20 +56,20 @@ struct Expansion<'a> {
 }
 
 impl<'a> Expansion<'a> {
-    fn of(plan: &'a Plan, function: &Function) -> Self {
+    fn new(plan: &'a Plan, function: &Function) -> Self {
         let facade = &plan.facade;
         Self { plan, runtime: quote!(#facade::__private), is_async: function.is_async() }
     }
 }
 
-/// Tells rustc what a block gives that is a future, before it meets the fallback in it.
-fn hint(function: &Function) -> Option<TokenStream> {
-    let output = output::value(function).filter(|_| function.makes_its_future())?;
-    (!output::contains_impl_trait(function)).then(|| returning(output))
+/// Returns a statement that fixes the output type of an `async` block before rustc reaches the fallback in it.
+fn output_hint(function: &Function) -> Option<TokenStream> {
+    let output = output::body_type(function).filter(|_| function.makes_its_future())?;
+    (!output::contains_impl_trait(function)).then(|| unreachable_return(output))
 }
 
-/// A `return` of this type that is never reached.
-fn returning(output: &Type) -> TokenStream {
+/// Returns a `return` of this type that is never reached.
+fn unreachable_return(output: &Type) -> TokenStream {
     let value = local("value");
     quote! {
         if let ::core::option::Option::Some(#value) = ::core::option::Option::None::<#output> {

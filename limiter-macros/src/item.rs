@@ -1,4 +1,4 @@
-//! What the attribute stands on: a function, or an `impl` block of methods.
+//! The annotated item: a function, or an `impl` block of methods.
 
 mod boxed_future;
 mod function;
@@ -20,7 +20,7 @@ pub(crate) enum Item {
 
 impl Item {
     /// # Errors
-    /// When the item is neither, with a sentence on what to annotate instead.
+    /// The item is neither a function nor an `impl` block. The message names the items to annotate instead.
     pub(crate) fn parse(item: TokenStream) -> syn::Result<Self> {
         let again = item.clone();
         syn::parse2(item).map_err(|error| match syn::parse2::<syn::Item>(again) {
@@ -29,7 +29,7 @@ impl Item {
         })
     }
 
-    /// The item's other attributes of this kind, taken off it: they are further rules of the same decision.
+    /// Removes the item's other attributes of this kind and returns them: they are further rules of the same decision.
     pub(crate) fn take_rules(&mut self) -> Vec<Attribute> {
         let attributes = match self {
             Self::Function(function) => &mut function.attributes,
@@ -51,7 +51,7 @@ impl Parse for Item {
     }
 }
 
-/// Whether it is this attribute, by whatever path.
+/// Returns whether it is this attribute, by any path.
 pub(crate) fn is_rule(attribute: &Attribute) -> bool {
     attribute.path().segments.last().is_some_and(|segment| segment.ident == "rate_limited")
 }

@@ -1,4 +1,4 @@
-//! The attribute of `rate-limited`: depend on that crate, which re-exports it beside the run time it expands to.
+//! The attribute of `rate-limited`. Depend on that crate: it re-exports the attribute beside the run time.
 //!
 //! A small compiler in stages that exchange types, each in the file named after it:
 //!
@@ -8,7 +8,7 @@
 //! item ───────► item ──┘        └── mistakes ──────────────► the item as it was, beside all errors
 //! ```
 //!
-//! Only `args`, `item` and `validate` can fail; what they find wrong is gathered in `errors` and reported at once.
+//! Only `args`, `item` and `validate` can fail. `errors` collects their errors, and all of them are reported at once.
 
 mod attribute;
 
@@ -35,7 +35,7 @@ mod tests;
 
 use proc_macro::TokenStream;
 
-/// Used through the crate `rate-limited`, which documents it.
+/// The attribute, documented in the crate `rate-limited`.
 #[proc_macro_attribute]
 pub fn rate_limited(arguments: TokenStream, item: TokenStream) -> TokenStream {
     attribute::rate_limited(arguments.into(), item.into()).into()

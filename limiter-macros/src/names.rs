@@ -1,4 +1,4 @@
-//! The arguments there are, and what people call them elsewhere.
+//! The names of the arguments, and their names in other limiters.
 
 use crate::suggest::nearest;
 
@@ -42,7 +42,7 @@ const NAMES: [(&str, Argument); 16] = [
     ("crate", Argument::Crate),
 ];
 
-/// What other limiters, and this one's ancestors, call the same thing.
+/// Names of the arguments in other limiters and in older interfaces.
 const SYNONYMS: [(&str, &[&str]); 14] = [
     ("key", &["by", "cache_key", "id", "keys", "prefix", "resource", "subject", "value"]),
     ("name", &["label", "rule"]),
@@ -60,12 +60,12 @@ const SYNONYMS: [(&str, &[&str]); 14] = [
     ("crate", &["crate_path", "krate"]),
 ];
 
-/// The one word without a value.
+/// The only argument without a value.
 pub(crate) const SKIP: &str = "skip";
 const SKIP_SYNONYMS: [&str; 4] = ["exclude", "exempt", "ignore", "none"];
 
 impl Argument {
-    pub(crate) fn named(text: &str) -> Option<Self> {
+    pub(crate) fn from_name(text: &str) -> Option<Self> {
         NAMES.iter().find(|(name, _)| *name == text).map(|(_, argument)| *argument)
     }
 
@@ -73,10 +73,10 @@ impl Argument {
         NAMES.iter().find(|(_, argument)| *argument == self).map_or("", |(name, _)| name)
     }
 
-    /// What a name that is none was meant to be.
+    /// Returns the argument that an unknown name probably means.
     pub(crate) fn meant_by(text: &str) -> Option<Self> {
         let synonym = SYNONYMS.iter().find(|(_, others)| others.contains(&text)).map(|(name, _)| *name);
-        synonym.or_else(|| nearest(text, NAMES.map(|(name, _)| name))).and_then(Self::named)
+        synonym.or_else(|| nearest(text, NAMES.map(|(name, _)| name))).and_then(Self::from_name)
     }
 }
 
@@ -84,8 +84,8 @@ pub(crate) fn means_skip(text: &str) -> bool {
     SKIP_SYNONYMS.contains(&text) || nearest(text, [SKIP]).is_some()
 }
 
-/// What to say of a name that is none.
-pub(crate) fn unknown(text: &str, meant: Option<Argument>) -> String {
+/// Returns the message for an unknown name.
+pub(crate) fn unknown_message(text: &str, meant: Option<Argument>) -> String {
     match meant {
         Some(meant) => format!("unknown argument `{text}`, did you mean `{}`?", meant.name()),
         None if means_skip(text) => format!("unknown argument `{text}`, did you mean `{SKIP}`?"),

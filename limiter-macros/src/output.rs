@@ -1,4 +1,4 @@
-//! What the return type says at a glance; what it means is for rustc to find out.
+//! The return type as written. Its meaning is left to rustc.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -7,33 +7,33 @@ use syn::{GenericArgument, PathArguments, ReturnType, Signature, Type, TypeParam
 use crate::item::Function;
 use crate::params::mentions;
 
-/// Where an error about the function's result points: its type, or its name where none is written.
-pub(crate) fn place(function: &Function) -> TokenStream {
-    match (value(function), &function.signature.output) {
+/// Returns the tokens for errors about the function's result: its type or, if none is written, the function's name.
+pub(crate) fn error_place(function: &Function) -> TokenStream {
+    match (body_type(function), &function.signature.output) {
         (Some(value), _) => value.to_token_stream(),
         (None, ReturnType::Type(_, output)) => output.to_token_stream(),
         (None, ReturnType::Default) => function.signature.ident.to_token_stream(),
     }
 }
 
-/// The type of what the body gives, where it is written: for a future made by hand, the future's output.
-pub(crate) fn value(function: &Function) -> Option<&Type> {
+/// Returns the type of the body's value, if it is written. For a future made by hand it is the future's output.
+pub(crate) fn body_type(function: &Function) -> Option<&Type> {
     match &function.signature.output {
         ReturnType::Default => None,
-        ReturnType::Type(_, output) if function.makes_its_future() => output_of(output),
+        ReturnType::Type(_, output) if function.makes_its_future() => future_output(output),
         ReturnType::Type(_, output) => Some(output),
     }
 }
 
 pub(crate) fn contains_impl_trait(function: &Function) -> bool {
-    match value(function) {
+    match body_type(function) {
         Some(value) => mentions(value, "impl"),
         None => false,
     }
 }
 
-/// The return type of a function that only makes a future, which runs after it has returned.
-pub(crate) fn future(signature: &Signature) -> Option<&Type> {
+/// Returns the return type of a function that only makes a future, which runs after the function has returned.
+pub(crate) fn future_type(signature: &Signature) -> Option<&Type> {
     match &signature.output {
         ReturnType::Type(_, output) if signature.asyncness.is_none() && is_future(output) => Some(output),
         _ => None,
@@ -74,13 +74,13 @@ fn is_future_bound(bound: &TypeParamBound) -> bool {
     }
 }
 
-/// `T` of what is some form of `Future<Output = T>`.
-fn output_of(future: &Type) -> Option<&Type> {
+/// Returns the `T` of a type that is some form of `Future<Output = T>`.
+fn future_output(future: &Type) -> Option<&Type> {
     match future {
-        Type::ImplTrait(future) => future.bounds.iter().find_map(output_of_bound),
-        Type::TraitObject(future) => future.bounds.iter().find_map(output_of_bound),
-        Type::Paren(future) => output_of(&future.elem),
-        Type::Group(future) => output_of(&future.elem),
+        Type::ImplTrait(future) => future.bounds.iter().find_map(bound_output),
+        Type::TraitObject(future) => future.bounds.iter().find_map(bound_output),
+        Type::Paren(future) => future_output(&future.elem),
+        Type::Group(future) => future_output(&future.elem),
         Type::Path(path) => {
             let last = path.path.segments.last()?;
             let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
@@ -88,13 +88,13 @@ fn output_of(future: &Type) -> Option<&Type> {
                 GenericArgument::Type(inner) => Some(inner),
                 _ => None,
             })?;
-            if last.ident == "Pin" || last.ident == "Box" { output_of(inner) } else { Some(inner) }
+            if last.ident == "Pin" || last.ident == "Box" { future_output(inner) } else { Some(inner) }
         }
         _ => None,
     }
 }
 
-fn output_of_bound(bound: &TypeParamBound) -> Option<&Type> {
+fn bound_output(bound: &TypeParamBound) -> Option<&Type> {
     let TypeParamBound::Trait(bound) = bound else { return None };
     let PathArguments::AngleBracketed(arguments) = &bound.path.segments.last()?.arguments else { return None };
     arguments.args.iter().find_map(|argument| match argument {

@@ -1,4 +1,4 @@
-//! The function's own arguments: which names are bound, and how they are handed on to another function.
+//! The function's own arguments: the names that they bind, and the expressions that forward them to another function.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -10,16 +10,16 @@ use crate::pattern::{bindings, plain_name, rebuilt};
 pub(crate) struct Params<'a>(&'a Signature);
 
 impl<'a> Params<'a> {
-    pub(crate) fn of(signature: &'a Signature) -> Self {
+    pub(crate) fn new(signature: &'a Signature) -> Self {
         Self(signature)
     }
 
-    /// The argument of this name as it was declared, also one that a pattern binds.
+    /// Returns the argument of this name as it was declared, including one that a pattern binds.
     pub(crate) fn find(&self, name: &str) -> Option<Ident> {
         self.names().into_iter().find(|ident| ident == name)
     }
 
-    /// Every name that is bound, `self` too.
+    /// Returns every bound name, including `self`.
     pub(crate) fn names(&self) -> Vec<Ident> {
         let mut names = Vec::new();
         for input in &self.0.inputs {
@@ -31,32 +31,32 @@ impl<'a> Params<'a> {
         names
     }
 
-    /// The arguments in order, for another function.
-    pub(crate) fn handed_on(&self) -> Vec<HandedOn> {
-        let hand_on = |(place, input): (usize, &FnArg)| match input {
-            FnArg::Receiver(receiver) => HandedOn::Named(Vec::new(), Ident::from(receiver.self_token)),
+    /// Returns the arguments in order, as another function gets them.
+    pub(crate) fn forwarded(&self) -> Vec<ForwardedArgument> {
+        let forward = |(place, input): (usize, &FnArg)| match input {
+            FnArg::Receiver(receiver) => ForwardedArgument::Named(Vec::new(), Ident::from(receiver.self_token)),
             FnArg::Typed(typed) => {
                 let conditions = typed.attrs.iter().filter(|attribute| is_condition(attribute)).cloned().collect();
                 match plain_name(&typed.pat).cloned().or_else(|| renamed(place, typed)) {
-                    Some(name) => HandedOn::Named(conditions, name),
-                    None => HandedOn::Rebuilt(conditions, rebuilt(&typed.pat).unwrap_or_default()),
+                    Some(name) => ForwardedArgument::Named(conditions, name),
+                    None => ForwardedArgument::Rebuilt(conditions, rebuilt(&typed.pat).unwrap_or_default()),
                 }
             }
         };
-        self.0.inputs.iter().enumerate().map(hand_on).collect()
+        self.0.inputs.iter().enumerate().map(forward).collect()
     }
 }
 
-/// An argument of the annotated function, as another function gets it, on the conditions under which it is there.
-pub(crate) enum HandedOn {
+/// An argument of the annotated function as another function gets it, with the `cfg` attributes that it depends on.
+pub(crate) enum ForwardedArgument {
     Named(Vec<Attribute>, Ident),
-    /// Put together again from what its pattern binds.
+    /// An argument that is rebuilt from the variables of its pattern.
     Rebuilt(Vec<Attribute>, TokenStream),
 }
 
-/// The name that an argument gets which has none, and whose pattern does not say all of it.
+/// Returns a new name for an argument that is no plain name and cannot be rebuilt from its pattern.
 ///
-/// Nothing that a user writes can mean it, not even by the same letters.
+/// The name has the attribute's hygiene, so the user's code cannot refer to it, even with equal spelling.
 pub(crate) fn renamed(place: usize, argument: &PatType) -> Option<Ident> {
     if plain_name(&argument.pat).is_some() || rebuilt(&argument.pat).is_some() && !has_reference(&argument.ty) {
         return None;
@@ -69,12 +69,12 @@ pub(crate) fn renamed(place: usize, argument: &PatType) -> Option<Ident> {
     Some(name)
 }
 
-/// A pattern that goes through a reference binds references: from them, nothing is put together again.
+/// Returns whether the type has a reference. Its pattern then binds references, from which it cannot be rebuilt.
 fn has_reference(ty: &Type) -> bool {
     has_sign(ty.to_token_stream(), '&')
 }
 
-/// Whether the sign stands anywhere in these tokens.
+/// Returns whether these tokens contain the sign.
 pub(crate) fn has_sign(tokens: TokenStream, sign: char) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Punct(punct) => punct.as_char() == sign,
@@ -83,12 +83,12 @@ pub(crate) fn has_sign(tokens: TokenStream, sign: char) -> bool {
     })
 }
 
-/// Whether the attribute says that an argument is not always there.
+/// Returns whether the attribute makes an argument conditional.
 pub(crate) fn is_condition(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg")
 }
 
-/// Whether the name stands anywhere in these tokens, in a format string too.
+/// Returns whether these tokens contain the name, also inside a format string.
 pub(crate) fn mentions(tokens: impl ToTokens, name: &str) -> bool {
     tokens.to_token_stream().into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident == name,
@@ -100,7 +100,7 @@ pub(crate) fn mentions(tokens: impl ToTokens, name: &str) -> bool {
     })
 }
 
-/// Whether a pattern binds one of these tokens' names.
+/// Returns whether a pattern binds one of these tokens' names.
 pub(crate) fn binds_any(pattern: &Pat, tokens: &TokenStream) -> bool {
     bindings(pattern).iter().any(|(name, _)| mentions(tokens, &name.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Patterns of arguments: what they bind, and how the whole argument is had again.
+//! Patterns of arguments: the variables that they bind, and the expression that rebuilds the argument.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -6,7 +6,7 @@ use syn::{FieldPat, Ident, Pat, PatIdent, Token};
 
 use crate::params::{has_sign, mentions};
 
-/// A name that is all there is of the pattern.
+/// Returns the name, if the pattern is a name alone.
 pub(crate) fn plain_name(pattern: &Pat) -> Option<&Ident> {
     match pattern {
         Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => Some(&name.ident),
@@ -14,9 +14,10 @@ pub(crate) fn plain_name(pattern: &Pat) -> Option<&Ident> {
     }
 }
 
-/// The variable as generated code uses it. One that begins with `_` carries the attribute's mark: clippy forgives an
-/// attribute that it uses what is marked as unused. (One that begins with `__` is a macro's, and means what that made.)
-pub(crate) fn used(variable: &Ident) -> Ident {
+/// Returns the variable as generated code uses it. A name that begins with `_` gets the attribute's span, because
+/// clippy accepts uses of such a name from an attribute. A name that begins with `__` is a macro's, and keeps its
+/// hygiene.
+pub(crate) fn as_used(variable: &Ident) -> Ident {
     let mut variable = variable.clone();
     let name = variable.to_string();
     if name.starts_with('_') && !name.starts_with("__") {
@@ -25,7 +26,7 @@ pub(crate) fn used(variable: &Ident) -> Ident {
     variable
 }
 
-/// The variables that the pattern binds, in order, each with its `mut`.
+/// Returns the variables that the pattern binds, in order, each with its `mut`.
 pub(crate) fn bindings(pattern: &Pat) -> Vec<(Ident, Option<Token![mut]>)> {
     if let Pat::Ident(name) = pattern
         && name.by_ref.is_none()
@@ -35,45 +36,45 @@ pub(crate) fn bindings(pattern: &Pat) -> Vec<(Ident, Option<Token![mut]>)> {
     }
     let mut bindings = Vec::new();
     each_binding(&mut pattern.clone(), &mut |name| {
-        // The `mut` of `ref mut` says what is borrowed.
+        // The `mut` of `ref mut` belongs to the borrow, not to the variable.
         bindings.push((name.ident.clone(), name.mutability.filter(|_| name.by_ref.is_none())));
     });
     bindings
 }
 
-/// The pattern with the same variables, none of them `mut`.
+/// Returns the pattern with the same variables, none of them `mut`.
 pub(crate) fn immutable(pattern: &Pat) -> Pat {
     let mut pattern = pattern.clone();
     each_binding(&mut pattern, &mut |name| name.mutability = name.mutability.filter(|_| name.by_ref.is_some()));
     pattern
 }
 
-/// The pattern as one that only looks: what to match, and by which pattern.
+/// Returns a pattern that borrows, and the expression to match with it.
 ///
-/// A shared reference is copied and a unique one lent; of anything else the variables become references.
-pub(crate) fn look(pattern: &Pat, ty: &syn::Type, argument: &Ident) -> (TokenStream, TokenStream) {
-    let mut looking = pattern.clone();
+/// A shared reference is copied, and a unique one is reborrowed. For other types the variables become references.
+pub(crate) fn borrowing_pattern(pattern: &Pat, ty: &syn::Type, argument: &Ident) -> (TokenStream, TokenStream) {
+    let mut borrowing = pattern.clone();
     let value = match ty {
         syn::Type::Reference(reference) if reference.mutability.is_none() => quote!(#argument),
         syn::Type::Reference(_) if mentions(pattern, "mut") => quote!(&mut *#argument),
         syn::Type::Reference(_) => quote!(&*#argument),
-        // Below a `&` of the pattern's own, and only there, a variable must say itself that it borrows.
+        // Below a `&` of the pattern itself, and only there, a variable needs `ref` to borrow.
         _ if has_sign(pattern.to_token_stream(), '&') => {
-            each_binding(&mut looking, &mut |name| {
+            each_binding(&mut borrowing, &mut |name| {
                 name.mutability = None;
                 name.by_ref = Some(Token![ref](name.ident.span()));
             });
             quote!(#argument)
         }
         _ => {
-            each_binding(&mut looking, &mut |name| (name.mutability, name.by_ref) = (None, None));
+            each_binding(&mut borrowing, &mut |name| (name.mutability, name.by_ref) = (None, None));
             quote!(&#argument)
         }
     };
-    (generated(looking.into_token_stream()), value)
+    (generated(borrowing.into_token_stream()), value)
 }
 
-/// Without the signs' own marks: it is not the user who wrote this pattern, whatever a lint has to say of it.
+/// Returns the tokens with generated spans for their signs, so that lints do not take the pattern for the user's.
 fn generated(tokens: TokenStream) -> TokenStream {
     let generated = |token| match token {
         TokenTree::Punct(mut sign) => {
@@ -86,13 +87,12 @@ fn generated(tokens: TokenStream) -> TokenStream {
     tokens.into_iter().map(generated).collect()
 }
 
-/// The expression that puts together again what the pattern has taken apart; `None` where something is left out or
-/// only borrowed.
+/// Returns the expression that rebuilds the destructured value, or `None` if the pattern omits or borrows a part of it.
 pub(crate) fn rebuilt(pattern: &Pat) -> Option<TokenStream> {
     let all = |patterns: &mut dyn Iterator<Item = &Pat>| patterns.map(rebuilt).collect::<Option<Vec<_>>>();
     match pattern {
         Pat::Ident(name) => {
-            plain_name(pattern).filter(|_| name.attrs.is_empty()).map(|name| used(name).into_token_stream())
+            plain_name(pattern).filter(|_| name.attrs.is_empty()).map(|name| as_used(name).into_token_stream())
         }
         Pat::Paren(inner) => rebuilt(&inner.pat),
         Pat::Path(path) => Some(path.to_token_stream()),
@@ -139,7 +139,7 @@ fn each_binding(pattern: &mut Pat, change: &mut impl FnMut(&mut PatIdent)) {
     }
 }
 
-/// A name may also be a constant or a unit struct, which Rust writes capitalised.
+/// Returns false for a capitalised name, which is a constant or a unit struct by Rust's conventions.
 fn is_variable(name: &PatIdent) -> bool {
     let plain = name.by_ref.is_none() && name.mutability.is_none() && name.subpat.is_none();
     !(plain && name.ident.to_string().starts_with(char::is_uppercase))

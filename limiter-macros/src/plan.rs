@@ -1,9 +1,9 @@
-//! What one attribute asks for, checked: all that the expansion needs to know beside the function.
+//! The checked content of the attributes: all that the expansion needs beside the function.
 
 use proc_macro2::{Ident, TokenStream};
 use syn::{Expr, ExprClosure, ExprPath, LitStr, Type};
 
-use crate::params::HandedOn;
+use crate::params::ForwardedArgument;
 use crate::rebinding::Rebinding;
 
 /// One decision of one or more rules.
@@ -13,12 +13,12 @@ pub(crate) struct Plan {
     pub(crate) rules: Vec<Rule>,
     pub(crate) limiter: Limiter,
     pub(crate) wait: Option<Given<u64>>,
-    pub(crate) on_error: Failure,
+    pub(crate) on_error: FailurePolicy,
     pub(crate) recover: Option<Recovery>,
     pub(crate) rebinding: Rebinding,
 }
 
-/// What one attribute says.
+/// The rule of one attribute.
 pub(crate) struct Rule {
     pub(crate) name: LitStr,
     pub(crate) key: Key,
@@ -29,7 +29,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// The only limit, where it is a literal and nothing else is said: what most rules are.
+    /// Returns permits and window, if the rule has one literal limit and nothing else, as most rules have.
     pub(crate) fn plain_limit(&self) -> Option<(u32, u64)> {
         match (self.limits.limits.as_slice(), &self.limits.counted_by, &self.cost) {
             (
@@ -41,14 +41,14 @@ impl Rule {
         }
     }
 
-    /// Whether all that a call of it asks for is known when compiling, but for whether it asks.
+    /// Returns whether the request is known at compile time, except for its `when`.
     pub(crate) fn is_fixed(&self) -> bool {
         self.key.constant().is_some() && self.plain_limit().is_some()
     }
 }
 
 impl Key {
-    /// The text of a key without values.
+    /// Returns the text of a key without values.
     pub(crate) fn constant(&self) -> Option<&LitStr> {
         match self {
             Self::Template(parts) => match parts.as_slice() {
@@ -69,15 +69,15 @@ pub(crate) enum Key {
 pub(crate) enum Part {
     Text(LitStr),
     Value(Expr),
-    /// A value and the template of its own, `{:spec}`, that it is formatted by.
+    /// A template `{:spec}`, and the value that it formats.
     Formatted(LitStr, Expr),
     Captured(Captured),
 }
 
-/// A name that is no argument: a constant, or a slip that rustc is to point at inside the string.
+/// A name that is no argument: a constant, or a spelling mistake at which rustc should point inside the string.
 ///
-/// rustc can do that only for what it captures itself, so it formats the whole template, with nothing for the
-/// `others`; the text around the value is cut off again.
+/// rustc points there only for names that it captures itself. So the expansion formats the whole template, with empty
+/// values for the `others`, and removes the text around the value.
 pub(crate) struct Captured {
     pub(crate) template: LitStr,
     pub(crate) others: Vec<Ident>,
@@ -86,7 +86,7 @@ pub(crate) struct Captured {
 }
 
 pub(crate) struct Limits {
-    /// At least one; several are all-or-nothing.
+    /// One or more limits. A call takes permits from all of them or from none.
     pub(crate) limits: Vec<Limit>,
     pub(crate) counted_by: Option<CountedBy>,
 }
@@ -102,7 +102,7 @@ impl Limits {
     }
 }
 
-/// An algorithm other than the limits' own, for all of them.
+/// An algorithm that replaces that of each limit.
 pub(crate) struct CountedBy {
     pub(crate) algorithm: Algorithm,
     pub(crate) burst: Option<Given<u32>>,
@@ -128,7 +128,7 @@ pub(crate) enum Limit {
     Value(Expr),
 }
 
-/// A number that was checked already, or an expression for run time.
+/// A checked number, or an expression for run time.
 pub(crate) enum Given<T> {
     Literal(T),
     Expression(Expr),
@@ -145,12 +145,12 @@ pub(crate) enum Limiter {
     Value(Expr),
 }
 
-/// What becomes of a call when the limiter itself fails.
-pub(crate) enum Failure {
-    /// As the limiter is set.
+/// The policy for calls when the limiter itself fails.
+pub(crate) enum FailurePolicy {
+    /// The policy of the limiter.
     Default,
     Policy(Policy),
-    /// The error comes back to the function.
+    /// The function gets the error.
     Handled(Outcome),
 }
 
@@ -161,36 +161,36 @@ pub(crate) enum Policy {
     Standby,
 }
 
-/// What becomes of the body's own errors.
+/// The handler of the body's own errors.
 pub(crate) struct Recovery {
-    /// What the function returns.
+    /// The return type of the function.
     pub(crate) returned: Type,
     pub(crate) outcome: Outcome,
 }
 
-/// Why the function returns something else than its body's value.
+/// The reason why the function returns another value than its body's.
 #[derive(Clone, Copy)]
 pub(crate) enum Occasion {
     Denial,
-    /// Of the limiter.
+    /// A failure of the limiter.
     Failure,
-    /// The body's own error.
-    Mistake,
+    /// An error that the body returned.
+    BodyError,
 }
 
 impl Occasion {
-    /// The name under which the user's expressions find the denial or the error.
+    /// Returns the name of the denial or the error in the user's expressions.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Denial => "denied",
-            Self::Failure | Self::Mistake => "error",
+            Self::Failure | Self::BodyError => "error",
         }
     }
 }
 
-/// What the function returns instead of its body's value.
+/// The value that the function returns instead of its body's.
 pub(crate) enum Outcome {
-    /// What the return type makes of the denial or the error; `place` is where rustc points when it cannot.
+    /// The denial or the error, converted to the return type. rustc points at `place` if there is no conversion.
     Converted {
         place: TokenStream,
     },
@@ -198,16 +198,16 @@ pub(crate) enum Outcome {
         path: ExprPath,
         passed: Passed,
     },
-    /// Called with the denial or the error.
+    /// A closure that is called with the denial or the error.
     Closure(ExprClosure),
-    /// Evaluated with the denial or the error in scope.
+    /// An expression that is evaluated with the denial or the error in scope.
     Value(Expr),
 }
 
-/// What a function that takes the body's place is called with.
+/// The arguments of a function that is called instead of the body.
 pub(crate) enum Passed {
-    /// The arguments of the annotated one.
-    Arguments(Vec<HandedOn>),
+    /// The arguments of the annotated function.
+    Arguments(Vec<ForwardedArgument>),
     /// The denial or the error.
     Occasion,
 }

@@ -1,15 +1,15 @@
-//! Arguments that are bound anew.
+//! Arguments that the body binds again.
 //!
-//! Two things ask for it. A `fallback` that is a function gets whole arguments: where a pattern leaves something out, the
-//! signature takes the argument under a name of its own, and the body begins by taking it apart:
+//! There are two reasons. The first is a `fallback` that is a function, because it gets whole arguments. If a pattern
+//! omits a part of an argument, the signature gives the argument a name, and the body destructures it first:
 //!
 //! ```text
 //! fn get((id, _): (u64, Token)) { … }      fn get(argument0: (u64, Token)) { …let (id, _) = argument0;… }
 //! ```
 //!
-//! And `recover` in an async function has its body in a block that owns the arguments, so that it is `Send` where the
-//! function's future was. Both bind in the order of the signature, which is what `async fn` itself does: so arguments
-//! are dropped as they were without the attribute.
+//! The second reason is `recover` in an async function. Its body is in a block that owns the arguments, so that the
+//! future stays `Send`. Both bind in the order of the signature, as `async fn` does itself. So arguments are dropped in
+//! the same order as without the attribute.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -17,59 +17,59 @@ use syn::{Attribute, FnArg, Pat, PatIdent, PatType, Signature};
 
 use crate::item::Function;
 use crate::params::{binds_any, is_condition, mentions, renamed};
-use crate::pattern::{bindings, immutable, look, plain_name};
+use crate::pattern::{bindings, borrowing_pattern, immutable, plain_name};
 
 #[derive(Default)]
 pub(crate) struct Rebinding {
-    /// In the order of the signature.
+    /// Arguments in the order of the signature.
     rebound: Vec<Rebound>,
-    /// What another macro binds anew.
+    /// Arguments that another macro binds again.
     others: Vec<Rebound>,
 }
 
 struct Rebound {
     place: usize,
     argument: PatType,
-    /// What the signature calls it, where that is not what its pattern binds.
+    /// The name in the signature, if the argument gets a new one.
     renamed: Option<Ident>,
-    /// Variables that are of use, whether the body uses them or not.
+    /// Variables that count as used even if the body does not use them.
     used: Vec<Ident>,
 }
 
-/// What is to be bound anew.
+/// The reasons to bind arguments again.
 #[derive(Clone, Copy)]
 pub(crate) struct Reasons {
-    /// A function gets the arguments.
-    pub(crate) handed_on: bool,
+    /// Another function gets the arguments.
+    pub(crate) forwarded: bool,
     /// The body owns its arguments.
     pub(crate) owned: bool,
 }
 
 impl Rebinding {
-    /// `attributes`: all that the attributes' arguments say.
-    pub(crate) fn of(function: &Function, reasons: Reasons, attributes: &TokenStream) -> Self {
+    /// Finds the arguments to bind again. `attributes` has the values of all attribute arguments.
+    pub(crate) fn new(function: &Function, reasons: Reasons, attributes: &TokenStream) -> Self {
         let signature = &function.signature;
-        let mut rebinding = Self { rebound: Vec::new(), others: others(function) };
-        if !reasons.handed_on && !reasons.owned {
+        let mut rebinding = Self { rebound: Vec::new(), others: bound_in_future(function) };
+        if !reasons.forwarded && !reasons.owned {
             return rebinding;
         }
         for (place, input) in signature.inputs.iter().enumerate() {
             let FnArg::Typed(argument) = input else { continue };
-            let renamed = renamed(place, argument).filter(|_| reasons.handed_on);
-            // Those behind a renamed one follow, so that they are dropped before it.
+            let renamed = renamed(place, argument).filter(|_| reasons.forwarded);
+            // Arguments after a renamed one are bound again too, so that they are dropped before it.
             if !reasons.owned && renamed.is_none() && rebinding.rebound.is_empty() {
                 continue;
             }
             let names = bindings(&argument.pat).into_iter().map(|(name, _)| name);
             let is_used =
-                |name: &Ident| reasons.handed_on && renamed.is_none() || mentions(attributes, &name.to_string());
+                |name: &Ident| reasons.forwarded && renamed.is_none() || mentions(attributes, &name.to_string());
             let used = names.filter(is_used).collect();
             rebinding.rebound.push(Rebound { place, argument: argument.clone(), renamed, used });
         }
         rebinding
     }
 
-    /// Changes the signature to what is to be bound anew.
+    /// Changes the signature for the arguments that are bound again.
     pub(crate) fn apply(&self, signature: &mut Signature) {
         for rebound in &self.rebound {
             if let Some(FnArg::Typed(argument)) = signature.inputs.get_mut(rebound.place) {
@@ -82,19 +82,19 @@ impl Rebinding {
         }
     }
 
-    /// What the body begins with.
-    pub(crate) fn body(&self) -> TokenStream {
-        self.rebound.iter().map(Rebound::owned).collect()
+    /// Returns the first statements of the body.
+    pub(crate) fn body_lets(&self) -> TokenStream {
+        self.rebound.iter().map(Rebound::owning_lets).collect()
     }
 
-    /// What makes the names in `value` known to it where the arguments must stay whole.
-    pub(crate) fn looks(&self, value: &TokenStream) -> TokenStream {
-        self.renamed_in(value).map(|(rebound, name)| rebound.look(name)).collect()
+    /// Returns statements that bind the names in `value` by reference, so that the arguments stay whole.
+    pub(crate) fn borrowing_lets(&self, value: &TokenStream) -> TokenStream {
+        self.renamed_in(value).map(|(rebound, name)| rebound.borrowing_let(name)).collect()
     }
 
-    /// What makes the names in `value` known to it where nothing comes after it.
-    pub(crate) fn takes(&self, value: &TokenStream) -> TokenStream {
-        self.renamed_in(value).map(|(rebound, name)| rebound.take(name)).collect()
+    /// Returns statements that bind the names in `value` by move, for a value after which nothing uses the arguments.
+    pub(crate) fn moving_lets(&self, value: &TokenStream) -> TokenStream {
+        self.renamed_in(value).map(|(rebound, name)| rebound.moving_let(name)).collect()
     }
 
     fn renamed_in(&self, value: &TokenStream) -> impl Iterator<Item = (&Rebound, &Ident)> {
@@ -105,7 +105,7 @@ impl Rebinding {
 }
 
 impl Rebound {
-    fn owned(&self) -> TokenStream {
+    fn owning_lets(&self) -> TokenStream {
         let conditions = self.conditions();
         let mut lets = TokenStream::new();
         match &self.renamed {
@@ -128,13 +128,13 @@ impl Rebound {
         lets
     }
 
-    fn look(&self, name: &Ident) -> TokenStream {
+    fn borrowing_let(&self, name: &Ident) -> TokenStream {
         let conditions = self.conditions();
-        let (pattern, value) = look(&self.argument.pat, &self.argument.ty, name);
+        let (pattern, value) = borrowing_pattern(&self.argument.pat, &self.argument.ty, name);
         quote!(#(#conditions)* #[allow(unused_variables)] let #pattern = #value;)
     }
 
-    fn take(&self, name: &Ident) -> TokenStream {
+    fn moving_let(&self, name: &Ident) -> TokenStream {
         let (conditions, pattern) = (self.conditions(), &self.argument.pat);
         quote!(#(#conditions)* #[allow(unused_variables, unused_mut)] let #pattern = #name;)
     }
@@ -148,8 +148,8 @@ impl Rebound {
     }
 }
 
-/// Arguments that have a pattern only where the function's future runs.
-fn others(function: &Function) -> Vec<Rebound> {
+/// Returns the arguments whose patterns are only inside the function's future.
+fn bound_in_future(function: &Function) -> Vec<Rebound> {
     let mut others = Vec::new();
     for (name, pattern) in function.patterns() {
         for (place, input) in function.signature.inputs.iter().enumerate() {

@@ -1,17 +1,18 @@
-//! Did you mean …? By the number of slips between two words.
+//! Suggestions for misspelt words, by their edit distance.
 
-/// The candidate that `text` was probably meant to be: at most one slip in three letters away.
+/// Returns the candidate that `text` probably means: it differs by at most one edit in three letters.
 pub(crate) fn nearest<const N: usize>(text: &str, candidates: [&'static str; N]) -> Option<&'static str> {
     candidates
         .into_iter()
-        .map(|candidate| (slips(text, candidate), candidate))
-        .filter(|(slips, candidate)| *slips <= candidate.len() / 3)
-        .min_by_key(|(slips, _)| *slips)
+        .map(|candidate| (edit_distance(text, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
+        .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-/// Letters added, left out, changed or swapped with their neighbour (optimal string alignment distance).
-fn slips(from: &str, to: &str) -> usize {
+/// Counts letters that are added, omitted, changed or swapped with their neighbour: the optimal string alignment
+/// distance.
+fn edit_distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut table = vec![vec![0; to.len() + 1]; from.len() + 1];
     for row in 0..=from.len() {
@@ -38,17 +39,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_slips() {
+    fn counts_edits_in_both_directions() {
         let cases = [("", "", 0), ("", "ab", 2), ("max", "max", 0), ("mxa", "max", 1), ("opne", "open", 1)];
         for (from, to, expected) in cases {
-            assert_eq!(slips(from, to), expected, "{from} {to}");
-            assert_eq!(slips(to, from), expected, "{to} {from}");
+            assert_eq!(edit_distance(from, to), expected, "{from} {to}");
+            assert_eq!(edit_distance(to, from), expected, "{to} {from}");
         }
-        assert_eq!(slips("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
     }
 
     #[test]
-    fn forgives_one_slip_in_three_letters() {
+    fn suggests_words_within_one_edit_in_three_letters() {
         let cases = [
             ("opne", Some("open")),
             ("colsed", Some("closed")),

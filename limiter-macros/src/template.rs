@@ -1,9 +1,9 @@
-//! The template in a key's string: static text and `{expression}`, read as `format!` reads it, but for any expression.
+//! The template in a key's string: static text and `{expression}`, as in `format!`, but with any expression.
 
 use std::fmt;
 
-/// A template's pieces; no two texts in a row, none of them empty.
-pub(crate) fn parse(template: &str) -> Result<Vec<Piece>, Problem> {
+/// Parses a template. No text is empty, and no two texts follow each other.
+pub(crate) fn parse(template: &str) -> Result<Vec<Piece>, TemplateProblem> {
     let mut pieces = Vec::new();
     let mut text = String::new();
     let mut rest = template;
@@ -15,8 +15,8 @@ pub(crate) fn parse(template: &str) -> Result<Vec<Piece>, Problem> {
             rest = &brace[2..];
             continue;
         }
-        let Some(inside) = brace.strip_prefix('{') else { return Err(Problem::Stray) };
-        let ends = scan(inside).ok_or_else(|| Problem::Unclosed(inside.to_owned()))?;
+        let Some(inside) = brace.strip_prefix('{') else { return Err(TemplateProblem::Stray) };
+        let ends = find_ends(inside).ok_or_else(|| TemplateProblem::Unclosed(inside.to_owned()))?;
         if !text.is_empty() {
             pieces.push(Piece::Text(std::mem::take(&mut text)));
         }
@@ -34,13 +34,13 @@ pub(crate) fn parse(template: &str) -> Result<Vec<Piece>, Problem> {
 pub(crate) enum Piece {
     /// Static text, its `{{` and `}}` resolved.
     Text(String),
-    /// What stands before and after the colon in `{expression:spec}`.
+    /// The expression and the format spec of `{expression:spec}`.
     Value { expression: String, spec: Option<String> },
 }
 
-/// What is wrong with a template.
+/// An error in a template.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Problem {
+pub(crate) enum TemplateProblem {
     Empty,
     Positional(String),
     Unclosed(String),
@@ -48,7 +48,7 @@ pub(crate) enum Problem {
     Spec(String),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for TemplateProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("`{}` in `key` names nothing: write a value, as in `{user_id}`"),
@@ -69,40 +69,41 @@ impl fmt::Display for Problem {
     }
 }
 
-fn placeholder(inside: &str, colon: Option<usize>) -> Result<Piece, Problem> {
+fn placeholder(inside: &str, colon: Option<usize>) -> Result<Piece, TemplateProblem> {
     let (expression, spec) = match colon {
         Some(colon) => (&inside[..colon], Some(&inside[colon + 1..])),
         None => (inside, None),
     };
     let expression = expression.trim();
     if expression.is_empty() {
-        return Err(Problem::Empty);
+        return Err(TemplateProblem::Empty);
     }
     if expression.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Problem::Positional(expression.to_owned()));
+        return Err(TemplateProblem::Positional(expression.to_owned()));
     }
     let spec = spec.filter(|spec| !spec.is_empty()).map(str::to_owned);
     if let Some(spec) = spec.as_deref().filter(|spec| !has_known_type(spec)) {
-        return Err(Problem::Spec(spec.to_owned()));
+        return Err(TemplateProblem::Spec(spec.to_owned()));
     }
     Ok(Piece::Value { expression: expression.to_owned(), spec })
 }
 
-/// Whether the last part of a format spec is a type that `format!` knows; rustc would point at the wrong place.
+/// Returns whether the last part of a format spec is a type of `format!`. rustc would report others at the wrong place.
 fn has_known_type(spec: &str) -> bool {
     let end_of_rest = spec.rfind(|c: char| c.is_ascii_digit() || "<^>+-#.*$".contains(c)).map_or(0, |at| at + 1);
     ["", "?", "x?", "X?", "x", "X", "o", "b", "e", "E", "p"].contains(&spec[end_of_rest..].trim_end())
 }
 
 struct Ends {
-    /// The first `:` outside all brackets that is not half of a `::`.
+    /// The first `:` outside all brackets that is not part of a `::`.
     colon: Option<usize>,
     /// The `}` that closes the placeholder.
     brace: usize,
 }
 
-/// Finds the ends of a placeholder whose `{` is behind: brackets nest, and literals hide what is in them.
-fn scan(inside: &str) -> Option<Ends> {
+/// Finds the ends of a placeholder, from the text after its `{`. Brackets nest, and the contents of literals do not
+/// count.
+fn find_ends(inside: &str) -> Option<Ends> {
     let bytes = inside.as_bytes();
     let mut colon = None;
     let mut depth = 0_usize;
@@ -114,9 +115,9 @@ fn scan(inside: &str) -> Option<Ends> {
             b'}' | b')' | b']' => depth = depth.saturating_sub(1),
             b':' if bytes.get(at + 1) == Some(&b':') => at += 1,
             b':' if depth == 0 && colon.is_none() => colon = Some(at),
-            // What follows the colon is a format spec, where a quote is a fill character.
-            b'"' if colon.is_none() => at += quoted(&bytes[at..], b'"')?,
-            b'\'' if colon.is_none() => at += character(&inside[at..]),
+            // After the colon there is a format spec, in which a quote is a fill character.
+            b'"' if colon.is_none() => at += closing_quote(&bytes[at..], b'"')?,
+            b'\'' if colon.is_none() => at += closing_char_quote(&inside[at..]),
             _ => {}
         }
         at += 1;
@@ -124,8 +125,8 @@ fn scan(inside: &str) -> Option<Ends> {
     None
 }
 
-/// How far behind its start the closing quote of a literal is.
-fn quoted(literal: &[u8], quote: u8) -> Option<usize> {
+/// Returns the offset of the closing quote of a literal.
+fn closing_quote(literal: &[u8], quote: u8) -> Option<usize> {
     let mut at = 1;
     while *literal.get(at)? != quote {
         at += if literal[at] == b'\\' { 2 } else { 1 };
@@ -133,11 +134,11 @@ fn quoted(literal: &[u8], quote: u8) -> Option<usize> {
     Some(at)
 }
 
-/// The same for a character, or nothing for a lifetime.
-fn character(literal: &str) -> usize {
+/// Returns the offset of the closing quote of a character literal, or 0 for a lifetime.
+fn closing_char_quote(literal: &str) -> usize {
     let mut characters = literal.char_indices().skip(1);
     match (characters.next(), characters.next()) {
-        (Some((_, '\\')), _) => quoted(literal.as_bytes(), b'\'').unwrap_or(0),
+        (Some((_, '\\')), _) => closing_quote(literal.as_bytes(), b'\'').unwrap_or(0),
         (Some(_), Some((end, '\''))) => end,
         _ => 0,
     }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_text_and_values() {
+    fn parses_text_and_values() {
         let cases = [
             ("", vec![]),
             ("getId", vec![text("getId")]),
@@ -190,20 +191,20 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_template() {
+    fn rejects_invalid_templates() {
         let cases = [
-            ("user:{}", Problem::Empty),
-            ("{:?}", Problem::Empty),
-            ("{ }", Problem::Empty),
-            ("{0}", Problem::Positional("0".to_owned())),
-            ("user:{id", Problem::Unclosed("id".to_owned())),
-            ("user:{", Problem::Unclosed(String::new())),
-            ("{f(}", Problem::Unclosed("f(}".to_owned())),
-            ("{\"}", Problem::Unclosed("\"}".to_owned())),
-            ("{id:spec}", Problem::Spec("spec".to_owned())),
-            ("{id:>08q}", Problem::Spec(">08q".to_owned())),
-            ("user}", Problem::Stray),
-            ("{id}}", Problem::Stray),
+            ("user:{}", TemplateProblem::Empty),
+            ("{:?}", TemplateProblem::Empty),
+            ("{ }", TemplateProblem::Empty),
+            ("{0}", TemplateProblem::Positional("0".to_owned())),
+            ("user:{id", TemplateProblem::Unclosed("id".to_owned())),
+            ("user:{", TemplateProblem::Unclosed(String::new())),
+            ("{f(}", TemplateProblem::Unclosed("f(}".to_owned())),
+            ("{\"}", TemplateProblem::Unclosed("\"}".to_owned())),
+            ("{id:spec}", TemplateProblem::Spec("spec".to_owned())),
+            ("{id:>08q}", TemplateProblem::Spec(">08q".to_owned())),
+            ("user}", TemplateProblem::Stray),
+            ("{id}}", TemplateProblem::Stray),
         ];
         for (template, problem) in cases {
             assert_eq!(parse(template), Err(problem), "{template}");

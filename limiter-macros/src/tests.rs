@@ -1,4 +1,4 @@
-//! The attribute as a function from tokens to tokens: what it makes of good input, and all it says about bad input.
+//! The attribute as a function from tokens to tokens: expansions of valid input, and messages for invalid input.
 
 mod expansion;
 mod mistakes;

@@ -1,4 +1,4 @@
-//! Every rule about the arguments, their values and the function. All mistakes are gathered; without one there is a plan.
+//! All checks of the arguments, their values and the function. All mistakes are collected; without one there is a plan.
 
 mod algorithm;
 mod facade;
@@ -28,13 +28,13 @@ use crate::rebinding::{Reasons, Rebinding};
 
 pub(crate) use skip::check as check_skip;
 
-/// What is said about one function, and where.
+/// One function, and the attributes that apply to it.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
-    /// One for each attribute.
+    /// The arguments of each attribute.
     pub(crate) rules: &'a [Args],
     pub(crate) function: &'a Function,
-    /// All methods that the attributes are about, if they stand on an `impl` block.
+    /// All methods to which the attributes apply, if they are on an `impl` block.
     pub(crate) methods: &'a [&'a Function],
 }
 
@@ -48,10 +48,10 @@ impl Subject<'_> {
     }
 }
 
-/// The plan, unless something is wrong here or was before.
+/// Returns the plan, unless there is an error here or there was one before.
 pub(crate) fn validate(subject: &Subject<'_>, errors: &mut Errors) -> Option<Plan> {
     let Subject { rules, function, .. } = *subject;
-    let params = Params::of(&function.signature);
+    let params = Params::new(&function.signature);
 
     function::check(subject, errors);
     names::check(subject, errors);
@@ -65,12 +65,13 @@ pub(crate) fn validate(subject: &Subject<'_>, errors: &mut Errors) -> Option<Pla
 
     let rules: Option<Vec<_>> = planned.into_iter().collect();
     let (facade, rules, on_error) = (facade?, rules?, on_error?);
-    let hands_on = |outcome: &Outcome| matches!(outcome, Outcome::Function { passed: Passed::Arguments(_), .. });
+    let forwards_arguments =
+        |outcome: &Outcome| matches!(outcome, Outcome::Function { passed: Passed::Arguments(_), .. });
     let reasons = Reasons {
-        handed_on: rules.iter().any(|rule| hands_on(&rule.on_denied)),
+        forwarded: rules.iter().any(|rule| forwards_arguments(&rule.on_denied)),
         owned: recover.is_some() && function.signature.asyncness.is_some(),
     };
-    let rebinding = Rebinding::of(function, reasons, &said(subject.rules));
+    let rebinding = Rebinding::new(function, reasons, &all_values(subject.rules));
     errors.is_empty().then_some(Plan { facade, rules, limiter, wait, on_error, recover, rebinding })
 }
 
@@ -80,7 +81,7 @@ fn limiter(rules: &[Args], errors: &mut Errors) -> Limiter {
             if crate::value::literal(limiter).is_some() {
                 let message = "`limiter` must be a `Limiter`, or a reference to one: a URL is for `Limiter::connect`, \
                                whose limiter is then installed";
-                errors.at(limiter, message);
+                errors.push_at(limiter, message);
             }
             Limiter::Value(limiter.clone())
         }
@@ -88,7 +89,7 @@ fn limiter(rules: &[Args], errors: &mut Errors) -> Limiter {
     }
 }
 
-/// All that the attributes say.
-fn said(rules: &[Args]) -> TokenStream {
+/// Returns the values of all arguments of all attributes.
+fn all_values(rules: &[Args]) -> TokenStream {
     rules.iter().flat_map(Args::values).map(|written| written.value.to_token_stream()).collect()
 }

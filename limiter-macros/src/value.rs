@@ -1,9 +1,9 @@
-//! What kind of expression an argument's value is.
+//! The kind of expression of an argument's value.
 
 use proc_macro2::Ident;
 use syn::{Expr, ExprLit, ExprPath, ExprUnary, Lit, LitStr, UnOp};
 
-/// The value as a literal, `None` where it is another expression; a minus sign belongs to the literal.
+/// Returns the value as a literal, or `None` for another expression. A minus sign belongs to the literal.
 pub(crate) fn literal(value: &Expr) -> Option<&Lit> {
     match value {
         Expr::Lit(ExprLit { lit, .. }) => Some(lit),
@@ -12,7 +12,7 @@ pub(crate) fn literal(value: &Expr) -> Option<&Lit> {
     }
 }
 
-/// The value as a string literal.
+/// Returns the value as a string literal.
 pub(crate) fn string(value: &Expr) -> Option<&LitStr> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text),
@@ -20,7 +20,7 @@ pub(crate) fn string(value: &Expr) -> Option<&LitStr> {
     }
 }
 
-/// The name that is all there is of the value, `self` too.
+/// Returns the value if it is a name alone, including `self`.
 pub(crate) fn bare_name(value: &Expr) -> Option<&Ident> {
     match value {
         Expr::Path(ExprPath { qself: None, path, .. }) => path.get_ident(),

@@ -1,4 +1,4 @@
-//! `rate-limited` by its attribute with a constant key, the same function without it, and governor with one key.
+//! The attribute of `rate-limited` with a constant key, a function without the attribute, and governor with one key.
 
 use std::hint::black_box;
 
@@ -7,13 +7,13 @@ use rate_limited::{Limiter, rate_limited};
 use super::governor;
 use crate::contestant::{Commands, Contestant, Entry, Failure, Kind, Place, Setup, Starting, Verdict, starting};
 
-/// The function without the attribute.
+/// The name of the function without the attribute.
 pub const BARE: &str = "bare call";
 
-/// Those of the case with the attribute.
+/// The contestants of the case `attribute`.
 pub const ENTRIES: [Entry; 3] = [
     entry("rate-limited (attribute)", Kind::Ours, |_| {
-        let _ = Limiter::memory().install(); // an error: there is one already
+        let _ = Limiter::memory().install(); // an error if one is installed already
         starting(async { Ok(Attribute) })
     }),
     entry(BARE, Kind::Floor, |_| starting(async { Ok(Bare) })),
@@ -28,7 +28,7 @@ struct Attribute;
 
 impl Contestant for Attribute {
     async fn decide(&self, key: usize) -> Result<Verdict, Failure> {
-        Ok(Verdict::of(limited(key).await > key))
+        Ok(Verdict::from_allowed(limited(key).await > key))
     }
 }
 
@@ -36,11 +36,11 @@ struct Bare;
 
 impl Contestant for Bare {
     async fn decide(&self, key: usize) -> Result<Verdict, Failure> {
-        Ok(Verdict::of(bare(key).await > key))
+        Ok(Verdict::from_allowed(bare(key).await > key))
     }
 }
 
-/// The function alone.
+/// The function without the attribute.
 #[inline(never)]
 pub async fn bare(value: usize) -> usize {
     black_box(value) + 1

@@ -1,4 +1,4 @@
-//! A GET of nothing: what one trip to Redis costs this client.
+//! A GET of a key that does not exist: the cost of one round trip of this client.
 
 use redis::aio::MultiplexedConnection;
 
@@ -28,7 +28,7 @@ impl Contestant for BareGet {
     async fn decide(&self, key: usize) -> Result<Verdict, Failure> {
         let mut get = redis::cmd("GET");
         get.arg(&self.keys[key]);
-        let answer: Result<Option<String>, _> = get.query_async(&mut self.connection.clone()).await;
-        answer.map(|_| Verdict::Allowed).map_err(failed)
+        let reply: Result<Option<String>, _> = get.query_async(&mut self.connection.clone()).await;
+        reply.map(|_| Verdict::Allowed).map_err(failed)
     }
 }

@@ -1,4 +1,4 @@
-//! governor: one atomic a key, GCRA, which is no window: up to twice the limit fits into one.
+//! governor: GCRA with one atomic a key. GCRA allows up to twice the limit in one window.
 
 use std::num::NonZeroU32;
 
@@ -29,6 +29,6 @@ impl Governor {
 
 impl Contestant for Governor {
     async fn decide(&self, key: usize) -> Result<Verdict, Failure> {
-        Ok(Verdict::of(self.limiter.check_key(&self.keys[key]).is_ok()))
+        Ok(Verdict::from_allowed(self.limiter.check_key(&self.keys[key]).is_ok()))
     }
 }

@@ -1,11 +1,11 @@
-//! The sorted set without a script: a transaction that counts and adds, and takes back what was too much.
+//! The sorted set without a script: a transaction counts and adds, and a ZREM removes a member above the limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use redis::aio::MultiplexedConnection;
 
-use super::scripts::{connection, instance};
+use super::scripts::{connection, next_instance};
 use crate::contestant::{
     Commands, Contestant, Entry, Failure, Kind, Place, Setup, Starting, Verdict, failed, starting,
 };
@@ -28,7 +28,7 @@ fn start(setup: Setup) -> Starting {
             keys: setup.names(),
             window_us: u64::try_from(setup.rate.window().as_micros()).map_err(failed)?,
             max: setup.rate.max,
-            calls: AtomicU64::new(instance() << 40),
+            calls: AtomicU64::new(next_instance() << 40),
         })
     })
 }
@@ -42,7 +42,7 @@ struct Multi {
 }
 
 impl Contestant for Multi {
-    /// By this process's clock: without a script there is no other in one trip.
+    /// Uses this process's clock: without a script, no other is available in one round trip.
     async fn decide(&self, key: usize) -> Result<Verdict, Failure> {
         let key = &self.keys[key];
         let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_err(failed)?.as_micros();

@@ -1,4 +1,4 @@
-//! `rate-limited`, by its public API.
+//! `rate-limited`, used through its public API.
 
 use rate_limited::{Decision, Key, Limit, Limiter, OnError};
 
@@ -26,7 +26,7 @@ fn in_process(setup: Setup) -> Starting {
     starting(async move { Ours::new(Limiter::memory(), &setup) })
 }
 
-/// A failure is raised, so that a late answer shows as one and is not decided by the stand-in unseen.
+/// Uses [`OnError::Raise`], so that a late reply is a failure here. Otherwise the standby limiter would decide unseen.
 fn on_redis(setup: Setup) -> Starting {
     starting(async move {
         let limiter = Limiter::builder().url(&setup.url).on_error(OnError::Raise).connect().await.map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The published designs that are one script call, and the script that does nothing.
+//! The published designs that are one script call, and a script that does nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,28 +41,35 @@ impl Scripted {
         let script = Script::new(source);
         script.load_async(&mut connection).await.map_err(failed)?;
         let (window_us, max) = (setup.rate.window().as_micros(), setup.rate.max);
-        Ok(Self { connection, script, keys: setup.names(), window_us, max, calls: AtomicU64::new(instance() << 40) })
+        Ok(Self {
+            connection,
+            script,
+            keys: setup.names(),
+            window_us,
+            max,
+            calls: AtomicU64::new(next_instance() << 40),
+        })
     }
 }
 
 impl Contestant for Scripted {
     async fn decide(&self, key: usize) -> Result<Verdict, Failure> {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed); // sets apart what is stamped alike
+        let call = self.calls.fetch_add(1, Ordering::Relaxed); // distinguishes calls with equal stamps
         let mut invocation = self.script.key(&self.keys[key]);
         invocation.arg(self.window_us).arg(self.max).arg(call);
         let allowed: u8 = invocation.invoke_async(&mut self.connection.clone()).await.map_err(failed)?;
-        Ok(Verdict::of(allowed == 1))
+        Ok(Verdict::from_allowed(allowed == 1))
     }
 }
 
-/// One connection for all tasks, as `rate-limited` has.
+/// Opens one connection for all tasks, as `rate-limited` does.
 pub(super) async fn connection(setup: &Setup) -> Result<MultiplexedConnection, Failure> {
     let client = redis::Client::open(setup.url.as_str()).map_err(failed)?;
     client.get_multiplexed_async_connection().await.map_err(failed)
 }
 
-/// A number for each instance in this process, so that no two give the same name to a call.
-pub(super) fn instance() -> u64 {
+/// Returns a number that no other instance in this process has, so that no two use the same name for a call.
+pub(super) fn next_instance() -> u64 {
     static INSTANCES: AtomicU64 = AtomicU64::new(0);
     INSTANCES.fetch_add(1, Ordering::Relaxed)
 }

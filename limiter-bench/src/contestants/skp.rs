@@ -1,4 +1,4 @@
-//! skp-ratelimit with its sliding log: in memory, and in Redis as JSON that is read and then written.
+//! skp-ratelimit with its sliding log: in memory, and in Redis as JSON that it reads and then writes.
 
 use skp_ratelimit::storage::{RedisConfig, RedisStorage};
 use skp_ratelimit::{Algorithm, MemoryStorage, Quota, SlidingLog, Storage};
@@ -51,6 +51,6 @@ impl<S> Skp<S> {
 impl<S: Storage> Contestant for Skp<S> {
     async fn decide(&self, key: usize) -> Result<Verdict, Failure> {
         let decided = SlidingLog::new().check_and_record(&self.storage, &self.keys[key], &self.quota).await;
-        decided.map(|decision| Verdict::of(decision.is_allowed())).map_err(failed)
+        decided.map(|decision| Verdict::from_allowed(decision.is_allowed())).map_err(failed)
     }
 }

@@ -1,4 +1,4 @@
-//! throttlecrab: GCRA in a map, for one thread at a time, so here in a mutex.
+//! throttlecrab: GCRA in a map for one thread at a time, so here behind a mutex.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -38,6 +38,6 @@ impl Contestant for Throttlecrab {
     async fn decide(&self, key: usize) -> Result<Verdict, Failure> {
         let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
         let decided = limiter.rate_limit(&self.keys[key], self.max, self.max, self.seconds, 1, SystemTime::now());
-        decided.map(|(allowed, _)| Verdict::of(allowed)).map_err(failed)
+        decided.map(|(allowed, _)| Verdict::from_allowed(allowed)).map_err(failed)
     }
 }

@@ -26,7 +26,7 @@ struct TowerRedis {
 }
 
 impl TowerRedis {
-    /// Where the limit is beyond what its types can hold, the fastest that they can.
+    /// Connects. A limit above the range of the peer's types becomes the highest limit in that range.
     async fn connect(setup: &Setup) -> Result<Self, Failure> {
         let client = redis_of_tower::Client::open(setup.url.as_str()).map_err(failed)?;
         let layer = RateLimitLayer::builder()
@@ -47,7 +47,7 @@ impl Contestant for TowerRedis {
         match response.status() {
             StatusCode::OK => Ok(Verdict::Allowed),
             StatusCode::TOO_MANY_REQUESTS => Ok(Verdict::Denied),
-            status => Err(format!("answered {status}")),
+            status => Err(format!("replied {status}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! trypema's hybrid: counts in process, and tells Redis every 10 ms.
+//! trypema's hybrid: counts in process and updates Redis every 10 ms.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! trypema in process: a sliding window of buckets of 10 ms.
+//! trypema in process: a sliding window in buckets of 10 ms.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl TrypemaLocal {
         let provider = LocalRateLimiterProvider::builder()
             .window_size(window_size(setup.rate)?)
             .bucket_size(bucket_size()?)
-            .disable_cleanup() // its thread would be left behind, once for each sample
+            .disable_cleanup() // otherwise each sample would leak a thread
             .build()
             .map_err(failed)?;
         Ok(Self { provider, keys: setup.names(), rate: rate_limit(setup.rate)? })
@@ -48,11 +48,11 @@ pub(super) fn bucket_size() -> Result<BucketSize, Failure> {
     BucketSize::milliseconds(10).map_err(failed)
 }
 
-/// Its limits are rates a second.
+/// Converts a limit: trypema's limits are rates a second.
 pub(super) fn rate_limit(rate: Rate) -> Result<RateLimit, Failure> {
     RateLimit::per_second(f64::from(rate.max) / rate.window().as_secs_f64()).map_err(failed)
 }
 
 pub(super) fn verdict(decision: RateLimitDecision) -> Verdict {
-    Verdict::of(matches!(decision, RateLimitDecision::Allowed))
+    Verdict::from_allowed(matches!(decision, RateLimitDecision::Allowed))
 }

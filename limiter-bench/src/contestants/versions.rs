@@ -1,12 +1,12 @@
-//! Which versions of the peers take part, by the lock file that this was built with.
+//! The versions of the peers, from the lock file of this build.
 
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
 const PEERS: [&str; 5] = ["governor", "trypema", "throttlecrab", "skp-ratelimit", "tower-rate-limit-redis"];
 
-/// `governor 0.10.4, …`
+/// Returns names and versions, such as `governor 0.10.4, …`.
 #[must_use]
-pub fn of_peers() -> String {
+pub fn peer_versions() -> String {
     let with_version = |name: &&str| format!("{name} {}", version(LOCK, name).unwrap_or("of no known version"));
     PEERS.iter().map(with_version).collect::<Vec<_>>().join(", ")
 }
@@ -23,6 +23,6 @@ mod tests {
     #[test]
     fn every_peer_has_a_version() {
         assert_eq!(version("[[package]]\nname = \"a\"\nversion = \"1.2.3\"\n", "a"), Some("1.2.3"));
-        assert!(!of_peers().contains("no known version"), "{}", of_peers());
+        assert!(!peer_versions().contains("no known version"), "{}", peer_versions());
     }
 }

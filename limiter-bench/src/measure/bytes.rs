@@ -1,4 +1,4 @@
-//! What permits take in Redis.
+//! The memory of permits in Redis.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::order::Order;
 use crate::sample::{Outcome, Sample};
 use crate::server::Server;
 
-/// No permit comes back while keys are filled.
-const SECONDS: u64 = 60;
+/// The window in seconds, long enough that no permit comes back while keys are filled.
+const WINDOW_SECONDS: u64 = 60;
 
-/// Long enough for what one contestant tells the server only now and then.
-const SETTLED: Duration = Duration::from_millis(50);
+/// The time after which every contestant has sent its counts to the server. One sends them only from time to time.
+const SETTLE_TIME: Duration = Duration::from_millis(50);
 
 pub(super) async fn measure(
     stage: &Stage<'_>,
@@ -28,9 +28,9 @@ pub(super) async fn measure(
     for entry in entries {
         stage.progress.step(case.name, entry.name);
         let mut outcome = Outcome::new(entry);
-        let setup = Setup::users(server.url(), keys, Rate { max: permits, seconds: SECONDS });
+        let setup = Setup::users(server.url(), keys, Rate { max: permits, seconds: WINDOW_SECONDS });
         if let Err(failure) = fill(stage, server, entry, setup, &mut outcome).await {
-            stage.progress.say(&format!("{} failed in {}: {failure}", entry.name, case.name));
+            stage.progress.print_line(&format!("{} failed in {}: {failure}", entry.name, case.name));
             outcome.failure = Some(failure);
         }
         outcomes.push(outcome);
@@ -58,15 +58,15 @@ async fn fill(
         outcome.note = Some(format!("had taken {} of {calls} permits after {:?}", tally.decisions, stage.pace.fill));
         return Ok(());
     }
-    tokio::time::sleep(SETTLED).await;
+    tokio::time::sleep(SETTLE_TIME).await;
 
     let sizes = server.size_of_keys()? as f64 / keys as f64;
-    let mut sample = Sample::of(&mut tally);
-    // What one key takes is lost in what else the server uses.
+    let mut sample = Sample::from_tally(&mut tally);
+    // The memory of one key is too little to see in the memory of the whole server.
     sample.bytes = Some(if keys == 1 {
         sizes
     } else {
-        outcome.note = Some(format!("MEMORY USAGE says {sizes:.0} B of a key"));
+        outcome.note = Some(format!("{sizes:.0} B a key by MEMORY USAGE"));
         server.used_memory()?.saturating_sub(empty) as f64 / keys as f64
     });
     outcome.add(sample);

@@ -19,7 +19,7 @@ pub(super) struct Loaded<'a> {
 }
 
 impl Loaded<'_> {
-    /// A fresh contestant on an empty server. What it does to warm up is part of the history, not of the figures.
+    /// Measures a new contestant on an empty server. The calls of its warm-up count in the history, not in the figures.
     pub(super) async fn sample(&self, stage: &Stage<'_>, entry: &Entry, outcome: &mut Outcome) -> Result<(), Failure> {
         let server = self.server;
         server.clear()?;
@@ -35,7 +35,7 @@ impl Loaded<'_> {
         let mut tally = contestant.load(&load).await?;
         let after = server.work(&entry.commands)?;
 
-        let mut sample = Sample::of(&mut tally).with_work(before, after, tally.decisions);
+        let mut sample = Sample::from_tally(&mut tally).with_work(before, after, tally.decisions);
         tally.add(warm);
         if entry.kind != Kind::Floor {
             sample.bytes = self.bytes(&tally, empty)?;
@@ -45,7 +45,8 @@ impl Loaded<'_> {
         Ok(())
     }
 
-    /// Bytes for each key that holds something: of few keys what `MEMORY USAGE` says, of many what the server uses more.
+    /// Returns the bytes of each key that has a permit taken: of one key by `MEMORY USAGE`, of many by the growth of
+    /// the server's memory.
     fn bytes(&self, tally: &Tally, empty: u64) -> Result<Option<f64>, Failure> {
         let keys = tally.admissions.iter().map(|call| call.key).collect::<HashSet<_>>().len();
         let bytes = match keys {

@@ -19,7 +19,7 @@ impl Spun {
     pub(super) async fn sample(&self, stage: &Stage<'_>, entry: &Entry, outcome: &mut Outcome) -> Result<(), Failure> {
         let setup = Setup::users(String::new(), self.keys, self.rate);
         let contestant = stage.start(entry, setup).await?;
-        // A history takes time, and where the limit is not reached it shows nothing.
+        // A history takes time, and it shows nothing where the limit is not reached.
         let history = self.history && self.keys == 1;
         let order = Order::Random { keys: self.keys };
         let mut spin =
@@ -27,7 +27,7 @@ impl Spun {
         let warm = contestant.spin(&spin)?;
         spin.duration = stage.pace.sample;
         let mut tally = contestant.spin(&spin)?;
-        outcome.add(Sample::of(&mut tally));
+        outcome.add(Sample::from_tally(&mut tally));
         tally.add(warm);
         outcome.judge(&tally, self.rate);
         Ok(())

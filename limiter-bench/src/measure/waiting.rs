@@ -1,5 +1,5 @@
-//! Many tasks that wait for a permit, each on a key of its own. In a process of its own, whose memory is that of the
-//! waiting calls and of nothing else.
+//! Many tasks that wait for a permit, each on a key of its own. They run in a process of their own, so that the growth
+//! of its memory is that of the waiting calls alone.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -17,23 +17,24 @@ use crate::sample::{Outcome, Sample};
 use crate::tally::Tally;
 
 const CALLS: usize = 10_000;
-/// One permit a key in so long: time enough to take them all, and for all to be waiting before the first comes back.
+/// The window of the one permit of each key. It is long enough to take all permits and to start all waiting calls
+/// before the first permit comes back.
 const WINDOW: Duration = Duration::from_secs(3);
-/// Waiting calls are measured so long after they were made.
-const SETTLED: Duration = Duration::from_secs(1);
-/// Keys are filled so many at once: more would pass the deadline.
-const FILL: usize = 64;
+/// The time from the start of the waiting calls to the measurement.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
+/// The most keys that are filled at once. With more, calls would exceed their deadline.
+const MAX_FILLING_CALLS: usize = 64;
 
-/// What the process of its own says.
+/// The result of that process.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Waited {
-    /// Resident memory, for each waiting call.
+    /// Resident memory of a waiting call, in bytes.
     pub bytes_a_call: f64,
-    /// How long after the promised instant calls went on, in nanoseconds.
+    /// Delays of the calls after their promised instants, in nanoseconds.
     pub late: Vec<u32>,
-    /// Calls that failed or were denied, and what the first of them said.
+    /// The number of calls that failed or were denied.
     pub failures: u64,
-    /// What the first of them said.
+    /// The reason of the first of them.
     pub first_failure: Option<String>,
 }
 
@@ -43,14 +44,14 @@ pub(super) fn measure(stage: &Stage<'_>, case: &Case) -> Vec<Outcome> {
     stores
         .map(|(name, url)| {
             stage.progress.step(case.name, name);
-            let mut outcome = Outcome::of(name, Kind::Ours);
+            let mut outcome = Outcome::named(name, Kind::Ours);
             if let Some(Err(failure)) = stage.server.map(crate::server::Server::clear) {
-                stage.progress.say(&failure);
+                stage.progress.print_line(&failure);
             }
-            match in_own_process(url) {
-                Ok(waited) => show(waited, &mut outcome),
+            match run_process(url) {
+                Ok(waited) => record(waited, &mut outcome),
                 Err(failure) => {
-                    stage.progress.say(&format!("waiting {name} failed: {failure}"));
+                    stage.progress.print_line(&format!("waiting {name} failed: {failure}"));
                     outcome.failure = Some(failure);
                 }
             }
@@ -59,9 +60,9 @@ pub(super) fn measure(stage: &Stage<'_>, case: &Case) -> Vec<Outcome> {
         .collect()
 }
 
-fn show(waited: Waited, outcome: &mut Outcome) {
+fn record(waited: Waited, outcome: &mut Outcome) {
     let mut tally = Tally { latencies: waited.late, ..Tally::default() };
-    let mut sample = Sample::of(&mut tally);
+    let mut sample = Sample::from_tally(&mut tally);
     sample.bytes = Some(waited.bytes_a_call);
     outcome.add(sample);
     outcome.failures = waited.failures;
@@ -70,7 +71,7 @@ fn show(waited: Waited, outcome: &mut Outcome) {
         .map(|first| format!("{} of {CALLS} calls got no permit, the first: {first}", waited.failures));
 }
 
-fn in_own_process(url: Option<String>) -> Result<Waited, Failure> {
+fn run_process(url: Option<String>) -> Result<Waited, Failure> {
     let program = env::current_exe().map_err(failed)?;
     let output = Command::new(program).arg("wait-here").args(url).output().map_err(failed)?;
     if !output.status.success() {
@@ -79,7 +80,7 @@ fn in_own_process(url: Option<String>) -> Result<Waited, Failure> {
     serde_json::from_slice(&output.stdout).map_err(failed)
 }
 
-/// What that process does.
+/// Makes the waiting calls and measures them. This is the work of that process.
 ///
 /// # Errors
 ///
@@ -92,7 +93,7 @@ pub async fn wait_here(url: Option<String>) -> Result<Waited, Failure> {
     let limit = Limit::new(1, WINDOW).map_err(failed)?;
     let keys: Arc<Vec<_>> = Arc::new((0..CALLS).map(|key| Key::new("user:").part(key)).collect());
 
-    let promised = promises(&limiter, &keys, limit).await?;
+    let promised = take_all_permits(&limiter, &keys, limit).await?;
     let before = resident_bytes()?;
     let calls: Vec<_> = (0..CALLS)
         .map(|key| {
@@ -103,7 +104,7 @@ pub async fn wait_here(url: Option<String>) -> Result<Waited, Failure> {
             })
         })
         .collect();
-    tokio::time::sleep(SETTLED).await;
+    tokio::time::sleep(SETTLE_TIME).await;
     if promised.iter().any(|promise| *promise < Instant::now()) {
         return Err("the machine is too slow: permits came back before all were waiting".to_owned());
     }
@@ -126,17 +127,17 @@ pub async fn wait_here(url: Option<String>) -> Result<Waited, Failure> {
     Ok(waited)
 }
 
-/// Takes the one permit of each key. When it comes back.
-async fn promises(limiter: &Limiter, keys: &[Key], limit: Limit) -> Result<Vec<Instant>, Failure> {
+/// Takes the one permit of each key, and returns the instants at which they come back.
+async fn take_all_permits(limiter: &Limiter, keys: &[Key], limit: Limit) -> Result<Vec<Instant>, Failure> {
     let taken = keys.iter().map(async |key| match limiter.check(key, &limit).await {
         Ok(Decision::Allowed(allowed)) => Ok(Instant::now() + allowed.reset_after()),
         Ok(Decision::Denied(_)) => Err("a fresh key was denied".to_owned()),
         Err(error) => Err(failed(error)),
     });
-    futures_util::stream::iter(taken).buffered(FILL).collect::<Vec<_>>().await.into_iter().collect()
+    futures_util::stream::iter(taken).buffered(MAX_FILLING_CALLS).collect::<Vec<_>>().await.into_iter().collect()
 }
 
-/// Of this process, as Linux counts it.
+/// Returns the resident memory of this process, as Linux counts it.
 fn resident_bytes() -> Result<u64, Failure> {
     let status = fs::read_to_string("/proc/self/status").map_err(failed)?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"));

@@ -1,4 +1,5 @@
-//! The rows of a comparison: our own figures in each case of `compare`, and cases that need newer parts of the API.
+//! The rows of a comparison: the figures of `rate-limited` in each case of `compare`, and cases that need newer parts
+//! of the API.
 //!
 //! A case that an older commit cannot build is behind a feature of this package. `scripts/pairs` leaves the feature out
 //! there, and names the case.
@@ -31,12 +32,12 @@ pub struct Figure {
     pub value: f64,
 }
 
-/// Filling keys with permits may take so long.
-const FILL: Duration = Duration::from_secs(8);
-/// How long a limiter runs for one figure.
-const SAMPLE: Duration = Duration::from_millis(400);
+/// The most time for filling keys with permits.
+const MAX_FILL_TIME: Duration = Duration::from_secs(8);
+/// The time for which a limiter runs for one figure.
+const SAMPLE_TIME: Duration = Duration::from_millis(400);
 
-/// Names of the groups of rows that this build has.
+/// Returns the names of the groups of rows that this build has.
 #[must_use]
 pub fn groups() -> Vec<&'static str> {
     let newer: &[&str] = &[
@@ -58,12 +59,13 @@ fn measured() -> impl Iterator<Item = Case> {
 pub async fn sample(group: &str) -> Result<Vec<Figure>, Failure> {
     #[cfg(feature = "row-overloaded")]
     if group == overloaded::NAME {
-        return overloaded::sample(SAMPLE).map(|figure| vec![figure]);
+        return overloaded::sample(SAMPLE_TIME).map(|figure| vec![figure]);
     }
     let case = measured().find(|case| case.name == group).ok_or_else(|| format!("there is no row {group}"))?;
     let needs_server = case.needs_redis() || matches!(case.how, How::Waiting);
     let server = if needs_server { Some(Server::start()?) } else { None };
-    let pace = Pace { rounds: 1, sample: SAMPLE, fill: FILL, time: None, few_bytes: true, ours_only: true };
+    let pace =
+        Pace { rounds: 1, sample: SAMPLE_TIME, fill: MAX_FILL_TIME, time: None, few_bytes: true, ours_only: true };
     let progress = Progress::new(1, None);
     let stage = Stage { server: server.as_ref(), pace, progress: &progress };
     let outcomes = stage.measure(&case).await;
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn a_figure_that_is_missing_is_a_failure_with_its_reason() {
         let case = cases::ALL.into_iter().find(|case| case.name == "instructions").expect("the case");
-        let mut outcome = Outcome::of("callgrind", Kind::Ours);
+        let mut outcome = Outcome::named("callgrind", Kind::Ours);
         outcome.note = Some("left out, there is no valgrind here".to_owned());
         let failure = figure(&case, &outcome, true).expect_err("no figure");
         assert_eq!(failure, "instructions: left out, there is no valgrind here");

@@ -1,4 +1,4 @@
-//! Runs a build in a process of its own, and reads its figures.
+//! One build in a process of its own, and its figures.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,7 +16,7 @@ impl Program {
         Self(path)
     }
 
-    /// Names of the groups of rows that it has.
+    /// Returns the names of the groups of rows that it has.
     pub(super) fn groups(&self) -> Result<Vec<String>, Failure> {
         Ok(self.output(&["pair-rows"])?.lines().map(str::to_owned).collect())
     }
@@ -36,24 +36,24 @@ impl Program {
     }
 }
 
-/// One sample of a group of rows by each build: name, unit and figures of each row.
+/// Takes one sample of a group of rows by each build, and returns name, unit and figures of each row.
 pub(super) fn pair(
     before: &Program,
     now: &Program,
     group: &str,
     now_first: bool,
 ) -> Result<Vec<(String, String, Pair)>, Failure> {
-    let (mine, theirs) = if now_first {
-        let mine = now.sample(group)?;
-        (mine, before.sample(group)?)
+    let (own, others) = if now_first {
+        let own = now.sample(group)?;
+        (own, before.sample(group)?)
     } else {
-        let theirs = before.sample(group)?;
-        (now.sample(group)?, theirs)
+        let others = before.sample(group)?;
+        (now.sample(group)?, others)
     };
-    let pair = |mine: Figure| {
-        let theirs = theirs.iter().find(|theirs| theirs.row == mine.row);
-        let before = theirs.ok_or_else(|| format!("{}: the other build gave no figure", mine.row))?.value;
-        Ok((mine.row, mine.unit, Pair { before, now: mine.value }))
+    let pair = |own: Figure| {
+        let other = others.iter().find(|other| other.row == own.row);
+        let before = other.ok_or_else(|| format!("{}: the other build gave no figure", own.row))?.value;
+        Ok((own.row, own.unit, Pair { before, now: own.value }))
     };
-    mine.into_iter().map(pair).collect()
+    own.into_iter().map(pair).collect()
 }

@@ -1,4 +1,4 @@
-//! When a row counts as worse.
+//! The verdict on a row: kept or worse.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use super::rows::INSTRUCTIONS;
 use crate::sample::median;
 
 /// The median ratio above which a row is worse.
-pub const WORSE: f64 = 1.05;
-/// The same for instructions, which a busy machine does not change.
-pub const MORE_INSTRUCTIONS: f64 = 1.03;
-/// Pairs of ten that must agree, as 8 of 9 do.
-const AGREEING_OF_TEN: usize = 8;
+pub const MAX_RATIO: f64 = 1.05;
+/// The ratio for instructions, which other work on the machine does not change.
+pub const MAX_INSTRUCTION_RATIO: f64 = 1.03;
+/// Pairs of ten that must agree. 8 of 9 are enough.
+const MIN_AGREEING_OF_TEN: usize = 8;
 
 /// The figures of one row in two samples that ran one after the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pair {
-    /// By the other build.
+    /// The figure of the other build.
     pub before: f64,
-    /// By this one.
+    /// The figure of this build.
     pub now: f64,
 }
 
 impl Pair {
-    /// Above 1 if this build takes more.
+    /// Returns the figure of this build over that of the other: above 1 if this build takes more.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         if self.before > 0.0 { self.now / self.before } else { 1.0 }
@@ -31,29 +31,29 @@ impl Pair {
 
 /// The judgement of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RowVerdict {
     /// No worse than before.
     Kept,
     /// Worse than before.
     Worse,
 }
 
-impl Verdict {
+impl RowVerdict {
     /// Judges a row by its pairs: worse if the median ratio is above the bar and enough pairs are above 1.
     #[must_use]
-    pub fn of(unit: &str, pairs: &[Pair]) -> Self {
-        let bar = if unit == INSTRUCTIONS { MORE_INSTRUCTIONS } else { WORSE };
+    pub fn judge(unit: &str, pairs: &[Pair]) -> Self {
+        let bar = if unit == INSTRUCTIONS { MAX_INSTRUCTION_RATIO } else { MAX_RATIO };
         let is_above = median(pairs.iter().map(Pair::ratio)).is_some_and(|ratio| ratio > bar);
-        if is_above && 10 * above_one(pairs) >= AGREEING_OF_TEN * pairs.len() { Self::Worse } else { Self::Kept }
+        if is_above && 10 * above_one(pairs) >= MIN_AGREEING_OF_TEN * pairs.len() { Self::Worse } else { Self::Kept }
     }
 }
 
-/// Pairs in which this build took more.
+/// Counts the pairs in which this build took more.
 pub(super) fn above_one(pairs: &[Pair]) -> usize {
     pairs.iter().filter(|pair| pair.ratio() > 1.0).count()
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for RowVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Kept => "kept",
@@ -75,14 +75,14 @@ mod tests {
         let eight = [1.06, 1.06, 1.06, 1.06, 1.06, 1.06, 1.06, 1.06, 0.9];
         let seven = [1.06, 1.06, 1.06, 1.06, 1.06, 1.06, 1.06, 0.99, 0.9];
         let low = [1.04; 9];
-        assert_eq!(Verdict::of("ns", &pairs(eight)), Verdict::Worse);
-        assert_eq!(Verdict::of("ns", &pairs(seven)), Verdict::Kept);
-        assert_eq!(Verdict::of("ns", &pairs(low)), Verdict::Kept);
+        assert_eq!(RowVerdict::judge("ns", &pairs(eight)), RowVerdict::Worse);
+        assert_eq!(RowVerdict::judge("ns", &pairs(seven)), RowVerdict::Kept);
+        assert_eq!(RowVerdict::judge("ns", &pairs(low)), RowVerdict::Kept);
     }
 
     #[test]
     fn instructions_have_a_lower_bar() {
-        assert_eq!(Verdict::of(INSTRUCTIONS, &pairs([1.04; 9])), Verdict::Worse);
-        assert_eq!(Verdict::of(INSTRUCTIONS, &pairs([1.02; 9])), Verdict::Kept);
+        assert_eq!(RowVerdict::judge(INSTRUCTIONS, &pairs([1.04; 9])), RowVerdict::Worse);
+        assert_eq!(RowVerdict::judge(INSTRUCTIONS, &pairs([1.02; 9])), RowVerdict::Kept);
     }
 }

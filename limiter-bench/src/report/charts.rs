@@ -1,4 +1,4 @@
-//! Charts of how costs grow, as SVG.
+//! Charts of the growth of costs, as SVG.
 
 use std::path::Path;
 
@@ -8,21 +8,21 @@ use crate::contestant::{Failure, failed};
 use crate::report::Report;
 use crate::sample::Sample;
 
-/// A chart and where its points come from.
+/// A chart, and the cases of its points.
 #[derive(Debug, Clone, Copy)]
 pub struct Chart {
-    /// The file, without its ending.
+    /// The file name, without its extension.
     pub name: &'static str,
-    /// Above the chart.
+    /// The heading of the chart.
     pub title: &'static str,
     x: &'static str,
     y: &'static str,
-    /// Where along the x axis, and which case.
+    /// Positions on the x axis, each with its case.
     points: &'static [(f64, &'static str)],
     figure: fn(&Sample) -> Option<f64>,
 }
 
-/// All of them.
+/// All charts.
 pub const ALL: [Chart; 5] = [
     Chart {
         name: "tasks",
@@ -70,7 +70,7 @@ pub const ALL: [Chart; 5] = [
 type Line = (&'static str, Vec<(f64, f64)>);
 
 impl Chart {
-    /// Writes the chart, if the report has two points of it at least. Whether it has.
+    /// Writes the chart if the report has at least two points of it. Returns whether it was written.
     ///
     /// # Errors
     ///
@@ -132,8 +132,8 @@ impl Chart {
     }
 }
 
-/// `150k` for 150 000.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that the axes ask for")]
+/// Formats a number for an axis, such as `150k` for 150 000.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that plotters requires")]
 fn short(figure: &f64) -> String {
     match *figure {
         figure if figure >= 1e6 => format!("{}M", figure / 1e6),

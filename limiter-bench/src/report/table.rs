@@ -2,10 +2,11 @@
 
 use crate::bars::Bar;
 use crate::contestant::Kind;
+use crate::report::wrap::paragraph;
 use crate::report::{CaseReport, Report};
 use crate::sample::{Outcome, Sample};
 
-/// Cells, and below them what is to be known.
+/// Rows of cells, and notes below them.
 #[derive(Debug, Default)]
 pub struct Table {
     header: Vec<String>,
@@ -13,13 +14,13 @@ pub struct Table {
     notes: Vec<String>,
 }
 
-/// One column: its heading, and what it says of a contestant.
+/// One column: its heading, and the cell of each contestant.
 type Column = (&'static str, Cell);
 type Cell = Box<dyn Fn(&Outcome) -> Option<String>>;
 
-/// The table of one case: columns that nobody fills are left out.
+/// Returns the table of one case, without its empty columns.
 #[must_use]
-pub fn of_case(report: &Report, case: &CaseReport) -> Table {
+pub fn case_table(report: &Report, case: &CaseReport) -> Table {
     let mut table = Table { header: vec![String::new()], ..Table::default() };
     table.rows = case.outcomes.iter().map(|outcome| vec![outcome.contestant.to_owned()]).collect();
     for (heading, cell) in columns(report, case) {
@@ -81,9 +82,9 @@ fn kept(outcome: &Outcome) -> Option<String> {
     Some(if outcome.kept { "yes".to_owned() } else { format!("NO: {most} in a window") })
 }
 
-/// The promises.
+/// Returns the table of the goals.
 #[must_use]
-pub fn of_bars(report: &Report) -> Table {
+pub fn bar_table(report: &Report) -> Table {
     let header = ["case", "bar", ""].map(str::to_owned).to_vec();
     let row = |bar: &Bar| vec![bar.row.to_owned(), bar.bar.clone(), verdict(bar)];
     let met = report.bars.iter().filter(|bar| bar.met == Some(true)).count();
@@ -112,7 +113,7 @@ fn figure_of_bar(figure: f64) -> String {
     }
 }
 
-/// With a blank between thousands.
+/// Formats a number with a blank between thousands.
 pub(crate) fn count(figure: f64) -> String {
     let digits = format!("{figure:.0}");
     let mut text = String::new();
@@ -134,7 +135,7 @@ impl Table {
         Self { header: header.iter().map(|&heading| heading.to_owned()).collect(), rows, notes }
     }
 
-    /// In columns: the first to the left, figures to the right.
+    /// Returns the table in columns: text to the left, figures to the right.
     #[must_use]
     pub fn text(&self) -> String {
         let width = |column: usize| {
@@ -158,7 +159,7 @@ impl Table {
         text
     }
 
-    /// For a page.
+    /// Returns the table in Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
@@ -170,14 +171,17 @@ impl Table {
         text.extend(self.rows.iter().map(line));
         if !self.notes.is_empty() {
             text.push('\n');
-            text.push_str(&self.notes.join("; "));
-            text.push_str(".\n");
+            text.push_str(&paragraph(&format!("{}.", self.notes.join("; "))));
         }
         text
     }
 
     fn is_text(&self, column: usize) -> bool {
-        column == 0 || matches!(self.header[column].as_str(), "bar" | "" | "limit kept" | "which" | "unit" | "verdict")
+        column == 0
+            || matches!(
+                self.header[column].as_str(),
+                "bar" | "" | "limit kept" | "commands called" | "unit" | "verdict"
+            )
     }
 }
 
@@ -186,13 +190,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_set_apart() {
-        let apart = |figure| count(figure).replace('\u{202f}', " ");
-        assert_eq!([apart(7.0), apart(999.6), apart(1_234_567.0)], ["7", "1 000", "1 234 567"]);
+    fn a_blank_separates_thousands() {
+        let text = |figure| count(figure).replace('\u{202f}', " ");
+        assert_eq!([text(7.0), text(999.6), text(1_234_567.0)], ["7", "1 000", "1 234 567"]);
     }
 
     #[test]
-    fn figures_stand_below_each_other() {
+    fn columns_are_aligned() {
         let table = Table {
             header: vec![String::new(), "decisions/s".to_owned()],
             rows: vec![vec!["a".to_owned(), "1".to_owned()], vec!["long".to_owned(), "22".to_owned()]],

@@ -1,103 +1,86 @@
-//! What the variants are asked.
+//! The cases in which scripts are measured.
 
 use std::time::Duration;
 
 use crate::contestant::Rate;
 
-/// One table.
+/// The parameters of one table.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
-    /// In one word or two.
+pub struct ScriptCase {
+    /// A short name.
     pub name: &'static str,
-    /// In the report.
+    /// The heading in the report.
     pub title: &'static str,
-    /// How many keys there are, asked for in turn.
+    /// The number of keys. Calls use them in turn.
     pub keys: usize,
-    /// The limit of each.
+    /// The limit of each key.
     pub rate: Rate,
     /// Keys of one script call.
-    pub group: usize,
-    /// What comes before what is measured.
-    pub before: Before,
-    /// Whether every call is denied; else none is.
+    pub keys_per_call: usize,
+    /// Decisions before the measured ones.
+    pub warm_up: WarmUp,
+    /// True if every measured call is denied, false if none is.
     pub denied: bool,
-    /// Whether logs get as long as they may.
-    pub long: bool,
 }
 
-/// What comes before what is measured.
+/// Decisions before the measured ones.
 #[derive(Debug, Clone, Copy)]
-pub enum Before {
-    /// So many decisions on each key.
-    Each(usize),
-    /// As many as come in this time.
+pub enum WarmUp {
+    /// A number of decisions on each key.
+    PerKey(usize),
+    /// The decisions that fit into a duration.
     For(Duration),
 }
 
-/// Most keys are new or nearly so.
-pub const MANY: &str = "many keys";
-/// Logs are as long as they get.
-pub const LONG: &str = "long log";
-/// Nothing is written.
-pub const DENIED: &str = "denied";
-/// The same, with many decisions a call.
-pub const MANY_GROUPS: &str = "many keys, 64";
-/// The same, with many decisions a call.
-pub const LONG_GROUPS: &str = "long log, 64";
-/// The same, with many decisions a call.
-pub const DENIED_GROUPS: &str = "denied, 64";
+/// Keys of one call in the cases with batches.
+pub const BATCH_KEYS: usize = 64;
 
-/// Keys of one call in a group.
-pub const GROUP: usize = 64;
-
-/// 5 in 10 seconds.
+/// The rate 5 in 10 seconds.
 const FEW: Rate = Rate { max: 5, seconds: 10 };
-/// More than come.
+/// A rate above that of the calls.
 const ENDLESS: Rate = Rate { max: 1_000_000, seconds: 1 };
-/// Longer than that window: as many runs are over as come.
-const STEADY: Duration = Duration::from_millis(1_200);
+/// A duration longer than the window of [`ENDLESS`]: from then on as many runs expire as are added.
+const STEADY_AFTER: Duration = Duration::from_millis(1_200);
 
-/// In the order of the report.
+/// Returns all cases, in the order of the report.
 #[must_use]
-pub fn all(keys: usize) -> [Case; 6] {
-    let few = Case {
-        name: MANY,
+pub fn all(keys: usize) -> [ScriptCase; 6] {
+    let few = ScriptCase {
+        name: "many keys",
         title: "One decision a call: 5/10 s on many keys, nothing denied",
         keys,
         rate: FEW,
-        group: 1,
-        before: Before::Each(1),
+        keys_per_call: 1,
+        warm_up: WarmUp::PerKey(1),
         denied: false,
-        long: false,
     };
-    let long = Case {
-        name: LONG,
-        title: "One decision a call: 1 000 000/s on one key, as many live runs as are kept, nothing denied",
+    let long = ScriptCase {
+        name: "long log",
+        title: "One decision a call: 1 000 000/s on one key, as many live runs as a log keeps, nothing denied",
         keys: 1,
         rate: ENDLESS,
-        before: Before::For(STEADY),
-        long: true,
+        warm_up: WarmUp::For(STEADY_AFTER),
         ..few
     };
-    let denied = Case {
-        name: DENIED,
+    let denied = ScriptCase {
+        name: "denied",
         title: "One decision a call: 5/10 s on 1 000 keys, all denied",
         keys: 1_000,
-        before: Before::Each(5),
+        warm_up: WarmUp::PerKey(5),
         denied: true,
         ..few
     };
-    let grouped = |case: Case, name, title| Case { name, title, group: GROUP, ..case };
+    let batched = |case: ScriptCase, name, title| ScriptCase { name, title, keys_per_call: BATCH_KEYS, ..case };
     [
         few,
         long,
         denied,
-        grouped(few, MANY_GROUPS, "64 decisions a call: 5/10 s on many keys, nothing denied"),
-        grouped(
-            Case { keys: GROUP, ..long },
-            LONG_GROUPS,
-            "64 decisions a call: 1 000 000/s on 64 keys, as many live runs as are kept, nothing denied",
+        batched(few, "many keys, 64", "64 decisions a call: 5/10 s on many keys, nothing denied"),
+        batched(
+            ScriptCase { keys: BATCH_KEYS, ..long },
+            "long log, 64",
+            "64 decisions a call: 1 000 000/s on 64 keys, as many live runs as a log keeps, nothing denied",
         ),
-        grouped(denied, DENIED_GROUPS, "64 decisions a call: 5/10 s on 1 000 keys, all denied"),
+        batched(denied, "denied, 64", "64 decisions a call: 5/10 s on 1 000 keys, all denied"),
     ]
 }

@@ -1,16 +1,16 @@
-//! The branch: what a decision leads to.
+//! The branch on the decision.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
 use super::Expansion;
 use super::spans::local;
-use crate::plan::{Failure, Occasion, Outcome};
+use crate::plan::{FailurePolicy, Occasion, Outcome};
 
 impl Expansion<'_> {
     pub(super) fn limited(&self, body: &TokenStream) -> TokenStream {
         let (denied, on_denied) = self.denial();
-        let Failure::Handled(handler) = &self.plan.on_error else {
+        let FailurePolicy::Handled(handler) = &self.plan.on_error else {
             let decision = self.decision("denied");
             return quote!(if let ::core::option::Option::Some(#denied) = #decision { #on_denied } else #body);
         };
@@ -28,7 +28,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// The pattern of a denial, and what it gives: the outcome of the rule that denied.
+    /// Returns the pattern of a denial, and the outcome of the rule that denied.
     fn denial(&self) -> (TokenStream, TokenStream) {
         let outcomes: Vec<&Outcome> = self.plan.rules.iter().map(|rule| &rule.on_denied).collect();
         let (first, others) = match outcomes.split_first() {

@@ -1,25 +1,25 @@
-//! The question to the limiter, made of what every rule asks for.
+//! The call of the limiter, with one request a rule.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote};
 use syn::Expr;
 
 use super::Expansion;
-use super::spans::{borrowed, local, over};
-use crate::plan::{Failure, Given, Limiter, Policy};
+use super::spans::{borrowed, local, point_at};
+use crate::plan::{FailurePolicy, Given, Limiter, Policy};
 
 impl Expansion<'_> {
-    /// Asks, by the run time's function of this name or its blocking twin.
+    /// Returns the call of the run time's function of this name, or of its blocking variant.
     pub(super) fn decision(&self, function: &str) -> TokenStream {
         let runtime = &self.runtime;
         let [limiter, wait, decision] = ["limiter", "wait", "decision"].map(local);
-        let (asks_let, asks) = self.asks();
+        let (requests_let, requests) = self.requests();
         let site = self.site();
         let (limiter_let, limiter) = match &self.plan.limiter {
             Limiter::Current => (TokenStream::new(), quote!(#runtime::current())),
             Limiter::Value(value) => {
                 let borrowed = borrowed(value);
-                let value = self.looking(value, over(value, quote!(#runtime::limiter(#borrowed))));
+                let value = self.with_borrowed_arguments(value, point_at(value, quote!(#runtime::limiter(#borrowed))));
                 (quote!(let #limiter = #value;), quote!(#limiter))
             }
         };
@@ -36,38 +36,38 @@ impl Expansion<'_> {
             false => (format_ident!("{function}_blocking"), None),
         };
         quote! {{
-            #asks_let
+            #requests_let
             #limiter_let
             #wait_let
-            let #decision = #runtime::#function(#site, #limiter, #asks, #wait) #awaited;
+            let #decision = #runtime::#function(#site, #limiter, #requests, #wait) #awaited;
             #decision
         }}
     }
 
-    /// What every rule asks for, and a reference to it. What is known when compiling is a static, out of sight of the
-    /// user's expressions.
-    fn asks(&self) -> (TokenStream, TokenStream) {
+    /// Returns a `let` with the requests of all rules, and a reference to them. Requests that are known at compile time
+    /// are a static instead, which the user's expressions cannot see.
+    fn requests(&self) -> (TokenStream, TokenStream) {
         let runtime = &self.runtime;
         let rules = &self.plan.rules;
-        let asks = rules.iter().map(|rule| self.ask(rule));
+        let requests = rules.iter().map(|rule| self.request(rule));
         if rules.iter().all(|rule| rule.is_fixed() && rule.when.is_none()) {
             let count = rules.len();
-            let ask = quote!(::core::option::Option<#runtime::Ask>);
-            return (TokenStream::new(), quote!({ static ASKS: [#ask; #count] = [#(#asks),*]; &ASKS }));
+            let request = quote!(::core::option::Option<#runtime::Ask>);
+            return (TokenStream::new(), quote!({ static ASKS: [#request; #count] = [#(#requests),*]; &ASKS }));
         }
         let name = local("asks");
-        (quote!(let #name = [#(#asks),*];), quote!(&#name))
+        (quote!(let #name = [#(#requests),*];), quote!(&#name))
     }
 
-    /// The static is out of sight of the user's expressions.
+    /// Returns a reference to the static of the call site, which the user's expressions cannot see.
     fn site(&self) -> TokenStream {
         let runtime = &self.runtime;
         let names = self.plan.rules.iter().map(|rule| &rule.name);
         let policy = match &self.plan.on_error {
-            Failure::Policy(Policy::Open) => quote!(.on_error(#runtime::OnError::Open)),
-            Failure::Policy(Policy::Closed) => quote!(.on_error(#runtime::OnError::Closed)),
-            Failure::Policy(Policy::Standby) => quote!(.on_error(#runtime::OnError::Standby)),
-            Failure::Default | Failure::Handled(_) => TokenStream::new(),
+            FailurePolicy::Policy(Policy::Open) => quote!(.on_error(#runtime::OnError::Open)),
+            FailurePolicy::Policy(Policy::Closed) => quote!(.on_error(#runtime::OnError::Closed)),
+            FailurePolicy::Policy(Policy::Standby) => quote!(.on_error(#runtime::OnError::Standby)),
+            FailurePolicy::Default | FailurePolicy::Handled(_) => TokenStream::new(),
         };
         quote!({ static SITE: #runtime::Site = #runtime::Site::new(&[#(#names),*]) #policy; &SITE })
     }
@@ -79,16 +79,16 @@ impl Expansion<'_> {
         }
     }
 
-    /// A value of this type, or one error at the expression and nowhere else.
+    /// Returns the value with this type. A type error then points at the expression alone.
     pub(super) fn typed(&self, value: &Expr, ty: TokenStream) -> TokenStream {
-        let (binding, ty) = (local("value"), over(value, ty));
-        let looks = self.plan.rebinding.looks(&value.to_token_stream());
-        quote!({ #looks let #binding: #ty = #value; #binding })
+        let (binding, ty) = (local("value"), point_at(value, ty));
+        let lets = self.plan.rebinding.borrowing_lets(&value.to_token_stream());
+        quote!({ #lets let #binding: #ty = #value; #binding })
     }
 
-    /// `expanded`, where the names in `value` mean the function's arguments.
-    pub(super) fn looking(&self, value: &impl ToTokens, expanded: TokenStream) -> TokenStream {
-        let looks = self.plan.rebinding.looks(&value.to_token_stream());
-        if looks.is_empty() { expanded } else { quote!({ #looks #expanded }) }
+    /// Returns `expanded`, in which the names in `value` are the function's arguments, borrowed.
+    pub(super) fn with_borrowed_arguments(&self, value: &impl ToTokens, expanded: TokenStream) -> TokenStream {
+        let lets = self.plan.rebinding.borrowing_lets(&value.to_token_stream());
+        if lets.is_empty() { expanded } else { quote!({ #lets #expanded }) }
     }
 }

@@ -1,10 +1,10 @@
-//! The key's value: one call after another, each value escaped by itself.
+//! The key, as a chain of calls. Each value is escaped by itself.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
 use super::Expansion;
-use super::spans::{borrowed, over};
+use super::spans::{borrowed, point_at};
 use crate::plan::{Captured, Key, Part, Rule};
 
 impl Expansion<'_> {
@@ -13,7 +13,7 @@ impl Expansion<'_> {
         match &rule.key {
             Key::Value(value) => {
                 let (name, borrowed) = (&rule.name, borrowed(value));
-                self.looking(value, over(value, quote!(#runtime::key(#name, #borrowed))))
+                self.with_borrowed_arguments(value, point_at(value, quote!(#runtime::key(#name, #borrowed))))
             }
             Key::Template(parts) => {
                 if let Some(text) = rule.key.constant() {
@@ -24,7 +24,7 @@ impl Expansion<'_> {
                     _ => (quote!(""), parts.as_slice()),
                 };
                 let parts = parts.iter().map(|part| self.part(part)).collect::<TokenStream>();
-                self.looking(&parts, quote!(#runtime::Key::new(#text) #parts))
+                self.with_borrowed_arguments(&parts, quote!(#runtime::Key::new(#text) #parts))
             }
         }
     }
@@ -34,7 +34,7 @@ impl Expansion<'_> {
             Part::Text(text) => quote!(.text(#text)),
             Part::Value(value) => {
                 let borrowed = borrowed(value);
-                over(value, quote!(.part(#borrowed)))
+                point_at(value, quote!(.part(#borrowed)))
             }
             Part::Formatted(template, value) => quote!(.part(::core::format_args!(#template, #value))),
             Part::Captured(captured) => self.captured(captured),

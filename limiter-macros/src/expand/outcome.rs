@@ -1,4 +1,4 @@
-//! What the function returns in place of its body's value.
+//! The value that the function returns instead of its body's value.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
@@ -6,12 +6,13 @@ use syn::token::Colon;
 use syn::{ExprClosure, Pat, PatType};
 
 use super::Expansion;
-use super::spans::{local, over, passed};
-use crate::params::HandedOn;
+use super::spans::{local, passed, point_at};
+use crate::params::ForwardedArgument;
 use crate::plan::{Occasion, Outcome, Passed};
 
 impl Occasion {
-    /// What holds the denial or the error; only the user's expressions may see it.
+    /// Returns the variable that holds the denial or the error. The user's code can see it only if the outcome is the
+    /// user's expression.
     pub(super) fn binding(self, outcome: &Outcome) -> Ident {
         match outcome {
             Outcome::Value(_) => Ident::new(self.name(), Span::call_site()),
@@ -19,10 +20,10 @@ impl Occasion {
         }
     }
 
-    fn conversion_in(self, runtime: &TokenStream) -> TokenStream {
+    fn conversion(self, runtime: &TokenStream) -> TokenStream {
         match self {
             Self::Denial => quote!(#runtime::FromDenied::from_denied),
-            Self::Failure | Self::Mistake => quote!(#runtime::FromFailure::from_failure),
+            Self::Failure | Self::BodyError => quote!(#runtime::FromFailure::from_failure),
         }
     }
 }
@@ -33,62 +34,62 @@ impl Expansion<'_> {
         let binding = occasion.binding(outcome);
         match outcome {
             Outcome::Converted { place } => {
-                let conversion = occasion.conversion_in(runtime);
-                over(place, quote!(#conversion(#binding)))
+                let conversion = occasion.conversion(runtime);
+                point_at(place, quote!(#conversion(#binding)))
             }
-            Outcome::Value(value) => self.taking(value, quote!(#value)),
+            Outcome::Value(value) => self.with_moved_arguments(value, quote!(#value)),
             Outcome::Function { path, passed: arguments } => {
                 let arguments = match arguments {
                     Passed::Arguments(arguments) => {
-                        arguments.iter().map(|argument| handed_on(argument, path)).collect()
+                        arguments.iter().map(|argument| forwarded(argument, path)).collect()
                     }
-                    Passed::Occasion => vec![over(path, binding.to_token_stream())],
+                    Passed::Occasion => vec![point_at(path, binding.to_token_stream())],
                 };
-                let call = over(path, quote!((#(#arguments),*)));
+                let call = point_at(path, quote!((#(#arguments),*)));
                 self.awaited(path, quote!(#path #call))
             }
             Outcome::Closure(closure) => {
                 let typed = match occasion {
-                    Occasion::Denial => typed(closure, &quote!(#runtime::Denied)),
-                    Occasion::Failure => typed(closure, &quote!(#runtime::Error)),
-                    Occasion::Mistake => closure.clone(),
+                    Occasion::Denial => with_argument_type(closure, &quote!(#runtime::Denied)),
+                    Occasion::Failure => with_argument_type(closure, &quote!(#runtime::Error)),
+                    Occasion::BodyError => closure.clone(),
                 };
-                let called = over(closure, quote!(#runtime::call(#typed, #binding)));
-                self.taking(closure, self.awaited(closure, called))
+                let called = point_at(closure, quote!(#runtime::call(#typed, #binding)));
+                self.with_moved_arguments(closure, self.awaited(closure, called))
             }
         }
     }
 
-    /// `expanded`, where the names in `value` mean the function's arguments.
-    fn taking(&self, value: &impl ToTokens, expanded: TokenStream) -> TokenStream {
-        let mut taken = self.plan.rebinding.takes(&value.to_token_stream());
+    /// Returns `expanded`, in which the names in `value` are the function's arguments, moved.
+    fn with_moved_arguments(&self, value: &impl ToTokens, expanded: TokenStream) -> TokenStream {
+        let mut taken = self.plan.rebinding.moving_lets(&value.to_token_stream());
         taken.extend(expanded);
         taken
     }
 
-    /// In an async function what is called may give a value or a future of it.
+    /// Returns the call, awaited in an async function: there it may return a value or a future of one.
     fn awaited(&self, place: &impl ToTokens, called: TokenStream) -> TokenStream {
         let runtime = &self.runtime;
-        if self.is_async { over(place, quote!(#runtime::resolve(#called).await)) } else { called }
+        if self.is_async { point_at(place, quote!(#runtime::resolve(#called).await)) } else { called }
     }
 }
 
-fn handed_on(argument: &HandedOn, path: &impl ToTokens) -> TokenStream {
+fn forwarded(argument: &ForwardedArgument, path: &impl ToTokens) -> TokenStream {
     match argument {
-        HandedOn::Named(conditions, name) => {
+        ForwardedArgument::Named(conditions, name) => {
             let name = passed(name, path);
             quote!(#(#conditions)* #name)
         }
-        HandedOn::Rebuilt(conditions, value) => {
-            let value = over(path, value.clone());
+        ForwardedArgument::Rebuilt(conditions, value) => {
+            let value = point_at(path, value.clone());
             quote!(#(#conditions)* #value)
         }
     }
 }
 
-/// The closure with its argument's type, where the user left it out: clippy then does not ask for a path instead,
-/// which would mean something else to the attribute.
-fn typed(closure: &ExprClosure, argument: &TokenStream) -> ExprClosure {
+/// Returns the closure with the type of its argument, if the user omitted it. Clippy then does not suggest a path,
+/// which the attribute would treat in another way.
+fn with_argument_type(closure: &ExprClosure, argument: &TokenStream) -> ExprClosure {
     let mut closure = closure.clone();
     for pattern in &mut closure.inputs {
         if !matches!(pattern, Pat::Type(_)) {

@@ -1,18 +1,18 @@
-//! What one rule asks for: a key, its limits and a cost, if it applies.
+//! The request of one rule: a key, its limits and a cost, if the rule applies.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 
 use super::Expansion;
-use super::spans::{borrowed, local, over};
+use super::spans::{borrowed, local, point_at};
 use crate::plan::{Given, Limit, Limits, Rule};
 
 impl Expansion<'_> {
-    pub(super) fn ask(&self, rule: &Rule) -> TokenStream {
+    pub(super) fn request(&self, rule: &Rule) -> TokenStream {
         let runtime = &self.runtime;
         let [key, limit, cost] = ["key", "limit", "cost"].map(local);
         let key_value = self.key(rule);
-        let ask = if let Some((max, millis)) = rule.plain_limit() {
+        let request = if let Some((max, millis)) = rule.plain_limit() {
             match self.plan.rules.len() {
                 _ if rule.is_fixed() => quote!(#runtime::fixed(#key_value, #max, #millis)),
                 1 => quote!(#runtime::one(#key_value, #max, #millis)),
@@ -20,26 +20,26 @@ impl Expansion<'_> {
             }
         } else {
             let limits = self.limits(&rule.limits);
-            let (limit_let, limit) = bound(&limit, limits, rule.limits.is_literal());
-            let (cost_let, cost) = bound(&cost, self.permits(&rule.cost), rule.cost.is_literal());
-            let ask = if rule.limits.limits.len() == 1 { quote!(ask) } else { quote!(ask_several) };
+            let (limit_let, limit) = bind(&limit, limits, rule.limits.is_literal());
+            let (cost_let, cost) = bind(&cost, self.permits(&rule.cost), rule.cost.is_literal());
+            let function = if rule.limits.limits.len() == 1 { quote!(ask) } else { quote!(ask_several) };
             quote! {{
                 let #key = #key_value;
                 #limit_let
                 #cost_let
-                ::core::option::Option::Some(#runtime::#ask(#key, #limit, #cost))
+                ::core::option::Option::Some(#runtime::#function(#key, #limit, #cost))
             }}
         };
         match &rule.when {
-            None => ask,
+            None => request,
             Some(when) => {
                 let when = self.typed(when, quote!(::core::primitive::bool));
-                quote!(if #when { #ask } else { ::core::option::Option::None })
+                quote!(if #when { #request } else { ::core::option::Option::None })
             }
         }
     }
 
-    /// One limit, or an array of several.
+    /// Returns one limit, or an array of several.
     fn limits(&self, limits: &Limits) -> TokenStream {
         let values = limits.limits.iter().map(|limit| self.counted_by(limits, self.limit(limit)));
         if limits.limits.len() == 1 { quote!(#(#values)*) } else { quote!([#(#values),*]) }
@@ -64,7 +64,7 @@ impl Expansion<'_> {
         match limit {
             Limit::Value(limit) => {
                 let borrowed = borrowed(limit);
-                self.looking(limit, over(limit, quote!(#runtime::limit_from(#borrowed))))
+                self.with_borrowed_arguments(limit, point_at(limit, quote!(#runtime::limit_from(#borrowed))))
             }
             Limit::Parts { max: Given::Literal(max), window_millis: Given::Literal(millis) } => {
                 quote!(::core::result::Result::Ok(#runtime::limit(#max, #millis)))
@@ -84,7 +84,8 @@ impl Expansion<'_> {
     }
 }
 
-/// A value under a name, which the user's expressions need: what they borrow is then given back. Literals go without.
-fn bound(name: &Ident, value: TokenStream, literal: bool) -> (TokenStream, TokenStream) {
+/// Returns a `let` of the value, and the name. The `let` ends the borrows of the user's expressions. A literal needs
+/// none.
+fn bind(name: &Ident, value: TokenStream, literal: bool) -> (TokenStream, TokenStream) {
     if literal { (TokenStream::new(), value) } else { (quote!(let #name = #value;), quote!(#name)) }
 }

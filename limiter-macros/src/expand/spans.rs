@@ -1,18 +1,19 @@
-//! Where generated tokens point, and whose names they can see.
+//! The spans of generated tokens: the place to which errors point, and the names that the tokens can see.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 
-use crate::pattern::used;
+use crate::pattern::as_used;
 
-/// A variable that only generated code can name; nor is there a constant of its name, which a `let` would compare with.
+/// Returns a variable that only generated code can name. No constant has its name, which a `let` would match against.
 pub(super) fn local(name: &str) -> Ident {
     Ident::new(&format!("__{name}"), Span::mixed_site())
 }
 
-/// The generated `tokens`, for rustc to point at `place` from its first token to its last: a path as a whole, and a
-/// single token, such as a call's arguments, at the path's last name. Groups keep what is in them.
-pub(super) fn over(place: &impl ToTokens, tokens: TokenStream) -> TokenStream {
+/// Returns the generated `tokens` with spans for which rustc points at `place`, from its first token to its last. A
+/// single token, such as a call's arguments, points at the last name of a path. The contents of groups keep their
+/// spans.
+pub(super) fn point_at(place: &impl ToTokens, tokens: TokenStream) -> TokenStream {
     let mut spans = place.to_token_stream().into_iter().map(|token| token.span());
     let first = spans.next().unwrap_or_else(Span::call_site);
     let last = spans.last().unwrap_or(first);
@@ -24,12 +25,12 @@ pub(super) fn over(place: &impl ToTokens, tokens: TokenStream) -> TokenStream {
     tokens.into_iter().collect()
 }
 
-/// `&(value)`, for rustc to point at the value.
+/// Returns `&(value)`, with spans for which rustc points at the value.
 pub(super) fn borrowed(value: &impl ToTokens) -> TokenStream {
-    over(value, quote!(&(#value)))
+    point_at(value, quote!(&(#value)))
 }
 
-/// The variable, for rustc to point at `place`. It keeps its own mark, which tells where it comes from.
+/// Returns the variable with a span for which rustc points at `place`. It keeps its hygiene, which resolves it.
 pub(super) fn passed(variable: &Ident, place: &impl ToTokens) -> TokenStream {
-    over(place, used(variable).to_token_stream())
+    point_at(place, as_used(variable).to_token_stream())
 }

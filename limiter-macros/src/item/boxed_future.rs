@@ -1,10 +1,10 @@
-//! A function that makes its future by hand, as `#[async_trait]` writes it:
+//! A function that makes its future by hand, as `#[async_trait]` does:
 //!
 //! ```text
 //! fn get(&self) -> Pin<Box<dyn Future<Output = u64> + Send + '_>> { …; Box::pin(async move { … }) }
 //! ```
 //!
-//! What is to be limited is what runs in the block, not the call that only makes the future.
+//! The attribute limits the block, which runs later, not the call that only makes the future.
 
 use proc_macro2::TokenStream;
 use quote::TokenStreamExt;
@@ -17,22 +17,22 @@ use crate::value::bare_name;
 pub(crate) struct BoxedFuture {
     /// The body, whose last expression holds the block.
     statements: Vec<Stmt>,
-    /// Arguments that the block begins by taking apart: `async_trait` leaves them without their patterns.
+    /// Arguments that the block destructures in its first statements: `async_trait` moves their patterns there.
     patterns: Vec<(Ident, Pat)>,
 }
 
 /// Methods of a future that leave its output as it is.
-const TRANSPARENT: [&str; 5] = ["boxed", "boxed_local", "in_current_span", "instrument", "with_subscriber"];
+const TRANSPARENT_METHODS: [&str; 5] = ["boxed", "boxed_local", "in_current_span", "instrument", "with_subscriber"];
 
 impl BoxedFuture {
-    /// Finds the block at the body's end, and what is in it.
-    pub(super) fn open(body: &TokenStream) -> Option<(Self, TokenStream)> {
+    /// Finds the block at the body's end, and returns it with its content.
+    pub(super) fn parse(body: &TokenStream) -> Option<(Self, TokenStream)> {
         let statements = Block::parse_within.parse2(body.clone()).ok()?;
         let mut future = Self { statements, patterns: Vec::new() };
         let block = &future.block()?.block;
         let mut content = TokenStream::new();
         content.append_all(&block.stmts);
-        future.patterns = block.stmts.iter().filter_map(taken_apart).collect();
+        future.patterns = block.stmts.iter().filter_map(destructured_argument).collect();
         Some((future, content))
     }
 
@@ -40,7 +40,7 @@ impl BoxedFuture {
         &self.patterns
     }
 
-    /// The body with something else in the block.
+    /// Returns the body with another content of the block.
     pub(super) fn with_block(mut self, content: TokenStream) -> TokenStream {
         if let Some(block) = self.block() {
             block.block.stmts = vec![Stmt::Expr(Expr::Verbatim(content), None)];
@@ -52,14 +52,14 @@ impl BoxedFuture {
 
     fn block(&mut self) -> Option<&mut ExprAsync> {
         match self.statements.last_mut()? {
-            Stmt::Expr(last, None) => block_in(last),
+            Stmt::Expr(last, None) => find_block(last),
             _ => None,
         }
     }
 }
 
-/// `let (id, _) = { let __arg1 = __arg1; __arg1 };`, or without the block.
-fn taken_apart(statement: &Stmt) -> Option<(Ident, Pat)> {
+/// Parses `let (id, _) = { let __arg1 = __arg1; __arg1 };`, or the same without the block.
+fn destructured_argument(statement: &Stmt) -> Option<(Ident, Pat)> {
     let Stmt::Local(Local { pat, init: Some(LocalInit { expr, diverge: None, .. }), .. }) = statement else {
         return None;
     };
@@ -76,18 +76,20 @@ fn taken_apart(statement: &Stmt) -> Option<(Ident, Pat)> {
     Some((argument.clone(), pat.clone()))
 }
 
-fn block_in(expression: &mut Expr) -> Option<&mut ExprAsync> {
+fn find_block(expression: &mut Expr) -> Option<&mut ExprAsync> {
     match expression {
         Expr::Async(block) => Some(block),
-        Expr::Paren(inner) => block_in(&mut inner.expr),
-        Expr::Group(inner) => block_in(&mut inner.expr),
-        Expr::MethodCall(call) if TRANSPARENT.iter().any(|name| call.method == name) => block_in(&mut call.receiver),
-        Expr::Call(call) if call.args.len() == 1 && is_box(&call.func) => block_in(call.args.first_mut()?),
+        Expr::Paren(inner) => find_block(&mut inner.expr),
+        Expr::Group(inner) => find_block(&mut inner.expr),
+        Expr::MethodCall(call) if TRANSPARENT_METHODS.iter().any(|name| call.method == name) => {
+            find_block(&mut call.receiver)
+        }
+        Expr::Call(call) if call.args.len() == 1 && is_box(&call.func) => find_block(call.args.first_mut()?),
         _ => None,
     }
 }
 
-/// `Box::pin`, `Box::new`, `Pin::from`, by whatever path.
+/// Returns whether it is `Box::pin`, `Box::new` or `Pin::from`, by any path.
 fn is_box(function: &Expr) -> bool {
     let Expr::Path(function) = function else { return false };
     let mut names = function.path.segments.iter().rev().map(|segment| segment.ident.to_string());

@@ -1,4 +1,4 @@
-//! A function: its signature is understood, its body stays tokens.
+//! A function: its signature is parsed, its body stays tokens.
 
 use std::mem;
 
@@ -15,24 +15,24 @@ pub(crate) struct Function {
     pub(crate) visibility: Visibility,
     pub(crate) signature: Signature,
     pub(crate) braces: token::Brace,
-    /// What is limited: the body, or what runs in the future that it makes.
+    /// The limited tokens: the body, or the block of the future that it makes.
     pub(crate) body: TokenStream,
-    /// What is around that, in a function that makes its future by hand.
+    /// The code around that block, in a function that makes its future by hand.
     future: Option<BoxedFuture>,
 }
 
 impl Function {
-    /// Whether the body can await.
+    /// Returns whether the body can await.
     pub(crate) fn is_async(&self) -> bool {
         self.signature.asyncness.is_some() || self.future.is_some()
     }
 
-    /// Whether the future is made by hand, as `#[async_trait]` does it.
+    /// Returns whether the function makes its future by hand, as `#[async_trait]` does.
     pub(crate) fn makes_its_future(&self) -> bool {
         self.future.is_some()
     }
 
-    /// Arguments that are taken apart only where the future runs.
+    /// Returns the arguments that are destructured only inside the future.
     pub(crate) fn patterns(&self) -> &[(Ident, Pat)] {
         self.future.as_ref().map_or(&[], BoxedFuture::patterns)
     }
@@ -42,7 +42,7 @@ impl Function {
         self.with_body(body)
     }
 
-    /// The same function with other tokens as its body.
+    /// Returns this function with another body.
     pub(crate) fn with_body(self, body: TokenStream) -> TokenStream {
         let body = match self.future {
             Some(future) => future.with_block(body),
@@ -68,15 +68,15 @@ impl Parse for Function {
         }
         let content;
         let braces = braced!(content in input);
-        // The decision will stand where inner attributes must; as outer ones they mean the same.
+        // Inner attributes must come first in a body, where the decision will be. As outer ones they mean the same.
         attributes.extend(content.call(Attribute::parse_inner)?.into_iter().map(|mut attribute| {
             attribute.style = AttrStyle::Outer;
             attribute
         }));
         let mut body: TokenStream = content.parse()?;
         let mut future = None;
-        if output::future(&signature).is_some()
-            && let Some((made, block)) = BoxedFuture::open(&body)
+        if output::future_type(&signature).is_some()
+            && let Some((made, block)) = BoxedFuture::parse(&body)
         {
             (future, body) = (Some(made), block);
         }

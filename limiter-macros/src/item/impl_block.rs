@@ -1,4 +1,4 @@
-//! An `impl` block: its methods are understood, the rest stays tokens.
+//! An `impl` block: its methods are parsed, the rest stays tokens.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, TokenStreamExt};
@@ -11,7 +11,7 @@ use crate::params::mentions;
 
 pub(crate) struct ImplBlock {
     pub(crate) attributes: Vec<Attribute>,
-    /// Up to the braces.
+    /// The tokens before the braces.
     header: TokenStream,
     pub(crate) impl_token: Token![impl],
     braces: token::Brace,
@@ -21,13 +21,13 @@ pub(crate) struct ImplBlock {
 enum Member {
     /// A method that the block's attribute limits.
     Limited(Box<Function>),
-    /// What it leaves alone: a method with an attribute of its own, one that is exempt, and what is no method.
+    /// Any other member: a method with an attribute of its own, an exempt method, or an item that is no method.
     Other(TokenStream),
 }
 
 impl ImplBlock {
-    /// The methods that the block's attribute limits.
-    pub(crate) fn limited(&self) -> Vec<&Function> {
+    /// Returns the methods that the block's attribute limits.
+    pub(crate) fn limited_methods(&self) -> Vec<&Function> {
         let mut limited = Vec::new();
         for member in &self.members {
             if let Member::Limited(function) = member {
@@ -37,15 +37,15 @@ impl ImplBlock {
         limited
     }
 
-    /// The same block with something else for each of those methods.
-    pub(crate) fn with_limited(self, mut each: impl FnMut(Function) -> TokenStream) -> TokenStream {
+    /// Returns this block with other tokens for each of those methods.
+    pub(crate) fn map_limited(self, mut expand: impl FnMut(Function) -> TokenStream) -> TokenStream {
         let mut output = TokenStream::new();
         output.append_all(&self.attributes);
         output.extend(self.header);
         self.braces.surround(&mut output, |inner| {
             for member in self.members {
                 inner.extend(match member {
-                    Member::Limited(function) => each(*function),
+                    Member::Limited(function) => expand(*function),
                     Member::Other(tokens) => tokens,
                 });
             }
@@ -63,7 +63,7 @@ impl Parse for ImplBlock {
         }
         let impl_token: Token![impl] = input.parse()?;
         impl_token.to_tokens(&mut header);
-        // Braces may stand in the header too, as in `[u8; { N + 1 }]`: the block's own are the last.
+        // The header may contain braces too, as in `[u8; { N + 1 }]`. The block's own braces are the last.
         while !is_last(input) {
             header.append(input.parse::<TokenTree>()?);
         }
@@ -92,8 +92,8 @@ impl Parse for Member {
             return input.parse::<ImplItem>().map(|other| Self::Other(other.into_token_stream()));
         };
         if let Some(hidden) = function.attributes.iter().find(|attribute| is_hidden_rule(attribute)) {
-            let message = "under `cfg_attr` a method's own `rate_limited` comes too late for that of its `impl` block: write the \
-                 method twice under `#[cfg]`, or annotate the methods one by one";
+            let message = "under `cfg_attr` a method's own `rate_limited` comes too late for that of its `impl` block: \
+                 write the method twice under `#[cfg]`, or annotate the methods one by one";
             return Err(syn::Error::new_spanned(hidden, message));
         }
         input.advance_to(&ahead);
@@ -102,18 +102,18 @@ impl Parse for Member {
             return Ok(Self::Limited(Box::new(function)));
         }
         if own == 1 {
-            function.attributes.retain(|attribute| !exempts(attribute));
+            function.attributes.retain(|attribute| !is_skip(attribute));
         }
         Ok(Self::Other(function.unchanged()))
     }
 }
 
-/// `#[cfg_attr(…, rate_limited(…))]`: the compiler resolves it after the block's attribute has run.
+/// Returns whether it is `#[cfg_attr(…, rate_limited(…))]`, which the compiler resolves after the block's attribute.
 fn is_hidden_rule(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg_attr") && mentions(&attribute.meta, "rate_limited")
 }
 
-/// `#[rate_limited(skip)]`.
-pub(super) fn exempts(attribute: &Attribute) -> bool {
+/// Returns whether it is `#[rate_limited(skip)]`.
+pub(super) fn is_skip(attribute: &Attribute) -> bool {
     is_rule(attribute) && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == crate::names::SKIP)
 }

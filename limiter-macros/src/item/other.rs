@@ -1,4 +1,4 @@
-//! What is not limited, and the item as it was, for when something is wrong.
+//! Items that cannot be limited, and the unchanged item beside an error.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -7,37 +7,37 @@ use syn::parse::Parser;
 
 use super::{impl_block, is_rule};
 
-/// Why this kind of item is not limited, at its keyword.
+/// Returns the error for an item of this kind. It points at the item's keyword.
 pub(super) fn not_limited(item: &Item) -> Option<syn::Error> {
     let (keyword, message): (&dyn ToTokens, String) = match item {
-        Item::Struct(item) => (&item.struct_token, data("a struct")),
-        Item::Enum(item) => (&item.enum_token, data("an enum")),
-        Item::Union(item) => (&item.union_token, data("a union")),
-        Item::Static(item) => (&item.static_token, data("a static")),
-        Item::Const(item) => (&item.const_token, data("a constant")),
-        Item::Type(item) => (&item.type_token, data("a type alias")),
-        Item::Use(item) => (&item.use_token, data("an import")),
-        Item::ExternCrate(item) => (&item.crate_token, data("an import")),
-        Item::Macro(item) => (&item.mac.path, data("a macro")),
+        Item::Struct(item) => (&item.struct_token, data_message("a struct")),
+        Item::Enum(item) => (&item.enum_token, data_message("an enum")),
+        Item::Union(item) => (&item.union_token, data_message("a union")),
+        Item::Static(item) => (&item.static_token, data_message("a static")),
+        Item::Const(item) => (&item.const_token, data_message("a constant")),
+        Item::Type(item) => (&item.type_token, data_message("a type alias")),
+        Item::Use(item) => (&item.use_token, data_message("an import")),
+        Item::ExternCrate(item) => (&item.crate_token, data_message("an import")),
+        Item::Macro(item) => (&item.mac.path, data_message("a macro")),
         Item::Trait(item) => {
-            (&item.trait_token, each("a trait", "method that has a body, or the `impl` blocks of the trait"))
+            (&item.trait_token, each_message("a trait", "method that has a body, or the `impl` blocks of the trait"))
         }
-        Item::Mod(item) => (&item.mod_token, each("a module", "of its functions")),
-        Item::ForeignMod(item) => (&item.abi, each("a foreign block", "function that calls into it")),
+        Item::Mod(item) => (&item.mod_token, each_message("a module", "of its functions")),
+        Item::ForeignMod(item) => (&item.abi, each_message("a foreign block", "function that calls into it")),
         _ => return None,
     };
     Some(syn::Error::new_spanned(keyword, message))
 }
 
-fn each(whole: &str, part: &str) -> String {
+fn each_message(whole: &str, part: &str) -> String {
     format!("{whole} is not limited as a whole: annotate each {part}")
 }
 
-fn data(kind: &str) -> String {
+fn data_message(kind: &str) -> String {
     format!("{kind} does not run, so there is nothing to limit: annotate a function")
 }
 
-/// The item without the attributes that were taken for part of this one: they would only repeat what is wrong.
+/// Returns the item without its other attributes of this kind, because they would repeat the error.
 pub(crate) fn without_attributes(item: TokenStream) -> TokenStream {
     let item: Vec<TokenTree> = item.into_iter().collect();
     let is_impl = item.iter().any(|token| matches!(token, TokenTree::Ident(ident) if ident == "impl"))
@@ -45,7 +45,7 @@ pub(crate) fn without_attributes(item: TokenStream) -> TokenStream {
     let last = item.len().saturating_sub(1);
     let inside = |(place, token)| match token {
         TokenTree::Group(block) if is_impl && place == last => {
-            let members = without(block.stream().into_iter().collect(), impl_block::exempts);
+            let members = remove_attributes(block.stream().into_iter().collect(), impl_block::is_skip);
             let mut inside = Group::new(Delimiter::Brace, members.into_iter().collect());
             inside.set_span(block.span());
             TokenTree::Group(inside)
@@ -53,10 +53,10 @@ pub(crate) fn without_attributes(item: TokenStream) -> TokenStream {
         other => other,
     };
     let item: Vec<TokenTree> = item.into_iter().enumerate().map(inside).collect();
-    without(item, is_rule).into_iter().collect()
+    remove_attributes(item, is_rule).into_iter().collect()
 }
 
-fn without(tokens: Vec<TokenTree>, unwanted: fn(&syn::Attribute) -> bool) -> Vec<TokenTree> {
+fn remove_attributes(tokens: Vec<TokenTree>, unwanted: fn(&syn::Attribute) -> bool) -> Vec<TokenTree> {
     let mut kept = Vec::new();
     let mut rest = tokens.into_iter().peekable();
     while let Some(token) = rest.next() {

@@ -1,6 +1,6 @@
-//! What the attribute expands to, compared with the files in `snapshots/`.
+//! Expansions of the attribute, compared with the files in `snapshots/`.
 //!
-//! `UPDATE_SNAPSHOTS=1 cargo test -p limiter-macros` writes them anew; read the difference before you commit it.
+//! `UPDATE_SNAPSHOTS=1 cargo test -p limiter-macros` rewrites them. Read the difference before you commit it.
 
 use std::path::Path;
 use std::{env, fs};
@@ -85,7 +85,8 @@ fn handlers() {
 fn several_limits() {
     check(
         "several_limits",
-        "key = \"{id}\", limits = [\"5/s\", limit], algorithm = token_bucket, burst = 10, cost = size, when = size > 0, \
+        "key = \"{id}\", limits = [\"5/s\", limit], algorithm = token_bucket, burst = 10, cost = \
+         size, when = size > 0, \
          wait = \"500ms\", fallback = None",
         "async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> { Some(id) }",
     );
@@ -96,7 +97,7 @@ fn several_attributes() {
     check(
         "several_attributes",
         r#"key = "user:{id}", limit = "5/s", fallback = slower"#,
-        "#[rate_limited(key = \"everybody\", limit = \"100/s\", fallback = busy(denied), on_error = open)] \
+        "#[rate_limited(key = \"global\", limit = \"100/s\", fallback = busy(denied), on_error = open)] \
          async fn get(id: u64) -> u64 { id }",
     );
 }
@@ -119,7 +120,8 @@ fn async_trait() {
         r#"key = "user:{id}", limit = "5/s""#,
         "fn get<'a, 'async_trait>(&'a self, __arg1: Path<u64>) \
          -> Pin<Box<dyn Future<Output = Result<u64, Busy>> + Send + 'async_trait>> where 'a: 'async_trait { \
-         Box::pin(async move { let __self = self; let Path(id) = __arg1; let __ret: Result<u64, Busy> = { Ok(id) }; __ret }) }",
+         Box::pin(async move { let __self = self; let Path(id) = __arg1; let __ret: Result<u64, \
+         Busy> = { Ok(id) }; __ret }) }",
     );
 }
 
@@ -146,6 +148,7 @@ fn patterns() {
     check(
         "patterns",
         r#"key = "{id}/{first}", limit = "5/s", fallback = degraded"#,
-        "fn get(Path(id): Path<u64>, (first, ..): (u64, Token), #[cfg(unix)] _: Token, mut last: u64) -> u64 { last += id; last }",
+        "fn get(Path(id): Path<u64>, (first, ..): (u64, Token), #[cfg(unix)] _: Token, mut last: \
+         u64) -> u64 { last += id; last }",
     );
 }

@@ -1,11 +1,11 @@
-//! All mistakes at once, and the item still there.
+//! All mistakes are reported at once, beside the unchanged item.
 
 use proc_macro2::TokenStream;
 
 use super::tokens;
 use crate::attribute::rate_limited;
 
-/// The messages, after checking that the item comes first and as it was.
+/// Returns the messages, after a check that the unchanged item precedes them.
 fn messages(arguments: &str, item: &str) -> Vec<String> {
     let output = rate_limited(tokens(arguments), tokens(item));
     let mut output = output.into_iter();
@@ -34,12 +34,12 @@ fn every_mistake_of_one_attribute_is_reported_once() {
         "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `limits`, `algorithm`, \
          `burst`, `cost`, `when`, `wait`, `fallback`, `on_error`, `recover`, `limiter`, `crate`",
         "`limiter` needs a value: `limiter = …`",
-        "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions that \
-         call it",
+        "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions \
+         that call it",
         "`crate` must be an absolute path such as `::my_crate::rate_limited` or `crate::rate_limited`",
         "`name` must be a string that is not empty, such as `\"get-user\"`",
         "`{}` in `key` names nothing: write a value, as in `{user_id}`",
-        "`limit` says both `max` and `window`: write it alone, or the two of them without it",
+        "`limit` contains both `max` and `window`: write it alone, or the two of them without it",
         "`max` must be a number of permits such as `5`, between 1 and 4294967295",
         "`window` must be a duration such as `\"10s\"`, between 1ms and 366d (this is zero)",
         "`limit` must be permits and a window, such as `\"5/10s\"` or `\"100/min\"`",
@@ -50,7 +50,7 @@ fn every_mistake_of_one_attribute_is_reported_once() {
 }
 
 #[test]
-fn what_is_missing_is_said_at_once() {
+fn missing_arguments_are_reported_together() {
     let messages = messages("", "fn get() {}");
     assert_eq!(messages.len(), 2, "{messages:?}");
     assert!(messages[0].starts_with("`key` is missing"));
@@ -58,7 +58,7 @@ fn what_is_missing_is_said_at_once() {
 }
 
 #[test]
-fn reading_goes_on_after_what_is_no_argument() {
+fn parsing_continues_after_an_invalid_argument() {
     let cases = [
         (r#""getId", limit = "5/s""#, vec!["expected an argument, such as `key = \"getId\"`"]),
         (r#"key = "k" limit = "5/s""#, vec!["expected `,` before the next argument"]),
@@ -78,7 +78,7 @@ fn reading_goes_on_after_what_is_no_argument() {
 }
 
 #[test]
-fn other_items_are_not_limited() {
+fn other_items_are_rejected_with_a_hint() {
     let cases = [
         ("struct S;", "a struct does not run"),
         ("enum E {}", "an enum does not run"),
@@ -102,7 +102,7 @@ fn other_items_are_not_limited() {
 }
 
 #[test]
-fn functions_that_make_futures_are_limited_where_these_run() {
+fn only_futures_with_a_visible_block_are_limited() {
     let futures = [
         "impl Future<Output = u8>",
         "impl Send + std::future::Future<Output = u8>",
@@ -141,9 +141,9 @@ fn functions_that_make_futures_are_limited_where_these_run() {
     }
 }
 
-/// The item is there, without what was read as part of the attribute: it would be read again, and be wrong again.
+/// The item is re-emitted without its other attributes of this kind, because they would repeat the error.
 #[test]
-fn other_attributes_of_the_kind_go_with_a_mistake() {
+fn a_mistake_removes_the_other_attributes_of_the_kind() {
     let cases = [
         ("#[rate_limited(key = 1)] #[inline] #[::x::rate_limited] fn f() {}", "#[inline] fn f() {}"),
         (
@@ -163,11 +163,11 @@ fn other_attributes_of_the_kind_go_with_a_mistake() {
 }
 
 #[test]
-fn methods_share_their_mistakes() {
+fn methods_do_not_repeat_equal_mistakes() {
     let item = "impl S { fn a(&self, id: u8) {} fn b(&self) {} const fn c(&self) {} const fn d() {} }";
     let output = rate_limited(tokens(r#"key = "{id}", limit = "5", fallback = ()"#), tokens(item)).to_string();
     let count = |text| output.matches(text).count();
     assert_eq!(count("must be permits and a window"), 1);
     assert_eq!(count("is no argument of `fn"), 3, "{output}");
-    assert_eq!(count("a `const fn` may run"), 1, "each would say the same: {output}");
+    assert_eq!(count("a `const fn` may run"), 1, "each method would repeat it: {output}");
 }

@@ -1,4 +1,4 @@
-//! `algorithm` and `burst`: how a rule's limits are counted.
+//! `algorithm` and `burst`: the algorithm that counts a rule's limits.
 
 use super::number;
 use crate::args::{Args, Written};
@@ -18,13 +18,17 @@ const ALGORITHMS: [(&str, Algorithm); 5] = [
 
 pub(super) fn algorithm(args: &Args, errors: &mut Errors) -> Option<CountedBy> {
     let written = args.get(Argument::Algorithm);
-    let algorithm = written.and_then(|written| errors.take(named(written)));
+    let algorithm = written.and_then(|written| errors.take(algorithm_named(written)));
     let burst = args.get(Argument::Burst).and_then(|burst| {
         match (algorithm, written) {
-            (Some(algorithm), _) if !algorithm.has_burst() => errors
-                .at(&burst.ident, "`burst` is for `token_bucket` and `leaky_bucket`: remove it, or choose one of them"),
-            (None, None) if !args.unreadable(&[Argument::Algorithm]) => errors
-                .at(&burst.ident, "`burst` needs `algorithm = token_bucket` or `algorithm = leaky_bucket` beside it"),
+            (Some(algorithm), _) if !algorithm.has_burst() => errors.push_at(
+                &burst.ident,
+                "`burst` is for `token_bucket` and `leaky_bucket`: remove it, or choose one of them",
+            ),
+            (None, None) if !args.any_unreadable(&[Argument::Algorithm]) => errors.push_at(
+                &burst.ident,
+                "`burst` needs `algorithm = token_bucket` or `algorithm = leaky_bucket` beside it",
+            ),
             _ => {}
         }
         let range = format!("`burst` must be a number of permits such as `10`, between 1 and {}", u32::MAX);
@@ -34,8 +38,8 @@ pub(super) fn algorithm(args: &Args, errors: &mut Errors) -> Option<CountedBy> {
 }
 
 /// # Errors
-/// For what is no algorithm's name, with the one that was probably meant.
-fn named(written: &Written) -> syn::Result<Algorithm> {
+/// The value is no algorithm's name. The message suggests the nearest one.
+fn algorithm_named(written: &Written) -> syn::Result<Algorithm> {
     let all = || ALGORITHMS.map(|(name, _)| format!("`{name}`")).join(", ");
     let find = |text: &str| ALGORITHMS.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm);
     let message = match (bare_name(&written.value), string(&written.value)) {
@@ -55,7 +59,7 @@ fn named(written: &Written) -> syn::Result<Algorithm> {
     Err(syn::Error::new_spanned(&written.value, message))
 }
 
-/// What other limiters call the same thing, or a slip.
+/// Returns the name that an unknown word probably means: a name from other limiters, or a misspelt one.
 fn meant_by(word: &str) -> Option<&'static str> {
     match word {
         "gcra" | "bucket" | "tokens" => Some("token_bucket"),

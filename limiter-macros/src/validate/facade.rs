@@ -1,13 +1,13 @@
-//! `crate`: where generated code finds the run time.
+//! `crate`: the path of the run time in generated code.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Expr, ExprPath, Path};
 
-/// The path of the facade: `::rate_limited` unless another is given.
+/// Returns the path of the facade: `::rate_limited` unless another is given.
 ///
 /// # Errors
-/// When the path means different things in different modules.
+/// The path is relative, so it means different things in different modules.
 pub(super) fn facade(given: Option<&Expr>) -> syn::Result<TokenStream> {
     match given {
         None => Ok(quote!(::rate_limited)),

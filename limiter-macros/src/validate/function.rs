@@ -1,4 +1,4 @@
-//! What kind of function can be limited.
+//! Checks of the function: some kinds cannot be limited.
 
 use proc_macro2::{TokenStream, TokenTree};
 
@@ -16,30 +16,30 @@ pub(super) fn check(subject: &Subject<'_>, errors: &mut Errors) {
             "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions \
              that call it"
         };
-        errors.at(token, message);
+        errors.push_at(token, message);
     }
-    if let Some(future) = output::future(&function.signature)
+    if let Some(future) = output::future_type(&function.signature)
         && !function.makes_its_future()
     {
-        errors.at(
+        errors.push_at(
             future,
             "this function only makes a future, so its calls would be limited and not the future's runs: write it as \
              `async fn`, or end it in `Box::pin(async move { … })`",
         );
     }
-    if !function.is_async() && says(&function.body, "\"Failed building the Runtime\"") {
-        errors.at_attribute(
-            "`#[tokio::main]` and `#[tokio::test]` leave a function that is not async to the attributes below them: write \
-             `#[rate_limited]` above",
+    if !function.is_async() && contains_literal(&function.body, "\"Failed building the Runtime\"") {
+        errors.push_at_attribute(
+            "`#[tokio::main]` and `#[tokio::test]` leave a function that is not async to the attributes below them: \
+             write `#[rate_limited]` above",
         );
     }
 }
 
-/// Whether the literal stands in these tokens: how tokio's macros are known when they came first.
-fn says(body: &TokenStream, literal: &str) -> bool {
+/// Returns whether these tokens contain the literal. It shows that one of tokio's macros has run before.
+fn contains_literal(body: &TokenStream, literal: &str) -> bool {
     body.clone().into_iter().any(|token| match token {
         TokenTree::Literal(found) => found.to_string() == literal,
-        TokenTree::Group(group) => says(&group.stream(), literal),
+        TokenTree::Group(group) => contains_literal(&group.stream(), literal),
         _ => false,
     })
 }

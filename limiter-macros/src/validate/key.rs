@@ -1,4 +1,4 @@
-//! `key` and `name`: what is counted together, and what the rule is called.
+//! `key` and `name`: the key that calls share, and the name of the rule.
 
 use syn::{Expr, ExprPath, Ident, LitStr};
 
@@ -10,19 +10,19 @@ use crate::plan::{Captured, Key, Part};
 use crate::template::{self, Piece};
 use crate::value::{bare_name, string};
 
-/// The rule's name: as given, or the key's text as written.
+/// Returns the rule's name: as given, or the key's text as written.
 pub(super) fn name(args: &Args, errors: &mut Errors) -> Option<LitStr> {
     let key = args.value(Argument::Key);
     match (args.value(Argument::Name), key) {
         (Some(name), _) => match string(name) {
             Some(text) if !text.value().is_empty() => return Some(text.clone()),
-            _ => errors.at(name, "`name` must be a string that is not empty, such as `\"get-user\"`"),
+            _ => errors.push_at(name, "`name` must be a string that is not empty, such as `\"get-user\"`"),
         },
         (None, Some(key)) => match string(key) {
             Some(text) => return Some(text.clone()),
-            None => errors.at(key, "a `key` that is no string leaves the rule without a name: add `name = \"…\"`"),
+            None => errors.push_at(key, "a `key` that is no string leaves the rule without a name: add `name = \"…\"`"),
         },
-        // That the key is missing is said once, for the key.
+        // The missing key is reported once, by `key`.
         (None, None) => {}
     }
     None
@@ -30,10 +30,10 @@ pub(super) fn name(args: &Args, errors: &mut Errors) -> Option<LitStr> {
 
 pub(super) fn key(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Key> {
     let Some(key) = args.value(Argument::Key) else {
-        if !args.unreadable(&[Argument::Key]) {
-            let message = "`key` is missing: say what is counted together, such as `key = \"getId\"` or \
+        if !args.any_unreadable(&[Argument::Key]) {
+            let message = "`key` is missing: name what is counted together, such as `key = \"getId\"` or \
                            `key = \"user:{user_id}\"`";
-            args.missing(message, errors);
+            args.report_missing(message, errors);
         }
         return None;
     };
@@ -46,7 +46,7 @@ pub(super) fn key(args: &Args, params: Params<'_>, errors: &mut Errors) -> Optio
 fn template(text: &LitStr, params: Params<'_>) -> syn::Result<Vec<Part>> {
     let template = text.value();
     if template.is_empty() {
-        let message = "`key` is empty: say what is counted together, such as `\"getId\"` or `\"user:{user_id}\"`";
+        let message = "`key` is empty: name what is counted together, such as `\"getId\"` or `\"user:{user_id}\"`";
         return Err(syn::Error::new(text.span(), message));
     }
     let pieces = template::parse(&template).map_err(|problem| syn::Error::new(text.span(), problem))?;
@@ -75,14 +75,14 @@ fn expression_in(text: &LitStr, expression: &str) -> syn::Result<Expr> {
     })
 }
 
-/// The function's argument of this name; wherever it was declared, errors point at the string.
+/// Returns the function's argument of this name, with a span for which errors point at the string.
 fn argument(name: &Ident, text: &LitStr, params: Params<'_>) -> Option<Expr> {
     let mut argument = params.find(&name.to_string())?;
     argument.set_span(argument.span().located_at(text.span()));
     Some(Expr::Path(ExprPath { attrs: Vec::new(), qself: None, path: argument.into() }))
 }
 
-/// The one name at `place`, where `format!` could capture all names in the template and each of them is there once.
+/// Returns the name at `place`, if `format!` could capture all names of the template and each of them occurs once.
 fn captured(text: &LitStr, pieces: &[Piece], place: usize) -> Option<Captured> {
     let mut captured = Captured { template: text.clone(), others: Vec::new(), text_before: 0, text_after: 0 };
     let mut names: Vec<&str> = Vec::new();

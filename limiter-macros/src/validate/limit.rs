@@ -1,4 +1,4 @@
-//! `limit`, `limits`, or `window` and `max`: one way of saying it, whole, and literals within their bounds.
+//! `limit`, `limits`, or `window` and `max`: exactly one of these forms, complete, with literals within their bounds.
 
 use syn::Expr;
 
@@ -11,64 +11,67 @@ use crate::plan::{Given, Limit};
 use crate::value::{literal, string};
 
 pub(super) fn limits(args: &Args, errors: &mut Errors) -> Option<Vec<Limit>> {
-    check_company(args, errors);
-    // Each is read even where another is missing: its own mistake is worth reporting.
+    check_combination(args, errors);
+    // Each is parsed even if another is missing, so that its own mistake is reported too.
     let max = args.value(Argument::Max).and_then(|value| errors.take(max(value)));
     let window_millis = args.value(Argument::Window).and_then(|value| errors.take(window(value)));
-    let limit = args.value(Argument::Limit).and_then(|value| errors.take(short(value, Argument::Limit)));
-    let limits = args.value(Argument::Limits).and_then(|value| several(value, errors));
+    let limit = args.value(Argument::Limit).and_then(|value| errors.take(limit_value(value, Argument::Limit)));
+    let limits = args.value(Argument::Limits).and_then(|value| limit_list(value, errors));
     let one = || limit.or_else(|| Some(Limit::Parts { max: max?, window_millis: window_millis? })).map(|one| vec![one]);
     limits.or_else(one)
 }
 
-/// Which of the four arguments stand together.
-fn check_company(args: &Args, errors: &mut Errors) {
+/// Reports combinations of the four arguments that are incomplete or contradictory.
+fn check_combination(args: &Args, errors: &mut Errors) {
     let ways = [Argument::Limit, Argument::Limits, Argument::Window, Argument::Max];
-    let given = args.among(&ways);
+    let given = args.select(&ways);
     match given.as_slice() {
-        [] | [_] if args.unreadable(&ways) => {}
-        [] => args.missing("no limit is given: add `limit = \"5/10s\"`, or `max = 5` and `window = \"10s\"`", errors),
+        [] | [_] if args.any_unreadable(&ways) => {}
+        [] => args
+            .report_missing("no limit is given: add `limit = \"5/10s\"`, or `max = 5` and `window = \"10s\"`", errors),
         [only] => match only.argument {
-            Argument::Window => errors.at(&only.ident, "`window` needs `max` beside it, such as `max = 5`"),
-            Argument::Max => errors.at(&only.ident, "`max` needs `window` beside it, such as `window = \"10s\"`"),
+            Argument::Window => errors.push_at(&only.ident, "`window` needs `max` beside it, such as `max = 5`"),
+            Argument::Max => errors.push_at(&only.ident, "`max` needs `window` beside it, such as `window = \"10s\"`"),
             _ => {}
         },
         [first, others @ ..] => {
             let is = |argument| move |written: &&&Written| written.argument == argument;
             let clash = |argument| others.iter().find(|other| first.argument == argument || is(argument)(other));
             if let Some(second) = clash(Argument::Limits) {
-                errors.at(
+                errors.push_at(
                     &second.ident,
-                    "`limits` says all of it: write it alone, with one string for each limit, as in \
+                    "`limits` contains all of it: write it alone, with one string for each limit, as in \
                      `limits = [\"5/s\", \"100/min\"]`",
                 );
             } else if let Some(second) = clash(Argument::Limit) {
-                errors.at(
+                errors.push_at(
                     &second.ident,
-                    "`limit` says both `max` and `window`: write it alone, or the two of them without it",
+                    "`limit` contains both `max` and `window`: write it alone, or the two of them without it",
                 );
             }
         }
     }
 }
 
-/// `["5/s", "100/min"]`, of literals and expressions.
-fn several(value: &Expr, errors: &mut Errors) -> Option<Vec<Limit>> {
+/// Parses a list such as `["5/s", "100/min"]`, of literals and expressions.
+fn limit_list(value: &Expr, errors: &mut Errors) -> Option<Vec<Limit>> {
     let Expr::Array(list) = value else {
-        errors.at(value, "`limits` must be a list such as `[\"5/s\", \"100/min\"]`; one alone is a `limit`");
+        errors.push_at(value, "`limits` must be a list such as `[\"5/s\", \"100/min\"]`; one alone is a `limit`");
         return None;
     };
     if list.elems.is_empty() {
-        errors.at(value, "`limits` is empty: write at least one limit, such as `[\"5/s\", \"100/min\"]`");
+        errors.push_at(value, "`limits` is empty: write at least one limit, such as `[\"5/s\", \"100/min\"]`");
     }
     let mut limits = Vec::new();
     let mut windows = Vec::new();
     for element in &list.elems {
-        let Some(limit) = errors.take(short(element, Argument::Limits)) else { continue };
+        let Some(limit) = errors.take(limit_value(element, Argument::Limits)) else { continue };
         if let Limit::Parts { window_millis: Given::Literal(window), .. } = limit {
             if windows.contains(&window) {
-                errors
-                    .at(element, "this window is there already, and both limits would count in it: keep the lower one");
+                errors.push_at(
+                    element,
+                    "this window is there already, and both limits would count in it: keep the lower one",
+                );
             }
             windows.push(window);
         }
@@ -94,7 +97,7 @@ fn max(value: &Expr) -> syn::Result<Given<u32>> {
     number::permits(value, &format!("`max` must be a number of permits such as `5`, between 1 and {}", u32::MAX))
 }
 
-fn short(value: &Expr, argument: Argument) -> syn::Result<Limit> {
+fn limit_value(value: &Expr, argument: Argument) -> syn::Result<Limit> {
     if literal(value).is_none() {
         return Ok(Limit::Value(value.clone()));
     }

@@ -1,4 +1,4 @@
-//! On an `impl` block: names of arguments that some methods have and others have not.
+//! Names of arguments that only some methods of an `impl` block have.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -12,25 +12,25 @@ use crate::params::Params;
 use crate::template::{self, Piece};
 use crate::value::string;
 
-/// Only what another method calls an argument is taken for one: the rest may be anything, which rustc knows better.
+/// Reports uses of a name that is an argument of another method only. All other names are left to rustc.
 pub(super) fn check(subject: &Subject<'_>, errors: &mut Errors) {
     if !subject.is_method_of_block() {
         return;
     }
-    let known = Params::of(subject.signature()).names();
-    let elsewhere = subject.methods.iter().flat_map(|method| Params::of(&method.signature).names());
+    let known = Params::new(subject.signature()).names();
+    let elsewhere = subject.methods.iter().flat_map(|method| Params::new(&method.signature).names());
     let mut missing: Vec<Ident> = elsewhere.filter(|name| !known.contains(name)).collect();
     missing.sort();
     missing.dedup();
     for written in subject.rules.iter().flat_map(Args::values) {
         for name in &missing {
-            if let Some(place) = used(written, name) {
+            if let Some(place) = find_use(written, name) {
                 let (argument, function) = (written.argument.name(), &subject.signature().ident);
-                errors.at(
+                errors.push_at(
                     place,
                     format!(
-                        "`{name}` in `{argument}` is no argument of `fn {function}`: give that method an attribute of its \
-                         own, or exempt it by `#[rate_limited(skip)]`"
+                        "`{name}` in `{argument}` is no argument of `fn {function}`: give that method an attribute of \
+                         its own, or exempt it by `#[rate_limited(skip)]`"
                     ),
                 );
             }
@@ -38,41 +38,41 @@ pub(super) fn check(subject: &Subject<'_>, errors: &mut Errors) {
     }
 }
 
-/// Where the argument's value uses the name as a variable.
-fn used(written: &Written, name: &Ident) -> Option<TokenStream> {
+/// Returns the tokens in which the argument's value uses the name as a variable.
+fn find_use(written: &Written, name: &Ident) -> Option<TokenStream> {
     match string(&written.value) {
         Some(text) if written.argument == Argument::Key => {
             let pieces = template::parse(&text.value()).ok()?;
             let uses = |piece: &Piece| match piece {
                 Piece::Text(_) => false,
                 Piece::Value { expression, .. } => {
-                    expression.parse().is_ok_and(|tokens| variable(tokens, name).is_some())
+                    expression.parse().is_ok_and(|tokens| find_variable(tokens, name).is_some())
                 }
             };
             pieces.iter().any(uses).then(|| text.to_token_stream())
         }
         Some(_) => None,
-        // What a closure or a block binds by itself is not told apart.
+        // A closure or a block may bind the name itself, which is not analysed.
         None if matches!(written.value, Expr::Closure(_) | Expr::Block(_) | Expr::Match(_)) => None,
-        None => variable(written.value.to_token_stream(), name).map(ToTokens::into_token_stream),
+        None => find_variable(written.value.to_token_stream(), name).map(ToTokens::into_token_stream),
     }
 }
 
-/// The name where it stands for a value: not for a field, a method, a function, a macro or a part of a path.
-fn variable(tokens: TokenStream, name: &Ident) -> Option<Ident> {
+/// Returns the name where it is a variable, not a field, a method, a function, a macro or a part of a path.
+fn find_variable(tokens: TokenStream, name: &Ident) -> Option<Ident> {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     for (place, token) in tokens.iter().enumerate() {
         let before = place.checked_sub(1).and_then(|place| tokens.get(place));
         match token {
             TokenTree::Group(group) => {
-                if let Some(found) = variable(group.stream(), name) {
+                if let Some(found) = find_variable(group.stream(), name) {
                     return Some(found);
                 }
             }
             TokenTree::Ident(ident)
                 if ident == name
                     && !is_sign(before, ".:")
-                    && !continues(tokens.get(place + 1), tokens.get(place + 2)) =>
+                    && !is_no_variable(tokens.get(place + 1), tokens.get(place + 2)) =>
             {
                 return Some(ident.clone());
             }
@@ -86,8 +86,8 @@ fn is_sign(token: Option<&TokenTree>, signs: &str) -> bool {
     matches!(token, Some(TokenTree::Punct(sign)) if signs.contains(sign.as_char()))
 }
 
-/// Whether what follows a name makes it something else than a variable.
-fn continues(next: Option<&TokenTree>, second: Option<&TokenTree>) -> bool {
+/// Returns whether the next tokens make a name something other than a variable.
+fn is_no_variable(next: Option<&TokenTree>, second: Option<&TokenTree>) -> bool {
     match next {
         Some(TokenTree::Group(_)) => true,
         Some(TokenTree::Punct(sign)) if sign.as_char() == '!' => !is_sign(second, "="),

@@ -1,4 +1,4 @@
-//! Numbers of permits, which are literals or expressions.
+//! Numbers of permits: literals or expressions.
 
 use syn::{Expr, Lit};
 
@@ -6,7 +6,7 @@ use crate::plan::Given;
 use crate::value::literal;
 
 /// # Errors
-/// With this message, for a literal that is no `u32` from 1 on.
+/// The value is a literal other than a `u32` of at least 1. The error has this message.
 pub(super) fn permits(value: &Expr, message: &str) -> syn::Result<Given<u32>> {
     match (value, literal(value)) {
         (_, None) => return Ok(Given::Expression(value.clone())),

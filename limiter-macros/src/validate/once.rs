@@ -1,4 +1,4 @@
-//! The arguments that are about the decision, not about one of its rules: they stand in one attribute of a function.
+//! Arguments of the decision, not of one of its rules. A function has each in one attribute at most.
 
 use syn::Expr;
 
@@ -6,7 +6,7 @@ use crate::args::{Args, Written};
 use crate::errors::Errors;
 use crate::names::Argument;
 
-const ONCE: [(Argument, &str); 5] = [
+const DECISION_ARGUMENTS: [(Argument, &str); 5] = [
     (Argument::Limiter, "the rules of a function are one decision, which one limiter takes"),
     (Argument::Wait, "the rules of a function are one decision, and there is one wait for it"),
     (Argument::OnError, "the rules of a function are one decision, which fails as a whole"),
@@ -15,10 +15,10 @@ const ONCE: [(Argument, &str); 5] = [
 ];
 
 pub(super) fn check(rules: &[Args], errors: &mut Errors) {
-    for (argument, reason) in ONCE {
+    for (argument, reason) in DECISION_ARGUMENTS {
         for again in rules.iter().filter_map(|args| args.get(argument)).skip(1) {
             let message = format!("`{}` is given twice, but {reason}: keep one", argument.name());
-            errors.at(&again.ident, message);
+            errors.push_at(&again.ident, message);
         }
     }
 }

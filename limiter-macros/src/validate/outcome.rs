@@ -1,4 +1,4 @@
-//! `fallback` and `on_error`: functions, closures and values, told apart by Rust's own naming rule.
+//! `fallback` and `on_error`: functions, closures and values, distinguished by Rust's naming conventions.
 
 use syn::{Expr, ExprClosure, ExprPath, LitStr};
 
@@ -7,11 +7,11 @@ use crate::item::Function;
 use crate::names::Argument;
 use crate::output;
 use crate::params::{Params, mentions};
-use crate::plan::{Failure, Occasion, Outcome, Passed, Policy};
+use crate::plan::{FailurePolicy, Occasion, Outcome, Passed, Policy};
 use crate::suggest::nearest;
 use crate::value::{bare_name, string};
 
-/// What a denial gives.
+/// Returns the outcome of a denial.
 pub(super) fn on_denied(args: &Args, function: &Function, params: Params<'_>) -> syn::Result<Outcome> {
     match args.get(Argument::Fallback) {
         Some(written) => outcome(written, Occasion::Denial, function, params),
@@ -22,17 +22,21 @@ pub(super) fn on_denied(args: &Args, function: &Function, params: Params<'_>) ->
 const RAISE: &str = "raise";
 const POLICIES: [&str; 4] = ["open", "closed", "standby", RAISE];
 
-/// What a failure of the limiter gives.
-pub(super) fn on_error(written: Option<&Written>, function: &Function, params: Params<'_>) -> syn::Result<Failure> {
-    let Some(written) = written else { return Ok(Failure::Default) };
+/// Returns the policy for failures of the limiter.
+pub(super) fn on_error(
+    written: Option<&Written>,
+    function: &Function,
+    params: Params<'_>,
+) -> syn::Result<FailurePolicy> {
+    let Some(written) = written else { return Ok(FailurePolicy::Default) };
     if let Some(word) = bare_name(&written.value).map(ToString::to_string) {
         match word.as_str() {
-            "open" => return Ok(Failure::Policy(Policy::Open)),
-            "closed" => return Ok(Failure::Policy(Policy::Closed)),
-            "standby" => return Ok(Failure::Policy(Policy::Standby)),
+            "open" => return Ok(FailurePolicy::Policy(Policy::Open)),
+            "closed" => return Ok(FailurePolicy::Policy(Policy::Closed)),
+            "standby" => return Ok(FailurePolicy::Policy(Policy::Standby)),
             RAISE => {
                 let raised = converted(function, "an error", "handle it, as in `on_error = |error| …`");
-                return raised.map(Failure::Handled);
+                return raised.map(FailurePolicy::Handled);
             }
             _ => check_spelling(written, &word, params)?,
         }
@@ -43,10 +47,10 @@ pub(super) fn on_error(written: Option<&Written>, function: &Function, params: P
         let message = format!("a policy is written without quotes: `on_error = {text}`");
         return Err(syn::Error::new_spanned(&written.value, message));
     }
-    outcome(written, Occasion::Failure, function, params).map(Failure::Handled)
+    outcome(written, Occasion::Failure, function, params).map(FailurePolicy::Handled)
 }
 
-/// A name that is almost a policy's is one misspelt, unless it is an argument.
+/// Reports a name that is almost a policy's as misspelt, unless it is an argument.
 fn check_spelling(written: &Written, word: &str, params: Params<'_>) -> syn::Result<()> {
     match nearest(word, POLICIES) {
         Some(meant) if params.find(word).is_none() => {
@@ -57,7 +61,7 @@ fn check_spelling(written: &Written, word: &str, params: Params<'_>) -> syn::Res
     }
 }
 
-/// A function, a closure or a value, on whatever occasion.
+/// Returns a function, a closure or a value, for any occasion.
 pub(super) fn outcome(
     written: &Written,
     occasion: Occasion,
@@ -72,8 +76,8 @@ pub(super) fn outcome(
         }
         Expr::Path(path) if is_function(path, params) => {
             let passed = match occasion {
-                Occasion::Denial => Passed::Arguments(params.handed_on()),
-                Occasion::Failure | Occasion::Mistake => Passed::Occasion,
+                Occasion::Denial => Passed::Arguments(params.forwarded()),
+                Occasion::Failure | Occasion::BodyError => Passed::Occasion,
             };
             Ok(Outcome::Function { path: path.clone(), passed })
         }
@@ -88,7 +92,7 @@ pub(super) fn outcome(
     }
 }
 
-/// A path names a function if its last name is not capitalised and is no argument's.
+/// Returns whether a path names a function: its last name is not capitalised, and is no argument's.
 fn is_function(path: &ExprPath, params: Params<'_>) -> bool {
     let Some(last) = path.path.segments.last() else { return false };
     let bare = path.qself.is_none() && path.path.get_ident().is_some();
@@ -112,9 +116,9 @@ fn check_closure(closure: &ExprClosure, argument: &str, name: &str, function: &F
 }
 
 fn converted(function: &Function, what: &str, instead: &str) -> syn::Result<Outcome> {
-    let place = output::place(function);
+    let place = output::error_place(function);
     if output::contains_impl_trait(function) {
-        let message = format!("`impl Trait` does not say what {what} becomes: {instead}");
+        let message = format!("`impl Trait` hides the type that {what} becomes: {instead}");
         return Err(syn::Error::new_spanned(place, message));
     }
     Ok(Outcome::Converted { place })

@@ -1,4 +1,4 @@
-//! `recover`: what becomes of the body's own errors.
+//! `recover`: the handler of the body's own errors.
 
 use quote::ToTokens;
 use syn::{ReturnType, Type, parse_quote};
@@ -19,28 +19,28 @@ pub(super) fn recover(
 ) -> Option<Recovery> {
     let written = written?;
     let returned = returned(function, errors);
-    let outcome = errors.take(outcome(written, Occasion::Mistake, function, params));
+    let outcome = errors.take(outcome(written, Occasion::BodyError, function, params));
     Some(Recovery { returned: returned?, outcome: outcome? })
 }
 
-/// The type of what the body gives, as far as it can be a `Result`.
+/// Returns the type of the body's value, if it can be a `Result`.
 fn returned(function: &Function, errors: &mut Errors) -> Option<Type> {
     let signature = &function.signature;
-    let message = match output::value(function) {
+    let message = match output::body_type(function) {
         _ if output::contains_impl_trait(function) => {
-            "`recover` needs to name what the function returns, and `impl Trait` has no name: write the type, or handle \
-             errors in the body"
+            "`recover` needs to name what the function returns, and `impl Trait` has no name: write the type, or \
+             handle errors in the body"
         }
         Some(Type::Never(_)) => "a function that never returns has no error to recover from: remove `recover`",
-        Some(Type::Tuple(unit)) if unit.elems.is_empty() => NO_RESULT,
+        Some(Type::Tuple(unit)) if unit.elems.is_empty() => NO_RESULT_MESSAGE,
         Some(returned) => return Some(returned.clone()),
-        None if matches!(signature.output, ReturnType::Default) => NO_RESULT,
-        // A future of a type that is not in sight; rustc infers it.
+        None if matches!(signature.output, ReturnType::Default) => NO_RESULT_MESSAGE,
+        // The future's output is not visible here; rustc infers it.
         None => return Some(parse_quote!(_)),
     };
-    errors.at(output::place(function).to_token_stream(), message);
+    errors.push_at(output::error_place(function).to_token_stream(), message);
     None
 }
 
-const NO_RESULT: &str = "`recover` is called with the body's error, and this function returns none: return a `Result`, \
-                         or remove `recover`";
+const NO_RESULT_MESSAGE: &str = "`recover` is called with the body's error, and this function returns none: return a \
+                         `Result`, or remove `recover`";

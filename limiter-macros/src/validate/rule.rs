@@ -1,4 +1,4 @@
-//! What one attribute says: a key, its limits, and what a call costs.
+//! The rule of one attribute: a key, its limits, and the cost of a call.
 
 use syn::{Expr, Lit};
 
@@ -31,7 +31,7 @@ fn cost(args: &Args, errors: &mut Errors) -> Option<Given<u32>> {
     if let Some(Lit::Int(number)) = literal(cost)
         && number.base10_digits() == "0"
     {
-        errors.at(cost, "a cost of 0 limits nothing: use `when`");
+        errors.push_at(cost, "a cost of 0 limits nothing: use `when`");
         return None;
     }
     let range = format!("`cost` must be a number of permits such as `2`, between 1 and {}", u32::MAX);
@@ -42,16 +42,16 @@ fn when(args: &Args, errors: &mut Errors) -> Option<Expr> {
     let when = args.value(Argument::When)?;
     match literal(when) {
         Some(Lit::Bool(_)) | None => {}
-        Some(_) => errors.at(when, "`when` must be a condition such as `!user.is_admin`"),
+        Some(_) => errors.push_at(when, "`when` must be a condition such as `!user.is_admin`"),
     }
     Some(when.clone())
 }
 
-/// A cost that no limit ever has room for.
+/// Reports a cost above the greatest number of permits that a limit can grant at once.
 fn check_cost(args: &Args, limits: &Limits, cost: &Given<u32>, errors: &mut Errors) {
     let Given::Literal(cost) = *cost else { return };
     let burst = limits.counted_by.as_ref().and_then(|counted_by| counted_by.burst.as_ref());
-    let room = match burst {
+    let capacity = match burst {
         Some(Given::Literal(burst)) => Some(("burst", *burst)),
         Some(Given::Expression(_)) => None,
         None => {
@@ -62,9 +62,12 @@ fn check_cost(args: &Args, limits: &Limits, cost: &Given<u32>, errors: &mut Erro
             limits.limits.iter().filter_map(max).min().map(|max| ("max", max))
         }
     };
-    if let (Some((what, room)), Some(value)) = (room, args.value(Argument::Cost))
-        && cost > room
+    if let (Some((what, capacity)), Some(value)) = (capacity, args.value(Argument::Cost))
+        && cost > capacity
     {
-        errors.at(value, format!("a cost of {cost} never fits into a `{what}` of {room}: lower it, or raise `{what}`"));
+        errors.push_at(
+            value,
+            format!("a cost of {cost} never fits into a `{what}` of {capacity}: lower it, or raise `{what}`"),
+        );
     }
 }

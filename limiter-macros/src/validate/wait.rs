@@ -1,4 +1,4 @@
-//! `wait`: how long a call may stand in line.
+//! `wait`: the longest time that a call may wait in the queue.
 
 use syn::Expr;
 
@@ -17,6 +17,6 @@ pub(super) fn wait(value: Option<&Expr>, errors: &mut Errors) -> Option<Given<u6
         Some(Err(problem)) => problem.to_string(),
         None => String::new(),
     };
-    errors.at(value, format!("`wait` must be a duration such as `\"500ms\"`, between 1ms and 366d{problem}"));
+    errors.push_at(value, format!("`wait` must be a duration such as `\"500ms\"`, between 1ms and 366d{problem}"));
     None
 }

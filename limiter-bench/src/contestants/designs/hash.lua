@@ -1,5 +1,5 @@
--- A hash from milliseconds to counts: each decision adds up all that count.
--- KEYS[1]  the subject
+-- A hash from milliseconds to counts. Each decision adds up the counts of its window.
+-- KEYS[1]  the counts
 -- ARGV     window in microseconds, max, a number that no other call has
 -- reply    1 allowed, 0 denied
 -- clock    the server's, in milliseconds: stamps round up, cut-offs down

@@ -1,5 +1,5 @@
--- The log as a list, oldest first, of at most max stamps: full means that the oldest decides.
--- KEYS[1]  the subject
+-- The log as a list of at most max stamps, oldest first. In a full list the oldest stamp decides.
+-- KEYS[1]  the log
 -- ARGV     window in microseconds, max, a number that no other call has
 -- reply    1 allowed, 0 denied
 -- clock    the server's

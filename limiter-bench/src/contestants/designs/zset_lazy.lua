@@ -1,5 +1,5 @@
 -- The log as a sorted set that is trimmed only once it looks full.
--- KEYS[1]  the subject
+-- KEYS[1]  the log
 -- ARGV     window in microseconds, max, a number that no other call has
 -- reply    1 allowed, 0 denied
 -- clock    the server's

@@ -9,16 +9,16 @@ use rate_limited::{Key, Limit, Limiter, OnError};
 
 use super::Figure;
 use crate::contestant::{Failure, failed};
-use crate::spin::at_once;
+use crate::spin::poll_once;
 
 pub(super) const NAME: &str = "overloaded";
 
-/// Longer than the sample takes, so that the call in flight stays there.
+/// The deadline of calls, longer than the sample, so that the call in flight stays in flight.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Calls between two looks at the clock.
-const CALLS: u32 = 1_000;
+/// Calls between two readings of the clock.
+const CALLS_PER_READING: u32 = 1_000;
 
-/// Nanoseconds for a call that is refused, while one call is in flight to a server that never answers.
+/// Measures the nanoseconds of a call above the limit, while one call is in flight to a server that never replies.
 pub(super) fn sample(duration: Duration) -> Result<Figure, Failure> {
     let silent = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
     let url = format!("redis://{}", silent.local_addr().map_err(failed)?);
@@ -27,16 +27,16 @@ pub(super) fn sample(duration: Duration) -> Result<Figure, Failure> {
     let (key, limit) = (Key::new("user"), Limit::new(5, Duration::from_secs(10)).map_err(failed)?);
     let mut in_flight = pin!(limiter.check(&key, &limit));
     if in_flight.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
-        return Err("a silent server answered".to_owned());
+        return Err("a silent server replied".to_owned());
     }
     let (begun, mut calls) = (Instant::now(), 0_u32);
     while begun.elapsed() < duration {
-        for _ in 0..CALLS {
-            if at_once(limiter.check(&key, &limit))?.map_err(failed)?.is_allowed() {
+        for _ in 0..CALLS_PER_READING {
+            if poll_once(limiter.check(&key, &limit))?.map_err(failed)?.is_allowed() {
                 return Err("a call above `max_in_flight` was allowed".to_owned());
             }
         }
-        calls += CALLS;
+        calls += CALLS_PER_READING;
     }
     let value = begun.elapsed().as_nanos() as f64 / f64::from(calls);
     Ok(Figure { row: NAME.to_owned(), unit: "ns".to_owned(), value })

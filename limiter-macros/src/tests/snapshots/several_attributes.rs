@@ -1,5 +1,5 @@
 // #[rate_limited(key = "user:{id}", limit = "5/s", fallback = slower)]
-// #[rate_limited(key = "everybody", limit = "100/s", fallback = busy(denied), on_error = open)] async fn get(id: u64) -> u64 { id }
+// #[rate_limited(key = "global", limit = "100/s", fallback = busy(denied), on_error = open)] async fn get(id: u64) -> u64 { id }
 
 async fn get(id: u64) -> u64 {
     if let ::core::option::Option::Some((__which, __denied)) = {
@@ -11,7 +11,7 @@ async fn get(id: u64) -> u64 {
             ::rate_limited::__private::fixed(
                 {
                     static KEY: ::rate_limited::__private::Constant = ::rate_limited::__private::Constant::new(
-                        "everybody",
+                        "global",
                     );
                     &KEY
                 },
@@ -22,7 +22,7 @@ async fn get(id: u64) -> u64 {
         let __decision = ::rate_limited::__private::denied(
                 {
                     static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
-                            &["user:{id}", "everybody"],
+                            &["user:{id}", "global"],
                         )
                         .on_error(::rate_limited::__private::OnError::Open);
                     &SITE

@@ -1,4 +1,0 @@
--- Each value when its turn comes.
-local function value_of(index)
-  return redis.call('GET', KEYS[index])
-end
