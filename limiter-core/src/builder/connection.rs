@@ -107,13 +107,13 @@ impl Connection {
             Named::Memory => Store::Memory,
             Named::Url(url) => Store::named(url)?,
             #[cfg(feature = "redis")]
-            Named::Client(client) => Store::Redis(Endpoint::One(Box::new(Server::of(client)))),
+            Named::Client(client) => Store::Redis(Endpoint::Single(Box::new(Server::from_client(client)))),
         };
         match store {
             Store::Memory => self.without_options(),
             #[cfg(feature = "redis")]
-            Store::Redis(Endpoint::One(server)) => {
-                Ok(Store::Redis(Endpoint::One(Box::new(self.with_options(*server)?))))
+            Store::Redis(Endpoint::Single(server)) => {
+                Ok(Store::Redis(Endpoint::Single(Box::new(self.with_options(*server)?))))
             }
             #[cfg(feature = "redis")]
             Store::Redis(Endpoint::Cluster(seeds)) => {
@@ -164,10 +164,10 @@ impl Store {
             }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" => {
-                Ok(Self::Redis(Endpoint::One(Box::new(Server::named(url)?))))
+                Ok(Self::Redis(Endpoint::Single(Box::new(Server::from_url(url)?))))
             }
             #[cfg(feature = "redis")]
-            "redis-cluster" | "rediss-cluster" => Ok(Self::Redis(Endpoint::Cluster(Server::seeds(url)?))),
+            "redis-cluster" | "rediss-cluster" => Ok(Self::Redis(Endpoint::Cluster(Server::seeds_from_url(url)?))),
             #[cfg(not(feature = "redis"))]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
             | "rediss-cluster" => Err(unusable(format!("`{scheme}://` needs the feature `redis` of `rate-limited`"))),

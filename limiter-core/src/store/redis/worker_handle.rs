@@ -16,7 +16,7 @@ use crate::request::{OwnedRequest, Request};
 use crate::store::naming::Naming;
 use crate::store::redis::connection::breaker_table::BreakerTable;
 use crate::store::redis::log_throttle::LogThrottle;
-use crate::store::redis::ready_signal::stopped;
+use crate::store::redis::ready_signal::worker_stopped;
 use crate::store::redis::worker::call::{Action, Call, Deadline, Reply};
 use crate::store::redis::worker::in_flight::InFlight;
 use crate::store::redis::{Endpoint, Options, ReadySignal, worker};
@@ -42,10 +42,16 @@ impl WorkerHandle {
     ) -> Result<Self, Error> {
         let (calls, queue) = mpsc::unbounded_channel();
         let routes = Arc::new(match place {
-            Endpoint::One(_) => BreakerTable::one(),
+            Endpoint::Single(_) => BreakerTable::one(),
             Endpoint::Cluster(_) => BreakerTable::slots(),
         });
-        worker::spawn(place.anew(), Arc::clone(&routes), worker::Settings::of(options, &local), queue, connected)?;
+        worker::spawn(
+            place.clone_without_state(),
+            Arc::clone(&routes),
+            worker::Settings::of(options, &local),
+            queue,
+            connected,
+        )?;
         Ok(Self {
             calls: DroppedAtHome::new(calls),
             routes,
@@ -66,13 +72,13 @@ impl WorkerHandle {
 
     /// The store has written something.
     pub(crate) fn written(&self) {
-        self.notices.written();
+        self.notices.on_success();
     }
 
     pub(crate) async fn ask(&self, action: Action, requests: &[Request<'_>], within: Duration) -> Reply {
         let mut reply = self.answer(action, requests, within).await;
         if let Err(failure) = &mut reply {
-            self.notices.failed(&failure.error);
+            self.notices.on_failure(&failure.error);
         }
         reply
     }
@@ -89,7 +95,7 @@ impl WorkerHandle {
         }
         let mut was_polled = false;
         let mut settled = poll_fn(|context| match Pin::new(&mut answer).poll(context) {
-            Poll::Ready(answer) => Poll::Ready(answer.unwrap_or_else(|_| Err(failure(stopped())))),
+            Poll::Ready(answer) => Poll::Ready(answer.unwrap_or_else(|_| Err(failure(worker_stopped())))),
             // Polled in a child of the process that sent it: the answer goes to the parent.
             Poll::Pending if mem::replace(&mut was_polled, true) && !is_this(self.calls.process()) => {
                 Poll::Ready(Err(failure(forked())))

@@ -121,7 +121,7 @@ impl Cluster {
                 }
                 Some(link)
             }
-            Redirect::Later => None,
+            Redirect::TryAgain => None,
         }
     }
 
@@ -289,7 +289,7 @@ impl Cluster {
         if let Some(node) = map.nodes.iter().find(|node| node.host == host && node.port == port) {
             return Rc::clone(&node.link);
         }
-        let server = self.seeds[0].at(host, port);
+        let server = self.seeds[0].other_node(host, port);
         let link = Rc::new(ManagedConnection::new(server, Rc::clone(&self.terms), Arc::default()));
         link.serve(Vec::new());
         let keeper = spawn_local(Rc::clone(&link).keep(None)).abort_handle();
@@ -317,7 +317,7 @@ async fn ask(wire: &ServerConnection, server: &Server) -> Result<Vec<SlotRange>,
 }
 
 fn explain(refusal: CommandError, server: &Server) -> Error {
-    if refusal.is_no_cluster() {
+    if refusal.is_cluster_disabled() {
         let problem = format!("{server} is not a node of a cluster: write `redis://` instead of `redis-cluster://`");
         return Error::new(ErrorKind::Config, problem);
     }

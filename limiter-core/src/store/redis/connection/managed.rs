@@ -141,7 +141,7 @@ impl ManagedConnection {
 
     fn longest_attempt(&self) -> Duration {
         let needed = self.terms.deadline * STEPS;
-        if self.server.asks_others() { ATTEMPT } else { needed.clamp(SHORT_ATTEMPT, ATTEMPT) }
+        if self.server.needs_discovery_or_credentials() { ATTEMPT } else { needed.clamp(SHORT_ATTEMPT, ATTEMPT) }
     }
 
     async fn open(&self, longest: Duration, is_first: bool) -> Result<ServerConnection, Error> {

@@ -83,11 +83,11 @@ impl ScriptCall {
             refused += 1;
             match refusal.redirect().filter(|_| self.nodes.are_of_a_cluster()) {
                 // It may take long until one node has all keys. They are requested one by one.
-                Some(Redirect::Later) if command.has_several_keys() => {
+                Some(Redirect::TryAgain) if command.has_several_keys() => {
                     self.torn.set(true);
                     return Err(refusal.into());
                 }
-                Some(Redirect::Later) => sleep(pause(refused)).await,
+                Some(Redirect::TryAgain) => sleep(pause(refused)).await,
                 Some(redirect) => {
                     self.leave();
                     asking = matches!(redirect, Redirect::Ask { .. });

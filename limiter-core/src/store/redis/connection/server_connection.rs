@@ -112,7 +112,7 @@ impl ServerConnection {
             result => result,
         };
         let result = result.map_err(CommandError::from);
-        if !matches!(&result, Err(refusal) if refusal.is_broken()) {
+        if !matches!(&result, Err(refusal) if refusal.is_connection_lost()) {
             self.shared.heard.set(Instant::now());
         }
         result

@@ -37,7 +37,7 @@ impl Topology {
         connected: Option<ReadySignal>,
     ) -> Self {
         match place {
-            Endpoint::One(server) => {
+            Endpoint::Single(server) => {
                 let link = Rc::new(ManagedConnection::new(*server, Rc::clone(terms), routes.first()));
                 spawn_local(Rc::clone(&link).keep(connected));
                 Self::One(link)
