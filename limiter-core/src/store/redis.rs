@@ -18,6 +18,7 @@ use crate::sync::process::PerProcess;
 use crate::{Error, ErrorKind, Key, Limit};
 
 mod server_text;
+mod notifier;
 mod log_throttle;
 mod command_error;
 mod script;

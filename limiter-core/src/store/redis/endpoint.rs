@@ -30,6 +30,21 @@ impl Endpoint {
     }
 }
 
+impl fmt::Display for Endpoint {
+    /// Writes the URLs of the servers, without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single(server) => fmt::Display::fmt(server, f),
+            Self::Cluster(seeds) => {
+                for (index, seed) in seeds.iter().enumerate() {
+                    write!(f, "{}{seed}", if index == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,17 +2,19 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::store::redis::notifier::notify;
 use crate::{Error, ErrorKind, TARGET};
 
 /// Logs each kind of error once until the store grants a permit again, which ends the errors of all kinds.
 ///
 /// Errors that concern only some calls alternate with successes. At most three recoveries a minute are logged, and after
 /// them no further error until the minute ends.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LogThrottle {
+    /// The servers, for the log lines.
+    servers: String,
     /// One bit for each kind of error that has been logged.
     logged: AtomicU8,
     recoveries: Mutex<Recoveries>,
@@ -29,11 +31,15 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const MAX_RECOVERIES_PER_INTERVAL: u32 = 3;
 
 impl LogThrottle {
+    pub(crate) fn new(servers: String) -> Self {
+        Self { servers, logged: AtomicU8::new(0), recoveries: Mutex::default() }
+    }
+
     pub(crate) fn on_failure(&self, error: &Error) {
         let Some((bit, message)) = classify(error.kind()) else { return };
         if self.logged.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            let error = error.clone();
-            log(move || tracing::error!(target: TARGET, %error, "{message}"));
+            let (error, servers) = (error.clone(), self.servers.clone());
+            notify(move || tracing::error!(target: TARGET, %error, servers, "{message}"));
         }
     }
 
@@ -41,7 +47,8 @@ impl LogThrottle {
     pub(crate) fn on_success(&self) {
         // All threads read `logged`, so it is written only if an error was logged.
         if self.logged.load(Ordering::Relaxed) != 0 && self.record_recovery(Instant::now()) {
-            log(|| tracing::info!(target: TARGET, "Redis grants permits again"));
+            let servers = self.servers.clone();
+            notify(move || tracing::info!(target: TARGET, servers, "Redis grants permits again"));
         }
     }
 
@@ -57,11 +64,6 @@ impl LogThrottle {
         recoveries.count += 1;
         true
     }
-}
-
-/// Logs on a thread of its own: a subscriber is code of the program, and may block, panic, or be rate limited itself.
-pub(crate) fn log(message: impl FnOnce() + Send + 'static) {
-    drop(thread::Builder::new().name("rate-limited-log".to_owned()).spawn(message));
 }
 
 /// Returns the bit and the message of an error. Returns `None` if a lost connection is logged for it, or if it concerns a
@@ -85,7 +87,7 @@ mod tests {
 
     #[test]
     fn logs_only_errors_no_other_message_covers() {
-        let throttle = LogThrottle::default();
+        let throttle = LogThrottle::new(String::new());
         for kind in [ErrorKind::Timeout, ErrorKind::Unavailable, ErrorKind::ReadOnly, ErrorKind::Protocol] {
             throttle.on_failure(&Error::new(kind, "no"));
         }
@@ -95,7 +97,7 @@ mod tests {
     /// Such errors occur if a permission is missing that only some calls need.
     #[test]
     fn flapping_errors_are_logged_at_most_3_times_a_minute() {
-        let (throttle, start) = (LogThrottle::default(), Instant::now());
+        let (throttle, start) = (LogThrottle::new(String::new()), Instant::now());
         let logged_recoveries = |seconds: std::ops::Range<u64>| {
             let logged = seconds.filter(|second| {
                 throttle.on_failure(&Error::new(ErrorKind::Refused, "no"));

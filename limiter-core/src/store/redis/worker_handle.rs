@@ -57,7 +57,7 @@ impl WorkerHandle {
             routes,
             local,
             in_flight: InFlight::new(options.max_in_flight),
-            notices: LogThrottle::default(),
+            notices: LogThrottle::new(place.to_string()),
         })
     }
 

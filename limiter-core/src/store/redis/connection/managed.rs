@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::store::redis::connection::breaker::Breaker;
 use crate::store::redis::connection::context::ConnectionContext;
 use crate::store::redis::connection::server_connection::ServerConnection;
-use crate::store::redis::log_throttle::log;
+use crate::store::redis::notifier::notify;
 use crate::store::redis::worker::batch_queue::BatchQueue;
 use crate::store::redis::{ReadySignal, Server};
 use crate::{Error, ErrorKind, TARGET};
@@ -165,7 +165,7 @@ impl ManagedConnection {
             // What answers now may have lost what it knew.
             self.failed();
             let server = self.server.to_string();
-            log(move || tracing::info!(target: TARGET, server, "the rate limiter's store is back"));
+            notify(move || tracing::info!(target: TARGET, server, "the rate limiter's store is back"));
         }
         self.breaker.close();
         let cause = wire.lost().await;
@@ -178,7 +178,7 @@ impl ManagedConnection {
         self.breaker.open(error.clone());
         if !matches!(self.set(ConnectionStatus::Down(error.clone())), ConnectionStatus::Down(_)) {
             let server = self.server.to_string();
-            log(move || tracing::warn!(target: TARGET, server, %error, "the rate limiter's store is away"));
+            notify(move || tracing::warn!(target: TARGET, server, %error, "the rate limiter's store is away"));
         }
         self.terms.lost.notify_one();
     }
