@@ -73,7 +73,11 @@ async fn a_provider_that_panics_is_an_error_until_it_does_not() {
         })
     };
     let error = builder().connect().await.expect_err("a panic");
-    assert!(error.kind() == ErrorKind::Config && error.to_string().contains("credentials panicked"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Config
+            && error.to_string().contains("`credentials` must be a function that does not panic"),
+        "{error}"
+    );
     let limiter = builder().build().expect("a URL");
     assert_eq!(kind(&limiter).await, Some(ErrorKind::Config));
     panics.store(false, Ordering::SeqCst);

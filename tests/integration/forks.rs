@@ -2,12 +2,15 @@
 //!
 //! Each case runs in a process of its own, which has the testkit's library loaded.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use limiter_testkit::{Ended, ForkLibrary, RedisServer, Reply, fork};
 use rate_limited::{Algorithm, Decision, Error, ErrorKind, Limiter, OnError, Source};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 use crate::child;
 use crate::fake::{Fake, Then};
@@ -50,6 +53,7 @@ cases!(
     a_call_from_before_the_fork_fails_in_the_child,
     a_wait_from_before_the_fork_fails_in_the_child,
     a_fork_while_others_call_has_a_clear_outcome,
+    a_child_logs_while_the_log_of_its_parent_is_blocked,
 );
 
 /// By whom the call was admitted, if it was.
@@ -264,4 +268,53 @@ fn a_fork_while_others_call_has_a_clear_outcome() {
         over.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(|ended| *ended == Ended::Returned(0)), "{ended:?}");
     });
+}
+
+/// The log of the parent is blocked at the fork, and its thread is not in the child.
+fn a_child_logs_while_the_log_of_its_parent_is_blocked() {
+    static PARENT: AtomicU32 = AtomicU32::new(0);
+    static LOGGED_BY: AtomicU32 = AtomicU32::new(0);
+
+    struct BlocksTheParent;
+
+    impl Subscriber for BlocksTheParent {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "rate_limited"
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn event(&self, _: &Event<'_>) {
+            LOGGED_BY.store(process::id(), Ordering::SeqCst);
+            while process::id() == PARENT.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    PARENT.store(process::id(), Ordering::SeqCst);
+    tracing::subscriber::set_global_default(BlocksTheParent).expect("the first");
+    let mut server = RedisServer::start();
+    let limiter = on(&server).build().expect("valid");
+    let (key, limit) = (key("a"), limit("100000/h"));
+    assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
+    server.kill();
+    let calls_until_logged = || {
+        let began = Instant::now();
+        while LOGGED_BY.load(Ordering::SeqCst) != process::id() {
+            assert!(began.elapsed() < SOON, "nothing was logged");
+            assert!(admitted(limiter.check_blocking(&key, &limit)).is_some());
+            thread::sleep(Duration::from_millis(1));
+        }
+        0
+    };
+    calls_until_logged();
+    assert_eq!(fork(calls_until_logged).ended_within(2 * SOON), Ended::Returned(0));
 }

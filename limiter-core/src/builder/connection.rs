@@ -107,7 +107,7 @@ impl Connection {
             Named::Memory => Store::Memory,
             Named::Url(url) => Store::named(url)?,
             #[cfg(feature = "redis")]
-            Named::Client(client) => Store::Redis(Endpoint::Single(Box::new(Server::of(client)))),
+            Named::Client(client) => Store::Redis(Endpoint::Single(Box::new(Server::from_client(client)))),
         };
         match store {
             Store::Memory => self.without_options(),
@@ -164,10 +164,10 @@ impl Store {
             }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" => {
-                Ok(Self::Redis(Endpoint::Single(Box::new(Server::named(url)?))))
+                Ok(Self::Redis(Endpoint::Single(Box::new(Server::from_url(url)?))))
             }
             #[cfg(feature = "redis")]
-            "redis-cluster" | "rediss-cluster" => Ok(Self::Redis(Endpoint::Cluster(Server::seeds(url)?))),
+            "redis-cluster" | "rediss-cluster" => Ok(Self::Redis(Endpoint::Cluster(Server::seeds_from_url(url)?))),
             #[cfg(not(feature = "redis"))]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
             | "rediss-cluster" => Err(unusable(format!("`{scheme}://` needs the feature `redis` of `rate-limited`"))),

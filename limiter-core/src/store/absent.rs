@@ -1,4 +1,4 @@
-//! The store that processes share, where the feature `redis` is off: a type without values.
+//! A `RedisStore` without values, for builds without the feature `redis`.
 
 use crate::local::LocalState;
 use crate::request::Request;

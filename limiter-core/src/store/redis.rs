@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod server_text;
+mod notifier;
 mod log_throttle;
 mod command_error;
 mod script;

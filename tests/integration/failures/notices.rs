@@ -53,9 +53,9 @@ async fn troubles_come_and_go() {
     eventually("told", || async { told().len() >= 6 }).await;
     let lines = told();
     for text in [
-        "ERROR the rate limiter's store has no room: its policies decide instead (Redis is at its memory limit (OOM))",
-        "ERROR the rate limiter's store refuses it: its policies decide instead (Redis refused the user a permission",
-        "INFO the rate limiter's store takes permits again",
+        "ERROR Redis is out of memory; falling back to `on_error` (Redis is at its memory limit (OOM))",
+        "ERROR Redis refuses access; falling back to `on_error` (Redis refused the user a permission",
+        "INFO Redis grants permits again",
     ] {
         assert_eq!(lines.iter().filter(|line| line.starts_with(text)).count(), 2, "{text}: {lines:#?}");
     }

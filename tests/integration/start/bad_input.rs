@@ -76,7 +76,7 @@ async fn a_place_where_no_redis_is() {
         case(
             &format!("redis://:{SECRET}@nowhere.invalid"),
             Unavailable,
-            &["redis://nowhere.invalid:6379", "host's name"],
+            &["redis://nowhere.invalid:6379", "check the host name"],
         ),
         case(
             &format!("redis://:{SECRET}@127.0.0.1:{closed}"),
@@ -97,7 +97,7 @@ async fn a_user_or_a_database_that_is_not_there() {
     let (open, unable) = (tcp().start(), tcp().user_with_rules("app", SECRET, "~* +@all -evalsha").start());
     let (at, anywhere) = (place(&guarded), place(&open));
     all_are_told(vec![
-        case(&format!("redis://{at}"), Refused, &["wants a password", "Builder::credentials"]),
+        case(&format!("redis://{at}"), Refused, &["requires a password", "Builder::credentials"]),
         case(&format!("redis://:{SECRET}@{at}"), Refused, &["refused the user or the password"]),
         case(&format!("redis://nobody:{SECRET}@{at}"), Refused, &["refused the user or the password"]),
         case(&format!("redis://{anywhere}/16"), Config, &["no database of that number"]),
@@ -135,7 +135,7 @@ async fn a_server_of_another_kind_than_the_url_says() {
         case(&node.url(), Config, &["node of a cluster", "write `redis-cluster://`"]),
         // Valkey has others in a cluster, if it is told to.
         case(&format!("{}/3", node.url()), Config, &["cannot connect to redis://127.0.0.1:", "database"]),
-        case(&cluster, Config, &["no node of a cluster", "write `redis://`"]),
+        case(&cluster, Config, &["not a node of a cluster", "write `redis://`"]),
         case(&format!("{cluster}/3"), Config, &["database 0 alone"]),
         case(&sentinel.url(), Config, &["it is a sentinel", "`redis-sentinel://host:port/name`"]),
     ])
@@ -161,22 +161,22 @@ async fn a_master_that_sentinels_cannot_name() {
     let mixed = format!("redis-sentinel://:{SECRET}@127.0.0.1:{closed},{}/wrong", unknown.address());
     let nobody = format!("redis-sentinel://:{SECRET}@127.0.0.1:{closed},127.0.0.1:{closed}/mymaster");
     all_are_told(vec![
-        case(&by(&[&unknown], "/wrong"), Config, &["knows no master `wrong`", "the name in the URL"]),
+        case(&by(&[&unknown], "/wrong"), Config, &["has no master named `wrong`", "into the URL"]),
         // What one says tells more than that another is away.
-        case(&by(&[&silent, &unknown], "/wrong"), Config, &["knows no master `wrong`"]),
-        case(&mixed, Config, &["knows no master `wrong`"]),
-        case(&by(&[&unknown], ""), Config, &["names no master", "`redis-sentinel://host:port/name`"]),
+        case(&by(&[&silent, &unknown], "/wrong"), Config, &["has no master named `wrong`"]),
+        case(&mixed, Config, &["has no master named `wrong`"]),
+        case(&by(&[&unknown], ""), Config, &["must have the master's name", "`redis-sentinel://host:port/name`"]),
         case(&nobody, Unavailable, &["none of 2 sentinels", "mymaster", "refused"]),
         case(&by(&[&silent, &silent], "/m"), Unavailable, &["none of 2 sentinels", "`m`"]),
-        case(&by(&[&unsure], "/m"), Unavailable, &["does not know enough of the others"]),
-        case(&by(&[&closed_off], "/m"), Refused, &["sentinel", "wants a password", "?sentinel_password="]),
-        case(&by(&[&foreign], "/m"), Protocol, &["something else than an address"]),
-        case(&by(&[&away], "/m"), Unavailable, &["the master of `m` is redis://127.0.0.1:", "refused"]),
-        case(&by(&[&lagging], "/m"), ReadOnly, &["the master of `m` is", "a replica"]),
-        case(&by(&[&good], "/m/99"), Config, &["the master of `m` is", "no database of that number"]),
-        case(&by(&[&good], "/m").replace(SECRET, "wr0ng"), Refused, &["the master of `m` is", "user or the password"]),
+        case(&by(&[&unsure], "/m"), Unavailable, &["has not discovered enough other sentinels"]),
+        case(&by(&[&closed_off], "/m"), Refused, &["sentinel", "requires a password", "?sentinel_password="]),
+        case(&by(&[&foreign], "/m"), Protocol, &["not an address"]),
+        case(&by(&[&away], "/m"), Unavailable, &["redis://127.0.0.1:", "as the master of `m`", "refused"]),
+        case(&by(&[&lagging], "/m"), ReadOnly, &["as the master of `m`", "a replica"]),
+        case(&by(&[&good], "/m/99"), Config, &["as the master of `m`", "no database of that number"]),
+        case(&by(&[&good], "/m").replace(SECRET, "wr0ng"), Refused, &["as the master of `m`", "user or the password"]),
         // A server is no sentinel.
-        case(&format!("redis-sentinel://{}/m", place(&replica)), Config, &["is it a sentinel"]),
+        case(&format!("redis-sentinel://{}/m", place(&replica)), Config, &["not a sentinel"]),
     ])
     .await;
 }
@@ -200,23 +200,38 @@ async fn a_tls_certificate_that_proves_nothing() {
             &server.url().replace("127.0.0.1", "127.0.0.2"),
             trusting(&server),
             Refused,
-            &["invalid peer certificate", "another name"],
+            &["invalid peer certificate", "another host name"],
         ),
-        with(&expired.url(), trusting(&expired), Refused, &["invalid peer certificate", "xpired", "needs a new one"]),
-        with(&strict.url(), trusting(&strict), Refused, &["asks for a certificate", "`Tls::client_certificate`"]),
+        with(
+            &expired.url(),
+            trusting(&expired),
+            Refused,
+            &["invalid peer certificate", "xpired", "renew the server's certificate"],
+        ),
+        with(
+            &strict.url(),
+            trusting(&strict),
+            Refused,
+            &["requires a client certificate", "`Tls::client_certificate`"],
+        ),
         with(
             &strict.url(),
             trusting(&strict).client_certificate(&own, &own_key),
             Refused,
-            &["refuses the connection", "`Tls::client_certificate`"],
+            &["rejected the connection", "`Tls::client_certificate`"],
         ),
         with(&server.url(), Tls::new().root_certificate(text), Config, &["`Tls::root_certificate`", "PEM"]),
         with(&server.url(), Tls::new().root_certificate(pem), Config, &["`Tls::root_certificate`", "PEM"]),
-        with(&server.url(), Tls::new().client_certificate(text, &own_key), Config, &["first, a certificate in PEM"]),
-        with(&server.url(), Tls::new().client_certificate(&own, text), Config, &["second, a private key in PEM"]),
-        with(&server.url(), Tls::new().client_certificate(&own, read(other_key)), Config, &["do not belong together"]),
-        with("redis://127.0.0.1", trusting(&server), Config, &["options for TLS", "write `rediss://`"]),
-        with("redis-sentinel://127.0.0.1/m", Tls::new(), Config, &["options for TLS", "`rediss-sentinel://`"]),
+        with(
+            &server.url(),
+            Tls::new().client_certificate(text, &own_key),
+            Config,
+            &["a certificate in PEM as its first argument"],
+        ),
+        with(&server.url(), Tls::new().client_certificate(&own, text), Config, &["as its second argument"]),
+        with(&server.url(), Tls::new().client_certificate(&own, read(other_key)), Config, &["belong together"]),
+        with("redis://127.0.0.1", trusting(&server), Config, &["`tls` must", "write `rediss://`"]),
+        with("redis-sentinel://127.0.0.1/m", Tls::new(), Config, &["`tls` must", "`rediss-sentinel://`"]),
         with("memory:", Tls::new(), Config, &["options for TLS", "`memory:`"]),
     ])
     .await;

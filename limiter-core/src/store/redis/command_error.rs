@@ -1,57 +1,58 @@
-//! What Redis and its client say went wrong, in this crate's terms.
+//! Errors of Redis and of its client, and their translation into this crate's errors.
 
 use std::io;
 
 use redis::{ErrorKind as RedisKind, RedisError, ServerErrorKind};
 
-use crate::store::redis::server_text::printable;
+use crate::store::redis::server_text::escape_and_truncate;
 use crate::store::slot;
 use crate::{Error, ErrorKind};
 
-/// An error of the client, before it is one of ours.
+/// An error of the client, before its translation into an [`Error`].
 #[derive(Debug)]
 pub(crate) struct CommandError(RedisError);
 
-/// Where to ask instead. An empty host is that of the node that said it.
+/// The node to send a command to instead. An empty host means the host of the node that sent the redirect.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// The slot has another owner.
     Moved { slot: u16, host: String, port: u16 },
-    /// The slot is moving there, and this key has moved or is new.
+    /// The slot is being migrated to that node, and this key has been migrated or is new.
     Ask { slot: u16, host: String, port: u16 },
-    /// The slot is moving, and no node has all keys of this call.
+    /// The slot is being migrated, and no node has all keys of this call.
     TryAgain,
 }
 
 impl CommandError {
-    /// The script is not there: the one error that proves that nothing was applied.
+    /// The server does not have the script. Only this error proves that no command of the call was applied.
     pub(crate) fn is_no_script(&self) -> bool {
         self.0.kind() == RedisKind::Server(ServerErrorKind::NoScript)
     }
 
-    /// A node of a cluster says that another is to be asked; it has applied nothing.
+    /// Returns the redirect to another node of the cluster, if the error is one. The node applied nothing.
     pub(crate) fn redirect(&self) -> Option<Redirect> {
-        let place = |word: &str| {
-            let (host, port) = word.rsplit_once(':')?;
+        let parse_address = |address: &str| {
+            let (host, port) = address.rsplit_once(':')?;
             Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
         };
-        let named = || self.0.redirect_node().filter(|(_, slot)| *slot < slot::COUNT);
+        let target = || {
+            let (address, slot) = self.0.redirect_node().filter(|(_, slot)| *slot < slot::COUNT)?;
+            parse_address(address).map(|(host, port)| (slot, host, port))
+        };
         match self.0.kind() {
             RedisKind::Server(ServerErrorKind::Moved) => {
-                let (word, slot) = named()?;
-                place(word).map(|(host, port)| Redirect::Moved { slot, host, port })
+                target().map(|(slot, host, port)| Redirect::Moved { slot, host, port })
             }
             RedisKind::Server(ServerErrorKind::Ask) => {
-                let (word, slot) = named()?;
-                place(word).map(|(host, port)| Redirect::Ask { slot, host, port })
+                target().map(|(slot, host, port)| Redirect::Ask { slot, host, port })
             }
             RedisKind::Server(ServerErrorKind::TryAgain) => Some(Redirect::TryAgain),
             _ => None,
         }
     }
 
-    /// The server is no part of a cluster.
-    pub(crate) fn is_no_cluster(&self) -> bool {
+    /// The server is not a node of a cluster.
+    pub(crate) fn is_cluster_disabled(&self) -> bool {
         self.0.detail().is_some_and(|detail| detail.contains("cluster support disabled"))
     }
 
@@ -60,19 +61,19 @@ impl CommandError {
         self.0.kind() == RedisKind::Server(ServerErrorKind::ClusterDown)
     }
 
-    /// The server is about to know what it knew when it was saved last, or what another knows.
+    /// The server is loading its last snapshot, or the data of another server. Either may lack counters.
     pub(crate) fn is_loading(&self) -> bool {
         self.0.kind() == RedisKind::Server(ServerErrorKind::BusyLoading)
     }
 
-    /// Only somebody who changes the server's settings will make it answer anything else.
-    pub(crate) fn is_lasting(&self) -> bool {
+    /// The error lasts until an operator changes the server's settings.
+    pub(crate) fn is_permanent(&self) -> bool {
         let code = self.0.code().unwrap_or_default();
-        code == "NOPERM" || (code == "ERR" && self.0.detail().is_some_and(|detail| missing(detail).is_some()))
+        code == "NOPERM" || (code == "ERR" && self.0.detail().is_some_and(|detail| missing_command(detail).is_some()))
     }
 
-    /// The server did not say this: the connection broke.
-    pub(crate) fn is_broken(&self) -> bool {
+    /// The connection broke. The error is not a reply of the server.
+    pub(crate) fn is_connection_lost(&self) -> bool {
         self.0.is_io_error()
     }
 }
@@ -86,88 +87,90 @@ impl From<RedisError> for CommandError {
 #[doc(hidden)] // else it is on the page of `Error`, with a type that no user can name
 impl From<CommandError> for Error {
     fn from(CommandError(error): CommandError) -> Self {
-        let (kind, message) = explain(&error);
-        // What a server says may repeat the command, and so a key or the password. What the network says does not, but
-        // it may repeat names in the server's certificate.
+        let (kind, message) = describe(&error);
+        // A server's text may repeat the command, and so a key or the password. It is not kept as the source. The text of
+        // a network error cannot, but it may repeat names in the server's certificate.
         if !error.is_io_error() {
             return Self::new(kind, message);
         }
         let text = error.to_string();
-        let harmless = printable(&text);
-        if harmless == text {
+        let escaped = escape_and_truncate(&text);
+        if escaped == text {
             Self::with_source(kind, message, error)
         } else {
-            Self::with_source(kind, message, io::Error::other(harmless))
+            Self::with_source(kind, message, io::Error::other(escaped))
         }
     }
 }
 
-fn explain(error: &RedisError) -> (ErrorKind, String) {
+fn describe(error: &RedisError) -> (ErrorKind, String) {
     let detail = error.detail().unwrap_or_default();
     if let Some(code) = error.code() {
-        let (code, detail) = in_script(code, detail).unwrap_or((code, detail));
-        return by_code(code, detail);
+        let (code, detail) = split_script_error(code, detail).unwrap_or((code, detail));
+        return describe_server_error(code, detail);
     }
     let (kind, message) = match error.kind() {
-        RedisKind::Io => return by_network(&error.to_string()),
-        // So the client's parser puts it, in the words of the library it is made with.
+        RedisKind::Io => return describe_network_error(&error.to_string()),
+        // The message of the parser library for a reply that ends early.
         RedisKind::Parse if detail.contains("end of input") => {
-            (ErrorKind::Unavailable, "the connection to Redis broke in the middle of an answer")
+            (ErrorKind::Unavailable, "the connection to Redis broke in the middle of a reply")
         }
         RedisKind::AuthenticationFailed => (ErrorKind::Refused, "Redis refused the user or the password"),
-        RedisKind::InvalidClientConfig => (ErrorKind::Config, "the connection to Redis is configured wrongly"),
-        RedisKind::RESP3NotSupported => (
-            ErrorKind::Config,
-            "the server does not speak RESP3 (HELLO 3): the limiter needs Redis 6.2 or later, or Valkey",
-        ),
-        _ => (ErrorKind::Protocol, "Redis answered something that its client does not understand"),
+        RedisKind::InvalidClientConfig => {
+            (ErrorKind::Config, "the client of Redis rejected its settings: check `url`, `tls` or `client`")
+        }
+        RedisKind::RESP3NotSupported => {
+            (ErrorKind::Config, "the server does not support RESP3 (HELLO 3): use Redis 6.2 or later, or Valkey")
+        }
+        _ => (ErrorKind::Protocol, "Redis sent a reply that its client cannot parse"),
     };
     (kind, message.to_owned())
 }
 
-/// What the system, or TLS, says of a connection.
-fn by_network(text: &str) -> (ErrorKind, String) {
+/// Describes an error of the operating system or of TLS.
+fn describe_network_error(text: &str) -> (ErrorKind, String) {
     let (kind, hint) = if text.contains("invalid peer certificate") {
-        // Another authority of the same name is found by its signature alone.
+        // If two authorities have the same name, only the signature reveals the wrong one.
         let hint = if ["UnknownIssuer", "BadSignature"].iter().any(|words| text.contains(words)) {
-            ": nobody who is trusted has signed it; name who has by `Tls::root_certificate`"
+            ": signed by an unknown certificate authority; add it with `Tls::root_certificate`"
         } else if text.contains("not valid for name") {
-            ": the URL has another name for the server"
+            ": the certificate is for another host name than that in the URL"
         } else if text.to_lowercase().contains("expired") {
-            ": the server needs a new one"
+            ": renew the server's certificate"
         } else {
             ""
         };
         (ErrorKind::Refused, hint)
     } else if text.contains("CertificateRequired") {
-        (ErrorKind::Refused, ": the server asks for a certificate; give it one by `Tls::client_certificate`")
+        (ErrorKind::Refused, ": the server requires a client certificate; set it with `Tls::client_certificate`")
     } else if text.contains("fatal alert") {
-        (ErrorKind::Refused, ": the server refuses the connection, or the certificate of `Tls::client_certificate`")
+        (ErrorKind::Refused, ": the server rejected the connection, or the certificate of `Tls::client_certificate`")
     } else if text.contains("lookup address") {
-        (ErrorKind::Unavailable, ": is the host's name right?")
+        (ErrorKind::Unavailable, ": check the host name")
     } else {
         (ErrorKind::Unavailable, "")
     };
-    (kind, format!("Redis cannot be reached: {}{hint}", printable(text)))
+    (kind, format!("Redis cannot be reached: {}{hint}", escape_and_truncate(text)))
 }
 
-/// The command that the server does not have, if that is what it says and it is one of this limiter's.
-fn missing(detail: &str) -> Option<&'static str> {
-    let named = detail.strip_prefix("unknown command")?.trim_start_matches([' ', '\'', '`', '"']);
-    ["HELLO", "AUTH", "SELECT", "SCRIPT", "EVALSHA", "SENTINEL"].into_iter().find(|name| named.starts_with(name))
+/// Returns the command that the server does not know, if it is one that this limiter sends.
+fn missing_command(detail: &str) -> Option<&'static str> {
+    let command = detail.strip_prefix("unknown command")?.trim_start_matches([' ', '\'', '`', '"']);
+    ["HELLO", "AUTH", "SELECT", "SCRIPT", "EVALSHA", "SENTINEL"].into_iter().find(|name| command.starts_with(name))
 }
 
-/// Redis 6.2 says of a command in a script where it stands, before a dash and its code: `@user_script: 7: -OOM …`.
-fn in_script<'a>(code: &str, detail: &'a str) -> Option<(&'a str, &'a str)> {
-    let (_line, said) = detail.split_once(": ").filter(|_| code == "@user_script:")?;
-    match said.strip_prefix('-') {
-        Some(said) => Some(said.split_once(' ').unwrap_or((said, ""))),
-        None => Some(("ERR", said)),
+/// Splits an error of a command in a script into code and detail. Redis 6.2 puts the line of the script and a dash before
+/// the code: `@user_script: 7: -OOM …`.
+fn split_script_error<'a>(code: &str, detail: &'a str) -> Option<(&'a str, &'a str)> {
+    let (_line, error) = detail.split_once(": ").filter(|_| code == "@user_script:")?;
+    match error.strip_prefix('-') {
+        Some(error) => Some(error.split_once(' ').unwrap_or((error, ""))),
+        None => Some(("ERR", error)),
     }
 }
 
-/// The permission that is missing, as far as the server says which and it is a documented one.
-fn permission(detail: &str) -> String {
+/// Returns the missing permission as a suffix for a message. It is empty unless the server names a documented one.
+fn missing_permission(detail: &str) -> String {
     const COMMANDS: [&str; 21] = [
         "script|load",
         "evalsha",
@@ -200,15 +203,16 @@ fn permission(detail: &str) -> String {
     }
 }
 
-fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
+/// Describes an error reply by its code.
+fn describe_server_error(code: &str, detail: &str) -> (ErrorKind, String) {
     let (kind, meaning) = match code {
-        "NOAUTH" => (ErrorKind::Refused, "Redis wants a password, in the URL or by `Builder::credentials`"),
+        "NOAUTH" => (ErrorKind::Refused, "Redis requires a password: set it in the URL or with `Builder::credentials`"),
         "WRONGPASS" => (ErrorKind::Refused, "Redis refused the user or the password"),
         "NOPERM" => {
             let problem = format!(
                 "Redis refused the user a permission that the limiter needs{}; the README lists them ({})",
-                permission(detail),
-                harmless(code)
+                missing_permission(detail),
+                redact(code)
             );
             return (ErrorKind::Refused, problem);
         }
@@ -217,66 +221,67 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, String) {
         "READONLY" => (ErrorKind::ReadOnly, "this Redis is a replica"),
         "OOM" => (ErrorKind::OutOfMemory, "Redis is at its memory limit"),
         "FOREIGN" | "WRONGTYPE" => {
-            (ErrorKind::Protocol, "the key holds something else than this limiter writes; it is left as it is")
+            (ErrorKind::Protocol, "the key holds a value that this limiter did not write; it is left unchanged")
         }
-        "MASTERDOWN" => (ErrorKind::ReadOnly, "this Redis is a replica, and has lost its master"),
-        "CLUSTERDOWN" => {
-            (ErrorKind::NotServing, "the cluster does not serve this key now: too few of its masters are up")
-        }
+        "MASTERDOWN" => (ErrorKind::ReadOnly, "this Redis is a replica that has lost its master"),
+        "CLUSTERDOWN" => (ErrorKind::NotServing, "the cluster does not serve this key: too few of its masters are up"),
         "MOVED" | "ASK" => {
-            (ErrorKind::Config, "this Redis is a node of a cluster: write `redis-cluster://` before its address")
+            (ErrorKind::Config, "this Redis is a node of a cluster: write `redis-cluster://` instead of `redis://`")
         }
-        "TRYAGAIN" => (ErrorKind::NotServing, "the cluster is moving this key just now"),
-        "MISCONF" => (ErrorKind::NotServing, "Redis takes no writes, because it cannot save its data"),
-        "NOREPLICAS" => (ErrorKind::NotServing, "Redis takes no writes, because too few replicas follow it"),
-        "IDONTKNOW" => (ErrorKind::Unavailable, "the sentinel does not know enough of the others yet"),
-        "ERR" if detail.starts_with("DB index") => (ErrorKind::Config, "Redis has no database of that number"),
+        "TRYAGAIN" => (ErrorKind::NotServing, "the cluster is migrating this key"),
+        "MISCONF" => (ErrorKind::NotServing, "Redis rejects writes, because it cannot save its data"),
+        "NOREPLICAS" => (ErrorKind::NotServing, "Redis rejects writes, because it has too few replicas"),
+        "IDONTKNOW" => (ErrorKind::Unavailable, "the sentinel has not discovered enough other sentinels yet"),
+        "ERR" if detail.starts_with("DB index") => {
+            (ErrorKind::Config, "Redis has no database of that number: write one below its `databases` setting")
+        }
         "ERR" if detail.starts_with("SELECT is not allowed in cluster mode") => (
             ErrorKind::Config,
-            "the server is a node of a cluster, which has database 0 alone: write `redis-cluster://`",
+            "the server is a node of a cluster, which has only database 0: write `redis-cluster://` and no database",
         ),
-        "ERR" if missing(detail).is_some() => {
-            let command = missing(detail).unwrap_or_default();
+        "ERR" if missing_command(detail).is_some() => {
+            let command = missing_command(detail).unwrap_or_default();
             let problem = format!(
-                "Redis does not have {command}, which the limiter needs: it is renamed or forbidden there, or the server \
-                 is older than Redis 6.2"
+                "Redis does not have {command}, which the limiter needs: enable it if it is renamed or forbidden there, or \
+                 use Redis 6.2 or later"
             );
             return (ErrorKind::Config, problem);
         }
-        // Neither a script nor the choice of a database has a code of its own for this.
+        // Redis has no error code for a missing permission in a script or for SELECT.
         "ERR"
             if ["The user executing the script", "ACL failure", "this user has no permissions"]
                 .iter()
                 .any(|words| detail.starts_with(words)) =>
         {
-            return by_code("NOPERM", detail);
+            return describe_server_error("NOPERM", detail);
         }
-        // Not a server's: one between it and this process says that it has no server, each in its own words.
+        // No server sends such a code. A proxy without a server behind it sends an error text of its own.
         _ if !code.bytes().all(|byte| byte.is_ascii_uppercase()) => {
-            (ErrorKind::Unavailable, "something in front of Redis refused the command")
+            (ErrorKind::Unavailable, "a proxy in front of Redis refused the command")
         }
         _ => {
-            let said = printable(&format!("{code} {}", unquoted(detail)));
-            return (ErrorKind::Protocol, format!("Redis refused the command ({said})"));
+            let text = escape_and_truncate(&format!("{code} {}", text_before_quotes(detail)));
+            return (ErrorKind::Protocol, format!("Redis refused the command ({text})"));
         }
     };
-    // A proxy's first word need not be a code: it may be a key.
-    (kind, format!("{meaning} ({})", harmless(code)))
+    // The first word of a proxy's error may be a key, so it is redacted.
+    (kind, format!("{meaning} ({})", redact(code)))
 }
 
-/// The words of a server that an error may repeat, as text that nothing obeys.
-fn harmless(detail: &str) -> String {
-    printable(unquoted(detail))
+/// Removes the parts of a server's text that may repeat a command, and escapes control characters.
+fn redact(text: &str) -> String {
+    escape_and_truncate(text_before_quotes(text))
 }
 
-/// A server's words as far as they are its own: what it repeats of a command it quotes, and a key has a brace in it.
-fn unquoted(detail: &str) -> &str {
+/// Returns the text before the first quotation or key. A server quotes what it repeats of a command, and each key contains
+/// a brace.
+fn text_before_quotes(text: &str) -> &str {
     let mut before = ' ';
-    let quoted = |letter: char| {
+    let starts_quotation = |letter: char| {
         let in_word = std::mem::replace(&mut before, letter).is_alphanumeric();
         letter == '{' || (matches!(letter, '\'' | '`' | '"') && !in_word)
     };
-    detail.split(quoted).next().unwrap_or_default().trim_end()
+    text.split(starts_quotation).next().unwrap_or_default().trim_end()
 }
 
 #[cfg(test)]
@@ -284,20 +289,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_redis_6_2_says_of_a_command_in_a_script() {
+    fn splits_script_errors_of_redis_6_2() {
         let cases = [
             ("OOM", "command not allowed", None),
             ("@user_script:", "93: -OOM command not allowed", Some(("OOM", "command not allowed"))),
             ("@user_script:", "9: The user executing the script", Some(("ERR", "The user executing the script"))),
             ("@user_script:", "nothing else", None),
         ];
-        for (code, detail, read) in cases {
-            assert_eq!(in_script(code, detail), read, "{detail}");
+        for (code, detail, expected) in cases {
+            assert_eq!(split_script_error(code, detail), expected, "{detail}");
         }
     }
 
     #[test]
-    fn names_the_permission_that_is_missing() {
+    fn names_the_missing_permission() {
         let cases = [
             ("this user has no permissions to run the 'setrange' command", ": +setrange"),
             ("this user has no permissions to run the 'script|load' command", ": +script|load"),
@@ -309,13 +314,13 @@ mod tests {
             ("this user has no permissions to run the 'rl:{user:@7}' command", ""),
             ("", ""),
         ];
-        for (detail, told) in cases {
-            assert_eq!(permission(detail), told, "{detail}");
+        for (detail, expected) in cases {
+            assert_eq!(missing_permission(detail), expected, "{detail}");
         }
     }
 
     #[test]
-    fn tells_nothing_that_a_server_repeats() {
+    fn removes_what_a_server_repeats_of_a_command() {
         let cases = [
             ("unknown command 'EVALSHA', with args beginning with: 'f00' '1'", "unknown command"),
             ("unknown command `HELLO`, with args beginning with: `3`, `AUTH`", "unknown command"),
@@ -324,31 +329,31 @@ mod tests {
             ("Protocol error", "Protocol error"),
             ("", ""),
         ];
-        for (detail, told) in cases {
-            assert_eq!(unquoted(detail), told);
+        for (text, expected) in cases {
+            assert_eq!(text_before_quotes(text), expected);
         }
     }
 
-    /// KeyNames in a certificate are the server's own text.
+    /// Names in a certificate are text that the server chose.
     #[test]
-    fn escapes_and_cuts_the_text_of_a_network_error_and_of_its_cause() {
+    fn escapes_and_truncates_a_network_error_and_its_source() {
         use std::error::Error as _;
         for (text, is_kept) in [("invalid peer certificate: no", true), ("\x1b[31m", false), (&*"a".repeat(999), false)]
         {
             let error = Error::from(CommandError::from(RedisError::from(io::Error::other(text))));
-            let cause = error.source().expect("a cause");
-            assert_eq!(cause.is::<RedisError>(), is_kept, "{text}");
-            for shown in [error.to_string(), cause.to_string()] {
+            let source = error.source().expect("a source");
+            assert_eq!(source.is::<RedisError>(), is_kept, "{text}");
+            for shown in [error.to_string(), source.to_string()] {
                 assert!(!shown.contains(char::is_control) && shown.chars().count() < 300, "{shown}");
             }
         }
     }
 
     #[test]
-    fn a_slot_that_there_is_not_is_nowhere() {
-        let redirect = |word: &str, slot: u32| {
-            let said = redis::parse_redis_value(format!("-{word} {slot} 127.0.0.1:7000\r\n").as_bytes());
-            CommandError(said.and_then(redis::Value::extract_error).expect_err("an error")).redirect()
+    fn rejects_redirects_of_slots_out_of_range() {
+        let redirect = |code: &str, slot: u32| {
+            let reply = redis::parse_redis_value(format!("-{code} {slot} 127.0.0.1:7000\r\n").as_bytes());
+            CommandError(reply.and_then(redis::Value::extract_error).expect_err("an error")).redirect()
         };
         assert!(matches!(redirect("MOVED", 16_383), Some(Redirect::Moved { slot: 16_383, .. })));
         assert!(matches!(redirect("ASK", 16_383), Some(Redirect::Ask { slot: 16_383, .. })));

@@ -1,19 +1,19 @@
-//! The server, or the nodes of a cluster, that a limiter counts on.
+//! The server, or the nodes of a cluster, that hold a limiter's counters.
 
 use std::fmt;
 
 use crate::store::redis::server::Server;
 use crate::store::slot;
 
-/// Where the counts are.
+/// The servers of a store.
 pub(crate) enum Endpoint {
     Single(Box<Server>),
-    /// Any nodes of a cluster, to ask about the others.
+    /// Seed nodes of a cluster, from which the other nodes are read.
     Cluster(Vec<Server>),
 }
 
 impl Endpoint {
-    /// Slots that keys are spread over.
+    /// The number of slots that keys are distributed over.
     pub(crate) fn slots(&self) -> u16 {
         match self {
             Self::Single(_) => 1,
@@ -25,11 +25,26 @@ impl Endpoint {
         matches!(self, Self::Cluster(_))
     }
 
-    /// The same for a worker of its own, without what others have found out or wait for.
-    pub(crate) fn anew(&self) -> Self {
+    /// Returns the same endpoint for another worker, without the state that lookups by sentinels have left.
+    pub(crate) fn clone_without_state(&self) -> Self {
         match self {
-            Self::Single(server) => Self::Single(Box::new(server.anew())),
-            Self::Cluster(seeds) => Self::Cluster(seeds.iter().map(Server::anew).collect()),
+            Self::Single(server) => Self::Single(Box::new(server.clone_without_state())),
+            Self::Cluster(seeds) => Self::Cluster(seeds.iter().map(Server::clone_without_state).collect()),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    /// Writes the URLs of the servers, without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single(server) => fmt::Display::fmt(server, f),
+            Self::Cluster(seeds) => {
+                for (index, seed) in seeds.iter().enumerate() {
+                    write!(f, "{}{seed}", if index == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -37,7 +52,7 @@ impl Endpoint {
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Single(server) => f.debug_tuple("One").field(server).finish(),
+            Self::Single(server) => f.debug_tuple("Single").field(server).finish(),
             Self::Cluster(seeds) => f.debug_tuple("Cluster").field(seeds).finish(),
         }
     }

@@ -1,80 +1,82 @@
-//! What is wrong with a store that answers, told to the log once and not by every call.
+//! Log lines about errors of a store: one for each kind of error, instead of one for each failed call.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::store::redis::notifier::notify;
 use crate::{Error, ErrorKind, TARGET};
 
-/// Which troubles of this kind have been told, until the store takes a permit again: then they are over. Trouble that
-/// concerns some calls and not others comes and goes with each of them, which is told a few times a minute.
-#[derive(Debug, Default)]
+/// Logs each kind of error once until the store grants a permit again, which ends the errors of all kinds.
+///
+/// Errors that concern only some calls alternate with successes. At most three recoveries a minute are logged, and after
+/// them no further error until the minute ends.
+#[derive(Debug)]
 pub(crate) struct LogThrottle {
-    told: AtomicU8,
-    ends: Mutex<Ends>,
+    /// The servers, for the log lines.
+    servers: String,
+    /// One bit for each kind of error that has been logged.
+    logged: AtomicU8,
+    recoveries: Mutex<Recoveries>,
 }
 
-/// How often trouble was over, since when.
+/// The number of recoveries that were logged in the current interval.
 #[derive(Debug, Default)]
-struct Ends {
-    since: Option<Instant>,
-    many: u32,
+struct Recoveries {
+    interval_start: Option<Instant>,
+    count: u32,
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
-const A_FEW: u32 = 3;
+const INTERVAL: Duration = Duration::from_secs(60);
+const MAX_RECOVERIES_PER_INTERVAL: u32 = 3;
 
 impl LogThrottle {
-    /// A call failed.
-    pub(crate) fn failed(&self, error: &Error) {
-        let Some((trouble, message)) = trouble(error.kind()) else { return };
-        if self.told.fetch_or(trouble, Ordering::Relaxed) & trouble == 0 {
-            let error = error.clone();
-            log(move || tracing::error!(target: TARGET, %error, "{message}"));
+    pub(crate) fn new(servers: String) -> Self {
+        Self { servers, logged: AtomicU8::new(0), recoveries: Mutex::default() }
+    }
+
+    pub(crate) fn on_failure(&self, error: &Error) {
+        let Some((bit, message)) = classify(error.kind()) else { return };
+        if self.logged.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            let (error, servers) = (error.clone(), self.servers.clone());
+            notify(move || tracing::error!(target: TARGET, %error, servers, "{message}"));
         }
     }
 
-    /// The store has written something, which proves that it may and that there is room.
-    pub(crate) fn written(&self) {
-        // Nothing is written to what all threads read, unless there is something to tell.
-        if self.told.load(Ordering::Relaxed) != 0 && self.is_over(Instant::now()) {
-            log(|| tracing::info!(target: TARGET, "the rate limiter's store takes permits again"));
+    /// Records that the store granted a permit. That proves write access and free memory.
+    pub(crate) fn on_success(&self) {
+        // All threads read `logged`, so it is written only if an error was logged.
+        if self.logged.load(Ordering::Relaxed) != 0 && self.record_recovery(Instant::now()) {
+            let servers = self.servers.clone();
+            notify(move || tracing::info!(target: TARGET, servers, "Redis grants permits again"));
         }
     }
 
-    /// Whether that is to be told now.
-    fn is_over(&self, now: Instant) -> bool {
-        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        if ends.since.is_none_or(|since| now.saturating_duration_since(since) >= MINUTE) {
-            *ends = Ends { since: Some(now), many: 0 };
+    /// Resets the logged errors, and returns true if the recovery must be logged.
+    fn record_recovery(&self, now: Instant) -> bool {
+        let mut recoveries = self.recoveries.lock().unwrap_or_else(PoisonError::into_inner);
+        if recoveries.interval_start.is_none_or(|start| now.saturating_duration_since(start) >= INTERVAL) {
+            *recoveries = Recoveries { interval_start: Some(now), count: 0 };
         }
-        if ends.many == A_FEW || self.told.swap(0, Ordering::Relaxed) == 0 {
+        if recoveries.count == MAX_RECOVERIES_PER_INTERVAL || self.logged.swap(0, Ordering::Relaxed) == 0 {
             return false;
         }
-        ends.many += 1;
+        recoveries.count += 1;
         true
     }
 }
 
-/// Logs on a thread of its own: what listens is the program's, and may block, panic, or be rate limited itself.
-pub(crate) fn log(message: impl FnOnce() + Send + 'static) {
-    drop(thread::Builder::new().name("rate-limited-log".to_owned()).spawn(message));
-}
-
-/// What no lost connection tells of, and is no trouble of one key alone.
-fn trouble(kind: ErrorKind) -> Option<(u8, &'static str)> {
+/// Returns the bit and the message of an error. Returns `None` if a lost connection is logged for it, or if it concerns a
+/// single key.
+fn classify(kind: ErrorKind) -> Option<(u8, &'static str)> {
     match kind {
-        ErrorKind::OutOfMemory => Some((1, "the rate limiter's store has no room: its policies decide instead")),
-        ErrorKind::Refused => Some((2, "the rate limiter's store refuses it: its policies decide instead")),
-        ErrorKind::NotServing => {
-            Some((4, "the rate limiter's store is up and serves nothing: its policies decide instead"))
+        ErrorKind::OutOfMemory => Some((1, "Redis is out of memory; falling back to `on_error`")),
+        ErrorKind::Refused => Some((2, "Redis refuses access; falling back to `on_error`")),
+        ErrorKind::NotServing => Some((4, "Redis rejects writes; falling back to `on_error`")),
+        ErrorKind::Loading => Some((8, "Redis is loading or busy; falling back to `on_error`")),
+        ErrorKind::Overloaded => {
+            Some((16, "`max_in_flight` calls are waiting for Redis; further calls fall back to `on_error`"))
         }
-        ErrorKind::Loading => Some((8, "the rate limiter's store is not ready: its policies decide instead")),
-        ErrorKind::Overloaded => Some((
-            16,
-            "the rate limiter has `max_in_flight` calls waiting for its store: its policies decide the others",
-        )),
         _ => None,
     }
 }
@@ -84,26 +86,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nothing_else_tells_is_told() {
-        let notices = LogThrottle::default();
+    fn logs_only_errors_no_other_message_covers() {
+        let throttle = LogThrottle::new(String::new());
         for kind in [ErrorKind::Timeout, ErrorKind::Unavailable, ErrorKind::ReadOnly, ErrorKind::Protocol] {
-            notices.failed(&Error::new(kind, "no"));
+            throttle.on_failure(&Error::new(kind, "no"));
         }
-        assert_eq!(notices.told.load(Ordering::Relaxed), 0);
+        assert_eq!(throttle.logged.load(Ordering::Relaxed), 0);
     }
 
-    /// As where a permission is missing that not every call needs.
+    /// Such errors occur if a permission is missing that only some calls need.
     #[test]
-    fn what_comes_and_goes_is_told_a_few_times_a_minute() {
-        let (notices, begun) = (LogThrottle::default(), Instant::now());
-        let ends = |seconds: std::ops::Range<u64>| {
-            let ends = seconds.filter(|second| {
-                notices.failed(&Error::new(ErrorKind::Refused, "no"));
-                notices.is_over(begun + Duration::from_secs(*second))
+    fn flapping_errors_are_logged_at_most_3_times_a_minute() {
+        let (throttle, start) = (LogThrottle::new(String::new()), Instant::now());
+        let logged_recoveries = |seconds: std::ops::Range<u64>| {
+            let logged = seconds.filter(|second| {
+                throttle.on_failure(&Error::new(ErrorKind::Refused, "no"));
+                throttle.record_recovery(start + Duration::from_secs(*second))
             });
-            ends.collect::<Vec<_>>()
+            logged.collect::<Vec<_>>()
         };
-        assert_eq!(ends(0..60), [0, 1, 2]);
-        assert_eq!(ends(60..100), [60, 61, 62]);
+        assert_eq!(logged_recoveries(0..60), [0, 1, 2]);
+        assert_eq!(logged_recoveries(60..100), [60, 61, 62]);
     }
 }

@@ -7,26 +7,28 @@ use tokio::sync::oneshot;
 
 use crate::{Error, ErrorKind};
 
-/// Tells whoever waits for a first connection how it went.
+/// Sends the result of the first attempt to connect to the caller that waits for it.
 #[derive(Debug)]
 pub(crate) struct ReadySignal(oneshot::Sender<Result<(), Error>>);
 
 impl ReadySignal {
+    /// Creates a signal and the future of its result. The future returns an error if the signal is dropped.
     pub(crate) fn channel() -> (Self, impl Future<Output = Result<(), Error>>) {
         let (sender, mut receiver) = oneshot::channel();
-        let answer = poll_fn(move |context| {
-            Pin::new(&mut receiver).poll(context).map(|told| told.unwrap_or_else(|_| Err(stopped())))
+        let result = poll_fn(move |context| {
+            let received = Pin::new(&mut receiver).poll(context);
+            received.map(|result| result.unwrap_or_else(|_| Err(worker_stopped())))
         });
-        (Self(sender), answer)
+        (Self(sender), result)
     }
 
     pub(crate) fn send(self, result: Result<(), Error>) {
-        // Whoever waited may have been dropped; then the store is, too.
+        // The waiting caller may have been dropped, and with it the store.
         let _ = self.0.send(result);
     }
 }
 
 /// The error of a worker whose thread has ended.
-pub(crate) fn stopped() -> Error {
-    Error::new(ErrorKind::Unavailable, "the thread that talks to Redis has stopped")
+pub(crate) fn worker_stopped() -> Error {
+    Error::new(ErrorKind::Unavailable, "the thread for Redis has stopped")
 }

@@ -1,4 +1,4 @@
-//! Which Redis, and how to open a connection to it.
+//! A Redis server: its address, how to find it, and how to open a connection to it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,79 +8,77 @@ use redis::aio::MultiplexedConnection;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 use tokio::sync::Notify;
 
-use crate::store::redis::server_text::printable;
+use crate::store::redis::server_text::escape_and_truncate;
 use crate::{Error, ErrorKind};
 
 mod connect;
 mod credentials;
-mod greeting;
 mod lookups;
+mod master_address;
 mod sentinels;
+mod server_info;
 mod single_flight;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
 mod watch;
 
-use connect::{connect, telling};
+use connect::{connect, notify_on_disconnect};
 pub use credentials::Credentials;
 pub(crate) use credentials::Provider;
-use greeting::{Greeting, Mode};
 use sentinels::Sentinels;
+use server_info::{ServerInfo, ServerMode};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 
-/// A server, by its address or by the sentinels that know it. `Display` and `Debug` give addresses alone, without user
-/// or password.
+/// A server, named by its address or by the sentinels that monitor it.
+///
+/// `Display` and `Debug` print addresses only, without user or password.
 pub(crate) struct Server {
-    /// As whom, in which database, by which certificates; and where, unless sentinels say that.
+    /// User, password, database, certificates and address. Sentinels replace the address.
     info: ConnectionInfo,
-    way: Way,
+    discovery: Discovery,
     provider: Option<Provider>,
 }
 
-/// What leads to a server.
-enum Way {
-    /// Its address, where there is a server of this mode.
-    Address(Mode),
-    /// The address that sentinels have for its name.
+/// The way to find a server's address.
+enum Discovery {
+    /// The address is in `ConnectionInfo`. A server of this mode is expected there.
+    Fixed(ServerMode),
+    /// Sentinels report the address of the master.
     Sentinels(Sentinels),
 }
 
 impl Server {
-    /// A client of the program's own, as far as it says where the server is and who asks.
-    pub(crate) fn of(client: &redis::Client) -> Self {
-        Self::at_address(client.get_connection_info().clone(), Mode::Standalone)
+    /// Returns the server that a client of the program connects to, with the client's user, database and certificates.
+    pub(crate) fn from_client(client: &redis::Client) -> Self {
+        Self::new(client.get_connection_info().clone(), Discovery::Fixed(ServerMode::Standalone))
     }
 
-    fn at_address(info: ConnectionInfo, mode: Mode) -> Self {
-        Self { info: adjusted(info), way: Way::Address(mode), provider: None }
+    fn new(info: ConnectionInfo, discovery: Discovery) -> Self {
+        Self { info: with_required_settings(info), discovery, provider: None }
     }
 
-    fn by_sentinels(info: ConnectionInfo, sentinels: Sentinels) -> Self {
-        Self { info: adjusted(info), way: Way::Sentinels(sentinels), provider: None }
-    }
-
-    /// The same user, database and certificates at another address: another node of the same cluster.
-    pub(super) fn at(&self, host: &str, port: u16) -> Self {
-        let mode = match &self.way {
-            Way::Address(mode) => *mode,
-            Way::Sentinels(_) => Mode::Standalone,
+    /// Returns another node of the same cluster, with the same user, database and certificates.
+    pub(super) fn other_node(&self, host: &str, port: u16) -> Self {
+        let mode = match &self.discovery {
+            Discovery::Fixed(mode) => *mode,
+            Discovery::Sentinels(_) => ServerMode::Standalone,
         };
-        let info = moved(&self.info, host, port);
-        Self { info, way: Way::Address(mode), provider: self.provider.clone() }
+        let info = with_address(&self.info, host, port);
+        Self { info, discovery: Discovery::Fixed(mode), provider: self.provider.clone() }
     }
 
-    /// The same server, without what has been found out of its sentinels.
-    pub(super) fn anew(&self) -> Self {
-        let way = match &self.way {
-            Way::Address(mode) => Way::Address(*mode),
-            Way::Sentinels(sentinels) => Way::Sentinels(sentinels.anew()),
+    /// Returns the same server without the state that lookups by its sentinels have left.
+    pub(super) fn clone_without_state(&self) -> Self {
+        let discovery = match &self.discovery {
+            Discovery::Fixed(mode) => Discovery::Fixed(*mode),
+            Discovery::Sentinels(sentinels) => Discovery::Sentinels(sentinels.clone_without_state()),
         };
-        Self { info: self.info.clone(), way, provider: self.provider.clone() }
+        Self { info: self.info.clone(), discovery, provider: self.provider.clone() }
     }
 
-    /// The host of its address; none of a socket.
+    /// The host of its address, empty for a unix socket.
     pub(super) fn host(&self) -> &str {
         match self.info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
@@ -88,81 +86,82 @@ impl Server {
         }
     }
 
-    /// The same, by these certificates.
+    /// Sets the certificates.
     #[cfg(feature = "tls")]
     pub(crate) fn with_tls(mut self, tls: &Tls) -> Result<Self, Error> {
         self.info = tls.apply(self.info)?;
-        if let Way::Sentinels(sentinels) = &mut self.way {
+        if let Discovery::Sentinels(sentinels) = &mut self.discovery {
             sentinels.apply(tls)?;
         }
         Ok(self)
     }
 
-    /// The same, with the user and the password that the program gives each time.
+    /// Sets the provider of the user and the password. It is called before each attempt to connect.
     pub(crate) fn with_provider(mut self, provider: Provider) -> Self {
         self.provider = Some(provider);
         self
     }
 
-    /// Opens a connection within `longest`, which tells `lost` when it breaks. What answers is known to be a server of
-    /// the kind that was named, and one that the limiter can use.
-    pub(super) async fn open(&self, longest: Duration, lost: Arc<Notify>) -> Result<MultiplexedConnection, Error> {
+    /// Opens a connection within `time_limit`, and checks that the server is of the expected mode and can be used.
+    ///
+    /// `lost` is notified when the connection breaks, or when sentinels report another master.
+    pub(super) async fn open(&self, time_limit: Duration, lost: Arc<Notify>) -> Result<MultiplexedConnection, Error> {
         let info = match &self.provider {
-            Some(provider) => provider.credentials(longest * 9 / 10).await?.apply(&self.info),
+            Some(provider) => provider.credentials(time_limit * 9 / 10).await?.apply(&self.info),
             None => self.info.clone(),
         };
-        match &self.way {
-            Way::Address(mode) => {
-                let (connection, greeting) = reach(info, longest, lost).await?;
-                greeting.check(*mode).map_err(|error| self.cannot_be_used(&error))?;
+        match &self.discovery {
+            Discovery::Fixed(mode) => {
+                let (connection, server_info) = connect_and_identify(info, time_limit, lost).await?;
+                server_info.check(*mode).map_err(|error| self.unusable_error(&error))?;
                 Ok(connection)
             }
-            Way::Sentinels(sentinels) => sentinels.open(&info, longest, lost).await,
+            Discovery::Sentinels(sentinels) => sentinels.open(&info, time_limit, lost).await,
         }
     }
 
-    /// Whether it takes others to connect: sentinels, or the program itself.
-    pub(super) fn asks_others(&self) -> bool {
-        self.provider.is_some() || matches!(self.way, Way::Sentinels(_))
+    /// Reports whether an attempt to connect also waits for sentinels or for the credentials provider.
+    pub(super) fn needs_discovery_or_credentials(&self) -> bool {
+        self.provider.is_some() || matches!(self.discovery, Discovery::Sentinels(_))
     }
 
     pub(super) fn is_tls(&self) -> bool {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    fn cannot_be_used(&self, error: &Error) -> Error {
+    fn unusable_error(&self, error: &Error) -> Error {
         Error::new(error.kind(), format!("cannot use {self}: {error}"))
     }
 }
 
-/// Connects, and hears what is there.
-async fn reach(
+/// Connects, and reads the server's version, mode and role.
+async fn connect_and_identify(
     info: ConnectionInfo,
-    longest: Duration,
+    time_limit: Duration,
     lost: Arc<Notify>,
-) -> Result<(MultiplexedConnection, Greeting), Error> {
-    let address = address(&info);
-    let reached = async {
-        let connection = connect(info, longest, Some(telling(lost))).await?;
-        let greeting = greeting::exchange(connection.clone()).await?;
-        Ok((connection, greeting))
+) -> Result<(MultiplexedConnection, ServerInfo), Error> {
+    let url = display_url(&info);
+    let connected = async {
+        let connection = connect(info, time_limit, Some(notify_on_disconnect(lost))).await?;
+        let server_info = server_info::fetch(connection.clone()).await?;
+        Ok((connection, server_info))
     };
-    reached.await.map_err(|error: Error| {
-        Error::with_source(error.kind(), format!("cannot connect to {address}: {error}"), error)
-    })
+    connected
+        .await
+        .map_err(|error: Error| Error::with_source(error.kind(), format!("cannot connect to {url}: {error}"), error))
 }
 
-/// What the limiter needs of a connection, whoever described it.
-fn adjusted(info: ConnectionInfo) -> ConnectionInfo {
-    // Its version of the protocol tells of a lost connection at once, without a command to fail first.
+/// Sets the options that the limiter needs on every connection.
+fn with_required_settings(info: ConnectionInfo) -> ConnectionInfo {
+    // With RESP3 the client reports a lost connection at once, before a command fails.
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    // Without this a small command waits in the kernel until the one before it has been acknowledged.
+    // Without this the kernel delays a small command until the one before it has been acknowledged.
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     info.set_redis_settings(settings).set_tcp_settings(tcp)
 }
 
-/// The same at another address, by TLS where it was by TLS.
-fn moved(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+/// Replaces the address, and keeps everything else, TLS included.
+fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let address = match info.addr() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
             ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: *insecure, tls_params: tls_params.clone() }
@@ -172,31 +171,31 @@ fn moved(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     info.clone().set_addr(address)
 }
 
-/// As in a URL.
-fn address(info: &ConnectionInfo) -> String {
+/// Formats the address as a URL, without user and password.
+fn display_url(info: &ConnectionInfo) -> String {
     match info.addr() {
-        ConnectionAddr::Tcp(host, port) => format!("redis://{}:{port}", bracketed(host)),
-        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{}:{port}", bracketed(host)),
+        ConnectionAddr::Tcp(host, port) => format!("redis://{}:{port}", display_host(host)),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{}:{port}", display_host(host)),
         ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
         _ => "the store".to_owned(),
     }
 }
 
-/// A host as in a URL. It may be one that a server has given.
-fn bracketed(host: &str) -> String {
-    let host = printable(host);
+/// Formats a host as in a URL. The host may come from a server, so it is escaped.
+fn display_host(host: &str) -> String {
+    let host = escape_and_truncate(host);
     if host.contains(':') { format!("[{host}]") } else { host }
 }
 
-fn unusable(problem: impl Into<String>) -> Error {
+fn config_error(problem: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config, problem)
 }
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.way {
-            Way::Address(_) => f.write_str(&address(&self.info)),
-            Way::Sentinels(sentinels) => fmt::Display::fmt(sentinels, f),
+        match &self.discovery {
+            Discovery::Fixed(_) => f.write_str(&display_url(&self.info)),
+            Discovery::Sentinels(sentinels) => fmt::Display::fmt(sentinels, f),
         }
     }
 }

@@ -1,32 +1,32 @@
-//! Text that a server chose, for errors and logs.
+//! Text from servers in errors and logs.
 
-/// Characters that are kept of such a text.
+/// The most characters that are kept of a server's text.
 const MAX_CHARS: usize = 200;
 
-/// Escapes what a terminal or a log might obey, such as control characters and those that change the direction of writing,
-/// and cuts what is longer than 200 characters.
-pub(crate) fn printable(text: &str) -> String {
-    let mut printable = String::new();
+/// Escapes characters that a terminal or a log viewer interprets, such as control characters and those that change the
+/// direction of writing, and truncates the text to 200 characters.
+pub(crate) fn escape_and_truncate(text: &str) -> String {
+    let mut output = String::new();
     let mut chars = 0;
     for letter in text.chars() {
-        let escaped = escaped(letter);
+        let escaped = escape(letter);
         chars += escaped.chars().count();
         if chars > MAX_CHARS {
-            printable.push('…');
+            output.push('…');
             break;
         }
-        printable.push_str(&escaped);
+        output.push_str(&escaped);
     }
-    printable
+    output
 }
 
-fn escaped(letter: char) -> String {
-    // Quotes and backslashes are as harmless as they are frequent.
+fn escape(letter: char) -> String {
+    // Quotes and backslashes are frequent and harmless, so they are not escaped.
     if letter.is_ascii_graphic() {
         return letter.to_string();
     }
     let escaped = letter.escape_debug().to_string();
-    // Without braces: no error has any, since those would be a key's.
+    // The braces are removed: only keys contain braces, and no error contains a key.
     match escaped.strip_prefix("\\u{").and_then(|escaped| escaped.strip_suffix('}')) {
         Some(digits) => format!("\\u{digits:0>4}"),
         None => escaped,
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_what_a_terminal_obeys_and_nothing_else() {
+    fn escapes_only_characters_that_a_terminal_interprets() {
         let cases = [
             ("plain 'words', \"quoted\" \\ and `so` on", "plain 'words', \"quoted\" \\ and `so` on"),
             ("Zürich 東京 🦀", "Zürich 東京 🦀"),
@@ -48,16 +48,16 @@ mod tests {
             ("", ""),
         ];
         for (text, expected) in cases {
-            assert_eq!(printable(text), expected);
+            assert_eq!(escape_and_truncate(text), expected);
         }
     }
 
     #[test]
-    fn cuts_between_characters() {
-        assert_eq!(printable(&"a".repeat(200)), "a".repeat(200));
+    fn truncates_between_characters() {
+        assert_eq!(escape_and_truncate(&"a".repeat(200)), "a".repeat(200));
         for (letter, kept) in [("a", 200), ("é", 200), ("🦀", 200), ("\x1b", 33)] {
-            let text = printable(&letter.repeat(10_000));
-            assert_eq!(text, printable(letter).repeat(kept) + "…");
+            let text = escape_and_truncate(&letter.repeat(10_000));
+            assert_eq!(text, escape_and_truncate(letter).repeat(kept) + "…");
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::connection::breaker_table::BreakerTable;
 use super::endpoint::Endpoint;
 use super::log_throttle::LogThrottle;
-use super::ready_signal::{ReadySignal, stopped};
+use super::ready_signal::{ReadySignal, worker_stopped};
 use super::script::command::Action;
 use super::script::redis_key::RedisKeys;
 use super::worker::call::{Call, CallResult, Deadline};
@@ -47,13 +47,13 @@ impl WorkerHandle {
             Endpoint::Cluster(_) => BreakerTable::by_slot(),
         });
         let local = settings.local.clone();
-        worker::spawn(endpoint.anew(), Arc::clone(&breakers), settings, receiver, ready)?;
+        worker::spawn(endpoint.clone_without_state(), Arc::clone(&breakers), settings, receiver, ready)?;
         Ok(Self {
             calls: DroppedAtHome::new(calls),
             breakers,
             local,
             in_flight: InFlight::new(max_in_flight),
-            log: LogThrottle::default(),
+            log: LogThrottle::new(endpoint.to_string()),
         })
     }
 
@@ -63,7 +63,7 @@ impl WorkerHandle {
 
     /// Reports that the store took permits, so it accepts writes.
     pub(crate) fn report_write(&self) {
-        self.log.written();
+        self.log.on_success();
     }
 
     /// Sends a call to the worker and waits for the reply.
@@ -82,7 +82,7 @@ impl WorkerHandle {
         }
         let result = self.send(action, requests, keys, timeout).await;
         if let Err(failure) = &result {
-            self.log.failed(&failure.error);
+            self.log.on_failure(&failure.error);
         }
         result
     }
@@ -100,7 +100,7 @@ impl WorkerHandle {
         }
         let mut was_polled = false;
         let mut counted = poll_fn(|context| match Pin::new(&mut reply).poll(context) {
-            Poll::Ready(reply) => Poll::Ready(reply.unwrap_or_else(|_| Err(failure(stopped())))),
+            Poll::Ready(reply) => Poll::Ready(reply.unwrap_or_else(|_| Err(failure(worker_stopped())))),
             // Polled in a child of the process that sent it: the parent gets the reply.
             Poll::Pending if mem::replace(&mut was_polled, true) && !is_this(self.calls.process()) => {
                 Poll::Ready(Err(failure(forked())))

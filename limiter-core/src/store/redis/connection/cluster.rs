@@ -297,7 +297,7 @@ impl Cluster {
         if let Some(node) = map.nodes.iter().find(|node| node.host == host && node.port == port) {
             return Rc::clone(&node.connection);
         }
-        let server = self.seeds[0].at(host, port);
+        let server = self.seeds[0].other_node(host, port);
         let node = Rc::new(ManagedConnection::new(server, Rc::clone(&self.context), Arc::default()));
         node.set_slots(Vec::new());
         let task = spawn_local(Rc::clone(&node).reconnect_loop(None)).abort_handle();
@@ -325,7 +325,7 @@ async fn request_map(connection: &ServerConnection, server: &Server) -> Result<V
 }
 
 fn explain(error: CommandError, server: &Server) -> Error {
-    if error.is_no_cluster() {
+    if error.is_cluster_disabled() {
         let problem = format!("{server} is not a node of a cluster: write `redis://` instead of `redis-cluster://`");
         return Error::new(ErrorKind::Config, problem);
     }

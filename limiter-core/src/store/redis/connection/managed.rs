@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::breaker::Breaker;
 use super::context::ConnectionContext;
 use super::server_connection::ServerConnection;
-use crate::store::redis::log_throttle::log;
+use crate::store::redis::notifier::notify;
 use crate::store::redis::ready_signal::ReadySignal;
 use crate::store::redis::server::Server;
 use crate::{Error, ErrorKind, TARGET};
@@ -138,7 +138,11 @@ impl ManagedConnection {
 
     fn max_attempt(&self) -> Duration {
         let needed = self.context.deadline * ROUND_TRIPS;
-        if self.server.asks_others() { MAX_ATTEMPT } else { needed.clamp(MAX_SHORT_ATTEMPT, MAX_ATTEMPT) }
+        if self.server.needs_discovery_or_credentials() {
+            MAX_ATTEMPT
+        } else {
+            needed.clamp(MAX_SHORT_ATTEMPT, MAX_ATTEMPT)
+        }
     }
 
     async fn open(&self, max_time: Duration, is_first: bool) -> Result<ServerConnection, Error> {
@@ -160,7 +164,7 @@ impl ManagedConnection {
         if let ConnectionStatus::Down(_) = self.set_status(ConnectionStatus::Up(connection.clone())) {
             self.report_data_loss();
             let server = self.server.to_string();
-            log(move || tracing::info!(target: TARGET, server, "the rate limiter's store is back"));
+            notify(move || tracing::info!(target: TARGET, server, "the rate limiter's store is back"));
         }
         self.breaker.close();
         let cause = connection.lost().await;
@@ -173,7 +177,7 @@ impl ManagedConnection {
         self.breaker.open(error.clone());
         if !matches!(self.set_status(ConnectionStatus::Down(error.clone())), ConnectionStatus::Down(_)) {
             let server = self.server.to_string();
-            log(move || tracing::warn!(target: TARGET, server, %error, "the rate limiter's store is away"));
+            notify(move || tracing::warn!(target: TARGET, server, %error, "the rate limiter's store is away"));
         }
         self.context.topology_changed.notify_one();
     }

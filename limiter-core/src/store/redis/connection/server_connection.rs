@@ -109,7 +109,7 @@ impl ServerConnection {
             result => result,
         };
         let result = result.map_err(CommandError::from);
-        if !matches!(&result, Err(error) if error.is_broken()) {
+        if !matches!(&result, Err(error) if error.is_connection_lost()) {
             self.state.last_reply_at.set(Instant::now());
         }
         result

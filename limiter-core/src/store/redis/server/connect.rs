@@ -1,4 +1,4 @@
-//! One attempt to connect, by the client's own means.
+//! One attempt to connect with the `redis` client.
 
 use std::future::ready;
 use std::io;
@@ -18,16 +18,17 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::server::lookups::addresses;
+use crate::store::redis::server::lookups::resolve;
 
-/// Commands that may wait in the client for the socket. More wait before it, each for its own deadline at most.
-const QUEUE: usize = 4096;
+/// The most commands that the client buffers for the socket. Further commands wait for a place, each at most until its
+/// deadline.
+const MAX_BUFFERED_COMMANDS: usize = 4096;
 
-/// What a server says without being asked, and the client of a connection that has broken. Needs RESP3.
-pub(super) type Listener = Box<dyn Fn(PushInfo) + Send + Sync>;
+/// A callback for push messages of the server, and for the client's report of a broken connection. Needs RESP3.
+pub(super) type PushListener = Box<dyn Fn(PushInfo) + Send + Sync>;
 
-/// Tells `lost` when the connection breaks.
-pub(super) fn telling(lost: Arc<Notify>) -> Listener {
+/// Returns a listener that notifies `lost` when the connection breaks.
+pub(super) fn notify_on_disconnect(lost: Arc<Notify>) -> PushListener {
     Box::new(move |push| {
         if push.kind == PushKind::Disconnection {
             lost.notify_one();
@@ -35,24 +36,25 @@ pub(super) fn telling(lost: Arc<Notify>) -> Listener {
     })
 }
 
-/// Opens a connection. The caller watches the time; a look-up of the host's name ends a little before `longest`.
+/// Opens a connection. Only the lookup of the host name is limited in time, to nine tenths of `time_limit`. The caller
+/// must limit the rest.
 pub(super) async fn connect(
     info: ConnectionInfo,
-    longest: Duration,
-    listener: Option<Listener>,
+    time_limit: Duration,
+    listener: Option<PushListener>,
 ) -> Result<MultiplexedConnection, Error> {
     let opened = async {
-        let known = match info.addr() {
+        let addresses = match info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                addresses(host, *port, longest * 9 / 10).await?
+                resolve(host, *port, time_limit * 9 / 10).await?
             }
             _ => Vec::new(),
         };
         let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-        let attempt = attempt(info, known, listener);
+        let attempt = attempt(info, addresses, listener);
         if is_tls {
-            // For each connection the client reads the certificates that the system trusts. That takes longer than a
-            // call may wait.
+            // For each connection the client reads the certificates that the system trusts. That blocks for longer than
+            // a call's deadline.
             poll_on_blocking_threads(attempt).await.unwrap_or_else(|_| Err(interrupted()))
         } else {
             attempt.await
@@ -64,16 +66,16 @@ pub(super) async fn connect(
 async fn attempt(
     info: ConnectionInfo,
     addresses: Vec<SocketAddr>,
-    listener: Option<Listener>,
+    listener: Option<PushListener>,
 ) -> RedisResult<MultiplexedConnection> {
     #[cfg(feature = "tls")]
-    super::tls::provide_cryptography();
-    // Without a timer, which `poll_on_blocking_threads` relies on.
+    super::tls::install_crypto_provider();
+    // No timeout, so the attempt uses no timer. `poll_on_blocking_threads` relies on that.
     let mut config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
-        .set_dns_resolver(Known(addresses))
-        .set_pipeline_buffer_size(QUEUE);
+        .set_dns_resolver(FixedAddresses(addresses))
+        .set_pipeline_buffer_size(MAX_BUFFERED_COMMANDS);
     if let Some(listener) = listener {
         config = config.set_push_sender(move |push| {
             listener(push);
@@ -83,10 +85,10 @@ async fn attempt(
     Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// The addresses of one host, at least one: the client tries them in turn.
-struct Known(Vec<SocketAddr>);
+/// The addresses of one host, at least one. The client tries them in order.
+struct FixedAddresses(Vec<SocketAddr>);
 
-impl AsyncDNSResolver for Known {
+impl AsyncDNSResolver for FixedAddresses {
     fn resolve<'a, 'b: 'a>(
         &'a self,
         _host: &'b str,
@@ -96,19 +98,19 @@ impl AsyncDNSResolver for Known {
     }
 }
 
-/// Runs a future whose polls may block: each poll is a job for the pool of the runtime, and between two polls no thread
-/// is occupied.
+/// Runs a future whose polls may block. Each poll is a job for the runtime's blocking pool, and between two polls no
+/// thread is occupied.
 ///
-/// A poll may outlive the runtime, which does not wait for it. Sockets and tasks then give errors; only a timer would
+/// A poll may outlive the runtime, which does not wait for it. Sockets and tasks then return errors. Only a timer would
 /// panic, so the future must have none.
 async fn poll_on_blocking_threads<F>(future: F) -> Result<F::Output, JoinError>
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    let wake_up = Arc::new(WakeUp(Notify::new()));
+    let woken = Arc::new(NotifyWaker(Notify::new()));
     let mut future = Box::pin(future);
     loop {
-        let waker = Waker::from(Arc::clone(&wake_up));
+        let waker = Waker::from(Arc::clone(&woken));
         let poll = move || {
             let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
             (polled, future)
@@ -118,20 +120,20 @@ where
             return Ok(output);
         }
         future = unfinished;
-        wake_up.0.notified().await;
+        woken.0.notified().await;
     }
 }
 
-/// Wakes the task that has the next poll done.
-struct WakeUp(Notify);
+/// A waker for the task that submits the next poll.
+struct NotifyWaker(Notify);
 
-impl Wake for WakeUp {
+impl Wake for NotifyWaker {
     fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }
 }
 
-/// A poll ended without a word of the client's own.
+/// The error of an attempt whose poll panicked, or was dropped with the runtime.
 fn interrupted() -> RedisError {
     io::Error::from(io::ErrorKind::Interrupted).into()
 }

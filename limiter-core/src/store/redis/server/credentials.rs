@@ -7,11 +7,11 @@ use std::time::Duration;
 use redis::ConnectionInfo;
 use tokio::time::timeout;
 
+use crate::store::redis::server::config_error;
 use crate::store::redis::server::single_flight::{JobError, SingleFlight};
-use crate::store::redis::server::unusable;
 use crate::{Error, ErrorKind};
 
-/// A user and a password of Redis, as [`Builder::credentials`](crate::Builder::credentials) gives them.
+/// A user and a password of Redis, for [`Builder::credentials`](crate::Builder::credentials).
 ///
 /// Its `Debug` form contains neither.
 #[derive(Clone)]
@@ -21,12 +21,13 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Of a user that Redis knows by name (ACL).
+    /// Creates the credentials of a named user (ACL).
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: Some(user.into()), password: password.into() }
     }
 
-    /// Of the user that the URL names; without one there, of the default user, whose password `requirepass` sets.
+    /// Creates the credentials of the user in the URL. If the URL names none, that is the default user, whose password
+    /// `requirepass` sets.
     pub fn password(password: impl Into<String>) -> Self {
         Self { user: None, password: password.into() }
     }
@@ -47,11 +48,12 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The longest time for which credentials are kept that came between two attempts to connect.
-const KEPT: Duration = Duration::from_secs(5);
+/// The time_limit time for which credentials are kept if no attempt to connect waits for them any more.
+const RESULT_TTL: Duration = Duration::from_secs(5);
 
-/// The program's own function. One call of it is under way at a time, whose result all attempts to connect share that wait
-/// for it, those of clones too.
+/// The program's function that returns the credentials.
+///
+/// At most one call runs at a time. All attempts to connect that wait for it share its result, also those of clones.
 #[derive(Clone)]
 pub(crate) struct Provider {
     function: Arc<dyn Fn() -> Credentials + Send + Sync>,
@@ -60,24 +62,27 @@ pub(crate) struct Provider {
 
 impl Provider {
     pub(crate) fn new(function: impl Fn() -> Credentials + Send + Sync + 'static) -> Self {
-        Self { function: Arc::new(function), calls: Arc::new(SingleFlight::new("rate-limited-credentials", KEPT)) }
+        Self {
+            function: Arc::new(function),
+            calls: Arc::new(SingleFlight::new("rate-limited-credentials", RESULT_TTL)),
+        }
     }
 
     /// Calls the function on a thread where it may block and panic.
-    pub(super) async fn credentials(&self, longest: Duration) -> Result<Credentials, Error> {
+    pub(super) async fn credentials(&self, time_limit: Duration) -> Result<Credentials, Error> {
         let function = Arc::clone(&self.function);
-        match timeout(longest, self.calls.run((), move || function())).await {
+        match timeout(time_limit, self.calls.run((), move || function())).await {
             Ok(Ok(credentials)) => Ok(credentials),
-            Ok(Err(JobError::Ended)) => {
-                Err(unusable("the program's provider of credentials panicked, or its thread did not start"))
-            }
+            Ok(Err(JobError::NoResult)) => Err(config_error(
+                "`credentials` must be a function that does not panic: it panicked, or its thread could not be started",
+            )),
             Ok(Err(JobError::NotStarted(error))) => {
-                let problem = "the thread for the program's provider of credentials cannot be started";
+                let problem = "cannot start a thread for `credentials`";
                 Err(Error::with_source(ErrorKind::Unavailable, problem, error))
             }
             Err(_) => {
-                let late = format!("the program's provider of credentials gave none within {longest:?}");
-                Err(Error::new(ErrorKind::Unavailable, late))
+                let problem = format!("`credentials` did not return within {time_limit:?}");
+                Err(Error::new(ErrorKind::Unavailable, problem))
             }
         }
     }
@@ -91,22 +96,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_forms_tell_nothing() {
+    fn debug_prints_neither_user_nor_password() {
         for credentials in [Credentials::new("us3r", "s3cret"), Credentials::password("s3cret")] {
             let shown = format!("{credentials:?}");
             assert!(!shown.contains("s3cret") && !shown.contains("us3r"), "{shown}");
         }
     }
 
-    /// Else each attempt to connect would leave one more thread behind.
+    /// Otherwise each attempt to connect would leave one more blocked thread.
     #[tokio::test]
-    async fn a_slow_provider_is_asked_once_at_a_time() {
-        let asked = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&asked);
-        let (answer, answers) = mpsc::channel();
-        let answers = Mutex::new(answers);
+    async fn a_slow_provider_has_one_call_at_a_time() {
+        let calls = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&calls);
+        let (release, released) = mpsc::channel();
+        let released = Mutex::new(released);
         let provider = Provider::new(move || {
-            answers.lock().expect("no panic").recv().expect("the test is not over");
+            released.lock().expect("no panic").recv().expect("the test is not over");
             Credentials::password(counted.fetch_add(1, Ordering::SeqCst).to_string())
         });
         for _ in 0..4 {
@@ -114,18 +119,18 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
         for expected in ["0", "1"] {
-            answer.send(()).expect("the provider is there");
-            let credentials = provider.credentials(Duration::from_secs(60)).await.expect("an answer");
+            release.send(()).expect("the provider waits");
+            let credentials = provider.credentials(Duration::from_secs(60)).await.expect("credentials");
             assert_eq!(credentials.password, expected);
         }
-        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        assert_eq!(calls.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_error_and_the_next_attempt_asks_again() {
-        let asked = AtomicU32::new(0);
+    async fn a_panic_is_an_error_and_the_next_attempt_calls_again() {
+        let calls = AtomicU32::new(0);
         let provider = Provider::new(move || {
-            assert!(asked.fetch_add(1, Ordering::SeqCst) > 0, "the first time");
+            assert!(calls.fetch_add(1, Ordering::SeqCst) > 0, "the first time");
             Credentials::password("s3cret")
         });
         let error = provider.credentials(Duration::from_secs(5)).await.expect_err("a panic");

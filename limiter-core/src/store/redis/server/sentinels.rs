@@ -1,7 +1,7 @@
-//! The sentinels that know where a master is.
+//! The sentinels that monitor a master.
 //!
-//! The client has its own way to ask them: one after the other, without a time for each. Here the next is asked as soon
-//! as one is slow to answer, so that neither a dead sentinel nor one that was cut off costs an attempt.
+//! The client's own Sentinel support queries them one after the other, without a timeout for each. Here the next sentinel
+//! is queried as soon as one is slow, so a dead or isolated sentinel does not use up an attempt to connect.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value, cmd, from_redis_value};
+use redis::{ConnectionAddr, ConnectionInfo, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -17,211 +17,216 @@ use tokio::time::{Instant, timeout};
 use crate::store::redis::command_error::CommandError;
 #[cfg(feature = "tls")]
 use crate::store::redis::server::Tls;
-use crate::store::redis::server::watch::Watch;
-use crate::store::redis::server::{address, bracketed, connect, moved, reach};
+use crate::store::redis::server::master_address::{MasterAddress, get_master_addr, parse_master_addr};
+use crate::store::redis::server::watch::MasterWatch;
+use crate::store::redis::server::{connect, connect_and_identify, display_host, display_url, with_address};
 use crate::{Error, ErrorKind};
 
-/// How long one sentinel is waited for before the next is asked as well.
-const HEAD_START: Duration = Duration::from_millis(50);
+/// The time that one sentinel has to reply before the next one is queried as well.
+const NEXT_QUERY_DELAY: Duration = Duration::from_millis(50);
 
 pub(super) struct Sentinels {
-    each: Vec<ConnectionInfo>,
-    /// The name they have for the master.
+    sentinels: Vec<ConnectionInfo>,
+    /// The name under which the sentinels monitor the master.
     master: String,
-    /// Who is asked first: whose word was good the last time.
+    /// The index of the sentinel to query first: the last one whose reply led to a master.
     first: AtomicUsize,
-    /// Hears of another master, while one is in use.
-    watch: Mutex<Option<Watch>>,
+    /// Watches the master in use for a failover.
+    watch: Mutex<Option<MasterWatch>>,
 }
 
-/// What stands in the way, from what says least.
+/// The kind of a failed query, the least informative one first. The error of the most severe one is returned.
 #[derive(PartialEq, PartialOrd)]
-enum Weight {
-    /// A sentinel cannot be asked.
-    Silent,
-    /// It says no.
-    Refused,
-    /// It does not know the name.
-    Unknown,
-    /// It names a server that is no master, or cannot be reached.
-    Master,
+enum Severity {
+    /// The sentinel is unreachable or did not reply.
+    NoReply,
+    /// It rejected the query.
+    Rejected,
+    /// It does not monitor a master of that name.
+    UnknownMaster,
+    /// It reported a server that is not a master, or that is unreachable.
+    BadMaster,
 }
 
-type Problem = (Weight, Error);
-
-/// As sentinels put it: a name or an address, and a port.
-pub(super) type Address = (String, u16);
+type Failure = (Severity, Error);
 
 impl Sentinels {
-    pub(super) fn new(each: Vec<ConnectionInfo>, master: String) -> Self {
-        Self { each, master, first: AtomicUsize::new(0), watch: Mutex::default() }
+    pub(super) fn new(sentinels: Vec<ConnectionInfo>, master: String) -> Self {
+        Self { sentinels, master, first: AtomicUsize::new(0), watch: Mutex::default() }
     }
 
-    /// The same, of whom nobody has been asked.
-    pub(super) fn anew(&self) -> Self {
-        Self::new(self.each.clone(), self.master.clone())
+    /// Returns the same sentinels without a preferred one and without a watch.
+    pub(super) fn clone_without_state(&self) -> Self {
+        Self::new(self.sentinels.clone(), self.master.clone())
     }
 
-    /// Asks them by TLS with these certificates.
+    /// Sets the certificates for the connections to the sentinels.
     #[cfg(feature = "tls")]
     pub(super) fn apply(&mut self, tls: &Tls) -> Result<(), Error> {
-        let each = std::mem::take(&mut self.each);
-        self.each = each.into_iter().map(|sentinel| tls.apply(sentinel)).collect::<Result<_, _>>()?;
+        let sentinels = std::mem::take(&mut self.sentinels);
+        self.sentinels = sentinels.into_iter().map(|sentinel| tls.apply(sentinel)).collect::<Result<_, _>>()?;
         Ok(())
     }
 
-    /// A connection to the master, as `info` describes it but for its address.
+    /// Opens a connection to the master with the settings of `info`, whose address is not used.
     pub(super) async fn open(
         &self,
         info: &ConnectionInfo,
-        longest: Duration,
+        time_limit: Duration,
         lost: Arc<Notify>,
     ) -> Result<MultiplexedConnection, Error> {
-        // Whoever waits for this says nothing of a master, so it ends before them.
-        let until = Instant::now() + longest * 9 / 10;
-        let mut others = self.in_turn();
-        let mut asked = JoinSet::new();
+        // The caller's own timeout has no details, so this ends before it.
+        let deadline = Instant::now() + time_limit * 9 / 10;
+        let mut unqueried = self.query_order();
+        let mut queries = JoinSet::new();
         let mut tried = Vec::new();
-        let mut worst: Option<Problem> = None;
+        let mut worst: Option<Failure> = None;
         loop {
-            if let Some(sentinel) = others.next() {
-                let request = ask(self.each[sentinel].clone(), self.master.clone(), longest * 4 / 10);
-                asked.spawn(async move { (sentinel, request.await) });
+            if let Some(index) = unqueried.next() {
+                let query = query_master_addr(self.sentinels[index].clone(), self.master.clone(), time_limit * 4 / 10);
+                queries.spawn(async move { (index, query.await) });
             }
-            let left = until.saturating_duration_since(Instant::now());
-            let max_wait = if others.len() > 0 { HEAD_START.min(left) } else { left };
-            let problem = match timeout(max_wait, asked.join_next()).await {
-                Err(_) if others.len() > 0 && !left.is_zero() => continue,
+            let left = deadline.saturating_duration_since(Instant::now());
+            let max_wait = if unqueried.len() > 0 { NEXT_QUERY_DELAY.min(left) } else { left };
+            let failure = match timeout(max_wait, queries.join_next()).await {
+                Err(_) if unqueried.len() > 0 && !left.is_zero() => continue,
                 Err(_) | Ok(None) => break,
                 Ok(Some(Err(ended))) => {
-                    (Weight::Silent, Error::with_source(ErrorKind::Unavailable, "no answer", ended))
+                    (Severity::NoReply, Error::with_source(ErrorKind::Unavailable, "no reply", ended))
                 }
-                Ok(Some(Ok((_, Err(problem))))) => problem,
-                Ok(Some(Ok((_, Ok(found))))) if tried.contains(&found) => continue,
-                Ok(Some(Ok((sentinel, Ok(found))))) => {
-                    let limit = (longest * 4 / 10).min(until.saturating_duration_since(Instant::now()));
-                    match self.open_at(&found, info, limit, Arc::clone(&lost)).await {
+                Ok(Some(Ok((_, Err(failure))))) => failure,
+                Ok(Some(Ok((_, Ok(address))))) if tried.contains(&address) => continue,
+                Ok(Some(Ok((index, Ok(address))))) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    match self.open_master(&address, info, left.min(time_limit * 4 / 10), Arc::clone(&lost)).await {
                         Ok(connection) => {
-                            self.first.store(sentinel, Ordering::Relaxed);
-                            self.watch(found, lost);
+                            self.first.store(index, Ordering::Relaxed);
+                            self.start_watch(address, lost);
                             return Ok(connection);
                         }
                         Err(error) => {
-                            // Who says so may be cut off from the others, which know better.
-                            tried.push(found);
-                            (Weight::Master, error)
+                            // This sentinel may be isolated from the others, whose replies are newer.
+                            tried.push(address);
+                            (Severity::BadMaster, error)
                         }
                     }
                 }
             };
-            if worst.as_ref().is_none_or(|(weight, _)| *weight < problem.0) {
-                worst = Some(problem);
+            if worst.as_ref().is_none_or(|(severity, _)| *severity < failure.0) {
+                worst = Some(failure);
             }
         }
-        Err(self.failed(worst))
+        Err(self.error(worst))
     }
 
-    /// From now on `lost` is told when this is not the master any more. What was watched before is not in use.
-    fn watch(&self, found: Address, lost: Arc<Notify>) {
-        let each = self.in_turn().map(|sentinel| self.each[sentinel].clone()).collect();
-        let watch = Watch::start(each, self.master.clone(), found, lost);
+    /// Starts to watch the master in use, and stops the watch of the one before. `lost` is notified when another server
+    /// becomes the master.
+    fn start_watch(&self, address: MasterAddress, lost: Arc<Notify>) {
+        let sentinels = self.query_order().map(|index| self.sentinels[index].clone()).collect();
+        let watch = MasterWatch::start(sentinels, self.master.clone(), address, lost);
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
     }
 
-    /// All of them, from the first.
-    fn in_turn(&self) -> impl ExactSizeIterator<Item = usize> + use<> {
-        let (count, first) = (self.each.len(), self.first.load(Ordering::Relaxed));
+    /// The indices of all sentinels, the preferred one first.
+    fn query_order(&self) -> impl ExactSizeIterator<Item = usize> + use<> {
+        let (count, first) = (self.sentinels.len(), self.first.load(Ordering::Relaxed));
         (0..count).map(move |step| (first + step) % count)
     }
 
-    async fn open_at(
+    async fn open_master(
         &self,
-        (host, port): &Address,
+        (host, port): &MasterAddress,
         info: &ConnectionInfo,
-        limit: Duration,
+        time_limit: Duration,
         lost: Arc<Notify>,
     ) -> Result<MultiplexedConnection, Error> {
-        let info = moved(info, host, *port);
-        let named = format!("the master of `{}` is {} by the sentinels", self.master, address(&info));
-        let opened = timeout(limit, reach(info, limit, lost)).await;
-        let opened = opened
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, format!("it did not answer within {limit:?}"))));
-        opened
-            .and_then(|(connection, greeting)| greeting.check_master().map(|()| connection))
-            .map_err(|error| Error::new(error.kind(), format!("{named}: {error}")))
+        let info = with_address(info, host, *port);
+        let opened = timeout(time_limit, connect_and_identify(info.clone(), time_limit, lost)).await;
+        let opened = opened.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, format!("it did not reply within {time_limit:?}")))
+        });
+        opened.and_then(|(connection, server_info)| server_info.check_master().map(|()| connection)).map_err(|error| {
+            let url = display_url(&info);
+            Error::new(error.kind(), format!("the sentinels report {url} as the master of `{}`: {error}", self.master))
+        })
     }
 
-    fn failed(&self, worst: Option<Problem>) -> Error {
-        let count = self.each.len();
+    fn error(&self, worst: Option<Failure>) -> Error {
+        let count = self.sentinels.len();
         match worst {
-            Some((Weight::Silent, error)) => {
-                let silent = format!("none of {count} sentinels can be asked for `{}`: {error}", self.master);
-                Error::with_source(ErrorKind::Unavailable, silent, error)
+            Some((Severity::NoReply, error)) => {
+                let problem = format!("none of {count} sentinels replied for the master `{}`: {error}", self.master);
+                Error::with_source(ErrorKind::Unavailable, problem, error)
             }
             Some((_, error)) => error,
             None => {
-                let silent = format!("none of {count} sentinels has said in time where `{}` is", self.master);
-                Error::new(ErrorKind::Unavailable, silent)
+                let problem = format!("none of {count} sentinels replied in time for the master `{}`", self.master);
+                Error::new(ErrorKind::Unavailable, problem)
             }
         }
     }
 }
 
-pub(super) fn where_is(master: &str) -> Cmd {
-    cmd("SENTINEL").arg("get-master-addr-by-name").arg(master).clone()
-}
-
-/// Where a sentinel says the master is.
-async fn ask(info: ConnectionInfo, master: String, limit: Duration) -> Result<Address, Problem> {
-    let sentinel = format!("the sentinel at {}", place(&info));
-    let request = async {
-        let mut connection = connect(info, limit, None).await?;
-        let answer = connection.send_packed_command(&where_is(&master)).await.and_then(Value::extract_error);
-        Ok(answer.map_err(CommandError::from)?)
+/// Reads the address of the master from one sentinel.
+async fn query_master_addr(
+    info: ConnectionInfo,
+    master: String,
+    time_limit: Duration,
+) -> Result<MasterAddress, Failure> {
+    let sentinel = format!("the sentinel at {}", display_address(&info));
+    let query = async {
+        let mut connection = connect(info, time_limit, None).await?;
+        let reply = connection.send_packed_command(&get_master_addr(&master)).await.and_then(Value::extract_error);
+        Ok(reply.map_err(CommandError::from)?)
     };
-    let answer = timeout(limit, request)
+    let reply = timeout(time_limit, query)
         .await
-        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, format!("no answer within {limit:?}"))));
-    let answer = answer.map_err(|error: Error| refused(&sentinel, &error))?;
-    if answer == Value::Nil {
-        let unknown =
-            format!("{sentinel} knows no master `{master}`: the name in the URL is one that it is configured with");
-        return Err((Weight::Unknown, Error::new(ErrorKind::Config, unknown)));
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, format!("no reply within {time_limit:?}"))));
+    let reply = reply.map_err(|error: Error| query_failure(&sentinel, &error))?;
+    if reply == Value::Nil {
+        let problem = format!(
+            "{sentinel} has no master named `{master}`: write the name from its `sentinel monitor` setting into the URL"
+        );
+        return Err((Severity::UnknownMaster, Error::new(ErrorKind::Config, problem)));
     }
-    from_redis_value(answer).map_err(|_| {
-        let foreign = format!("{sentinel} answered something else than an address");
-        (Weight::Refused, Error::new(ErrorKind::Protocol, foreign))
+    parse_master_addr(reply).map_err(|_| {
+        let problem = format!("{sentinel} sent a reply that is not an address");
+        (Severity::Rejected, Error::new(ErrorKind::Protocol, problem))
     })
 }
 
-fn refused(sentinel: &str, error: &Error) -> Problem {
-    let told = |hint: &str| Error::new(error.kind(), format!("{sentinel} cannot be asked: {error}{hint}"));
+fn query_failure(sentinel: &str, error: &Error) -> Failure {
+    let with_hint = |hint: &str| Error::new(error.kind(), format!("the query to {sentinel} failed: {error}{hint}"));
     match error.kind() {
-        ErrorKind::Refused => {
-            (Weight::Refused, told("; what it wants is in the URL as `?sentinel_password=…`, with `&sentinel_user=…`"))
-        }
+        ErrorKind::Refused => (
+            Severity::Rejected,
+            with_hint(
+                "; write its password into the URL as `?sentinel_password=…`, and its user as `&sentinel_user=…`",
+            ),
+        ),
         ErrorKind::Config => {
-            (Weight::Refused, told("; is it a sentinel, and not a server to connect to by `redis://`?"))
+            (Severity::Rejected, with_hint("; if it is a server and not a sentinel, write `redis://`"))
         }
-        ErrorKind::Protocol => (Weight::Refused, told("")),
-        _ => (Weight::Silent, told("")),
+        ErrorKind::Protocol => (Severity::Rejected, with_hint("")),
+        _ => (Severity::NoReply, with_hint("")),
     }
 }
 
-fn place(info: &ConnectionInfo) -> String {
+/// Formats a host and port without a scheme.
+fn display_address(info: &ConnectionInfo) -> String {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            format!("{}:{port}", bracketed(host))
+            format!("{}:{port}", display_host(host))
         }
-        _ => address(info),
+        _ => display_url(info),
     }
 }
 
 impl fmt::Display for Sentinels {
-    /// As in a URL.
+    /// Writes the URL, without user, password and database.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places: Vec<_> = self.each.iter().map(place).collect();
-        let tls = matches!(self.each.first().map(ConnectionInfo::addr), Some(ConnectionAddr::TcpTls { .. }));
-        write!(f, "redis{}-sentinel://{}/{}", if tls { "s" } else { "" }, places.join(","), self.master)
+        let addresses: Vec<_> = self.sentinels.iter().map(display_address).collect();
+        let tls = matches!(self.sentinels.first().map(ConnectionInfo::addr), Some(ConnectionAddr::TcpTls { .. }));
+        write!(f, "redis{}-sentinel://{}/{}", if tls { "s" } else { "" }, addresses.join(","), self.master)
     }
 }

@@ -1,4 +1,4 @@
-//! Whom to trust, and as whom to be trusted.
+//! Certificates for connections over TLS.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::Error;
-use crate::store::redis::server::unusable;
+use crate::store::redis::server::config_error;
 
-/// Certificates for a store over TLS; see [`Builder::tls`](crate::Builder::tls). All of them are PEM, the text of a
-/// file that contains `-----BEGIN CERTIFICATE-----`.
+/// Certificates for a store over TLS; see [`Builder::tls`](crate::Builder::tls).
 ///
-/// Without any, the authorities that the system trusts are trusted, and the limiter shows no certificate of its own.
-/// They are checked when the limiter is built. The `Debug` form contains none of them.
+/// All of them are PEM: the text of a file that contains `-----BEGIN CERTIFICATE-----`. Without root certificates, the
+/// limiter trusts the authorities that the system trusts. Without a client certificate, it sends none. The certificates
+/// are checked when the limiter is built. The `Debug` form contains none of them.
 ///
 /// ```no_run
 /// # use limiter_core as rate_limited;
@@ -37,49 +37,52 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// What the system trusts, and no certificate of the limiter's own.
+    /// Creates options that trust the system's authorities and send no client certificate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts servers that this authority has signed, in place of those the system trusts. Of several certificates, in
-    /// one text or by several calls, each is trusted.
+    /// Trusts servers whose certificate this authority has signed, instead of the authorities that the system trusts.
+    ///
+    /// Several certificates, in one text or by several calls, are all trusted.
     pub fn root_certificate(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.roots.extend_from_slice(pem.as_ref());
         self.roots.push(b'\n');
         self
     }
 
-    /// Shows this certificate to a server that asks for one (`tls-auth-clients`), and proves it with its key.
+    /// Sends this certificate to a server that requests one (`tls-auth-clients`), and proves it with its key.
     pub fn client_certificate(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         let (client_cert, client_key) = (certificate.as_ref().to_vec(), key.as_ref().to_vec());
         self.client = Some(ClientTlsConfig { client_cert, client_key });
         self
     }
 
-    /// The connection with these certificates.
+    /// Adds the certificates to the settings of a connection.
     pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Error> {
         if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-            return Err(unusable(
-                "there are options for TLS, and the store's URL is without it: write `rediss://`, \
-                 `rediss-sentinel://` or `rediss-cluster://`",
+            return Err(config_error(
+                "`tls` must be used with a URL for TLS: write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`",
             ));
         }
         self.check()?;
         let root_cert = (!self.roots.is_empty()).then(|| self.roots.clone());
         let certificates = TlsCertificates { client_tls: self.client.clone(), root_cert };
-        let unreadable = |_: RedisError| unusable("the certificates for TLS cannot be read");
-        let client = Client::build_with_tls(info, certificates).map_err(unreadable)?;
+        let rejected = |_: RedisError| {
+            config_error("`tls` must have valid certificates: check `root_certificate` and `client_certificate`")
+        };
+        let client = Client::build_with_tls(info, certificates).map_err(rejected)?;
         Ok(client.get_connection_info().clone())
     }
 
-    /// What the client takes without a word, or complains of only when it connects.
+    /// Checks what the client would ignore, or would reject only when it connects.
     fn check(&self) -> Result<(), Error> {
         let mut roots = RootCertStore::empty();
         if !self.roots.is_empty() {
             let wrong = || {
-                unusable(
-                    "`Tls::root_certificate` takes certificates in PEM, as `-----BEGIN CERTIFICATE-----` and what follows",
+                config_error(
+                    "`Tls::root_certificate` must be one or more certificates in PEM: write the text that begins with \
+                     `-----BEGIN CERTIFICATE-----`",
                 )
             };
             for certificate in certificates(&self.roots).ok_or_else(wrong)? {
@@ -88,37 +91,40 @@ impl Tls {
         }
         let Some(ClientTlsConfig { client_cert, client_key }) = &self.client else { return Ok(()) };
         let chain = certificates(client_cert).ok_or_else(|| {
-            unusable(
-                "`Tls::client_certificate` takes, first, a certificate in PEM, as `-----BEGIN CERTIFICATE-----` and what \
-                 follows",
+            config_error(
+                "`Tls::client_certificate` must have a certificate in PEM as its first argument: write the text that \
+                 begins with `-----BEGIN CERTIFICATE-----`",
             )
         })?;
         let key = PrivateKeyDer::from_pem_slice(client_key).map_err(|_| {
-            unusable(
-                "`Tls::client_certificate` takes, second, a private key in PEM without a passphrase, as \
-                 `-----BEGIN PRIVATE KEY-----` and what follows",
+            config_error(
+                "`Tls::client_certificate` must have a private key in PEM without a passphrase as its second argument: \
+                 write the text that begins with `-----BEGIN PRIVATE KEY-----`",
             )
         })?;
-        provide_cryptography();
+        install_crypto_provider();
         let config = ClientConfig::builder().with_root_certificates(roots);
         match config.with_client_auth_cert(chain, key) {
             Ok(_) => Ok(()),
-            Err(_) => Err(unusable("the client's certificate and its key do not belong together")),
+            Err(_) => Err(config_error(
+                "`Tls::client_certificate` must have a certificate and a key that belong together: write the key of that \
+                 certificate",
+            )),
         }
     }
 }
 
-/// At least one.
+/// Reads all certificates of a text. Returns `None` if there is none, or one is invalid.
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().ok()?;
     (!all.is_empty()).then_some(all)
 }
 
-/// Makes sure that rustls has a provider, which it does not choose by itself where a program is built with several.
-/// One that the program has installed before stays.
-pub(super) fn provide_cryptography() {
+/// Installs a cryptography provider for rustls, unless the program has installed one. Without this, rustls fails in a
+/// program that is built with several providers.
+pub(super) fn install_crypto_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error says that another thread was first.
+        // An error means that another thread has installed one first.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }

@@ -1,8 +1,8 @@
-//! Hears from the sentinels that another server is the master.
+//! A watch on the sentinels that reports when another server becomes the master.
 //!
-//! A master that died is noticed without them. One that was replaced while it is alive, or cut off from the others, goes
-//! on as if nothing had happened until somebody tells it, which takes sentinels ten seconds and more: meanwhile half of
-//! the processes would count here and half there.
+//! A broken connection reveals a master that died. A master that was replaced while alive, or isolated, keeps replying
+//! until a sentinel reconfigures it, which takes ten seconds and more. Without this watch, processes would count on
+//! different masters for that time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,68 +15,80 @@ use tokio::time::{sleep, timeout};
 
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::server::connect::{Listener, connect};
-use crate::store::redis::server::sentinels::{Address, where_is};
+use crate::store::redis::server::connect::{PushListener, connect};
+use crate::store::redis::server::master_address::{MasterAddress, get_master_addr, parse_master_addr};
 
-/// What sentinels say when they agree on another master: its name, where it was, and where it is.
-const CHANNEL: &str = "+switch-master";
+/// The channel on which sentinels publish a failover: the master's name, its old address and its new one.
+const SWITCH_MASTER_CHANNEL: &str = "+switch-master";
 
-/// How long a sentinel may take to be listened to.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The time limit for a subscription, from the attempt to connect to the last reply.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause before the next sentinel is subscribed to.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Listens to one sentinel at a time, until it is dropped.
-pub(super) struct Watch(JoinHandle<()>);
+/// A task that is subscribed to one sentinel at a time. Dropping it ends the task.
+pub(super) struct MasterWatch(JoinHandle<()>);
 
-impl Watch {
-    /// Tells `lost` when `master` is not at this address any more. The first of the sentinels has named it.
-    pub(super) fn start(each: Vec<ConnectionInfo>, master: String, address: Address, lost: Arc<Notify>) -> Self {
+impl MasterWatch {
+    /// Starts a task that notifies `lost` when the master is no longer at this address.
+    ///
+    /// The first sentinel of the list must be the one that reported the address.
+    pub(super) fn start(
+        sentinels: Vec<ConnectionInfo>,
+        master: String,
+        address: MasterAddress,
+        lost: Arc<Notify>,
+    ) -> Self {
         Self(tokio::spawn(async move {
-            let mut watched = Watched { master, named: Named::new(address, each.len()), lost };
+            let reports = AddressReports::new(address, sentinels.len());
+            let mut state = WatchState { master, reports, lost };
             loop {
-                for (place, sentinel) in each.iter().enumerate() {
-                    let gone = Arc::new(Notify::new());
-                    if let Ok(Ok(Some(_connection))) = timeout(PATIENCE, watched.listen(place, sentinel, &gone)).await {
-                        gone.notified().await;
+                for (index, sentinel) in sentinels.iter().enumerate() {
+                    let closed = Arc::new(Notify::new());
+                    let subscription = state.subscribe(index, sentinel, &closed);
+                    if let Ok(Ok(Some(_connection))) = timeout(SUBSCRIBE_TIMEOUT, subscription).await {
+                        closed.notified().await;
                     }
-                    sleep(PATIENCE).await;
+                    sleep(RETRY_PAUSE).await;
                 }
             }
         }))
     }
 }
 
-impl Drop for Watch {
+impl Drop for MasterWatch {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-struct Watched {
+struct WatchState {
     master: String,
-    named: Named,
+    reports: AddressReports,
     lost: Arc<Notify>,
 }
 
-/// The address in use, and the sentinels that have named it.
-struct Named {
-    address: Address,
-    by: Vec<bool>,
+/// The address in use, and which sentinels have reported it.
+struct AddressReports {
+    address: MasterAddress,
+    /// One entry per sentinel.
+    reported: Vec<bool>,
 }
 
-impl Named {
-    /// The first of the sentinels has named it.
-    fn new(address: Address, sentinels: usize) -> Self {
-        Self { address, by: (0..sentinels).map(|place| place == 0).collect() }
+impl AddressReports {
+    /// Creates the state in which only the first sentinel has reported the address.
+    fn new(address: MasterAddress, sentinels: usize) -> Self {
+        Self { address, reported: (0..sentinels).map(|index| index == 0).collect() }
     }
 
-    /// Judges the address in use by a sentinel's answer.
+    /// Compares the address in use with a sentinel's reply, and records whether they agree.
     ///
-    /// A sentinel that has named the address and now names another one has moved on. One that never named it may be
-    /// behind the others, and would name the last master for as long as it is asked.
-    fn evaluate(&mut self, place: usize, answer: &Address) -> Verdict {
-        let is_same = *answer == self.address;
-        self.by[place] |= is_same;
-        match (is_same, self.by[place]) {
+    /// A sentinel that reported the address before and now reports another has seen a failover. One that never reported
+    /// it may be behind the others, and may report the previous master until it catches up.
+    fn evaluate(&mut self, index: usize, reply: &MasterAddress) -> Verdict {
+        let is_same = *reply == self.address;
+        self.reported[index] |= is_same;
+        match (is_same, self.reported[index]) {
             (true, _) => Verdict::UpToDate,
             (false, true) => Verdict::Outdated,
             (false, false) => Verdict::Unknown,
@@ -84,7 +96,7 @@ impl Named {
     }
 }
 
-/// The state of the address in use, as far as one sentinel's answer proves it.
+/// The state of the address in use, as far as one sentinel's reply proves it.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     UpToDate,
@@ -92,39 +104,39 @@ enum Verdict {
     Unknown,
 }
 
-impl Watched {
-    /// Subscribes, and returns the connection, which is to be kept until it is `gone`. `None` if the sentinel disagrees with
-    /// the others: another one has to be listened to.
+impl WatchState {
+    /// Subscribes, and returns the connection, which must be kept until `closed` is notified. Returns `None` if the
+    /// sentinel disagrees with the others: then another sentinel must be subscribed to.
     ///
-    /// What was announced while no connection listened was missed, so each new one asks for the address.
-    async fn listen(
+    /// Messages published while no connection was subscribed are lost, so each new connection also reads the address.
+    async fn subscribe(
         &mut self,
-        place: usize,
+        index: usize,
         sentinel: &ConnectionInfo,
-        gone: &Arc<Notify>,
+        closed: &Arc<Notify>,
     ) -> Result<Option<MultiplexedConnection>, Error> {
         let settings = sentinel.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = sentinel.clone().set_redis_settings(settings);
-        let mut connection = connect(info, PATIENCE, Some(self.listener(gone))).await?;
-        connection.subscribe(CHANNEL).await.map_err(CommandError::from)?;
-        let answer = connection.send_packed_command(&where_is(&self.master)).await.map_err(CommandError::from)?;
-        let verdict = from_redis_value(answer).map_or(Verdict::Unknown, |answer| self.named.evaluate(place, &answer));
+        let mut connection = connect(info, SUBSCRIBE_TIMEOUT, Some(self.listener(closed))).await?;
+        connection.subscribe(SWITCH_MASTER_CHANNEL).await.map_err(CommandError::from)?;
+        let reply = connection.send_packed_command(&get_master_addr(&self.master)).await.map_err(CommandError::from)?;
+        let verdict = parse_master_addr(reply).map_or(Verdict::Unknown, |reply| self.reports.evaluate(index, &reply));
         if verdict == Verdict::Outdated {
             self.lost.notify_one();
         }
         Ok((verdict != Verdict::Unknown).then_some(connection))
     }
 
-    fn listener(&self, gone: &Arc<Notify>) -> Listener {
-        let (host, port) = &self.named.address;
-        let (about, here) = (format!("{} ", self.master), format!(" {host} {port}"));
-        let (gone, lost) = (Arc::clone(gone), Arc::clone(&self.lost));
+    fn listener(&self, closed: &Arc<Notify>) -> PushListener {
+        let (host, port) = &self.reports.address;
+        let (prefix, current) = (format!("{} ", self.master), format!(" {host} {port}"));
+        let (closed, lost) = (Arc::clone(closed), Arc::clone(&self.lost));
         Box::new(move |push: PushInfo| match push.kind {
-            PushKind::Disconnection => gone.notify_one(),
+            PushKind::Disconnection => closed.notify_one(),
             PushKind::Message => {
-                let said = push.data.into_iter().nth(1).and_then(|said| from_redis_value::<String>(said).ok());
-                // It may be late to say what others have said before.
-                if said.is_some_and(|said| said.starts_with(&about) && !said.ends_with(&here)) {
+                let message = push.data.into_iter().nth(1).and_then(|text| from_redis_value::<String>(text).ok());
+                // A late message may announce the address that is already in use.
+                if message.is_some_and(|message| message.starts_with(&prefix) && !message.ends_with(&current)) {
                     lost.notify_one();
                 }
             }
@@ -137,22 +149,22 @@ impl Watched {
 mod tests {
     use super::*;
 
-    fn at(port: u16) -> Address {
+    fn address(port: u16) -> MasterAddress {
         ("127.0.0.1".to_owned(), port)
     }
 
     #[test]
-    fn a_sentinel_that_named_the_address_and_names_another_proves_it_outdated() {
-        let mut named = Named::new(at(2), 2);
-        assert_eq!(named.evaluate(0, &at(2)), Verdict::UpToDate);
-        assert_eq!(named.evaluate(0, &at(3)), Verdict::Outdated);
+    fn another_address_from_a_sentinel_that_reported_the_current_one_is_outdated() {
+        let mut reports = AddressReports::new(address(2), 2);
+        assert_eq!(reports.evaluate(0, &address(2)), Verdict::UpToDate);
+        assert_eq!(reports.evaluate(0, &address(3)), Verdict::Outdated);
     }
 
     #[test]
-    fn a_sentinel_that_is_behind_proves_nothing_until_it_has_named_the_address() {
-        let mut named = Named::new(at(2), 2);
-        assert_eq!(named.evaluate(1, &at(1)), Verdict::Unknown);
-        assert_eq!(named.evaluate(1, &at(2)), Verdict::UpToDate);
-        assert_eq!(named.evaluate(1, &at(3)), Verdict::Outdated);
+    fn another_address_from_a_sentinel_that_never_reported_the_current_one_is_unknown() {
+        let mut reports = AddressReports::new(address(2), 2);
+        assert_eq!(reports.evaluate(1, &address(1)), Verdict::Unknown);
+        assert_eq!(reports.evaluate(1, &address(2)), Verdict::UpToDate);
+        assert_eq!(reports.evaluate(1, &address(3)), Verdict::Outdated);
     }
 }

@@ -170,7 +170,12 @@ impl Seen {
     }
 
     fn refused(&mut self, refusal: CommandError) {
-        let _ = (refusal.is_no_script(), refusal.is_broken(), refusal.is_no_cluster(), refusal.is_cluster_down());
+        let _ = (
+            refusal.is_no_script(),
+            refusal.is_connection_lost(),
+            refusal.is_cluster_disabled(),
+            refusal.is_cluster_down(),
+        );
         let _ = refusal.redirect();
         let text = Error::from(refusal).to_string();
         // A key has a brace in it, and what a server says may repeat a key.

@@ -1,0 +1,260 @@
+//! A thread that runs callbacks of the program, such as log subscribers.
+//!
+//! A callback may block, panic, or call a limiter, so it must not run on the thread of a worker or of a caller. All limiters
+//! of a process share one thread, which runs the callbacks in order.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::TARGET;
+use crate::sync::process::PerProcess;
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+/// The most callbacks that wait for the thread. Further ones are dropped and counted.
+const MAX_QUEUED_CALLBACKS: usize = 256;
+/// The time after which the thread ends if it has no callback to run.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Runs a callback on the notifier thread of this process, after all earlier callbacks. Never blocks.
+///
+/// A callback that does not fit into the queue is dropped on the calling thread. The number of dropped callbacks is logged
+/// when the queue is empty.
+pub(crate) fn notify(callback: impl FnOnce() + Send + 'static) {
+    static NOTIFIER: PerProcess<Notifier> = PerProcess::new();
+    // An error means that another thread created the notifier at the moment of a fork. Then this child logs nothing.
+    if let Ok(notifier) = NOTIFIER.of_this_process(|| Ok(Notifier::new())) {
+        notifier.push(Box::new(callback));
+    }
+}
+
+/// The queue and the thread of one process. The thread is started by the first callback, and again after it has ended.
+struct Notifier {
+    state: Mutex<State>,
+    /// Notified when a callback is queued.
+    queued: Condvar,
+}
+
+struct State {
+    queue: VecDeque<Callback>,
+    dropped: u64,
+    is_running: bool,
+}
+
+impl Notifier {
+    const fn new() -> Self {
+        let state = State { queue: VecDeque::new(), dropped: 0, is_running: false };
+        Self { state: Mutex::new(state), queued: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&'static self, callback: Callback) {
+        let mut state = self.lock();
+        if state.queue.len() >= MAX_QUEUED_CALLBACKS {
+            state.dropped += 1;
+            return;
+        }
+        state.queue.push_back(callback);
+        if mem::replace(&mut state.is_running, true) {
+            self.queued.notify_one();
+            return;
+        }
+        drop(state);
+        let thread = thread::Builder::new().name("rate-limited-notifier".to_owned());
+        if thread.spawn(|| self.run()).is_err() {
+            // The next callback tries again.
+            self.lock().is_running = false;
+        }
+    }
+
+    fn run(&self) {
+        while let Some(callback) = self.next() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(callback)) {
+                // Dropping the payload may panic as well.
+                mem::forget(panic);
+            }
+        }
+    }
+
+    /// Waits for a callback. Returns `None` after the idle timeout: then the thread must end.
+    fn next(&self) -> Option<Callback> {
+        let mut state = self.lock();
+        if state.queue.is_empty() && state.dropped > 0 {
+            let dropped = mem::take(&mut state.dropped);
+            return Some(Box::new(move || {
+                tracing::warn!(target: TARGET, dropped, "log lines were dropped: the log subscriber blocked for too long");
+            }));
+        }
+        if state.queue.is_empty() {
+            let waited = self.queued.wait_timeout_while(state, IDLE_TIMEOUT, |state| state.queue.is_empty());
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let callback = state.queue.pop_front();
+        state.is_running = callback.is_some();
+        callback
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn notifier() -> &'static Notifier {
+        Box::leak(Box::new(Notifier::new()))
+    }
+
+    /// Queues a callback that blocks until the returned sender is dropped, and waits until it runs.
+    fn block(notifier: &'static Notifier) -> Sender<()> {
+        let (release, released) = channel::<()>();
+        let (started, starts) = channel();
+        notifier.push(Box::new(move || {
+            started.send(()).expect("the test waits");
+            let _ = released.recv();
+        }));
+        starts.recv_timeout(LONG).expect("the callback runs");
+        release
+    }
+
+    /// Queues callbacks that send their numbers.
+    fn send_numbers(notifier: &'static Notifier, count: usize) -> Receiver<usize> {
+        let (sender, numbers) = channel();
+        for number in 0..count {
+            let sender = sender.clone();
+            notifier.push(Box::new(move || sender.send(number).expect("the test waits")));
+        }
+        numbers
+    }
+
+    fn receive(numbers: &Receiver<usize>, count: usize) -> Vec<usize> {
+        (0..count).map(|_| numbers.recv_timeout(LONG).expect("a number")).collect()
+    }
+
+    #[test]
+    fn callbacks_run_in_order_on_one_thread() {
+        let notifier = notifier();
+        let (sender, threads) = channel();
+        let numbers = send_numbers(notifier, 50);
+        for _ in 0..2 {
+            let sender = sender.clone();
+            notifier.push(Box::new(move || sender.send(thread::current().id()).expect("the test waits")));
+        }
+        assert_eq!(receive(&numbers, 50), (0..50).collect::<Vec<_>>());
+        let id = || threads.recv_timeout(LONG).expect("an id");
+        let (first, second) = (id(), id());
+        assert!(first == second && first != thread::current().id());
+    }
+
+    #[test]
+    fn a_panic_does_not_stop_later_callbacks() {
+        struct PanicsOnDrop;
+        impl Drop for PanicsOnDrop {
+            fn drop(&mut self) {
+                panic!("the payload's own fault");
+            }
+        }
+        let notifier = notifier();
+        notifier.push(Box::new(|| panic!("the callback's own fault")));
+        notifier.push(Box::new(|| std::panic::panic_any(PanicsOnDrop)));
+        assert_eq!(receive(&send_numbers(notifier, 1), 1), [0]);
+    }
+
+    #[test]
+    fn a_callback_may_queue_another() {
+        let notifier = notifier();
+        let (sender, numbers) = channel();
+        notifier.push(Box::new(move || {
+            notifier.push(Box::new(move || sender.send(7).expect("the test waits")));
+        }));
+        assert_eq!(receive(&numbers, 1), [7]);
+    }
+
+    #[test]
+    fn the_thread_ends_when_idle_and_starts_again() {
+        let notifier = notifier();
+        for _ in 0..2 {
+            assert_eq!(receive(&send_numbers(notifier, 1), 1), [0]);
+            assert!(notifier.lock().is_running);
+            while notifier.lock().is_running {
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    /// Records the field `dropped` of each event.
+    struct DroppedCounts(Sender<usize>);
+
+    impl Subscriber for DroppedCounts {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == TARGET
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut DroppedField(&self.0));
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    struct DroppedField<'a>(&'a Sender<usize>);
+
+    impl Visit for DroppedField<'_> {
+        fn record_u64(&mut self, field: &Field, value: u64) {
+            assert_eq!(field.name(), "dropped");
+            let _ = self.0.send(usize::try_from(value).expect("few"));
+        }
+
+        fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+    }
+
+    #[test]
+    fn while_a_callback_blocks_the_queue_is_bounded_and_the_rest_is_counted() {
+        let notifier = notifier();
+        let release = block(notifier);
+        let ran = Arc::new(AtomicUsize::new(0));
+        for _ in 0..MAX_QUEUED_CALLBACKS + 44 {
+            let ran = Arc::clone(&ran);
+            notifier.push(Box::new(move || {
+                ran.fetch_add(1, Ordering::SeqCst);
+            }));
+        }
+        assert_eq!(notifier.lock().queue.len(), MAX_QUEUED_CALLBACKS);
+        assert_eq!(notifier.lock().dropped, 44);
+        assert_eq!(ran.load(Ordering::SeqCst), 0);
+        // A subscriber of the notifier's thread only, in place of the last callback that fits.
+        let (sender, counts) = channel();
+        let last = Box::new(move || {
+            mem::forget(tracing::subscriber::set_default(DroppedCounts(sender)));
+        });
+        notifier.lock().queue[MAX_QUEUED_CALLBACKS - 1] = last;
+        drop(release);
+        assert_eq!(receive(&counts, 1), [44]);
+        assert_eq!(ran.load(Ordering::SeqCst), MAX_QUEUED_CALLBACKS - 1);
+        assert_eq!(receive(&send_numbers(notifier, 1), 1), [0]);
+        assert_eq!(notifier.lock().dropped, 0);
+    }
+}
