@@ -1,7 +1,7 @@
 //! The function with its decision: one call into the run time and one branch, to the fallback or to the body as it was.
 //!
 //! ```text
-//! if let Some((_, denied)) = { …; denied(site, limiter, &asks, wait).await } { fallback } else { body }
+//! if let Some((_, denied)) = { …; denied(site, limiter, &rules, wait).await } { fallback } else { body }
 //! ```
 //!
 //! A branch and not an early `return`, because a value in the place of a function's result may be `()` or diverge

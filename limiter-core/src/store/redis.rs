@@ -96,7 +96,7 @@ impl RedisStore {
         terms: &CallOptions,
     ) -> Result<CountedReply, StoreFailure> {
         let reply = self.ask(Action::Take { max_wait: terms.max_wait }, requests, terms.deadline).await;
-        if let Ok(CountedReply { answer, source: Source::Store, .. }) = &reply
+        if let Ok(CountedReply { reply: answer, source: Source::Store, .. }) = &reply
             && answer.allowed
         {
             self.latest().written();

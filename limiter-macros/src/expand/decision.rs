@@ -13,7 +13,7 @@ impl Expansion<'_> {
     pub(super) fn decision(&self, function: &str) -> TokenStream {
         let runtime = &self.runtime;
         let [limiter, wait, decision] = ["limiter", "wait", "decision"].map(local);
-        let (asks_let, asks) = self.asks();
+        let (rules_let, rules) = self.rule_requests();
         let site = self.site();
         let (limiter_let, limiter) = match &self.plan.limiter {
             Limiter::Current => (TokenStream::new(), quote!(#runtime::current())),
@@ -36,27 +36,27 @@ impl Expansion<'_> {
             false => (format_ident!("{function}_blocking"), None),
         };
         quote! {{
-            #asks_let
+            #rules_let
             #limiter_let
             #wait_let
-            let #decision = #runtime::#function(#site, #limiter, #asks, #wait) #awaited;
+            let #decision = #runtime::#function(#site, #limiter, #rules, #wait) #awaited;
             #decision
         }}
     }
 
     /// What every rule asks for, and a reference to it. What is known when compiling is a static, out of sight of the
     /// user's expressions.
-    fn asks(&self) -> (TokenStream, TokenStream) {
+    fn rule_requests(&self) -> (TokenStream, TokenStream) {
         let runtime = &self.runtime;
         let rules = &self.plan.rules;
-        let asks = rules.iter().map(|rule| self.ask(rule));
+        let requests = rules.iter().map(|rule| self.rule_request(rule));
         if rules.iter().all(|rule| rule.is_fixed() && rule.when.is_none()) {
             let count = rules.len();
-            let ask = quote!(::core::option::Option<#runtime::Ask>);
-            return (TokenStream::new(), quote!({ static ASKS: [#ask; #count] = [#(#asks),*]; &ASKS }));
+            let rule = quote!(::core::option::Option<#runtime::RuleRequest>);
+            return (TokenStream::new(), quote!({ static RULES: [#rule; #count] = [#(#requests),*]; &RULES }));
         }
-        let name = local("asks");
-        (quote!(let #name = [#(#asks),*];), quote!(&#name))
+        let name = local("rules");
+        (quote!(let #name = [#(#requests),*];), quote!(&#name))
     }
 
     /// The static is out of sight of the user's expressions.

@@ -97,7 +97,7 @@ impl WorkerHandle {
             Poll::Pending => Poll::Pending,
         })
         .await?;
-        settled.asked = Some(asked);
+        settled.requests = Some(asked);
         Ok(settled)
     }
 }
