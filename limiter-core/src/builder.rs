@@ -25,8 +25,11 @@ use crate::{Allowed, Denied, Error, ErrorKind, Layout, Limiter, Overflow, Rule, 
 use crate::store::redis::{Endpoint, Options, ReadySignal, RedisStore};
 
 mod connection;
+mod constructors;
+mod on_error_setting;
 
 use connection::{ConnectionOptions, Store};
+pub use on_error_setting::OnErrorSetting;
 
 /// The options of a [`Limiter`], which [`build`](Builder::build) or [`connect`](Builder::connect) creates.
 ///
@@ -391,33 +394,4 @@ impl fmt::Debug for Builder {
             .field("observers", observers)
             .finish_non_exhaustive()
     }
-}
-
-/// An argument of [`Builder::on_error`]: a policy, or an observer of failures.
-#[diagnostic::on_unimplemented(
-    message = "`on_error` takes a policy or an observer of failures",
-    note = "a policy: `OnError::Open`, `Closed`, `Standby` or `Raise`",
-    note = "an observer: a closure with its argument's type written out, `|error: &Error| …`"
-)]
-pub trait OnErrorSetting: sealed::Sealed {
-    #[doc(hidden)]
-    fn apply(self, builder: &mut Builder);
-}
-
-impl OnErrorSetting for OnError {
-    fn apply(self, builder: &mut Builder) {
-        builder.on_error = self;
-    }
-}
-
-impl<F: Fn(&Error) + Send + Sync + 'static> OnErrorSetting for F {
-    fn apply(self, builder: &mut Builder) {
-        builder.observers.on_failed(self);
-    }
-}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::OnError {}
-    impl<F: Fn(&crate::Error) + Send + Sync + 'static> Sealed for F {}
 }

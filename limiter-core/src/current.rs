@@ -42,27 +42,65 @@ impl fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
-pub(crate) fn install(limiter: Limiter) -> Result<(), InstallError> {
-    INSTALLED.set(limiter).map_err(|limiter| InstallError { limiter })?;
-    if DEFAULT.get().is_some() {
-        tracing::warn!(
-            target: TARGET,
-            "a limiter was installed after functions had run without it: it does not count their permits"
-        );
+impl Limiter {
+    /// Installs this limiter as the default of the process, which annotated functions use.
+    ///
+    /// # Errors
+    /// [`InstallError`](crate::InstallError) if a default limiter is installed already. The error returns this limiter.
+    pub fn install(self) -> Result<(), InstallError> {
+        INSTALLED.set(self).map_err(|limiter| InstallError { limiter })?;
+        if DEFAULT.get().is_some() {
+            tracing::warn!(
+                target: TARGET,
+                "a limiter was installed after functions had run without it: it does not count their permits"
+            );
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-pub(crate) async fn scope<F: Future>(limiter: Limiter, future: F) -> F::Output {
-    SCOPED.scope(limiter, future).await
-}
+    /// Runs a future with this limiter as the default of its task. A task that the future spawns needs a scope of its
+    /// own.
+    ///
+    /// Use it in tests, to give each test a limiter of its own.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// Limiter::memory().scope(async { /* calls of annotated functions */ }).await;
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// The same as that of `future`. The scope is entered and left with each poll.
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        SCOPED.scope(self.clone(), future).await
+    }
 
-pub(crate) fn scope_sync<R>(limiter: Limiter, run: impl FnOnce() -> R) -> R {
-    SCOPED.sync_scope(limiter, run)
-}
+    /// Runs a closure with this limiter as the default: [`scope`](Limiter::scope) for code that is not async.
+    pub fn scope_sync<R>(&self, run: impl FnOnce() -> R) -> R {
+        SCOPED.sync_scope(self.clone(), run)
+    }
 
-pub(crate) fn current() -> Limiter {
-    scoped().unwrap_or_else(|| process_wide().clone())
+    /// The limiter that annotated functions use here.
+    ///
+    /// It is the first of these that exists:
+    ///
+    /// 1. the limiter of the current [scope](Limiter::scope),
+    /// 2. the [installed](Limiter::install) limiter,
+    /// 3. a limiter on the store that the environment variable `RATE_LIMITED_URL` names,
+    /// 4. a limiter in memory, with one warning in the log.
+    ///
+    /// If `RATE_LIMITED_URL` cannot be used, the log gets one error, and each decision fails with
+    /// [`Config`](crate::ErrorKind::Config). By the default policy the standby limiter then decides: limits count in
+    /// this process alone, and decisions have [`Source::Standby`](crate::Source::Standby). Only `on_error = raise`, or
+    /// a handler, receives the error.
+    #[must_use]
+    pub fn current() -> Self {
+        scoped().unwrap_or_else(|| process_wide().clone())
+    }
 }
 
 /// The limiter of the current scope.

@@ -207,6 +207,16 @@ pub(crate) struct DecisionContext<'a> {
     pub(crate) requests: &'a [Request<'a>],
 }
 
+/// The rule name in decisions of direct calls.
+pub(crate) const DIRECT_CALL: &str = "check";
+
+impl<'a> DecisionContext<'a> {
+    /// The context of a direct call.
+    pub(crate) fn direct(requests: &'a [Request<'a>]) -> Self {
+        Self { names: &[DIRECT_CALL], requests }
+    }
+}
+
 impl DecisionContext<'_> {
     /// Converts a resolution into a decision. An allowed one has a receipt if `limiter_id` is given.
     pub(crate) fn decision(&self, resolution: &Resolution, limiter_id: Option<LimiterId>) -> Decision {

@@ -1,4 +1,4 @@
-//! The failure policy: the decision about a call whose store fails. No other module applies one.
+//! The failure policy of a shared store: the decision about a call whose store fails.
 
 use crate::error::Error;
 use crate::key::Key;

@@ -71,7 +71,7 @@ impl Limiter {
     /// As for [`check`](Limiter::check).
     pub async fn check_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Decision, Error> {
         let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request { key, limit: *limit, cost }).collect();
-        self.decide(direct(&requests), self.default_options()).await
+        self.decide(DecisionContext::direct(&requests), self.default_options()).await
     }
 
     /// Takes one permit, waiting up to `max_wait` for it.
@@ -121,7 +121,7 @@ impl Limiter {
     /// because later calls have their turns already.
     pub async fn wait(&self, key: &Key, limit: &Limit, max_wait: Duration) -> Result<Decision, Error> {
         let requests = [Request { key, limit: *limit, cost: 1 }];
-        self.decide_waiting(direct(&requests), self.default_options(), max_wait).await
+        self.decide_waiting(DecisionContext::direct(&requests), self.default_options(), max_wait).await
     }
 
     /// Returns the decision that [`check`](Limiter::check) would make now, without taking a permit. `remaining` is the
@@ -136,7 +136,7 @@ impl Limiter {
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
         let requests = [Request { key, limit: *limit, cost: 1 }];
-        self.peek_once(direct(&requests), self.default_options()).await
+        self.peek_once(DecisionContext::direct(&requests), self.default_options()).await
     }
 
     /// Refunds the permits of an allowed call, for a call that did not happen after all.
@@ -222,12 +222,4 @@ impl Limiter {
             Backend::Guarded(guard) => guard.reset(key, *limit, &self.inner.observers).await,
         }
     }
-}
-
-/// The rule name in decisions of direct calls.
-pub(super) const DIRECT: &str = "check";
-
-/// The context of a direct call.
-pub(super) fn direct<'a>(requests: &'a [Request<'a>]) -> DecisionContext<'a> {
-    DecisionContext { names: &[DIRECT], requests }
 }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::limiter::api::DIRECT;
+use crate::decision::DIRECT_CALL;
 use crate::limiter::{Backend, Limiter};
 use crate::request::Request;
 use crate::{Decision, Error, Key, Limit};
@@ -36,7 +36,7 @@ impl<'a> CheckFuture<'a> {
         let (limiter, request) = (self.limiter, self.request());
         // A cached denial costs no allocation, so a flood is cheap here as well.
         if self.inner.is_none()
-            && let Some(denial) = limiter.cached_denial(DIRECT, &request)
+            && let Some(denial) = limiter.cached_denial(DIRECT_CALL, &request)
         {
             self.is_done = true;
             return Poll::Ready(Ok(denial));

@@ -5,8 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
-use crate::decision::{Decision, DecisionContext, Denied};
-use crate::limiter::api::{DIRECT, direct};
+use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied};
 use crate::limiter::{Backend, Limiter, LimiterInner};
 use crate::on_error::OnError;
 use crate::request::{CallOptions, CountedReply, Request, Resolution};
@@ -64,7 +63,7 @@ impl Limiter {
     #[inline(never)]
     pub(super) fn decide_in_memory(&self, store: &MemoryStore, request: &Request<'_>) -> Poll<Result<Decision, Error>> {
         let LimiterInner { observers, limiter_id, .. } = &*self.inner;
-        let decision = |reply: &_| Poll::Ready(Ok(Decision::from_memory(DIRECT, request, reply, *limiter_id)));
+        let decision = |reply: &_| Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)));
         let ready = store.decide_one(request, 0, decision, || Poll::Ready(self.decide_in_child(request)));
         if let Poll::Ready(Ok(decision)) = &ready {
             observers.decided(decision);
@@ -76,7 +75,7 @@ impl Limiter {
     #[cold]
     fn decide_in_child(&self, request: &Request<'_>) -> Result<Decision, Error> {
         let resolution = self.resolve_by_policy(forked(), self.default_options())?;
-        Ok(direct(slice::from_ref(request)).decision(&resolution, None))
+        Ok(DecisionContext::direct(slice::from_ref(request)).decision(&resolution, None))
     }
 
     /// Applies the failure policy to a call that has no store and no standby limiter.
@@ -92,7 +91,7 @@ impl Limiter {
 
     /// Decides about one request of a direct call by any store.
     pub(super) async fn decide_one(&self, request: Request<'_>) -> Result<Decision, Error> {
-        self.decide(direct(&[request]), self.default_options()).await
+        self.decide(DecisionContext::direct(&[request]), self.default_options()).await
     }
 
     /// Returns the denial of a shared store that is cached for this request and still valid.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{Decision, ErrorKind, Key, Limit, Source};
+use crate::{Builder, Decision, Error, ErrorKind, Key, Limit, Source};
 
 /// Calls `run` with a limiter as in a child of `fork`, while every lock of its store is held as by a thread of the
 /// parent.

@@ -1,4 +1,4 @@
-//! The decision about an annotated call, whose rules make one decision of its limiter.
+//! The decision about an annotated call. All its rules together make one decision.
 
 use std::slice;
 use std::time::Duration;
