@@ -1,16 +1,16 @@
-//! Waiting for a decision on a thread that is not async, or must not be.
+//! Blocking on a decision, for code that is not async.
 
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Blocks this thread until the future is done.
+/// Blocks this thread until the future is ready, and returns its output.
 ///
-/// Works on any thread, one of a runtime too: what the future waits for happens on the limiter's own thread. The
-/// budget that tokio gives its tasks is left aside, since nobody would renew it here.
+/// It works on any thread, including those of a runtime, because the limiter's own threads drive the future. Tokio's
+/// task budget does not apply, because nothing renews it here.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(tokio::task::unconstrained(future));
-    // What is ready at once needs nobody to wake it, and no allocation for that.
+    // A future that is ready at once needs no waker, and so no allocation.
     if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         return output;
     }
@@ -25,18 +25,18 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The wake-up of one blocking call.
+/// The waker of one blocking call.
 ///
-/// Not `thread::park`: the token of the thread belongs to the program, whose executor may rely on it. One for each call,
-/// so that a call within a call takes no wake-up of the outer one.
+/// It is not `thread::park`, because the token of the thread belongs to the program, whose executor may rely on it.
+/// Each call has its own, so that a nested call does not use up a wake-up of the outer one.
 #[derive(Debug, Default)]
 struct Parker {
-    state: Mutex<State>,
+    state: Mutex<ParkerState>,
     woken: Condvar,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ParkerState {
     #[default]
     Running,
     Parked,
@@ -44,25 +44,26 @@ enum State {
 }
 
 impl Parker {
-    /// Blocks until a wake-up, which is used up.
+    /// Blocks until a wake-up, and uses it up.
     fn park(&self) {
         let mut state = self.state();
-        while *state != State::Woken {
-            *state = State::Parked;
+        while *state != ParkerState::Woken {
+            *state = ParkerState::Parked;
             state = self.woken.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        *state = State::Running;
+        *state = ParkerState::Running;
     }
 
     fn unpark(&self) {
-        // Notified after the lock is released: the other thread needs it. A thread that is not parked costs no system call.
-        let before = std::mem::replace(&mut *self.state(), State::Woken);
-        if before == State::Parked {
+        // The lock is released before the notification, because the other thread needs it. If that thread is not
+        // parked, no system call is made.
+        let before = std::mem::replace(&mut *self.state(), ParkerState::Woken);
+        if before == ParkerState::Parked {
             self.woken.notify_one();
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ParkerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Pending once; its wake-up comes from another thread.
+    /// A future that is pending once, and is woken by another thread.
     async fn other_thread() {
         let mut is_first = true;
         poll_fn(|context| {
@@ -100,7 +101,7 @@ mod tests {
         other_wake_ups(3).await;
     }
 
-    /// Pending so often, with a wake-up before each.
+    /// A future that is polled `count` times, with a wake-up at each poll.
     async fn other_wake_ups(mut count: u32) {
         poll_fn(|context| {
             context.waker().wake_by_ref();
@@ -110,9 +111,10 @@ mod tests {
         .await;
     }
 
-    /// The first poll of each is by a waker that does nothing, so both are polled twice by one of this module.
+    /// The first poll of a blocking call has a no-op waker. The counts leave at least two polls for this module's
+    /// waker.
     #[test]
-    fn a_call_within_a_call_takes_no_wake_up_of_the_outer_one() {
+    fn a_nested_call_takes_no_wake_up_of_the_outer_call() {
         let mut polls = 0;
         block_on(poll_fn(|context| {
             context.waker().wake_by_ref();

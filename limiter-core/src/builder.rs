@@ -1,4 +1,4 @@
-//! Options of a limiter.
+//! The options of a limiter.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -9,13 +9,13 @@ use crate::clock::Clock;
 use crate::decision::limiter_id::LimiterId;
 use crate::guard::{Guard, RemoteStore};
 use crate::limiter::wait_queue::WaitQueues;
-use crate::limiter::{Backend, Inner};
+use crate::limiter::{Backend, LimiterInner};
 use crate::local::LocalStateOptions;
 use crate::local::standby::StandbyConfig;
 use crate::observer::Observers;
 use crate::on_error::OnError;
 use crate::overflow::Overflows;
-use crate::rule::{RuleOverrides, is_deadline};
+use crate::rule::{RuleOverrides, is_valid_deadline};
 use crate::store::memory::MemoryStore;
 use crate::store::naming::{Naming, Secret};
 use crate::sync::process::{DroppedAtHome, PerProcess};
@@ -25,10 +25,13 @@ use crate::{Allowed, Denied, Error, ErrorKind, Layout, Limiter, Overflow, Rule, 
 use crate::store::redis::{Endpoint, Options, ReadySignal, RedisStore};
 
 mod connection;
+mod constructors;
+mod on_error_setting;
 
-use connection::{Connection, Store};
+use connection::{ConnectionOptions, Store};
+pub use on_error_setting::OnErrorSetting;
 
-/// Options of a [`Limiter`]; ends in [`build`](Builder::build) or [`connect`](Builder::connect).
+/// The options of a [`Limiter`], which [`build`](Builder::build) or [`connect`](Builder::connect) creates.
 ///
 /// ```
 /// # use limiter_core as rate_limited;
@@ -43,9 +46,9 @@ use connection::{Connection, Store};
 ///     .build()?;
 /// # Ok::<(), rate_limited::Error>(())
 /// ```
-#[must_use = "a builder does nothing until it is built"]
+#[must_use = "a builder has no effect until `build` or `connect`"]
 pub struct Builder {
-    connection: Connection,
+    connection: ConnectionOptions,
     on_error: OnError,
     rules: RuleOverrides,
     deadline: Duration,
@@ -62,7 +65,7 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         Self {
-            connection: Connection::default(),
+            connection: ConnectionOptions::default(),
             on_error: OnError::default(),
             rules: RuleOverrides::default(),
             deadline: Duration::from_millis(100),
@@ -79,28 +82,30 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// How long a decision may take in the store, 1 ms to 60 s. Default: 100 ms. After that the call gets what
-    /// [`on_error`](Builder::on_error) says.
+    /// Sets the time in which the store must reply, 1 ms to 60 s. Default: 100 ms. After that
+    /// [`on_error`](Builder::on_error) decides.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// The largest number of calls that may wait for the store's answer at a time, 1 or more. Default: 100 000.
+    /// Sets the largest number of calls that may be in flight to the store at a time, 1 or more. Default: 100 000.
     ///
     /// The bound is for the whole limiter. A call above it fails at once with
-    /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) and gets what [`on_error`](Builder::on_error) says, where
-    /// [`Open`](OnError::Open) counts as [`Standby`](OnError::Standby). A call that sleeps in
-    /// [`wait`](Limiter::wait) is not counted, nor is one that this process decides by itself; a call whose future is dropped
-    /// gives its place back at once. Refunds and resets count too, and have no policy: one that is refused is an error, and its
-    /// receipt is used up. Each call in flight takes about 1 kB: the bound limits the memory that a stalled store
-    /// costs.
+    /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded), and [`on_error`](Builder::on_error) decides, where
+    /// [`Open`](OnError::Open) counts as [`Standby`](OnError::Standby).
+    ///
+    /// A call that sleeps in [`wait`](Limiter::wait) is not counted, nor is one that this process decides locally. A
+    /// call whose future is dropped is not in flight any more. Refunds and resets are counted, and no failure policy
+    /// applies to them: above the bound they return the error, and the receipt is used up.
+    ///
+    /// Each call in flight takes about 1 kB, so the bound limits the memory that a stalled store costs.
     pub fn max_in_flight(mut self, calls: u32) -> Self {
         self.max_in_flight = calls;
         self
     }
 
-    /// What every key in the store begins with: 1 to 64 letters, digits and `-`, `_`, `.`, `:`. Default: `rl`.
+    /// Sets the prefix of every key in the store: 1 to 64 letters, digits and `-`, `_`, `.`, `:`. Default: `rl`.
     ///
     /// Limiters with different prefixes share nothing.
     pub fn prefix(mut self, prefix: &str) -> Self {
@@ -108,20 +113,22 @@ impl Builder {
         self
     }
 
-    /// Keeps keys unreadable in the store, for those that hold personal data: in each Redis key the subject, text and parts, is
-    /// replaced by 128 bits of its HMAC-SHA-256 under this secret, of 16 bytes or more. Default: it can be read.
+    /// Makes keys unreadable in the store, for keys with personal data. Default: keys are readable.
     ///
-    /// - Processes that are to share their counts need the same secret. With another one every key begins afresh: rotating
-    ///   the secret hands out each quota once more, and what was counted before expires by itself.
-    /// - The prefix, the algorithm and the window stay readable, and so do the names of rules in logs and metrics. In this
-    ///   process keys are kept as they are.
-    /// - In a cluster a key's slot is the CRC16 of what stands in its name. Whoever chooses keys can steer that, and burden
-    ///   one node with all of them; with a secret that they do not know they cannot.
-    /// - [`Layout::Zset`](crate::Layout::Zset) cannot be used with it: those sets are found by the key's text. A rule with
-    ///   such a limit is refused by `build` and `connect`; a decision about one fails with [`ErrorKind::Config`] before
-    ///   anything is sent.
+    /// In each Redis key the text and parts are replaced by 128 bits of their HMAC-SHA-256 under this secret, of 16
+    /// bytes or more.
     ///
-    /// A limiter in memory writes keys nowhere, and has no use for it. `Debug` does not show the secret.
+    /// - Processes that share counters need the same secret. With another secret every key starts with an empty
+    ///   counter. So a rotation of the secret grants each quota once more, and the old counters expire.
+    /// - The prefix, the algorithm and the window stay readable, and so do the names of rules in logs and metrics. In
+    ///   this process keys are not hashed.
+    /// - In a cluster a key's slot is the CRC16 of its name. A user who can choose keys can put all of them on one
+    ///   node, but not with a secret that the user does not know.
+    /// - [`Layout::Zset`](crate::Layout::Zset) cannot be used with it, because those sets are addressed by the key's
+    ///   text. `build` and `connect` reject a rule with such a limit. A decision about one fails with
+    ///   [`ErrorKind::Config`], and nothing is sent.
+    ///
+    /// A limiter in memory does not write keys anywhere and ignores the secret. `Debug` does not show the secret.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -137,70 +144,76 @@ impl Builder {
         self
     }
 
-    /// How many keys are kept apart in this process: those of a limiter in memory, or of the stand-in for a store.
-    /// Default: 1 000 000.
+    /// Sets the number of keys that have counters of their own in this process, 1 or more. Default: 1 000 000.
     ///
-    /// A key takes a place from its first permit until its last is back, for each window and algorithm that it is
-    /// counted by. While every place is taken, new keys share a fixed number of counts, 65 536: they may be denied early,
-    /// and nobody is admitted too much. [`on_overflow`](Builder::on_overflow) tells when that happens. From 8 192 keys on
-    /// the places are parted by chance, and some new keys share when about 97 % of all are taken.
+    /// It applies to a limiter in memory, and to the standby limiter of a store.
+    ///
+    /// A key has a counter for each window and algorithm, from its first permit until its last one does not count any
+    /// more. While all counters are in use, new keys share a fixed number of counters, 65 536. They may be denied
+    /// early, but no limit is exceeded. [`on_overflow`](Builder::on_overflow) reports this. From 8 192 keys on, the
+    /// counters are divided among shards by hash, and some new keys share when about 97 % of all counters are in use.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self
     }
 
-    /// Settings of the annotated functions whose rule has this name: the attribute's `name`, or else its key as it is
-    /// written there. A name that no function has does nothing.
+    /// Adds settings for the annotated functions whose rule has this name: the attribute's `name`, or else its key as
+    /// written there. A rule whose name matches no annotated function has no effect.
     pub fn rule(mut self, name: &str, rule: Rule) -> Self {
         self.rules.add(name, rule);
         self
     }
 
-    /// How many instances of the program share each limit, 1 or more. Default: 1.
+    /// Sets the number of instances of the program that share each limit, 1 or more. Default: 1.
     ///
-    /// It matters while the store is away and stand-ins decide, and for one window after that: each gives away this part
-    /// of a limit, so that all together stay within it. (Of a limit with fewer permits than instances, each gives one; and
-    /// what an instance was given beyond its part just before the store failed comes on top, until its window is over.)
-    /// With 1 each gives away the whole limit: N instances admit up to N times as much while the store is away.
+    /// It matters while the store is unavailable and for one window after that, when standby limiters decide. Each
+    /// instance then grants at most its share of a limit, so that together they stay within it. There are two
+    /// exceptions:
+    ///
+    /// - If a limit has fewer permits than there are instances, each instance grants one.
+    /// - Permits that an instance already held above its share when the store failed come on top, until their window is
+    ///   over.
+    ///
+    /// With 1 each instance grants the whole limit: N instances allow up to N times as much while the store is
+    /// unavailable.
     pub fn instances(mut self, instances: u32) -> Self {
         self.instances = instances;
         self
     }
 
-    /// How long this process answers at most by itself for a key that the store has denied, up to 1 min. Default: 1 s;
-    /// with nothing, the store is asked each time.
+    /// Sets the longest time for which this process caches a denial of the store, up to 60 s. Default: 1 s. With
+    /// [`Duration::ZERO`] every call is sent to the store.
     ///
-    /// A denial says until when it holds, and nobody is denied longer than that. But what *other* processes give back
-    /// meanwhile, by a refund or a reset, is not noticed before this is over.
-    pub fn remember_denials(mut self, longest: Duration) -> Self {
-        self.remember_denials = longest;
+    /// A denial states how long it holds, and the cache denies no call for longer than that. But a refund or a reset by
+    /// *another* process has no effect here before this time is over.
+    pub fn remember_denials(mut self, max_age: Duration) -> Self {
+        self.remember_denials = max_age;
         self
     }
 
-    /// Either what a call gets when the store fails, an [`OnError`]; or an observer of failures,
-    /// `|error: &Error| …`. Both may be given.
+    /// Sets the failure policy, an [`OnError`], or adds an observer of failures, `|error: &Error| …`. Both may be
+    /// given.
     pub fn on_error(mut self, setting: impl OnErrorSetting) -> Self {
         setting.apply(&mut self);
         self
     }
 
-    /// Tells an observer of every decision that allows. Its panics are contained.
+    /// Adds an observer of allowed calls. Its panics are caught.
     pub fn on_allowed(mut self, observer: impl Fn(&Allowed) + Send + Sync + 'static) -> Self {
         self.observers.on_allowed(observer);
         self
     }
 
-    /// Tells an observer of every decision that denies. Its panics are contained.
+    /// Adds an observer of denied calls. Its panics are caught.
     pub fn on_denied(mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) -> Self {
         self.observers.on_denied(observer);
         self
     }
 
-    /// Tells an observer that keys in this process had to share a count, because [`max_keys`](Builder::max_keys) are in
-    /// use: with the next decision, and while that lasts once a second. Its panics are contained. The log is told, too,
-    /// once a minute.
+    /// Adds an observer of overflows: new keys share counters because [`max_keys`](Builder::max_keys) are in use.
     ///
-    /// For a limiter in memory, and for the stand-in of a store.
+    /// It is called with the next decision, and at most once a second. Its panics are caught. The log gets a warning,
+    /// at most once a minute. Overflows are those of a limiter in memory, or of the standby limiter of a store.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -208,7 +221,7 @@ impl Builder {
     ///
     /// let limiter = Limiter::builder()
     ///     .max_keys(100_000)
-    ///     .on_overflow(|overflow| println!("{} times without a place of its own", overflow.shared()))
+    ///     .on_overflow(|overflow| println!("a new key shared a counter {} times", overflow.shared()))
     ///     .build()?;
     /// # Ok::<(), rate_limited::Error>(())
     /// ```
@@ -217,15 +230,15 @@ impl Builder {
         self
     }
 
-    /// The clock to count by instead of the process's or the server's own: for tests.
+    /// Sets a manual clock instead of the process's or the server's own, for tests.
     #[cfg(feature = "test-util")]
     pub fn clock(mut self, clock: crate::ManualClock) -> Self {
         self.clock = Clock::Manual(clock);
         self
     }
 
-    /// A limiter that need not wait for its store: it connects in the background, and until then each call gets what
-    /// [`on_error`](Builder::on_error) says, by default the stand-in's decision.
+    /// Creates a limiter that connects to its store in the background. Until it is connected,
+    /// [`on_error`](Builder::on_error) decides: by default the standby limiter does.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for an option out of its range or a URL that cannot be used.
@@ -233,28 +246,28 @@ impl Builder {
         match self.store()? {
             Store::Memory => Ok(self.memory()),
             #[cfg(feature = "redis")]
-            Store::Redis(place) => {
-                let (store, overflows) = self.start(place, None)?;
+            Store::Redis(endpoint) => {
+                let (store, overflows) = self.start(endpoint, None)?;
                 Ok(self.guarded(RemoteStore::Redis(store), overflows))
             }
         }
     }
 
-    /// A limiter whose store has answered.
+    /// Creates a limiter and waits until it is connected to its store.
     ///
     /// # Errors
     /// As for [`Limiter::connect`], and [`ErrorKind::Config`] for an option out of its range.
     ///
     /// # Cancel safety
-    /// Dropping the future closes what was opened.
+    /// Dropping the future closes the connections that it has opened.
     pub async fn connect(self) -> Result<Limiter, Error> {
         match self.store()? {
             Store::Memory => Ok(self.memory()),
             #[cfg(feature = "redis")]
-            Store::Redis(place) => {
-                let (connected, answer) = ReadySignal::channel();
-                let (store, overflows) = self.start(place, Some(connected))?;
-                answer.await?;
+            Store::Redis(endpoint) => {
+                let (ready, is_ready) = ReadySignal::channel();
+                let (store, overflows) = self.start(endpoint, Some(ready))?;
+                is_ready.await?;
                 Ok(self.guarded(RemoteStore::Redis(store), overflows))
             }
         }
@@ -262,18 +275,18 @@ impl Builder {
 
     pub(crate) fn memory(self) -> Limiter {
         let store = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
-        self.watching(store.overflows()).with(Backend::Memory(store))
+        self.with_overflows(store.overflows()).with_backend(Backend::Memory(store))
     }
 
-    /// A limiter whose store is known to be unusable.
-    pub(crate) fn broken(self, error: Error) -> Limiter {
-        let settings = self.local_settings(1, self.naming(None));
-        let local = settings.new_state();
-        self.guarded(RemoteStore::Misconfigured(error, local), settings.overflows)
+    /// Creates a limiter without a usable store. Each call fails with `error`.
+    pub(crate) fn misconfigured(self, error: Error) -> Limiter {
+        let options = self.local_options(1, self.naming(None));
+        let local = options.new_state();
+        self.guarded(RemoteStore::Misconfigured(error, local), options.overflows)
     }
 
-    /// What there is beside a store with so many slots.
-    fn local_settings(&self, slots: u16, naming: Arc<Naming>) -> LocalStateOptions {
+    /// The options of the local state beside a store with this number of slots.
+    fn local_options(&self, slots: u16, naming: Arc<Naming>) -> LocalStateOptions {
         let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
         let (max_keys, clock) = (self.max_keys, self.clock.clone());
         let standby = StandbyConfig { max_keys, instances, slots, naming };
@@ -281,24 +294,24 @@ impl Builder {
         LocalStateOptions { standby, remember_denials: self.remember_denials, clock, overflows }
     }
 
-    /// What keys are called, by this secret if there is one.
+    /// The names of keys in the store, hashed if there is a secret.
     fn naming(&self, secret: Option<Secret>) -> Arc<Naming> {
         Arc::new(Naming::new(&self.prefix, secret))
     }
 
     fn guarded(self, store: RemoteStore, overflows: Arc<Overflows>) -> Limiter {
-        self.watching(overflows).with(Backend::Guarded(Guard::new(store)))
+        self.with_overflows(overflows).with_backend(Backend::Guarded(Guard::new(store)))
     }
 
-    fn watching(mut self, overflows: Arc<Overflows>) -> Self {
-        self.observers.look_after(overflows);
+    fn with_overflows(mut self, overflows: Arc<Overflows>) -> Self {
+        self.observers.attach_overflow(overflows);
         self
     }
 
-    fn with(self, backend: Backend) -> Limiter {
+    fn with_backend(self, backend: Backend) -> Limiter {
         let Self { on_error, rules, observers, clock, .. } = self;
         let queues = WaitQueues::new(clock.clone());
-        Limiter::from_parts(Inner {
+        Limiter::from_parts(LimiterInner {
             backend,
             on_error,
             rules,
@@ -310,19 +323,19 @@ impl Builder {
     }
 
     #[cfg(feature = "redis")]
-    fn start(&self, place: Endpoint, connected: Option<ReadySignal>) -> Result<(RedisStore, Arc<Overflows>), Error> {
+    fn start(&self, endpoint: Endpoint, ready: Option<ReadySignal>) -> Result<(RedisStore, Arc<Overflows>), Error> {
         let naming = self.naming(self.secret.clone().transpose()?);
-        let local = self.local_settings(place.slots(), Arc::clone(&naming));
+        let local = self.local_options(endpoint.slots(), Arc::clone(&naming));
         let overflows = Arc::clone(&local.overflows);
         let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());
         let options = Options { naming, deadline, max_in_flight, clock, local };
-        Ok((RedisStore::start(place, options, connected)?, overflows))
+        Ok((RedisStore::start(endpoint, options, ready)?, overflows))
     }
 
-    /// Checks the options and reads the URL.
+    /// Checks the options and parses the URL.
     fn store(&self) -> Result<Store, Error> {
         let wrong = |problem: &str| Error::new(ErrorKind::Config, problem);
-        if !is_deadline(self.deadline) {
+        if !is_valid_deadline(self.deadline) {
             return Err(wrong("a deadline is between 1 ms and 60 s"));
         }
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
@@ -352,7 +365,7 @@ impl Builder {
 }
 
 impl fmt::Debug for Builder {
-    /// Without what leads to the store, which may hold a password, and without the secret of the keys.
+    /// Omits the connection, which may contain a password, and the secret of the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             connection: _,
@@ -381,33 +394,4 @@ impl fmt::Debug for Builder {
             .field("observers", observers)
             .finish_non_exhaustive()
     }
-}
-
-/// What [`Builder::on_error`] takes: a policy, or an observer of failures.
-#[diagnostic::on_unimplemented(
-    message = "`on_error` takes a policy or an observer of failures",
-    note = "a policy: `OnError::Open`, `Closed`, `Standby` or `Raise`",
-    note = "an observer: a closure with its argument's type written out, `|error: &Error| …`"
-)]
-pub trait OnErrorSetting: sealed::Sealed {
-    #[doc(hidden)]
-    fn apply(self, builder: &mut Builder);
-}
-
-impl OnErrorSetting for OnError {
-    fn apply(self, builder: &mut Builder) {
-        builder.on_error = self;
-    }
-}
-
-impl<F: Fn(&Error) + Send + Sync + 'static> OnErrorSetting for F {
-    fn apply(self, builder: &mut Builder) {
-        builder.observers.on_failed(self);
-    }
-}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::OnError {}
-    impl<F: Fn(&crate::Error) + Send + Sync + 'static> Sealed for F {}
 }

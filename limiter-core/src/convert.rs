@@ -1,8 +1,8 @@
-//! What an annotated function returns when it has no fallback.
+//! Conversion of a denial or an error into the return type of an annotated function.
 
 use crate::{Denied, Error};
 
-/// A return type that a denial can be turned into: what an annotated function without a `fallback` must have.
+/// A return type that can be made from a denial. An annotated function without a `fallback` needs one.
 ///
 /// It is implemented for every `Result<_, E>` with `E: From<Denied>`.
 #[diagnostic::on_unimplemented(
@@ -12,7 +12,7 @@ use crate::{Denied, Error};
     note = "or return a `Result<_, E>` with `E: From<rate_limited::Denied>`"
 )]
 pub trait FromDenied: Sized {
-    /// What the function returns for a denied call.
+    /// Returns the function's value for a denied call.
     fn from_denied(denied: Denied) -> Self;
 }
 
@@ -23,7 +23,7 @@ impl<T, E: From<Denied>> FromDenied for Result<T, E> {
     }
 }
 
-/// A return type that a failure can be turned into: what `on_error = raise` needs.
+/// A return type that can be made from a failure of the limiter. `on_error = raise` needs one.
 ///
 /// It is implemented for every `Result<_, E>` with `E: From<Error>`.
 #[diagnostic::on_unimplemented(
@@ -33,7 +33,7 @@ impl<T, E: From<Denied>> FromDenied for Result<T, E> {
     note = "or return a `Result<_, E>` with `E: From<rate_limited::Error>`"
 )]
 pub trait FromFailure: Sized {
-    /// What the function returns for a call that could not be decided.
+    /// Returns the function's value for a call that could not be decided.
     fn from_failure(error: Error) -> Self;
 }
 

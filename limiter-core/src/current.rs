@@ -1,4 +1,4 @@
-//! Which limiter a function uses that names none.
+//! The default limiter, which annotated functions without a limiter of their own use.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,17 +9,18 @@ use crate::builder::Builder;
 use crate::{Error, Limiter, TARGET};
 
 static INSTALLED: OnceCell<Limiter> = OnceCell::new();
-static DEFAULT: OnceCell<Default> = OnceCell::new();
-static TOLD: AtomicBool = AtomicBool::new(false);
+static DEFAULT: OnceCell<ProcessDefault> = OnceCell::new();
+/// The startup log of [`DEFAULT`] was written.
+static IS_LOGGED: AtomicBool = AtomicBool::new(false);
 
 tokio::task_local! {
     static SCOPED: Limiter;
 }
 
-/// Names the store of the default limiter.
+/// The environment variable that names the store of the default limiter.
 const URL_VARIABLE: &str = "RATE_LIMITED_URL";
 
-/// A default limiter was installed before.
+/// The error of [`Limiter::install`]: a default limiter is installed already.
 #[derive(Debug)]
 pub struct InstallError {
     limiter: Limiter,
@@ -41,74 +42,119 @@ impl fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
-pub(crate) fn install(limiter: Limiter) -> Result<(), InstallError> {
-    INSTALLED.set(limiter).map_err(|limiter| InstallError { limiter })?;
-    if DEFAULT.get().is_some() {
-        tracing::warn!(target: TARGET, "a limiter was installed after functions had run without it: what they took is not counted");
+impl Limiter {
+    /// Installs this limiter as the default of the process, which annotated functions use.
+    ///
+    /// # Errors
+    /// [`InstallError`](crate::InstallError) if a default limiter is installed already. The error returns this limiter.
+    pub fn install(self) -> Result<(), InstallError> {
+        INSTALLED.set(self).map_err(|limiter| InstallError { limiter })?;
+        if DEFAULT.get().is_some() {
+            tracing::warn!(
+                target: TARGET,
+                "a limiter was installed after functions had run without it: it does not count their permits"
+            );
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Runs a future with this limiter as the default of its task. A task that the future spawns needs a scope of its
+    /// own.
+    ///
+    /// Use it in tests, to give each test a limiter of its own.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// Limiter::memory().scope(async { /* calls of annotated functions */ }).await;
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// The same as that of `future`. The scope is entered and left with each poll.
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        SCOPED.scope(self.clone(), future).await
+    }
+
+    /// Runs a closure with this limiter as the default: [`scope`](Limiter::scope) for code that is not async.
+    pub fn scope_sync<R>(&self, run: impl FnOnce() -> R) -> R {
+        SCOPED.sync_scope(self.clone(), run)
+    }
+
+    /// The limiter that annotated functions use here.
+    ///
+    /// It is the first of these that exists:
+    ///
+    /// 1. the limiter of the current [scope](Limiter::scope),
+    /// 2. the [installed](Limiter::install) limiter,
+    /// 3. a limiter on the store that the environment variable `RATE_LIMITED_URL` names,
+    /// 4. a limiter in memory, with one warning in the log.
+    ///
+    /// If `RATE_LIMITED_URL` cannot be used, the log gets one error, and each decision fails with
+    /// [`Config`](crate::ErrorKind::Config). By the default policy the standby limiter then decides: limits count in
+    /// this process alone, and decisions have [`Source::Standby`](crate::Source::Standby). Only `on_error = raise`, or
+    /// a handler, receives the error.
+    #[must_use]
+    pub fn current() -> Self {
+        scoped().unwrap_or_else(|| process_wide().clone())
+    }
 }
 
-pub(crate) async fn scope<F: Future>(limiter: Limiter, future: F) -> F::Output {
-    SCOPED.scope(limiter, future).await
-}
-
-pub(crate) fn scope_sync<R>(limiter: Limiter, run: impl FnOnce() -> R) -> R {
-    SCOPED.sync_scope(limiter, run)
-}
-
-pub(crate) fn current() -> Limiter {
-    scoped().unwrap_or_else(|| of_process().clone())
-}
-
-/// The one of this task's scope.
+/// The limiter of the current scope.
 pub(crate) fn scoped() -> Option<Limiter> {
     SCOPED.try_with(Limiter::clone).ok()
 }
 
-/// The one of those who are in no scope.
-pub(crate) fn of_process() -> &'static Limiter {
-    INSTALLED.get().unwrap_or_else(default)
+/// The limiter outside of any scope: the installed one, or else the one of the environment.
+pub(crate) fn process_wide() -> &'static Limiter {
+    INSTALLED.get().unwrap_or_else(default_limiter)
 }
 
-fn default() -> &'static Limiter {
-    let Default { limiter, note } = DEFAULT.get_or_init(from_environment);
-    // Logged outside of the initialisation, and once: what listens may be rate limited itself.
-    match note {
-        Note::Nothing => {}
-        _ if TOLD.swap(true, Ordering::Relaxed) => {}
-        Note::InMemory => tracing::warn!(
+fn default_limiter() -> &'static Limiter {
+    let ProcessDefault { limiter, startup_log } = DEFAULT.get_or_init(limiter_from_environment);
+    // The log is written once, and outside of the initialisation: a subscriber may call rate-limited functions itself.
+    match startup_log {
+        StartupLog::Nothing => {}
+        _ if IS_LOGGED.swap(true, Ordering::Relaxed) => {}
+        StartupLog::InMemory => tracing::warn!(
             target: TARGET,
             "no limiter is installed and {URL_VARIABLE} is not set: rate limits count in this process"
         ),
-        Note::Unusable(error) => tracing::error!(
+        StartupLog::Unusable(error) => tracing::error!(
             target: TARGET,
             %error,
-            "{URL_VARIABLE} cannot be used: rate limits fail until it is mended"
+            "{URL_VARIABLE} cannot be used: rate limits fail until it is corrected"
         ),
     }
     limiter
 }
 
-/// The limiter of a program that installs none, and what its log should say of it.
-struct Default {
+/// The default limiter of a program that installs none.
+struct ProcessDefault {
     limiter: Limiter,
-    note: Note,
+    startup_log: StartupLog,
 }
 
-enum Note {
+/// The log event about a default limiter.
+enum StartupLog {
     Nothing,
     InMemory,
     Unusable(Error),
 }
 
-fn from_environment() -> Default {
+fn limiter_from_environment() -> ProcessDefault {
     let Some(url) = std::env::var_os(URL_VARIABLE) else {
-        return Default { limiter: Limiter::memory(), note: Note::InMemory };
+        return ProcessDefault { limiter: Limiter::memory(), startup_log: StartupLog::InMemory };
     };
-    // What is no text is set all the same: with its strange bytes replaced it names no store, and fails as such.
+    // Invalid UTF-8 is replaced, and the URL then fails as one that names no store.
     match Builder::default().url(&url.to_string_lossy()).build() {
-        Ok(limiter) => Default { limiter, note: Note::Nothing },
-        Err(error) => Default { limiter: Builder::default().broken(error.clone()), note: Note::Unusable(error) },
+        Ok(limiter) => ProcessDefault { limiter, startup_log: StartupLog::Nothing },
+        Err(error) => {
+            let limiter = Builder::default().misconfigured(error.clone());
+            ProcessDefault { limiter, startup_log: StartupLog::Unusable(error) }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a check gives: allowed or denied, and what there is to know beside it.
+//! The decision about a call: allowed or denied, with its details.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -17,30 +17,30 @@ pub(crate) mod receipt;
 use limiter_id::LimiterId;
 use receipt::Receipt;
 
-/// Allowed or denied. A denial is a value, not an error.
-#[must_use = "a decision that nobody looks at limits nothing"]
+/// The decision about a call: allowed or denied. A denial is a value, not an error.
+#[must_use = "an unused decision limits nothing"]
 #[derive(Clone, Debug)]
 pub enum Decision {
-    /// The permits were taken: go ahead.
+    /// The permits were taken, and the call may run.
     Allowed(Allowed),
-    /// Nothing was taken: do not.
+    /// Nothing was taken, and the call must not run.
     Denied(Denied),
 }
 
 impl Decision {
-    /// Whether the permits were taken.
+    /// Returns `true` if the permits were taken.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
     }
 
-    /// Whether the limit is reached.
+    /// Returns `true` if the limit is reached.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Denied(_))
     }
 
-    /// Permits left now, after this decision.
+    /// Permits left after this decision.
     #[must_use]
     pub fn remaining(&self) -> u32 {
         match self {
@@ -49,11 +49,13 @@ impl Decision {
         }
     }
 
-    /// The denial of a call that waited for too long. Where it would be allowed now, others are ahead of it, and
-    /// `retry_after` is when they are expected to go on.
-    pub(crate) fn out_of_time(self, retry_after: Duration) -> Denied {
+    /// The denial of a call whose wait has timed out.
+    ///
+    /// If there are permits now, earlier waiters are ahead of the call. `retry_after` is then the time until the first
+    /// of them is expected to take its permits.
+    pub(crate) fn into_timed_out(self, retry_after: Duration) -> Denied {
         match self {
-            Self::Allowed(Allowed { facts, .. }) => Denied { facts, retry_after: Some(micros(retry_after)) },
+            Self::Allowed(Allowed { details, .. }) => Denied { details, retry_after: Some(micros(retry_after)) },
             Self::Denied(denied) => denied,
         }
     }
@@ -61,7 +63,7 @@ impl Decision {
     /// The decision as a `Result`, for `?`.
     ///
     /// # Errors
-    /// The [`Denied`], when it is one.
+    /// The [`Denied`] of a denied call.
     pub fn into_result(self) -> Result<Allowed, Denied> {
         match self {
             Self::Allowed(allowed) => Ok(allowed),
@@ -70,27 +72,27 @@ impl Decision {
     }
 }
 
-/// The permits were taken. This is the receipt to [give them back](crate::Limiter::refund) with.
+/// The permits of an allowed call, and the receipt for a [refund](crate::Limiter::refund) of them.
 #[derive(Clone)]
 pub struct Allowed {
-    facts: Details,
-    /// Where there is something to give back.
+    details: Details,
+    /// `None` if there is nothing to refund.
     receipt: Option<Receipt>,
 }
 
-/// The limit is reached: nothing was taken, and nothing was written.
+/// The denial of a call: the limit is reached, and nothing was taken or written.
 #[derive(Clone)]
 pub struct Denied {
-    facts: Details,
-    /// Microseconds.
+    details: Details,
+    /// Microseconds; `None` for never.
     retry_after: Option<u64>,
 }
 
-/// Small, because a decision is moved a few times on its way.
+/// The details that both decisions share. Kept small, because a decision is moved a few times before it is returned.
 #[derive(Clone, Copy)]
 struct Details {
     name: &'static str,
-    /// Nobody asks about more requests at once than this counts to.
+    /// The request of the decision that the details describe. Higher indices count as `u16::MAX`.
     request_index: u16,
     limit: Limit,
     remaining: u32,
@@ -99,42 +101,43 @@ struct Details {
     source: Source,
 }
 
-macro_rules! facts {
+macro_rules! detail_getters {
     () => {
         /// The rule's name: an attribute's `name`, or `check` for a direct call.
         #[must_use]
         pub fn name(&self) -> &str {
-            self.facts.name
+            self.details.name
         }
 
-        /// The limit that this is about: of several, the first that denied, or the one with the least left.
+        /// The limit that the decision describes: of several, the first that denied, or the one with the least permits
+        /// left.
         #[must_use]
         pub fn limit(&self) -> Limit {
-            self.facts.limit
+            self.details.limit
         }
 
-        /// Permits left in the window now; none where a policy decided.
+        /// Permits left in the window now; 0 if a failure policy decided.
         #[must_use]
         pub fn remaining(&self) -> u32 {
-            self.facts.remaining
+            self.details.remaining
         }
 
-        /// How long until the limit is whole again if nobody calls; nothing where a policy decided.
+        /// The time until all permits are available again, without further calls; zero if a failure policy decided.
         #[must_use]
         pub fn reset_after(&self) -> Duration {
-            Duration::from_micros(self.facts.reset_after)
+            Duration::from_micros(self.details.reset_after)
         }
 
-        /// Who decided.
+        /// The part of the limiter that decided.
         #[must_use]
         pub fn source(&self) -> Source {
-            self.facts.source
+            self.details.source
         }
     };
 }
 
 impl Allowed {
-    facts!();
+    detail_getters!();
 
     pub(crate) fn receipt(&self) -> Option<&Receipt> {
         self.receipt.as_ref()
@@ -142,27 +145,29 @@ impl Allowed {
 }
 
 impl Denied {
-    facts!();
+    detail_getters!();
 
-    /// Which request of the decision denied it: the first, if several did.
+    /// The index of the request that denied the decision: the first, if several did.
     pub(crate) fn request_index(&self) -> usize {
-        self.facts.request_index.into()
+        self.details.request_index.into()
     }
 
-    /// What [`retry_after`](Denied::retry_after) says of a denial that is final: 136 years, which an instant can be
-    /// moved by.
+    /// The [`retry_after`](Denied::retry_after) of a [final](Denied::is_final) denial: 136 years. An `Instant` plus
+    /// this duration does not overflow.
     pub const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-    /// How long until this call would be admitted if nobody else calls: exact where a store decided, at most a second
-    /// where a policy did, [`NEVER`](Denied::NEVER) for a denial that [is final](Denied::is_final).
+    /// The time until this call would be allowed, without further calls.
     ///
-    /// It is not in whole seconds or milliseconds: round up for those who can only wait for such.
+    /// It is exact if a store decided, and at most a second if a failure policy did. For a denial that
+    /// [is final](Denied::is_final) it is [`NEVER`](Denied::NEVER).
+    ///
+    /// It is not rounded to seconds or milliseconds. Round it up for a client that can only wait for whole units.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after.map_or(Self::NEVER, Duration::from_micros)
     }
 
-    /// Whether waiting cannot help: the call costs more than the limit ever holds.
+    /// Returns `true` if no wait helps: the call costs more than the limit ever allows.
     #[must_use]
     pub fn is_final(&self) -> bool {
         self.retry_after.is_none()
@@ -170,75 +175,96 @@ impl Denied {
 }
 
 impl Decision {
-    /// What the memory store says to one request.
+    /// The decision from the memory store's reply to a single request.
     #[inline]
-    pub(crate) fn told(name: &'static str, request: &Request<'_>, told: &MemoryReply, limiter_id: LimiterId) -> Self {
-        let Outcome { allowed, remaining, retry_at, reset_at, .. } = told.outcome;
-        let reset_after = told.until(reset_at);
-        let facts =
+    pub(crate) fn from_memory(
+        name: &'static str,
+        request: &Request<'_>,
+        reply: &MemoryReply,
+        limiter_id: LimiterId,
+    ) -> Self {
+        let Outcome { allowed, remaining, retry_at, reset_at, .. } = reply.outcome;
+        let reset_after = reply.until(reset_at);
+        let details =
             Details { name, request_index: 0, limit: request.limit, remaining, reset_after, source: Source::Store };
         if !allowed {
-            return Self::Denied(Denied { facts, retry_after: retry_at.map(|at| told.until(at)) });
+            return Self::Denied(Denied { details, retry_after: retry_at.map(|at| reply.until(at)) });
         }
-        let stamp = told.now.micros();
-        let receipt = match told.place {
-            Some(place) => Receipt::at(limiter_id, place, request.cost, stamp),
+        let stamp = reply.now.micros();
+        let receipt = match reply.place {
+            Some(entry) => Receipt::for_memory_entry(limiter_id, entry, request.cost, stamp),
             None => Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp)),
         };
-        Self::Allowed(Allowed { facts, receipt })
+        Self::Allowed(Allowed { details, receipt })
     }
 }
 
 /// The requests of one decision, and the names of the rules they come from.
 #[derive(Clone, Copy)]
 pub(crate) struct DecisionContext<'a> {
-    /// One for each request, or one for all.
+    /// One name for each request, or one for all.
     pub(crate) names: &'a [&'static str],
     pub(crate) requests: &'a [Request<'a>],
 }
 
+/// The rule name in decisions of direct calls.
+pub(crate) const DIRECT_CALL: &str = "check";
+
+impl<'a> DecisionContext<'a> {
+    /// The context of a direct call.
+    pub(crate) fn direct(requests: &'a [Request<'a>]) -> Self {
+        Self { names: &[DIRECT_CALL], requests }
+    }
+}
+
 impl DecisionContext<'_> {
-    /// The decision, with a receipt if there is a limiter_id to take it back.
-    pub(crate) fn decision(&self, ruling: &Resolution, limiter_id: Option<LimiterId>) -> Decision {
-        let settled = match ruling {
-            Resolution::Counted(settled) => settled,
-            Resolution::FailedOpen => return self.opened(),
-            Resolution::FailedClosed => return Decision::Denied(self.closed()),
+    /// Converts a resolution into a decision. An allowed one has a receipt if `limiter_id` is given.
+    pub(crate) fn decision(&self, resolution: &Resolution, limiter_id: Option<LimiterId>) -> Decision {
+        let counted = match resolution {
+            Resolution::Counted(counted) => counted,
+            Resolution::FailedOpen => return self.failed_open(),
+            Resolution::FailedClosed => return Decision::Denied(self.failed_closed()),
         };
-        let asked = || settled.requests.clone().unwrap_or_else(|| OwnedRequest::copy_all(self.requests));
-        let receipt = || limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, asked(), settled.refund_info()));
-        self.settled(&settled.reply, settled.source, receipt)
+        let requests = || counted.requests.clone().unwrap_or_else(|| OwnedRequest::copy_all(self.requests));
+        let receipt = || limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, requests(), counted.refund_info()));
+        self.counted_decision(&counted.reply, counted.source, receipt)
     }
 
     #[inline]
-    fn settled(&self, answer: &StoreReply, source: Source, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
-        let reset_after = micros(answer.reset_after);
-        let facts = Details { remaining: answer.remaining, reset_after, source, ..self.facts(answer.request_index) };
-        if answer.allowed {
-            Decision::Allowed(Allowed { facts, receipt: receipt() })
+    fn counted_decision(
+        &self,
+        reply: &StoreReply,
+        source: Source,
+        receipt: impl FnOnce() -> Option<Receipt>,
+    ) -> Decision {
+        let reset_after = micros(reply.reset_after);
+        let details = Details { remaining: reply.remaining, reset_after, source, ..self.details(reply.request_index) };
+        if reply.allowed {
+            Decision::Allowed(Allowed { details, receipt: receipt() })
         } else {
-            Decision::Denied(Denied { facts, retry_after: answer.retry_after.map(micros) })
+            Decision::Denied(Denied { details, retry_after: reply.retry_after.map(micros) })
         }
     }
 
-    /// Allowed without a count, because a policy says so; but what no count would ever allow is denied all the same.
-    fn opened(&self) -> Decision {
-        let impossible = |request: &Request<'_>| request.cost > request.limit.burst();
-        match self.requests.iter().position(impossible) {
-            Some(which) => Decision::Denied(Denied { facts: self.facts(which), retry_after: None }),
-            None => Decision::Allowed(Allowed { facts: self.facts(0), receipt: None }),
+    /// The decision of a policy that fails open. A call that costs more than its limit ever allows is denied all the
+    /// same.
+    fn failed_open(&self) -> Decision {
+        let is_impossible = |request: &Request<'_>| request.cost > request.limit.burst();
+        match self.requests.iter().position(is_impossible) {
+            Some(index) => Decision::Denied(Denied { details: self.details(index), retry_after: None }),
+            None => Decision::Allowed(Allowed { details: self.details(0), receipt: None }),
         }
     }
 
-    /// Denied without a count, because a policy says so.
-    pub(crate) fn closed(&self) -> Denied {
-        let facts = self.facts(0);
-        Denied { facts, retry_after: Some(micros(facts.limit.window().min(Duration::from_secs(1)))) }
+    /// The denial of a policy that fails closed.
+    pub(crate) fn failed_closed(&self) -> Denied {
+        let details = self.details(0);
+        Denied { details, retry_after: Some(micros(details.limit.window().min(Duration::from_secs(1)))) }
     }
 
-    /// What is known of a request before anybody answers it.
+    /// The details of a request that no store has replied to.
     #[inline]
-    fn facts(&self, request_index: usize) -> Details {
+    fn details(&self, request_index: usize) -> Details {
         let name = self.names.get(request_index).or(self.names.first()).copied().unwrap_or_default();
         let limit = self.requests.get(request_index).map_or(Limit::WIDEST, |request| request.limit);
         let request_index = u16::try_from(request_index).unwrap_or(u16::MAX);
@@ -253,14 +279,14 @@ fn micros(duration: Duration) -> u64 {
 
 impl fmt::Debug for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.facts.debug(&mut f.debug_struct("Allowed")).finish()
+        self.details.debug(&mut f.debug_struct("Allowed")).finish()
     }
 }
 
 impl fmt::Debug for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let retry_after = self.retry_after.map(Duration::from_micros);
-        self.facts.debug(&mut f.debug_struct("Denied")).field("retry_after", &retry_after).finish()
+        self.details.debug(&mut f.debug_struct("Denied")).field("retry_after", &retry_after).finish()
     }
 }
 
@@ -278,7 +304,7 @@ impl Details {
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Details { name, limit, source, .. } = self.facts;
+        let Details { name, limit, source, .. } = self.details;
         match (source, self.retry_after) {
             (_, None) => write!(f, "the call costs more than the rate limit `{name}` of {limit} ever allows"),
             (Source::Policy, Some(_)) => write!(f, "the rate limit `{name}` of {limit} cannot be checked: denied"),

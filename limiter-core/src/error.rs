@@ -1,65 +1,71 @@
-//! Failures of the limiter itself. A denial is not one of them: that is a value, [`Denied`](crate::Denied).
+//! Failures of the limiter itself. A denial is not a failure but a value, [`Denied`](crate::Denied).
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why the limiter could not decide: its store failed, or it was set up wrongly.
+/// The reason why the limiter could not decide: its store failed, or it is misconfigured.
 ///
-/// Cheap to clone. Its text and its `Debug` form may name the server's host and port; they never contain a user, a
+/// Cheap to clone. Its text and its `Debug` form may name the server's host and port. They never contain a user, a
 /// password or the contents of a key.
 #[derive(Clone)]
 pub struct Error {
-    inner: Arc<Inner>,
+    inner: Arc<ErrorInner>,
 }
 
-struct Inner {
+struct ErrorInner {
     kind: ErrorKind,
     message: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// What went wrong, for code that reacts to it.
+/// The kind of a failure, for code that reacts to it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// No answer within the deadline. The store may or may not have counted the call.
+    /// The store sent no reply within the deadline. It may or may not have counted the call.
     Timeout,
     /// The store cannot be reached, or the connection broke. It may or may not have counted the call.
     Unavailable,
-    /// The store is up but not ready: it is loading its data, or busy with somebody's script.
+    /// The store is up but not ready: it is loading its data, or busy with a script.
     Loading,
-    /// The store is up but takes no permits now: the cluster is down or moving the key, or the server cannot save its
-    /// data or misses its replicas.
+    /// The store is up but rejects writes: the cluster is down or is migrating the key, or the server cannot save its
+    /// data or has too few replicas.
     NotServing,
     /// The store is a replica: it lost its role in a failover.
     ReadOnly,
-    /// The store is at its memory limit and takes no writes.
+    /// The store is at its memory limit and rejects writes.
     OutOfMemory,
-    /// [`Builder::max_in_flight`](crate::Builder::max_in_flight) calls of this limiter wait for the store already. Nothing was
-    /// sent. Callers can cause this, so [`OnError::Open`](crate::OnError::Open) admits nobody for it: it counts as
+    /// The limiter has [`Builder::max_in_flight`](crate::Builder::max_in_flight) calls in flight already, and sent
+    /// nothing.
+    ///
+    /// Callers can cause this failure, so [`OnError::Open`](crate::OnError::Open) does not allow the call: it counts as
     /// [`Standby`](crate::OnError::Standby).
     Overloaded,
-    /// The process was forked, and the limiter cannot be used in this child: another thread of its parent was inside it at
-    /// that moment, or its threads cannot be started here. [`OnError::Standby`](crate::OnError::Standby) counts as
-    /// [`Closed`](crate::OnError::Closed) then. A limiter that is built in the child works.
+    /// The process was forked, and the limiter cannot be used in this child.
+    ///
+    /// Another thread of the parent was inside the limiter at the fork, or the limiter's threads cannot be started
+    /// here. [`OnError::Standby`](crate::OnError::Standby) then counts as [`Closed`](crate::OnError::Closed). A limiter
+    /// that is built in the child works.
     Forked,
-    /// The store refused the user, the password, a permission or the client's certificate; or its own certificate
-    /// proves nothing.
+    /// The store refused the user, the password, a permission or the client's certificate; or the store's own
+    /// certificate is not trusted.
     Refused,
-    /// The store answered something else than this limiter writes: a key of another type, foreign bytes under its
-    /// name, or a server that does not speak the protocol.
+    /// The reply is not one of this limiter's scripts: a key of another type, foreign bytes under its name, or a server
+    /// that does not speak the protocol.
     Protocol,
-    /// The limiter was set up wrongly: an unknown URL scheme, a missing feature, a bad prefix; or a server of another
-    /// kind than its URL says, too old, or without a command that the limiter needs.
+    /// The limiter is misconfigured, or the server cannot be used.
+    ///
+    /// The set-up has an unknown URL scheme, a missing feature or an option out of its range. Or the server is of
+    /// another kind than its URL, is too old, or lacks a command that the limiter needs.
     Config,
-    /// A limit that cannot be: no permits, no window, or a window that is too long.
+    /// The limit is out of its range: no permits, no window, or a window that is too long.
     InvalidLimit,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { inner: Arc::new(Inner { kind, message: message.into(), source: None }) }
+        Self { inner: Arc::new(ErrorInner { kind, message: message.into(), source: None }) }
     }
 
     pub(crate) fn with_source(
@@ -67,17 +73,17 @@ impl Error {
         message: impl Into<String>,
         source: impl StdError + Send + Sync + 'static,
     ) -> Self {
-        Self { inner: Arc::new(Inner { kind, message: message.into(), source: Some(Box::new(source)) }) }
+        Self { inner: Arc::new(ErrorInner { kind, message: message.into(), source: Some(Box::new(source)) }) }
     }
 
-    /// What went wrong.
+    /// The kind of the failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
     }
 
-    /// Whether the same call may succeed later without anybody changing anything: a failure of the network or the
-    /// server, as opposed to one of the set-up or of the data.
+    /// Returns whether the same call may succeed later without a change of the configuration or the data. This holds
+    /// for failures of the network and of the server.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self.inner.kind {
@@ -105,7 +111,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, message, source } = &*self.inner;
+        let ErrorInner { kind, message, source } = &*self.inner;
         let mut debug = f.debug_struct("Error");
         debug.field("kind", kind).field("message", message);
         if let Some(source) = source {

@@ -1,4 +1,4 @@
-//! What happens when the store fails: the one place with failure policy.
+//! The failure policy of a shared store: the decision about a call whose store fails.
 
 use crate::error::Error;
 use crate::key::Key;
@@ -10,18 +10,18 @@ use crate::request::{CallOptions, CountedReply, RefundInfo, Request, Resolution,
 use crate::source::Source;
 use crate::store::RedisStore;
 
-/// A store that may fail, and the stand-in for when it does.
+/// A store that may fail, with the failure policy for its calls.
 #[derive(Debug)]
 pub(crate) struct Guard {
     store: RemoteStore,
 }
 
-/// The store that processes share.
+/// A store that several processes share.
 #[derive(Debug)]
 pub(crate) enum RemoteStore {
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "there is no such store then"))]
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "the feature adds this store"))]
     Redis(RedisStore),
-    /// There is none: it was configured wrongly where nobody could be told.
+    /// No store: the environment's URL cannot be used. Each call fails with this error.
     Misconfigured(Error, LocalState),
 }
 
@@ -30,7 +30,7 @@ impl Guard {
         Self { store }
     }
 
-    /// That of the latest worker: a call may have started another one, after a fork.
+    /// The state of the latest worker. After a fork a call may have started another worker.
     fn local(&self) -> &LocalState {
         match &self.store {
             RemoteStore::Redis(store) => store.local(),
@@ -38,21 +38,22 @@ impl Guard {
         }
     }
 
+    /// Decides by the store, or by the failure policy if the store fails.
     pub(crate) async fn decide(
         &self,
         requests: &[Request<'_>],
-        terms: CallOptions,
+        options: CallOptions,
         observers: &Observers,
     ) -> Result<Resolution, Error> {
-        let CallOptions { on_error, max_wait, .. } = terms;
-        // Who waits for a turn may be given one.
+        let CallOptions { on_error, max_wait, .. } = options;
+        // A cached denial does not hold for a call that may wait: the store may give it a turn.
         if max_wait.is_zero()
-            && let Some(denial) = self.get(requests)
+            && let Some(denial) = self.cached_denial(requests)
         {
             return Ok(denial);
         }
-        let StoreFailure { error, reservation } = match self.store.take(requests, &terms).await {
-            Ok(settled) => return Ok(Resolution::Counted(settled)),
+        let StoreFailure { error, reservation } = match self.store.take(requests, &options).await {
+            Ok(counted) => return Ok(Resolution::Counted(counted)),
             Err(failure) => failure,
         };
         observers.failed(&error);
@@ -60,9 +61,10 @@ impl Guard {
         if let (OnError::Closed | OnError::Raise, Some(reservation)) = (on_error, reservation) {
             self.local().standby.refund(requests, reservation.stamp);
         }
-        // Before and after: this task may have been woken late, and whoever asks meanwhile must ask the stand-in too.
+        // The failure is recorded before the decision and after it. This task may have been woken late, and other calls
+        // must consult the standby limiter meanwhile.
         self.local().standby.call_failed(requests);
-        let ruling = match on_error {
+        let resolution = match on_error {
             OnError::Open => {
                 if reservation.is_none() {
                     self.local().standby.record(requests);
@@ -71,7 +73,7 @@ impl Guard {
             }
             OnError::Closed => Resolution::FailedClosed,
             OnError::Standby => match reservation.map_or_else(|| self.local().standby.decide(requests, max_wait), Ok) {
-                Ok(answer) => Resolution::Counted(CountedReply::from_standby(answer)),
+                Ok(reply) => Resolution::Counted(CountedReply::from_standby(reply)),
                 Err(forked) => {
                     observers.failed(&forked);
                     Resolution::FailedClosed
@@ -79,33 +81,34 @@ impl Guard {
             },
             OnError::Raise => return Err(error),
         };
-        // What was admitted just now is unknown to the store for a window from now.
+        // The store has no record of permits that were granted just now, for a window from now.
         self.local().standby.call_failed(requests);
-        Ok(ruling)
+        Ok(resolution)
     }
 
-    /// The store's denial, if it still stands: nobody need be asked.
-    pub(crate) fn get(&self, requests: &[Request<'_>]) -> Option<Resolution> {
+    /// Returns the cached denial of the store, if it still holds.
+    pub(crate) fn cached_denial(&self, requests: &[Request<'_>]) -> Option<Resolution> {
         let denial = self.local().denials.get(requests)?;
         Some(Resolution::Counted(CountedReply::from_denial_cache(denial)))
     }
 
+    /// Decides without taking permits, by the store or by the failure policy.
     pub(crate) async fn peek(
         &self,
         requests: &[Request<'_>],
-        terms: CallOptions,
+        options: CallOptions,
         observers: &Observers,
     ) -> Result<Resolution, Error> {
-        let error = match self.store.peek(requests, &terms).await {
-            Ok(settled) => return Ok(Resolution::Counted(settled)),
+        let error = match self.store.peek(requests, &options).await {
+            Ok(counted) => return Ok(Resolution::Counted(counted)),
             Err(failure) => failure.error,
         };
         observers.failed(&error);
-        match terms.on_error.for_error(&error) {
+        match options.on_error.for_error(&error) {
             OnError::Open => Ok(Resolution::FailedOpen),
             OnError::Closed => Ok(Resolution::FailedClosed),
             OnError::Standby => match self.local().standby.peek(requests) {
-                Ok(answer) => Ok(Resolution::Counted(CountedReply::from_standby(answer))),
+                Ok(reply) => Ok(Resolution::Counted(CountedReply::from_standby(reply))),
                 Err(forked) => {
                     observers.failed(&forked);
                     Ok(Resolution::FailedClosed)
@@ -115,22 +118,22 @@ impl Guard {
         }
     }
 
-    /// Gives back permits, to the store and to its mirror, or to the stand-in that granted them. There is no policy for
-    /// this: a failure is told.
+    /// Refunds permits to the store and its mirror, or to the standby limiter that granted them. No failure policy
+    /// applies: a failure is returned.
     pub(crate) async fn refund(
         &self,
         requests: &[Request<'_>],
-        granted: RefundInfo,
+        refund_info: RefundInfo,
         observers: &Observers,
     ) -> Result<(), Error> {
-        match granted.source {
+        match refund_info.source {
             Source::Store => {
-                let refunded = self.store.refund(requests, granted).await;
+                let refunded = self.store.refund(requests, refund_info).await;
                 self.local().denials.invalidate(requests);
                 refunded.inspect_err(|error| observers.failed(error))
             }
             Source::Standby => {
-                self.local().standby.refund(requests, granted.mirror_stamp);
+                self.local().standby.refund(requests, refund_info.mirror_stamp);
                 Ok(())
             }
             // Nothing was granted.
@@ -138,33 +141,33 @@ impl Guard {
         }
     }
 
-    /// Forgets a key, in the stand-in and in the store. There is no policy for this: a failure is told.
+    /// Resets a key in the standby limiter and in the store. No failure policy applies: a failure is returned.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
         self.local().standby.reset(key, limit);
-        let forgotten = self.store.reset(key, limit).await;
+        let result = self.store.reset(key, limit).await;
         self.local().denials.invalidate(&[Request { key, limit, cost: 0 }]);
-        forgotten.inspect_err(|error| observers.failed(error))
+        result.inspect_err(|error| observers.failed(error))
     }
 }
 
 impl RemoteStore {
-    async fn take(&self, requests: &[Request<'_>], terms: &CallOptions) -> Result<CountedReply, StoreFailure> {
+    async fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<CountedReply, StoreFailure> {
         match self {
-            Self::Redis(store) => store.take(requests, terms).await,
+            Self::Redis(store) => store.take(requests, options).await,
             Self::Misconfigured(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
         }
     }
 
-    async fn peek(&self, requests: &[Request<'_>], terms: &CallOptions) -> Result<CountedReply, StoreFailure> {
+    async fn peek(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<CountedReply, StoreFailure> {
         match self {
-            Self::Redis(store) => store.peek(requests, terms).await,
+            Self::Redis(store) => store.peek(requests, options).await,
             Self::Misconfigured(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
         }
     }
 
-    async fn refund(&self, requests: &[Request<'_>], granted: RefundInfo) -> Result<(), Error> {
+    async fn refund(&self, requests: &[Request<'_>], refund_info: RefundInfo) -> Result<(), Error> {
         match self {
-            Self::Redis(store) => store.refund(requests, granted).await,
+            Self::Redis(store) => store.refund(requests, refund_info).await,
             Self::Misconfigured(error, _) => Err(error.clone()),
         }
     }

@@ -1,4 +1,4 @@
-//! What is counted together, encoded so that no value can forge another key.
+//! Keys: the identity of a counter, encoded so that no value can forge another key.
 //!
 //! # Grammar
 //!
@@ -12,10 +12,10 @@
 //! escaped  = "%" 2HEXDIG                 ; one byte of UTF-8, upper case
 //! ```
 //!
-//! Texts and parts contain neither mark, so a sequence splits at `@` in one way only: texts at even places, parts at
-//! odd ones. A part is visible even when it is empty (`user:@`). `{` and `}` are always escaped, so a subject cannot
-//! end the hash tag it stands in. No character needs quoting in a shell. With a secret a name has `"+" 32HEXDIG` (lower case) in the
-//! place of the subject, which is no subject: see `store/naming.rs`.
+//! Texts and parts contain neither mark, so a sequence splits at `@` in one way only: texts are at even positions,
+//! parts at odd ones. A part is visible even when it is empty (`user:@`). `{` and `}` are always escaped, so a subject
+//! cannot end the hash tag around it. No character needs quoting in a shell. With a secret, a name contains `"+"
+//! 32HEXDIG` (lower case) instead of the subject. No subject has that form: see `store/naming.rs`.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
@@ -28,14 +28,14 @@ mod static_key;
 mod spring_name;
 
 use buffer::Buffer;
-pub use static_key::Constant;
+pub use static_key::StaticKey;
 
-/// What is counted together: static text and the values set into it.
+/// The identity of a counter: static text with values in it. Calls with equal keys share one counter.
 ///
-/// The text is the programmer's, the parts are anybody's: each part is set off and escaped, so that no value can make
-/// one key look like another, whatever it contains. Any value works. In Redis a key is readable, so are the values in
-/// it; of one whose encoding is longer than 200 bytes only the first 135 are, and a SHA-256 digest stands for the whole.
-/// A value is encoded as it writes itself: a long one takes the time of its digest, and no memory.
+/// The text is written by the programmer, and the parts may come from users. Each part is delimited and escaped, so
+/// that no value can make one key equal to another. Any value works. A key and its values are readable in Redis. If the
+/// encoding is longer than 200 bytes, only the first 135 are readable, followed by a SHA-256 digest of the whole. A
+/// value is encoded while it is formatted: a long value takes the time of its digest, and no memory.
 ///
 /// `Debug` does not show the contents.
 ///
@@ -43,7 +43,7 @@ pub use static_key::Constant;
 /// # use limiter_core as rate_limited;
 /// use rate_limited::Key;
 ///
-/// // What `key = "user:{user_id}"` makes of the argument `user_id`.
+/// // The key of the attribute `key = "user:{user_id}"`.
 /// # let user_id = 42;
 /// let key = Key::new("user:").part(user_id);
 /// assert_ne!(Key::new("user:42"), key);
@@ -51,48 +51,50 @@ pub use static_key::Constant;
 /// ```
 #[derive(Clone)]
 pub struct Key {
-    /// The encoding so far; once there is a digest, only the head that stays readable.
+    /// The encoding so far. If there is a digest, only the readable head.
     head: Buffer,
-    /// Runs over the whole encoding once it is longer than [`MAX_LEN`].
+    /// The digest of the whole encoding, if that is longer than [`MAX_LEN`].
     digest: Option<Box<Sha256>>,
-    /// The last piece was a part: what follows begins with its end mark.
+    /// The last piece was a part, so the next piece begins with its end mark.
     in_part: bool,
 }
 
 const PART_MARK: &str = "@";
 const DIGEST_MARK: char = '+';
+/// The greatest length of an encoding, in bytes.
 const MAX_LEN: usize = 200;
+/// The length of the readable head before a digest, in bytes.
 const HEAD_LEN: usize = MAX_LEN - 1 - 64;
 
 impl Key {
-    /// A key of static text. Values go in by [`part`](Key::part), not by formatting them into the text.
+    /// Creates a key of static text. Add values by [`part`](Key::part), not by formatting them into the text.
     #[must_use]
     pub fn new(text: impl AsRef<str>) -> Self {
         Self { head: Buffer::EMPTY, digest: None, in_part: false }.text(text.as_ref())
     }
 
-    /// Whether a key of this text alone is encoded as it is written.
+    /// Returns whether this text is its own encoding, without escapes and short enough.
     pub(crate) const fn is_encoded(text: &str) -> bool {
-        let mut left = text.as_bytes();
-        if left.is_empty() || left.len() > MAX_LEN {
+        let mut rest = text.as_bytes();
+        if rest.is_empty() || rest.len() > MAX_LEN {
             return false;
         }
-        while let [byte, rest @ ..] = left {
-            if !is_text(*byte) {
+        while let [byte, tail @ ..] = rest {
+            if !is_text_byte(*byte) {
                 return false;
             }
-            left = rest;
+            rest = tail;
         }
         true
     }
 
-    /// The key of a text that has an encoding, which is not copied.
+    /// The key of a static text that has an encoding without a digest. The text is not copied.
     #[inline]
-    fn of_constant(constant: &'static Constant) -> Self {
-        Self { head: Buffer::Constant(constant), digest: None, in_part: false }
+    fn from_static(static_key: &'static StaticKey) -> Self {
+        Self { head: Buffer::Static(static_key), digest: None, in_part: false }
     }
 
-    /// Adds a value's `Display` form, set off from what stands around it.
+    /// Adds the `Display` form of a value, delimited from the text around it.
     #[must_use]
     pub fn part(mut self, value: impl Display) -> Self {
         if self.in_part {
@@ -100,12 +102,12 @@ impl Key {
         }
         self.push(PART_MARK);
         self.in_part = true;
-        // An error here is the value's own: what it wrote before stays.
-        let _ = write!(Escape { key: &mut self, keep: is_plain }, "{value}");
+        // Only the value's own `Display` can fail. The text that it wrote before stays.
+        let _ = write!(EscapeWriter { key: &mut self, is_kept: is_part_byte }, "{value}");
         self
     }
 
-    /// Adds more static text, after a part or to the text before.
+    /// Adds static text, after a part or to the text before.
     #[must_use]
     pub fn text(mut self, text: &str) -> Self {
         if text.is_empty() {
@@ -115,7 +117,7 @@ impl Key {
             self.push(PART_MARK);
             self.in_part = false;
         }
-        let _ = Escape { key: &mut self, keep: is_text }.write_str(text);
+        let _ = EscapeWriter { key: &mut self, is_kept: is_text_byte }.write_str(text);
         self
     }
 
@@ -134,18 +136,18 @@ impl Key {
         }
     }
 
-    /// What the encoding begins with: all of it, unless it is too long.
+    /// The readable head of the encoding: all of it, unless there is a digest.
     pub(crate) fn head(&self) -> &str {
         self.head.as_str()
     }
 
-    /// Whether that is the encoding.
+    /// Returns whether the head is the whole encoding.
     #[inline]
     fn is_whole(&self) -> bool {
         self.digest.is_none() && self.head.len() > 0
     }
 
-    /// The encoding, which is there already unless it is empty or too long.
+    /// The encoding. It is borrowed, unless the key is empty or has a digest.
     #[inline(always)]
     pub(crate) fn encoding(&self) -> Cow<'_, [u8]> {
         if self.is_whole() { Cow::Borrowed(self.head.as_bytes()) } else { Cow::Owned(self.encode()) }
@@ -156,60 +158,60 @@ impl Key {
         self.subject().to_string().into_bytes()
     }
 
-    /// The hash of its encoding by the process's seed, which `hash` gives; known already for a text of the program's.
+    /// Returns the hash of the encoding, computed by `hash` with the seed of the process. A static key caches it.
     #[inline]
     pub(crate) fn hash_by(&self, hash: impl FnOnce() -> u64) -> u64 {
         match self.head {
-            Buffer::Constant(constant) => constant.hash(hash),
+            Buffer::Static(static_key) => static_key.cached_hash(hash),
             _ => hash(),
         }
     }
 
-    /// The encoding by the grammar above: at most 200 bytes, never empty.
-    pub(crate) fn subject(&self) -> Subject<'_> {
-        Subject(self)
+    /// The encoding by the grammar of this module: 1 to 200 bytes.
+    pub(crate) fn subject(&self) -> EncodedKey<'_> {
+        EncodedKey(self)
     }
 }
 
-/// Letters, digits, `-`, `_` and `.`: what stays as it is in a part.
-const fn is_plain(byte: u8) -> bool {
+/// Returns whether a part keeps this byte unescaped: letters, digits, `-`, `_` and `.`.
+const fn is_part_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
-/// What stays as it is in a text: `:` and `/` as well.
-const fn is_text(byte: u8) -> bool {
-    is_plain(byte) || matches!(byte, b':' | b'/')
+/// Returns whether a text keeps this byte unescaped: the bytes of parts, `:` and `/`.
+const fn is_text_byte(byte: u8) -> bool {
+    is_part_byte(byte) || matches!(byte, b':' | b'/')
 }
 
-/// Writes into a key, escaping what is not kept.
-struct Escape<'a, F> {
+/// A writer into a key that escapes all bytes except those that `is_kept` accepts.
+struct EscapeWriter<'a, F> {
     key: &'a mut Key,
-    keep: F,
+    is_kept: F,
 }
 
-impl<F: Fn(u8) -> bool> Write for Escape<'_, F> {
+impl<F: Fn(u8) -> bool> Write for EscapeWriter<'_, F> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         const HEX: &[u8; 16] = b"0123456789ABCDEF";
         let mut rest = text;
-        while let Some(kept) = rest.bytes().position(|byte| !(self.keep)(byte)) {
-            self.key.push(&rest[..kept]);
-            let Some(character) = rest[kept..].chars().next() else { break };
+        while let Some(kept_len) = rest.bytes().position(|byte| !(self.is_kept)(byte)) {
+            self.key.push(&rest[..kept_len]);
+            let Some(character) = rest[kept_len..].chars().next() else { break };
             for byte in character.encode_utf8(&mut [0; 4]).bytes() {
                 let escaped = [b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
                 self.key.push(std::str::from_utf8(&escaped).unwrap_or_default());
             }
-            rest = &rest[kept + character.len_utf8()..];
+            rest = &rest[kept_len + character.len_utf8()..];
         }
         self.key.push(rest);
         Ok(())
     }
 }
 
-/// The encoded form of a key, for the stores' eyes only.
+/// The `Display` form of a key's encoding, for stores only.
 #[derive(Clone, Copy)]
-pub(crate) struct Subject<'a>(&'a Key);
+pub(crate) struct EncodedKey<'a>(&'a Key);
 
-impl Display for Subject<'_> {
+impl Display for EncodedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.head.as_str())?;
         match &self.0.digest {
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn stays_within_200_bytes_and_apart() {
+    fn long_keys_are_distinct_and_at_most_200_bytes() {
         let mut seen = HashMap::new();
         for len in (190..210).chain([1000, 1_000_000]) {
             for filler in ["a", "é"] {
@@ -298,9 +300,9 @@ mod tests {
         assert_ne!(subject(&Key::new(&forged)), forged, "a digest cannot be spelled out");
     }
 
-    /// A value of 20 MB, and one of which every byte is escaped, are hashed as they are written, and kept nowhere.
+    /// The values are 20 MB long, and 200 kB of which every byte is escaped. Both are hashed while they are formatted.
     #[test]
-    fn takes_no_memory_for_a_long_value() {
+    fn a_long_value_takes_no_memory() {
         struct Repeated(String, usize);
         impl Display for Repeated {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -315,9 +317,9 @@ mod tests {
         }
     }
 
-    /// Every split of a few nasty characters into texts and parts gives a key of its own.
+    /// The pieces contain all marks and escapes.
     #[test]
-    fn no_two_sequences_share_a_key() {
+    fn different_sequences_of_texts_and_parts_have_different_keys() {
         let pieces = ["", "a", "@", "%", "%40", "{", "}", ":", "+", "a@b", "\u{0}"];
         let mut seen: HashMap<String, Vec<(char, &str)>> = HashMap::new();
         for first in pieces {

@@ -1,7 +1,7 @@
-//! The run time of `rate-limited`: limits, keys, decisions, the two stores and the policies for when a store fails.
+//! The run time of `rate-limited`: limits, keys, decisions, the two stores and the failure policies.
 //!
-//! Depend on the `rate-limited` crate, which re-exports all of this beside the attribute. How the parts fit is in the
-//! project's ARCHITECTURE.md.
+//! Depend on the `rate-limited` crate, which re-exports all of this beside the attribute. The project's ARCHITECTURE.md
+//! describes how the parts fit together.
 
 mod error;
 mod limit;
@@ -30,7 +30,7 @@ mod builder;
 #[doc(hidden)]
 pub mod private;
 
-/// The target of everything that is logged, by `tracing`: the name of the crate that users know.
+/// The `tracing` target of all log events: the name of the crate that users depend on.
 const TARGET: &str = "rate_limited";
 
 pub use builder::{Builder, OnErrorSetting};
@@ -45,7 +45,7 @@ pub use limit::{Algorithm, Layout, Limit};
 pub use limiter::Limiter;
 pub use on_error::OnError;
 pub use overflow::Overflow;
-/// The client that the limiter is built with, for [`Builder::client`].
+/// The version of the `redis` crate that [`Builder::client`] takes its client from.
 #[cfg(feature = "redis")]
 pub use redis;
 pub use rule::Rule;

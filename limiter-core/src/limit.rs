@@ -1,4 +1,4 @@
-//! How much is allowed: at most so many permits in any window.
+//! Limits: the number of permits in any window, with an algorithm and a layout.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -10,10 +10,10 @@ mod parse;
 
 pub use layout::Layout;
 
-/// At most [`max`](Limit::max) permits in any [`window`](Limit::window).
+/// A limit of at most [`max`](Limit::max) permits in any [`window`](Limit::window).
 ///
-/// A limit is an argument of each decision and never stored: a changed `max` takes effect on the next call and keeps
-/// the history; a changed window or algorithm starts a new one.
+/// A limit is an argument of each decision and is not stored. A changed `max` takes effect with the next call and keeps
+/// the history. A changed window or algorithm starts a new history.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,22 +34,25 @@ pub struct Limit {
     layout: Layout,
 }
 
-/// How a limit counts.
+/// The algorithm that counts a limit's permits.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Exact: at most `max` permits in any window.
+    /// A sliding window log: exactly at most `max` permits in any window.
     #[default]
     SlidingWindow,
-    /// At most `max` permits in each window of the calendar of windows: up to twice as many around an edge.
+    /// Windows that begin at multiples of their length: at most `max` permits in each, and up to twice as many around
+    /// an edge.
     FixedWindow,
-    /// Two fixed windows, weighted by how far the newer has come: a fixed window with softer edges, in as little space.
+    /// Two fixed windows, weighted by the elapsed part of the newer: a fixed window with softer edges, in as little
+    /// space.
     SlidingCounter,
-    /// A bucket of `burst` permits that fills at `max` a window: up to `burst + max` in a window.
+    /// A bucket of `burst` permits that is refilled by `max` permits a window: up to `burst + max` permits in a window.
     TokenBucket,
-    /// A queue that lets one permit through at a time, evenly spaced, and holds up to `burst` that wait: with
-    /// [`Limiter::wait`](crate::Limiter::wait) a call is given its turn at once. Without waiting it is allowed only when
-    /// nobody is ahead of it.
+    /// A queue that passes one permit at a time, evenly spaced, and holds up to `burst` waiting permits.
+    ///
+    /// With [`Limiter::wait`](crate::Limiter::wait) a call gets its turn at once. Without waiting a call is allowed
+    /// only if no other is ahead of it.
     LeakyBucket,
 }
 
@@ -57,7 +60,7 @@ impl Limit {
     /// The longest window: 366 days.
     pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-    /// What a decision about nothing names.
+    /// The limit that a decision about no request carries.
     pub(crate) const WIDEST: Self = match Self::checked(u32::MAX, Self::MAX_WINDOW_MILLIS) {
         Some(limit) => limit,
         None => unreachable!(),
@@ -65,9 +68,11 @@ impl Limit {
 
     const MAX_WINDOW_MILLIS: u64 = 366 * 24 * 60 * 60 * 1000;
 
-    /// At most `max` permits (1 to `u32::MAX`) in any `window` (more than nothing, up to 366 days).
+    /// Creates a limit of at most `max` permits in any `window`. `max` is 1 to `u32::MAX`, and `window` is more than
+    /// zero and at most 366 days.
     ///
-    /// Windows are counted in whole milliseconds; a fraction is rounded up, so that it never admits more.
+    /// Windows are whole milliseconds. A fraction is rounded up, so that the limit never allows more than was
+    /// specified.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLimit`] when either is out of its range.
@@ -97,7 +102,7 @@ impl Limit {
         }
     }
 
-    /// The nearest limit there is: what a denial names when the limit asked for cannot be.
+    /// The valid limit that is nearest to an invalid one. The denial of an invalid limit carries it.
     pub(crate) fn nearest(max: u32, window: Duration) -> Self {
         let millis = u64::try_from(window.as_millis()).unwrap_or(u64::MAX).clamp(1, Self::MAX_WINDOW_MILLIS);
         Self {
@@ -109,19 +114,19 @@ impl Limit {
         }
     }
 
-    /// How many permits any window holds.
+    /// The number of permits in any window.
     #[must_use]
     pub const fn max(&self) -> u32 {
         self.max.get()
     }
 
-    /// How long a permit counts after it was taken; whole milliseconds.
+    /// The time for which a permit counts after it was taken, in whole milliseconds.
     #[must_use]
     pub const fn window(&self) -> Duration {
         Duration::from_millis(self.window_millis.get())
     }
 
-    /// The same limit counted by another algorithm, with that algorithm's own burst and layout.
+    /// Returns the limit with another algorithm, and with that algorithm's default burst and layout.
     #[must_use]
     pub const fn with_algorithm(self, algorithm: Algorithm) -> Self {
         let layout = match algorithm {
@@ -131,10 +136,10 @@ impl Limit {
         Self { algorithm, burst: None, layout, ..self }
     }
 
-    /// The same limit with room for `burst` permits at once, 1 to `u32::MAX`: for the bucket algorithms. Default: `max`.
+    /// Returns the limit with a `burst` of 1 to `u32::MAX` permits at once, for the bucket algorithms. Default: `max`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidLimit`] for a burst of nothing, or for an algorithm that knows no burst.
+    /// [`ErrorKind::InvalidLimit`] for a burst of 0, or for an algorithm without a burst.
     pub fn with_burst(self, burst: u32) -> Result<Self, Error> {
         let wrong = |problem: &str| Error::new(ErrorKind::InvalidLimit, problem);
         match (NonZeroU32::new(burst), self.algorithm) {
@@ -144,7 +149,8 @@ impl Limit {
         }
     }
 
-    /// The same limit with its count kept in another way in Redis: for the sliding window. Default: compact.
+    /// Returns the limit with another layout of its counter in Redis, for the sliding window. Default:
+    /// [`Compact`](Layout::Compact).
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -156,7 +162,7 @@ impl Limit {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidLimit`] for a sorted set with any other algorithm.
+    /// [`ErrorKind::InvalidLimit`] for [`Layout::Zset`] with any other algorithm.
     pub fn with_layout(self, layout: Layout) -> Result<Self, Error> {
         match (layout, self.algorithm) {
             (Layout::Compact, _) | (Layout::Zset, Algorithm::SlidingWindow) => Ok(Self { layout, ..self }),
@@ -164,19 +170,19 @@ impl Limit {
         }
     }
 
-    /// How Redis keeps its count.
+    /// The layout of its counter in Redis.
     #[must_use]
     pub const fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// How it is counted.
+    /// The algorithm that counts its permits.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// What may be taken at once: `max`, or what [`with_burst`](Limit::with_burst) set.
+    /// The permits that may be taken at once: `max`, or the value of [`with_burst`](Limit::with_burst).
     #[must_use]
     pub const fn burst(&self) -> u32 {
         match self.burst {
@@ -189,33 +195,33 @@ impl Limit {
         self.window_millis.get()
     }
 
-    /// The most that one call can ever take.
-    pub(crate) const fn most_at_once(&self) -> u32 {
+    /// The highest cost that a call can ever be allowed.
+    pub(crate) const fn max_cost(&self) -> u32 {
         match self.algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => self.burst(),
             _ => self.max.get(),
         }
     }
 
-    /// What one of several instances may hand out, so that all of them together stay within the limit as far as it has
-    /// a permit for each.
+    /// The share of one of several instances. Together the shares stay within the limit, if it has a permit for each
+    /// instance; each share has at least one.
     pub(crate) fn share_of(self, instances: NonZeroU32) -> Self {
         let share = |permits: NonZeroU32| NonZeroU32::new(permits.get() / instances).unwrap_or(NonZeroU32::MIN);
         Self { max: share(self.max), burst: self.burst.map(share), ..self }
     }
 
-    /// Milliseconds for which a permit may count, at most.
+    /// The longest time for which a permit may count, in milliseconds.
     pub(crate) fn memory_millis(&self) -> u64 {
         let window = self.window_millis();
-        let filling = |permits: u64| {
+        let refill_millis = |permits: u64| {
             let millis = (u128::from(permits) * u128::from(window)).div_ceil(self.max().into());
             u64::try_from(millis).unwrap_or(u64::MAX).max(window)
         };
         match self.algorithm {
             Algorithm::SlidingWindow | Algorithm::FixedWindow => window,
             Algorithm::SlidingCounter => 2 * window,
-            Algorithm::TokenBucket => filling(self.burst().into()),
-            Algorithm::LeakyBucket => filling(u64::from(self.burst()) + 1),
+            Algorithm::TokenBucket => refill_millis(self.burst().into()),
+            Algorithm::LeakyBucket => refill_millis(u64::from(self.burst()) + 1),
         }
     }
 }
@@ -225,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_a_window_up_to_whole_milliseconds() {
+    fn a_window_is_rounded_up_to_whole_milliseconds() {
         let limit = Limit::new(1, Duration::from_nanos(1)).expect("valid");
         assert_eq!(limit.window(), Duration::from_millis(1));
         let limit = Limit::new(1, Duration::from_micros(1500)).expect("valid");
@@ -248,8 +254,8 @@ mod tests {
         {
             let other = zset.with_algorithm(algorithm);
             assert_eq!(other, limit.with_algorithm(algorithm));
-            assert_eq!(other.with_layout(Layout::Zset).expect_err("not this one").kind(), ErrorKind::InvalidLimit);
-            assert_eq!(other.with_layout(Layout::Compact).expect("as it is"), other);
+            assert_eq!(other.with_layout(Layout::Zset).expect_err("another algorithm").kind(), ErrorKind::InvalidLimit);
+            assert_eq!(other.with_layout(Layout::Compact).expect("the default"), other);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The state that one process keeps beside the shared store.
+//! The state that each process keeps beside the shared store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,16 @@ pub(crate) mod standby;
 use denial_cache::DenialCache;
 use standby::{Standby, StandbyConfig};
 
-/// What this process knows by itself; so does whoever talks to the store, who keeps it up to date. A child of `fork` has its
-/// own, as it has its own worker.
+/// The standby limiter and the denial cache of this process. Calls read them, and the worker updates them.
+///
+/// A child of `fork` has a state of its own, as it has a worker of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalState {
     pub(crate) standby: Arc<Standby>,
     pub(crate) denials: Arc<DenialCache>,
 }
 
-/// The settings that each [`LocalState`] of a limiter is made by.
+/// The options of each [`LocalState`] of a limiter.
 #[derive(Debug)]
 pub(crate) struct LocalStateOptions {
     pub(crate) standby: StandbyConfig,
@@ -35,14 +36,14 @@ impl LocalStateOptions {
         self.state_with(self.new_standby())
     }
 
-    /// For a child of `fork`.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no worker is started anew"))]
+    /// Returns the state of a child of `fork`.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store restarts its worker"))]
     pub(crate) fn new_state_in_child(&self) -> LocalState {
         self.state_with(self.new_standby().for_child())
     }
 
     fn new_standby(&self) -> Standby {
-        Standby::counting(&self.standby, self.clock.clone(), Arc::clone(&self.overflows))
+        Standby::with_overflows(&self.standby, self.clock.clone(), Arc::clone(&self.overflows))
     }
 
     fn state_with(&self, standby: Standby) -> LocalState {

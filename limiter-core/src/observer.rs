@@ -1,4 +1,4 @@
-//! Callbacks that watch decisions. They cannot change them, and their panics stay here.
+//! Observers of decisions and failures: callbacks that cannot change a decision. Their panics are caught.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use crate::{Allowed, Decision, Denied, Error, Overflow, TARGET};
 
 type Observer<T> = Box<dyn Fn(&T) + Send + Sync>;
 
-/// Who is told of what; each in the order of registration, on the caller's own thread.
+/// The observers of a limiter. Each kind runs in the order of registration, on the caller's own thread.
 #[derive(Default)]
 pub(crate) struct Observers {
     allowed: Vec<Observer<Allowed>>,
@@ -36,64 +36,66 @@ impl Observers {
         self.overflowed.push(Box::new(observer));
     }
 
-    /// From here on, decisions are also when the places for keys are looked after.
-    pub(crate) fn look_after(&mut self, overflows: Arc<Overflows>) {
+    /// Attaches a counter of overflows. Each decision then also reports its overflows, if a report is due.
+    pub(crate) fn attach_overflow(&mut self, overflows: Arc<Overflows>) {
         self.overflows = Some(overflows);
     }
 
-    /// Whether anybody is to be told of such decisions.
+    /// Returns whether any observer receives allowed calls.
     #[inline]
-    pub(crate) fn watch(&self, allowed: bool) -> bool {
-        if allowed { !self.allowed.is_empty() } else { !self.denied.is_empty() }
+    pub(crate) fn observe_allowed(&self) -> bool {
+        !self.allowed.is_empty()
     }
 
+    /// Calls the observers of a decision, and reports an overflow if that is due.
     #[inline]
     pub(crate) fn decided(&self, decision: &Decision) {
-        if self.watch(decision.is_allowed()) {
-            self.tell(decision);
+        let is_observed = if decision.is_allowed() { self.observe_allowed() } else { !self.denied.is_empty() };
+        if is_observed {
+            self.call_observers(decision);
         }
-        self.overflowing();
+        self.report_overflow();
     }
 
     #[cold]
-    fn tell(&self, decision: &Decision) {
+    fn call_observers(&self, decision: &Decision) {
         match decision {
-            Decision::Allowed(allowed) => tell(&self.allowed, allowed),
+            Decision::Allowed(allowed) => call_each(&self.allowed, allowed),
             Decision::Denied(denied) => self.denied(denied),
         }
     }
 
-    /// Tells of an overflow, if that is due.
+    /// Reports overflows to the observers and the log, if a report is due.
     #[inline]
-    pub(crate) fn overflowing(&self) {
+    pub(crate) fn report_overflow(&self) {
         if let Some(report) = self.overflows.as_ref().and_then(|overflows| overflows.due()) {
             self.overflowed(&report);
         }
     }
 
     pub(crate) fn denied(&self, denied: &Denied) {
-        tell(&self.denied, denied);
+        call_each(&self.denied, denied);
     }
 
     pub(crate) fn failed(&self, error: &Error) {
-        tell(&self.failed, error);
+        call_each(&self.failed, error);
     }
 
     #[cold]
     fn overflowed(&self, Report { overflow, to_log }: &Report) {
-        tell(&self.overflowed, overflow);
+        call_each(&self.overflowed, overflow);
         if *to_log {
             tracing::warn!(
                 target: TARGET,
                 max_keys = overflow.max_keys(),
                 source = ?overflow.source(),
-                "every place for rate limit keys in this process is taken: new keys share counts and may be denied early"
+                "the map of rate limit keys in this process is full: new keys share counters and may be denied early"
             );
         }
     }
 }
 
-fn tell<T>(observers: &[Observer<T>], event: &T) {
+fn call_each<T>(observers: &[Observer<T>], event: &T) {
     for observer in observers {
         if catch_unwind(AssertUnwindSafe(|| observer(event))).is_err() {
             tracing::error!(target: TARGET, "an observer of the rate limiter panicked; the decision stands");

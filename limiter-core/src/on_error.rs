@@ -2,26 +2,28 @@
 
 use crate::error::{Error, ErrorKind};
 
-/// What a call gets when the limiter itself fails.
+/// The policy for a call that the limiter itself fails to decide.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnError {
-    /// It is allowed; but [`Standby`](OnError::Standby) decides where callers can cause the failure
-    /// ([`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded)), or a flood would pass any limit.
+    /// Fail open: the call is allowed.
+    ///
+    /// Callers can cause [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded), and a flood would then pass any
+    /// limit. So [`Standby`](OnError::Standby) applies to that failure.
     Open,
-    /// It is denied.
+    /// Fail closed: the call is denied.
     Closed,
-    /// An in-process stand-in decides, from what this process admitted within the window. Where it cannot be used either
-    /// ([`ErrorKind::Forked`](crate::ErrorKind::Forked)), the call is denied.
+    /// The standby limiter in this process decides, from the permits that this process granted within the window. If it
+    /// cannot be used either ([`ErrorKind::Forked`](crate::ErrorKind::Forked)), the call is denied.
     #[default]
     Standby,
-    /// It gets the error. An annotated function whose own attribute says nothing of errors has no way to raise one:
-    /// for it this is [`Closed`](OnError::Closed).
+    /// The call gets the error. An annotated function without an `on_error` of its own cannot return one: for it this
+    /// policy counts as [`Closed`](OnError::Closed).
     Raise,
 }
 
 impl OnError {
-    /// The policy for a failure of this kind.
+    /// Returns the policy that applies to this failure.
     pub(crate) fn for_error(self, error: &Error) -> Self {
         match (self, error.kind()) {
             (Self::Open, ErrorKind::Overloaded) => Self::Standby,

@@ -1,4 +1,4 @@
-//! What the attribute expands to. Not part of the public API: it may change with any version.
+//! The items that the attribute's expansion uses. They are not part of the public API and may change with any version.
 
 mod rules;
 mod keys;
@@ -8,13 +8,13 @@ mod outcome;
 
 pub use crate::convert::{FromDenied, FromFailure};
 pub use crate::{Algorithm, Denied, Error, Key, Limit, Limiter, OnError};
-pub use keys::{Constant, ToKey, key, only};
-pub use limiters::{Chosen, LimiterRef, current, limiter};
+pub use keys::{StaticKey, ToKey, captured_value, key};
+pub use limiters::{LimiterHandle, LimiterRef, current, limiter};
 pub use limits::{LimitOrNearest, LimitRef, counted_by, limit, limit_from, limit_of};
-pub use outcome::{Fallible, Outcome, Pending, Resolving, Value, call, resolve, run};
-pub use rules::{Ask, Counted, ask, ask_several, decide, decide_blocking, denied, denied_blocking, fixed, one};
+pub use outcome::{Fallible, FutureValue, Outcome, PlainValue, Resolving, call, resolve, run};
+pub use rules::{KeyRef, RuleRequest, decide, decide_blocking, denied, denied_blocking};
 
-/// What an annotated function knows of itself: a static in it.
+/// The names of an annotated function's rules and its failure policy, in a static inside the function.
 #[derive(Debug)]
 pub struct Site {
     names: &'static [&'static str],
@@ -22,7 +22,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// The names of its rules.
+    /// Creates a site from the names of its rules.
     #[must_use]
     pub const fn new(names: &'static [&'static str]) -> Self {
         Self { names, on_error: None }

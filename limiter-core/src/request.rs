@@ -10,7 +10,7 @@ use crate::limit::Limit;
 use crate::on_error::OnError;
 use crate::source::Source;
 
-/// One request to a store: may `cost` permits be taken? Several make one decision, all or nothing.
+/// A request to a store for `cost` permits. Several requests make one decision: all of them or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Request<'a> {
     pub(crate) key: &'a Key,
@@ -19,17 +19,17 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Permits that the requests before it in the same decision take of the same count.
+    /// Permits that the requests before it in the same decision take from the same counter.
     pub(crate) fn pending(&self, before: &[Self]) -> u32 {
-        let same =
+        let same_counter =
             |other: &&Self| CounterKind::from(other.limit) == CounterKind::from(self.limit) && other.key == self.key;
-        before.iter().filter(same).fold(0, |sum, other| sum.saturating_add(other.cost))
+        before.iter().filter(same_counter).fold(0, |sum, other| sum.saturating_add(other.cost))
     }
 
-    /// As many of it in one.
+    /// The request with its cost multiplied by `count`.
     #[cfg(feature = "redis")]
-    pub(crate) fn times(self, many: usize) -> Self {
-        Self { cost: u32::try_from(many).unwrap_or(u32::MAX).saturating_mul(self.cost), ..self }
+    pub(crate) fn times(self, count: usize) -> Self {
+        Self { cost: u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(self.cost), ..self }
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct OwnedRequest {
 }
 
 impl OwnedRequest {
-    /// For a call that another thread decides, and the receipt of it.
+    /// Copies requests for a call that another thread decides, and for the call's receipt.
     pub(crate) fn copy_all(requests: &[Request<'_>]) -> Arc<[Self]> {
         requests.iter().map(Self::from).collect()
     }
@@ -59,25 +59,26 @@ impl From<&Request<'_>> for OwnedRequest {
     }
 }
 
-/// What a store says about one decision.
+/// The reply of a store to one decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreReply {
     pub(crate) allowed: bool,
-    /// Which request `remaining` and `reset_after` are about: the first that denies, or the one with the least left.
+    /// The request that `remaining` and `reset_after` describe: the first that denies, or else the one with the least
+    /// permits left.
     pub(crate) request_index: usize,
     pub(crate) remaining: u32,
-    /// Until every request would be allowed; `None`: never.
+    /// The time until every request would be allowed; `None` for never.
     pub(crate) retry_after: Option<Duration>,
     pub(crate) reset_after: Duration,
-    /// When the permits were taken, by the store's clock in microseconds: with it they can be given back.
+    /// The time at which the permits were taken, in microseconds of the store's clock. A refund needs it.
     pub(crate) stamp: u64,
-    /// Until the turn that an allowed call was given, where it has to wait for one.
+    /// The time until the turn of an allowed call. Only a leaky bucket gives turns.
     pub(crate) delay: Duration,
 }
 
 #[cfg(any(feature = "redis", test))]
 impl StoreReply {
-    /// An admission without a count: the reply to a refund that the store is not sent.
+    /// An allowed reply without a count: the reply to a refund that is not sent to the store.
     pub(crate) const ALLOWED: Self = Self {
         allowed: true,
         request_index: 0,
@@ -89,38 +90,39 @@ impl StoreReply {
     };
 }
 
-/// What becomes of a call.
+/// The result of a call, before it becomes a decision.
 #[derive(Clone, Debug)]
 pub(crate) enum Resolution {
+    /// Counted by the store or by the standby limiter, or denied from the denial cache.
     Counted(CountedReply),
-    /// Allowed without a count, because a policy says so.
+    /// Allowed by a failure policy, without a count.
     FailedOpen,
-    /// Denied without a count, because a policy says so.
+    /// Denied by a failure policy, without a count.
     FailedClosed,
 }
 
-/// The store's or the stand-in's word.
+/// The reply of the store, the denial cache or the standby limiter, with its source and the data for a refund.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedReply {
     pub(crate) reply: StoreReply,
     pub(crate) source: Source,
-    /// When the stand-in took the permits, by its own clock; 0 if it did not.
+    /// The time at which the standby limiter took the permits, in microseconds of its clock; 0 if it took none.
     pub(crate) mirror_stamp: u64,
-    /// When the permits of each request were taken, where they were not taken together.
+    /// The time at which the permits of each request were taken, if they were not taken together.
     pub(crate) stamps: Option<Arc<[u64]>>,
-    /// What was asked, where that was put down for another thread.
+    /// The requests, if they were copied for another thread.
     pub(crate) requests: Option<Arc<[OwnedRequest]>>,
 }
 
-/// Who granted permits, and when: what it takes to give them back.
+/// The source and the stamps of granted permits, which a refund needs.
 #[derive(Clone, Debug)]
 pub(crate) struct RefundInfo {
     pub(crate) source: Source,
-    /// By the store's clock, in microseconds.
+    /// Microseconds of the store's clock.
     pub(crate) stamp: u64,
-    /// The same for each request, where they were not taken together.
+    /// The stamp of each request, if their permits were not taken together.
     stamps: Option<Arc<[u64]>>,
-    /// By the stand-in's; 0 if it knows nothing of them.
+    /// Microseconds of the standby limiter's clock; 0 if it has no record of the permits.
     pub(crate) mirror_stamp: u64,
 }
 
@@ -144,12 +146,12 @@ impl CountedReply {
 }
 
 impl RefundInfo {
-    /// By the store alone, at this time of its clock.
+    /// The data for permits that only the store has counted, at this time of its clock in microseconds.
     pub(crate) fn from_store(stamp: u64) -> Self {
         Self { source: Source::Store, stamp, stamps: None, mirror_stamp: 0 }
     }
 
-    /// What was granted to one request.
+    /// The part that one request of the decision needs.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store has several clocks"))]
     pub(crate) fn for_request(&self, index: usize) -> Self {
         let stamp = self.stamps.as_ref().and_then(|stamps| stamps.get(index));
@@ -157,20 +159,21 @@ impl RefundInfo {
     }
 }
 
-/// How a call is to be decided.
+/// The options of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallOptions {
     pub(crate) on_error: OnError,
-    /// How long it may wait for its turn, where its algorithm gives turns.
+    /// The longest wait for a turn. Only a leaky bucket gives turns.
     pub(crate) max_wait: Duration,
-    /// How long the store may take; the limiter's own deadline if it is not said.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "there is no such store then"))]
+    /// The time that the store has for its reply; `None` for the limiter's own deadline.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store has a deadline"))]
     pub(crate) deadline: Option<Duration>,
 }
 
-/// The store gave no reply. Permits that the stand-in holds for the call meanwhile are its reply.
+/// A failure of the store: it sent no usable reply.
 #[derive(Debug)]
 pub(crate) struct StoreFailure {
     pub(crate) error: Error,
+    /// The reply of the standby limiter, if it had reserved the permits for the call.
     pub(crate) reservation: Option<StoreReply>,
 }

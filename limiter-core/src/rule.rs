@@ -1,13 +1,13 @@
-//! Settings of rules by their names: what a program's configuration says, before what its source says.
+//! Settings of rules by name, with which a program's configuration overrides its attributes.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::{Error, ErrorKind, Layout, Limit, OnError};
 
-/// Settings of the annotated functions whose rule has a name: see [`Builder::rule`](crate::Builder::rule).
+/// Settings for the annotated functions whose rule has a given name: see [`Builder::rule`](crate::Builder::rule).
 ///
-/// What is set here takes the place of what the attribute says; what is not, stays the attribute's.
+/// A setting overrides the one of the attribute. Without a setting the attribute's applies.
 ///
 /// ```
 /// # use limiter_core as rate_limited;
@@ -21,7 +21,7 @@ use crate::{Error, ErrorKind, Layout, Limit, OnError};
 ///     .build()?;
 /// # Ok::<(), rate_limited::Error>(())
 /// ```
-#[must_use = "a rule does nothing until a builder has it"]
+#[must_use = "a rule has no effect until it is added to a builder"]
 #[derive(Clone, Debug, Default)]
 pub struct Rule {
     limits: Vec<Limit>,
@@ -31,100 +31,104 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// No settings yet.
+    /// Creates a rule without settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A limit instead of the attribute's own; several hold together, all or nothing.
+    /// Adds a limit. The rule's limits replace those of the attribute. Several limits make one decision: all or none.
     pub fn limit(mut self, limit: Limit) -> Self {
         self.limits.push(limit);
         self
     }
 
-    /// What a call gets when the store fails, instead of what the attribute says, a handler of its own included.
-    /// [`Raise`](OnError::Raise) gives the error to that handler; without one it counts as
+    /// Sets the failure policy. It replaces the attribute's policy or handler.
+    ///
+    /// [`Raise`](OnError::Raise) passes the error to the attribute's handler. Without a handler it counts as
     /// [`Closed`](OnError::Closed).
     pub fn on_error(mut self, policy: OnError) -> Self {
         self.on_error = Some(policy);
         self
     }
 
-    /// How long a decision may take in the store, 1 ms to 60 s, instead of the
-    /// [limiter's own deadline](crate::Builder::deadline). Of several rules of one function the shortest holds.
+    /// Sets the time in which the store must reply, 1 ms to 60 s, instead of the [limiter's own
+    /// deadline](crate::Builder::deadline). If a function has several rules, the shortest deadline applies.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// How Redis keeps the count: of the limit that is set here, which can be but one for a sorted set, or else of the
-    /// attribute's own. What cannot be kept so, as a bucket in a sorted set, is a failure of each call, or of
-    /// [`build`](crate::Builder::build) where it is set here.
+    /// Sets the layout in Redis for the rule's limits, or else for those of the attribute.
+    ///
+    /// [`Layout::Zset`] allows only one limit in the rule, and only a sliding window. If a limit of the rule does not
+    /// fit, [`build`](crate::Builder::build) fails. If one of the attribute does not fit, each call fails.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = Some(layout);
         self
     }
 
-    /// A limit of this rule, as it is laid out.
-    fn laid_out(&self, limit: Limit) -> Result<Limit, Error> {
+    /// Returns the limit with this rule's layout, if there is one.
+    fn with_layout_of(&self, limit: Limit) -> Result<Limit, Error> {
         self.layout.map_or(Ok(limit), |layout| limit.with_layout(layout))
     }
 }
 
-/// Every rule that a limiter has settings for.
+/// The rules of a limiter, by name.
 #[derive(Debug, Default)]
 pub(crate) struct RuleOverrides {
     rules: HashMap<String, Rule>,
-    /// The name of one that was added twice.
-    twice: Option<String>,
+    /// The name of a rule that was added twice.
+    duplicate: Option<String>,
 }
 
 impl RuleOverrides {
     pub(crate) fn add(&mut self, name: &str, rule: Rule) {
         if self.rules.insert(name.to_owned(), rule).is_some() {
-            self.twice = Some(name.to_owned());
+            self.duplicate = Some(name.to_owned());
         }
     }
 
+    /// Checks the settings of all rules.
+    ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a setting out of its range, a rule without a name, and one that was added twice.
+    /// [`ErrorKind::Config`] for a setting out of its range, a rule without a name, and a rule that was added twice.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |problem: String| Err(Error::new(ErrorKind::Config, problem));
-        if let Some(name) = &self.twice {
+        if let Some(name) = &self.duplicate {
             return wrong(format!("the rule `{name}` is set twice"));
         }
         for (name, rule) in &self.rules {
             if name.is_empty() {
                 return wrong("a rule has a name: an attribute's `name`, or its key as it is written there".to_owned());
             }
-            if rule.deadline.is_some_and(|deadline| !is_deadline(deadline)) {
+            if rule.deadline.is_some_and(|deadline| !is_valid_deadline(deadline)) {
                 return wrong(format!("the rule `{name}` has a deadline that is not between 1 ms and 60 s"));
             }
             if rule.layout == Some(Layout::Zset) && rule.limits.len() > 1 {
                 return wrong(format!("the rule `{name}` has several limits, and a sorted set keeps one"));
             }
-            if let Some(error) = rule.limits.iter().find_map(|limit| rule.laid_out(*limit).err()) {
+            if let Some(error) = rule.limits.iter().find_map(|limit| rule.with_layout_of(*limit).err()) {
                 return wrong(format!("the rule `{name}`: {error}"));
             }
         }
         Ok(())
     }
 
-    /// A limit of this rule as it is to be kept, one of `limits` or the attribute's own.
+    /// Returns a limit of the rule or of the attribute with the layout that the rule sets, if it sets one.
     ///
     /// # Errors
-    /// It cannot be kept so.
-    pub(crate) fn laid_out(&self, name: &str, limit: Limit) -> Result<Limit, Error> {
-        self.get(name).map_or(Ok(limit), |rule| rule.laid_out(limit))
+    /// The limit's algorithm does not support the layout.
+    pub(crate) fn with_layout_of(&self, name: &str, limit: Limit) -> Result<Limit, Error> {
+        self.get(name).map_or(Ok(limit), |rule| rule.with_layout_of(limit))
     }
 
-    /// Whether the settings of any rule keep a limit so.
+    /// Returns whether any rule sets this layout or has a limit with it.
     pub(crate) fn has_layout(&self, layout: Layout) -> bool {
-        let keeps = |rule: &Rule| match rule.layout {
-            Some(set) => set == layout,
+        let uses_layout = |rule: &Rule| match rule.layout {
+            Some(rule_layout) => rule_layout == layout,
             None => rule.limits.iter().any(|limit| limit.layout() == layout),
         };
-        self.rules.values().any(keeps)
+        self.rules.values().any(uses_layout)
     }
 
     pub(crate) fn limits(&self, name: &str) -> &[Limit] {
@@ -139,19 +143,19 @@ impl RuleOverrides {
         self.get(name)?.deadline
     }
 
-    /// Whether no rule has settings, as in most limiters.
+    /// Returns whether no rule has settings, as in most limiters.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
     fn get(&self, name: &str) -> Option<&Rule> {
-        // Most limiters have none, and need not hash the name to know.
+        // Most limiters have no rules, and this check then avoids hashing the name.
         if self.rules.is_empty() { None } else { self.rules.get(name) }
     }
 }
 
-/// Whether a decision may have so long.
-pub(crate) fn is_deadline(deadline: Duration) -> bool {
+/// Returns whether a deadline is within its range.
+pub(crate) fn is_valid_deadline(deadline: Duration) -> bool {
     (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&deadline)
 }

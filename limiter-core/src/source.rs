@@ -1,16 +1,17 @@
 //! The origin of a decision.
 
-/// Who decided.
+/// The part of the limiter that made a decision.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The store.
     Store,
-    /// This process by itself: the store has denied the same less than a second ago, and said until when that holds. (How
-    /// long at most: see [`remember_denials`](crate::Builder::remember_denials).)
+    /// The denial cache of this process: the store denied the same call a short time ago, and that denial still holds.
+    ///
+    /// [`remember_denials`](crate::Builder::remember_denials) bounds the age of a cached denial, by default to 1 s.
     DeniedUntil,
-    /// The in-process stand-in, because the store failed or did so less than a window ago.
+    /// The standby limiter in this process, because the store failed now or less than a window ago.
     Standby,
-    /// A policy, because the store failed: nothing was counted, and nothing is known beyond the limit itself.
+    /// The failure policy, because the store failed. Nothing was counted, and only the limit itself is known.
     Policy,
 }

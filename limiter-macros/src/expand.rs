@@ -1,7 +1,7 @@
 //! The function with its decision: one call into the run time, and one branch to the fallback or to the unchanged body.
 //!
 //! ```text
-//! if let Some((_, denied)) = { …; denied(site, limiter, requests, wait).await } { fallback } else { body }
+//! if let Some((_, denied)) = { …; denied(site, limiter, &rules, wait).await } { fallback } else { body }
 //! ```
 //!
 //! The expansion is a branch, not an early `return`. As the value of a branch the fallback may be `()` or diverge

@@ -1,4 +1,4 @@
-//! Options that say where the store is, and how to get to it.
+//! The options of the connection to a store: its address, credentials and certificates.
 
 #[cfg(feature = "redis")]
 use crate::Credentials;
@@ -10,8 +10,8 @@ use crate::store::redis::{Endpoint, Provider, Server};
 use crate::{Error, ErrorKind};
 
 #[derive(Default)]
-pub(super) struct Connection {
-    named: Named,
+pub(super) struct ConnectionOptions {
+    target: Target,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
     #[cfg(feature = "redis")]
@@ -19,7 +19,7 @@ pub(super) struct Connection {
 }
 
 #[derive(Default)]
-enum Named {
+enum Target {
     #[default]
     Memory,
     Url(String),
@@ -28,16 +28,17 @@ enum Named {
 }
 
 impl Builder {
-    /// The store, by URL as for [`Limiter::connect`](crate::Limiter::connect). Default: `memory:`.
+    /// Sets the URL of the store, as for [`Limiter::connect`](crate::Limiter::connect). Default: `memory:`.
     pub fn url(mut self, url: &str) -> Self {
-        self.connection.named = Named::Url(url.to_owned());
+        self.connection.target = Target::Url(url.to_owned());
         self
     }
 
-    /// The store, by a client of the program's own in place of a URL: its address, user, password, database and
-    /// certificates. The limiter opens a connection of its own, and always speaks RESP3.
+    /// Sets the store by a client of the `redis` crate instead of a URL.
     ///
-    /// The client is one of `rate_limited::redis`, the version of the `redis` crate that the limiter is built with.
+    /// The limiter uses the client's address, user, password, database and certificates. It opens a connection of its
+    /// own, and always uses RESP3. The client must be one of `rate_limited::redis`, the version of the `redis` crate
+    /// that the limiter is built with.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -51,28 +52,30 @@ impl Builder {
     /// ```
     #[cfg(feature = "redis")]
     pub fn client(mut self, client: redis::Client) -> Self {
-        self.connection.named = Named::Client(Box::new(client));
+        self.connection.target = Target::Client(Box::new(client));
         self
     }
 
-    /// Certificates for a store over TLS, in place of what the system trusts: see [`Tls`]. The store's URL has to be one
-    /// with TLS, or [`build`](Builder::build) fails with [`ErrorKind::Config`].
+    /// Sets the certificates for a store over TLS, instead of those that the system trusts: see [`Tls`].
+    ///
+    /// The store's URL must be one with TLS, or [`build`](Builder::build) fails with [`ErrorKind::Config`].
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.connection.tls = Some(tls);
         self
     }
 
-    /// Where the user and the password come from, if they change while the program runs: asked before every connection,
-    /// in place of what the URL says.
+    /// Sets a provider of user and password, for credentials that change while the program runs. It is called before
+    /// every connection, and its credentials replace those of the URL.
     ///
-    /// It runs on a thread where it may block, one call at a time: connections that are opened meanwhile use the same
-    /// credentials. An attempt to connect takes at most 1 s (the first one of
-    /// [`connect`](Builder::connect) 4 s), and what it takes is part of that. While it panics there is no connection:
-    /// calls get an [`ErrorKind::Config`], or what [`on_error`](Builder::on_error) makes of it.
+    /// The provider runs on a thread where it may block, one call at a time. Connections that are opened meanwhile use
+    /// the same credentials. An attempt to connect takes at most 1 s, the first one of [`connect`](Builder::connect) at
+    /// most 4 s. The provider's time is part of that. If the provider panics, the attempt fails with
+    /// [`ErrorKind::Config`], and [`on_error`](Builder::on_error) decides about calls.
     ///
-    /// A connection that is up stays up. Whoever takes a password away ends its connections as well (`CLIENT KILL`, or
-    /// `ACL DELUSER`), and then the limiter asks here for the new one.
+    /// An open connection stays open when credentials change. An operator who revokes a password must end its
+    /// connections as well, by `CLIENT KILL` or `ACL DELUSER`. The limiter then reconnects with new credentials from
+    /// the provider.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -95,22 +98,24 @@ impl Builder {
     }
 }
 
+/// The store of a new limiter.
 pub(super) enum Store {
     Memory,
     #[cfg(feature = "redis")]
     Redis(Endpoint),
 }
 
-impl Connection {
+impl ConnectionOptions {
+    /// Returns the store that the options describe.
     pub(super) fn store(&self) -> Result<Store, Error> {
-        let store = match &self.named {
-            Named::Memory => Store::Memory,
-            Named::Url(url) => Store::named(url)?,
+        let store = match &self.target {
+            Target::Memory => Store::Memory,
+            Target::Url(url) => Store::from_url(url)?,
             #[cfg(feature = "redis")]
-            Named::Client(client) => Store::Redis(Endpoint::Single(Box::new(Server::from_client(client)))),
+            Target::Client(client) => Store::Redis(Endpoint::Single(Box::new(Server::from_client(client)))),
         };
         match store {
-            Store::Memory => self.without_options(),
+            Store::Memory => self.memory(),
             #[cfg(feature = "redis")]
             Store::Redis(Endpoint::Single(server)) => {
                 Ok(Store::Redis(Endpoint::Single(Box::new(self.with_options(*server)?))))
@@ -123,16 +128,17 @@ impl Connection {
         }
     }
 
-    fn without_options(&self) -> Result<Store, Error> {
+    /// Returns the memory store, unless there are options that only a server has.
+    fn memory(&self) -> Result<Store, Error> {
         #[cfg(feature = "redis")]
         if self.provider.is_some() {
-            return Err(unusable(
+            return Err(config_error(
                 "there are credentials, and the store is `memory:`: write a URL such as `redis://host`",
             ));
         }
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
-            return Err(unusable(
+            return Err(config_error(
                 "there are options for TLS, and the store is `memory:`: write a URL such as `rediss://host`",
             ));
         }
@@ -154,13 +160,13 @@ impl Connection {
 }
 
 impl Store {
-    fn named(url: &str) -> Result<Self, Error> {
+    fn from_url(url: &str) -> Result<Self, Error> {
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
             "memory" if url == "memory:" => Ok(Self::Memory),
-            "memory" => Err(unusable("the embedded store is named `memory:`, with nothing behind it")),
+            "memory" => Err(config_error("the embedded store is named `memory:`, with nothing behind it")),
             "rediss" | "rediss-sentinel" | "rediss-cluster" if cfg!(feature = "redis") && !cfg!(feature = "tls") => {
-                Err(unusable(format!("`{scheme}://` needs the feature `tls` of `rate-limited`")))
+                Err(config_error(format!("`{scheme}://` needs the feature `tls` of `rate-limited`")))
             }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" => {
@@ -170,13 +176,15 @@ impl Store {
             "redis-cluster" | "rediss-cluster" => Ok(Self::Redis(Endpoint::Cluster(Server::seeds_from_url(url)?))),
             #[cfg(not(feature = "redis"))]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
-            | "rediss-cluster" => Err(unusable(format!("`{scheme}://` needs the feature `redis` of `rate-limited`"))),
-            "" => Err(unusable("the store's URL is empty")),
-            // Not the URL itself, which may hold a password.
-            _ if !url.contains("://") => {
-                Err(unusable("the store's URL has no scheme: write `redis://` before the host, or `memory:`"))
+            | "rediss-cluster" => {
+                Err(config_error(format!("`{scheme}://` needs the feature `redis` of `rate-limited`")))
             }
-            _ => Err(unusable(
+            "" => Err(config_error("the store's URL is empty")),
+            // The message must not contain the URL, which may hold a password.
+            _ if !url.contains("://") => {
+                Err(config_error("the store's URL has no scheme: write `redis://` before the host, or `memory:`"))
+            }
+            _ => Err(config_error(
                 "the store's URL has an unknown scheme: write `memory:`, `redis://host:port`, `rediss://host:port`, \
                  `redis+unix:///path`, `redis-sentinel://host:port/name` or `redis-cluster://host:port`",
             )),
@@ -184,6 +192,6 @@ impl Store {
     }
 }
 
-fn unusable(problem: impl Into<String>) -> Error {
+fn config_error(problem: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config, problem)
 }

@@ -1,15 +1,16 @@
-//! Who a receipt is of.
+//! The identity of a limiter, by which it recognises its own receipts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A limiter, told from every other of this process for as long as it runs.
+/// A number that no other limiter of this process ever has.
 ///
-/// A number, since a pointer to the limiter would be counted by every decision, on a line that all threads then write.
+/// A receipt does not point to its limiter. Each decision would then increment a reference count, in a cache line that
+/// all threads write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimiterId(u64);
 
 impl LimiterId {
-    /// One that there was not before.
+    /// Returns a new id.
     pub(crate) fn next() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self(LAST.fetch_add(1, Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! What it takes to give permits back.
+//! The receipt of an allowed call, which a refund needs.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -8,78 +8,78 @@ use crate::request::{OwnedRequest, RefundInfo};
 use crate::store::memory::EntryId;
 use crate::sync::{AtomicBool, Ordering};
 
-/// Good for one refund, by the limiter that gave it; so are its clones together.
+/// The right to one refund by the limiter that granted the permits. All clones share it.
 ///
-/// Most receipts are dropped unread. So one of a entry in memory takes nothing from the heap, and little to drop: what a
-/// call gives is then not even put together where nobody looks at it.
+/// Most receipts are dropped unused. So a receipt for an entry of the memory store allocates nothing and is cheap to
+/// drop, and the compiler can leave it out where no code reads the decision.
 #[derive(Clone)]
 pub(crate) struct Receipt {
     limiter_id: LimiterId,
-    taken: RefundTarget,
+    target: RefundTarget,
 }
 
-/// What was taken, from where.
+/// The permits that a refund gives back.
 #[derive(Clone)]
 pub(crate) enum RefundTarget {
     /// Permits of one limit, from the entry of its key in the memory store.
     MemoryEntry { entry: EntryId, cost: u32, stamp: u64, used: UsedFlag },
-    /// Whatever was asked for.
+    /// Permits of any requests, from any store.
     Any(Arc<FullReceipt>),
 }
 
-/// A receipt of whatever was asked for.
+/// A receipt with copies of the requests.
 pub(crate) struct FullReceipt {
-    pub(crate) asked: Arc<[OwnedRequest]>,
-    pub(crate) granted: RefundInfo,
+    pub(crate) requests: Arc<[OwnedRequest]>,
+    pub(crate) refund_info: RefundInfo,
     used: AtomicBool,
 }
 
 impl Receipt {
-    /// A receipt of what was taken; none if that is nothing.
-    pub(crate) fn new(limiter_id: LimiterId, asked: Arc<[OwnedRequest]>, granted: RefundInfo) -> Option<Self> {
-        let takes = asked.iter().any(|asked| asked.as_request().cost > 0);
-        takes.then(|| Self {
+    /// Returns a receipt for these requests; `None` if all of them cost nothing.
+    pub(crate) fn new(limiter_id: LimiterId, requests: Arc<[OwnedRequest]>, refund_info: RefundInfo) -> Option<Self> {
+        let has_cost = requests.iter().any(|request| request.as_request().cost > 0);
+        has_cost.then(|| Self {
             limiter_id,
-            taken: RefundTarget::Any(Arc::new(FullReceipt { asked, granted, used: AtomicBool::new(false) })),
+            target: RefundTarget::Any(Arc::new(FullReceipt { requests, refund_info, used: AtomicBool::new(false) })),
         })
     }
 
-    /// A receipt of permits from a entry.
+    /// Returns a receipt for permits from an entry of the memory store; `None` for a cost of 0.
     #[inline]
-    pub(crate) fn at(limiter_id: LimiterId, entry: EntryId, cost: u32, stamp: u64) -> Option<Self> {
+    pub(crate) fn for_memory_entry(limiter_id: LimiterId, entry: EntryId, cost: u32, stamp: u64) -> Option<Self> {
         (cost > 0).then(|| Self {
             limiter_id,
-            taken: RefundTarget::MemoryEntry { entry, cost, stamp, used: UsedFlag::default() },
+            target: RefundTarget::MemoryEntry { entry, cost, stamp, used: UsedFlag::default() },
         })
     }
 
-    pub(crate) fn is_of(&self, limiter_id: LimiterId) -> bool {
+    pub(crate) fn belongs_to(&self, limiter_id: LimiterId) -> bool {
         self.limiter_id == limiter_id
     }
 
-    /// What is to be given back: only the first who asks is told.
-    pub(crate) fn spend(&self) -> Option<&RefundTarget> {
-        let flag = match &self.taken {
-            RefundTarget::MemoryEntry { used, .. } => used.flag(),
-            RefundTarget::Any(whole) => &whole.used,
+    /// Uses the receipt up and returns what to refund; `None` if it or a clone of it was used before.
+    pub(crate) fn use_up(&self) -> Option<&RefundTarget> {
+        let used = match &self.target {
+            RefundTarget::MemoryEntry { used, .. } => used.shared(),
+            RefundTarget::Any(receipt) => &receipt.used,
         };
-        (!flag.swap(true, Ordering::AcqRel)).then_some(&self.taken)
+        (!used.swap(true, Ordering::AcqRel)).then_some(&self.target)
     }
 }
 
-/// Whether a receipt is used, which its clones share: made when the first of them is, or is used.
+/// A flag that the clones of a receipt share. It is allocated by the first clone or the first use.
 #[derive(Default)]
 pub(crate) struct UsedFlag(OnceLock<Arc<AtomicBool>>);
 
 impl UsedFlag {
-    fn flag(&self) -> &Arc<AtomicBool> {
+    fn shared(&self) -> &Arc<AtomicBool> {
         self.0.get_or_init(|| Arc::new(AtomicBool::new(false)))
     }
 }
 
 impl Clone for UsedFlag {
     fn clone(&self) -> Self {
-        Self(Arc::clone(self.flag()).into())
+        Self(Arc::clone(self.shared()).into())
     }
 }
 

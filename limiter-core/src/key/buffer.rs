@@ -1,40 +1,40 @@
-//! Where the encoding of a key is put together: in place while it is short, so that most keys need no heap.
+//! The buffer of a key's encoding. A short encoding is stored inline, so most keys allocate nothing.
 
-use crate::key::Constant;
+use crate::key::StaticKey;
 
-/// ASCII that grows at its end.
+/// An ASCII string that grows at its end.
 #[derive(Clone)]
 pub(super) enum Buffer {
     Short {
         len: u8,
-        bytes: [u8; SHORT],
+        bytes: [u8; INLINE_CAPACITY],
     },
     Long(String),
-    /// Of the program's own text, which need not be copied.
-    Constant(&'static Constant),
+    /// The encoding of a static key, which is not copied.
+    Static(&'static StaticKey),
 }
 
-/// Room for a UUID as a part, and for a text of a few letters before it.
-const SHORT: usize = 46;
+/// The inline capacity in bytes: enough for a UUID as a part, after a text of a few letters.
+const INLINE_CAPACITY: usize = 46;
 
 impl Buffer {
-    pub(super) const EMPTY: Self = Self::Short { len: 0, bytes: [0; SHORT] };
+    pub(super) const EMPTY: Self = Self::Short { len: 0, bytes: [0; INLINE_CAPACITY] };
 
     #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
         match self {
-            Self::Short { len, bytes } => &bytes[..usize::from(*len).min(SHORT)],
+            Self::Short { len, bytes } => &bytes[..usize::from(*len).min(INLINE_CAPACITY)],
             Self::Long(text) => text.as_bytes(),
-            Self::Constant(constant) => constant.encoding().as_bytes(),
+            Self::Static(static_key) => static_key.encoding().as_bytes(),
         }
     }
 
     pub(super) fn as_str(&self) -> &str {
         match self {
-            // Never the default: whole texts were put in, and what is ASCII can be cut anywhere.
+            // The default is never used: the content is ASCII, which can be cut anywhere.
             Self::Short { .. } => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
             Self::Long(text) => text,
-            Self::Constant(constant) => constant.encoding(),
+            Self::Static(static_key) => static_key.encoding(),
         }
     }
 
@@ -43,11 +43,11 @@ impl Buffer {
         match self {
             Self::Short { len, .. } => usize::from(*len),
             Self::Long(text) => text.len(),
-            Self::Constant(constant) => constant.encoding().len(),
+            Self::Static(static_key) => static_key.encoding().len(),
         }
     }
 
-    /// Bytes that it takes on the heap.
+    /// The size of its heap allocation, in bytes.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         if let Self::Long(text) = self { text.capacity() } else { 0 }
@@ -68,18 +68,18 @@ impl Buffer {
                 }
             }
             Self::Long(long) => long.push_str(text),
-            Self::Constant(constant) => *self = Self::Long([constant.encoding(), text].concat()),
+            Self::Static(static_key) => *self = Self::Long([static_key.encoding(), text].concat()),
         }
     }
 
-    /// Cuts off what is beyond so many bytes.
-    pub(super) fn truncate(&mut self, most: usize) {
+    /// Shortens the content to at most `max_len` bytes.
+    pub(super) fn truncate(&mut self, max_len: usize) {
         match self {
-            Self::Short { len, .. } => *len = u8::try_from(most).map_or(*len, |most| most.min(*len)),
-            Self::Long(text) => text.truncate(most),
-            Self::Constant(constant) => {
-                let text = constant.encoding();
-                *self = Self::Long(text[..most.min(text.len())].to_owned());
+            Self::Short { len, .. } => *len = u8::try_from(max_len).map_or(*len, |max_len| max_len.min(*len)),
+            Self::Long(text) => text.truncate(max_len),
+            Self::Static(static_key) => {
+                let text = static_key.encoding();
+                *self = Self::Long(text[..max_len.min(text.len())].to_owned());
             }
         }
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_what_was_pushed_whatever_its_length() {
+    fn a_buffer_holds_the_pushed_text_of_any_length() {
         for len in 0..200 {
             for step in [1, 2, 7, 45, 46, 47, 100] {
                 let text = "abcdefghij".repeat(20)[..len].to_owned();
@@ -99,35 +99,35 @@ mod tests {
                     buffer.push(std::str::from_utf8(piece).expect("ASCII"));
                 }
                 assert_eq!((buffer.as_str(), buffer.as_bytes(), buffer.len()), (&*text, text.as_bytes(), len));
-                assert_eq!(matches!(buffer, Buffer::Long(_)), len > SHORT, "{len}");
-                for most in [300, 150, 30, 5] {
-                    buffer.truncate(most);
-                    assert_eq!(buffer.as_str(), &text[..len.min(most)]);
+                assert_eq!(matches!(buffer, Buffer::Long(_)), len > INLINE_CAPACITY, "{len}");
+                for max_len in [300, 150, 30, 5] {
+                    buffer.truncate(max_len);
+                    assert_eq!(buffer.as_str(), &text[..len.min(max_len)]);
                 }
             }
         }
     }
 
     #[test]
-    fn goes_on_from_a_text_of_the_program() {
-        static ABC: Constant = Constant::new("abc");
-        let mut buffer = Buffer::Constant(&ABC);
+    fn a_static_buffer_is_copied_when_it_changes() {
+        static ABC: StaticKey = StaticKey::new("abc");
+        let mut buffer = Buffer::Static(&ABC);
         buffer.push("def");
         assert_eq!((buffer.as_str(), buffer.as_bytes(), buffer.len()), ("abcdef", &b"abcdef"[..], 6));
-        let mut cut = Buffer::Constant(&ABC);
+        let mut cut = Buffer::Static(&ABC);
         cut.truncate(2);
         cut.truncate(5);
         assert_eq!((cut.as_str(), cut.len()), ("ab", 2));
     }
 
     #[test]
-    fn a_uuid_as_a_part_needs_no_heap() {
+    fn a_uuid_as_a_part_is_stored_inline() {
         let key = crate::Key::new("user:").part("01890a5d-ac96-774b-bcce-b302099a8057");
         assert!(matches!(key.head, Buffer::Short { .. }));
     }
 
     #[test]
-    fn a_key_is_a_cache_line() {
+    fn a_key_fits_a_cache_line() {
         assert!(size_of::<crate::Key>() <= 64, "{} bytes", size_of::<crate::Key>());
     }
 }

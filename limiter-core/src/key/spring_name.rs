@@ -1,32 +1,32 @@
-//! The name of a key where another program knows it by its text.
+//! The name of a key's sorted set, as the Spring library redis-current-limiter writes it.
 
 use std::fmt::Write;
 
 use crate::key::{Key, PART_MARK};
 
 impl Key {
-    /// What the Spring system calls its set of this key.
-    pub(crate) fn set(&self) -> String {
+    /// The Redis key of the sorted set that the Spring library uses for this key.
+    pub(crate) fn spring_set_name(&self) -> String {
         format!("CurrentLimiter:{}", self.name())
     }
 
-    /// The key for a reader who does not know the grammar: its texts as they were written, its parts as they are encoded.
+    /// The key with its texts unescaped and its parts as encoded.
     ///
-    /// In the texts `%` and both marks stay escaped, so that names are as far apart as keys are: a `%`, `@` or `+` in a
-    /// name means what it means in the key, and no other byte is written in two ways. The parts stay as they are, so that no
-    /// value can move a hash tag. A key that is cut off at a digest is named as it is encoded, head and all.
+    /// In the texts `%` and both marks stay escaped, so different keys have different names: a `%`, `@` or `+` in a
+    /// name means the same as in the encoding, and no other byte is written in two ways. The parts stay escaped, so
+    /// that no value can change the hash tag. The name of a key with a digest is its encoding.
     fn name(&self) -> String {
         let subject = self.subject().to_string();
         if self.digest.is_some() {
             return subject;
         }
         let mut name = String::with_capacity(subject.len());
-        for (place, piece) in subject.split(PART_MARK).enumerate() {
-            if place > 0 {
+        for (index, piece) in subject.split(PART_MARK).enumerate() {
+            if index > 0 {
                 name.push_str(PART_MARK);
             }
-            match place % 2 {
-                0 => written(piece, &mut name),
+            match index % 2 {
+                0 => push_unescaped(piece, &mut name),
                 _ => name.push_str(piece),
             }
         }
@@ -34,12 +34,12 @@ impl Key {
     }
 }
 
-/// Undoes the escapes of a text, but for those of `%` and the marks.
-fn written(text: &str, name: &mut String) {
+/// Appends a text to `name` without its escapes, except those of `%` and the marks.
+fn push_unescaped(text: &str, name: &mut String) {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
-        let escaped = rest.get(1..3).filter(|_| first == b'%').and_then(byte);
+        let escaped = rest.get(1..3).filter(|_| first == b'%').and_then(parse_hex_byte);
         match escaped {
             Some(byte) if !matches!(byte, b'%' | b'@' | b'+') => {
                 bytes.push(byte);
@@ -51,11 +51,11 @@ fn written(text: &str, name: &mut String) {
             }
         }
     }
-    // Whole characters were escaped, so whole ones come back.
+    // Nothing is lost: only whole characters are escaped, so the bytes are UTF-8.
     let _ = write!(name, "{}", String::from_utf8_lossy(&bytes));
 }
 
-fn byte(hex: &[u8]) -> Option<u8> {
+fn parse_hex_byte(hex: &[u8]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()
 }
 
@@ -66,12 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_that_of_the_set() {
-        assert_eq!(Key::new("getId").set(), "CurrentLimiter:getId");
+    fn zset_key_matches_spring() {
+        assert_eq!(Key::new("getId").spring_set_name(), "CurrentLimiter:getId");
     }
 
     #[test]
-    fn is_the_text_as_written() {
+    fn the_name_has_texts_as_written_and_parts_as_encoded() {
         let cases = [
             (Key::new("getId"), "getId"),
             (Key::new("/api/order {id}?*"), "/api/order {id}?*"),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_key_is_its_digest() {
+    fn the_name_of_a_long_key_is_its_encoding() {
         for key in
             [Key::new("a".repeat(201)), Key::new("é".repeat(34)), Key::new("a".repeat(134) + "{}" + &"b".repeat(99))]
         {
@@ -101,9 +101,9 @@ mod tests {
         assert_eq!(Key::new(&longest).name(), longest);
     }
 
-    /// Every way to write a few nasty characters as texts and parts: two keys share a name only if they are one.
+    /// The pieces contain all marks and escapes.
     #[test]
-    fn no_two_keys_share_a_name() {
+    fn different_keys_have_different_names() {
         let pieces = ["", "a", "@", "%", "%4", "40", "%40", "%2540", "{", "+", "a@b", "@@", "é", "\u{0}"];
         let mut seen: HashMap<String, Key> = HashMap::new();
         for first in pieces {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_moves_a_hash_tag() {
+    fn no_value_changes_the_hash_tag() {
         for value in ["{", "}", "{a}", "}{", "%7B"] {
             assert!(!Key::new("user:").part(value).name().contains(['{', '}']), "{value}");
         }

@@ -1,24 +1,25 @@
-//! A key without values, which the program has written: what it takes to find its counts is worked out once.
+//! A key without values, whose encoding and hash are computed once.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::key::Key;
 
-/// The text of such a key, in a static: looked at when compiling, and hashed by its first call.
+/// A key of static text, for a `static`. The text is examined at compile time and hashed by the first call.
 #[derive(Debug)]
-pub struct Constant {
+pub struct StaticKey {
     text: &'static str,
+    /// The text is its own encoding.
     is_encoded: bool,
     key: OnceLock<Key>,
-    /// The encoding of a text that needs escapes; nothing for one that has no encoding beside its digest.
+    /// The encoding of a text that needs escapes; `None` for an empty text or one that needs a digest.
     escaped: OnceLock<Option<Box<str>>>,
-    /// By the seed of this process; 0 if it is not known yet.
+    /// The hash by the seed of this process; 0 before the first call.
     hash: AtomicU64,
 }
 
-impl Constant {
-    /// Of this text, as it is written.
+impl StaticKey {
+    /// Creates the key of a text.
     #[must_use]
     pub const fn new(text: &'static str) -> Self {
         Self {
@@ -30,23 +31,24 @@ impl Constant {
         }
     }
 
-    /// The key, which refers to this.
+    /// The key, which refers to this text if that has an encoding without a digest.
     #[inline]
     pub(crate) fn key(&'static self) -> &'static Key {
         self.key.get_or_init(|| {
-            if self.is_encoded || self.escaped().is_some() { Key::of_constant(self) } else { Key::new(self.text) }
+            if self.is_encoded || self.escaped().is_some() { Key::from_static(self) } else { Key::new(self.text) }
         })
     }
 
-    /// What such a key is encoded as.
+    /// The encoding of the key.
     #[inline]
     pub(super) fn encoding(&self) -> &str {
         if self.is_encoded { self.text } else { self.escaped().unwrap_or_default() }
     }
 
-    /// The hash of the encoding, by the one function that ever gives it.
+    /// Returns the hash of the encoding. The first call computes it by `hash`, which must be the same function in all
+    /// calls.
     #[inline]
-    pub(super) fn hash(&self, hash: impl FnOnce() -> u64) -> u64 {
+    pub(super) fn cached_hash(&self, hash: impl FnOnce() -> u64) -> u64 {
         match self.hash.load(Ordering::Relaxed) {
             0 => {
                 let hash = hash();

@@ -1,4 +1,4 @@
-//! Limits as texts: `5/10s` and back.
+//! The text form of limits, such as `5/10s`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::limit::{Algorithm, Layout, Limit};
 use crate::{Error, ErrorKind};
 
-/// `permits/duration`, as in `5/10s`, `100/min` or `1000/1h30m`.
+/// Parses `permits/duration`, as in `5/10s`, `100/min` or `1000/1h30m`.
 ///
-/// Units: `ms`, `s` (`sec`), `m` (`min`), `h` (`hour`), `d` (`day`); a unit without a number means one of it.
+/// The units are `ms`, `s` (`sec`), `m` (`min`), `h` (`hour`) and `d` (`day`). A unit without a number means one of it.
 impl FromStr for Limit {
     type Err = Error;
 
@@ -35,7 +35,7 @@ impl FromStr for Limit {
     }
 }
 
-/// Reads `10s`, `1h30m` or `min` as milliseconds. The attribute reads the same grammar when compiling.
+/// Parses `10s`, `1h30m` or `min` into milliseconds. The attribute parses the same grammar at compile time.
 fn parse_millis(text: &str) -> Option<u64> {
     let mut total: u64 = 0;
     let mut rest = text;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes() {
+    fn a_formatted_limit_parses_to_itself() {
         let cases = [
             ("5/10s", 5, 10_000, "5/10s"),
             ("100/min", 100, 60_000, "100/1m"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_limit() {
+    fn an_invalid_text_is_an_invalid_limit() {
         let cases = [
             "",
             "5",

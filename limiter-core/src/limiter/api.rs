@@ -1,21 +1,20 @@
-//! What can be asked of a limiter.
+//! The async methods of a limiter.
 
 use std::time::Duration;
 
 use crate::decision::receipt::RefundTarget;
 use crate::decision::{Allowed, Decision, DecisionContext};
-use crate::limiter::check::Checking;
+use crate::limiter::check::CheckFuture;
 use crate::limiter::{Backend, Limiter};
-use crate::request::RefundInfo;
-use crate::request::{OwnedRequest, Request};
+use crate::request::{OwnedRequest, RefundInfo, Request};
 use crate::{Error, ErrorKind, Key, Limit};
 
 impl Limiter {
-    /// Takes one permit, if there is one.
+    /// Takes one permit if there is one.
     ///
     /// # Errors
-    /// The store's failure, and only if this limiter's [`OnError`](crate::OnError) is [`Raise`](crate::OnError::Raise): every other policy
-    /// turns it into a decision.
+    /// The store's failure, if this limiter's [`OnError`](crate::OnError) is [`Raise`](crate::OnError::Raise). Every
+    /// other policy turns the failure into a decision.
     ///
     /// # Cancel safety
     /// A future that is dropped before it is done may have taken its permit.
@@ -24,10 +23,10 @@ impl Limiter {
         self.check_n(key, limit, 1)
     }
 
-    /// Takes `cost` permits, if there are as many: all or none.
+    /// Takes `cost` permits if there are as many: all of them or none.
     ///
-    /// A cost of 0 is allowed and takes nothing; one above the limit's `max` is denied
-    /// [for good](crate::Denied::is_final).
+    /// A cost of 0 is allowed and takes nothing. A cost above the limit's `max` is a [final](crate::Denied::is_final)
+    /// denial. The bucket algorithms have `burst` as that bound.
     ///
     /// # Errors
     /// As for [`check`](Limiter::check).
@@ -41,14 +40,14 @@ impl Limiter {
         limit: &'a Limit,
         cost: u32,
     ) -> impl Future<Output = Result<Decision, Error>> + Send {
-        Checking { limiter: self, key, limit, cost, asking: None, is_done: false }
+        CheckFuture { limiter: self, key, limit, cost, inner: None, is_done: false }
     }
 
-    /// Takes permits of several limits at once, `(key, limit, cost)` each: all of them or none.
+    /// Takes permits of several limits at once, all of them or none. Each limit is a `(key, limit, cost)`.
     ///
-    /// The decision is about one of them: a denial about the first that denies, with a `retry_after` that holds for
-    /// all; an admission about the one with the least left. Where two are counted together, their costs add up. Of no
-    /// limits, nothing is asked and the call is allowed.
+    /// The decision describes one of the limits. A denial describes the first limit that denies, with a `retry_after`
+    /// that holds for all limits. An allowed decision describes the limit with the least permits left. If two limits
+    /// have the same counter, their costs add up. A call without limits is allowed, and nothing is sent.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -57,9 +56,9 @@ impl Limiter {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), rate_limited::Error> {
     /// let limiter = Limiter::memory();
-    /// let (user, everybody) = (Key::new("user:").part(42), Key::new("everybody"));
+    /// let (user, all_users) = (Key::new("user:").part(42), Key::new("all users"));
     /// let (burst, day, total): (Limit, Limit, Limit) = ("5/s".parse()?, "1000/d".parse()?, "500/s".parse()?);
-    /// let decision = limiter.check_all(&[(&user, &burst, 1), (&user, &day, 1), (&everybody, &total, 1)]).await?;
+    /// let decision = limiter.check_all(&[(&user, &burst, 1), (&user, &day, 1), (&all_users, &total, 1)]).await?;
     /// assert_eq!(decision.remaining(), 4);
     /// # Ok(())
     /// # }
@@ -72,31 +71,31 @@ impl Limiter {
     /// As for [`check`](Limiter::check).
     pub async fn check_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Decision, Error> {
         let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request { key, limit: *limit, cost }).collect();
-        self.decide(direct(&requests), self.terms()).await
+        self.decide(DecisionContext::direct(&requests), self.default_options()).await
     }
 
     /// Takes one permit, waiting up to `max_wait` for it.
     ///
-    /// A call for which there is room is allowed at once, unless others wait. Calls of this process that were denied wait in
-    /// the order of their numbers. A call takes its number at the first poll of its future ([`wait_blocking`] when it is
-    /// called). No call waits for another call's answer while permits are free: so a later call may be admitted while the
-    /// answer of an earlier one is on its way.
+    /// A call for which there are permits is allowed at once, unless other calls wait. Denied calls of this process
+    /// wait in the order of their numbers. A call takes its number at the first poll of its future, and
+    /// [`wait_blocking`] when it is called. No call waits for another call's reply while permits are free. So a later
+    /// call may be allowed while the reply to an earlier one is on its way.
     ///
-    /// There is one queue for each key, algorithm, window, `max` and burst; for a decision with several limits, one for the
-    /// whole set. Within a queue the first call is served first, whatever it costs.
+    /// There is one queue for each combination of key, algorithm, window, `max` and burst. A decision about several
+    /// limits has one queue for the whole set. A queue serves its calls in order, whatever they cost.
     ///
-    /// A call that could not be served in time even by an empty queue is denied at once, not at the end of its wait; so is one
-    /// that a policy denies. A call that still waits at the end is denied then. Its `retry_after` is the store's; where there
-    /// is room but others are ahead, it is the time until the first of them is expected to go on.
+    /// A call is denied at once if even an empty queue could not serve it within `max_wait`, or if a failure policy
+    /// denies it. Otherwise it is denied when `max_wait` elapses. Its `retry_after` is then the store's. If there are
+    /// permits but other calls are ahead, it is the time until the first of them is expected to take its permits.
     ///
-    /// A future that is not polled delays the others by little more than 10 ms of the limiter's clock. If it is woken and not
-    /// polled for so long, as in a branch of `select!` while a body runs, it is passed over. It keeps its entry for the next
-    /// permit.
+    /// A future that is not polled delays the others by little more than 10 ms of the limiter's clock. If it is woken
+    /// and not polled for so long, as in a branch of `select!` while a body runs, it is passed over. It keeps its
+    /// number, and with it its place before later calls.
     ///
     /// [`wait_blocking`]: Limiter::wait_blocking
     ///
-    /// A [leaky bucket](crate::Algorithm::LeakyBucket) is a queue by itself, in which all processes stand: there a call
-    /// is given its turn in one round trip, or denied if that does not come in time or too many wait already.
+    /// A [leaky bucket](crate::Algorithm::LeakyBucket) is itself a queue, which all processes share. A call gets its
+    /// turn in one round trip. It is denied if the turn is not within `max_wait`, or if the queue is full.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -117,17 +116,18 @@ impl Limiter {
     /// As for [`check`](Limiter::check).
     ///
     /// # Cancel safety
-    /// A future that is dropped while it waits takes nothing and lets the next one go on; one that is dropped while
-    /// it asks may have taken its permit. Of a leaky bucket it loses the turn that it was given, which passes unused:
-    /// those behind have been told theirs.
+    /// A future that is dropped while it waits takes nothing, and the next call in its queue goes on. A future that is
+    /// dropped while its request is in flight may have taken its permit. A leaky bucket's turn then passes unused,
+    /// because later calls have their turns already.
     pub async fn wait(&self, key: &Key, limit: &Limit, max_wait: Duration) -> Result<Decision, Error> {
         let requests = [Request { key, limit: *limit, cost: 1 }];
-        self.decide_within(direct(&requests), self.terms(), max_wait).await
+        self.decide_waiting(DecisionContext::direct(&requests), self.default_options(), max_wait).await
     }
 
-    /// What [`check`](Limiter::check) would say now, taking nothing: `remaining` is what there is before the call.
+    /// Returns the decision that [`check`](Limiter::check) would make now, without taking a permit. `remaining` is the
+    /// number of permits before the call.
     ///
-    /// Observers of decisions are not told.
+    /// Observers of decisions are not called.
     ///
     /// # Errors
     /// As for [`check`](Limiter::check).
@@ -136,18 +136,24 @@ impl Limiter {
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
         let requests = [Request { key, limit: *limit, cost: 1 }];
-        self.look(direct(&requests), self.terms()).await
+        self.peek_once(DecisionContext::direct(&requests), self.default_options()).await
     }
 
-    /// Gives back what an allowed call took, because it came to nothing after all.
+    /// Refunds the permits of an allowed call, for a call that did not happen after all.
     ///
-    /// Never more than what would be there if the call had not been made, and so sometimes less than it took. A sliding
-    /// window gives back the call's own permits while they count, and is then as if the call had not been made; the other
-    /// window algorithms what still counts; a token bucket what has not come back by itself meanwhile; a leaky bucket the
-    /// turn that it gave last, and no other; a bucket that keys have to share, because
-    /// [`max_keys`](crate::Builder::max_keys) are in use, nothing; a server that has failed since and may have lost the
-    /// permits, nothing. Nothing is given back where nothing was taken, as by a
-    /// policy or for a cost of 0, nor a second time: clones are the same receipt.
+    /// A refund never gives more than if the call had not been made, so it may give back less than the call took:
+    ///
+    /// - A sliding window gives back the call's own permits while they count. It is then as if the call had not been
+    ///   made.
+    /// - The other window algorithms give back the permits that still count.
+    /// - A token bucket gives back the permits that it has not refilled meanwhile.
+    /// - A leaky bucket gives back the turn that it gave last, and no other.
+    /// - A bucket that several keys share, because [`max_keys`](crate::Builder::max_keys) are in use, gives back
+    ///   nothing.
+    /// - A server that has failed since the call, and so may have lost its permits, gives back nothing.
+    /// - An allowed call that took nothing gives back nothing: one that a failure policy allowed, or one with a cost of
+    ///   0.
+    /// - A receipt can be used once. Its clones are the same receipt.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -166,20 +172,20 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// The store's failure, whatever the policy: the permits may or may not be back, and the receipt is used up.
+    /// The store's failure, whatever the policy. The permits may or may not be back, and the receipt is used up.
     /// [`ErrorKind::Config`] for a receipt of another limiter.
     ///
     /// # Cancel safety
     /// A future that is dropped before it is done may have given the permits back, and has used the receipt up.
     pub async fn refund(&self, allowed: &Allowed) -> Result<(), Error> {
         let Some(receipt) = allowed.receipt() else { return Ok(()) };
-        if !receipt.is_of(self.inner.limiter_id) {
+        if !receipt.belongs_to(self.inner.limiter_id) {
             return Err(Error::new(
                 ErrorKind::Config,
                 "permits can only be given back to the limiter that granted them",
             ));
         }
-        let (asked, granted) = match receipt.spend() {
+        let receipt = match receipt.use_up() {
             None => return Ok(()),
             Some(RefundTarget::MemoryEntry { entry, cost, stamp, .. }) => {
                 if let Backend::Memory(store) = &self.inner.backend {
@@ -187,23 +193,26 @@ impl Limiter {
                 }
                 return Ok(());
             }
-            Some(RefundTarget::Any(whole)) => (&whole.asked, &whole.granted),
+            Some(RefundTarget::Any(receipt)) => receipt,
         };
-        let requests: Vec<_> = asked.iter().map(OwnedRequest::as_request).collect();
+        let requests: Vec<_> = receipt.requests.iter().map(OwnedRequest::as_request).collect();
+        let refund_info = RefundInfo::clone(&receipt.refund_info);
         match &self.inner.backend {
-            Backend::Memory(store) => store.refund(&requests, granted.stamp),
-            Backend::Guarded(guard) => guard.refund(&requests, RefundInfo::clone(granted), &self.inner.observers).await,
+            Backend::Memory(store) => store.refund(&requests, refund_info.stamp),
+            Backend::Guarded(guard) => guard.refund(&requests, refund_info, &self.inner.observers).await,
         }
     }
 
-    /// Forgets what `key` has taken of `limit`, and of any limit with the same algorithm and window. Receipts from
-    /// before give nothing back (but for one of the very millisecond in which the key was reset and taken from again).
+    /// Resets the counter of `key` for `limit`, and for any limit with the same algorithm and window.
     ///
-    /// While the stand-in has a say, in another process too, that process's own count goes on. A key that has to share
-    /// its count, because [`max_keys`](crate::Builder::max_keys) are in use, is not forgotten: others share it.
+    /// Receipts from before give nothing back. The exception is a receipt of the very millisecond in which the key was
+    /// reset and permits were taken again.
+    ///
+    /// While the standby limiter of another process is consulted, that process's own counter goes on. A key that shares
+    /// its counter with others, because [`max_keys`](crate::Builder::max_keys) are in use, is not reset.
     ///
     /// # Errors
-    /// The store's failure, whatever the policy: the key may not be forgotten there.
+    /// The store's failure, whatever the policy. The key may then not be reset in the store.
     ///
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset the key.
@@ -213,12 +222,4 @@ impl Limiter {
             Backend::Guarded(guard) => guard.reset(key, *limit, &self.inner.observers).await,
         }
     }
-}
-
-/// The name that decisions of direct calls carry.
-pub(super) const DIRECT: &str = "check";
-
-/// The requests of a direct call.
-pub(super) fn direct<'a>(requests: &'a [Request<'a>]) -> DecisionContext<'a> {
-    DecisionContext { names: &[DIRECT], requests }
 }

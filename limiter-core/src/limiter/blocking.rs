@@ -1,4 +1,4 @@
-//! The same requests for code that is not async.
+//! The blocking methods of a limiter, for code that is not async.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use crate::block_on::block_on;
 use crate::limiter::Limiter;
 use crate::{Allowed, Decision, Error, Key, Limit};
 
-/// For code that is not async: each blocks its thread until there is an answer, which for the store is its deadline at
-/// the latest.
+/// Blocking methods, for code that is not async.
 ///
-/// They work on any thread, inside and outside of runtimes: the store is talked to, and the time is watched, from
-/// threads of the limiter's own. In an async function prefer the async method, which lets other tasks run meanwhile.
+/// Each blocks its thread until the decision is made. A shared store decides within its deadline. The methods work on
+/// any thread, inside and outside of runtimes, because threads of the limiter's own run its connections and timers. In
+/// an async function use the async method, which lets other tasks run meanwhile.
 impl Limiter {
-    /// [`check`](Limiter::check) for code that is not async.
+    /// Takes one permit if there is one: [`check`](Limiter::check) for code that is not async.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -30,7 +30,7 @@ impl Limiter {
         block_on(self.check(key, limit))
     }
 
-    /// [`check_n`](Limiter::check_n) for code that is not async.
+    /// Takes `cost` permits if there are as many: [`check_n`](Limiter::check_n) for code that is not async.
     ///
     /// # Errors
     /// As for [`check`](Limiter::check).
@@ -38,7 +38,7 @@ impl Limiter {
         block_on(self.check_n(key, limit, cost))
     }
 
-    /// [`check_all`](Limiter::check_all) for code that is not async.
+    /// Takes permits of several limits at once: [`check_all`](Limiter::check_all) for code that is not async.
     ///
     /// # Errors
     /// As for [`check`](Limiter::check).
@@ -46,7 +46,9 @@ impl Limiter {
         block_on(self.check_all(limits))
     }
 
-    /// [`wait`](Limiter::wait) for code that is not async: in the same queues as tasks, with the number of the call.
+    /// Takes one permit, waiting up to `max_wait` for it: [`wait`](Limiter::wait) for code that is not async.
+    ///
+    /// The call waits in the same queues as tasks do. It takes its number when it begins.
     ///
     /// # Errors
     /// As for [`check`](Limiter::check).
@@ -54,7 +56,7 @@ impl Limiter {
         block_on(self.wait(key, limit, max_wait))
     }
 
-    /// [`peek`](Limiter::peek) for code that is not async.
+    /// Decides without taking a permit: [`peek`](Limiter::peek) for code that is not async.
     ///
     /// # Errors
     /// As for [`check`](Limiter::check).
@@ -62,7 +64,7 @@ impl Limiter {
         block_on(self.peek(key, limit))
     }
 
-    /// [`refund`](Limiter::refund) for code that is not async.
+    /// Refunds the permits of an allowed call: [`refund`](Limiter::refund) for code that is not async.
     ///
     /// # Errors
     /// As for [`refund`](Limiter::refund).
@@ -70,7 +72,7 @@ impl Limiter {
         block_on(self.refund(allowed))
     }
 
-    /// [`reset`](Limiter::reset) for code that is not async.
+    /// Resets the counter of a key: [`reset`](Limiter::reset) for code that is not async.
     ///
     /// # Errors
     /// As for [`reset`](Limiter::reset).

@@ -1,54 +1,54 @@
-//! The future of a decision about one request.
+//! The future that `check` and `check_n` return.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::limiter::api::DIRECT;
+use crate::decision::DIRECT_CALL;
 use crate::limiter::{Backend, Limiter};
 use crate::request::Request;
 use crate::{Decision, Error, Key, Limit};
 
-/// Asks when it is polled first. A store in memory answers then.
+/// The future of a decision about one request. A store in memory decides at its first poll.
 ///
-/// A type and not an `async fn`: of those, each moves what the one that it awaits gives, and a decision is moved no
-/// quicker than it is made.
-pub(super) struct Checking<'a> {
+/// It is a type because each `async fn` moves the output of the future that it awaits, and moving a decision takes as
+/// long as making it.
+pub(super) struct CheckFuture<'a> {
     pub(super) limiter: &'a Limiter,
     pub(super) key: &'a Key,
     pub(super) limit: &'a Limit,
     pub(super) cost: u32,
-    /// Where the store cannot answer at once.
-    pub(super) asking: Option<Asking<'a>>,
-    /// Has answered: nothing is taken a second time.
+    /// The decision of a shared store, from the first poll on.
+    pub(super) inner: Option<DecisionFuture<'a>>,
+    /// A decision was returned. A later poll takes no permits again.
     pub(super) is_done: bool,
 }
 
-pub(super) type Asking<'a> = Pin<Box<dyn Future<Output = Result<Decision, Error>> + Send + Sync + 'a>>;
+pub(super) type DecisionFuture<'a> = Pin<Box<dyn Future<Output = Result<Decision, Error>> + Send + Sync + 'a>>;
 
-impl<'a> Checking<'a> {
+impl<'a> CheckFuture<'a> {
     #[inline]
     fn request(&self) -> Request<'a> {
         Request { key: self.key, limit: *self.limit, cost: self.cost }
     }
 
     #[inline(never)]
-    fn ask(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+    fn poll_guarded(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
         let (limiter, request) = (self.limiter, self.request());
-        // A flood is to cost little here, too.
-        if self.asking.is_none()
-            && let Some(denial) = limiter.known_denial(DIRECT, &request)
+        // A cached denial costs no allocation, so a flood is cheap here as well.
+        if self.inner.is_none()
+            && let Some(denial) = limiter.cached_denial(DIRECT_CALL, &request)
         {
             self.is_done = true;
             return Poll::Ready(Ok(denial));
         }
-        let asking = self.asking.get_or_insert_with(|| Box::pin(limiter.decide_alone(request)));
-        let answer = asking.as_mut().poll(context);
-        self.is_done = answer.is_ready();
-        answer
+        let inner = self.inner.get_or_insert_with(|| Box::pin(limiter.decide_one(request)));
+        let decision = inner.as_mut().poll(context);
+        self.is_done = decision.is_ready();
+        decision
     }
 }
 
-impl Future for Checking<'_> {
+impl Future for CheckFuture<'_> {
     type Output = Result<Decision, Error>;
 
     #[inline]
@@ -61,7 +61,7 @@ impl Future for Checking<'_> {
                 self.is_done = true;
                 self.limiter.decide_in_memory(store, &self.request())
             }
-            Backend::Guarded(_) => self.ask(context),
+            Backend::Guarded(_) => self.poll_guarded(context),
         }
     }
 }
@@ -71,19 +71,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_polls_on_takes_no_more() {
+    fn polling_after_ready_takes_no_permit() {
         let (limiter, key, limit) = (Limiter::memory(), Key::new("a"), Limit::WIDEST);
-        let mut checking =
-            Checking { limiter: &limiter, key: &key, limit: &limit, cost: 1, asking: None, is_done: false };
-        let mut poll = || Pin::new(&mut checking).poll(&mut Context::from_waker(std::task::Waker::noop()));
+        let mut check =
+            CheckFuture { limiter: &limiter, key: &key, limit: &limit, cost: 1, inner: None, is_done: false };
+        let mut poll = || Pin::new(&mut check).poll(&mut Context::from_waker(std::task::Waker::noop()));
         assert!(poll().is_ready());
         assert!(poll().is_pending());
     }
 
-    /// What the caller moves for a decision.
+    /// The caller moves both for each decision.
     #[test]
     fn a_decision_and_its_future_are_small() {
-        let (future, decision) = (size_of::<Checking<'_>>(), size_of::<Poll<Result<Decision, Error>>>());
+        let (future, decision) = (size_of::<CheckFuture<'_>>(), size_of::<Poll<Result<Decision, Error>>>());
         assert!(future <= 48 && decision <= 120, "{future} and {decision} bytes");
     }
 }

@@ -1,50 +1,48 @@
-//! From a request to a decision: store or guard, receipt, observers.
+//! The decision about requests, by the store or the guard, with its receipt and observers.
 
 use std::slice;
 use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
-use crate::decision::{Decision, DecisionContext, Denied};
-use crate::limiter::api::{DIRECT, direct};
-use crate::limiter::{Backend, Inner, Limiter};
+use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied};
+use crate::limiter::{Backend, Limiter, LimiterInner};
 use crate::on_error::OnError;
-use crate::request::Request;
-use crate::request::{CallOptions, CountedReply, Resolution};
+use crate::request::{CallOptions, CountedReply, Request, Resolution};
 use crate::rule::RuleOverrides;
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::sync::process::forked;
 
 impl Limiter {
-    pub(crate) fn rulebook(&self) -> &RuleOverrides {
+    pub(crate) fn rule_overrides(&self) -> &RuleOverrides {
         &self.inner.rules
     }
 
-    /// How a call is decided that says nothing of it.
-    pub(crate) fn terms(&self) -> CallOptions {
+    /// The options of a call without options of its own.
+    pub(crate) fn default_options(&self) -> CallOptions {
         CallOptions { on_error: self.inner.on_error, max_wait: Duration::ZERO, deadline: None }
     }
 
-    /// The denial of an annotated call, if it is one, after waiting up to `wait`.
+    /// Decides about an annotated call, which may wait up to `max_wait`. Returns the denial if it is denied.
     pub(crate) async fn decide_or_wait(
         &self,
-        rules: DecisionContext<'_>,
-        terms: CallOptions,
-        wait: Duration,
+        context: DecisionContext<'_>,
+        options: CallOptions,
+        max_wait: Duration,
     ) -> Result<Option<Denied>, Error> {
-        let decision = if wait.is_zero() {
-            self.decide(rules, terms).await?
+        let decision = if max_wait.is_zero() {
+            self.decide(context, options).await?
         } else {
-            self.decide_within(rules, terms, wait).await?
+            self.decide_waiting(context, options, max_wait).await?
         };
         Ok(decision.into_result().err())
     }
 
-    /// What becomes of a call that failed before there was anything to ask, as by a limit that cannot be: no stand-in
-    /// can decide that.
-    pub(crate) fn without_answer(
+    /// Applies the failure policy to a call that failed before any request was made, as one with an invalid limit. The
+    /// standby limiter cannot decide such a call.
+    pub(crate) fn fail_without_request(
         &self,
-        rules: DecisionContext<'_>,
+        context: DecisionContext<'_>,
         error: Error,
         on_error: OnError,
     ) -> Result<Option<Denied>, Error> {
@@ -52,111 +50,129 @@ impl Limiter {
         observers.failed(&error);
         match on_error {
             OnError::Raise => Err(error),
-            // Not even `Open` runs what has an impossible limit: it may come from a caller, as a plan without calls.
+            // `Open` denies as well. The invalid limit may come from a caller, such as a plan with 0 calls.
             OnError::Open | OnError::Closed | OnError::Standby => {
-                let denied = rules.closed();
+                let denied = context.failed_closed();
                 observers.denied(&denied);
                 Ok(Some(denied))
             }
         }
     }
 
-    /// Decides about one request of a direct call, by a store that answers at once.
+    /// Decides about one request of a direct call by the memory store.
     #[inline(never)]
     pub(super) fn decide_in_memory(&self, store: &MemoryStore, request: &Request<'_>) -> Poll<Result<Decision, Error>> {
-        let Inner { observers, limiter_id, .. } = &*self.inner;
-        let told = |told: &_| Poll::Ready(Ok(Decision::told(DIRECT, request, told, *limiter_id)));
-        let ready = store.decide_one(request, 0, told, || Poll::Ready(self.decide_without_store(request)));
+        let LimiterInner { observers, limiter_id, .. } = &*self.inner;
+        let decision = |reply: &_| Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)));
+        let ready = store.decide_one(request, 0, decision, || Poll::Ready(self.decide_in_child(request)));
         if let Poll::Ready(Ok(decision)) = &ready {
             observers.decided(decision);
         }
         ready
     }
 
-    /// The decision of the policy, for a store in memory that cannot be used in this process.
+    /// The failure policy's decision, for a memory store that cannot be used in this child of `fork`.
     #[cold]
-    fn decide_without_store(&self, request: &Request<'_>) -> Result<Decision, Error> {
-        let ruling = self.rule_without_store(forked(), self.terms())?;
-        Ok(direct(slice::from_ref(request)).decision(&ruling, None))
+    fn decide_in_child(&self, request: &Request<'_>) -> Result<Decision, Error> {
+        let resolution = self.resolve_by_policy(forked(), self.default_options())?;
+        Ok(DecisionContext::direct(slice::from_ref(request)).decision(&resolution, None))
     }
 
+    /// Applies the failure policy to a call that has no store and no standby limiter.
     #[cold]
-    pub(super) fn rule_without_store(&self, error: Error, terms: CallOptions) -> Result<Resolution, Error> {
+    pub(super) fn resolve_by_policy(&self, error: Error, options: CallOptions) -> Result<Resolution, Error> {
         self.inner.observers.failed(&error);
-        match terms.on_error.for_error(&error) {
+        match options.on_error.for_error(&error) {
             OnError::Open => Ok(Resolution::FailedOpen),
             OnError::Closed | OnError::Standby => Ok(Resolution::FailedClosed),
             OnError::Raise => Err(error),
         }
     }
 
-    /// The same by any store.
-    pub(super) async fn decide_alone(&self, request: Request<'_>) -> Result<Decision, Error> {
-        self.decide(direct(&[request]), self.terms()).await
+    /// Decides about one request of a direct call by any store.
+    pub(super) async fn decide_one(&self, request: Request<'_>) -> Result<Decision, Error> {
+        self.decide(DecisionContext::direct(&[request]), self.default_options()).await
     }
 
-    /// What a store has said that others share, where it still holds.
-    pub(super) fn known_denial(&self, name: &'static str, request: &Request<'_>) -> Option<Decision> {
+    /// Returns the denial of a shared store that is cached for this request and still valid.
+    pub(super) fn cached_denial(&self, name: &'static str, request: &Request<'_>) -> Option<Decision> {
         let Backend::Guarded(guard) = &self.inner.backend else { return None };
         let requests = [*request];
-        let denial = guard.get(&requests)?;
+        let denial = guard.cached_denial(&requests)?;
         let decision = DecisionContext { names: &[name], requests: &requests }.decision(&denial, None);
         self.inner.observers.decided(&decision);
         Some(decision)
     }
 
-    /// The denial of one request, if the store answers at once and it is one.
+    /// Decides about one request of an annotated call, if no reply of a shared store is needed. Returns `Some(None)`
+    /// for an allowed call.
     pub(crate) fn denied_at_once(&self, name: &'static str, request: &Request<'_>) -> Option<Option<Denied>> {
-        let Inner { backend, observers, limiter_id, .. } = &*self.inner;
+        let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
-            return Some(self.known_denial(name, request)?.into_result().err());
+            return Some(self.cached_denial(name, request)?.into_result().err());
         };
-        // Unless somebody watches, an admission is for nobody.
-        let is_unseen = !observers.watch(true);
-        let told = |told: &MemoryReply| {
-            let is_for_nobody = told.outcome.allowed && is_unseen;
-            Some((!is_for_nobody).then_some(*told))
+        // An `Allowed` that no observer receives is not built.
+        let skip_allowed = !observers.observe_allowed();
+        let reply_to_use = |reply: &MemoryReply| {
+            let is_skipped = reply.outcome.allowed && skip_allowed;
+            Some((!is_skipped).then_some(*reply))
         };
-        // A failure is decided where policies are.
-        let Some(told) = store.decide_one(request, 0, told, || None)? else {
-            observers.overflowing();
+        // A failure falls back to the full path, which applies the failure policy.
+        let Some(reply) = store.decide_one(request, 0, reply_to_use, || None)? else {
+            observers.report_overflow();
             return Some(None);
         };
-        let decision = Decision::told(name, request, &told, *limiter_id);
+        let decision = Decision::from_memory(name, request, &reply, *limiter_id);
         observers.decided(&decision);
         Some(decision.into_result().err())
     }
 
-    pub(crate) async fn decide(&self, rules: DecisionContext<'_>, terms: CallOptions) -> Result<Decision, Error> {
-        let decision = self.ask(rules, terms).await?;
+    /// Decides about a call that does not wait, and calls the observers.
+    pub(crate) async fn decide(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
+        let decision = self.decide_once(context, options).await?;
         self.inner.observers.decided(&decision);
         Ok(decision)
     }
 
-    pub(super) async fn ask(&self, rules: DecisionContext<'_>, terms: CallOptions) -> Result<Decision, Error> {
-        let ruling = self.rule(rules, terms).await?;
-        Ok(rules.decision(&ruling, Some(self.inner.limiter_id)))
+    /// Decides without calling the observers.
+    pub(super) async fn decide_once(
+        &self,
+        context: DecisionContext<'_>,
+        options: CallOptions,
+    ) -> Result<Decision, Error> {
+        let resolution = self.resolve(context, options).await?;
+        Ok(context.decision(&resolution, Some(self.inner.limiter_id)))
     }
 
-    pub(super) async fn rule(&self, rules: DecisionContext<'_>, terms: CallOptions) -> Result<Resolution, Error> {
+    /// Takes the permits from the store, or applies the failure policy.
+    pub(super) async fn resolve(
+        &self,
+        context: DecisionContext<'_>,
+        options: CallOptions,
+    ) -> Result<Resolution, Error> {
         match &self.inner.backend {
-            Backend::Memory(store) => match store.decide_within(rules.requests, terms.max_wait) {
-                Ok(answer) => Ok(Resolution::Counted(CountedReply::from_store(answer, 0))),
-                Err(error) => self.rule_without_store(error, terms),
+            Backend::Memory(store) => match store.decide_within(context.requests, options.max_wait) {
+                Ok(reply) => Ok(Resolution::Counted(CountedReply::from_store(reply, 0))),
+                Err(error) => self.resolve_by_policy(error, options),
             },
-            _ if rules.requests.is_empty() => Ok(Resolution::FailedOpen),
-            Backend::Guarded(guard) => guard.decide(rules.requests, terms, &self.inner.observers).await,
+            _ if context.requests.is_empty() => Ok(Resolution::FailedOpen),
+            Backend::Guarded(guard) => guard.decide(context.requests, options, &self.inner.observers).await,
         }
     }
 
-    pub(super) async fn look(&self, rules: DecisionContext<'_>, terms: CallOptions) -> Result<Decision, Error> {
-        let ruling = match &self.inner.backend {
-            Backend::Memory(store) => match store.peek(rules.requests) {
-                Ok(answer) => Resolution::Counted(CountedReply::from_store(answer, 0)),
-                Err(error) => self.rule_without_store(error, terms)?,
+    /// Decides without taking permits and without calling the observers.
+    pub(super) async fn peek_once(
+        &self,
+        context: DecisionContext<'_>,
+        options: CallOptions,
+    ) -> Result<Decision, Error> {
+        let resolution = match &self.inner.backend {
+            Backend::Memory(store) => match store.peek(context.requests) {
+                Ok(reply) => Resolution::Counted(CountedReply::from_store(reply, 0)),
+                Err(error) => self.resolve_by_policy(error, options)?,
             },
-            Backend::Guarded(guard) => guard.peek(rules.requests, terms, &self.inner.observers).await?,
+            Backend::Guarded(guard) => guard.peek(context.requests, options, &self.inner.observers).await?,
         };
-        Ok(rules.decision(&ruling, None))
+        Ok(context.decision(&resolution, None))
     }
 }

@@ -1,10 +1,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{Decision, ErrorKind, Key, Limit, Source};
+use crate::{Builder, Decision, Error, ErrorKind, Key, Limit, Source};
 
-/// A limiter as a child of `fork` has it whose parent's other thread held every lock of the store; and the locks.
-fn in_a_child<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R) -> R {
+/// Calls `run` with a limiter as in a child of `fork`, while every lock of its store is held as by a thread of the
+/// parent.
+fn in_child_with_held_locks<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R) -> R {
     let mut limiter = Builder::default().on_error(policy).max_keys(1).memory();
     let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
     let Backend::Memory(store) = &mut inner.backend else { panic!("a store in memory") };
@@ -13,7 +14,7 @@ fn in_a_child<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R) -> R {
     store.locked(|| run(&limiter))
 }
 
-fn what(decision: Result<Decision, Error>) -> Result<(bool, Source), ErrorKind> {
+fn result_of(decision: Result<Decision, Error>) -> Result<(bool, Source), ErrorKind> {
     match decision {
         Ok(Decision::Allowed(allowed)) => Ok((true, allowed.source())),
         Ok(Decision::Denied(denied)) => Ok((false, denied.source())),
@@ -22,7 +23,7 @@ fn what(decision: Result<Decision, Error>) -> Result<(bool, Source), ErrorKind> 
 }
 
 #[test]
-fn a_lock_that_was_held_at_the_fork_is_a_failure_with_a_policy() {
+fn a_lock_that_was_held_at_the_fork_is_a_failure_that_the_policy_decides() {
     let (key, limit) = (Key::new("a"), Limit::WIDEST);
     let policies = [
         (OnError::Open, Ok((true, Source::Policy))),
@@ -31,27 +32,27 @@ fn a_lock_that_was_held_at_the_fork_is_a_failure_with_a_policy() {
         (OnError::Raise, Err(ErrorKind::Forked)),
     ];
     for (policy, expected) in policies {
-        in_a_child(policy, |limiter| {
-            assert_eq!(what(limiter.check_blocking(&key, &limit)), expected, "{policy:?}");
-            assert_eq!(what(limiter.check_n_blocking(&key, &limit, 2)), expected, "{policy:?}");
+        in_child_with_held_locks(policy, |limiter| {
+            assert_eq!(result_of(limiter.check_blocking(&key, &limit)), expected, "{policy:?}");
+            assert_eq!(result_of(limiter.check_n_blocking(&key, &limit, 2)), expected, "{policy:?}");
             let both = [(&key, &limit, 1), (&key, &limit, 1)];
-            assert_eq!(what(limiter.check_all_blocking(&both)), expected, "{policy:?}");
-            assert_eq!(what(limiter.peek_blocking(&key, &limit)), expected, "{policy:?}");
-            assert_eq!(what(limiter.wait_blocking(&key, &limit, Duration::from_secs(60))), expected, "{policy:?}");
-            let error = limiter.reset_blocking(&key, &limit).expect_err("nothing is forgotten");
+            assert_eq!(result_of(limiter.check_all_blocking(&both)), expected, "{policy:?}");
+            assert_eq!(result_of(limiter.peek_blocking(&key, &limit)), expected, "{policy:?}");
+            assert_eq!(result_of(limiter.wait_blocking(&key, &limit, Duration::from_secs(60))), expected, "{policy:?}");
+            let error = limiter.reset_blocking(&key, &limit).expect_err("nothing is reset");
             assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Forked, false));
         });
     }
 }
 
 #[test]
-fn a_limiter_in_memory_goes_on_in_a_child_where_no_lock_was_held() {
+fn a_limiter_in_memory_works_in_a_child_if_no_lock_was_held() {
     let (key, limit) = (Key::new("a"), "2/1m".parse().expect("a limit"));
     let mut limiter = Limiter::memory();
-    assert!(what(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)));
+    assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)));
     let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
     let Backend::Memory(store) = &mut inner.backend else { panic!("a store in memory") };
     store.of_another_process();
-    assert!(what(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)), "with its counts");
-    assert!(what(limiter.check_blocking(&key, &limit)) == Ok((false, Source::Store)));
+    assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)), "with its counters");
+    assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((false, Source::Store)));
 }

@@ -1,4 +1,4 @@
-//! Waiting for a permit: by turns that the store gives, or by asking again when the time has come.
+//! Calls that wait for a permit: until the turn that a leaky bucket gives, or in a queue of this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,9 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::decision::{Decision, DecisionContext, Denied};
 use crate::limiter::Limiter;
-use crate::limiter::check::Asking;
+use crate::limiter::check::DecisionFuture;
 use crate::limiter::wait_queue::{Schedule, Turn, WaitQueues, next_number};
-use crate::request::Request;
-use crate::request::{CallOptions, Resolution};
+use crate::request::{CallOptions, Request, Resolution};
 use crate::sync::process::{DroppedAtHome, forked};
 use crate::{Algorithm, Error, Source};
 
@@ -17,115 +16,121 @@ mod timed;
 
 use timed::timed;
 
-/// The shortest wait for another check.
+/// The shortest time between two checks of a call.
 const MIN_RETRY: Duration = Duration::from_millis(1);
 
 impl Limiter {
-    /// Decides, waiting for a place up to `max_wait`.
+    /// Decides about a call that may wait up to `max_wait`, and calls the observers.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
-    pub(crate) fn decide_within<'a>(
+    pub(crate) fn decide_waiting<'a>(
         &'a self,
-        rules: DecisionContext<'a>,
-        terms: CallOptions,
+        context: DecisionContext<'a>,
+        options: CallOptions,
         max_wait: Duration,
     ) -> impl Future<Output = Result<Decision, Error>> + Send + 'a {
         async move {
-            let decision = match rules.requests {
-                // Of several, each would have a turn of its own.
+            let decision = match context.requests {
+                // A decision about several buckets would have a turn in each of them, so it waits in a queue instead.
                 [request] if request.limit.algorithm() == Algorithm::LeakyBucket => {
-                    Box::pin(self.stand_in_line(rules, terms, max_wait)).await?
+                    Box::pin(self.wait_for_turn(context, options, max_wait)).await?
                 }
-                _ => self.wait_for(rules, terms, max_wait).await?,
+                _ => self.wait_in_queue(context, options, max_wait).await?,
             };
             self.inner.observers.decided(&decision);
             Ok(decision)
         }
     }
 
-    /// Takes a turn and waits for it.
-    async fn stand_in_line(
+    /// Takes a turn of a leaky bucket and sleeps until it.
+    async fn wait_for_turn(
         &self,
-        rules: DecisionContext<'_>,
-        terms: CallOptions,
+        context: DecisionContext<'_>,
+        options: CallOptions,
         max_wait: Duration,
     ) -> Result<Decision, Error> {
-        let ruling = self.rule(rules, CallOptions { max_wait, ..terms }).await?;
-        let decision = rules.decision(&ruling, Some(self.inner.limiter_id));
-        if let (Resolution::Counted(settled), Decision::Allowed(_)) = (&ruling, &decision) {
-            // From here on: not a moment before the turn, and late by no more than the answer took to come.
-            if let Err(error) = self.inner.clock.sleep(settled.reply.delay).await {
-                return self.decide_by_policy(rules, terms, error);
+        let resolution = self.resolve(context, CallOptions { max_wait, ..options }).await?;
+        let decision = context.decision(&resolution, Some(self.inner.limiter_id));
+        if let (Resolution::Counted(counted), Decision::Allowed(_)) = (&resolution, &decision) {
+            // The sleep starts when the reply has arrived. So the call is never early, and late by at most the time
+            // that the reply took.
+            if let Err(error) = self.inner.clock.sleep(counted.reply.delay).await {
+                return self.decide_by_policy(context, options, error);
             }
         }
         Ok(decision)
     }
 
-    /// Checks until the call is admitted, in the order of the calls' numbers once it was denied.
+    /// Checks the store until the call is allowed or its wait is over. A denied call waits in a queue, in the order of
+    /// the calls' numbers.
     ///
-    /// Not an `async fn`, which would keep its arguments twice. What asks the store is on the heap, and gone before the
-    /// call sleeps: waiting calls are many.
+    /// Not an `async fn`, which would keep its arguments twice. The futures of checks are on the heap and dropped
+    /// before the call sleeps, because many calls may wait at a time.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
-    fn wait_for<'a>(
+    fn wait_in_queue<'a>(
         &'a self,
-        rules: DecisionContext<'a>,
-        terms: CallOptions,
+        context: DecisionContext<'a>,
+        options: CallOptions,
         max_wait: Duration,
     ) -> impl Future<Output = Result<Decision, Error>> + Send + 'a {
         async move {
             let clock = &self.inner.clock;
             let number = next_number();
-            let began = clock.now();
-            let give_up = began.after(max_wait);
-            // A queue is of calls that were denied: where there is none, there are permits, as far as is known. A call that
-            // finds one only looks whether it could be served in time.
-            let is_behind = self.may_have_waiters(rules.requests);
-            let asking: Asking<'_> =
-                if is_behind { Box::pin(self.look(rules, terms)) } else { Box::pin(self.ask(rules, terms)) };
-            let (decision, answered_at) = timed(clock, asking).await;
+            let started_at = clock.now();
+            let deadline = started_at.after(max_wait);
+            // Only denied calls are in a queue, so without a queue there may be permits. A call that finds a queue
+            // takes none: it only checks whether it could be served in time.
+            let is_behind = self.may_have_waiters(context.requests);
+            let first_check: DecisionFuture<'_> = if is_behind {
+                Box::pin(self.peek_once(context, options))
+            } else {
+                Box::pin(self.decide_once(context, options))
+            };
+            let (decision, decided_at) = timed(clock, first_check).await;
             let retry_at = match decision? {
-                Decision::Allowed(_) if is_behind => began,
+                Decision::Allowed(_) if is_behind => started_at,
                 allowed @ Decision::Allowed(_) => return Ok(allowed),
-                Decision::Denied(denied) => match next_retry(&denied, answered_at, give_up) {
+                Decision::Denied(denied) => match next_retry(&denied, decided_at, deadline) {
                     Some(retry_at) => retry_at,
                     None => return Ok(Decision::Denied(denied)),
                 },
             };
             let queues = match self.wait_queues() {
                 Ok(queues) => queues,
-                Err(error) => return self.decide_by_policy(rules, terms, error),
+                Err(error) => return self.decide_by_policy(context, options, error),
             };
-            let mut ticket = queues.ticket(rules.requests, number, Schedule { retry_at, give_up });
+            let mut ticket = queues.ticket(context.requests, number, Schedule { retry_at, deadline });
             loop {
                 match ticket.turn().await {
                     Ok(Turn::Check) => {}
                     Ok(Turn::TimedOut) => break,
-                    Err(error) => return self.decide_by_policy(rules, terms, error),
+                    Err(error) => return self.decide_by_policy(context, options, error),
                 }
-                let (checked, answered_at) = match ticket.check(Box::pin(timed(clock, self.ask(rules, terms)))).await {
+                let check = Box::pin(timed(clock, self.decide_once(context, options)));
+                let (decision, decided_at) = match ticket.check(check).await {
                     Ok(checked) => checked,
-                    Err(error) => return self.decide_by_policy(rules, terms, error),
+                    Err(error) => return self.decide_by_policy(context, options, error),
                 };
-                match checked? {
-                    Decision::Denied(denied) => match next_retry(&denied, answered_at, give_up) {
+                match decision? {
+                    Decision::Denied(denied) => match next_retry(&denied, decided_at, deadline) {
                         Some(retry_at) => ticket.retry_at(retry_at),
                         None => return Ok(Decision::Denied(denied)),
                     },
                     allowed => return Ok(allowed),
                 }
             }
-            Box::pin(self.last_answer(rules, terms, queues)).await
+            Box::pin(self.decide_after_timeout(context, options, queues)).await
         }
     }
 
-    /// Decides about a call that cannot wait.
+    /// Decides by the failure policy about a call that cannot wait in this process.
     #[cold]
     fn decide_by_policy(
         &self,
-        rules: DecisionContext<'_>,
-        terms: CallOptions,
+        context: DecisionContext<'_>,
+        options: CallOptions,
         error: Error,
     ) -> Result<Decision, Error> {
-        Ok(rules.decision(&self.rule_without_store(error, terms)?, None))
+        Ok(context.decision(&self.resolve_by_policy(error, options)?, None))
     }
 
     /// The queues of this process.
@@ -134,37 +139,38 @@ impl Limiter {
         self.inner.queues.of_this_process(make)?.get().ok_or_else(forked)
     }
 
+    /// Returns whether a call may be waiting for these counters.
     fn may_have_waiters(&self, requests: &[Request<'_>]) -> bool {
-        // Whose queues they are matters only where a call waits.
+        // The process that owns the queues matters only if a call waits.
         let latest = self.inner.queues.latest().and_then(DroppedAtHome::get);
         let is_idle = latest.is_some_and(|queues| queues.is_idle());
         !is_idle && self.wait_queues().is_ok_and(|queues| queues.has(requests))
     }
 
-    /// Decides about a call whose wait is over. It has left its queue: no other call waits for this answer.
-    async fn last_answer(
+    /// Decides about a call whose wait is over. The call has left its queue, so no other call waits for this decision.
+    async fn decide_after_timeout(
         &self,
-        rules: DecisionContext<'_>,
-        terms: CallOptions,
+        context: DecisionContext<'_>,
+        options: CallOptions,
         queues: &WaitQueues,
     ) -> Result<Decision, Error> {
-        let decision = self.look(rules, terms).await?;
-        match queues.first_turn(rules.requests) {
-            None if decision.is_allowed() => self.ask(rules, terms).await,
+        let decision = self.peek_once(context, options).await?;
+        match queues.first_turn(context.requests) {
+            None if decision.is_allowed() => self.decide_once(context, options).await,
             first_turn => {
                 let now = self.inner.clock.now();
-                Ok(Decision::Denied(decision.out_of_time(now.until(first_turn.unwrap_or(now)))))
+                Ok(Decision::Denied(decision.into_timed_out(now.until(first_turn.unwrap_or(now)))))
             }
         }
     }
 }
 
-/// The instant at which a denied call may be checked again; `None` if it is not worth waiting for.
-fn next_retry(denied: &Denied, answered_at: Moment, give_up: Moment) -> Option<Moment> {
+/// Returns the instant of a denied call's next check; `None` if no check before the deadline could allow it.
+fn next_retry(denied: &Denied, decided_at: Moment, deadline: Moment) -> Option<Moment> {
     if denied.source() == Source::Policy || denied.is_final() {
         return None;
     }
-    Some(answered_at.after(denied.retry_after().max(MIN_RETRY))).filter(|retry_at| *retry_at <= give_up)
+    Some(decided_at.after(denied.retry_after().max(MIN_RETRY))).filter(|retry_at| *retry_at <= deadline)
 }
 
 #[cfg(test)]
@@ -173,7 +179,7 @@ mod tests {
     use crate::{Key, Limit};
 
     #[test]
-    fn a_call_that_waits_is_small() {
+    fn the_future_of_a_waiting_call_is_small() {
         let (limiter, key) = (Limiter::memory(), Key::new("a"));
         let size = size_of_val(&limiter.wait(&key, &Limit::WIDEST, Duration::ZERO));
         assert!(size <= 500, "{size} bytes");

@@ -1,7 +1,7 @@
-//! Queues of calls that wait in this process: one for each set of counts, in the order of the calls' numbers.
+//! Queues of calls that wait in this process: one for each set of counters, in the order of the calls' numbers.
 //!
-//! A waiter sleeps in its future, and all waiters share one alarm on the limiter's clock. The alarm acts on the queues
-//! even while none of their futures is polled: so a waiter that nobody polls does not block those behind it.
+//! A waiter sleeps in its future. All waiters share one alarm on the limiter's clock. The alarm acts on the queues even
+//! while no future is polled, so a waiter that is not polled does not block the next one.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,75 +19,77 @@ mod id;
 mod table;
 
 use id::QueueIds;
-use table::{Place, Step, WaitTable, WaiterId};
 pub(crate) use table::{Schedule, Turn};
+use table::{Step, WaitTable, WaiterEntry, WaiterId};
 
 /// The queues of one limiter.
 #[derive(Debug)]
 pub(crate) struct WaitQueues {
     clock: Clock,
-    /// The process that made them.
+    /// The process that made the queues.
     home: u32,
     ids: QueueIds,
-    state: Mutex<State>,
+    state: Mutex<QueuesState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueuesState {
     table: WaitTable,
     alarm: Option<Alarm>,
 }
 
-/// A sleep until the first timer of the table, or until an earlier instant.
+/// A sleep until the first timer of the table or an earlier instant.
 struct Alarm {
     at: Moment,
     sleep: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>,
 }
 
-/// The number of a call that begins now. One sequence for the whole process, which a child of `fork` goes on with: so a call
-/// has its number before it is known whether it waits, and in which process's queues.
+/// Returns the number of a call that begins now.
+///
+/// There is one sequence, which a child of `fork` continues. So a call can take its number before it is known whether
+/// it waits, and in the queues of which process.
 pub(crate) fn next_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// A call's place in its queue; dropping it lets the others move up.
+/// A call's position in its queue. Dropping it removes the call, and the next call moves up.
 #[derive(Debug)]
 pub(crate) struct Ticket<'a> {
     queues: &'a Arc<WaitQueues>,
-    place: Place,
+    entry: WaiterEntry,
 }
 
 impl WaitQueues {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        let (home, ids, state) = (process::id(), QueueIds::default(), Mutex::new(State::default()));
+        let (home, ids, state) = (process::id(), QueueIds::default(), Mutex::new(QueuesState::default()));
         Arc::new(Self { clock, home, ids, state })
     }
 
-    /// Returns whether no call waits at all. A lock that is taken, perhaps for good by a thread that a fork left behind, may
-    /// mean that one does.
+    /// Returns whether certainly no call waits. While the lock is taken a call may wait. After a fork a thread that
+    /// does not exist any more may hold the lock permanently.
     pub(crate) fn is_idle(&self) -> bool {
         self.state.try_lock().is_ok_and(|state| state.table.is_empty())
     }
 
-    /// Returns whether a call waits for these counts.
+    /// Returns whether a call waits for these counters.
     pub(crate) fn has(&self, requests: &[Request<'_>]) -> bool {
         let state = self.lock();
         !state.table.is_empty() && state.table.has(self.ids.id(requests))
     }
 
-    /// The instant by which the first call that waits for these counts is expected to go on.
+    /// Returns the instant by which the first call that waits for these counters is expected to take its permits.
     pub(crate) fn first_turn(&self, requests: &[Request<'_>]) -> Option<Moment> {
         let queue = self.ids.id(requests);
         self.lock().table.first_turn(queue, self.clock.now())
     }
 
-    /// A place for the call of this number. It is in no queue before [`Ticket::turn`] is polled.
+    /// Returns a ticket for the call of this number. The call is in no queue before [`Ticket::turn`] is polled.
     pub(crate) fn ticket(self: &Arc<Self>, requests: &[Request<'_>], number: u64, schedule: Schedule) -> Ticket<'_> {
-        Ticket { queues: self, place: Place { id: WaiterId { queue: self.ids.id(requests), number }, schedule } }
+        Ticket { queues: self, entry: WaiterEntry { id: WaiterId { queue: self.ids.id(requests), number }, schedule } }
     }
 
-    /// Changes the table, and sets the alarm by what it became. Calls wakers after the lock is released.
+    /// Changes the table and then sets the alarm. Calls wakers after the lock is released.
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut WaitTable, &mut Step) -> T) -> Result<T, Error> {
         let mut step = Step::at(self.clock.now());
         let mut state = self.lock();
@@ -98,13 +100,14 @@ impl WaitQueues {
         alarm.map(|()| changed)
     }
 
-    fn set_alarm(self: &Arc<Self>, state: &mut State, step: &mut Step) -> Result<(), Error> {
+    /// Sets the alarm to the first timer of the table, and runs the timers that are due.
+    fn set_alarm(self: &Arc<Self>, state: &mut QueuesState, step: &mut Step) -> Result<(), Error> {
         while let Some(at) = state.table.next_timer() {
             if state.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
                 return Ok(());
             }
             let clock = self.clock.clone();
-            // Not by the budget of the task that happens to be here: without one left it would be woken at once.
+            // The budget of the current task does not apply. Without budget the sleep would be woken at once.
             let sleep = tokio::task::unconstrained(async move { clock.sleep_until(at).await });
             let mut alarm = Alarm { at, sleep: Box::pin(sleep) };
             let waker = Waker::from(Arc::clone(self));
@@ -118,24 +121,24 @@ impl WaitQueues {
             step.set_time(self.clock.now());
             state.table.run_timers(step);
         }
-        // It holds these queues.
+        // The alarm holds an `Arc` of these queues.
         state.alarm = None;
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueuesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The alarm.
+/// The alarm's waker: it runs the timers that are due.
 impl Wake for WaitQueues {
     fn wake(self: Arc<Self>) {
         let mut step = Step::at(self.clock.now());
         let mut state = self.lock();
         state.alarm = None;
         state.table.run_timers(&mut step);
-        // The thread that watches the time runs already, or nothing would have been woken.
+        // This cannot fail: the timer thread runs already, as it has called this waker.
         let _ = self.set_alarm(&mut state, &mut step);
         drop(state);
         step.finish();
@@ -146,18 +149,18 @@ impl Ticket<'_> {
     /// Waits until the call may check the store, or its wait is over.
     ///
     /// # Errors
-    /// The thread that watches the time could not be started, or this is a child of the process that the call waits in.
+    /// The timer thread could not be started, or this is a child of the process that the call waits in.
     ///
     /// # Cancel safety
-    /// The call keeps its place until the ticket is dropped.
+    /// The call keeps its position until the ticket is dropped.
     pub(crate) async fn turn(&self) -> Result<Turn, Error> {
-        let Self { queues, place } = self;
+        let Self { queues, entry } = self;
         poll_fn(|context| {
             if !is_this(queues.home) {
                 return Poll::Ready(Err(forked()));
             }
             let waker = context.waker().clone();
-            match queues.change(|table, step| table.poll(place, waker, step)) {
+            match queues.change(|table, step| table.poll(entry, waker, step)) {
                 Ok(turn) => turn.map(Ok),
                 Err(error) => Poll::Ready(Err(error)),
             }
@@ -165,40 +168,41 @@ impl Ticket<'_> {
         .await
     }
 
-    /// Runs the call's check of the store. Once its answer has come, the call has to be polled in time to keep its turn.
+    /// Runs the call's check of the store. Once the reply has arrived, the call must be polled within
+    /// [`GRACE`](table::GRACE) to keep its turn.
     ///
     /// # Errors
     /// This is a child of the process that the call waits in.
     pub(crate) async fn check<F: Future + Unpin>(&self, mut check: F) -> Result<F::Output, Error> {
-        let Self { queues, place } = self;
+        let Self { queues, entry } = self;
         poll_fn(|context| {
             if !is_this(queues.home) {
                 return Poll::Ready(Err(forked()));
             }
-            queues.lock().table.check_polled(place.id);
-            let waker = CheckWaker { queues: Arc::clone(queues), id: place.id, waker: context.waker().clone() };
+            queues.lock().table.check_polled(entry.id);
+            let waker = CheckWaker { queues: Arc::clone(queues), id: entry.id, waker: context.waker().clone() };
             Pin::new(&mut check).poll(&mut Context::from_waker(&Waker::from(Arc::new(waker)))).map(Ok)
         })
         .await
     }
 
-    /// Moves the call's next check of the store.
+    /// Sets the instant of the call's next check of the store.
     pub(crate) fn retry_at(&mut self, retry_at: Moment) {
-        self.place.schedule.retry_at = retry_at;
+        self.entry.schedule.retry_at = retry_at;
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        // In a child of `fork` the queues are a copy that no call uses, and their lock may be taken for ever.
+        // In a child of `fork` the queues are a copy that no call uses, and their lock may never be released.
         if !is_this(self.queues.home) {
             return;
         }
-        let _ = self.queues.change(|table, step| table.leave(self.place.id, step));
+        let _ = self.queues.change(|table, step| table.leave(self.entry.id, step));
     }
 }
 
-/// Notes when a check can go on, and wakes its task.
+/// A waker that records when a check can go on, and wakes its task.
 struct CheckWaker {
     queues: Arc<WaitQueues>,
     id: WaiterId,

@@ -1,11 +1,13 @@
-//! Denials that are known to last: until when, so that nobody need be asked before.
+//! The cache of denials by a shared store.
 //!
-//! A store that denies names the first instant at which its answer can change. Until then this process answers by itself:
-//! a flood of one key costs the store nothing. What other processes free meanwhile, by a refund or a reset, cannot be seen
-//! from here, so after a while it is asked all the same. What this process frees is forgotten here at once.
+//! A denial states the first instant at which the store's decision can change. Until then this process denies the same
+//! call from the cache, so a flood of one key costs the store nothing. A refund or a reset by another process is not
+//! visible here, so an entry also expires at a maximum age. A refund or a reset by this process invalidates the entry
+//! at once.
 //!
-//! Only a denial is ever remembered, so nobody is admitted by this. And only one that stays true in all it says: a call that
-//! wants one permit more than there is. For one that wants several more, permits come back before it fits.
+//! Only denials are cached, so the cache never allows a call. A denial is cached only if its `remaining` stays correct:
+//! the call's cost is one more than the permits that are left. A call that lacks several permits is not cached: some of
+//! them come back before it is allowed.
 
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -17,23 +19,24 @@ use crate::sync::process::{self, read_at_home, write_at_home};
 use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, fence};
 use crate::{Key, Limit};
 
-/// A fixed number of slots, each for the denials of one count: of those that share it, the latest.
+/// A fixed number of slots, each with the denials of one counter. If several counters share a slot, it holds the
+/// latest.
 ///
-/// What every call looks at is apart from what only those write who hear from the store, so that no line of it goes to and
-/// fro between threads while nobody is denied.
+/// The tags, which every call reads, are apart from the data that only replies of the store write. So the tags' cache
+/// lines stay shared while no call is denied.
 #[derive(Debug)]
 pub(crate) struct DenialCache {
-    /// The hash of the count that is denied, so that others need no lock; 0 if none is.
+    /// The hash of each slot's counter, or [`EMPTY`]. A call with another hash takes no lock.
     tags: Box<[AtomicU64]>,
-    /// How often a count has changed: what was asked before that may no longer be true.
+    /// The number of changes to the counters of each slot. A reply to a request from before a change is not cached.
     versions: Box<[AtomicU64]>,
-    /// Of one count, by several limits and costs.
+    /// The denials of each slot's counter, for several limits and costs.
     denials: Box<[RwLock<Vec<Denial>>]>,
     hasher: Seed,
     clock: Clock,
-    /// The max_age time for which the store is not asked.
+    /// The longest time for which a denial is used.
     max_age: Duration,
-    /// The process that made it. In a child of that, what is locked counts as unknown.
+    /// The process that made the cache. In a child of it, a slot whose lock is taken counts as empty.
     home: u32,
 }
 
@@ -43,28 +46,29 @@ struct Denial {
     limit: Limit,
     cost: u32,
     sent_at: Moment,
-    /// When the answer can change, at the earliest: the store may have decided as soon as it was asked.
-    until: Moment,
-    /// When it has changed, at the latest: it has decided before it was heard.
-    retry: Moment,
-    reset: Moment,
+    /// The earliest instant at which the decision can change, if the store decided as soon as the request was sent.
+    valid_until: Moment,
+    /// The latest instant at which the decision changes, if the store decided just before its reply arrived.
+    retry_at: Moment,
+    reset_at: Moment,
     remaining: u32,
 }
 
-/// When the store was asked.
+/// The state of a slot at the time when a request is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheVersion {
     sent_at: Moment,
-    changes: u64,
+    version: u64,
 }
 
-/// Few where loom watches each of them.
+/// The number of slots. One under loom, which tracks each of them.
 const SLOTS: usize = if cfg!(all(test, limiter_loom)) { 1 } else { 4096 };
-/// Denials of one count.
 const MAX_DENIALS_PER_SLOT: usize = 8;
+/// The tag of a slot without denials.
+const EMPTY: u64 = 0;
 
 impl DenialCache {
-    /// Remembers denials for so long, at most.
+    /// A cache that uses each denial for at most `max_age`.
     pub(crate) fn new(max_age: Duration, clock: Clock) -> Self {
         let slots = if max_age.is_zero() { 0 } else { SLOTS };
         let numbers = || (0..slots).map(|_| AtomicU64::new(EMPTY)).collect();
@@ -80,24 +84,25 @@ impl DenialCache {
         }
     }
 
-    /// The store's denial of this very request, if it still stands.
+    /// Returns the store's denial of this request, if it is still valid. A decision about several requests is not
+    /// cached.
     pub(crate) fn get(&self, requests: &[Request<'_>]) -> Option<StoreReply> {
         let [request] = requests else { return None };
-        let (slot, tag) = self.slot(request)?;
+        let (slot, tag) = self.slot_and_tag(request)?;
         if self.tags[slot].load(Ordering::Acquire) != tag {
             return None;
         }
         let now = self.clock.now();
         let denials = read_at_home(&self.denials[slot], self.home)?;
-        let known = denials.iter().find(|denial| denial.is_of(request) && denial.stands(now, self.max_age))?;
-        Some(known.answer(now))
+        let denial = denials.iter().find(|denial| denial.matches(request) && denial.is_valid(now, self.max_age))?;
+        Some(denial.reply(now))
     }
 
-    /// Something was taken or given back, or may have been: what was said of these counts before is forgotten.
+    /// Removes the denials of these counters, because permits were taken or given back, or may have been.
     pub(crate) fn invalidate(&self, requests: &[Request<'_>]) {
-        for (slot, _) in requests.iter().filter_map(|request| self.slot(request)) {
+        for (slot, _) in requests.iter().filter_map(|request| self.slot_and_tag(request)) {
             self.versions[slot].fetch_add(1, Ordering::AcqRel);
-            // Whoever notes a denial just now sees the change after that, or is seen here.
+            // A concurrent insertion either sees the new version after it, or its tag is seen here.
             fence(Ordering::SeqCst);
             if self.tags[slot].load(Ordering::Acquire) != EMPTY
                 && let Some(mut denials) = self.lock(slot)
@@ -112,8 +117,8 @@ impl DenialCache {
         self.tags[slot].store(EMPTY, Ordering::Release);
     }
 
-    /// Where the denials of a count are, or would be, and its hash.
-    fn slot(&self, request: &Request<'_>) -> Option<(usize, u64)> {
+    /// The slot and the tag of a request's counter; `None` if the cache is disabled.
+    fn slot_and_tag(&self, request: &Request<'_>) -> Option<(usize, u64)> {
         if self.tags.is_empty() {
             return None;
         }
@@ -126,16 +131,18 @@ impl DenialCache {
     }
 }
 
-#[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "without it no store is asked"))]
+#[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only the Redis store writes the cache"))]
 impl DenialCache {
-    /// To be called before the store is asked: from then on its answer counts.
+    /// Returns the version of a request's slot. The caller reads it before it sends the request, for
+    /// [`update`](Self::update).
     pub(crate) fn version(&self, request: &Request<'_>) -> Option<CacheVersion> {
-        let (slot, _) = self.slot(request)?;
-        Some(CacheVersion { sent_at: self.clock.now(), changes: self.versions[slot].load(Ordering::Acquire) })
+        let (slot, _) = self.slot_and_tag(request)?;
+        Some(CacheVersion { sent_at: self.clock.now(), version: self.versions[slot].load(Ordering::Acquire) })
     }
 
-    /// What the store said to calls of one kind that went together, the admitted ones first. Forgets what it said before
-    /// an admission, and remembers a denial that lasts.
+    /// Updates the cache by the store's replies to identical requests that were sent together, the allowed ones first.
+    ///
+    /// An allowed request invalidates older denials. A denial that stays correct is inserted.
     pub(crate) fn update(
         &self,
         request: &Request<'_>,
@@ -143,44 +150,45 @@ impl DenialCache {
         has_admitted: bool,
         denial: Option<&StoreReply>,
     ) {
-        let Some(CacheVersion { sent_at, changes }) = version else { return };
-        let admissions = u64::from(has_admitted);
+        let Some(CacheVersion { sent_at, version }) = version else { return };
+        let own_changes = u64::from(has_admitted);
         if has_admitted {
             self.invalidate(&[*request]);
         }
-        if let Some(answer) = denial {
-            self.remember(request, CacheVersion { sent_at, changes: changes.wrapping_add(admissions) }, answer);
+        if let Some(denial) = denial {
+            self.insert(request, CacheVersion { sent_at, version: version.wrapping_add(own_changes) }, denial);
         }
     }
 
-    fn remember(&self, request: &Request<'_>, version: CacheVersion, answer: &StoreReply) {
-        let (Some(retry_after), Some((slot, tag))) = (answer.retry_after, self.slot(request)) else { return };
-        if answer.remaining.checked_add(1) != Some(request.cost) {
+    /// Inserts a denial, unless its slot has changed since `version`.
+    fn insert(&self, request: &Request<'_>, version: CacheVersion, reply: &StoreReply) {
+        let (Some(retry_after), Some((slot, tag))) = (reply.retry_after, self.slot_and_tag(request)) else { return };
+        if reply.remaining.checked_add(1) != Some(request.cost) {
             return;
         }
-        let heard = self.clock.now();
+        let received_at = self.clock.now();
         let denial = Denial {
             key: request.key.clone(),
             limit: request.limit,
             cost: request.cost,
             sent_at: version.sent_at,
-            until: version.sent_at.after(retry_after),
-            retry: heard.after(retry_after),
-            reset: heard.after(answer.reset_after),
-            remaining: answer.remaining,
+            valid_until: version.sent_at.after(retry_after),
+            retry_at: received_at.after(retry_after),
+            reset_at: received_at.after(reply.reset_after),
+            remaining: reply.remaining,
         };
         let Some(mut denials) = self.lock(slot) else { return };
-        let has_changed = || self.versions[slot].load(Ordering::Acquire) != version.changes;
+        let has_changed = || self.versions[slot].load(Ordering::Acquire) != version.version;
         if has_changed() {
             return;
         }
-        denials.retain(|known| {
-            known.is_of_the_count(request) && !known.is_of(request) && known.stands(version.sent_at, self.max_age)
+        denials.retain(|denial| {
+            denial.has_counter_of(request) && !denial.matches(request) && denial.is_valid(version.sent_at, self.max_age)
         });
         if denials.len() == MAX_DENIALS_PER_SLOT {
             denials.remove(0);
         }
-        // Mostly it is the only one.
+        // In most slots it is the only one.
         denials.reserve_exact(1);
         denials.push(denial);
         self.tags[slot].store(tag, Ordering::Release);
@@ -191,29 +199,27 @@ impl DenialCache {
     }
 }
 
-const EMPTY: u64 = 0;
-
 impl Denial {
-    fn is_of(&self, request: &Request<'_>) -> bool {
+    fn matches(&self, request: &Request<'_>) -> bool {
         self.limit == request.limit && self.cost == request.cost && self.key == *request.key
     }
 
-    fn is_of_the_count(&self, request: &Request<'_>) -> bool {
+    fn has_counter_of(&self, request: &Request<'_>) -> bool {
         CounterKind::from(self.limit) == CounterKind::from(request.limit) && self.key == *request.key
     }
 
-    fn stands(&self, now: Moment, max_age: Duration) -> bool {
-        // By a clock that tests have moved back it was asked in the future.
-        self.sent_at <= now && now < self.until && now < self.sent_at.after(max_age)
+    fn is_valid(&self, now: Moment, max_age: Duration) -> bool {
+        // A test may move its clock back. The request was then sent in the future.
+        self.sent_at <= now && now < self.valid_until && now < self.sent_at.after(max_age)
     }
 
-    fn answer(&self, now: Moment) -> StoreReply {
+    fn reply(&self, now: Moment) -> StoreReply {
         StoreReply {
             allowed: false,
             request_index: 0,
             remaining: self.remaining,
-            retry_after: Some(now.until(self.retry)),
-            reset_after: now.until(self.reset),
+            retry_after: Some(now.until(self.retry_at)),
+            reset_after: now.until(self.reset_at),
             stamp: 0,
             delay: Duration::ZERO,
         }
@@ -235,59 +241,59 @@ mod tests {
     };
 
     #[test]
-    fn an_answer_from_before_a_change_is_not_remembered() {
+    fn a_denial_of_a_request_from_before_a_change_is_not_cached() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
         let request = [Request { key: &key, limit, cost: 1 }];
-        let denied = DenialCache::new(Duration::from_secs(1), Clock::System);
-        let asked = denied.version(&request[0]);
-        denied.invalidate(&request);
-        denied.update(&request[0], asked, false, Some(&DENIED));
-        assert!(denied.get(&request).is_none());
-        denied.update(&request[0], denied.version(&request[0]), false, Some(&DENIED));
-        assert!(denied.get(&request).is_some());
-        denied.update(&request[0], denied.version(&request[0]), true, None);
-        assert!(denied.get(&request).is_none());
+        let cache = DenialCache::new(Duration::from_secs(1), Clock::System);
+        let version = cache.version(&request[0]);
+        cache.invalidate(&request);
+        cache.update(&request[0], version, false, Some(&DENIED));
+        assert!(cache.get(&request).is_none());
+        cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED));
+        assert!(cache.get(&request).is_some());
+        cache.update(&request[0], cache.version(&request[0]), true, None);
+        assert!(cache.get(&request).is_none());
     }
 
     #[test]
-    fn a_denial_after_admissions_of_the_same_call_is_remembered_unless_something_else_changed() {
+    fn a_denial_after_admissions_of_the_same_batch_is_cached_unless_another_change_came_between() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
         let request = [Request { key: &key, limit, cost: 1 }];
-        let denied = DenialCache::new(Duration::from_secs(1), Clock::System);
-        let asked = denied.version(&request[0]);
-        denied.update(&request[0], asked, true, Some(&DENIED));
-        assert!(denied.get(&request).is_some());
-        let asked = denied.version(&request[0]);
-        denied.invalidate(&request);
-        denied.update(&request[0], asked, true, Some(&DENIED));
-        assert!(denied.get(&request).is_none());
+        let cache = DenialCache::new(Duration::from_secs(1), Clock::System);
+        let version = cache.version(&request[0]);
+        cache.update(&request[0], version, true, Some(&DENIED));
+        assert!(cache.get(&request).is_some());
+        let version = cache.version(&request[0]);
+        cache.invalidate(&request);
+        cache.update(&request[0], version, true, Some(&DENIED));
+        assert!(cache.get(&request).is_none());
     }
 
     #[cfg(feature = "test-util")]
     #[test]
-    fn what_was_asked_in_the_future_is_asked_again() {
+    fn a_denial_is_not_used_after_the_clock_is_moved_back() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
         let request = [Request { key: &key, limit, cost: 1 }];
         let clock = crate::ManualClock::new();
-        let denied = DenialCache::new(Duration::from_secs(1), Clock::Manual(clock.clone()));
-        denied.update(&request[0], denied.version(&request[0]), false, Some(&DENIED));
-        assert!(denied.get(&request).is_some());
+        let cache = DenialCache::new(Duration::from_secs(1), Clock::Manual(clock.clone()));
+        cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED));
+        assert!(cache.get(&request).is_some());
         clock.rewind(Duration::from_millis(1));
-        assert!(denied.get(&request).is_none());
+        assert!(cache.get(&request).is_none());
     }
 
     #[test]
-    fn many_limits_of_one_count_are_no_more_than_a_few_places() {
+    fn one_counter_has_a_bounded_number_of_denials_and_the_latest_is_kept() {
         let key = Key::new("a");
-        let denied = DenialCache::new(Duration::from_secs(1), Clock::System);
-        let asks = |max: u32| Limit::checked(max, 1000).expect("a limit");
+        let cache = DenialCache::new(Duration::from_secs(1), Clock::System);
+        let limit = |max: u32| Limit::checked(max, 1000).expect("a limit");
         for max in 1..100 {
-            let request = [Request { key: &key, limit: asks(max), cost: 1 }];
-            let answer = StoreReply { retry_after: Some(Duration::from_secs(60)), ..DENIED };
-            denied.update(&request[0], denied.version(&request[0]), false, Some(&answer));
+            let request = [Request { key: &key, limit: limit(max), cost: 1 }];
+            let denial = StoreReply { retry_after: Some(Duration::from_secs(60)), ..DENIED };
+            cache.update(&request[0], cache.version(&request[0]), false, Some(&denial));
         }
-        let known = |max| denied.get(&[Request { key: &key, limit: asks(max), cost: 1 }]).is_some();
-        assert_eq!((1..100).filter(|max| known(*max)).count(), MAX_DENIALS_PER_SLOT);
-        assert!(known(99), "the latest");
+        let is_cached = |max| cache.get(&[Request { key: &key, limit: limit(max), cost: 1 }]).is_some();
+        assert_eq!((1..100).filter(|max| is_cached(*max)).count(), MAX_DENIALS_PER_SLOT);
+        assert!(is_cached(99), "the latest");
     }
 }

@@ -1,4 +1,4 @@
-//! When the store last failed, and for whom.
+//! The times of the store's last failures, for each slot and key.
 
 use std::hash::BuildHasher;
 use std::ops::RangeInclusive;
@@ -8,77 +8,79 @@ use crate::request::Request;
 use crate::store::naming::Naming;
 use crate::sync::{AtomicU64, Ordering, Seed};
 
-/// The last failure, in milliseconds of the clock: of a server, for all the slots that it serves, and of single calls,
-/// for their keys.
+/// The times of the last failures, in milliseconds of the clock.
+///
+/// The failure of a server is recorded for all slots that it serves, the failure of a call for its keys.
 #[derive(Debug)]
 pub(crate) struct RecentFailures {
-    /// The latest of all: while it is long ago, nothing else is looked at.
+    /// The latest failure of all. While it is long ago, no other time is read.
     latest: AtomicU64,
-    /// One for each slot of a cluster; one for everything where there are no slots.
+    /// One time for each slot of a cluster; a single one for a store without slots.
     slots: Box<[AtomicU64]>,
-    /// One for many keys each: a failure of one call is remembered for a few others too.
+    /// Times of failed calls, by the hash of the key. A failure of one call counts for a few other keys as well.
     keys: Box<[AtomicU64]>,
     seed: Seed,
     naming: Arc<Naming>,
 }
 
-/// Whose keys a failure is about, where a server fails.
+/// The slots of a failed server.
 pub(crate) type Slots = [RangeInclusive<u16>];
 
 const NEVER: u64 = 0;
-/// Few where loom watches each of them.
-const KEYS: usize = if cfg!(all(test, limiter_loom)) { 2 } else { 4096 };
+/// Entries for failed calls. Two under loom, which tracks each of them.
+const KEY_ENTRIES: usize = if cfg!(all(test, limiter_loom)) { 2 } else { 4096 };
 
 impl RecentFailures {
-    /// For a store whose keys are spread over so many slots by their names.
+    /// A table for a store with `slots` slots, which `naming` assigns keys to.
     pub(crate) fn new(slots: u16, naming: Arc<Naming>) -> Self {
-        let never = |marks: usize| (0..marks).map(|_| AtomicU64::new(NEVER)).collect();
+        let never = |count: usize| (0..count).map(|_| AtomicU64::new(NEVER)).collect();
         Self {
             latest: AtomicU64::new(NEVER),
             slots: never(slots.max(1).into()),
-            keys: never(KEYS),
+            keys: never(KEY_ENTRIES),
             seed: Seed::default(),
             naming,
         }
     }
 
-    /// A server failed.
+    /// Records the failure of the server of these slots.
     pub(crate) fn server_failed(&self, slots: &Slots, now: u64) {
         for slot in slots.iter().cloned().flatten() {
-            if let Some(mark) = self.slots.get(usize::from(slot)) {
-                raise(mark, now);
+            if let Some(failed_at) = self.slots.get(usize::from(slot)) {
+                record(failed_at, now);
             }
         }
-        raise(&self.latest, now);
+        record(&self.latest, now);
     }
 
-    /// A call failed.
+    /// Records the failure of a call.
     pub(crate) fn call_failed(&self, requests: &[Request<'_>], now: u64) {
         for request in requests {
-            raise(self.key(request), now);
+            record(self.key_failure(request), now);
         }
-        raise(&self.latest, now);
+        record(&self.latest, now);
     }
 
-    /// Whether a permit of any of these counts may be from before a failure, or from a time when the stand-in decided.
+    /// Returns whether the store failed for any of these requests within the time for which its permits count.
     pub(crate) fn any_within_window(&self, requests: &[Request<'_>], now: u64) -> bool {
-        let recent = |mark: &AtomicU64, request: &Request<'_>| match mark.load(Ordering::Acquire) {
+        let is_recent = |failed_at: &AtomicU64, request: &Request<'_>| match failed_at.load(Ordering::Acquire) {
             NEVER => false,
             failed_at => failed_at.saturating_add(request.limit.memory_millis()) > now,
         };
         requests.iter().any(|request| {
-            recent(&self.latest, request) && (recent(self.slot(request), request) || recent(self.key(request), request))
+            is_recent(&self.latest, request)
+                && (is_recent(self.slot_failure(request), request) || is_recent(self.key_failure(request), request))
         })
     }
 
-    /// Returns whether the server of any of these counts has failed since an instant in milliseconds. It may have lost what it
-    /// had counted by then.
+    /// Returns whether the server of any of these requests has failed since an instant in milliseconds. It may then
+    /// have lost the permits that it had counted by that instant.
     pub(crate) fn has_server_failed_since(&self, requests: &[Request<'_>], since: u64) -> bool {
         let since = since.max(NEVER + 1);
-        requests.iter().any(|request| self.slot(request).load(Ordering::Acquire) >= since)
+        requests.iter().any(|request| self.slot_failure(request).load(Ordering::Acquire) >= since)
     }
 
-    fn slot(&self, request: &Request<'_>) -> &AtomicU64 {
+    fn slot_failure(&self, request: &Request<'_>) -> &AtomicU64 {
         if self.slots.len() == 1 {
             &self.slots[0]
         } else {
@@ -86,17 +88,17 @@ impl RecentFailures {
         }
     }
 
-    fn key(&self, request: &Request<'_>) -> &AtomicU64 {
+    fn key_failure(&self, request: &Request<'_>) -> &AtomicU64 {
         let hash = self.seed.hash_one(request.key.head());
-        &self.keys[usize::try_from(hash % KEYS as u64).unwrap_or(0)]
+        &self.keys[usize::try_from(hash % KEY_ENTRIES as u64).unwrap_or(0)]
     }
 }
 
-/// Of several failures at once the latest stands.
-fn raise(mark: &AtomicU64, now: u64) {
+/// Records a failure. The latest of several concurrent ones is kept.
+fn record(failed_at: &AtomicU64, now: u64) {
     let now = now.max(NEVER + 1);
-    // Where many calls fail in one millisecond, their threads only read what all of them share.
-    if mark.load(Ordering::Acquire) < now {
-        mark.fetch_max(now, Ordering::AcqRel);
+    // If many calls fail in one millisecond, most of their threads only read the shared cache line.
+    if failed_at.load(Ordering::Acquire) < now {
+        failed_at.fetch_max(now, Ordering::AcqRel);
     }
 }

@@ -1,4 +1,4 @@
-//! The in-process stand-in: a mirror of what this process admitted, kept warm while the store is well.
+//! The standby limiter: a memory store in this process that mirrors the permits which the shared store grants.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,15 +14,17 @@ use crate::store::memory::MemoryStore;
 use crate::store::naming::Naming;
 use crate::{Error, Key, Limit};
 
-/// Decides while the store cannot, and for as long as a permit counts after its last failure has a say beside it: a
-/// store that comes back empty would hand out every quota a second time.
+/// The limiter that decides while the store cannot.
 ///
-/// The mirror counts `fixed_window` and `sliding_counter` by the sliding window's log, since their edges are those of the
-/// server's clock. So its `remaining`, `retry_after` and `reset_after` for them are the log's.
+/// It is also consulted after the store's last failure, for as long as a permit counts. A store that comes back empty
+/// would otherwise grant every quota a second time.
 ///
-/// Of a limit that several instances share it gives its share away and no more, so that all of them together stay
-/// within it. Nothing is written back to the store. What the mirror keeps of an admission is stamped when the store's answer
-/// arrives, so it is never older than the store's own.
+/// The mirror counts `fixed_window` and `sliding_counter` by the log of the sliding window, since the edges of their
+/// windows follow the server's clock. Its `remaining`, `retry_after` and `reset_after` for them are those of the log.
+///
+/// If several instances share a limit, each standby limiter grants at most its share, so that together they stay within
+/// the limit. Nothing is written back to the store. The mirror stamps a permit when the store's reply arrives, so its
+/// stamp is never older than the store's.
 #[derive(Debug)]
 pub(crate) struct Standby {
     mirror: MemoryStore,
@@ -30,103 +32,109 @@ pub(crate) struct Standby {
     recent_failures: RecentFailures,
     /// Instances that share each limit.
     instances: NonZeroU32,
-    /// When it was made in a child of `fork`, in microseconds of the clock; 0 if it was not.
-    since: u64,
+    /// The time at which it was made in a child of `fork`, in microseconds of the clock; 0 in any other process.
+    forked_at: u64,
 }
 
-/// What a stand-in is made for.
+/// The options of a standby limiter.
 #[derive(Debug)]
 pub(crate) struct StandbyConfig {
-    /// Keys that it keeps apart.
+    /// Keys that have counters of their own.
     pub(crate) max_keys: usize,
     /// Instances that share each limit.
     pub(crate) instances: NonZeroU32,
-    /// Slots that the store spreads its keys over, or 1.
+    /// Slots of the store's cluster; 1 for a single server.
     pub(crate) slots: u16,
-    /// By which it does.
+    /// The names of keys in the store, which determine their slots.
     pub(crate) naming: Arc<Naming>,
 }
 
-/// What the stand-in says before the store is asked.
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store answers beside the stand-in"))]
+/// The result of consulting the standby limiter before a request is sent to the store.
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store consults the standby limiter"))]
 #[derive(Debug)]
 pub(crate) enum Precheck {
-    /// The store decides alone.
+    /// The standby limiter is not consulted: the store decides alone.
     Skip,
-    /// The stand-in holds the permits for the call; the store must agree.
+    /// The standby limiter has reserved the permits. The store must allow the call as well.
     Reserved(StoreReply),
-    /// The stand-in says no, and that is enough.
+    /// The standby limiter denies the call. The request is not sent.
     Denied(StoreReply),
 }
 
 impl Standby {
     #[cfg(test)]
-    pub(crate) fn new(role: &StandbyConfig, clock: Clock) -> Self {
-        Self::counting(role, clock.clone(), Overflows::new(Source::Standby, role.max_keys, clock))
+    pub(crate) fn new(config: &StandbyConfig, clock: Clock) -> Self {
+        Self::with_overflows(config, clock.clone(), Overflows::new(Source::Standby, config.max_keys, clock))
     }
 
-    /// Counts overflows of the mirror where those of a stand-in before it are counted.
-    pub(crate) fn counting(role: &StandbyConfig, clock: Clock, overflows: Arc<Overflows>) -> Self {
-        let mirror = MemoryStore::mirror(role.max_keys, clock.clone(), overflows);
+    /// A standby limiter whose mirror adds its overflows to an existing counter.
+    pub(crate) fn with_overflows(config: &StandbyConfig, clock: Clock, overflows: Arc<Overflows>) -> Self {
+        let mirror = MemoryStore::mirror(config.max_keys, clock.clone(), overflows);
         Self {
             mirror,
             clock,
-            recent_failures: RecentFailures::new(role.slots, Arc::clone(&role.naming)),
-            instances: role.instances,
-            since: 0,
+            recent_failures: RecentFailures::new(config.slots, Arc::clone(&config.naming)),
+            instances: config.instances,
+            forked_at: 0,
         }
     }
 
-    /// The stand-in of a child of `fork`.
+    /// Marks the standby limiter as one of a child of `fork`.
     pub(crate) fn for_child(self) -> Self {
-        Self { since: self.clock.now().micros(), ..self }
+        Self { forked_at: self.clock.now().micros(), ..self }
     }
 
+    /// Decides by the mirror, with this instance's share of each limit.
+    ///
     /// # Errors
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked), in a child of the process that made it.
     pub(crate) fn decide(&self, requests: &[Request<'_>], max_wait: Duration) -> Result<StoreReply, Error> {
-        self.shared(requests, |requests| self.mirror.decide_within(requests, max_wait))
+        self.with_shares(requests, |requests| self.mirror.decide_within(requests, max_wait))
     }
 
+    /// Decides by the mirror without taking permits.
+    ///
     /// # Errors
     /// As for [`decide`](Self::decide).
     pub(crate) fn peek(&self, requests: &[Request<'_>]) -> Result<StoreReply, Error> {
-        self.shared(requests, |requests| self.mirror.peek(requests))
+        self.with_shares(requests, |requests| self.mirror.peek(requests))
     }
 
-    /// Puts the requests to the mirror with this instance's share of their limits.
-    fn shared(
+    /// Calls `decide` for the requests with this instance's share of their limits.
+    fn with_shares(
         &self,
         requests: &[Request<'_>],
-        ask: impl FnOnce(&[Request<'_>]) -> Result<StoreReply, Error>,
+        decide: impl FnOnce(&[Request<'_>]) -> Result<StoreReply, Error>,
     ) -> Result<StoreReply, Error> {
         if self.instances == NonZeroU32::MIN {
-            return ask(requests);
+            return decide(requests);
         }
         let share = |limit: Limit| limit.share_of(self.instances);
         let shares: Vec<_> =
             requests.iter().map(|request| Request { limit: share(request.limit), ..*request }).collect();
-        let answer = ask(&shares)?;
-        let fits = |request: &Request<'_>| request.cost <= request.limit.most_at_once();
-        Ok(match (answer.allowed, answer.retry_after) {
-            // Too much for a share, but not for the limit: the store may allow it once it is back.
-            (false, None) if requests.iter().all(fits) => StoreReply { retry_after: Some(SOON), ..answer },
-            _ => answer,
+        let reply = decide(&shares)?;
+        let fits = |request: &Request<'_>| request.cost <= request.limit.max_cost();
+        Ok(match (reply.allowed, reply.retry_after) {
+            // The cost exceeds the share but not the limit: the store may allow the call once it is back.
+            (false, None) if requests.iter().all(fits) => {
+                StoreReply { retry_after: Some(UNKNOWN_RETRY_AFTER), ..reply }
+            }
+            _ => reply,
         })
     }
 
-    /// Notes permits that the stand-in did not grant; gives their stamp.
+    /// Records permits that the standby limiter did not grant. Returns their stamp.
     ///
-    /// Here and below, nothing is done in a child of the process that made it where a lock was held at the fork: the child
-    /// has a stand-in of its own.
+    /// A lock that was held at a fork makes this method and the following ones do nothing in the child: the child has a
+    /// standby limiter of its own.
     pub(crate) fn record(&self, requests: &[Request<'_>]) -> u64 {
         self.mirror.record(requests).unwrap_or(0)
     }
 
-    /// Gives back permits that were taken, held or noted at `stamp`.
+    /// Refunds permits that were granted, reserved or recorded at `stamp`.
     pub(crate) fn refund(&self, requests: &[Request<'_>], stamp: u64) {
-        // Permits from before it was made are those of the process that this one was forked from.
-        if stamp >= self.since {
+        // In a child of `fork`, older permits were counted by the parent's standby limiter.
+        if stamp >= self.forked_at {
             let _ = self.mirror.refund(requests, stamp);
         }
     }
@@ -135,24 +143,24 @@ impl Standby {
         let _ = self.mirror.reset(key, limit);
     }
 
-    /// The store failed a call, which the stand-in may have admitted then.
+    /// Records that the store failed a call. The standby limiter is then consulted for the keys of that call.
     pub(crate) fn call_failed(&self, requests: &[Request<'_>]) {
         self.recent_failures.call_failed(requests, self.clock.now().ceil_millis());
     }
 }
 
-/// When a call may try again that nobody can promise anything.
-const SOON: Duration = Duration::from_secs(1);
+/// The `retry_after` of a denial for which no exact value is known.
+const UNKNOWN_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store answers beside the stand-in"))]
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store consults the standby limiter"))]
 impl Standby {
-    /// The store failed several calls at the same moment.
+    /// Records that the store failed several calls at the same moment.
     pub(crate) fn calls_failed<'q>(&self, requests: impl Iterator<Item = Request<'q>>) {
         let now = self.clock.now().ceil_millis();
         requests.for_each(|request| self.recent_failures.call_failed(&[request], now));
     }
 
-    /// A server may have lost what it knew of its slots.
+    /// Records that the server of these slots failed, and may have lost their counters.
     pub(crate) fn server_failed(&self, slots: &Slots) {
         self.recent_failures.server_failed(slots, self.clock.now().ceil_millis());
     }
@@ -162,68 +170,72 @@ impl Standby {
         self.recent_failures.has_server_failed_since(requests, stamp / 1000)
     }
 
-    /// Asks the stand-in first, if the store failed not so long ago that nothing from before counts.
+    /// Reserves the permits of a call before it is sent to the store, if the standby limiter is consulted.
     pub(crate) fn reserve(&self, requests: &[Request<'_>], max_wait: Duration) -> Precheck {
         if !self.is_consulted(requests) {
             return Precheck::Skip;
         }
         match self.decide(requests, max_wait) {
-            Ok(answer) if answer.allowed => Precheck::Reserved(answer),
-            Ok(answer) => Precheck::Denied(answer),
-            // Only the process that made it has a worker that gets here.
+            Ok(reply) if reply.allowed => Precheck::Reserved(reply),
+            Ok(reply) => Precheck::Denied(reply),
+            // The worker runs only in the process that made the standby limiter, where this does not happen.
             Err(_) => Precheck::Skip,
         }
     }
 
-    /// The same for a look, which holds nothing: the stand-in's denial, if it has a say.
+    /// Returns the standby limiter's denial, if it is consulted. Reserves nothing.
     pub(crate) fn peek_denial(&self, requests: &[Request<'_>]) -> Option<StoreReply> {
-        let answer = self.is_consulted(requests).then(|| self.peek(requests))?.ok()?;
-        (!answer.allowed).then_some(answer)
+        let reply = self.is_consulted(requests).then(|| self.peek(requests))?.ok()?;
+        (!reply.allowed).then_some(reply)
     }
 
-    /// Squares the mirror with the store's answer; gives the mirror's stamp of what was taken.
+    /// Updates the mirror by the store's reply. Returns the mirror's stamp of the permits, or 0 if it has none.
     ///
     /// # Errors
-    /// The stand-in's denial, if it has had a say since the call was sent: meanwhile it may have admitted others.
+    /// The standby limiter's denial, if the store failed after the call was sent. The standby limiter may have granted
+    /// the permits to other calls meanwhile.
     pub(crate) fn reconcile(
         &self,
         requests: &[Request<'_>],
         max_wait: Duration,
         reservation: Option<&StoreReply>,
-        answer: &StoreReply,
+        reply: &StoreReply,
     ) -> Result<u64, StoreReply> {
         match reservation {
-            // The store's stamp is younger than the hold.
-            Some(reservation) if answer.allowed => Ok(self.mirror.renew(requests, reservation.stamp).unwrap_or(0)),
+            // The store's stamp is younger than that of the reservation.
+            Some(reservation) if reply.allowed => Ok(self.mirror.renew(requests, reservation.stamp).unwrap_or(0)),
             Some(reservation) => {
                 self.refund(requests, reservation.stamp);
                 Ok(0)
             }
-            None if answer.allowed => {
+            None if reply.allowed => {
                 // A child of `fork` has a standby limiter of its own.
                 let Ok(own) = self.decide(requests, max_wait) else { return Ok(0) };
                 if own.allowed {
                     return Ok(own.stamp);
                 }
-                self.record_if_store_is_sound(requests).ok_or(own)
+                self.record_unless_consulted(requests).ok_or(own)
             }
             None => Ok(0),
         }
     }
 
-    /// The same for admissions by the store that are of one kind, put in one request, where nothing is held: the stamp of
-    /// them all. `None` if the stand-in has had a say since, and would deny one of them.
+    /// Updates the mirror by identical calls that the store has allowed, summed up in one request without a
+    /// reservation.
+    ///
+    /// Returns the mirror's stamp of all their permits; `None` if the standby limiter is consulted and denies the sum.
     pub(crate) fn reconcile_batch(&self, request: &Request<'_>) -> Option<u64> {
         let requests = [*request];
         let own = self.decide(&requests, Duration::ZERO).ok()?;
-        if own.allowed { Some(own.stamp) } else { self.record_if_store_is_sound(&requests) }
+        if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(&requests) }
     }
 
-    /// Records permits beyond the mirror's own limit; `None`, and nothing recorded, if the standby limiter is consulted.
+    /// Records permits beyond the mirror's own limit. Returns `None` and records nothing if the standby limiter is
+    /// consulted.
     ///
-    /// The record comes first. A failure that is marked after it finds the permits here; one that is marked before it is
-    /// found here.
-    fn record_if_store_is_sound(&self, requests: &[Request<'_>]) -> Option<u64> {
+    /// The record comes before the check. So a failure that is recorded later finds the permits in the mirror, and one
+    /// that was recorded earlier is found by the check.
+    fn record_unless_consulted(&self, requests: &[Request<'_>]) -> Option<u64> {
         let stamp = self.record(requests);
         if self.is_consulted(requests) {
             self.refund(requests, stamp);
@@ -232,6 +244,7 @@ impl Standby {
         Some(stamp)
     }
 
+    /// Returns whether the store failed so recently that permits from before the failure may still count.
     fn is_consulted(&self, requests: &[Request<'_>]) -> bool {
         self.recent_failures.any_within_window(requests, self.clock.now().floor_millis())
     }

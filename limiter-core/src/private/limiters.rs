@@ -1,4 +1,4 @@
-//! Which limiter an annotated function asks.
+//! The limiters of annotated functions.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{Limiter, current};
 
-/// What `limiter = <expression>` takes.
+/// A value of `limiter = <expression>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limiter",
     label = "expected a `Limiter`, or a reference to one"
@@ -34,15 +34,16 @@ macro_rules! through_pointers {
 
 through_pointers!(&L, &mut L, Box<L>, Rc<L>, Arc<L>);
 
-/// The limiter that a call asks.
+/// The limiter of an annotated call.
 #[derive(Debug)]
-pub enum Chosen {
-    /// The process's own, which stays: not even counted as used, on a line that every thread would write.
+pub enum LimiterHandle {
+    /// The default limiter of the process, by reference. A clone would increment a reference count, in a cache line
+    /// that all threads write.
     Process(&'static Limiter),
     Other(Limiter),
 }
 
-impl Deref for Chosen {
+impl Deref for LimiterHandle {
     type Target = Limiter;
 
     fn deref(&self) -> &Limiter {
@@ -53,13 +54,14 @@ impl Deref for Chosen {
     }
 }
 
-/// An expression that is a limiter or refers to one.
-pub fn limiter<L: LimiterRef + ?Sized>(limiter: &L) -> Chosen {
-    Chosen::Other(limiter.to_limiter())
+/// Returns the limiter of an expression that is a limiter or a pointer to one.
+pub fn limiter<L: LimiterRef + ?Sized>(limiter: &L) -> LimiterHandle {
+    LimiterHandle::Other(limiter.to_limiter())
 }
 
+/// Returns the limiter of the current scope, or else the default limiter of the process.
 #[inline]
 #[must_use]
-pub fn current() -> Chosen {
-    current::scoped().map_or_else(|| Chosen::Process(current::of_process()), Chosen::Other)
+pub fn current() -> LimiterHandle {
+    current::scoped().map_or_else(|| LimiterHandle::Process(current::process_wide()), LimiterHandle::Other)
 }

@@ -1,13 +1,13 @@
-//! What an annotated function's limits may be: literals, numbers, or an expression that is one.
+//! The limits of annotated functions: literals, numbers, or an expression that is a limit.
 
 use std::time::Duration;
 
 use crate::{Algorithm, Error, Limit};
 
-/// A limit of literals, which the attribute has checked.
+/// Returns a limit of literals, which the attribute has checked.
 ///
 /// # Panics
-/// When compiling, if the attribute has not.
+/// For a limit out of its range, at compile time. The attribute has checked the range before.
 #[inline]
 #[must_use]
 pub const fn limit(max: u32, window_millis: u64) -> Limit {
@@ -17,12 +17,12 @@ pub const fn limit(max: u32, window_millis: u64) -> Limit {
     }
 }
 
-/// A limit of expressions.
+/// Returns a limit of expressions.
 pub fn limit_of(max: u32, window: Duration) -> LimitOrNearest {
     Limit::new(max, window).map_err(|error| (error, Limit::nearest(max, window)))
 }
 
-/// The limit with another algorithm, and its burst where one is given.
+/// Returns the limit with another algorithm, and with a burst if one is given.
 pub fn counted_by(limit: LimitOrNearest, algorithm: Algorithm, burst: Option<u32>) -> LimitOrNearest {
     let limit = limit?.with_algorithm(algorithm);
     match burst {
@@ -31,15 +31,15 @@ pub fn counted_by(limit: LimitOrNearest, algorithm: Algorithm, burst: Option<u32
     }
 }
 
-/// A limit; or why it cannot be, with the nearest one that can.
+/// A limit, or the error of an invalid one with the nearest valid limit.
 pub type LimitOrNearest = Result<Limit, (Error, Limit)>;
 
-/// An expression that is a limit.
+/// Returns the limit of an expression that is one.
 pub fn limit_from<L: LimitRef + ?Sized>(limit: &L) -> LimitOrNearest {
     Ok(limit.to_limit())
 }
 
-/// What `limit = <expression>` takes.
+/// A value of `limit = <expression>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit",
     label = "expected a `Limit`, or a reference to one",

@@ -1,17 +1,18 @@
-//! What callbacks give: a value, or a future of one.
+//! The outputs of an annotated function's callbacks: a value, or a future of one.
 
 use std::future::{Ready, ready};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// What `recover` needs a function to return. The error is a parameter, so that rustc says once what is missing.
+/// A return type with an error that `recover` can be called with. The error is a parameter of the trait, so that rustc
+/// reports a missing one only once.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no error to recover from",
     label = "`recover` is called with the error of a `Result`",
     note = "return a `Result`, or remove `recover`"
 )]
 pub trait Fallible<E>: Sized {
-    /// What is to be returned, or the error to recover from.
+    /// Returns the value if it is not an error, or else the error to recover from.
     fn settle(self) -> Result<Self, E>;
 }
 
@@ -22,26 +23,26 @@ impl<T, E> Fallible<E> for Result<T, E> {
     }
 }
 
-/// Runs the body of a sync function by itself: its `return` and `?` end it, and not the function.
+/// Runs the body of a sync function as a closure. Its `return` and `?` then end only the body.
 pub fn run<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Calls a closure whose argument's type is known from here.
+/// Calls a closure. The type of its argument is inferred from this call.
 pub fn call<A, T>(closure: impl FnOnce(A) -> T, argument: A) -> T {
     closure(argument)
 }
 
-/// What a callback gave, as what the function returns: the value itself, or in an async function a future of it.
+/// Converts the output of a callback into a future of the function's return value.
 pub fn resolve<T: Outcome<R, M>, R, M>(outcome: T) -> Resolving<T::Future, R> {
     Resolving { future: outcome.into_future(), poll: <T::Future as Future>::poll }
 }
 
-/// The future of what a callback gave.
+/// The future of a callback's output.
 ///
-/// A type and not an `async fn`, whose future would have lifetimes of its own for `R`, which rustc then cannot match with
-/// those of `F` where the function's future has to be `Send`. That `F` gives an `R` is known where it is made, and said
-/// nowhere else, so that rustc says once when it does not.
+/// It is a type because the future of an `async fn` would have lifetimes of its own for `R`. Rustc then cannot match
+/// them with those of `F` if the function's future must be `Send`. Only [`resolve`] requires that `F` returns an `R`,
+/// so that rustc reports a mismatch only once.
 #[derive(Debug)]
 pub struct Resolving<F, R> {
     future: F,
@@ -56,7 +57,7 @@ impl<F: Unpin, R> Future for Resolving<F, R> {
     }
 }
 
-/// A value, or a future of one.
+/// The output of a callback: a value of type `R`, or a future of one. `M` is [`PlainValue`] or [`FutureValue`].
 #[diagnostic::on_unimplemented(
     message = "this gives `{Self}`, but the function returns `{R}`",
     label = "gives `{Self}`",
@@ -68,15 +69,15 @@ pub trait Outcome<R, M> {
     fn into_future(self) -> Self::Future;
 }
 
-/// The outcome is the value.
+/// The marker of an output that is the value.
 #[derive(Debug)]
-pub enum Value {}
+pub enum PlainValue {}
 
-/// The outcome is a future of it.
+/// The marker of an output that is a future of the value.
 #[derive(Debug)]
-pub enum Pending {}
+pub enum FutureValue {}
 
-impl<T> Outcome<T, Value> for T {
+impl<T> Outcome<T, PlainValue> for T {
     type Future = Ready<T>;
 
     fn into_future(self) -> Ready<T> {
@@ -84,8 +85,8 @@ impl<T> Outcome<T, Value> for T {
     }
 }
 
-/// Boxed, so that the future of the function has no room for it, which it seldom needs.
-impl<F: Future> Outcome<F::Output, Pending> for F {
+/// The callback's future is boxed, because the function's own future seldom needs the space for it.
+impl<F: Future> Outcome<F::Output, FutureValue> for F {
     type Future = Pin<Box<F>>;
 
     fn into_future(self) -> Pin<Box<F>> {

@@ -1,43 +1,42 @@
-//! The decision about an annotated call: what its rules ask for, put to its limiter as one.
+//! The decision about an annotated call. All its rules together make one decision.
 
 use std::slice;
 use std::time::Duration;
 
 use crate::block_on::block_on;
 use crate::decision::DecisionContext;
-use crate::private::limiters::Chosen;
-use crate::private::{Constant, LimitOrNearest, Site, limit};
-use crate::request::CallOptions;
-use crate::request::Request;
+use crate::private::limiters::LimiterHandle;
+use crate::private::{LimitOrNearest, Site, StaticKey, limit};
+use crate::request::{CallOptions, Request};
 use crate::rule::RuleOverrides;
 use crate::{Denied, Error, Key, Limit, Limiter, OnError};
 
-/// What one rule of a call asks for.
+/// The requests of one rule of a call: a key, its limits and a cost.
 #[derive(Debug)]
-pub struct Ask {
-    key: Counted,
+pub struct RuleRequest {
+    key: KeyRef,
     limits: Limits,
     cost: u32,
 }
 
-/// The key of an ask.
+/// The key of a rule.
 #[derive(Debug)]
-pub enum Counted {
-    Made(Key),
-    Constant(&'static Constant),
+pub enum KeyRef {
+    Owned(Key),
+    Static(&'static StaticKey),
 }
 
-impl From<Key> for Counted {
+impl From<Key> for KeyRef {
     #[inline]
     fn from(key: Key) -> Self {
-        Self::Made(key)
+        Self::Owned(key)
     }
 }
 
-impl From<&'static Constant> for Counted {
+impl From<&'static StaticKey> for KeyRef {
     #[inline]
-    fn from(constant: &'static Constant) -> Self {
-        Self::Constant(constant)
+    fn from(key: &'static StaticKey) -> Self {
+        Self::Static(key)
     }
 }
 
@@ -47,12 +46,39 @@ enum Limits {
     Several(Vec<LimitOrNearest>),
 }
 
-impl Ask {
+impl RuleRequest {
+    /// Creates the request of a rule with one limit.
+    #[inline]
+    #[must_use]
+    pub fn with_limit(key: impl Into<KeyRef>, limit: LimitOrNearest, cost: u32) -> Self {
+        Self { key: key.into(), limits: Limits::One(limit), cost }
+    }
+
+    /// Creates the request of a rule with several limits.
+    #[must_use]
+    pub fn with_limits<const N: usize>(key: impl Into<KeyRef>, limits: [LimitOrNearest; N], cost: u32) -> Self {
+        Self { key: key.into(), limits: Limits::Several(limits.into()), cost }
+    }
+
+    /// Creates the request of most rules: one permit of one limit of literals.
+    #[inline]
+    #[must_use]
+    pub fn one_permit(key: impl Into<KeyRef>, max: u32, window_millis: u64) -> Option<Self> {
+        Some(Self::with_limit(key, Ok(limit(max, window_millis)), 1))
+    }
+
+    /// Creates the request of a rule that is known at compile time. It can be in a `static`, so a call neither builds
+    /// nor moves it.
+    #[must_use]
+    pub const fn one_permit_static(key: &'static StaticKey, max: u32, window_millis: u64) -> Option<Self> {
+        Some(Self { key: KeyRef::Static(key), limits: Limits::One(Ok(limit(max, window_millis))), cost: 1 })
+    }
+
     #[inline]
     fn key(&self) -> &Key {
         match &self.key {
-            Counted::Made(key) => key,
-            Counted::Constant(constant) => constant.key(),
+            KeyRef::Owned(key) => key,
+            KeyRef::Static(key) => key.key(),
         }
     }
 
@@ -64,172 +90,156 @@ impl Ask {
     }
 }
 
-#[inline]
-#[must_use]
-pub fn ask(key: impl Into<Counted>, limit: LimitOrNearest, cost: u32) -> Ask {
-    Ask { key: key.into(), limits: Limits::One(limit), cost }
-}
-
-/// What most rules ask for: one permit of one limit of literals.
-#[inline]
-#[must_use]
-pub fn one(key: impl Into<Counted>, max: u32, window_millis: u64) -> Option<Ask> {
-    Some(ask(key, Ok(limit(max, window_millis)), 1))
-}
-
-/// The same with a key without values: known when compiling, and so neither put together nor moved by a call.
-#[must_use]
-pub const fn fixed(constant: &'static Constant, max: u32, window_millis: u64) -> Option<Ask> {
-    Some(Ask { key: Counted::Constant(constant), limits: Limits::One(Ok(limit(max, window_millis))), cost: 1 })
-}
-
-#[must_use]
-pub fn ask_several<const N: usize>(key: impl Into<Counted>, limits: [LimitOrNearest; N], cost: u32) -> Ask {
-    Ask { key: key.into(), limits: Limits::Several(limits.into()), cost }
-}
-
-/// Takes the permits of an annotated call, for those of its rules that apply; the denial, if it is one, with the place
-/// of the rule that denied. Waits for them up to `wait`.
+/// Takes the permits of an annotated call for all rules that apply. Waits for them up to `max_wait`.
+///
+/// A rule that does not apply is `None`. Returns the denial of a denied call, with the index of the rule that denied
+/// it.
 pub async fn denied(
     site: &'static Site,
-    limiter: Chosen,
-    asks: &[Option<Ask>],
-    wait: Duration,
+    limiter: LimiterHandle,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
 ) -> Option<(usize, Denied)> {
-    if let Some(settled) = at_once(site, &limiter, asks, wait) {
-        return settled;
+    if let Some(denied) = denied_at_once(site, &limiter, rules, max_wait) {
+        return denied;
     }
-    match Box::pin(settle(site, &limiter, asks, wait, Handler::None)).await {
+    match Box::pin(decide_rules(site, &limiter, rules, max_wait, Handler::None)).await {
         Ok(denied) => denied,
-        // Without a handler nothing is raised; if it were, the call must not run.
-        Err(_) => Some((0, DecisionContext { names: site.names, requests: &[] }.closed())),
+        // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
+        Err(_) => Some((0, DecisionContext { names: site.names, requests: &[] }.failed_closed())),
     }
 }
 
-/// The same for a function that handles the limiter's failures: `None` runs the body.
+/// Takes the permits of an annotated call that handles the limiter's failures. `None` runs the body.
 pub async fn decide(
     site: &'static Site,
-    limiter: Chosen,
-    asks: &[Option<Ask>],
-    wait: Duration,
+    limiter: LimiterHandle,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
 ) -> Option<Result<(usize, Denied), Error>> {
-    if let Some(settled) = at_once(site, &limiter, asks, wait) {
-        return settled.map(Ok);
+    if let Some(denied) = denied_at_once(site, &limiter, rules, max_wait) {
+        return denied.map(Ok);
     }
-    Box::pin(settle(site, &limiter, asks, wait, Handler::Own)).await.transpose()
+    Box::pin(decide_rules(site, &limiter, rules, max_wait, Handler::Own)).await.transpose()
 }
 
+/// Blocking form of [`denied`].
 pub fn denied_blocking(
     site: &'static Site,
-    limiter: Chosen,
-    asks: &[Option<Ask>],
-    wait: Duration,
+    limiter: LimiterHandle,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
 ) -> Option<(usize, Denied)> {
-    block_on(denied(site, limiter, asks, wait))
+    block_on(denied(site, limiter, rules, max_wait))
 }
 
+/// Blocking form of [`decide`].
 pub fn decide_blocking(
     site: &'static Site,
-    limiter: Chosen,
-    asks: &[Option<Ask>],
-    wait: Duration,
+    limiter: LimiterHandle,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
 ) -> Option<Result<(usize, Denied), Error>> {
-    block_on(decide(site, limiter, asks, wait))
+    block_on(decide(site, limiter, rules, max_wait))
 }
 
-/// What most calls are: one limit, nothing to wait for, and a store that answers at once. The rest is boxed, so that an
-/// annotated function's future does not grow by it.
-fn at_once(
+/// Decides on the fast path of most calls: one limit, no wait, and no request to a shared store. `None` takes the full
+/// path.
+///
+/// The full path is boxed, so that an annotated function's future does not contain it.
+fn denied_at_once(
     site: &'static Site,
     limiter: &Limiter,
-    asks: &[Option<Ask>],
-    wait: Duration,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
 ) -> Option<Option<(usize, Denied)>> {
-    let ([Some(ask)], [name]) = (asks, site.names) else { return None };
-    let Ask { limits: Limits::One(written), cost, .. } = ask else { return None };
-    let book = limiter.rulebook();
-    let limit = match written {
-        Ok(limit) if book.is_empty() => *limit,
-        _ => set(book, name, written)?,
+    let ([Some(rule)], [name]) = (rules, site.names) else { return None };
+    let RuleRequest { limits: Limits::One(attribute_limit), cost, .. } = rule else { return None };
+    let overrides = limiter.rule_overrides();
+    let limit = match attribute_limit {
+        Ok(limit) if overrides.is_empty() => *limit,
+        _ => single_limit(overrides, name, attribute_limit)?,
     };
-    if !wait.is_zero() {
+    if !max_wait.is_zero() {
         return None;
     }
-    let denied = limiter.denied_at_once(name, &Request { key: ask.key(), limit, cost: *cost })?;
+    let denied = limiter.denied_at_once(name, &Request { key: rule.key(), limit, cost: *cost })?;
     Some(denied.map(|denied| (0, denied)))
 }
 
-/// The one limit of a rule that may have settings; nothing if there are several, or none that can be.
+/// Returns the limit of a rule that may have settings; `None` if it has several or an invalid one.
 #[cold]
-fn set(book: &RuleOverrides, name: &str, written: &LimitOrNearest) -> Option<Limit> {
-    match (book.limits(name), written) {
-        // What cannot be kept so is a failure in every store.
-        ([], Ok(limit)) => book.laid_out(name, *limit).ok(),
+fn single_limit(overrides: &RuleOverrides, name: &str, attribute_limit: &LimitOrNearest) -> Option<Limit> {
+    match (overrides.limits(name), attribute_limit) {
+        // A layout that the limit does not support is a failure, for which the full path applies the policy.
+        ([], Ok(limit)) => overrides.with_layout_of(name, *limit).ok(),
         ([limit], _) => Some(*limit),
         _ => None,
     }
 }
 
-/// Who takes an error that is raised.
+/// The handler of an error that the policy `Raise` returns.
 #[derive(Clone, Copy)]
 enum Handler {
     Own,
     None,
 }
 
-async fn settle(
+/// Decides about all rules that apply, on the full path.
+async fn decide_rules(
     site: &'static Site,
     limiter: &Limiter,
-    asks: &[Option<Ask>],
-    wait: Duration,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
     handler: Handler,
 ) -> Result<Option<(usize, Denied)>, Error> {
-    let book = limiter.rulebook();
-    let (mut requests, mut names, mut places) = (Vec::new(), Vec::new(), Vec::new());
-    let mut impossible = None;
-    for (place, (name, ask)) in site.names.iter().copied().zip(asks).enumerate() {
-        let Some(ask) = ask else { continue };
-        let mut request = |limit: &LimitOrNearest| {
+    let overrides = limiter.rule_overrides();
+    let (mut requests, mut names, mut rule_indices) = (Vec::new(), Vec::new(), Vec::new());
+    let mut invalid = None;
+    for (rule_index, (name, rule)) in site.names.iter().copied().zip(rules).enumerate() {
+        let Some(rule) = rule else { continue };
+        let mut add_request = |limit: &LimitOrNearest| {
             let limit = match limit {
-                Ok(limit) => book.laid_out(name, *limit).map_err(|error| (error, *limit)),
-                Err(impossible) => Err(impossible.clone()),
+                Ok(limit) => overrides.with_layout_of(name, *limit).map_err(|error| (error, *limit)),
+                Err(invalid) => Err(invalid.clone()),
             };
             let limit = limit.unwrap_or_else(|(error, nearest)| {
-                impossible.get_or_insert((place, error));
+                invalid.get_or_insert((rule_index, error));
                 nearest
             });
-            requests.push(Request { key: ask.key(), limit, cost: ask.cost });
+            requests.push(Request { key: rule.key(), limit, cost: rule.cost });
             names.push(name);
-            places.push(place);
+            rule_indices.push(rule_index);
         };
-        match book.limits(name) {
-            [] => ask.limits().iter().for_each(request),
-            limits => limits.iter().for_each(|limit| request(&Ok(*limit))),
+        match overrides.limits(name) {
+            [] => rule.limits().iter().for_each(add_request),
+            limits => limits.iter().for_each(|limit| add_request(&Ok(*limit))),
         }
     }
-    let rules = DecisionContext { names: &names, requests: &requests };
-    let terms = CallOptions { on_error: policy(site, limiter, &names, handler), ..limiter.terms() };
-    let terms = CallOptions { deadline: names.iter().filter_map(|name| book.deadline(name)).min(), ..terms };
-    if let Some((place, error)) = impossible {
-        let denied = limiter.without_answer(rules, error, terms.on_error)?;
-        return Ok(denied.map(|denied| (place, denied)));
+    let context = DecisionContext { names: &names, requests: &requests };
+    let on_error = policy(site, limiter, &names, handler);
+    let deadline = names.iter().filter_map(|name| overrides.deadline(name)).min();
+    let options = CallOptions { on_error, deadline, ..limiter.default_options() };
+    if let Some((rule_index, error)) = invalid {
+        let denied = limiter.fail_without_request(context, error, on_error)?;
+        return Ok(denied.map(|denied| (rule_index, denied)));
     }
     if requests.is_empty() {
         return Ok(None);
     }
-    let denied = limiter.decide_or_wait(rules, terms, wait).await?;
-    Ok(denied.map(|denied| (places.get(denied.request_index()).copied().unwrap_or(0), denied)))
+    let denied = limiter.decide_or_wait(context, options, max_wait).await?;
+    Ok(denied.map(|denied| (rule_indices.get(denied.request_index()).copied().unwrap_or(0), denied)))
 }
 
-/// The policy of the first rule with settings for it, else the function's own, else the limiter's.
+/// Returns the policy of the first rule whose settings have one, else the function's own, else the limiter's.
 fn policy(site: &Site, limiter: &Limiter, names: &[&str], handler: Handler) -> OnError {
-    let set = names.iter().find_map(|name| limiter.rulebook().on_error(name));
-    match (set, handler) {
+    let rule_policy = names.iter().find_map(|name| limiter.rule_overrides().on_error(name));
+    match (rule_policy, handler) {
         (Some(OnError::Raise), Handler::None) => OnError::Closed,
         (Some(policy), _) => policy,
         (None, Handler::Own) => OnError::Raise,
-        (None, Handler::None) => match site.on_error.unwrap_or(limiter.terms().on_error) {
-            // There is nobody to raise an error to.
+        (None, Handler::None) => match site.on_error.unwrap_or(limiter.default_options().on_error) {
+            // The function has no handler for an error.
             OnError::Raise => OnError::Closed,
             policy => policy,
         },
@@ -242,12 +252,12 @@ mod tests {
 
     static SITE: Site = Site::new(&["a"]);
 
-    /// What an annotated function's future grows by, beside the asks themselves.
+    /// An annotated function's future contains both.
     #[test]
-    fn the_future_of_a_decision_is_small() {
-        let asks = [Some(ask(Key::new("a"), Ok(limit(5, 10_000)), 1))];
-        let future = denied(&SITE, Chosen::Other(Limiter::memory()), &asks, Duration::ZERO);
-        let (future, asks) = (size_of_val(&future), size_of_val(&asks));
-        assert!(future + asks <= 256, "{future} and {asks} bytes");
+    fn the_future_of_a_decision_and_its_rules_are_small() {
+        let rules = [Some(RuleRequest::with_limit(Key::new("a"), Ok(limit(5, 10_000)), 1))];
+        let future = denied(&SITE, LimiterHandle::Other(Limiter::memory()), &rules, Duration::ZERO);
+        let (future, rules) = (size_of_val(&future), size_of_val(&rules));
+        assert!(future + rules <= 256, "{future} and {rules} bytes");
     }
 }

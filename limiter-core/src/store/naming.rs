@@ -41,7 +41,7 @@ impl Naming {
     /// Adds what the count of a request is called to `text`.
     pub(crate) fn write(&self, Request { key, limit, .. }: &Request<'_>, text: &mut String) {
         let tag = match (limit.layout(), limit.algorithm()) {
-            (Layout::Zset, _) => return text.push_str(&key.set()),
+            (Layout::Zset, _) => return text.push_str(&key.spring_set_name()),
             (Layout::Compact, Algorithm::SlidingWindow) => "sw",
             (Layout::Compact, Algorithm::FixedWindow) => "fw",
             (Layout::Compact, Algorithm::SlidingCounter) => "sc",
@@ -66,7 +66,7 @@ impl Naming {
         match request.limit.layout() {
             // The hash tag is the whole subject.
             Layout::Compact => slot::of_tag(self.subject(request.key).to_string().as_bytes()),
-            Layout::Zset => slot::of(request.key.set().as_bytes()),
+            Layout::Zset => slot::of(request.key.spring_set_name().as_bytes()),
         }
     }
 

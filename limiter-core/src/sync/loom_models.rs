@@ -88,9 +88,9 @@ fn a_receipt_is_spent_once() {
             Receipt::new(LimiterId::next(), OwnedRequest::copy_all(&[request(&key, "1/1m")]), granted).expect("a cost");
         let other = {
             let receipt = receipt.clone();
-            thread::spawn(move || receipt.spend().is_some())
+            thread::spawn(move || receipt.use_up().is_some())
         };
-        let this = receipt.spend().is_some();
+        let this = receipt.use_up().is_some();
         assert!(this != other.join().expect("ends well"));
     });
 }

@@ -13,7 +13,7 @@ impl Expansion<'_> {
     pub(super) fn decision(&self, function: &str) -> TokenStream {
         let runtime = &self.runtime;
         let [limiter, wait, decision] = ["limiter", "wait", "decision"].map(local);
-        let (requests_let, requests) = self.requests();
+        let (rules_let, rules) = self.rule_requests();
         let site = self.site();
         let (limiter_let, limiter) = match &self.plan.limiter {
             Limiter::Current => (TokenStream::new(), quote!(#runtime::current())),
@@ -36,26 +36,26 @@ impl Expansion<'_> {
             false => (format_ident!("{function}_blocking"), None),
         };
         quote! {{
-            #requests_let
+            #rules_let
             #limiter_let
             #wait_let
-            let #decision = #runtime::#function(#site, #limiter, #requests, #wait) #awaited;
+            let #decision = #runtime::#function(#site, #limiter, #rules, #wait) #awaited;
             #decision
         }}
     }
 
     /// Returns a `let` with the requests of all rules, and a reference to them. Requests that are known at compile time
     /// are a static instead, which the user's expressions cannot see.
-    fn requests(&self) -> (TokenStream, TokenStream) {
+    fn rule_requests(&self) -> (TokenStream, TokenStream) {
         let runtime = &self.runtime;
         let rules = &self.plan.rules;
-        let requests = rules.iter().map(|rule| self.request(rule));
+        let requests = rules.iter().map(|rule| self.rule_request(rule));
         if rules.iter().all(|rule| rule.is_fixed() && rule.when.is_none()) {
             let count = rules.len();
-            let request = quote!(::core::option::Option<#runtime::Ask>);
-            return (TokenStream::new(), quote!({ static ASKS: [#request; #count] = [#(#requests),*]; &ASKS }));
+            let rule = quote!(::core::option::Option<#runtime::RuleRequest>);
+            return (TokenStream::new(), quote!({ static RULES: [#rule; #count] = [#(#requests),*]; &RULES }));
         }
-        let name = local("asks");
+        let name = local("rules");
         (quote!(let #name = [#(#requests),*];), quote!(&#name))
     }
 

@@ -17,7 +17,7 @@ impl Expansion<'_> {
             }
             Key::Template(parts) => {
                 if let Some(text) = rule.key.constant() {
-                    return quote!({ static KEY: #runtime::Constant = #runtime::Constant::new(#text); &KEY });
+                    return quote!({ static KEY: #runtime::StaticKey = #runtime::StaticKey::new(#text); &KEY });
                 }
                 let (text, parts) = match parts.split_first() {
                     Some((Part::Text(text), parts)) => (text.to_token_stream(), parts),
@@ -44,6 +44,6 @@ impl Expansion<'_> {
     fn captured(&self, captured: &Captured) -> TokenStream {
         let runtime = &self.runtime;
         let Captured { template, others, text_before, text_after } = captured;
-        quote!(.part(#runtime::only(::core::format_args!(#template #(, #others = "")*), #text_before, #text_after)))
+        quote!(.part(#runtime::captured_value(::core::format_args!(#template #(, #others = "")*), #text_before, #text_after)))
     }
 }

@@ -8,26 +8,26 @@ use super::spans::{borrowed, local, point_at};
 use crate::plan::{Given, Limit, Limits, Rule};
 
 impl Expansion<'_> {
-    pub(super) fn request(&self, rule: &Rule) -> TokenStream {
+    pub(super) fn rule_request(&self, rule: &Rule) -> TokenStream {
         let runtime = &self.runtime;
         let [key, limit, cost] = ["key", "limit", "cost"].map(local);
         let key_value = self.key(rule);
         let request = if let Some((max, millis)) = rule.plain_limit() {
             match self.plan.rules.len() {
-                _ if rule.is_fixed() => quote!(#runtime::fixed(#key_value, #max, #millis)),
-                1 => quote!(#runtime::one(#key_value, #max, #millis)),
-                _ => quote!({ let #key = #key_value; #runtime::one(#key, #max, #millis) }),
+                _ if rule.is_fixed() => quote!(#runtime::RuleRequest::one_permit_static(#key_value, #max, #millis)),
+                1 => quote!(#runtime::RuleRequest::one_permit(#key_value, #max, #millis)),
+                _ => quote!({ let #key = #key_value; #runtime::RuleRequest::one_permit(#key, #max, #millis) }),
             }
         } else {
             let limits = self.limits(&rule.limits);
             let (limit_let, limit) = bind(&limit, limits, rule.limits.is_literal());
             let (cost_let, cost) = bind(&cost, self.permits(&rule.cost), rule.cost.is_literal());
-            let function = if rule.limits.limits.len() == 1 { quote!(ask) } else { quote!(ask_several) };
+            let constructor = if rule.limits.limits.len() == 1 { quote!(with_limit) } else { quote!(with_limits) };
             quote! {{
                 let #key = #key_value;
                 #limit_let
                 #cost_let
-                ::core::option::Option::Some(#runtime::#function(#key, #limit, #cost))
+                ::core::option::Option::Some(#runtime::RuleRequest::#constructor(#key, #limit, #cost))
             }}
         };
         match &rule.when {

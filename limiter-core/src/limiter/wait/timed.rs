@@ -1,4 +1,4 @@
-//! The instant at which an answer came, however late its caller is polled.
+//! The instant at which a future became ready, even if its task is polled late.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,10 +9,11 @@ use tokio::task::unconstrained;
 
 use crate::clock::{Clock, Moment};
 
-/// Runs a future. Returns its output, and the instant of the wake-up that led to it: now, if it was ready without one. The
-/// instant may be too early if the future was woken for another reason.
+/// Runs a future. Returns its output and the instant of the wake-up that led to it.
+///
+/// Without a wake-up the instant is that of the poll. It may be too early if the future was woken for another reason.
 pub(super) async fn timed<F: Future>(clock: &Clock, future: F) -> (F::Output, Moment) {
-    // Not by the budget of the task: one without budget left would be woken again, later than the answer came.
+    // Tokio's budget does not apply. A task without budget would be woken a second time, after the output was ready.
     let mut future = pin!(unconstrained(future));
     let mut last: Option<Arc<TimedWaker>> = None;
     poll_fn(|context| {
@@ -30,7 +31,7 @@ pub(super) async fn timed<F: Future>(clock: &Clock, future: F) -> (F::Output, Mo
     .await
 }
 
-/// Notes the first wake-up after a poll.
+/// A waker that records its first wake-up after a poll.
 struct TimedWaker {
     clock: Clock,
     woken_at: OnceLock<Moment>,
@@ -57,23 +58,23 @@ mod tests {
     use crate::ManualClock;
 
     #[test]
-    fn an_answer_has_the_time_of_its_wake_up() {
+    fn an_output_has_the_time_of_its_wake_up() {
         let time = ManualClock::new();
         let clock = Clock::Manual(time.clone());
-        let answered = Mutex::new((false, None::<Waker>));
-        let lock = || answered.lock().expect("no panic");
-        let answer = poll_fn(|context| {
+        let state = Mutex::new((false, None::<Waker>));
+        let lock = || state.lock().expect("no panic");
+        let future = poll_fn(|context| {
             lock().1 = Some(context.waker().clone());
             if lock().0 { Poll::Ready(()) } else { Poll::Pending }
         });
-        let mut timed = pin!(timed(&clock, answer));
+        let mut timed = pin!(timed(&clock, future));
         let mut poll = || timed.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let advance = || time.advance(Duration::from_millis(20));
         let wake = || lock().1.take().expect("the waker of the last poll").wake();
         assert!(poll().is_pending());
         wake();
         advance();
-        assert!(poll().is_pending(), "a wake-up without an answer");
+        assert!(poll().is_pending(), "a wake-up without an output");
         advance();
         let expected = clock.now();
         lock().0 = true;
@@ -83,16 +84,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_has_its_time_in_a_task_without_budget() {
+    async fn an_output_has_the_time_of_its_wake_up_in_a_task_without_budget() {
         let time = ManualClock::new();
         let clock = Clock::Manual(time.clone());
-        let (answers, answer) = tokio::sync::oneshot::channel();
-        let mut timed = pin!(timed(&clock, answer));
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let mut timed = pin!(timed(&clock, receiver));
         assert!(timed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let expected = clock.now();
-        answers.send(()).expect("a receiver");
+        sender.send(()).expect("a receiver");
         time.advance(Duration::from_millis(20));
-        // Uses the budget up within one poll.
+        // This loop uses the budget up within one poll.
         while tokio::task::coop::has_budget_remaining() {
             tokio::task::coop::consume_budget().await;
         }
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_without_a_wake_up_comes_now() {
+    async fn an_output_without_a_wake_up_has_the_time_of_the_poll() {
         let time = ManualClock::new();
         let clock = Clock::Manual(time.clone());
         time.advance(Duration::from_millis(20));

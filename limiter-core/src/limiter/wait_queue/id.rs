@@ -5,12 +5,13 @@ use std::hash::BuildHasher;
 
 use crate::request::Request;
 
-/// A set of counts that decisions take permits from, by its hash. Calls with equal sets wait in one queue.
+/// The hash of the set of counters that a decision takes permits from. Calls with equal sets wait in one queue.
 ///
-/// Calls with only some counts in common wait apart: one that waits for a count of its own would block all the others.
-/// So do calls with another `max` or burst: the count is the same, the room in it is not.
+/// Sharing one counter is not enough: a waiter on its own counter would block unrelated calls. Calls with another `max`
+/// or burst have another queue as well: they share the counter but not the number of free permits.
 ///
-/// 128 bits by random keys of this process stand for the set, as a digest does: no set is kept, however many calls wait.
+/// The hash has 128 bits, by random keys of this process, so it identifies a set as a digest does. No set is stored,
+/// however many calls wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct QueueId([u64; 2]);
 
@@ -24,7 +25,7 @@ impl QueueIds {
             return self.id_of_one(request);
         }
         let mut ids: Vec<_> = requests.iter().map(|request| self.id_of_one(request)).collect();
-        // The order in which a decision names its limits makes no difference.
+        // The order of the limits in a decision makes no difference.
         ids.sort_unstable();
         QueueId(self.0.each_ref().map(|keys| keys.hash_one(&ids)))
     }
@@ -50,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_limit_and_every_key_has_a_queue_of_its_own() {
+    fn another_key_or_part_of_a_limit_makes_another_queue() {
         let (a, b) = (Key::new("a"), Key::new("b"));
         let limit: Limit = "5/10s".parse().expect("a limit");
         let bucket = limit.with_algorithm(Algorithm::TokenBucket);
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_the_order_of_limits_nor_a_burst_written_out_makes_another_queue() {
+    fn neither_the_order_of_limits_nor_an_explicit_default_burst_makes_another_queue() {
         let (a, b) = (Key::new("a"), Key::new("b"));
         let limit: Limit = "5/10s".parse().expect("a limit");
         let bucket = limit.with_algorithm(Algorithm::TokenBucket);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::limiter::wait_queue::id::QueueId;
 
-/// The time that a woken waiter has to be polled, before it is passed over.
+/// The time after which a woken waiter is passed over if it was not polled.
 pub(crate) const GRACE: Duration = Duration::from_millis(10);
 
 /// The interval at which more waiters are woken behind one that is not polled.
@@ -17,9 +17,9 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Every waiter that has not been passed over. Each operation takes O(log n) of all waiters.
 ///
-/// Only the first waiter of a queue checks the store. The others sleep, each with one timer: the end of its wait. The
-/// first one's timer is its next retry, or the end of its grace period once it was woken. A waiter that is passed over
-/// leaves the table, and its next poll puts it back at its number: so those that nobody polls cost nothing.
+/// Only the first waiter of a queue checks the store. The others sleep, each with one timer for the end of its wait.
+/// The first one's timer is its next retry, or the end of its grace period once it was woken. A waiter that is passed
+/// over leaves the table, and its next poll puts it back at its number. So waiters that are never polled cost nothing.
 #[derive(Debug, Default)]
 pub(crate) struct WaitTable {
     waiters: BTreeMap<WaiterId, Waiter>,
@@ -33,16 +33,16 @@ pub(crate) struct WaiterId {
     pub(crate) number: u64,
 }
 
-/// The times that a waiter acts at.
+/// The times at which a waiter acts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
-    /// The store need not be checked before.
+    /// The earliest instant of the next check of the store.
     pub(crate) retry_at: Moment,
     /// The end of the wait.
-    pub(crate) give_up: Moment,
+    pub(crate) deadline: Moment,
 }
 
-/// What a waiter that was polled has to do.
+/// The next action of a waiter that was polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It is the first of its queue, and its retry time has come.
@@ -51,9 +51,9 @@ pub(crate) enum Turn {
     TimedOut,
 }
 
-/// What a call keeps between its polls.
+/// The data that a call keeps between its polls.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct WaiterEntry {
     pub(crate) id: WaiterId,
     pub(crate) schedule: Schedule,
 }
@@ -61,26 +61,26 @@ pub(crate) struct Place {
 #[derive(Debug)]
 struct Waiter {
     schedule: Schedule,
-    state: State,
+    state: WaiterState,
     waker: Option<Waker>,
-    /// Its entry in the timers; [`Moment::NEVER`] if it has none.
+    /// The instant of its timer; [`Moment::NEVER`] if it has none.
     timer: Moment,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
-    /// Its last poll was then, and nothing has woken it since.
+enum WaiterState {
+    /// Last polled at `polled_at`, and not woken since.
     Asleep { polled_at: Moment },
-    /// It was woken then, and has not been polled since.
+    /// Woken, and not polled since.
     Woken { at: Moment },
-    /// Its check of the store has no answer yet.
+    /// Checking the store, without a reply so far.
     Checking,
-    /// The answer came then, and it has not been polled since.
-    Answered { at: Moment },
+    /// Woken by the reply to its check, and not polled since.
+    Replied { at: Moment },
 }
 
-/// One step under the lock: its time, and the wakers that it calls and drops once the lock is released, since both may
-/// run code of the program.
+/// One step under the lock: its time, and the wakers that it calls and drops once the lock is released. Both may run
+/// code of the program.
 #[derive(Debug)]
 pub(crate) struct Step {
     now: Moment,
@@ -100,7 +100,7 @@ impl Step {
     /// Calls the wakers. The caller has released the lock.
     pub(crate) fn finish(self) {
         for waker in self.wake {
-            // One that panics must not leave the others asleep: they may be of tasks that have nothing to do with it.
+            // A waker that panics must not leave unrelated tasks asleep.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
         drop(self.drop);
@@ -120,13 +120,13 @@ impl WaitTable {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Returns what the waiter may do now. Puts it into its queue if it is not there.
-    pub(crate) fn poll(&mut self, place: &Place, waker: Waker, step: &mut Step) -> Poll<Turn> {
-        let Place { id, schedule } = place;
+    /// Returns the waiter's next action, if there is one now. Puts the waiter into its queue if it is not there.
+    pub(crate) fn poll(&mut self, entry: &WaiterEntry, waker: Waker, step: &mut Step) -> Poll<Turn> {
+        let WaiterEntry { id, schedule } = entry;
         let waiter = self.waiters.entry(*id).or_insert_with(|| Waiter::new(*schedule));
         waiter.schedule = *schedule;
-        // As long as it checks it is not passed over by what follows.
-        waiter.state = State::Checking;
+        // A checking waiter is not passed over by the next lines.
+        waiter.state = WaiterState::Checking;
         step.drop.extend(waiter.waker.take());
         self.advance(id.queue, step);
         let is_first = self.first(id.queue) == Some(*id);
@@ -134,45 +134,45 @@ impl WaitTable {
             step.drop.push(waker);
             return Poll::Ready(Turn::Check);
         }
-        if schedule.give_up <= step.now {
+        if schedule.deadline <= step.now {
             step.drop.push(waker);
             self.leave(*id, step);
             return Poll::Ready(Turn::TimedOut);
         }
         if let Some(waiter) = self.waiters.get_mut(id) {
-            waiter.state = State::Asleep { polled_at: step.now };
+            waiter.state = WaiterState::Asleep { polled_at: step.now };
             waiter.waker = Some(waker);
         }
-        self.set_timer(*id, if is_first { schedule.due() } else { schedule.give_up });
+        self.set_timer(*id, if is_first { schedule.due() } else { schedule.deadline });
         Poll::Pending
     }
 
-    /// Notes that the waiter's check was polled.
+    /// Records that the waiter's check was polled.
     pub(crate) fn check_polled(&mut self, id: WaiterId) {
         if let Some(waiter) = self.waiters.get_mut(&id) {
-            waiter.state = State::Checking;
+            waiter.state = WaiterState::Checking;
         }
     }
 
-    /// Notes that the waiter's check can go on: from now on it has its grace period to be polled.
+    /// Records that the waiter's check can go on. The waiter's grace period begins.
     pub(crate) fn check_woken(&mut self, id: WaiterId, step: &mut Step) {
         if let Some(waiter) = self.waiters.get_mut(&id)
-            && let State::Checking = waiter.state
+            && let WaiterState::Checking = waiter.state
         {
-            waiter.state = State::Answered { at: step.now };
+            waiter.state = WaiterState::Replied { at: step.now };
             self.set_timer(id, self.next_probe(id.queue, step.now));
             self.advance(id.queue, step);
         }
     }
 
-    /// Removes a waiter, if it is in a queue.
+    /// Removes a waiter if it is in a queue.
     pub(crate) fn leave(&mut self, id: WaiterId, step: &mut Step) {
         if self.remove(id, step) {
             self.advance(id.queue, step);
         }
     }
 
-    /// Acts on every timer whose time has come.
+    /// Runs every timer that is due.
     pub(crate) fn run_timers(&mut self, step: &mut Step) {
         while let Some(&(at, id)) = self.timers.first()
             && at <= step.now
@@ -185,40 +185,41 @@ impl WaitTable {
                 self.timers.pop_first();
                 continue;
             };
-            // One that was the first of its queue may have another timer than the end of its wait.
-            let timer = if waiter.schedule.give_up <= step.now {
+            // A former first waiter may have another timer than the end of its wait.
+            let timer = if waiter.schedule.deadline <= step.now {
                 waiter.wake(step);
                 Moment::NEVER
             } else {
-                waiter.schedule.give_up
+                waiter.schedule.deadline
             };
             self.set_timer(id, timer);
         }
     }
 
-    /// The instant by which the first waiter of a queue is expected to go on; `None` if there is no waiter.
+    /// Returns the instant by which the first waiter of a queue is expected to take its permits; `None` without a
+    /// waiter.
     pub(crate) fn first_turn(&self, queue: QueueId, now: Moment) -> Option<Moment> {
         let first = self.waiters.get(&self.first(queue)?)?;
         let turn = match first.state {
-            State::Asleep { .. } => first.schedule.due(),
-            State::Woken { at } | State::Answered { at } => at.after(GRACE),
-            State::Checking => now.after(GRACE),
+            WaiterState::Asleep { .. } => first.schedule.due(),
+            WaiterState::Woken { at } | WaiterState::Replied { at } => at.after(GRACE),
+            WaiterState::Checking => now.after(GRACE),
         };
-        // Its time may have come already, if the machine is late.
+        // On a machine that is late the time may have come already.
         Some(turn.max(now.after(PROBE_INTERVAL)))
     }
 
-    /// Passes over waiters that were woken a grace period ago, and wakes the first one if its time has come.
+    /// Passes over waiters whose grace period is over, and wakes the first waiter if its time has come.
     fn advance(&mut self, queue: QueueId, step: &mut Step) {
         while let Some((&id, first)) = self.waiters.range_mut(of_queue(queue)).next() {
             let timer = match first.state {
-                State::Checking => Moment::NEVER,
-                State::Asleep { .. } if first.schedule.due() <= step.now => {
+                WaiterState::Checking => Moment::NEVER,
+                WaiterState::Asleep { .. } if first.schedule.due() <= step.now => {
                     first.wake(step);
                     self.next_probe(queue, step.now)
                 }
-                State::Asleep { .. } => first.schedule.due(),
-                State::Woken { at } | State::Answered { at } => {
+                WaiterState::Asleep { .. } => first.schedule.due(),
+                WaiterState::Woken { at } | WaiterState::Replied { at } => {
                     let (end, timer) = (at.after(GRACE), first.timer);
                     if end <= step.now {
                         self.remove(id, step);
@@ -238,27 +239,27 @@ impl WaitTable {
         }
     }
 
-    /// The first timer of a first waiter that is woken now. One that is alone has nobody to delay.
+    /// The timer of a first waiter that is woken now. A waiter that is alone in its queue delays no other.
     fn next_probe(&self, queue: QueueId, now: Moment) -> Moment {
         let is_alone = self.waiters.range(of_queue(queue)).nth(1).is_none();
         now.after(if is_alone { GRACE } else { PROBE_INTERVAL })
     }
 
-    /// Wakes as many more waiters as are woken already, behind a first one that was woken at `since` and not polled.
-    /// Returns whether that is enough: one of them was polled meanwhile, or there are no more.
+    /// Doubles the number of woken waiters, behind a first one that was woken at `since` and not polled. Returns
+    /// whether no more probes are needed: one of them was polled meanwhile, or all are woken.
     ///
-    /// So however many of them nobody polls, their grace periods run at nearly the same time.
+    /// So the grace periods of waiters that are not polled run at nearly the same time, however many there are.
     fn probe(&mut self, queue: QueueId, since: Moment, step: &mut Step) -> bool {
         let mut more = 0_u64;
         for waiter in self.waiters.range_mut(of_queue(queue)).map(|(_, waiter)| waiter) {
             match waiter.state {
-                State::Asleep { polled_at } if polled_at > since => return true,
-                State::Asleep { .. } if more == 0 => return false,
-                State::Asleep { .. } => {
+                WaiterState::Asleep { polled_at } if polled_at > since => return true,
+                WaiterState::Asleep { .. } if more == 0 => return false,
+                WaiterState::Asleep { .. } => {
                     waiter.wake(step);
                     more -= 1;
                 }
-                State::Woken { .. } | State::Answered { .. } | State::Checking => more += 1,
+                WaiterState::Woken { .. } | WaiterState::Replied { .. } | WaiterState::Checking => more += 1,
             }
         }
         true
@@ -295,21 +296,21 @@ impl WaitTable {
 }
 
 impl Schedule {
-    /// The first instant at which the first waiter of a queue has something to do.
+    /// The instant at which a waiter that is first in its queue acts next.
     fn due(&self) -> Moment {
-        self.retry_at.min(self.give_up)
+        self.retry_at.min(self.deadline)
     }
 }
 
 impl Waiter {
     fn new(schedule: Schedule) -> Self {
-        Self { schedule, state: State::Checking, waker: None, timer: Moment::NEVER }
+        Self { schedule, state: WaiterState::Checking, waker: None, timer: Moment::NEVER }
     }
 
-    /// Wakes it, unless it was woken already or checks the store.
+    /// Wakes the waiter, unless it was woken already or checks the store.
     fn wake(&mut self, step: &mut Step) {
-        if let State::Asleep { .. } = self.state {
-            self.state = State::Woken { at: step.now };
+        if let WaiterState::Asleep { .. } = self.state {
+            self.state = WaiterState::Woken { at: step.now };
             step.wake.extend(self.waker.take());
         }
     }

@@ -9,9 +9,9 @@ use crate::{Key, Limit, ManualClock};
 const GRACE: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
-struct Flag(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Flag {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -33,21 +33,21 @@ impl Queue {
         [Request { key: &self.key, limit: Limit::WIDEST, cost: 1 }]
     }
 
-    /// A call that may check at once when it is the first, and waits for ever.
+    /// The ticket of a call that may check as soon as it is the first, and has no deadline.
     fn ticket(&self) -> Ticket<'_> {
         let number = next_number();
         self.queues.ticket(
             &self.requests(),
             number,
-            Schedule { retry_at: self.queues.clock.now(), give_up: Moment::NEVER },
+            Schedule { retry_at: self.queues.clock.now(), deadline: Moment::NEVER },
         )
     }
 
-    fn poll(&self, ticket: &Ticket<'_>, waker: &Arc<Flag>) -> Poll<Turn> {
+    fn poll(&self, ticket: &Ticket<'_>, waker: &Arc<WakeFlag>) -> Poll<Turn> {
         waker.0.store(false, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(waker));
         let turn = pin!(ticket.turn()).poll(&mut Context::from_waker(&waker));
-        turn.map(|turn| turn.expect("a thread for the time"))
+        turn.map(|turn| turn.expect("a timer thread"))
     }
 
     fn is_empty(&self) -> bool {
@@ -57,7 +57,7 @@ impl Queue {
 }
 
 #[test]
-fn nothing_is_left_of_waiters_that_were_dropped_in_any_order() {
+fn waiters_that_are_dropped_in_any_order_leave_no_queue() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
         let (queue, waker) = (Queue::new(), Arc::default());
         let mut tickets: [_; 3] = std::array::from_fn(|_| Some(queue.ticket()));
@@ -72,7 +72,7 @@ fn nothing_is_left_of_waiters_that_were_dropped_in_any_order() {
 }
 
 #[test]
-fn a_queue_ends_with_two_waiters_that_are_dropped_at_once() {
+fn two_waiters_that_are_dropped_concurrently_leave_no_queue() {
     let (queue, waker) = (Queue::new(), Arc::default());
     for _ in 0..5_000 {
         let (first, second) = (queue.ticket(), queue.ticket());
@@ -102,20 +102,20 @@ fn a_waiter_that_was_passed_over_is_in_no_queue_until_it_is_polled() {
     assert!(queue.poll(&other, &waker).is_pending());
 }
 
-/// An answer that does not come is no reason to pass a waiter over: the store's deadline ends that.
+/// A waiter is not passed over because its reply is late. The store's deadline ends the check.
 #[test]
-fn a_check_holds_its_place_until_its_answer_comes() {
+fn a_checking_waiter_is_not_passed_over_before_its_reply() {
     let (queue, waker) = (Queue::new(), Arc::default());
     let (first, second) = (queue.ticket(), queue.ticket());
     assert_eq!(queue.poll(&first, &waker), Poll::Ready(Turn::Check));
     let mut stored = None;
     {
-        // Takes the waker that a store would call.
-        let answer = poll_fn(|context| {
+        // The waker that a store would call.
+        let reply = poll_fn(|context| {
             stored = Some(context.waker().clone());
             Poll::<()>::Pending
         });
-        let mut check = pin!(first.check(Box::pin(answer)));
+        let mut check = pin!(first.check(Box::pin(reply)));
         assert!(check.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert!(queue.poll(&second, &waker).is_pending());
         queue.time.advance(10 * GRACE);
@@ -129,7 +129,7 @@ fn a_check_holds_its_place_until_its_answer_comes() {
 }
 
 #[test]
-fn a_check_that_is_dropped_lets_the_next_one_go_on() {
+fn a_dropped_check_lets_the_next_waiter_go_on() {
     let (queue, waker) = (Queue::new(), Arc::default());
     let (first, second) = (queue.ticket(), queue.ticket());
     assert_eq!(queue.poll(&first, &waker), Poll::Ready(Turn::Check));
@@ -144,11 +144,11 @@ fn a_check_that_is_dropped_lets_the_next_one_go_on() {
     assert_eq!(queue.poll(&second, &waker), Poll::Ready(Turn::Check));
 }
 
-/// A live one behind one that is not polled is found by the first probe: the others sleep on.
+/// The first probe wakes the next waiter. It is polled, so the others sleep on.
 #[test]
-fn one_that_is_not_polled_wakes_no_more_than_the_next_live_one() {
+fn a_waiter_that_is_not_polled_wakes_only_the_next_one_that_is() {
     let queue = Queue::new();
-    let wakers: [Arc<Flag>; 8] = Default::default();
+    let wakers: [Arc<WakeFlag>; 8] = Default::default();
     let mut tickets: Vec<_> = wakers.iter().map(|_| queue.ticket()).collect();
     for (ticket, waker) in tickets.iter().zip(&wakers) {
         assert_eq!(queue.poll(ticket, waker).is_ready(), std::ptr::eq(waker, &wakers[0]));

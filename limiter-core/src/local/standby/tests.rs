@@ -9,8 +9,8 @@ const WINDOW_ALGORITHMS: [Algorithm; 3] = [Algorithm::SlidingWindow, Algorithm::
 fn standby(max_keys: usize) -> (Standby, ManualClock) {
     let clock = ManualClock::new();
     let naming = Arc::new(Naming::new("", None));
-    let role = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots: 1, naming };
-    (Standby::new(&role, Clock::Manual(clock.clone())), clock)
+    let config = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots: 1, naming };
+    (Standby::new(&config, Clock::Manual(clock.clone())), clock)
 }
 
 fn limit(max: u32, algorithm: Algorithm) -> Limit {
@@ -36,13 +36,13 @@ fn take_all(standby: &Standby, request: Request<'_>) -> u32 {
 /// A window of the mirror's own clock began between the store's admissions and the failure. The store's window did not
 /// end: its clock has another origin.
 #[test]
-fn an_edge_of_the_mirrors_clock_frees_no_permit() {
+fn a_window_edge_of_the_mirrors_clock_frees_no_permit() {
     for max_keys in [1, 1_000] {
         for algorithm in WINDOW_ALGORITHMS {
             let (standby, clock) = standby(max_keys);
             let (key, other) = (Key::new("a"), Key::new("resident"));
             let request = Request { key: &key, limit: limit(5, algorithm), cost: 1 };
-            // With one place in the mirror the key shares an overflow count.
+            // With `max_keys` of 1 the key shares an overflow counter.
             admit_by_store(&standby, Request { key: &other, limit: limit(5, algorithm), cost: 1 });
             let until_edge = WINDOW_MILLIS - 1;
             clock.advance(Duration::from_millis(until_edge));
@@ -76,9 +76,9 @@ fn permits_of_two_store_windows_count_until_each_is_a_window_old() {
     }
 }
 
-/// Both limits have one window, so their counts differ in the algorithm alone.
+/// The windows have the same length, so the counters differ in the algorithm alone.
 #[test]
-fn a_fixed_and_a_sliding_window_of_one_length_are_two_counts() {
+fn limits_of_different_algorithms_have_separate_counters() {
     let (standby, _clock) = standby(1_000);
     let key = Key::new("a");
     let both = WINDOW_ALGORITHMS.map(|algorithm| Request { key: &key, limit: limit(5, algorithm), cost: 1 });
@@ -89,7 +89,7 @@ fn a_fixed_and_a_sliding_window_of_one_length_are_two_counts() {
 }
 
 #[test]
-fn refunds_and_releases_give_back_as_much_as_was_taken() {
+fn a_refund_of_a_reservation_or_a_record_gives_back_its_whole_cost() {
     for algorithm in WINDOW_ALGORITHMS {
         let (standby, clock) = standby(1_000);
         let key = Key::new("a");
@@ -97,24 +97,24 @@ fn refunds_and_releases_give_back_as_much_as_was_taken() {
         clock.advance(Duration::from_millis(WINDOW_MILLIS - 1));
         let stamp = standby.record(&[request]);
         clock.advance(Duration::from_millis(2));
-        let held = decide(&standby, &[request]);
+        let reservation = decide(&standby, &[request]);
         let one = Request { cost: 1, ..request };
         assert_eq!(take_all(&standby, one), 1, "{algorithm:?}");
-        standby.refund(&[request], held.stamp);
+        standby.refund(&[request], reservation.stamp);
         standby.refund(&[request], stamp);
         assert_eq!(take_all(&standby, one), 4, "{algorithm:?}");
     }
 }
 
 #[test]
-fn a_permit_that_is_renewed_counts_from_the_reply() {
+fn a_reserved_permit_counts_from_the_stores_reply() {
     for algorithm in WINDOW_ALGORITHMS {
         let (standby, clock) = standby(1_000);
         let key = Key::new("a");
         let request = Request { key: &key, limit: limit(1, algorithm), cost: 1 };
-        let held = decide(&standby, &[request]);
+        let reservation = decide(&standby, &[request]);
         clock.advance(Duration::from_millis(60));
-        standby.reconcile(&[request], Duration::ZERO, Some(&held), &StoreReply::ALLOWED).expect("both allow it");
+        standby.reconcile(&[request], Duration::ZERO, Some(&reservation), &StoreReply::ALLOWED).expect("both allow it");
         clock.advance(Duration::from_millis(WINDOW_MILLIS - 1));
         assert_eq!(take_all(&standby, request), 0, "{algorithm:?}");
         clock.advance(Duration::from_millis(1));
@@ -122,9 +122,10 @@ fn a_permit_that_is_renewed_counts_from_the_reply() {
     }
 }
 
-/// The mirror holds what the store admitted over an edge, twice `max`. Nothing of the standby limiter is added to that.
+/// The store may grant twice `max` around a window edge, and the mirror records all of it. The standby limiter grants
+/// no permit on top.
 #[test]
-fn whatever_the_history_no_permit_is_added_to_a_full_window() {
+fn the_standby_limiter_grants_no_permit_in_a_full_window() {
     for seed in 0..300 {
         let mut random = Random::new(seed);
         for algorithm in WINDOW_ALGORITHMS {

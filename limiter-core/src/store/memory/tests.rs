@@ -1,5 +1,5 @@
 use super::*;
-use crate::key::Constant;
+use crate::key::StaticKey;
 
 mod collecting;
 #[cfg(feature = "test-util")]
@@ -42,9 +42,9 @@ fn knows_only_keys_that_have_taken_something() {
 
 #[test]
 fn a_constant_key_counts_with_the_key_of_its_text_in_every_store() {
-    static PLAIN: Constant = Constant::new("getId");
-    static ESCAPED: Constant = Constant::new("get id");
-    static LONG: Constant = Constant::new(match str::from_utf8(&[b'a'; 300]) {
+    static PLAIN: StaticKey = StaticKey::new("getId");
+    static ESCAPED: StaticKey = StaticKey::new("get id");
+    static LONG: StaticKey = StaticKey::new(match str::from_utf8(&[b'a'; 300]) {
         Ok(text) => text,
         Err(_) => "",
     });

@@ -141,7 +141,7 @@ fn a_set_is_named_by_its_text_and_in_the_slot_of_that() {
         let key = key(&sequence(&mut random));
         let request = Request { key: &key, limit, cost: 1 };
         let name = name(&naming, &request);
-        assert_eq!(name, key.set());
+        assert_eq!(name, key.spring_set_name());
         assert_eq!(naming.slot(&request), slot_of(name.as_bytes()), "{name}");
     }
 }

@@ -12,12 +12,12 @@ pub async fn get_id(user_id: u64) -> String {
                 },
                 ::rate_limited::__private::current(),
                 {
-                    static ASKS: [::core::option::Option<
-                        ::rate_limited::__private::Ask,
+                    static RULES: [::core::option::Option<
+                        ::rate_limited::__private::RuleRequest,
                     >; 1usize] = [
-                        ::rate_limited::__private::fixed(
+                        ::rate_limited::__private::RuleRequest::one_permit_static(
                             {
-                                static KEY: ::rate_limited::__private::Constant = ::rate_limited::__private::Constant::new(
+                                static KEY: ::rate_limited::__private::StaticKey = ::rate_limited::__private::StaticKey::new(
                                     "getId",
                                 );
                                 &KEY
@@ -26,7 +26,7 @@ pub async fn get_id(user_id: u64) -> String {
                             10000u64,
                         ),
                     ];
-                    &ASKS
+                    &RULES
                 },
                 ::core::time::Duration::ZERO,
             )

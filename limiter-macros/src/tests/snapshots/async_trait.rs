@@ -15,14 +15,14 @@ where
             return __value;
         }
         if let ::core::option::Option::Some((_, __denied)) = {
-            let __asks = [
-                ::rate_limited::__private::one(
+            let __rules = [
+                ::rate_limited::__private::RuleRequest::one_permit(
                     {
                         #[allow(unused_variables)]
                         let Path(id) = &__arg1;
                         ::rate_limited::__private::Key::new("user:")
                             .part(
-                                ::rate_limited::__private::only(
+                                ::rate_limited::__private::captured_value(
                                     ::core::format_args!("user:{id}"),
                                     5usize,
                                     0usize,
@@ -41,7 +41,7 @@ where
                         &SITE
                     },
                     ::rate_limited::__private::current(),
-                    &__asks,
+                    &__rules,
                     ::core::time::Duration::ZERO,
                 )
                 .await;

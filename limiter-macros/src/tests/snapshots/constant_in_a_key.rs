@@ -3,11 +3,11 @@
 
 fn get(id: u64) -> Option<u64> {
     if let ::core::option::Option::Some((_, denied)) = {
-        let __asks = [
-            ::rate_limited::__private::one(
+        let __rules = [
+            ::rate_limited::__private::RuleRequest::one_permit(
                 ::rate_limited::__private::Key::new("")
                     .part(
-                        ::rate_limited::__private::only(
+                        ::rate_limited::__private::captured_value(
                             ::core::format_args!("{REGION}/{{user}}:{id}!", id = ""),
                             0usize,
                             9usize,
@@ -28,7 +28,7 @@ fn get(id: u64) -> Option<u64> {
                 &SITE
             },
             ::rate_limited::__private::current(),
-            &__asks,
+            &__rules,
             ::core::time::Duration::ZERO,
         );
         __decision

@@ -16,12 +16,12 @@ where
                 },
                 ::rate_limited::__private::current(),
                 {
-                    static ASKS: [::core::option::Option<
-                        ::rate_limited::__private::Ask,
+                    static RULES: [::core::option::Option<
+                        ::rate_limited::__private::RuleRequest,
                     >; 1usize] = [
-                        ::rate_limited::__private::fixed(
+                        ::rate_limited::__private::RuleRequest::one_permit_static(
                             {
-                                static KEY: ::rate_limited::__private::Constant = ::rate_limited::__private::Constant::new(
+                                static KEY: ::rate_limited::__private::StaticKey = ::rate_limited::__private::StaticKey::new(
                                     "k",
                                 );
                                 &KEY
@@ -30,7 +30,7 @@ where
                             1000u64,
                         ),
                     ];
-                    &ASKS
+                    &RULES
                 },
                 ::core::time::Duration::ZERO,
             )

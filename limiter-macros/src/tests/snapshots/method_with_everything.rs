@@ -3,7 +3,7 @@
 
 async fn get(&self, mut id: u64, _unused: &str) -> Reply {
     if let ::core::option::Option::Some(__stopped) = {
-        let __asks = [
+        let __rules = [
             {
                 let __key = ::my::facade::__private::key("get", &(self.key(id)));
                 let __limit = ::my::facade::__private::limit_of(
@@ -14,7 +14,11 @@ async fn get(&self, mut id: u64, _unused: &str) -> Reply {
                     ::core::time::Duration::from_millis(90000u64),
                 );
                 ::core::option::Option::Some(
-                    ::my::facade::__private::ask(__key, __limit, 1u32),
+                    ::my::facade::__private::RuleRequest::with_limit(
+                        __key,
+                        __limit,
+                        1u32,
+                    ),
                 )
             },
         ];
@@ -27,7 +31,7 @@ async fn get(&self, mut id: u64, _unused: &str) -> Reply {
                     &SITE
                 },
                 __limiter,
-                &__asks,
+                &__rules,
                 ::core::time::Duration::ZERO,
             )
             .await;

@@ -9,8 +9,8 @@ fn get(
     last: u64,
 ) -> u64 {
     if let ::core::option::Option::Some((_, __denied)) = {
-        let __asks = [
-            ::rate_limited::__private::one(
+        let __rules = [
+            ::rate_limited::__private::RuleRequest::one_permit(
                 {
                     #[allow(unused_variables)]
                     let (first, ..) = &first;
@@ -31,7 +31,7 @@ fn get(
                 &SITE
             },
             ::rate_limited::__private::current(),
-            &__asks,
+            &__rules,
             ::core::time::Duration::ZERO,
         );
         __decision

@@ -3,8 +3,8 @@
 
 fn get(id: u64) -> Result<u64, Failed> {
     if let ::core::option::Option::Some((_, __denied)) = {
-        let __asks = [
-            ::rate_limited::__private::one(
+        let __rules = [
+            ::rate_limited::__private::RuleRequest::one_permit(
                 ::rate_limited::__private::Key::new("user:").part(&(id)),
                 5u32,
                 1000u64,
@@ -18,7 +18,7 @@ fn get(id: u64) -> Result<u64, Failed> {
                 &SITE
             },
             ::rate_limited::__private::current(),
-            &__asks,
+            &__rules,
             ::core::time::Duration::ZERO,
         );
         __decision

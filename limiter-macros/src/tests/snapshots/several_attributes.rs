@@ -3,14 +3,14 @@
 
 async fn get(id: u64) -> u64 {
     if let ::core::option::Option::Some((__which, __denied)) = {
-        let __asks = [
+        let __rules = [
             {
                 let __key = ::rate_limited::__private::Key::new("user:").part(&(id));
-                ::rate_limited::__private::one(__key, 5u32, 1000u64)
+                ::rate_limited::__private::RuleRequest::one_permit(__key, 5u32, 1000u64)
             },
-            ::rate_limited::__private::fixed(
+            ::rate_limited::__private::RuleRequest::one_permit_static(
                 {
-                    static KEY: ::rate_limited::__private::Constant = ::rate_limited::__private::Constant::new(
+                    static KEY: ::rate_limited::__private::StaticKey = ::rate_limited::__private::StaticKey::new(
                         "global",
                     );
                     &KEY
@@ -28,7 +28,7 @@ async fn get(id: u64) -> u64 {
                     &SITE
                 },
                 ::rate_limited::__private::current(),
-                &__asks,
+                &__rules,
                 ::core::time::Duration::ZERO,
             )
             .await;

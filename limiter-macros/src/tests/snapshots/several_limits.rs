@@ -3,7 +3,7 @@
 
 async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> {
     if let ::core::option::Option::Some((_, denied)) = {
-        let __asks = [
+        let __rules = [
             if {
                 let __value: ::core::primitive::bool = size > 0;
                 __value
@@ -29,7 +29,11 @@ async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> {
                         __value
                     };
                     ::core::option::Option::Some(
-                        ::rate_limited::__private::ask_several(__key, __limit, __cost),
+                        ::rate_limited::__private::RuleRequest::with_limits(
+                            __key,
+                            __limit,
+                            __cost,
+                        ),
                     )
                 }
             } else {
@@ -44,7 +48,7 @@ async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> {
                     &SITE
                 },
                 ::rate_limited::__private::current(),
-                &__asks,
+                &__rules,
                 ::core::time::Duration::from_millis(500u64),
             )
             .await;

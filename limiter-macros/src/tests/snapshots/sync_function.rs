@@ -12,12 +12,12 @@ fn get_id() -> Result<u64, Busy> {
             },
             ::rate_limited::__private::current(),
             {
-                static ASKS: [::core::option::Option<
-                    ::rate_limited::__private::Ask,
+                static RULES: [::core::option::Option<
+                    ::rate_limited::__private::RuleRequest,
                 >; 1usize] = [
-                    ::rate_limited::__private::fixed(
+                    ::rate_limited::__private::RuleRequest::one_permit_static(
                         {
-                            static KEY: ::rate_limited::__private::Constant = ::rate_limited::__private::Constant::new(
+                            static KEY: ::rate_limited::__private::StaticKey = ::rate_limited::__private::StaticKey::new(
                                 "getId",
                             );
                             &KEY
@@ -26,7 +26,7 @@ fn get_id() -> Result<u64, Busy> {
                         10000u64,
                     ),
                 ];
-                &ASKS
+                &RULES
             },
             ::core::time::Duration::ZERO,
         );

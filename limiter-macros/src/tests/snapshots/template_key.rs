@@ -3,7 +3,7 @@
 
 fn get(tenant: &str, user: &User, hash: u32) -> Reply {
     if let ::core::option::Option::Some((_, denied)) = {
-        let __asks = [
+        let __rules = [
             {
                 let __key = ::rate_limited::__private::Key::new("")
                     .part(&(tenant))
@@ -13,7 +13,11 @@ fn get(tenant: &str, user: &User, hash: u32) -> Reply {
                     .part(::core::format_args!("{:08x}", hash));
                 let __limit = ::rate_limited::__private::limit_from(&(LIMIT));
                 ::core::option::Option::Some(
-                    ::rate_limited::__private::ask(__key, __limit, 1u32),
+                    ::rate_limited::__private::RuleRequest::with_limit(
+                        __key,
+                        __limit,
+                        1u32,
+                    ),
                 )
             },
         ];
@@ -26,7 +30,7 @@ fn get(tenant: &str, user: &User, hash: u32) -> Reply {
                 &SITE
             },
             ::rate_limited::__private::current(),
-            &__asks,
+            &__rules,
             ::core::time::Duration::ZERO,
         );
         __decision
