@@ -181,8 +181,8 @@ impl Decision {
             return Self::Denied(Denied { facts, retry_after: retry_at.map(|at| told.until(at)) });
         }
         let stamp = told.now.micros();
-        let receipt = match told.place {
-            Some(place) => Receipt::at(limiter_id, place, request.cost, stamp),
+        let receipt = match told.entry {
+            Some(entry) => Receipt::at(limiter_id, entry, request.cost, stamp),
             None => Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp)),
         };
         Self::Allowed(Allowed { facts, receipt })

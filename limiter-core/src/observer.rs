@@ -66,7 +66,7 @@ impl Observers {
     /// Tells of an overflow, if that is due.
     #[inline]
     pub(crate) fn overflowing(&self) {
-        if let Some(report) = self.overflows.as_ref().and_then(|overflows| overflows.due()) {
+        if let Some(report) = self.overflows.as_ref().and_then(|overflows| overflows.take_due_report()) {
             self.overflowed(&report);
         }
     }

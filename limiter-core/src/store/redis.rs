@@ -73,7 +73,7 @@ impl RedisStore {
 
     /// The worker of this process. A child of `fork` starts one at its first call, with a connection of its own.
     fn worker(&self) -> Result<&WorkerHandle, Error> {
-        self.workers.of_this_process(|| {
+        self.workers.get_or_make(|| {
             WorkerHandle::start(&self.place, &self.options, self.options.local.new_state_in_child(), None).map_err(
                 |error| {
                     let problem = "the limiter cannot be started anew in this process, which was forked";
@@ -127,7 +127,7 @@ impl RedisStore {
     }
 
     async fn ask(&self, action: Action, requests: &[Request<'_>], within: Option<Duration>) -> Reply {
-        if self.options.naming.tells(requests) {
+        if self.options.naming.would_expose_key(requests) {
             return Err(StoreFailure { error: readable(), reservation: None });
         }
         let worker = self.worker_for(requests).map_err(|error| StoreFailure { error, reservation: None })?;
