@@ -332,3 +332,6 @@ fn answer(reply: &Value, requests: usize) -> Option<StoreReply> {
         delay: Duration::from_micros(u64::try_from(delay).ok()?),
     })
 }
+
+#[cfg(test)]
+mod fuzz;

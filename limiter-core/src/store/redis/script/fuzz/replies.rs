@@ -46,7 +46,7 @@ fn no_answer_makes_it_panic() {
 fn no_answer_to_a_group_makes_it_panic() {
     let script = Script::new(Arc::new(Naming::new("fuzz", None)), Clock::System);
     let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
-    let entries = [(); 3].map(|()| BatchEntry { limit, cost: 1, calls: 3, asked: None });
+    let entries = [(); 3].map(|()| BatchEntry { limit, cost: 1, calls: 3, version: None });
     let command = script.group(KeyNames::from_iter(["a", "b", "c"]), &entries);
     let mut random = Random::new(1);
     let (mut grants, mut errors, mut refused) = (0, 0, 0);
@@ -161,7 +161,7 @@ impl Seen {
     fn read(&mut self, reply: &Value) {
         match self.command.read(reply) {
             Ok(StoreReply { request_index, .. }) => {
-                assert!(which < self.requests);
+                assert!(request_index < self.requests);
                 self.answers += 1;
             }
             Err(error) => {
