@@ -1,13 +1,13 @@
 //! The arithmetic of the limits: pure, in whole numbers, without a clock or a store.
 //!
-//! The memory store runs it; the scripts say the same in Lua and are tested against it. The window algorithms count in
-//! milliseconds, where stamps round up and cut-offs round down; the buckets count in microseconds and fractions of a
-//! permit, so that no rate is too high or too odd for them.
+//! The memory store runs it. The Redis scripts implement the same arithmetic in Lua and are tested against it. The
+//! window algorithms count in milliseconds: stamps round up and cut-offs round down. The buckets count in microseconds
+//! and fractions of a permit, so they represent every rate exactly.
 
 use crate::{Algorithm, Limit};
 use bucket::Bucket;
-use fixed_window::Counter;
-use sliding_counter::Counters;
+use fixed_window::WindowCounter;
+use sliding_counter::WindowPair;
 use sliding_window::Log;
 
 mod bucket;
@@ -17,31 +17,31 @@ mod sliding_counter;
 mod sliding_window;
 mod token_bucket;
 
-/// One request to a count: may `cost` permits be taken now?
+/// The input of one decision: the instant, the limit, and the permits that are requested of one counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AlgorithmInput {
-    /// Milliseconds of the clock that have begun.
+    /// The clock in milliseconds, rounded down.
     pub(crate) floor: u64,
-    /// The next whole millisecond: equal to `floor`, or one more.
+    /// The clock in milliseconds, rounded up: equal to `floor`, or one more.
     pub(crate) ceil: u64,
-    /// The same instant in microseconds, which are the clock's resolution for the buckets.
+    /// The clock in microseconds, which is the resolution of the buckets.
     pub(crate) micros: u64,
-    pub(crate) span: CounterKind,
+    pub(crate) kind: CounterKind,
     pub(crate) max: u32,
-    /// What a bucket holds.
+    /// The capacity of a bucket, in permits.
     pub(crate) burst: u32,
     pub(crate) cost: u32,
-    /// Permits that the same decision takes of the same count before these.
+    /// Permits that earlier requests of the same decision take from the same counter.
     pub(crate) pending: u32,
-    /// Microseconds that the call may wait for its turn, in an algorithm that gives turns.
+    /// The longest delay that the call accepts, in microseconds. Only the leaky bucket delays calls.
     pub(crate) max_wait: u64,
 }
 
-/// What is counted apart under one key: another algorithm or window has a history of its own.
+/// The part of a limit that selects a counter: one key has a separate counter for each algorithm and window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CounterKind {
     pub(crate) algorithm: Algorithm,
-    /// Milliseconds.
+    /// The length in milliseconds.
     pub(crate) window: u64,
 }
 
@@ -51,137 +51,140 @@ impl From<Limit> for CounterKind {
     }
 }
 
-/// The answer, in instants of the clock that asked: microseconds, or in the window algorithms' own modules
-/// milliseconds.
+/// The result of a decision. Instants are microseconds of the caller's clock, or milliseconds inside the modules of the
+/// window algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) allowed: bool,
     /// Permits left after the decision.
     pub(crate) remaining: u32,
-    /// When `cost` would fit if nobody else calls; `None` if it never will.
+    /// The instant at which `cost` fits if no other call takes permits; `None` if it never fits.
     pub(crate) retry_at: Option<u64>,
-    /// When nothing would count any more if nobody calls.
+    /// The instant at which all permits are free again if no call takes any.
     pub(crate) reset_at: u64,
-    /// Microseconds until the turn that an allowed call was given.
+    /// The time in microseconds that an allowed call has to wait for its turn.
     pub(crate) delay: u64,
 }
 
 impl Outcome {
     #[inline(always)]
-    fn of_millis(self) -> Self {
+    fn millis_to_micros(self) -> Self {
         Self { retry_at: self.retry_at.map(|at| at * 1000), reset_at: self.reset_at * 1000, ..self }
     }
 }
 
-/// What has been taken, by one of the algorithms.
+/// A counter: the permits taken from it, in the form that its algorithm needs.
 #[derive(Clone, Debug)]
-pub(crate) enum State {
+pub(crate) enum CounterState {
     SlidingWindow(Log),
-    FixedWindow(Counter),
-    SlidingCounter(Counters),
+    FixedWindow(WindowCounter),
+    SlidingCounter(WindowPair),
     TokenBucket(Bucket),
     LeakyBucket(Bucket),
 }
 
-impl State {
-    /// Nothing taken.
+impl CounterState {
+    /// Creates a counter of which nothing is taken.
     pub(crate) fn new(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::SlidingWindow => Self::SlidingWindow(Log::default()),
-            Algorithm::FixedWindow => Self::FixedWindow(Counter::default()),
-            Algorithm::SlidingCounter => Self::SlidingCounter(Counters::default()),
+            Algorithm::FixedWindow => Self::FixedWindow(WindowCounter::default()),
+            Algorithm::SlidingCounter => Self::SlidingCounter(WindowPair::default()),
             Algorithm::TokenBucket => Self::TokenBucket(Bucket::default()),
             Algorithm::LeakyBucket => Self::LeakyBucket(Bucket::default()),
         }
     }
 
-    /// Forgets all that was taken.
+    /// Removes all permits taken.
     pub(crate) fn clear(&mut self) {
         match self {
             Self::SlidingWindow(log) => *log = Log::default(),
-            Self::FixedWindow(counter) => *counter = Counter::default(),
-            Self::SlidingCounter(counters) => *counters = Counters::default(),
+            Self::FixedWindow(counter) => *counter = WindowCounter::default(),
+            Self::SlidingCounter(pair) => *pair = WindowPair::default(),
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => *bucket = Bucket::default(),
         }
     }
 
     /// Decides, and takes the permits if they fit.
-    pub(crate) fn decide(&mut self, ask: &AlgorithmInput) -> Outcome {
+    pub(crate) fn decide(&mut self, input: &AlgorithmInput) -> Outcome {
         if let Self::SlidingWindow(log) = self {
-            return log.decide(ask).of_millis();
+            return log.decide(input).millis_to_micros();
         }
-        let outcome = self.peek(ask);
-        if !outcome.allowed || ask.cost == 0 {
+        let outcome = self.peek(input);
+        if !outcome.allowed || input.cost == 0 {
             return outcome;
         }
-        self.record(ask);
-        let left = self.peek(&AlgorithmInput { cost: 0, pending: 0, ..*ask });
-        Outcome { remaining: left.remaining, reset_at: left.reset_at, ..outcome }
+        self.record(input);
+        let after = self.peek(&AlgorithmInput { cost: 0, pending: 0, ..*input });
+        Outcome { remaining: after.remaining, reset_at: after.reset_at, ..outcome }
     }
 
-    /// The same for what most calls to a busy key come to, in a few steps; nothing if it is not that.
+    /// Makes the decision of [`decide`](CounterState::decide) in the common case of a busy key; `None` in every other
+    /// case.
     #[inline(always)]
-    pub(crate) fn join(&mut self, ask: &AlgorithmInput) -> Option<Outcome> {
+    pub(crate) fn decide_fast_path(&mut self, input: &AlgorithmInput) -> Option<Outcome> {
         match self {
-            Self::SlidingWindow(log) => log.join(ask).map(Outcome::of_millis),
+            Self::SlidingWindow(log) => log.decide_fast_path(input).map(Outcome::millis_to_micros),
             _ => None,
         }
     }
 
-    /// What [`decide`](State::decide) would say, taking nothing: `remaining` is what is left before the call.
-    pub(crate) fn peek(&self, ask: &AlgorithmInput) -> Outcome {
+    /// Returns the outcome that [`decide`](CounterState::decide) would have, and takes nothing. Its `remaining` is the
+    /// number of permits before the call.
+    pub(crate) fn peek(&self, input: &AlgorithmInput) -> Outcome {
         match self {
-            Self::SlidingWindow(log) => log.peek(ask).of_millis(),
-            Self::FixedWindow(counter) => counter.peek(ask).of_millis(),
-            Self::SlidingCounter(counters) => counters.peek(ask).of_millis(),
-            Self::TokenBucket(bucket) => token_bucket::peek(bucket, ask),
-            Self::LeakyBucket(bucket) => leaky_bucket::peek(bucket, ask),
+            Self::SlidingWindow(log) => log.peek(input).millis_to_micros(),
+            Self::FixedWindow(counter) => counter.peek(input).millis_to_micros(),
+            Self::SlidingCounter(pair) => pair.peek(input).millis_to_micros(),
+            Self::TokenBucket(bucket) => token_bucket::peek(bucket, input),
+            Self::LeakyBucket(bucket) => leaky_bucket::peek(bucket, input),
         }
     }
 
-    /// Takes the permits whether they fit or not: somebody else has admitted them. A count saturates at `u32::MAX`.
-    pub(crate) fn record(&mut self, ask: &AlgorithmInput) {
-        if ask.cost == 0 {
+    /// Takes permits that another store has admitted, even beyond the limit. The counter saturates at `u32::MAX`.
+    pub(crate) fn record(&mut self, input: &AlgorithmInput) {
+        if input.cost == 0 {
             return;
         }
         match self {
-            Self::SlidingWindow(log) => log.record(ask),
-            Self::FixedWindow(counter) => counter.record(ask),
-            Self::SlidingCounter(counters) => counters.record(ask),
-            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.take(ask),
+            Self::SlidingWindow(log) => log.record(input),
+            Self::FixedWindow(counter) => counter.record(input),
+            Self::SlidingCounter(pair) => pair.record(input),
+            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.take(input),
         }
     }
 
-    /// Makes what was taken at `stamp` count from now.
-    pub(crate) fn renew(&mut self, ask: &AlgorithmInput, stamp: u64) {
+    /// Changes the stamp of permits taken at `stamp` to now.
+    pub(crate) fn restamp(&mut self, input: &AlgorithmInput, stamp: u64) {
         if let Self::LeakyBucket(bucket) = self {
-            // A turn that others follow could not be given back.
-            bucket.renew(ask, stamp);
+            // A refund does nothing once a later turn was granted.
+            bucket.restamp(input, stamp);
         } else {
-            // In this order a count that is full to the end of `u32` loses nothing.
-            self.refund(ask, stamp);
-            self.record(ask);
+            // The refund comes first: recorded first, the permits would be lost by saturation in a counter near
+            // `u32::MAX`.
+            self.refund(input, stamp);
+            self.record(input);
         }
     }
 
-    /// Gives back permits that were taken at `stamp`, in microseconds: never more than what would be there if they had
-    /// not been taken.
-    pub(crate) fn refund(&mut self, ask: &AlgorithmInput, stamp: u64) {
+    /// Returns permits taken at `stamp`, in microseconds. Afterwards no more permits are free than if they had never
+    /// been taken.
+    pub(crate) fn refund(&mut self, input: &AlgorithmInput, stamp: u64) {
         match self {
-            Self::SlidingWindow(log) => log.refund(ask, stamp.div_ceil(1000)),
-            Self::FixedWindow(counter) => counter.refund(ask, stamp / 1000),
-            Self::SlidingCounter(counters) => counters.refund(ask, stamp / 1000),
-            Self::TokenBucket(bucket) => token_bucket::refund(bucket, ask, stamp),
-            Self::LeakyBucket(bucket) => leaky_bucket::refund(bucket, ask, stamp),
+            Self::SlidingWindow(log) => log.refund(input, stamp.div_ceil(1000)),
+            Self::FixedWindow(counter) => counter.refund(input, stamp / 1000),
+            Self::SlidingCounter(pair) => pair.refund(input, stamp / 1000),
+            Self::TokenBucket(bucket) => token_bucket::refund(bucket, input, stamp),
+            Self::LeakyBucket(bucket) => leaky_bucket::refund(bucket, input, stamp),
         }
     }
 
-    /// The millisecond from which on nothing counts.
+    /// Returns the first millisecond at which no permit counts any more.
     pub(crate) fn expires_at(&self, window: u64) -> u64 {
         match self {
             Self::SlidingWindow(log) => log.expires_at(window),
             Self::FixedWindow(counter) => counter.expires_at(window),
-            Self::SlidingCounter(counters) => counters.expires_at(window),
+            Self::SlidingCounter(pair) => pair.expires_at(window),
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.expires_at(),
         }
     }

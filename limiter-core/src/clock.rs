@@ -1,4 +1,4 @@
-//! The process's own clock: monotonic, and the one place that reads it.
+//! The monotonic clock of this process.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -15,8 +15,8 @@ use crate::{Error, ErrorKind};
 #[cfg(feature = "test-util")]
 pub use manual::ManualClock;
 
-/// An instant of one clock, in microseconds since that clock's origin: as Redis tells the time, so a stamp is in the
-/// window that its permit is counted in.
+/// An instant of one clock, in microseconds since that clock's origin. Redis has the same resolution, so a stamp is in
+/// the window in which its permit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
     micros: u64,
@@ -26,13 +26,14 @@ impl Moment {
     /// An instant that no clock reaches.
     pub(crate) const NEVER: Self = Self { micros: u64::MAX };
 
-    /// The millisecond that has begun: what cut-offs are measured from, so that nothing expires early.
+    /// Returns the instant in milliseconds, rounded down. Cut-offs are measured from it, so that no permit expires
+    /// early.
     #[inline]
     pub(crate) fn floor_millis(self) -> u64 {
         self.micros / 1000
     }
 
-    /// The next whole millisecond: what stamps are taken from, so that nothing counts too short.
+    /// Returns the instant in milliseconds, rounded up. Stamps are taken from it, so that no permit expires early.
     #[inline]
     pub(crate) fn ceil_millis(self) -> u64 {
         self.micros.div_ceil(1000)
@@ -43,13 +44,13 @@ impl Moment {
         self.micros
     }
 
-    /// How long from now until the clock shows `micros`; nothing if it has.
+    /// Returns the time from this instant until `micros`; zero if that has passed.
     #[inline]
     pub(crate) fn until_micros(self, micros: u64) -> Duration {
         Duration::from_micros(micros.saturating_sub(self.micros))
     }
 
-    /// No sooner than that: a fraction of a microsecond is rounded up.
+    /// Returns the instant after a wait, rounded up to a microsecond.
     pub(crate) fn after(self, wait: Duration) -> Self {
         let micros = u64::try_from(wait.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
         Self { micros: self.micros.saturating_add(micros) }
@@ -60,6 +61,7 @@ impl Moment {
     }
 }
 
+/// The source of time: the system's monotonic clock, or one that a test moves.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Clock {
     #[default]
@@ -69,7 +71,7 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// The microsecond that has begun.
+    /// Returns the current instant, rounded down to a microsecond.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
         let micros = match self {
@@ -86,15 +88,15 @@ impl Clock {
     /// Waits, on any runtime or none.
     ///
     /// # Errors
-    /// The thread that watches the time could not be started, or this is a child of the process in which it was polled first.
+    /// The timer thread could not be started, or the process was forked after the first poll.
     ///
     /// # Cancel safety
-    /// Nothing is left behind.
+    /// A dropped future leaves nothing behind.
     pub(crate) async fn sleep(&self, wait: Duration) -> Result<(), Error> {
         self.sleep_until(self.now().after(wait)).await
     }
 
-    /// As [`sleep`](Clock::sleep), to an instant.
+    /// Waits until an instant: see [`sleep`](Clock::sleep).
     pub(crate) async fn sleep_until(&self, moment: Moment) -> Result<(), Error> {
         match self {
             Self::System => {
@@ -103,7 +105,7 @@ impl Clock {
                     tokio::time::sleep(self.now().until(moment))
                 };
                 let (home, mut sleep) = (process::id(), pin!(sleep));
-                // A child of `fork` has no thread that would end a sleep of its parent.
+                // A child of `fork` has no timer thread to end a sleep of its parent.
                 poll_fn(|context| match is_this(home) {
                     true => sleep.as_mut().poll(context).map(Ok),
                     false => Poll::Ready(Err(forked())),
@@ -117,17 +119,17 @@ impl Clock {
     }
 }
 
-/// A runtime that does nothing but watch the time, since the caller's may have no timers, or be none.
-/// Each process has its own: a child of `fork` has no thread of its parent's.
+/// Returns the runtime of the timer thread. The caller may have no runtime, or one without timers. Each process has its
+/// own, because a child of `fork` has no threads of its parent.
 fn timers() -> Result<&'static Handle, Error> {
     static TIMERS: PerProcess<Handle> = PerProcess::new();
-    TIMERS.of_this_process(|| {
+    TIMERS.get_or_make(|| {
         let failed =
             |error| Error::with_source(ErrorKind::Unavailable, "the thread for waits cannot be started", error);
         let runtime = Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let handle = runtime.handle().clone();
-        let watch = move || runtime.block_on(pending::<()>());
-        thread::Builder::new().name("rate-limited-time".to_owned()).spawn(watch).map_err(failed)?;
+        let run_timers = move || runtime.block_on(pending::<()>());
+        thread::Builder::new().name("rate-limited-time".to_owned()).spawn(run_timers).map_err(failed)?;
         Ok(handle)
     })
 }
@@ -145,8 +147,8 @@ mod manual {
 
     /// A clock that stands still until it is moved, for tests that must not sleep.
     ///
-    /// Give it to [`Builder::clock`](crate::Builder::clock); clones show the same time. A limiter on Redis with such a
-    /// clock sends its time along instead of asking the server's.
+    /// Pass it to [`Builder::clock`](crate::Builder::clock); clones show the same time. A limiter on Redis with such a
+    /// clock sends the time with each call instead of reading the server's clock.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -169,19 +171,19 @@ mod manual {
     }
 
     impl ManualClock {
-        /// A clock at an arbitrary instant, far enough from its origin to be moved back.
+        /// Creates a clock at an arbitrary instant, far enough from its origin to be moved back.
         #[must_use]
         pub fn new() -> Self {
             Self { nanos: Arc::new(AtomicU64::new(1_000_000_000 * 1_000_000_000)), moved: Arc::default() }
         }
 
-        /// The time it shows, since an origin of its own: fixed windows begin at multiples of their length from there.
+        /// Returns the time since the clock's origin. Fixed windows start at multiples of their length from there.
         #[must_use]
         pub fn now(&self) -> Duration {
             Duration::from_nanos(self.nanos())
         }
 
-        /// Moves the clock forward, and wakes those who wait by it.
+        /// Moves the clock forward, and wakes the calls that wait for it.
         pub fn advance(&self, by: Duration) {
             let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
             let _ = self.nanos.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_add(by)));
@@ -197,7 +199,7 @@ mod manual {
         pub(super) async fn reaches(&self, nanos: u64) {
             loop {
                 let mut moved = pin!(self.moved.notified());
-                // From here on no move is missed.
+                // Enabled before the check, so that no move is missed.
                 moved.as_mut().enable();
                 if self.nanos() >= nanos {
                     return;

@@ -191,7 +191,7 @@ impl Decision {
             return Self::Denied(Denied { details, retry_after: retry_at.map(|at| reply.until(at)) });
         }
         let stamp = reply.now.micros();
-        let receipt = match reply.place {
+        let receipt = match reply.entry {
             Some(entry) => Receipt::for_memory_entry(limiter_id, entry, request.cost, stamp),
             None => Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp)),
         };

@@ -68,7 +68,7 @@ impl Observers {
     /// Reports overflows to the observers and the log, if a report is due.
     #[inline]
     pub(crate) fn report_overflow(&self) {
-        if let Some(report) = self.overflows.as_ref().and_then(|overflows| overflows.due()) {
+        if let Some(report) = self.overflows.as_ref().and_then(|overflows| overflows.take_due_report()) {
             self.overflowed(&report);
         }
     }

@@ -1,4 +1,4 @@
-//! When the places for keys in this process are all taken, whoever runs the program is told.
+//! The report of a full memory store to observers and to the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use crate::Source;
 use crate::clock::Clock;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Every place for keys in this process is taken, and new keys share counts: they may be denied early, and nobody is
-/// admitted too much.
+/// A report that the process counts as many keys as it may, and that new keys share counters.
 ///
-/// Given to observers by [`Builder::on_overflow`](crate::Builder::on_overflow). More
-/// [`max_keys`](crate::Builder::max_keys) help, or shorter windows; or somebody makes up keys.
+/// Keys that share a counter may be denied early, but none is admitted too much. Observers of
+/// [`Builder::on_overflow`](crate::Builder::on_overflow) receive the report. Raise
+/// [`max_keys`](crate::Builder::max_keys) or use shorter windows, and check whether a client invents keys.
 #[derive(Clone, Debug)]
 pub struct Overflow {
     source: Source,
@@ -20,89 +20,94 @@ pub struct Overflow {
 }
 
 impl Overflow {
-    /// Whose places: [`Source::Store`] of a limiter in memory, [`Source::Standby`] of the stand-in for a store, which
-    /// keeps count of what this process admits.
+    /// Returns the store that is full: [`Source::Store`] for a limiter in memory, or [`Source::Standby`] for the
+    /// standby limiter, which counts the permits that this process is granted.
     #[must_use]
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// How many keys are kept apart.
+    /// Returns the number of keys that are counted exactly.
     #[must_use]
     pub fn max_keys(&self) -> usize {
         self.max_keys
     }
 
-    /// How often a key had to share since observers were told last: once for each limit that a call asked for, whether
-    /// it was allowed or denied.
+    /// Returns how often a shared counter decided since the last report. A call counts once for each of its limits,
+    /// whether it was allowed or denied.
     #[must_use]
     pub fn shared(&self) -> u64 {
         self.shared
     }
 }
 
-/// Counts how often keys had to share, and knows when that is to be told.
+/// The number of decisions by shared counters since the last report, and the times of the last reports.
 ///
-/// Those who count may hold locks, or be a thread that runs no code of the program's. Those who tell do neither.
+/// [`count`](Self::count) may be called under a lock, and on threads that must run no code of the program.
+/// [`take_due_report`](Self::take_due_report) is called where observers may run.
 #[derive(Debug)]
 pub(crate) struct Overflows {
     source: Source,
     max_keys: usize,
     clock: Clock,
-    /// Since it was told last.
+    /// The decisions since the last report.
     shared: AtomicU64,
-    /// In microseconds of the clock; [`NEVER`] if it was not.
-    told_at: AtomicU64,
+    /// The time of the last report, in microseconds of the clock, or [`NEVER`].
+    reported_at: AtomicU64,
+    /// The time of the last report to the log, as above.
     logged_at: AtomicU64,
 }
 
 const NEVER: u64 = 0;
-/// Observers are told no more often.
-const PAUSE: Duration = Duration::from_secs(1);
-/// The log is told no more often.
-const LOG_PAUSE: Duration = Duration::from_secs(60);
+/// The shortest time between two reports to observers.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest time between two reports to the log.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What is to be told now.
+/// A report that is due.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) overflow: Overflow,
+    /// True if the log is due for a report too.
     pub(crate) to_log: bool,
 }
 
 impl Overflows {
     pub(crate) fn new(source: Source, max_keys: usize, clock: Clock) -> Arc<Self> {
-        let (shared, told_at, logged_at) = (AtomicU64::new(0), AtomicU64::new(NEVER), AtomicU64::new(NEVER));
-        Arc::new(Self { source, max_keys, clock, shared, told_at, logged_at })
+        let (shared, reported_at, logged_at) = (AtomicU64::new(0), AtomicU64::new(NEVER), AtomicU64::new(NEVER));
+        Arc::new(Self { source, max_keys, clock, shared, reported_at, logged_at })
     }
 
-    /// Keys had to share so often.
+    /// Adds decisions by shared counters.
     pub(crate) fn count(&self, shared: u64) {
         if shared > 0 {
             self.shared.fetch_add(shared, Ordering::Relaxed);
         }
     }
 
-    /// What there is to tell, to one of those who ask at once.
+    /// Returns a report if one is due, to one of several concurrent callers.
     #[inline]
-    pub(crate) fn due(&self) -> Option<Report> {
-        if self.shared.load(Ordering::Relaxed) == 0 { None } else { self.due_now() }
+    pub(crate) fn take_due_report(&self) -> Option<Report> {
+        if self.shared.load(Ordering::Relaxed) == 0 { None } else { self.take_report() }
     }
 
     #[cold]
-    fn due_now(&self) -> Option<Report> {
+    fn take_report(&self) -> Option<Report> {
         let now = self.clock.now().micros().max(NEVER + 1);
-        if !passed(&self.told_at, now, PAUSE) {
+        if !restart_interval(&self.reported_at, now, REPORT_INTERVAL) {
             return None;
         }
         let shared = self.shared.swap(0, Ordering::Relaxed);
         let overflow = Overflow { source: self.source, max_keys: self.max_keys, shared };
-        (shared > 0).then(|| Report { overflow, to_log: passed(&self.logged_at, now, LOG_PAUSE) })
+        (shared > 0).then(|| Report { overflow, to_log: restart_interval(&self.logged_at, now, LOG_INTERVAL) })
     }
 }
 
-/// Whether so long has passed since `last`; if so, that is now, and nobody else is told so.
-fn passed(last: &AtomicU64, now: u64, pause: Duration) -> bool {
+/// Returns true if `interval` has passed since `last`, and sets `last` to now. Of several concurrent callers, one gets
+/// true.
+fn restart_interval(last: &AtomicU64, now: u64, interval: Duration) -> bool {
     let seen = last.load(Ordering::Relaxed);
     let since = Duration::from_micros(now.abs_diff(seen));
-    (seen == NEVER || since >= pause) && last.compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    (seen == NEVER || since >= interval)
+        && last.compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }

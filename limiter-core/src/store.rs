@@ -1,4 +1,4 @@
-//! Where the counts are kept. A store reports; what to do about its failures is the guard's.
+//! The stores of counters. A store returns its failures; `Guard` applies the failure policy to them.
 
 #[cfg(not(feature = "redis"))]
 mod absent;

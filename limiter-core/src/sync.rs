@@ -1,6 +1,6 @@
-//! Locks and atomics of what several threads share: the standard library's, or loom's where it checks them.
+//! The locks and atomics of data that threads share: the standard library's, or loom's in its models.
 //!
-//! Loom runs a model again and again, through every order in which its threads may go on; see `loom_models`.
+//! Loom runs each model in every possible interleaving of its threads; see `loom_models`.
 
 use std::sync::LazyLock;
 
@@ -16,15 +16,15 @@ pub(crate) use loom::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
-/// What makes the hashes of one process unlike those of another, so that nobody can choose keys that collide.
+/// A random seed: hashes differ between processes, so a client cannot choose keys that collide.
 #[cfg(not(test))]
 pub(crate) use foldhash::quality::RandomState as Seed;
 
-/// The same in every run of a test, so that it can be repeated.
+/// A fixed seed, so that tests can be repeated.
 #[cfg(test)]
 pub(crate) use foldhash::quality::FixedState as Seed;
 
-/// The one seed by which keys are hashed: a hash of the program's own text is kept beside it.
+/// Returns the process's seed of key hashes. It is the same for all stores, because constant keys cache their hash.
 pub(crate) fn seed() -> Seed {
     static SEED: LazyLock<Seed> = LazyLock::new(Seed::default);
     SEED.clone()

@@ -1,117 +1,118 @@
-//! What the two buckets have in common: permits that were taken, and flow back at `max` a window.
+//! The state that both buckets share: permits are taken, and refill at `max` a window.
 //!
-//! The state is a debt at an instant, which shrinks by itself. It is kept in whole permits and a fraction in
-//! microseconds of the window, so `max` permits a window is a whole number of units a microsecond, and nothing is
-//! ever rounded but the instants that answers name. (GCRA keeps the same as one instant, the theoretical arrival time,
-//! which means another number of permits as soon as `max` changes. A debt means the same whatever `max` is.)
+//! The state is a debt at an instant, and the debt shrinks with time. It consists of whole permits and a fraction of
+//! one, in units of a permit divided by the microseconds of the window. In these units `max` permits a window is a
+//! whole rate a microsecond, so only the instants of an outcome are rounded. GCRA stores a single instant instead, the
+//! theoretical arrival time. It stands for another number of permits as soon as `max` changes; a debt does not.
 //!
-//! What was taken is back at the latest when the call that took last was told that it would be, also for a caller
-//! whose `max` is lower: so a state is dead at an instant of its own, and expires then, in memory and in Redis.
+//! The bucket is full no later than `full_at`, which the last take computes, even for a caller with a lower `max`. So
+//! the state expires at that instant, in memory and in Redis.
 //!
-//! The clock may be behind the last call, because it stepped back: by up to a window, time stands still until it has
-//! caught up; further ahead, the state is void.
+//! The clock may step back behind the last call. By up to a window, time stands still until the clock has caught up.
+//! By more, the state is void.
 //!
-//! `bucket.lua` keeps the same in one string and agrees with this module to the microsecond.
+//! `bucket.lua` keeps the same state in one string and agrees with this module to the microsecond.
 
 use crate::algorithm::AlgorithmInput;
 
-/// Permits that have not come back. Instants in microseconds.
+/// A debt of permits that have not refilled yet. Instants are in microseconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bucket {
-    /// When something was taken while nothing was missing.
+    /// The instant of the last take from a full bucket.
     since: u64,
-    /// When something was taken last: what the debt is as of.
+    /// The instant of the last change, as of which the debt is stored.
     at: u64,
     permits: u64,
-    /// Of a permit, in microseconds of the window.
+    /// The part of a permit, in units: a permit has as many as the window has microseconds.
     fraction: u64,
-    /// When all is back, at the rate of the call that took last.
+    /// The instant at which the bucket is full, at the rate of the last call that took permits.
     full_at: u64,
-    /// More than one call took at `at`.
-    crowded: bool,
+    /// True if more than one call changed the debt at `at`.
+    instant_is_shared: bool,
 }
 
-/// What a bucket says at one instant.
+/// The debt of a bucket at one instant.
 pub(super) struct Level {
-    /// The instant: now, or when something was taken last if the clock is behind that.
+    /// The instant: now, or the last change if the clock is behind it.
     pub(super) now: u64,
-    /// Units that are missing; a permit has [`units`] of them.
+    /// The debt, in [`units`].
     pub(super) debt: u128,
     full_at: u64,
     rate: u32,
 }
 
-/// The longest wait that is told apart: 71 years, so that no instant passes what a script can count to.
-const FAR: u64 = 1 << 51;
+/// The longest wait, in microseconds (71 years). Longer ones are cut off, so that no instant exceeds the integers of
+/// Lua.
+const MAX_WAIT_MICROS: u64 = 1 << 51;
 
-/// Units in so many permits.
-pub(super) fn units(permits: u64, ask: &AlgorithmInput) -> u128 {
-    u128::from(permits) * u128::from(ask.span.window * 1000)
+/// Converts permits to units.
+pub(super) fn units(permits: u64, input: &AlgorithmInput) -> u128 {
+    u128::from(permits) * u128::from(input.kind.window * 1000)
 }
 
 impl Bucket {
-    pub(super) fn level(&self, ask: &AlgorithmInput) -> Level {
-        let nothing = |now| Level { now, debt: 0, full_at: now, rate: ask.max };
-        if self.permits + self.fraction == 0 || self.at > ask.micros + ask.span.window * 1000 {
-            return nothing(ask.micros);
+    pub(super) fn level(&self, input: &AlgorithmInput) -> Level {
+        let full = |now| Level { now, debt: 0, full_at: now, rate: input.max };
+        if self.permits + self.fraction == 0 || self.at > input.micros + input.kind.window * 1000 {
+            return full(input.micros);
         }
-        let now = self.at.max(ask.micros);
+        let now = self.at.max(input.micros);
         if now >= self.full_at {
-            return nothing(now);
+            return full(now);
         }
-        let taken = units(self.permits, ask) + u128::from(self.fraction);
-        let back = u128::from(now - self.at) * u128::from(ask.max);
-        Level { now, debt: taken.saturating_sub(back), full_at: self.full_at, rate: ask.max }
+        let taken = units(self.permits, input) + u128::from(self.fraction);
+        let refilled = u128::from(now - self.at) * u128::from(input.max);
+        Level { now, debt: taken.saturating_sub(refilled), full_at: self.full_at, rate: input.max }
     }
 
-    /// Takes the permits on top of what is missing.
-    pub(super) fn take(&mut self, ask: &AlgorithmInput) {
-        let level = self.level(ask);
-        let crowded = self.at == level.now && self.permits + self.fraction > 0;
+    /// Adds the permits to the debt.
+    pub(super) fn take(&mut self, input: &AlgorithmInput) {
+        let level = self.level(input);
+        let instant_is_shared = self.at == level.now && self.permits + self.fraction > 0;
         if level.debt == 0 {
             self.since = level.now;
         }
-        self.set(&level, level.debt + units(ask.cost.into(), ask), ask);
-        self.full_at = level.now + wait(level.debt + units(ask.cost.into(), ask), ask.max);
-        self.crowded = crowded;
+        self.set(&level, level.debt + units(input.cost.into(), input), input);
+        self.full_at = level.now + wait(level.debt + units(input.cost.into(), input), input.max);
+        self.instant_is_shared = instant_is_shared;
     }
 
-    /// What was taken at `stamp` is as if it had been taken now.
-    pub(super) fn renew(&mut self, ask: &AlgorithmInput, stamp: u64) {
-        // Had somebody taken since, that would be part of the debt as of then.
+    /// Changes the instant of permits taken at `stamp` to now.
+    pub(super) fn restamp(&mut self, input: &AlgorithmInput, stamp: u64) {
+        // A later take would have moved `at`, and its permits would be part of the debt.
         if self.at == stamp {
-            let later = ask.micros.saturating_sub(stamp);
+            let later = input.micros.saturating_sub(stamp);
             self.at += later;
             self.full_at += later;
         }
     }
 
-    /// Gives back up to so many units. When all is back stays a promise of the call that took last: the receipt's rate
-    /// may be another.
-    pub(super) fn put_back(&mut self, back: u128, ask: &AlgorithmInput) {
-        let level = self.level(ask);
-        if level.debt > 0 && back > 0 {
-            self.set(&level, level.debt.saturating_sub(back), ask);
-            self.crowded = true;
+    /// Subtracts up to `refund` units from the debt. `full_at` stays: the rate of the receipt may differ from that of
+    /// the last take.
+    pub(super) fn refund_units(&mut self, refund: u128, input: &AlgorithmInput) {
+        let level = self.level(input);
+        if level.debt > 0 && refund > 0 {
+            self.set(&level, level.debt.saturating_sub(refund), input);
+            self.instant_is_shared = true;
         }
     }
 
-    /// Whether what was taken at `stamp` is part of the debt.
+    /// Returns true if permits taken at `stamp` are part of the debt.
     pub(super) fn covers(&self, stamp: u64) -> bool {
         stamp >= self.since
     }
 
-    /// Whether one call took at `stamp`, and none since.
+    /// Returns true if the last change is a take by a single call at `stamp`.
     pub(super) fn ends_with(&self, stamp: u64) -> bool {
-        stamp == self.at && !self.crowded
+        stamp == self.at && !self.instant_is_shared
     }
 
     pub(super) fn expires_at(&self) -> u64 {
         self.full_at.div_ceil(1000)
     }
 
-    fn set(&mut self, level: &Level, debt: u128, ask: &AlgorithmInput) {
-        let permit = units(1, ask);
+    fn set(&mut self, level: &Level, debt: u128, input: &AlgorithmInput) {
+        let permit = units(1, input);
         self.at = level.now;
         self.permits = u64::try_from(debt / permit).unwrap_or(u64::MAX);
         self.fraction = u64::try_from(debt % permit).unwrap_or(0);
@@ -119,14 +120,14 @@ impl Bucket {
 }
 
 impl Level {
-    /// When no more than `debt` is missing, if nobody calls.
+    /// Returns the instant at which the debt has shrunk to `debt`, if no call takes permits.
     pub(super) fn shrinks_to(&self, debt: u128) -> u64 {
         (self.now + wait(self.debt.saturating_sub(debt), self.rate)).min(self.full_at)
     }
 }
 
-/// Microseconds that so many units take to come back.
+/// Returns the microseconds in which so many units refill.
 fn wait(debt: u128, max: u32) -> u64 {
     let wait = debt.div_ceil(u128::from(max.max(1)));
-    u64::try_from(wait).unwrap_or(FAR).min(FAR)
+    u64::try_from(wait).unwrap_or(MAX_WAIT_MICROS).min(MAX_WAIT_MICROS)
 }

@@ -1,50 +1,52 @@
-//! The fixed window: at most `max` permits in each of the windows that follow each other from the clock's origin on.
+//! The fixed window: at most `max` permits in each of the consecutive windows that start at the clock's origin.
 //!
-//! The classic counter, in the smallest space there is. Around the edge of two windows up to `2 * max` permits fit into
-//! a moment: whoever cannot have that takes the sliding window. Unlike the usual `INCR`, a denied call is not counted.
+//! It is the classic counter, and the smallest state of all algorithms. Around the edge of two windows up to `2 * max`
+//! permits can be taken at once; the sliding window has no such burst. Unlike with the usual `INCR`, a denied call does
+//! not count.
 //!
-//! A window's length and its edges are whole milliseconds, so nothing is rounded. A clock that has stepped back before
-//! the window counted in stands still at that window's beginning; by more than a window, the count is void.
+//! A window's length and its edges are whole milliseconds, so nothing is rounded. If the clock steps back before the
+//! current window, time stands still at that window's start. If it steps back by more than a window, the counter is
+//! void.
 
 use crate::algorithm::{AlgorithmInput, Outcome};
 
-/// What was taken in one window. All in milliseconds.
+/// The permits taken in one window. Instants are in milliseconds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counter {
-    /// When the window began.
+pub(crate) struct WindowCounter {
+    /// The start of the window.
     start: u64,
-    /// When its first permit was taken.
+    /// The instant of its first take.
     since: u64,
     count: u32,
 }
 
-impl Counter {
-    pub(super) fn peek(&self, ask: &AlgorithmInput) -> Outcome {
-        let (start, used) = self.view(ask);
-        let remaining = ask.max.saturating_sub(used).saturating_sub(ask.pending);
-        let end = start + ask.span.window;
-        let needed = u64::from(ask.pending) + u64::from(ask.cost);
-        let (allowed, retry_at) = if ask.cost <= remaining || ask.cost == 0 {
-            (true, Some(ask.floor))
+impl WindowCounter {
+    pub(super) fn peek(&self, input: &AlgorithmInput) -> Outcome {
+        let (start, used) = self.view(input);
+        let remaining = input.max.saturating_sub(used).saturating_sub(input.pending);
+        let end = start + input.kind.window;
+        let needed = u64::from(input.pending) + u64::from(input.cost);
+        let (allowed, retry_at) = if input.cost <= remaining || input.cost == 0 {
+            (true, Some(input.floor))
         } else {
-            (false, (needed <= u64::from(ask.max)).then_some(end))
+            (false, (needed <= u64::from(input.max)).then_some(end))
         };
-        Outcome { allowed, remaining, retry_at, reset_at: if used == 0 { ask.floor } else { end }, delay: 0 }
+        Outcome { allowed, remaining, retry_at, reset_at: if used == 0 { input.floor } else { end }, delay: 0 }
     }
 
-    pub(super) fn record(&mut self, ask: &AlgorithmInput) {
-        let (start, used) = self.view(ask);
+    pub(super) fn record(&mut self, input: &AlgorithmInput) {
+        let (start, used) = self.view(input);
         if used == 0 {
-            self.since = ask.floor;
+            self.since = input.floor;
         }
-        (self.start, self.count) = (start, used.saturating_add(ask.cost));
+        (self.start, self.count) = (start, used.saturating_add(input.cost));
     }
 
-    /// Permits of one window come back together, so one is as good as another.
-    pub(super) fn refund(&mut self, ask: &AlgorithmInput, stamp: u64) {
-        let (start, used) = self.view(ask);
-        if stamp >= self.since && stamp - stamp % ask.span.window == start {
-            (self.start, self.count) = (start, used.saturating_sub(ask.cost));
+    /// Returns permits to the window of `stamp`, if that is the current one. All permits of a window expire together.
+    pub(super) fn refund(&mut self, input: &AlgorithmInput, stamp: u64) {
+        let (start, used) = self.view(input);
+        if stamp >= self.since && stamp - stamp % input.kind.window == start {
+            (self.start, self.count) = (start, used.saturating_sub(input.cost));
         }
     }
 
@@ -52,10 +54,10 @@ impl Counter {
         if self.count == 0 { 0 } else { self.start + window }
     }
 
-    /// The window that counts now, by its beginning, and what was taken in it.
-    fn view(&self, ask: &AlgorithmInput) -> (u64, u32) {
-        let begun = ask.floor - ask.floor % ask.span.window;
-        let behind = self.start > ask.floor && self.start - ask.floor <= ask.span.window;
+    /// Returns the start of the current window and the permits taken in it.
+    fn view(&self, input: &AlgorithmInput) -> (u64, u32) {
+        let begun = input.floor - input.floor % input.kind.window;
+        let behind = self.start > input.floor && self.start - input.floor <= input.kind.window;
         if self.count > 0 && (self.start == begun || behind) { (self.start, self.count) } else { (begun, 0) }
     }
 }

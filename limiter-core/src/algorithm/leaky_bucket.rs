@@ -1,42 +1,43 @@
-//! The leaky bucket as a queue: one permit passes at a time, evenly spaced, and up to `burst` may wait for their turn.
+//! The leaky bucket as a queue: permits pass one at a time, evenly spaced, and up to `burst` of them may be queued.
 //!
-//! A call's turn is when what was taken before it has passed. A call that has no max_wait is allowed only if that is
-//! now; one that has is allowed at once, with the delay until its turn, if that comes in time and the queue has room.
-//! So permits pass `window / max` apart: at most `max` begin in any window, or `max + cost - 1` where a call of a higher
-//! cost begins, which passes as one and keeps those behind it waiting for as many turns. (Turner, "New directions in
-//! communications", 1986, has the leaky bucket; the queue is its variant that delays instead of dropping.)
+//! A call's turn comes when all permits taken before it have passed. A call without `max_wait` is allowed only if its
+//! turn is now. A call with `max_wait` is allowed immediately, with the delay until its turn, if that delay is at most
+//! `max_wait` and the queue has room. So permits pass `window / max` apart, and at most `max` start in any window. A
+//! call of a higher cost passes as a whole and delays the calls behind it by that many turns; with it, at most `max +
+//! cost - 1` permits start in a window. Source: Turner, "New directions in communications", 1986; the queue is the
+//! variant that delays instead of dropping.
 //!
 //! The arithmetic is that of [`bucket`](super::bucket).
 
 use crate::algorithm::bucket::{Bucket, units};
 use crate::algorithm::{AlgorithmInput, Outcome};
 
-pub(super) fn peek(bucket: &Bucket, ask: &AlgorithmInput) -> Outcome {
-    let level = bucket.level(ask);
+pub(super) fn peek(bucket: &Bucket, input: &AlgorithmInput) -> Outcome {
+    let level = bucket.level(input);
     let free = level.debt == 0;
-    let turn = if free { ask.micros } else { level.shrinks_to(0) };
-    let remaining = if free { ask.burst.saturating_sub(ask.pending) } else { 0 };
-    // One passes while `burst` wait.
-    let room = units(u64::from(ask.burst) + 1, ask);
-    let needed = u64::from(ask.pending) + u64::from(ask.cost);
-    let delay = turn.saturating_sub(ask.micros);
-    let (allowed, retry_at, delay) = if ask.cost == 0 {
-        (true, Some(ask.micros), 0)
-    } else if needed > u64::from(ask.burst) {
+    let turn = if free { input.micros } else { level.shrinks_to(0) };
+    let remaining = if free { input.burst.saturating_sub(input.pending) } else { 0 };
+    // One permit passes while `burst` are queued.
+    let room = units(u64::from(input.burst) + 1, input);
+    let needed = u64::from(input.pending) + u64::from(input.cost);
+    let delay = turn.saturating_sub(input.micros);
+    let (allowed, retry_at, delay) = if input.cost == 0 {
+        (true, Some(input.micros), 0)
+    } else if needed > u64::from(input.burst) {
         (false, None, 0)
-    } else if free || (delay <= ask.max_wait && level.debt + units(needed, ask) <= room) {
-        (true, Some(ask.micros), delay)
+    } else if free || (delay <= input.max_wait && level.debt + units(needed, input) <= room) {
+        (true, Some(input.micros), delay)
     } else {
         (false, Some(turn), 0)
     };
     Outcome { allowed, remaining, retry_at, reset_at: turn, delay }
 }
 
-/// Gives back the last turn that was given, and no other: whoever has a later one keeps it, so an earlier one that was
-/// given back would come to be where a later one is.
-pub(super) fn refund(bucket: &mut Bucket, ask: &AlgorithmInput, stamp: u64) {
+/// Returns the last turn that was granted, and no earlier one. Later turns keep their instants, so the turn that an
+/// earlier refund frees would coincide with one of them.
+pub(super) fn refund(bucket: &mut Bucket, input: &AlgorithmInput, stamp: u64) {
     if bucket.ends_with(stamp) {
-        bucket.put_back(units(ask.cost.into(), ask), ask);
+        bucket.refund_units(units(input.cost.into(), input), input);
     }
 }
 

@@ -1,62 +1,61 @@
-//! The sliding counter: two fixed windows, of which the older counts as far as the sliding window still covers it.
+//! The sliding counter: two fixed windows, of which the older is weighted by its overlap with the sliding window.
 //!
-//! What counts as used is `current + previous * (window - elapsed) / window`, rounded up: as if the older window's
-//! permits had been taken evenly. Where they were not, up to nearly `2 * max` fit into one window, as with a fixed one,
-//! but only if the older ones all came at its end. Known from Cloudflare's "How we built rate limiting capable of
-//! scaling to millions of domains" (2017).
+//! The permits used are `current + previous * (window - elapsed) / window`, rounded up, as if those of the older window
+//! had been taken evenly. If they all came at its end, a sliding window admits up to nearly `2 * max` permits, as a
+//! fixed window does. Source: Cloudflare, "How we built rate limiting capable of scaling to millions of domains", 2017.
 //!
-//! A window's length and its edges are whole milliseconds, and the time within it is rounded down: the older window
-//! counts a little too much, never too little. A clock that has stepped back before the window counted in stands still
-//! at that window's beginning; by more than a window, the count is void.
+//! A window's length and its edges are whole milliseconds, and the time within it is rounded down. So the older window
+//! counts a little too much, never too little. If the clock steps back before the newer window, time stands still at
+//! that window's start. If it steps back by more than a window, the counter is void.
 
 use crate::algorithm::{AlgorithmInput, Outcome};
 
-/// What was taken in two windows that follow each other. Instants in milliseconds.
+/// The permits taken in two consecutive windows. Instants are in milliseconds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counters {
-    /// When the newer window began.
+pub(crate) struct WindowPair {
+    /// The start of the newer window.
     start: u64,
-    /// When the first permit was taken that either count includes.
+    /// The instant of the first take that either window counts.
     since: u64,
     current: u32,
     previous: u32,
 }
 
-impl Counters {
-    pub(super) fn peek(&self, ask: &AlgorithmInput) -> Outcome {
-        let window = ask.span.window;
-        let view = self.view(ask);
-        let elapsed = ask.floor.saturating_sub(view.start);
+impl WindowPair {
+    pub(super) fn peek(&self, input: &AlgorithmInput) -> Outcome {
+        let window = input.kind.window;
+        let view = self.view(input);
+        let elapsed = input.floor.saturating_sub(view.start);
         let used = u64::from(view.current) + share(window - elapsed, view.previous, window, u128::div_ceil);
-        let taken = used + u64::from(ask.pending);
-        let remaining = u32::try_from(u64::from(ask.max).saturating_sub(taken)).unwrap_or(0);
-        let allowed = ask.cost <= remaining || ask.cost == 0;
+        let taken = used + u64::from(input.pending);
+        let remaining = u32::try_from(u64::from(input.max).saturating_sub(taken)).unwrap_or(0);
+        let allowed = input.cost <= remaining || input.cost == 0;
         let reset_at = match (view.current, view.previous) {
-            (0, 0) => ask.floor,
+            (0, 0) => input.floor,
             (0, _) => view.start + window,
             _ => view.start + 2 * window,
         };
-        let retry_at = if allowed { Some(ask.floor) } else { view.fits_at(ask) };
+        let retry_at = if allowed { Some(input.floor) } else { view.fits_at(input) };
         Outcome { allowed, remaining, retry_at, reset_at, delay: 0 }
     }
 
-    pub(super) fn record(&mut self, ask: &AlgorithmInput) {
-        let view = self.view(ask);
-        let since = if view.is_empty() { ask.floor } else { self.since };
-        *self = Self { since, current: view.current.saturating_add(ask.cost), ..view };
+    pub(super) fn record(&mut self, input: &AlgorithmInput) {
+        let view = self.view(input);
+        let since = if view.is_empty() { input.floor } else { self.since };
+        *self = Self { since, current: view.current.saturating_add(input.cost), ..view };
     }
 
-    /// Permits of one window count alike, so one is as good as another.
-    pub(super) fn refund(&mut self, ask: &AlgorithmInput, stamp: u64) {
-        let mut view = self.view(ask);
-        let window = stamp - stamp % ask.span.window;
+    /// Returns permits to the window of `stamp`. All permits of a window count alike.
+    pub(super) fn refund(&mut self, input: &AlgorithmInput, stamp: u64) {
+        let mut view = self.view(input);
+        let window = stamp - stamp % input.kind.window;
         if stamp < view.since || view.is_empty() {
             return;
         }
         if window == view.start {
-            view.current = view.current.saturating_sub(ask.cost);
-        } else if window + ask.span.window == view.start {
-            view.previous = view.previous.saturating_sub(ask.cost);
+            view.current = view.current.saturating_sub(input.cost);
+        } else if window + input.kind.window == view.start {
+            view.previous = view.previous.saturating_sub(input.cost);
         }
         *self = view;
     }
@@ -69,13 +68,13 @@ impl Counters {
         }
     }
 
-    /// The counts as they are to be read now.
-    fn view(&self, ask: &AlgorithmInput) -> Self {
-        let window = ask.span.window;
-        let begun = ask.floor - ask.floor % window;
+    /// Returns the two windows as of now.
+    fn view(&self, input: &AlgorithmInput) -> Self {
+        let window = input.kind.window;
+        let begun = input.floor - input.floor % window;
         if self.is_empty() {
             Self { start: begun, ..Self::default() }
-        } else if self.start == begun || (self.start > ask.floor && self.start - ask.floor <= window) {
+        } else if self.start == begun || (self.start > input.floor && self.start - input.floor <= window) {
             self.clone()
         } else if self.start < begun && begun - self.start == window {
             Self { start: begun, since: self.since, current: 0, previous: self.current }
@@ -84,16 +83,17 @@ impl Counters {
         }
     }
 
-    /// The first millisecond when the cost fits into what the counts have become by then; `None` if it never does.
-    fn fits_at(&self, ask: &AlgorithmInput) -> Option<u64> {
-        let window = ask.span.window;
-        let room = ask.max.checked_sub(ask.pending)?.checked_sub(ask.cost)?;
-        // Each count fades over the window after its own: the first of the two that has to fade for the cost to fit.
-        let (start, fades, room) = match room.checked_sub(self.current) {
+    /// Returns the first millisecond at which the cost fits; `None` if it never does.
+    fn fits_at(&self, input: &AlgorithmInput) -> Option<u64> {
+        let window = input.kind.window;
+        let room = input.max.checked_sub(input.pending)?.checked_sub(input.cost)?;
+        // A window's permits expire over the window after it. This selects the first of the two that must expire in
+        // part.
+        let (start, fading, room) = match room.checked_sub(self.current) {
             Some(left) => (self.start, self.previous, left),
             None => (self.start + window, self.current, room),
         };
-        Some(start + window - share(window, room, fades.into(), u128::div_euclid).min(window))
+        Some(start + window - share(window, room, fading.into(), u128::div_euclid).min(window))
     }
 
     fn is_empty(&self) -> bool {
@@ -101,7 +101,7 @@ impl Counters {
     }
 }
 
-/// `part * count / whole`, where the product may pass 64 bits; nothing where there is no whole.
+/// Returns `part * count / whole`, where the product may exceed 64 bits; 0 if `whole` is 0.
 fn share(part: u64, count: u32, whole: u64, divide: fn(u128, u128) -> u128) -> u64 {
     if whole == 0 {
         return 0;

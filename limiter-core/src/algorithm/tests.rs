@@ -1,4 +1,4 @@
-//! What holds for every algorithm.
+//! Properties that hold for every algorithm.
 
 use limiter_testkit::Random;
 
@@ -15,13 +15,13 @@ pub(super) const ALL: [Algorithm; 5] = [
     Algorithm::LeakyBucket,
 ];
 
-/// A request at an instant in microseconds, with windows of milliseconds.
+/// Creates an input at an instant in microseconds, with a window in milliseconds.
 pub(super) fn request(algorithm: Algorithm, micros: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
     AlgorithmInput {
         floor: micros / 1000,
         ceil: micros.div_ceil(1000),
         micros,
-        span: CounterKind { algorithm, window },
+        kind: CounterKind { algorithm, window },
         max,
         burst: max,
         cost,
@@ -38,15 +38,15 @@ fn is_bucket(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// Limits that come and go, bursts, costs, and waits from nothing to more than a window.
+/// Limits, bursts and costs change at each call, and pauses last up to more than a window.
 #[test]
-fn accepts_at_exactly_the_promised_instant() {
+fn admits_at_exactly_retry_at() {
     for algorithm in ALL {
         let mut denials = 0;
         for seed in 0..60 {
             let mut random = Random::new(seed);
             let window = random.between(1, 5_000);
-            let mut state = State::new(algorithm);
+            let mut state = CounterState::new(algorithm);
             let mut now = 1_000_000_000;
             for step in 0..200 {
                 now += match random.below(12) {
@@ -55,42 +55,44 @@ fn accepts_at_exactly_the_promised_instant() {
                     _ => 0,
                 };
                 let max = 1 + small(&mut random, 9);
-                let ask = AlgorithmInput {
+                let input = AlgorithmInput {
                     burst: 1 + small(&mut random, 12),
                     ..request(algorithm, now, window, max, small(&mut random, 5))
                 };
-                let ask = if is_bucket(algorithm) { ask } else { AlgorithmInput { burst: max, ..ask } };
-                let outcome = state.decide(&ask);
-                let what = format!("{algorithm:?}, seed {seed}, step {step}, {ask:?}, {outcome:?}");
+                let input = if is_bucket(algorithm) { input } else { AlgorithmInput { burst: max, ..input } };
+                let outcome = state.decide(&input);
+                let what = format!("{algorithm:?}, seed {seed}, step {step}, {input:?}, {outcome:?}");
                 if outcome.allowed {
-                    assert!(ask.cost <= ask.burst, "{what}");
+                    assert!(input.cost <= input.burst, "{what}");
                     continue;
                 }
                 let Some(retry_at) = outcome.retry_at else {
-                    assert!(ask.cost > ask.burst, "{what}");
+                    assert!(input.cost > input.burst, "{what}");
                     continue;
                 };
                 denials += 1;
                 let at = |micros| {
-                    let later = request(algorithm, micros, window, ask.max, ask.cost);
-                    state.peek(&AlgorithmInput { burst: ask.burst, ..later }).allowed
+                    let later = request(algorithm, micros, window, input.max, input.cost);
+                    state.peek(&AlgorithmInput { burst: input.burst, ..later }).allowed
                 };
                 assert!(retry_at > now && at(retry_at), "at the promised instant: {what}");
                 let step = if is_bucket(algorithm) { 1 } else { 1_000 };
                 assert!(!at((retry_at - step).max(now)), "a step before: {what}");
-                assert!(state.peek(&AlgorithmInput { cost: 0, ..ask }).reset_at >= retry_at || ask.cost == 0, "{what}");
+                assert!(
+                    state.peek(&AlgorithmInput { cost: 0, ..input }).reset_at >= retry_at || input.cost == 0,
+                    "{what}"
+                );
             }
         }
         assert!(denials > 2_000, "{algorithm:?}: {denials} denials");
     }
 }
 
-/// What is left is what a call may cost, and no more.
 #[test]
-fn what_remains_fits_and_one_more_does_not() {
+fn remaining_permits_fit_and_one_more_does_not() {
     for algorithm in ALL {
         let mut random = Random::new(9);
-        let mut state = State::new(algorithm);
+        let mut state = CounterState::new(algorithm);
         let mut now = 1_000_000_000;
         for _ in 0..3_000 {
             now += random.below(300_000);
@@ -106,17 +108,17 @@ fn what_remains_fits_and_one_more_does_not() {
 }
 
 #[test]
-fn knows_when_nothing_counts_any_more() {
+fn nothing_counts_from_expires_at_on_and_something_does_before() {
     for algorithm in ALL {
         let mut random = Random::new(4);
         let (window, mut now) = (700, 1_000_000_000);
-        let mut state = State::new(algorithm);
+        let mut state = CounterState::new(algorithm);
         for _ in 0..500 {
             now += random.below(400_000);
             let outcome = state.decide(&request(algorithm, now, window, 5, 1 + small(&mut random, 2)));
             let expires_at = state.expires_at(window);
             assert_eq!(outcome.reset_at.div_ceil(1000), expires_at, "{algorithm:?}");
-            let fresh = State::new(algorithm).peek(&request(algorithm, expires_at * 1000, window, 5, 1));
+            let fresh = CounterState::new(algorithm).peek(&request(algorithm, expires_at * 1000, window, 5, 1));
             assert_eq!(state.peek(&request(algorithm, expires_at * 1000, window, 5, 1)), fresh, "{algorithm:?}");
             let alive = state.peek(&request(algorithm, outcome.reset_at - 1, window, 5, 1));
             assert!(alive.remaining < 5 && alive.reset_at == outcome.reset_at, "{algorithm:?}");
@@ -125,9 +127,9 @@ fn knows_when_nothing_counts_any_more() {
 }
 
 #[test]
-fn a_cost_of_nothing_takes_nothing_and_a_cost_above_all_is_final() {
+fn a_cost_of_zero_takes_nothing_and_a_cost_above_max_is_final() {
     for algorithm in ALL {
-        let mut state = State::new(algorithm);
+        let mut state = CounterState::new(algorithm);
         let now = 1_000_000_000;
         let nothing = state.decide(&request(algorithm, now, 10_000, 3, 0));
         assert_eq!((nothing.allowed, nothing.remaining, nothing.reset_at), (true, 3, now), "{algorithm:?}");
@@ -137,20 +139,20 @@ fn a_cost_of_nothing_takes_nothing_and_a_cost_above_all_is_final() {
             assert_eq!((never.allowed, never.remaining, never.retry_at), (false, 3, None), "{algorithm:?}");
         }
         assert!(state.decide(&request(algorithm, now, 10_000, 3, 3)).allowed);
-        assert!(state.decide(&request(algorithm, now, 10_000, 3, 0)).allowed, "nothing fits into nothing");
+        assert!(state.decide(&request(algorithm, now, 10_000, 3, 0)).allowed, "a cost of zero always fits");
         let together = state.peek(&AlgorithmInput { pending: u32::MAX, ..request(algorithm, now, 10_000, 3, 1) });
         assert_eq!((together.allowed, together.retry_at), (false, None), "{algorithm:?}");
     }
 }
 
-/// A clock that steps back by up to a window frees nothing and blocks for no more than what it stepped; by more, what
-/// was taken is void.
+/// A clock that steps back by up to a window frees no permits and blocks for no longer than the step. By more, the
+/// state is void.
 #[test]
-fn clocks_may_step_back() {
+fn a_clock_step_back_frees_no_permits() {
     for algorithm in ALL {
         let (now, window) = (1_000_000_000, 10_000);
         let step_back = |by: u64| {
-            let mut state = State::new(algorithm);
+            let mut state = CounterState::new(algorithm);
             assert!(state.decide(&request(algorithm, now, window, 4, 4)).allowed);
             (state.clone().decide(&request(algorithm, now - by, window, 4, 1)), state)
         };
@@ -168,23 +170,23 @@ fn clocks_may_step_back() {
     }
 }
 
-/// The edges of every number, a clock that goes both ways and up to the end of its time, and receipts of any instant.
+/// Every number takes its bounds, the clock moves both ways and up to its end, and receipts have any stamp.
 #[test]
-fn no_number_makes_it_panic() {
-    const END: u64 = u64::MAX / 1_000; // of a clock of nanoseconds
-    const FAR: u64 = 1 << 51; // what longer waits are told as
+fn no_number_causes_a_panic() {
+    const MAX_MICROS: u64 = u64::MAX / 1_000; // the end of a clock of nanoseconds
+    const MAX_WAIT_MICROS: u64 = 1 << 51; // the cut-off of longer waits
     const EDGES: [u32; 8] = [0, 1, 2, 5, 1_000, 1 << 31, u32::MAX - 1, u32::MAX];
     const WINDOWS: [u64; 7] = [1, 2, 999, 10_000, 1 << 30, (1 << 30) + 1, 366 * 86_400_000];
     let pick = |random: &mut Random, among: usize| usize::try_from(random.below(among as u64)).expect("small");
     for algorithm in ALL {
         let mut random = Random::new(2);
         for _ in 0..600 {
-            let mut state = State::new(algorithm);
+            let mut state = CounterState::new(algorithm);
             let window = WINDOWS[pick(&mut random, 7)];
-            let mut now = [1, 1 << 50, END][pick(&mut random, 3)];
+            let mut now = [1, 1 << 50, MAX_MICROS][pick(&mut random, 3)];
             for _ in 0..60 {
                 let mut edge = || EDGES[pick(&mut random, 8)];
-                let ask = AlgorithmInput {
+                let input = AlgorithmInput {
                     burst: edge().max(1),
                     pending: if edge() > 5 { edge() } else { 0 },
                     max_wait: (u64::from(edge()) << 32) | u64::from(edge()),
@@ -197,38 +199,38 @@ fn no_number_makes_it_panic() {
                 };
                 let outcome = match random.below(7) {
                     0 => {
-                        state.record(&ask);
-                        state.peek(&ask)
+                        state.record(&input);
+                        state.peek(&input)
                     }
                     1 => {
-                        state.refund(&ask, stamp);
-                        state.peek(&ask)
+                        state.refund(&input, stamp);
+                        state.peek(&input)
                     }
                     2 => {
-                        state.renew(&AlgorithmInput { pending: 0, ..ask }, stamp.min(now));
-                        state.peek(&ask)
+                        state.restamp(&AlgorithmInput { pending: 0, ..input }, stamp.min(now));
+                        state.peek(&input)
                     }
-                    _ => state.decide(&AlgorithmInput { pending: 0, ..ask }),
+                    _ => state.decide(&AlgorithmInput { pending: 0, ..input }),
                 };
-                // A clock that is behind by a window, and what counts for up to two.
-                let latest = now + FAR.max(3_000 * window) + 2_000 * window;
-                assert!(outcome.retry_at.is_none_or(|at| at <= latest), "{algorithm:?}: {ask:?}, {outcome:?}");
-                assert!(outcome.reset_at <= latest, "{algorithm:?}: {ask:?}, {outcome:?}");
-                assert!(state.expires_at(window) <= (END + 2 * FAR) / 1_000, "{algorithm:?}");
+                // The clock may be behind by one window, and permits may count for two.
+                let latest = now + MAX_WAIT_MICROS.max(3_000 * window) + 2_000 * window;
+                assert!(outcome.retry_at.is_none_or(|at| at <= latest), "{algorithm:?}: {input:?}, {outcome:?}");
+                assert!(outcome.reset_at <= latest, "{algorithm:?}: {input:?}, {outcome:?}");
+                assert!(state.expires_at(window) <= (MAX_MICROS + 2 * MAX_WAIT_MICROS) / 1_000, "{algorithm:?}");
                 now = match random.below(4) {
                     0 => now,
                     1 => now + random.below(window * 3_000),
                     2 => now.saturating_sub(random.below(window * 3_000)),
                     _ => now + random.below(2_000),
                 }
-                .clamp(1, END);
+                .clamp(1, MAX_MICROS);
             }
         }
     }
 }
 
-/// A map of a million of them is to stay small.
+/// The memory store keeps a million of them.
 #[test]
 fn a_state_is_small() {
-    assert!(size_of::<State>() <= 64, "{} bytes", size_of::<State>());
+    assert!(size_of::<CounterState>() <= 64, "{} bytes", size_of::<CounterState>());
 }

@@ -189,7 +189,7 @@ impl Limiter {
             None => return Ok(()),
             Some(RefundTarget::MemoryEntry { entry, cost, stamp, .. }) => {
                 if let Backend::Memory(store) = &self.inner.backend {
-                    return store.refund_at(*entry, allowed.limit(), *cost, *stamp);
+                    return store.refund_entry(*entry, allowed.limit(), *cost, *stamp);
                 }
                 return Ok(());
             }

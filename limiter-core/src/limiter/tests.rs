@@ -9,9 +9,9 @@ fn in_child_with_held_locks<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R)
     let mut limiter = Builder::default().on_error(policy).max_keys(1).memory();
     let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
     let Backend::Memory(store) = &mut inner.backend else { panic!("a store in memory") };
-    store.of_another_process();
+    store.simulate_fork();
     let Backend::Memory(store) = &limiter.inner.backend else { panic!("a store in memory") };
-    store.locked(|| run(&limiter))
+    store.with_all_locked(|| run(&limiter))
 }
 
 fn result_of(decision: Result<Decision, Error>) -> Result<(bool, Source), ErrorKind> {
@@ -52,7 +52,7 @@ fn a_limiter_in_memory_works_in_a_child_if_no_lock_was_held() {
     assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)));
     let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
     let Backend::Memory(store) = &mut inner.backend else { panic!("a store in memory") };
-    store.of_another_process();
+    store.simulate_fork();
     assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)), "with its counters");
     assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((false, Source::Store)));
 }

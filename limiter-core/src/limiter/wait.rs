@@ -136,7 +136,7 @@ impl Limiter {
     /// The queues of this process.
     fn wait_queues(&self) -> Result<&Arc<WaitQueues>, Error> {
         let make = || Ok(DroppedAtHome::new(WaitQueues::new(self.inner.clock.clone())));
-        self.inner.queues.of_this_process(make)?.get().ok_or_else(forked)
+        self.inner.queues.get_or_make(make)?.get().ok_or_else(forked)
     }
 
     /// Returns whether a call may be waiting for these counters.

@@ -203,7 +203,7 @@ impl Standby {
     ) -> Result<u64, StoreReply> {
         match reservation {
             // The store's stamp is younger than that of the reservation.
-            Some(reservation) if reply.allowed => Ok(self.mirror.renew(requests, reservation.stamp).unwrap_or(0)),
+            Some(reservation) if reply.allowed => Ok(self.mirror.restamp(requests, reservation.stamp).unwrap_or(0)),
             Some(reservation) => {
                 self.refund(requests, reservation.stamp);
                 Ok(0)

@@ -1,4 +1,4 @@
-//! The embedded store: sharded maps of counts, bounded, with expired keys collected a few at a time.
+//! The embedded store: sharded, bounded maps of counters. Each insertion removes a few expired ones.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher};
@@ -14,11 +14,11 @@ use crate::sync::{MutexGuard, Seed, seed};
 use crate::{Error, Key, Limit, Source};
 
 mod arithmetic;
-mod common;
+mod shared_counter;
 mod expiring_map;
 mod write_op;
 mod denial_snapshots;
-mod folded;
+mod coarse_counters;
 mod shard;
 mod shards;
 
@@ -28,9 +28,9 @@ use shard::Shard;
 use shards::Shards;
 use write_op::WriteOp;
 
-/// Counters in this process. A child of `fork` has a copy of them.
+/// The counters of a limiter in this process. A child of `fork` has a copy of them.
 ///
-/// A decision fails where its shard's lock was held by another thread at a fork, and nowhere else.
+/// A decision fails only in a child of `fork`, if another thread held the lock of its shard at the fork.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     shards: Shards,
@@ -40,201 +40,206 @@ pub(crate) struct MemoryStore {
     overflows: Arc<Overflows>,
 }
 
-const MOST_SHARDS: usize = 64;
-/// Keys that are worth a lock of their own: among so many, chance fills all shards about evenly.
-const LEAST: usize = 4096;
-/// Counters of the whole store that newcomers share. Those who share one together take what one of them may take.
-const SHARING: usize = 65_536;
+const MAX_SHARDS: usize = 64;
+/// The least capacity of a shard, in keys. From so many on, hashing fills all shards about evenly.
+const MIN_SHARD_KEYS: usize = 4096;
+/// The number of shared counters, which count new keys while the store is full. The keys of one counter together take
+/// at most what one of them may take.
+const SHARED_COUNTERS: usize = 65_536;
 
 impl MemoryStore {
-    /// A store that keeps up to `capacity` keys apart; those beyond share a fixed number of counts.
+    /// Creates a store that counts up to `capacity` keys exactly. Further keys share a fixed number of counters.
     pub(crate) fn new(capacity: usize, clock: Clock, source: Source) -> Self {
         let overflows = Overflows::new(source, capacity, clock.clone());
-        Self::with_sharing(capacity, SHARING, clock, overflows, Arithmetic::Own)
+        Self::with_shared_counters(capacity, SHARED_COUNTERS, clock, overflows, Arithmetic::Own)
     }
 
-    /// A store that counts for another one, whose clock has other edges. Adds its overflows to those that are given.
+    /// Creates a store that mirrors another one, whose windows have other edges. It adds its overflows to those given.
     pub(crate) fn mirror(capacity: usize, clock: Clock, overflows: Arc<Overflows>) -> Self {
-        Self::with_sharing(capacity, SHARING, clock, overflows, Arithmetic::Strictest)
+        Self::with_shared_counters(capacity, SHARED_COUNTERS, clock, overflows, Arithmetic::Strictest)
     }
 
-    fn with_sharing(
+    fn with_shared_counters(
         capacity: usize,
-        sharing: usize,
+        shared_counters: usize,
         clock: Clock,
         overflows: Arc<Overflows>,
         arithmetic: Arithmetic,
     ) -> Self {
-        let (count, seed) = ((capacity / LEAST).clamp(1, MOST_SHARDS), seed());
-        let shard = || Shard::new(capacity.div_ceil(count), sharing / count, arithmetic, seed.clone());
+        let (count, seed) = ((capacity / MIN_SHARD_KEYS).clamp(1, MAX_SHARDS), seed());
+        let shard = || Shard::new(capacity.div_ceil(count), shared_counters / count, arithmetic, seed.clone());
         let shards = Shards::new(count, shard);
         Self { shards, denials: DenialSnapshots::new(count), seed, clock, overflows }
     }
 
-    /// Knows how often keys had to share a count.
+    /// Returns the counter of decisions that had to use a shared counter.
     pub(crate) fn overflows(&self) -> Arc<Overflows> {
         Arc::clone(&self.overflows)
     }
 
-    /// The same for a call that does not wait.
+    /// Decides without a wait: see [`decide_within`](Self::decide_within).
     #[cfg(test)]
     pub(crate) fn decide(&self, requests: &[Request<'_>]) -> StoreReply {
         self.decide_within(requests, Duration::ZERO).expect("no lock is orphaned")
     }
 
-    /// Decides, and takes the permits if all of them fit; for a call that may wait so long for its turn, where its
-    /// algorithm gives turns.
+    /// Decides, and takes the permits if all of them fit. Where the algorithm grants turns, the delay until the turn is
+    /// at most `max_wait`.
     pub(crate) fn decide_within(&self, requests: &[Request<'_>], max_wait: Duration) -> Result<StoreReply, Error> {
         if let [request] = requests {
             let max_wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
-            return self.decide_one(request, max_wait, |told| Ok(told.answer()), || Err(forked()));
+            return self.decide_one(request, max_wait, |reply| Ok(reply.store_reply()), || Err(forked()));
         }
-        let texts = texts(requests);
-        let mut held = self.hold(requests, &texts)?;
+        let encodings = encodings(requests);
+        let mut locked = self.lock_all(requests, &encodings)?;
         let now = self.clock.now();
-        let answer = summary(&held.look(requests, now), now);
-        if !answer.allowed {
-            return Ok(answer);
+        let reply = merge_outcomes(&locked.peek(requests, now), now);
+        if !reply.allowed {
+            return Ok(reply);
         }
-        // They fit, and nobody comes between.
-        held.take(requests, now, WriteOp::Record);
-        let free: Vec<_> = requests.iter().map(|request| Request { cost: 0, ..*request }).collect();
-        Ok(summary(&held.look(&free, now), now))
+        // The permits fit, and the locks are still held.
+        locked.apply(requests, now, WriteOp::Record);
+        let of_no_cost: Vec<_> = requests.iter().map(|request| Request { cost: 0, ..*request }).collect();
+        Ok(merge_outcomes(&locked.peek(&of_no_cost, now), now))
     }
 
-    /// What [`decide`](Self::decide) would say, taking nothing.
+    /// Returns the reply that a decision would have, and takes nothing.
     pub(crate) fn peek(&self, requests: &[Request<'_>]) -> Result<StoreReply, Error> {
-        let texts = texts(requests);
-        let held = self.hold(requests, &texts)?;
+        let encodings = encodings(requests);
+        let locked = self.lock_all(requests, &encodings)?;
         let now = self.clock.now();
-        Ok(summary(&held.look(requests, now), now))
+        Ok(merge_outcomes(&locked.peek(requests, now), now))
     }
 
-    /// Takes the permits whether they fit or not, because another store has admitted them; gives their stamp.
+    /// Takes permits that another store has admitted, even beyond the limit. Returns their stamp.
     pub(crate) fn record(&self, requests: &[Request<'_>]) -> Result<u64, Error> {
-        self.take(requests, WriteOp::Record)
+        self.apply(requests, WriteOp::Record)
     }
 
-    /// Makes permits taken at `stamp` count from now, because another store has admitted them since; gives their stamp.
-    pub(crate) fn renew(&self, requests: &[Request<'_>], stamp: u64) -> Result<u64, Error> {
-        self.take(requests, WriteOp::Renew { stamp })
+    /// Changes the stamp of permits taken at `stamp` to now, because another store has admitted them since. Returns the
+    /// new stamp.
+    pub(crate) fn restamp(&self, requests: &[Request<'_>], stamp: u64) -> Result<u64, Error> {
+        self.apply(requests, WriteOp::Restamp { stamp })
     }
 
-    /// Gives back permits taken at `stamp`.
+    /// Returns permits taken at `stamp`.
     pub(crate) fn refund(&self, requests: &[Request<'_>], stamp: u64) -> Result<(), Error> {
         for request in requests.iter().filter(|request| request.cost > 0) {
-            let text = request.key.encoding();
-            let key_hash = self.key_hash(&text, request.key, request.limit);
+            let encoding = request.key.encoding();
+            let key_hash = self.key_hash(&encoding, request.key, request.limit);
             let mut shard = self.lock(key_hash.shard)?;
             self.denials.invalidate(key_hash.shard, key_hash.hash);
-            shard.refund(&key_hash, &ask(request.limit, request.cost, 0, self.clock.now()), stamp);
+            shard.refund(&key_hash, &input(request.limit, request.cost, 0, self.clock.now()), stamp);
         }
         Ok(())
     }
 
-    /// Gives back permits taken at `stamp` from a place; nothing if the key has left it since, as nothing of it counted
-    /// any more.
-    pub(crate) fn refund_at(&self, place: EntryId, limit: Limit, cost: u32, stamp: u64) -> Result<(), Error> {
-        let index = self.shard(place.hash);
+    /// Returns permits taken at `stamp` from an entry. Does nothing if the entry was removed since, because then none
+    /// of its permits counted any more.
+    pub(crate) fn refund_entry(&self, entry: EntryId, limit: Limit, cost: u32, stamp: u64) -> Result<(), Error> {
+        let index = self.shard_index(entry.hash);
         let mut shard = self.lock(index)?;
-        self.denials.invalidate(index, place.hash);
-        shard.refund_at(place, &ask(limit, cost, 0, self.clock.now()), stamp);
+        self.denials.invalidate(index, entry.hash);
+        shard.refund_entry(entry, &input(limit, cost, 0, self.clock.now()), stamp);
         Ok(())
     }
 
-    /// Forgets what a key has taken.
+    /// Removes all permits that a key has taken.
     pub(crate) fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        let text = key.encoding();
-        let key_hash = self.key_hash(&text, key, limit);
+        let encoding = key.encoding();
+        let key_hash = self.key_hash(&encoding, key, limit);
         let mut shard = self.lock(key_hash.shard)?;
         self.denials.invalidate(key_hash.shard, key_hash.hash);
-        shard.forget(&key_hash, limit.into());
+        shard.clear(&key_hash, limit.into());
         Ok(())
     }
 
-    /// Decides about one request, for a call that may wait so many microseconds for its turn, and gives what `say` makes
-    /// of it; under a lock, which it must not take time with. Gives what `orphaned` makes where that lock is taken for good.
+    /// Decides one request, and returns what `use_reply` makes of the reply. The delay until the turn is at most
+    /// `max_wait` microseconds. Returns the value of `on_orphaned` if a thread that no longer exists holds the lock.
     ///
-    /// What was written before a lock is let go of can be read at once after that. Written after it, it would make whoever
-    /// moves it wait.
+    /// `use_reply` runs under the lock and must be short. The unlock drains the store buffer, so the value that
+    /// `use_reply` built can be moved right after it. A value built after the unlock would stall on store-to-load
+    /// forwarding.
     #[inline(always)]
     pub(crate) fn decide_one<R>(
         &self,
         request: &Request<'_>,
         max_wait: u64,
-        say: impl FnOnce(&MemoryReply) -> R,
-        orphaned: impl FnOnce() -> R,
+        use_reply: impl FnOnce(&MemoryReply) -> R,
+        on_orphaned: impl FnOnce() -> R,
     ) -> R {
-        let text = request.key.encoding();
-        let key_hash = self.key_hash(&text, request.key, request.limit);
-        let ask = |now| AlgorithmInput { max_wait, ..ask(request.limit, request.cost, 0, now) };
+        let encoding = request.key.encoding();
+        let key_hash = self.key_hash(&encoding, request.key, request.limit);
+        let input = |now| AlgorithmInput { max_wait, ..input(request.limit, request.cost, 0, now) };
         if self.denials.may_contain(&key_hash, request.cost) {
             let now = self.clock.now();
-            if let Some(outcome) = self.denials.get(&key_hash, &ask(now)) {
-                return say(&MemoryReply { outcome, now, place: None });
+            if let Some(outcome) = self.denials.get(&key_hash, &input(now)) {
+                return use_reply(&MemoryReply { outcome, now, entry: None });
             }
         }
         let Some(mut shard) = self.shards.try_lock(key_hash.shard) else {
-            return match self.decide_contended(request.limit, &key_hash, ask) {
-                Some(told) => say(&told),
-                None => orphaned(),
+            return match self.decide_contended(request.limit, &key_hash, input) {
+                Some(reply) => use_reply(&reply),
+                None => on_orphaned(),
             };
         };
         let found = shard.find(&key_hash, request.limit.into());
-        // Read under the lock, so that the stamps of one count never go back.
+        // The clock is read under the lock, so that the stamps of one counter never decrease.
         let now = self.clock.now();
-        let ask = ask(now);
-        let joined = found.and_then(|place| shard.join(place, &ask));
-        let Some((outcome, id)) = joined else { return say(&self.decide_in_full(shard, found, &key_hash, &ask, now)) };
+        let input = input(now);
+        let Some((outcome, id)) = found.and_then(|index| shard.decide_fast_path(index, &input)) else {
+            return use_reply(&self.decide_slow_path(shard, found, &key_hash, &input, now));
+        };
         self.denials.invalidate(key_hash.shard, key_hash.hash);
-        let said = say(&MemoryReply { outcome, now, place: Some(EntryId { hash: key_hash.hash, id }) });
+        let result = use_reply(&MemoryReply { outcome, now, entry: Some(EntryId { hash: key_hash.hash, id }) });
         drop(shard);
-        said
+        result
     }
 
-    /// Decides under a lock that is waited for. Apart from the rest, which then keeps its guard in registers.
+    /// Decides after waiting for the lock. A function of its own, so that `decide_one` keeps its guard in registers.
     #[cold]
     #[inline(never)]
     fn decide_contended(
         &self,
         limit: Limit,
         key_hash: &KeyHash<'_>,
-        ask: impl FnOnce(Moment) -> AlgorithmInput,
+        input: impl FnOnce(Moment) -> AlgorithmInput,
     ) -> Option<MemoryReply> {
         let shard = self.shards.lock(key_hash.shard)?;
         let found = shard.find(key_hash, limit.into());
         let now = self.clock.now();
-        Some(self.decide_in_full(shard, found, key_hash, &ask(now), now))
+        Some(self.decide_slow_path(shard, found, key_hash, &input(now), now))
     }
 
-    /// Whatever it takes. Apart from the rest, which is then short and keeps what it says out of memory.
+    /// Decides in every case that the fast path does not cover. A function of its own, so that `decide_one` stays short
+    /// and keeps its reply in registers.
     #[inline(never)]
-    fn decide_in_full(
+    fn decide_slow_path(
         &self,
         mut shard: MutexGuard<'_, Shard>,
         found: Option<usize>,
         key_hash: &KeyHash<'_>,
-        ask: &AlgorithmInput,
+        input: &AlgorithmInput,
         now: Moment,
     ) -> MemoryReply {
-        let told = shard.take_at(found, key_hash, ask, WriteOp::Decide);
-        if told.outcome.allowed {
+        let reply = shard.apply_at(found, key_hash, input, WriteOp::Decide);
+        if reply.outcome.allowed {
             self.denials.invalidate(key_hash.shard, key_hash.hash);
-        } else if told.id.is_some() {
-            self.denials.insert(key_hash, ask, &told.outcome);
+        } else if reply.id.is_some() {
+            self.denials.insert(key_hash, input, &reply.outcome);
         }
         drop(shard);
-        if told.shared {
+        if reply.shared {
             self.overflows.count(1);
         }
-        MemoryReply { outcome: told.outcome, now, place: told.id.map(|id| EntryId { hash: key_hash.hash, id }) }
+        MemoryReply { outcome: reply.outcome, now, entry: reply.id.map(|id| EntryId { hash: key_hash.hash, id }) }
     }
 
-    fn take(&self, requests: &[Request<'_>], op: WriteOp) -> Result<u64, Error> {
-        let texts = texts(requests);
-        let mut held = self.hold(requests, &texts)?;
+    fn apply(&self, requests: &[Request<'_>], op: WriteOp) -> Result<u64, Error> {
+        let encodings = encodings(requests);
+        let mut locked = self.lock_all(requests, &encodings)?;
         let now = self.clock.now();
-        held.take(requests, now, op);
+        locked.apply(requests, now, op);
         Ok(now.micros())
     }
 
@@ -242,11 +247,16 @@ impl MemoryStore {
         self.shards.lock(shard).ok_or_else(forked)
     }
 
-    /// Locks what the requests are about, in one order for all, so that two decisions never wait for each other.
-    fn hold<'a>(&'a self, requests: &[Request<'_>], texts: &'a [Cow<'_, [u8]>]) -> Result<LockedShards<'a>, Error> {
-        let key_hash =
-            |(request, text): (&Request<'_>, &'a Cow<'_, [u8]>)| self.key_hash(text, request.key, request.limit);
-        let hashes: Vec<KeyHash<'_>> = requests.iter().zip(texts).map(key_hash).collect();
+    /// Locks the shards of the requests in ascending order, so that two decisions never wait for each other.
+    fn lock_all<'a>(
+        &'a self,
+        requests: &[Request<'_>],
+        encodings: &'a [Cow<'_, [u8]>],
+    ) -> Result<LockedShards<'a>, Error> {
+        let key_hash = |(request, encoding): (&Request<'_>, &'a Cow<'_, [u8]>)| {
+            self.key_hash(encoding, request.key, request.limit)
+        };
+        let hashes: Vec<KeyHash<'_>> = requests.iter().zip(encodings).map(key_hash).collect();
         let mut shards: Vec<usize> = hashes.iter().map(|key_hash| key_hash.shard).collect();
         shards.sort_unstable();
         shards.dedup();
@@ -254,79 +264,79 @@ impl MemoryStore {
         Ok(LockedShards { hashes, shards, store: self })
     }
 
-    /// As a child of the process that made it sees it.
+    /// Changes the store to what a child of `fork` inherits.
     #[cfg(all(test, not(limiter_loom)))]
-    pub(crate) fn of_another_process(&mut self) {
-        self.shards.of_another_process();
+    pub(crate) fn simulate_fork(&mut self) {
+        self.shards.simulate_fork();
     }
 
-    /// Runs something while every lock is held.
+    /// Runs a function while every lock is held.
     #[cfg(all(test, not(limiter_loom)))]
-    pub(crate) fn locked<R>(&self, run: impl FnOnce() -> R) -> R {
-        let _held: Vec<_> = (0..self.shards.len()).map(|shard| self.lock(shard).expect("no lock is held")).collect();
+    pub(crate) fn with_all_locked<R>(&self, run: impl FnOnce() -> R) -> R {
+        let _guards: Vec<_> = (0..self.shards.len()).map(|shard| self.lock(shard).expect("no lock is held")).collect();
         run()
     }
 
-    /// Whether two keys are in different shards.
+    /// Returns true if two keys are in different shards.
     #[cfg(all(test, limiter_loom))]
-    pub(crate) fn parts(&self, first: &Key, second: &Key, limit: Limit) -> bool {
+    pub(crate) fn in_different_shards(&self, first: &Key, second: &Key, limit: Limit) -> bool {
         let shard = |key: &Key| self.key_hash(&key.encoding(), key, limit).shard;
         shard(first) != shard(second)
     }
 
     #[inline(always)]
-    fn key_hash<'a>(&self, subject: &'a [u8], key: &Key, limit: Limit) -> KeyHash<'a> {
-        let of_text = key.hash_by(|| {
+    fn key_hash<'a>(&self, encoding: &'a [u8], key: &Key, limit: Limit) -> KeyHash<'a> {
+        let encoding_hash = key.hash_by(|| {
             let mut hasher = self.seed.build_hasher();
-            hasher.write(subject);
+            hasher.write(encoding);
             hasher.finish()
         });
-        let hash = self.seed.hash_one((of_text, CounterKind::from(limit)));
-        KeyHash { subject, hash, shard: self.shard(hash) }
+        let hash = self.seed.hash_one((encoding_hash, CounterKind::from(limit)));
+        KeyHash { encoding, hash, shard: self.shard_index(hash) }
     }
 
-    /// The shard of what has this hash.
+    /// Returns the index of the shard of a hash.
     #[inline]
-    fn shard(&self, hash: u64) -> usize {
-        // Bits from the middle: the map inside a shard uses the lowest and the highest.
+    fn shard_index(&self, hash: u64) -> usize {
+        // The middle bits: the map of a shard uses the lowest and the highest.
         let middle = (hash >> 16) & u64::from(u32::MAX);
-        // As even as a remainder, without a division.
+        // Spreads as evenly as a remainder, without a division.
         usize::try_from((middle * self.shards.len() as u64) >> 32).unwrap_or(0)
     }
 }
 
-/// What a request's count is found by.
+/// The encoded key of a request, its hash with the kind of the counter, and its shard.
 struct KeyHash<'a> {
-    subject: &'a [u8],
+    encoding: &'a [u8],
     hash: u64,
     shard: usize,
 }
 
-/// Where a key that has taken something is, for as long as it has not left.
+/// The identity of a key's entry, valid until the entry is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryId {
     hash: u64,
-    /// Given to no other key of the shard, ever.
+    /// A number that the shard never assigns again.
     id: u64,
 }
 
-/// What is said to one request.
+/// The reply to one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryReply {
     pub(crate) outcome: Outcome,
     pub(crate) now: Moment,
-    /// The key's own, if it has one.
-    pub(crate) place: Option<EntryId>,
+    /// The entry of the key, if it has one.
+    pub(crate) entry: Option<EntryId>,
 }
 
 impl MemoryReply {
-    /// Microseconds from now until then.
+    /// Returns the microseconds from now until an instant.
     #[inline]
     pub(crate) fn until(&self, micros: u64) -> u64 {
         micros.saturating_sub(self.now.micros())
     }
 
-    fn answer(&self) -> StoreReply {
+    fn store_reply(&self) -> StoreReply {
         let Self { outcome: Outcome { allowed, remaining, retry_at, reset_at, delay }, now, .. } = *self;
         StoreReply {
             allowed,
@@ -340,7 +350,7 @@ impl MemoryReply {
     }
 }
 
-/// The shards of one decision, locked.
+/// The locked shards of one decision.
 struct LockedShards<'a> {
     hashes: Vec<KeyHash<'a>>,
     shards: Vec<(usize, MutexGuard<'a, Shard>)>,
@@ -348,17 +358,18 @@ struct LockedShards<'a> {
 }
 
 impl LockedShards<'_> {
-    fn look(&self, requests: &[Request<'_>], now: Moment) -> Vec<Outcome> {
-        let asks = asks(requests, now).zip(&self.hashes);
-        asks.filter_map(|(ask, key_hash)| Some(self.shard(key_hash)?.look(key_hash, &ask))).collect()
+    fn peek(&self, requests: &[Request<'_>], now: Moment) -> Vec<Outcome> {
+        let inputs = inputs(requests, now).zip(&self.hashes);
+        inputs.filter_map(|(input, key_hash)| Some(self.shard(key_hash)?.peek(key_hash, &input))).collect()
     }
 
-    fn take(&mut self, requests: &[Request<'_>], now: Moment, op: WriteOp) {
+    fn apply(&mut self, requests: &[Request<'_>], now: Moment, op: WriteOp) {
         let Self { hashes, shards, store } = self;
-        for (ask, key_hash) in asks(requests, now).zip(hashes) {
+        for (input, key_hash) in inputs(requests, now).zip(hashes) {
             store.denials.invalidate(key_hash.shard, key_hash.hash);
             let shard = shards.iter_mut().find(|(index, _)| *index == key_hash.shard);
-            if let Some(shard::ShardReply { shared: true, .. }) = shard.map(|(_, shard)| shard.take(key_hash, &ask, op))
+            if let Some(shard::ShardReply { shared: true, .. }) =
+                shard.map(|(_, shard)| shard.apply(key_hash, &input, op))
             {
                 store.overflows.count(1);
             }
@@ -370,22 +381,22 @@ impl LockedShards<'_> {
     }
 }
 
-fn texts<'a>(requests: &[Request<'a>]) -> Vec<Cow<'a, [u8]>> {
+fn encodings<'a>(requests: &[Request<'a>]) -> Vec<Cow<'a, [u8]>> {
     requests.iter().map(|request| request.key.encoding()).collect()
 }
 
-fn asks<'a>(requests: &'a [Request<'_>], now: Moment) -> impl Iterator<Item = AlgorithmInput> + 'a {
+fn inputs<'a>(requests: &'a [Request<'_>], now: Moment) -> impl Iterator<Item = AlgorithmInput> + 'a {
     let pending = |index: usize| requests[index].pending(&requests[..index]);
-    requests.iter().enumerate().map(move |(index, request)| ask(request.limit, request.cost, pending(index), now))
+    requests.iter().enumerate().map(move |(index, request)| input(request.limit, request.cost, pending(index), now))
 }
 
 #[inline]
-fn ask(limit: Limit, cost: u32, pending: u32, now: Moment) -> AlgorithmInput {
+fn input(limit: Limit, cost: u32, pending: u32, now: Moment) -> AlgorithmInput {
     AlgorithmInput {
         floor: now.floor_millis(),
         ceil: now.ceil_millis(),
         micros: now.micros(),
-        span: limit.into(),
+        kind: limit.into(),
         max: limit.max(),
         burst: limit.burst(),
         cost,
@@ -394,19 +405,19 @@ fn ask(limit: Limit, cost: u32, pending: u32, now: Moment) -> AlgorithmInput {
     }
 }
 
-/// The decision that several outcomes make.
-fn summary(outcomes: &[Outcome], now: Moment) -> StoreReply {
-    let denies = outcomes.iter().position(|outcome| !outcome.allowed);
+/// Merges the outcomes of several requests into the reply of one decision.
+fn merge_outcomes(outcomes: &[Outcome], now: Moment) -> StoreReply {
+    let denying = outcomes.iter().position(|outcome| !outcome.allowed);
     let tightest = || (0..outcomes.len()).min_by_key(|index| outcomes[*index].remaining);
-    let request_index = denies.or_else(tightest).unwrap_or(0);
+    let request_index = denying.or_else(tightest).unwrap_or(0);
     let (remaining, reset_at) =
-        outcomes.get(request_index).map_or((u32::MAX, 0), |told| (told.remaining, told.reset_at));
+        outcomes.get(request_index).map_or((u32::MAX, 0), |outcome| (outcome.remaining, outcome.reset_at));
     let never = outcomes.iter().any(|outcome| outcome.retry_at.is_none());
     let retry_at = outcomes.iter().filter_map(|outcome| outcome.retry_at).max().unwrap_or(0);
     // Only a decision of one request has a delay.
     let delay = outcomes.iter().map(|outcome| outcome.delay).max().unwrap_or(0);
     StoreReply {
-        allowed: denies.is_none(),
+        allowed: denying.is_none(),
         request_index,
         remaining,
         retry_after: (!never).then(|| now.until_micros(retry_at)),

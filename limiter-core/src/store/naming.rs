@@ -1,4 +1,4 @@
-//! What the counts of a limiter are called where others can read it.
+//! The names of Redis keys.
 
 use std::fmt;
 #[cfg(feature = "redis")]
@@ -16,17 +16,17 @@ mod secret;
 #[cfg(feature = "redis")]
 pub(crate) use secret::Secret;
 
-/// Without a store that names keys nobody can give one.
+/// A secret cannot exist without a store that names keys.
 #[cfg(not(feature = "redis"))]
 #[derive(Clone, Debug)]
 pub(crate) enum Secret {}
 
-/// How one limiter names what it counts, and so in which slot of a cluster that is.
+/// The key names of one limiter, which also determine the slots of a cluster.
 #[derive(Debug)]
 pub(crate) struct Naming {
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it nothing has a name"))]
     prefix: String,
-    /// With it no key can be read in a name.
+    /// The secret that replaces keys by digests in names.
     secret: Option<Secret>,
 }
 
@@ -38,50 +38,51 @@ impl Naming {
 
 #[cfg(feature = "redis")]
 impl Naming {
-    /// Adds what the count of a request is called to `text`.
-    pub(crate) fn write(&self, Request { key, limit, .. }: &Request<'_>, text: &mut String) {
+    /// Appends the name of a request's counter.
+    pub(crate) fn write(&self, Request { key, limit, .. }: &Request<'_>, name: &mut String) {
         let tag = match (limit.layout(), limit.algorithm()) {
-            (Layout::Zset, _) => return text.push_str(&key.spring_set_name()),
+            (Layout::Zset, _) => return name.push_str(&key.spring_set_name()),
             (Layout::Compact, Algorithm::SlidingWindow) => "sw",
             (Layout::Compact, Algorithm::FixedWindow) => "fw",
             (Layout::Compact, Algorithm::SlidingCounter) => "sc",
             (Layout::Compact, Algorithm::TokenBucket) => "tb",
             (Layout::Compact, Algorithm::LeakyBucket) => "lb",
         };
-        // One key, one slot: the hash tag is around the whole subject, which contains no brace.
+        // All counters of a key are in one slot: the hash tag is the whole subject, which contains no brace.
         let (prefix, subject) = (&self.prefix, self.subject(key));
-        // A text takes whatever is written to it.
-        let _ = write!(text, "{prefix}:{{{subject}}}:{tag}:{}", limit.window_millis());
+        // Writing to a `String` cannot fail.
+        let _ = write!(name, "{prefix}:{{{subject}}}:{tag}:{}", limit.window_millis());
     }
 
-    /// Whether a name would tell what the secret is to hide: others find a set by the key's own text.
+    /// Returns true if a name would contain a key that the secret must hide. The name of a sorted set is the plain key,
+    /// because other programs share the set.
     pub(crate) fn would_expose_key(&self, requests: &[Request<'_>]) -> bool {
         self.secret.is_some() && requests.iter().any(|request| request.limit.layout() == Layout::Zset)
     }
 }
 
 impl Naming {
-    /// The slot of what a request counts.
+    /// Returns the slot of a request's counter.
     pub(crate) fn slot(&self, request: &Request<'_>) -> u16 {
         match request.limit.layout() {
             // The hash tag is the whole subject.
-            Layout::Compact => slot::of_tag(self.subject(request.key).to_string().as_bytes()),
-            Layout::Zset => slot::of(request.key.spring_set_name().as_bytes()),
+            Layout::Compact => slot::slot_of_tag(self.subject(request.key).to_string().as_bytes()),
+            Layout::Zset => slot::slot_of_name(request.key.spring_set_name().as_bytes()),
         }
     }
 
-    fn subject<'a>(&'a self, key: &'a Key) -> Subject<'a> {
-        Subject { secret: self.secret.as_ref(), key }
+    fn subject<'a>(&'a self, key: &'a Key) -> NamedKey<'a> {
+        NamedKey { secret: self.secret.as_ref(), key }
     }
 }
 
-/// A key as it stands in names: as it is encoded, or keyed with the secret.
-struct Subject<'a> {
+/// A key as it appears in names: encoded, or as an HMAC digest.
+struct NamedKey<'a> {
     secret: Option<&'a Secret>,
     key: &'a Key,
 }
 
-impl fmt::Display for Subject<'_> {
+impl fmt::Display for NamedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.secret {
             None => self.key.subject().fmt(f),

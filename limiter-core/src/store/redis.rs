@@ -91,7 +91,7 @@ impl RedisStore {
 
     /// The worker of this process. A child of `fork` starts one at its first call, with connections of its own.
     fn worker(&self) -> Result<&WorkerHandle, Error> {
-        self.workers.of_this_process(|| {
+        self.workers.get_or_make(|| {
             self.options.start_worker(&self.endpoint, self.options.local.new_state_in_child(), None).map_err(|error| {
                 let problem = "the limiter cannot be started anew in this process, which was forked";
                 Error::with_source(ErrorKind::Forked, problem, error)

@@ -1,35 +1,35 @@
-//! The slots that a cluster spreads its keys over.
+//! The hash slots of Redis Cluster.
 
-/// How many there are.
+/// The number of slots of a cluster.
 pub(crate) const COUNT: u16 = 16_384;
 
-/// The slot of a name.
-pub(crate) fn of(name: &[u8]) -> u16 {
-    of_tag(tag(name))
+/// Returns the slot of a key name.
+pub(crate) fn slot_of_name(name: &[u8]) -> u16 {
+    slot_of_tag(hash_tag(name))
 }
 
-/// What is hashed of a name: what its first braces enclose, or all of it if that is nothing.
-fn tag(name: &[u8]) -> &[u8] {
+/// Returns the part of a name that is hashed: the text between the first braces, or the whole name if that text is
+/// empty.
+fn hash_tag(name: &[u8]) -> &[u8] {
     let inside = || {
-        let (_, rest) = split(name, b'{')?;
-        split(rest, b'}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
+        let (_, rest) = split_at_byte(name, b'{')?;
+        split_at_byte(rest, b'}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
     };
     inside().unwrap_or(name)
 }
 
-fn split(name: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
-    let place = name.iter().position(|byte| *byte == at)?;
-    Some((&name[..place], &name[place + 1..]))
+fn split_at_byte(name: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let index = name.iter().position(|byte| *byte == separator)?;
+    Some((&name[..index], &name[index + 1..]))
 }
 
-/// CRC16 of what is hashed, modulo the number of slots: as the cluster specification has it, with the polynomial of
-/// XMODEM.
-pub(crate) fn of_tag(tag: &[u8]) -> u16 {
-    let crc = tag.iter().fold(0u16, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) ^ u16::from(*byte))]);
+/// Returns the slot of a hash tag: its CRC16 (XMODEM) modulo the number of slots, as the cluster specification defines.
+pub(crate) fn slot_of_tag(tag: &[u8]) -> u16 {
+    let crc = tag.iter().fold(0u16, |crc, byte| (crc << 8) ^ CRC16_TABLE[usize::from((crc >> 8) ^ u16::from(*byte))]);
     crc % COUNT
 }
 
-const TABLE: [u16; 256] = {
+const CRC16_TABLE: [u16; 256] = {
     let mut table = [0; 256];
     let mut index: u16 = 0;
     while index < 256 {
@@ -51,12 +51,12 @@ mod tests {
 
     #[test]
     fn agrees_with_the_specification() {
-        assert_eq!(of_tag(b"123456789"), 0x31C3);
-        assert_eq!((of_tag(b"foo"), of_tag(b"")), (12182, 0));
+        assert_eq!(slot_of_tag(b"123456789"), 0x31C3);
+        assert_eq!((slot_of_tag(b"foo"), slot_of_tag(b"")), (12182, 0));
     }
 
     #[test]
-    fn is_that_of_the_braces_in_a_name() {
+    fn a_name_is_hashed_by_its_first_tag() {
         let cases: [(&[u8], &[u8]); 8] = [
             (b"rl:{user:@42}:sw:1000", b"user:@42"),
             (b"getId", b"getId"),
@@ -68,7 +68,7 @@ mod tests {
             (b"a}{b}", b"b"),
         ];
         for (name, hashed) in cases {
-            assert_eq!(of(name), of_tag(hashed), "{name:?}");
+            assert_eq!(slot_of_name(name), slot_of_tag(hashed), "{name:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold whatever the order in which threads go on. Run by `scripts/test`.
+//! Invariants in every interleaving of threads. `scripts/test` runs these models.
 
 use std::num::NonZeroU32;
 use std::pin::pin;
@@ -23,7 +23,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::naming::Naming;
 use crate::{Key, Limit, ManualClock, Source};
 
-/// Enough for two shards, which two decisions may lock in two orders.
+/// The least capacity of a store with two shards, which two decisions could lock in two orders.
 const TWO_SHARDS: usize = 8192;
 
 fn clock() -> Clock {
@@ -43,30 +43,30 @@ fn one_key_is_never_admitted_more_than_its_limit() {
     model(|| {
         let store = Arc::new(MemoryStore::new(1, clock(), Source::Store));
         let admitted = Arc::new(AtomicU32::new(0));
-        let ask = |store: &MemoryStore, admitted: &AtomicU32| {
+        let decide = |store: &MemoryStore, admitted: &AtomicU32| {
             let allowed = store.decide(&[request(&Key::new("getId"), "2/1m")]).allowed;
             admitted.fetch_add(allowed.into(), Ordering::Relaxed);
         };
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let (store, admitted) = (Arc::clone(&store), Arc::clone(&admitted));
-                thread::spawn(move || ask(&store, &admitted))
+                thread::spawn(move || decide(&store, &admitted))
             })
             .collect();
-        ask(&store, &admitted);
+        decide(&store, &admitted);
         for thread in threads {
-            thread.join().expect("ends well");
+            thread.join().expect("no panic");
         }
         assert_eq!(admitted.load(Ordering::Relaxed), 2);
     });
 }
 
 #[test]
-fn decisions_on_the_same_keys_in_opposite_order_neither_block_each_other_nor_share_a_permit() {
+fn decisions_about_the_same_keys_in_opposite_order_neither_deadlock_nor_share_a_permit() {
     model(|| {
         let store = Arc::new(MemoryStore::new(TWO_SHARDS, clock(), Source::Store));
         let first = Key::new("a");
-        let in_another_shard = |key: &Key| store.parts(&first, key, limit("1/1m"));
+        let in_another_shard = |key: &Key| store.in_different_shards(&first, key, limit("1/1m"));
         let second = (0..100).map(|index| Key::new("b").part(index)).find(in_another_shard).expect("one of them");
         let other = {
             let store = Arc::clone(&store);
@@ -74,13 +74,13 @@ fn decisions_on_the_same_keys_in_opposite_order_neither_block_each_other_nor_sha
             thread::spawn(move || store.decide(&[request(&second, "1/1m"), request(&first, "1/1m")]).allowed)
         };
         let this = store.decide(&[request(&first, "1/1m"), request(&second, "1/1m")]).allowed;
-        let other = other.join().expect("ends well");
-        assert!(this != other, "one of the two, whole");
+        let other = other.join().expect("no panic");
+        assert!(this != other, "exactly one of the two is admitted");
     });
 }
 
 #[test]
-fn a_receipt_is_spent_once() {
+fn a_receipt_is_used_once() {
     model(|| {
         let key = Key::new("getId");
         let granted = RefundInfo::from_store(1);
@@ -91,22 +91,22 @@ fn a_receipt_is_spent_once() {
             thread::spawn(move || receipt.use_up().is_some())
         };
         let this = receipt.use_up().is_some();
-        assert!(this != other.join().expect("ends well"));
+        assert!(this != other.join().expect("no panic"));
     });
 }
 
-/// A call that the store fails is decided by the stand-in, while another is sent that the store will admit, which has
-/// lost what it knew: together they get no more than one limit.
+/// The standby limiter decides a call that has failed, while the store admits another one. The store has lost its data,
+/// so only the mirror prevents that both are admitted.
 #[test]
-fn a_stand_in_and_a_store_that_forgot_never_admit_more_than_the_limit_together() {
+fn a_standby_and_a_store_that_lost_its_data_never_admit_more_than_the_limit() {
     model(|| {
-        let role = StandbyConfig {
+        let config = StandbyConfig {
             max_keys: 1,
             instances: NonZeroU32::MIN,
             slots: 1,
             naming: std::sync::Arc::new(Naming::new("", None)),
         };
-        let standby = Arc::new(Standby::new(&role, clock()));
+        let standby = Arc::new(Standby::new(&config, clock()));
         let failed = {
             let standby = Arc::clone(&standby);
             thread::spawn(move || {
@@ -123,31 +123,31 @@ fn a_stand_in_and_a_store_that_forgot_never_admit_more_than_the_limit_together()
         let admitted = match standby.reserve(&requests, Duration::ZERO) {
             Precheck::Denied(_) => false,
             Precheck::Skip => {
-                let answer = empty.decide(&requests);
-                standby.reconcile(&requests, Duration::ZERO, None, &answer).is_ok()
+                let reply = empty.decide(&requests);
+                standby.reconcile(&requests, Duration::ZERO, None, &reply).is_ok()
             }
-            Precheck::Reserved(held) => {
-                let answer = empty.decide(&requests);
-                standby.reconcile(&requests, Duration::ZERO, Some(&held), &answer).is_ok()
+            Precheck::Reserved(reservation) => {
+                let reply = empty.decide(&requests);
+                standby.reconcile(&requests, Duration::ZERO, Some(&reservation), &reply).is_ok()
             }
         };
-        let other = failed.join().expect("ends well");
+        let other = failed.join().expect("no panic");
         assert!(!(admitted && other), "both were admitted");
     });
 }
 
-/// The store admits two permits that the mirror has no room for, as around the edge of a window, while another call
-/// fails: the standby limiter then has no room either, or the store's admission is denied after all.
+/// The store admits two permits that exceed the mirror's limit, as around the edge of a window, while another call
+/// fails. Either the standby limiter denies that call, or the store's admission is denied after all.
 #[test]
-fn permits_beyond_the_mirrors_limit_and_a_standby_decision_see_each_other() {
+fn the_standby_denies_what_exceeds_the_limit_with_permits_beyond_the_mirror() {
     model(|| {
-        let role = StandbyConfig {
+        let config = StandbyConfig {
             max_keys: 1,
             instances: NonZeroU32::MIN,
             slots: 1,
             naming: std::sync::Arc::new(Naming::new("", None)),
         };
-        let standby = Arc::new(Standby::new(&role, clock()));
+        let standby = Arc::new(Standby::new(&config, clock()));
         let key = Key::new("getId");
         standby.record(&[request(&key, "2/1m")]);
         let failed = {
@@ -156,24 +156,24 @@ fn permits_beyond_the_mirrors_limit_and_a_standby_decision_see_each_other() {
                 let key = Key::new("getId");
                 let requests = [request(&key, "2/1m")];
                 standby.call_failed(&requests);
-                standby.decide(&requests, Duration::ZERO).expect("no fork").allowed
+                standby.decide(&requests, Duration::ZERO).expect("no lock is orphaned").allowed
             })
         };
         let two = [Request { cost: 2, ..request(&key, "2/1m") }];
-        let answer = MemoryStore::new(1, clock(), Source::Store).decide(&two);
-        let admitted = standby.reconcile(&two, Duration::ZERO, None, &answer).is_ok();
-        let other = failed.join().expect("ends well");
-        assert!(!(admitted && other), "three of two in one window of the store");
+        let reply = MemoryStore::new(1, clock(), Source::Store).decide(&two);
+        let admitted = standby.reconcile(&two, Duration::ZERO, None, &reply).is_ok();
+        let other = failed.join().expect("no panic");
+        assert!(!(admitted && other), "three permits of two in one window of the store");
     });
 }
 
 #[test]
-fn no_denial_is_remembered_past_what_changed_after_it_was_asked_for() {
+fn a_denial_is_not_cached_after_an_invalidation_since_its_request() {
     model(|| {
         let denied = Arc::new(DenialCache::new(Duration::from_secs(1), clock()));
         let key = Key::new("getId");
-        let asked = denied.version(&request(&key, "1/1m"));
-        let noting = {
+        let version = denied.version(&request(&key, "1/1m"));
+        let caching = {
             let denied = Arc::clone(&denied);
             thread::spawn(move || {
                 let wait = Duration::from_secs(60);
@@ -186,43 +186,43 @@ fn no_denial_is_remembered_past_what_changed_after_it_was_asked_for() {
                     stamp: 0,
                     delay: Duration::ZERO,
                 };
-                denied.update(&request(&Key::new("getId"), "1/1m"), asked, false, Some(&denial));
+                denied.update(&request(&Key::new("getId"), "1/1m"), version, false, Some(&denial));
             })
         };
         let requests = [request(&key, "1/1m")];
         denied.invalidate(&requests);
-        noting.join().expect("ends well");
-        assert!(denied.get(&requests).is_none(), "remembered all the same");
+        caching.join().expect("no panic");
+        assert!(denied.get(&requests).is_none(), "cached in spite of the invalidation");
     });
 }
 
 #[test]
-fn of_two_who_ask_at_once_one_is_told_of_an_overflow_and_nothing_is_forgotten() {
+fn one_of_two_concurrent_calls_reports_an_overflow_and_none_is_lost() {
     model(|| {
         let time = ManualClock::new();
         let overflows = Overflows::new(Source::Store, 1, Clock::Manual(time.clone()));
-        let told = |overflows: &Overflows| overflows.due().map(|report| report.overflow.shared());
+        let report = |overflows: &Overflows| overflows.take_due_report().map(|report| report.overflow.shared());
         let share = move |overflows: &Overflows| {
             overflows.count(1);
-            told(overflows)
+            report(overflows)
         };
         let other = {
             let overflows = std::sync::Arc::clone(&overflows);
             thread::spawn(move || share(&overflows))
         };
         let this = share(&overflows);
-        let other = other.join().expect("ends well");
+        let other = other.join().expect("no panic");
         assert!(this.is_some() != other.is_some(), "one of the two");
         time.advance(Duration::from_secs(1));
-        let later = told(&overflows);
+        let later = report(&overflows);
         assert_eq!([this, other, later].into_iter().flatten().sum::<u64>(), 2);
     });
 }
 
-/// Notes that it was woken.
-struct Flag(AtomicBool);
+/// A waker that records the wake-up.
+struct WakeFlag(AtomicBool);
 
-impl Wake for Flag {
+impl Wake for WakeFlag {
     fn wake(self: std::sync::Arc<Self>) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -234,7 +234,7 @@ fn poll_turn(ticket: &Ticket<'_>, waker: &Waker) -> Poll<Turn> {
 }
 
 #[test]
-fn a_waiter_goes_on_when_the_one_before_it_leaves_while_it_is_polled() {
+fn a_waiter_is_woken_when_the_one_before_it_leaves_during_its_poll() {
     model(|| {
         let clock = clock();
         let schedule = Schedule { retry_at: clock.now(), give_up: Moment::NEVER };
@@ -249,9 +249,9 @@ fn a_waiter_goes_on_when_the_one_before_it_leaves_while_it_is_polled() {
         };
         let key = Key::new("getId");
         let second = queues.ticket(&[request(&key, "1/1m")], 2, schedule);
-        let flag = std::sync::Arc::new(Flag(AtomicBool::new(false)));
+        let flag = std::sync::Arc::new(WakeFlag(AtomicBool::new(false)));
         let turn = poll_turn(&second, &Waker::from(std::sync::Arc::clone(&flag)));
-        leaving.join().expect("ends well");
-        assert!(turn.is_ready() || flag.0.load(Ordering::SeqCst), "neither goes on nor was woken");
+        leaving.join().expect("no panic");
+        assert!(turn.is_ready() || flag.0.load(Ordering::SeqCst), "neither ready nor woken");
     });
 }

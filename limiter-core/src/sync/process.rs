@@ -1,7 +1,7 @@
 //! Values that belong to one process, and locks that a fork may leave taken.
 //!
-//! A child of `fork` has one thread. The other threads of its parent are gone, but what they held stays as it was: a worker is
-//! not there to answer, and a lock that one of them held is never released.
+//! A child of `fork` has one thread. The other threads of its parent do not exist in it, but memory stays as it was. So
+//! a worker does not reply, and a lock that another thread held is never released.
 
 use std::fmt;
 use std::mem;
@@ -19,14 +19,14 @@ mod id;
 
 pub(crate) use id::id;
 
-/// A value for each process: after a fork the child makes its own. The values of its ancestors are never touched again.
+/// A value for each process. After a fork the child makes its own, and never changes or drops those of its ancestors.
 pub(crate) struct PerProcess<T>(Next<T>);
 
 /// The values of a process and of its descendants, up to this one.
 struct Next<T> {
-    /// Held while the value is made.
+    /// The lock that is held while the value is made.
     making: StdMutex<()>,
-    /// The process that holds it, or held it last.
+    /// The process of the lock's last holder.
     maker: AtomicU32,
     node: OnceCell<Box<Node<T>>>,
 }
@@ -42,14 +42,14 @@ impl<T> PerProcess<T> {
         Self(Next::new())
     }
 
-    /// With the value of this process.
+    /// Creates a `PerProcess` that already has the value of this process.
     pub(crate) fn with(value: T) -> Self {
         let this = Self::new();
         this.0.set(id(), value);
         this
     }
 
-    /// The latest value. It may be that of an ancestor.
+    /// Returns the latest value, which may be an ancestor's.
     pub(crate) fn latest(&self) -> Option<&T> {
         let mut latest = self.0.node.get()?;
         while let Some(next) = latest.next.node.get() {
@@ -58,17 +58,17 @@ impl<T> PerProcess<T> {
         Some(&latest.value)
     }
 
-    /// The value of this process, which is made if there is none.
+    /// Returns the value of this process, and makes it if there is none.
     ///
     /// # Errors
-    /// That of `make`, or [`ErrorKind::Forked`] if another thread was making one when this process was forked.
-    pub(crate) fn of_this_process(&self, make: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
+    /// The error of `make`, or [`ErrorKind::Forked`] if another thread was making one when this process was forked.
+    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
         let here = id();
-        match self.of(here) {
+        match self.find(here) {
             Ok(value) => Ok(value),
             Err(next) => {
                 let _making = next.lock_to_make(here).ok_or_else(forked)?;
-                match self.of(here) {
+                match self.find(here) {
                     Ok(value) => Ok(value),
                     Err(next) => Ok(next.set(here, make()?)),
                 }
@@ -76,8 +76,8 @@ impl<T> PerProcess<T> {
         }
     }
 
-    /// The value of a process, or where it will be.
-    fn of(&self, process: u32) -> Result<&T, &Next<T>> {
+    /// Returns the value of a process, or the end of the list, where it is to be added.
+    fn find(&self, process: u32) -> Result<&T, &Next<T>> {
         let mut next = &self.0;
         while let Some(node) = next.node.get() {
             if node.process == process {
@@ -94,10 +94,10 @@ impl<T> Next<T> {
         Self { making: StdMutex::new(()), maker: AtomicU32::new(0), node: OnceCell::new() }
     }
 
-    /// `None` if another thread was making the value when this process was forked.
+    /// Locks `making`. `None` if another thread was making the value when this process was forked.
     fn lock_to_make(&self, here: u32) -> Option<StdMutexGuard<'_, ()>> {
-        let guard = in_time(MAKING, || match self.making.try_lock() {
-            // A thread of this process: it will be done.
+        let guard = retry_until(MAKING_TIMEOUT, || match self.making.try_lock() {
+            // The maker is a thread of this process, so it will finish.
             Err(TryLockError::WouldBlock) if self.maker.load(Ordering::Relaxed) == here => {
                 Some(self.making.lock().unwrap_or_else(PoisonError::into_inner))
             }
@@ -120,8 +120,8 @@ impl<T: fmt::Debug> fmt::Debug for PerProcess<T> {
     }
 }
 
-/// A value that only the process that made it may drop: dropping it would write to what its parent shares with it, or wait for
-/// a thread that is gone.
+/// A value that only the process that made it drops. In a child of `fork` the drop would write to what the parent
+/// shares with it, or wait for a thread that does not exist.
 #[derive(Debug)]
 pub(crate) struct DroppedAtHome<T> {
     process: u32,
@@ -137,7 +137,7 @@ impl<T> DroppedAtHome<T> {
         self.value.as_ref()
     }
 
-    /// The process that made it.
+    /// Returns the process that made the value.
     #[cfg(feature = "redis")]
     pub(crate) fn process(&self) -> u32 {
         self.process
@@ -152,40 +152,40 @@ impl<T> Drop for DroppedAtHome<T> {
     }
 }
 
-/// Whether this is the process of that id.
+/// Returns true if this process has the given id.
 pub(crate) fn is_this(process: u32) -> bool {
     id() == process
 }
 
-/// The error of a limiter that cannot be used in this process.
+/// Returns the error of a limiter that cannot be used in this process.
 #[cold]
 pub(crate) fn forked() -> Error {
-    let problem = "this process was forked while another thread of its parent was inside the limiter: build a limiter here, or \
-                   fork before others use it";
+    let problem = "this process was forked while another thread of its parent was inside the limiter: build a limiter \
+                   here, or fork before others use it";
     Error::new(ErrorKind::Forked, problem)
 }
 
-/// Longest wait for a lock that a thread of another process may hold for ever. In this process none is held for longer than
-/// the machine stands still.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
-/// The same for a lock that was waited for in vain before.
-pub(crate) const SHORT_PATIENCE: Duration = Duration::from_millis(1);
-/// Longest wait for another thread that makes a value, where it is not known to be of this process.
-const MAKING: Duration = Duration::from_millis(100);
-const BETWEEN_ATTEMPTS: Duration = Duration::from_micros(100);
+/// The longest wait for a lock whose holder may be a thread of another process. A thread of this process holds it for a
+/// short time, unless the machine stops.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+/// The longest wait for a lock for which an earlier wait has timed out.
+pub(crate) const ORPHANED_LOCK_TIMEOUT: Duration = Duration::from_millis(1);
+/// The longest wait for a thread that makes a value and may be of another process.
+const MAKING_TIMEOUT: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_micros(100);
 
-/// Locks a mutex that another thread holds, and that was made in the process `home`. `None` in another process, if the lock is
-/// not released in time: a thread that is not here held it at the fork.
+/// Locks a mutex of the process `home` that another thread holds. `None` in another process, if the lock is not
+/// released in time: then another thread of the parent held it at the fork.
 pub(crate) fn lock_contended<T>(mutex: &Mutex<T>, home: u32, max_wait: Duration) -> Option<MutexGuard<'_, T>> {
     if cfg!(all(test, limiter_loom)) || is_this(home) {
-        // A panic under the lock would be one of ours, and leave a value that is whole.
+        // No code of the program runs under the lock, and a panic under it leaves a valid value.
         return Some(mutex.lock().unwrap_or_else(PoisonError::into_inner));
     }
-    in_time(max_wait, || unless_blocked(mutex.try_lock()))
+    retry_until(max_wait, || unless_blocked(mutex.try_lock()))
 }
 
-/// Locks what a worker shares with its callers. `None` in a child of the process `home`, if the lock is taken: that value is not
-/// used there any more.
+/// Locks data that a worker shares with its callers. `None` in a child of the process `home`, if the lock is taken: the
+/// child no longer uses that data.
 #[cfg(feature = "redis")]
 pub(crate) fn lock_at_home<T>(mutex: &Mutex<T>, home: u32) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
@@ -194,7 +194,7 @@ pub(crate) fn lock_at_home<T>(mutex: &Mutex<T>, home: u32) -> Option<MutexGuard<
     }
 }
 
-/// Locks for reading what a worker shares with its callers. `None` as for a mutex.
+/// Locks data that a worker shares with its callers for reading. `None` as in `lock_at_home`.
 pub(crate) fn read_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockReadGuard<'_, T>> {
     if let Ok(guard) = lock.try_read() {
         return Some(guard);
@@ -202,7 +202,7 @@ pub(crate) fn read_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockReadG
     (cfg!(all(test, limiter_loom)) || is_this(home)).then(|| lock.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Locks for writing what a worker shares with its callers. `None` as for a mutex.
+/// Locks data that a worker shares with its callers for writing. `None` as in `lock_at_home`.
 pub(crate) fn write_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockWriteGuard<'_, T>> {
     if let Ok(guard) = lock.try_write() {
         return Some(guard);
@@ -218,19 +218,19 @@ fn unless_blocked<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
     }
 }
 
-/// Tries until it succeeds, or for so long. Counts attempts too: time in which this process itself stood still is no time that
-/// a lock was held.
-fn in_time<T>(max_wait: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+/// Repeats an attempt until it succeeds, or for `max_wait`. The number of attempts must correspond to that time too,
+/// because the process itself may have been stopped meanwhile.
+fn retry_until<T>(max_wait: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let (began, mut attempts) = (Instant::now(), 0);
     loop {
         if let Some(value) = attempt() {
             return Some(value);
         }
         attempts += 1;
-        if began.elapsed() >= max_wait && BETWEEN_ATTEMPTS * attempts >= max_wait {
+        if began.elapsed() >= max_wait && RETRY_INTERVAL * attempts >= max_wait {
             return None;
         }
-        thread::sleep(BETWEEN_ATTEMPTS);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
@@ -240,8 +240,8 @@ mod tests {
 
     use super::*;
 
-    /// No process has this id.
-    const NOBODY: u32 = 0;
+    /// An id that no process has.
+    const NO_PROCESS: u32 = 0;
 
     #[test]
     fn a_value_is_made_once_for_each_process() {
@@ -253,42 +253,42 @@ mod tests {
             Ok(made.get())
         };
         for _ in 0..3 {
-            assert_eq!(values.of_this_process(make).expect("made"), &1);
+            assert_eq!(values.get_or_make(make).expect("made"), &1);
         }
-        // As a child sees the value of its parent.
+        // A child of `fork` inherits the value of its parent.
         let inherited = PerProcess::new();
-        inherited.0.set(NOBODY, 7);
+        inherited.0.set(NO_PROCESS, 7);
         assert_eq!(inherited.latest(), Some(&7));
-        assert_eq!(inherited.of_this_process(make).expect("made"), &2);
+        assert_eq!(inherited.get_or_make(make).expect("made"), &2);
         assert_eq!(inherited.latest(), Some(&2));
     }
 
     #[test]
-    fn a_value_that_is_being_made_for_ever_is_a_failure() {
+    fn a_value_that_is_never_finished_is_an_error() {
         let values = PerProcess::<u32>::new();
         let _making = values.0.making.lock().expect("no panic");
-        let error = values.of_this_process(|| Ok(1)).expect_err("another thread makes it");
+        let error = values.get_or_make(|| Ok(1)).expect_err("another thread makes it");
         assert_eq!(error.kind(), ErrorKind::Forked);
     }
 
     #[test]
-    fn a_lock_is_waited_for_at_home_and_given_up_elsewhere() {
+    fn a_lock_is_awaited_at_home_and_times_out_elsewhere() {
         let mutex = Mutex::new(());
         let held = mutex.lock().expect("no panic");
-        assert!(lock_contended(&mutex, NOBODY, SHORT_PATIENCE).is_none());
+        assert!(lock_contended(&mutex, NO_PROCESS, ORPHANED_LOCK_TIMEOUT).is_none());
         thread::scope(|scope| {
             let waits = scope.spawn(|| lock_contended(&mutex, id(), Duration::ZERO).is_some());
             drop(held);
             assert!(waits.join().expect("no panic"));
         });
-        assert!(lock_contended(&mutex, NOBODY, SHORT_PATIENCE).is_some());
+        assert!(lock_contended(&mutex, NO_PROCESS, ORPHANED_LOCK_TIMEOUT).is_some());
     }
 
     #[test]
-    fn what_another_process_made_is_not_dropped() {
+    fn a_value_of_another_process_is_not_dropped() {
         let counted = std::sync::Arc::new(());
         let mut foreign = DroppedAtHome::new(std::sync::Arc::clone(&counted));
-        foreign.process = NOBODY;
+        foreign.process = NO_PROCESS;
         drop(foreign);
         assert_eq!(std::sync::Arc::strong_count(&counted), 2);
         drop(DroppedAtHome::new(std::sync::Arc::clone(&counted)));

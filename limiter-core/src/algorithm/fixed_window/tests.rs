@@ -1,7 +1,7 @@
 use limiter_testkit::FixedWindowOracle;
 
 use crate::Algorithm::FixedWindow;
-use crate::algorithm::State;
+use crate::algorithm::CounterState;
 use crate::algorithm::tests::{counters, request};
 
 #[test]
@@ -11,7 +11,7 @@ fn agrees_with_the_oracle_on_random_schedules() {
 
 #[test]
 fn windows_begin_at_multiples_of_their_length() {
-    let mut state = State::new(FixedWindow);
+    let mut state = CounterState::new(FixedWindow);
     let mut at = |micros| state.decide(&request(FixedWindow, micros, 10, 2, 2));
     assert!(at(109_999).allowed, "at the very end of the window from 100 to 110");
     assert!(at(110_000).allowed, "the edge burst: twice max within a microsecond");
@@ -20,8 +20,8 @@ fn windows_begin_at_multiples_of_their_length() {
 }
 
 #[test]
-fn counts_to_the_end_of_u32() {
-    let mut state = State::new(FixedWindow);
+fn saturates_at_u32_max() {
+    let mut state = CounterState::new(FixedWindow);
     assert!(state.decide(&request(FixedWindow, 5_000, 10, u32::MAX, u32::MAX)).allowed);
     for _ in 0..3 {
         state.record(&request(FixedWindow, 5_000, 10, u32::MAX, u32::MAX));
@@ -30,11 +30,10 @@ fn counts_to_the_end_of_u32() {
     assert_eq!((denied.remaining, denied.retry_at), (0, Some(10_000)));
 }
 
-/// Permits of this window come back, and those of one that is over do not.
 #[test]
-fn gives_back_within_the_window_of_the_receipt() {
+fn a_refund_returns_permits_of_the_current_window_only() {
     let at = |micros| request(FixedWindow, micros, 10, 3, 1);
-    let mut state = State::new(FixedWindow);
+    let mut state = CounterState::new(FixedWindow);
     for micros in [101_000, 105_000, 109_000] {
         assert!(state.decide(&at(micros)).allowed);
     }
@@ -42,5 +41,5 @@ fn gives_back_within_the_window_of_the_receipt() {
     assert_eq!(state.peek(&at(109_500)).remaining, 1);
     assert!(state.decide(&at(111_000)).allowed);
     state.refund(&at(111_000), 105_000);
-    assert_eq!(state.peek(&at(111_000)).remaining, 2, "that one is back already");
+    assert_eq!(state.peek(&at(111_000)).remaining, 2, "the permit expired with its window");
 }

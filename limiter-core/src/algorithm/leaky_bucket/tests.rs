@@ -2,15 +2,15 @@ use limiter_testkit::{LeakyBucketOracle, Random};
 
 use crate::Algorithm::LeakyBucket;
 use crate::algorithm::tests::{request, small};
-use crate::algorithm::{AlgorithmInput, State};
+use crate::algorithm::{AlgorithmInput, CounterState};
 
-/// With and without max_wait, limits and bursts that change with each call: the same answers, to the microsecond.
+/// The outcomes agree to the microsecond, with and without `max_wait`, with limits and bursts that change at each call.
 #[test]
 fn agrees_with_the_oracle_on_random_schedules() {
     for seed in 0..150 {
         let mut random = Random::new(seed);
         let window = random.between(1, 3_000);
-        let (mut state, mut oracle) = (State::new(LeakyBucket), LeakyBucketOracle::new());
+        let (mut state, mut oracle) = (CounterState::new(LeakyBucket), LeakyBucketOracle::new());
         let mut now = 1_000_000_000;
         for step in 0..300 {
             now += if random.below(12) == 0 { random.below(3_000 * window) } else { random.below(250 * window) };
@@ -31,21 +31,21 @@ fn agrees_with_the_oracle_on_random_schedules() {
     }
 }
 
-/// Refunds included, and calls that come back at the promised instant: never two turns closer than they may be.
+/// No two turns are closer than the rate allows, with refunds and waits of any length.
 #[test]
 fn turns_are_evenly_spaced() {
     for seed in 0..200 {
         let mut random = Random::new(seed);
         let (window, max) = (1_000, 3);
-        let mut state = State::new(LeakyBucket);
+        let mut state = CounterState::new(LeakyBucket);
         let mut now = 1_000_000_000;
         let mut turns: Vec<(u64, u32)> = Vec::new();
         for _ in 0..200 {
             now += random.below(2) * random.below(500_000);
             let max_wait = random.below(2) * random.below(2_000_000);
             let cost = 1 + small(&mut random, 1);
-            let ask = AlgorithmInput { burst: 4, max_wait, ..request(LeakyBucket, now, window, max, cost) };
-            let outcome = state.decide(&ask);
+            let input = AlgorithmInput { burst: 4, max_wait, ..request(LeakyBucket, now, window, max, cost) };
+            let outcome = state.decide(&input);
             if !outcome.allowed {
                 continue;
             }
@@ -55,7 +55,7 @@ fn turns_are_evenly_spaced() {
             }
             let stamp = now;
             if random.below(2) == 0 {
-                let other = state.decide(&ask);
+                let other = state.decide(&input);
                 turns.extend(other.allowed.then_some((now + other.delay, cost)));
             }
             now += random.below(2) * random.below(300_000);
@@ -65,16 +65,16 @@ fn turns_are_evenly_spaced() {
         turns.sort_unstable();
         for pair in turns.windows(2) {
             let [(first, cost), (second, _)] = pair else { continue };
-            // A turn begins at the next whole microsecond.
+            // A turn starts at the next whole microsecond.
             assert!(3 * (second - first + 1) >= u64::from(*cost) * window * 1000, "seed {seed}: {first} and {second}");
         }
     }
 }
 
 #[test]
-fn gives_turns_to_those_who_have_the_patience() {
+fn a_call_is_delayed_up_to_its_max_wait() {
     let start = 1_000_000_000;
-    let mut state = State::new(LeakyBucket);
+    let mut state = CounterState::new(LeakyBucket);
     let at = |micros, max_wait| AlgorithmInput { burst: 2, max_wait, ..request(LeakyBucket, micros, 1_000, 4, 1) };
     assert_eq!(state.decide(&at(start, 0)).delay, 0);
     let denied = state.decide(&at(start, 0));
@@ -88,27 +88,27 @@ fn gives_turns_to_those_who_have_the_patience() {
     assert_eq!(state.decide(&at(start + 250_000, u64::MAX)).delay, 500_000);
 }
 
-/// At any rate, also where turns are no whole number of microseconds apart.
+/// The turns of this rate are not a whole number of microseconds apart.
 #[test]
 fn turns_do_not_drift() {
     let start = 1_000_000_000;
-    let mut state = State::new(LeakyBucket);
+    let mut state = CounterState::new(LeakyBucket);
     let mut last = 0;
     for turn in 0..=700_u64 {
-        let ask = AlgorithmInput { burst: 1_000, max_wait: u64::MAX, ..request(LeakyBucket, start, 1_000, 7, 1) };
-        let outcome = state.decide(&ask);
+        let input = AlgorithmInput { burst: 1_000, max_wait: u64::MAX, ..request(LeakyBucket, start, 1_000, 7, 1) };
+        let outcome = state.decide(&input);
         assert!(outcome.allowed);
         assert_eq!(outcome.delay, (turn * 1_000_000).div_ceil(7));
         last = outcome.delay;
     }
-    assert_eq!(last, 100_000_000, "the last of 701 begins after exactly 100 s");
+    assert_eq!(last, 100_000_000, "the last of 701 starts after exactly 100 s");
 }
 
 #[test]
-fn the_last_turn_can_be_given_back_and_no_other() {
+fn only_the_last_turn_is_refunded() {
     let start = 1_000_000_000;
     let at = |micros| AlgorithmInput { burst: 9, max_wait: u64::MAX, ..request(LeakyBucket, micros, 1_000, 1, 1) };
-    let mut state = State::new(LeakyBucket);
+    let mut state = CounterState::new(LeakyBucket);
     for micros in [start, start + 1, start + 2] {
         assert!(state.decide(&at(micros)).allowed);
     }
@@ -116,7 +116,7 @@ fn the_last_turn_can_be_given_back_and_no_other() {
     assert_eq!(state.peek(&at(start + 5)).delay, 2_999_995, "another comes after it");
     state.refund(&at(start + 5), start + 2);
     assert_eq!(state.peek(&at(start + 5)).delay, 1_999_995);
-    // Two in one microsecond cannot be told apart.
+    // Two takes in one microsecond cannot be distinguished.
     assert!(state.decide(&at(start + 9)).allowed && state.decide(&at(start + 9)).allowed);
     state.refund(&at(start + 9), start + 9);
     assert_eq!(state.peek(&at(start + 9)).delay, 3_999_991);

@@ -1,7 +1,7 @@
 use limiter_testkit::{Random, SlidingCounterOracle};
 
 use crate::Algorithm::SlidingCounter;
-use crate::algorithm::State;
+use crate::algorithm::CounterState;
 use crate::algorithm::tests::{counters, request, small};
 
 #[test]
@@ -10,17 +10,17 @@ fn agrees_with_the_oracle_on_random_schedules() {
 }
 
 #[test]
-fn the_older_window_fades() {
-    let mut state = State::new(SlidingCounter);
+fn permits_of_the_older_window_expire_evenly() {
+    let mut state = CounterState::new(SlidingCounter);
     let at = |millis: u64, cost| request(SlidingCounter, millis * 1000, 100, 10, cost);
     assert!(state.decide(&at(150, 10)).allowed);
-    assert_eq!(state.peek(&at(199, 1)).retry_at, Some(210_000), "once the window is over, a tenth of it at a time");
+    assert_eq!(state.peek(&at(199, 1)).retry_at, Some(210_000), "after the window, a tenth of it at a time");
     assert_eq!(state.peek(&at(200, 1)).remaining, 0);
-    assert_eq!(state.peek(&at(209, 1)).remaining, 0, "9.1 are as good as 10");
+    assert_eq!(state.peek(&at(209, 1)).remaining, 0, "9.1 round up to 10");
     assert_eq!(state.peek(&at(210, 1)).remaining, 1);
     assert!(state.decide(&at(250, 5)).allowed);
     assert_eq!(state.peek(&at(250, 1)).retry_at, Some(260_000));
-    assert_eq!(state.peek(&at(250, 6)).retry_at, Some(320_000), "by the newer window, once that is the older");
+    assert_eq!(state.peek(&at(250, 6)).retry_at, Some(320_000), "as the newer window expires");
     assert_eq!(state.peek(&at(250, 10)).retry_at, Some(400_000));
     assert_eq!(state.peek(&at(250, 0)).reset_at, 400_000);
     assert_eq!(state.peek(&at(300, 0)).remaining, 5);
@@ -28,9 +28,9 @@ fn the_older_window_fades() {
 }
 
 #[test]
-fn counts_to_the_end_of_u32_in_the_longest_window() {
+fn u32_max_permits_in_the_longest_window_do_not_overflow() {
     let (all, window) = (u32::MAX, 366 * 86_400_000);
-    let mut state = State::new(SlidingCounter);
+    let mut state = CounterState::new(SlidingCounter);
     let at = |millis: u64, cost| request(SlidingCounter, millis * 1000, window, all, cost);
     assert!(state.decide(&at(window, all)).allowed);
     let third = window + window / 3;
@@ -41,13 +41,12 @@ fn counts_to_the_end_of_u32_in_the_longest_window() {
     assert!(!state.peek(&at(retry_at - 1, all / 3 + 1)).allowed);
 }
 
-/// Each receipt gives back to the window it was taken in: as if its call had never been.
 #[test]
-fn gives_back_to_the_window_of_the_receipt() {
+fn a_refund_returns_permits_to_the_window_of_the_receipt() {
     for seed in 0..100 {
         let mut random = Random::new(seed);
         let window = 50;
-        let (mut state, mut oracle) = (State::new(SlidingCounter), SlidingCounterOracle::new());
+        let (mut state, mut oracle) = (CounterState::new(SlidingCounter), SlidingCounterOracle::new());
         let (mut now, mut last) = (1_000, None);
         for _ in 0..300 {
             now += random.below(15);

@@ -1,25 +1,29 @@
-//! The runs of a log. Most calls look at the newest, and at when the oldest was: that is at hand, where the rest is
-//! behind a pointer, and a log of one run needs no heap.
+//! The runs of a log.
+//!
+//! Most calls read only the newest run and the offset of the oldest. Both are stored inline, so these calls follow no
+//! pointer, and a log of one run allocates nothing.
 
 use std::collections::VecDeque;
 
-/// Totals and their differences are modulo 2^32: what is used never exceeds a `max`, which is a `u32`.
+/// A run: its offset, and the running total of permits.
+///
+/// Totals and their differences are modulo 2^32: the permits used never exceed a `u32`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Run {
-    /// Units after the base.
+    /// The time after the base, in units.
     pub(super) offset: u32,
-    /// Permits taken up to and with this run.
+    /// The permits taken up to and including this run.
     pub(super) total: u32,
 }
 
-/// In the order of time.
+/// The runs of a log, in order of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Runs {
-    /// All but the newest.
+    /// All runs but the newest.
     older: VecDeque<Run>,
     newest: Option<Run>,
-    /// The offset of the oldest, if there is any.
-    first: u32,
+    /// The offset of the oldest run, if there is one.
+    oldest_offset: u32,
 }
 
 impl Runs {
@@ -33,13 +37,13 @@ impl Runs {
         self.newest
     }
 
-    /// The newest, to take permits with, and the offset of the oldest.
+    /// Returns the newest run, for changing its total, and the offset of the oldest.
     #[inline]
     pub(super) fn ends(&mut self) -> Option<(&mut Run, u32)> {
-        self.newest.as_mut().map(|newest| (newest, self.first))
+        self.newest.as_mut().map(|newest| (newest, self.oldest_offset))
     }
 
-    /// The run at a place that there is.
+    /// Returns the run at an index, which must be in range.
     #[inline]
     pub(super) fn at(&self, index: usize) -> Run {
         self.older.get(index).copied().or(self.newest).unwrap_or_default()
@@ -53,48 +57,48 @@ impl Runs {
     pub(super) fn push(&mut self, run: Run) {
         match self.newest.replace(run) {
             Some(newest) => self.older.push_back(newest),
-            None => self.first = run.offset,
+            None => self.oldest_offset = run.offset,
         }
     }
 
     pub(super) fn replace_newest(&mut self, run: Run) {
         self.newest = Some(run);
-        self.settle();
+        self.update_oldest_offset();
     }
 
-    /// Drops the oldest so many.
+    /// Drops the `count` oldest runs.
     pub(super) fn drop_oldest(&mut self, count: usize) {
         if count > self.older.len() {
             self.newest = None;
         }
         self.older.drain(..count.min(self.older.len()));
-        self.settle();
+        self.update_oldest_offset();
     }
 
     pub(super) fn remove(&mut self, index: usize) {
         if self.older.remove(index).is_none() {
             self.newest = self.older.pop_back();
         }
-        self.settle();
+        self.update_oldest_offset();
     }
 
-    /// Takes permits off the totals from a run on.
-    pub(super) fn lower_from(&mut self, index: usize, permits: u32) {
+    /// Subtracts permits from the totals of a run and all later ones.
+    pub(super) fn subtract_from(&mut self, index: usize, permits: u32) {
         for run in self.older.iter_mut().chain(&mut self.newest).skip(index) {
             run.total = run.total.wrapping_sub(permits);
         }
     }
 
-    /// Takes units off all offsets: as many as the oldest has, at most.
+    /// Subtracts units from all offsets; at most the offset of the oldest run.
     pub(super) fn rebase(&mut self, by: u32) {
         for run in self.older.iter_mut().chain(&mut self.newest) {
             run.offset -= by;
         }
-        self.settle();
+        self.update_oldest_offset();
     }
 
-    fn settle(&mut self) {
-        self.first = self.at(0).offset;
+    fn update_oldest_offset(&mut self) {
+        self.oldest_offset = self.at(0).offset;
     }
 }
 
@@ -102,14 +106,13 @@ impl Runs {
 mod tests {
     use super::*;
 
-    /// What is at hand is what a list of all of them says.
     #[test]
-    fn the_oldest_is_known_whatever_happens() {
+    fn every_change_updates_the_oldest_offset() {
         type Change = fn(&mut Runs);
         let changes: [(&str, Change); 6] = [
-            ("nothing", |_| {}),
-            ("the oldest leave", |runs| runs.drop_oldest(1)),
-            ("all leave and one comes", |runs| {
+            ("no change", |_| {}),
+            ("the oldest is dropped", |runs| runs.drop_oldest(1)),
+            ("all are dropped and one is added", |runs| {
                 runs.drop_oldest(runs.len());
                 runs.push(Run { offset: 9, total: 9 });
             }),

@@ -9,11 +9,11 @@ use crate::algorithm::CounterKind;
 mod refunds;
 
 fn within(floor: u64, ceil: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
-    let span = CounterKind { algorithm: Algorithm::SlidingWindow, window };
-    AlgorithmInput { floor, ceil, micros: ceil * 1000, span, max, burst: max, cost, pending: 0, max_wait: 0 }
+    let kind = CounterKind { algorithm: Algorithm::SlidingWindow, window };
+    AlgorithmInput { floor, ceil, micros: ceil * 1000, kind, max, burst: max, cost, pending: 0, max_wait: 0 }
 }
 
-/// The newest stamp of a log with windows of so many milliseconds.
+/// Returns the newest stamp of a log whose window has so many milliseconds.
 fn newest(log: &Log, window: u64) -> u64 {
     log.expires_at(window) - window
 }
@@ -22,7 +22,7 @@ fn at(now: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
     within(now, now, window, max, cost)
 }
 
-/// Both say the same, to the millisecond, as long as a window has at most `CAPACITY` distinct instants.
+/// The outcomes agree to the millisecond, as long as a window has at most `CAPACITY` distinct instants.
 #[test]
 fn agrees_with_the_oracle_on_random_schedules() {
     for seed in 0..200 {
@@ -35,7 +35,7 @@ fn agrees_with_the_oracle_on_random_schedules() {
         for step in 0..500 {
             now += match random.below(20) {
                 0 => random.below(2 * window),
-                // Windows that are full of instants are for the tests of merging.
+                // Windows with more instants are for the tests of merging.
                 _ if instants == 100 => window,
                 1..=9 => random.below(longest_step + 1),
                 _ => 0,
@@ -43,11 +43,11 @@ fn agrees_with_the_oracle_on_random_schedules() {
             instants = if log.expires_at(window) <= now { 0 } else { instants + 1 };
             let max = u32::try_from(random.between(1, 12)).expect("small");
             let cost = u32::try_from(random.below(5)).expect("small");
-            let ask = at(now, window, max, cost);
+            let input = at(now, window, max, cost);
 
             let seen = oracle.peek(now, window, max, cost);
-            assert_eq!(relative(&log.peek(&ask), now), seen, "look, seed {seed}, step {step}");
-            let outcome = log.decide(&ask);
+            assert_eq!(relative(&log.peek(&input), now), seen, "peek, seed {seed}, step {step}");
+            let outcome = log.decide(&input);
             assert_eq!(relative(&outcome, now), oracle.check(now, window, max, cost), "seed {seed}, step {step}");
             if let (false, Some(retry_at)) = (outcome.allowed, outcome.retry_at) {
                 assert!(log.peek(&at(retry_at, window, max, cost)).allowed, "at the promised instant");
@@ -66,9 +66,8 @@ fn relative(outcome: &Outcome, now: u64) -> limiter_testkit::Verdict {
     }
 }
 
-/// Where runs merge: never above the limit, and a denial is late by less than a cell of the grid.
 #[test]
-fn merged_runs_never_admit_too_much_and_deny_at_most_a_cell_late() {
+fn merged_runs_never_admit_too_much_and_expire_less_than_a_cell_late() {
     for seed in 0..limiter_testkit::full_or(15, 3) {
         let mut random = Random::new(seed);
         let window = random.between(100, 20_000);
@@ -93,34 +92,34 @@ fn merged_runs_never_admit_too_much_and_deny_at_most_a_cell_late() {
     }
 }
 
-/// A log that joined the newest run whenever it is young would never close it at this load, and admit half.
+/// A log that merges calls into any recent run would never close that run at this load, and would admit half.
 #[test]
 fn admits_97_percent_at_99_percent_of_the_limit() {
     let (window, max) = (1000, 1000);
     let mut random = Random::new(7);
     let mut log = Log::default();
-    let (mut asked, mut admitted) = (0u32, 0u32);
+    let (mut calls, mut admitted) = (0u32, 0u32);
     for now in 0..60_000 {
         for _ in 0..2 {
             if random.below(1000) < 495 {
-                asked += 1;
+                calls += 1;
                 admitted += u32::from(log.decide(&at(now, window, max, 1)).allowed);
             }
         }
     }
-    assert!(admitted * 100 >= asked * 97, "{admitted} of {asked}");
+    assert!(admitted * 100 >= calls * 97, "{admitted} of {calls}");
 }
 
 #[test]
 fn rounding_never_admits_early() {
     // The permit is taken within millisecond 100, so its stamp is 101.
-    let ask = |floor, ceil| within(floor, ceil, 10, 1, 1);
+    let input = |floor, ceil| within(floor, ceil, 10, 1, 1);
     let mut log = Log::default();
-    assert!(log.decide(&ask(100, 101)).allowed);
-    let denied = log.decide(&ask(110, 111));
-    assert!(!denied.allowed, "a window of 10 ms may not be over between 110 and 111");
+    assert!(log.decide(&input(100, 101)).allowed);
+    let denied = log.decide(&input(110, 111));
+    assert!(!denied.allowed, "the window of 10 ms ends between 110 and 111");
     assert_eq!(denied.retry_at, Some(111));
-    assert!(log.decide(&ask(111, 111)).allowed);
+    assert!(log.decide(&input(111, 111)).allowed);
 }
 
 #[test]
@@ -128,7 +127,7 @@ fn time_stands_still_while_the_clock_is_behind() {
     let mut log = Log::default();
     assert!(log.decide(&at(1000, 100, 2, 1)).allowed);
     assert!(log.decide(&at(1090, 100, 2, 1)).allowed);
-    // Back by less than a window: what was taken counts on, and what is promised is true by the new time.
+    // Back by less than a window: the permits still count, and the promised instants hold by the new time.
     let denied = log.decide(&at(1000, 100, 2, 1));
     assert_eq!((denied.allowed, denied.retry_at), (false, Some(1100)));
     let two = log.decide(&at(1000, 100, 2, 2));
@@ -146,7 +145,7 @@ fn time_stands_still_while_the_clock_is_behind() {
 }
 
 #[test]
-fn a_month_and_a_year_fit_into_the_offsets() {
+fn offsets_hold_windows_of_a_month_and_a_year() {
     let day = 86_400_000;
     for window in [12 * day, 13 * day, 30 * day, 366 * day] {
         let unit = unit(window);
@@ -162,7 +161,7 @@ fn a_month_and_a_year_fit_into_the_offsets() {
     }
 }
 
-/// A key that is never idle keeps its base until the offsets end, after 49 days of milliseconds.
+/// The offsets of a key that is never idle overflow after 49 days of milliseconds.
 #[test]
 fn rebases_a_key_that_is_never_idle() {
     let (window, hour) = (86_400_000, 3_600_000);
@@ -176,10 +175,10 @@ fn rebases_a_key_that_is_never_idle() {
 }
 
 #[test]
-fn counts_to_the_end_of_u32() {
+fn totals_wrap_at_u32_max() {
     let mut log = Log::default();
     let all = u32::MAX;
-    // Each round takes everything there is while the last round's second half still counts: the totals wrap.
+    // Each round takes all free permits while part of the last round still counts, so the totals wrap.
     for now in (0..100).step_by(10) {
         let left = if now == 0 { 5 } else { 0 };
         let outcome = log.decide(&at(now, 10, all, all - 5));
@@ -195,7 +194,7 @@ fn counts_to_the_end_of_u32() {
 }
 
 #[test]
-fn a_cost_of_nothing_and_a_cost_above_all() {
+fn a_cost_of_zero_is_allowed_and_a_cost_above_max_is_final() {
     let mut log = Log::default();
     let nothing = log.decide(&at(5, 10, 3, 0));
     assert_eq!((nothing.allowed, nothing.remaining, nothing.reset_at), (true, 3, 5));
@@ -203,11 +202,11 @@ fn a_cost_of_nothing_and_a_cost_above_all() {
     let never = log.decide(&at(5, 10, 3, 4));
     assert_eq!((never.allowed, never.remaining, never.retry_at), (false, 3, None));
     assert!(log.decide(&at(5, 10, 3, 3)).allowed);
-    assert!(log.decide(&at(5, 10, 3, 0)).allowed, "nothing fits into nothing");
+    assert!(log.decide(&at(5, 10, 3, 0)).allowed, "a cost of zero always fits");
 }
 
 #[test]
-fn records_what_somebody_else_admitted() {
+fn records_permits_beyond_the_limit() {
     let mut log = Log::default();
     for _ in 0..7 {
         log.record(&at(100, 50, 5, 1));
@@ -216,14 +215,14 @@ fn records_what_somebody_else_admitted() {
     assert_eq!((denied.allowed, denied.remaining, denied.retry_at), (false, 0, Some(150)));
 }
 
-/// Several permits of one decision out of one log: each asks on top of those before it.
+/// Several requests of one decision about one log: each is evaluated after those before it.
 #[test]
-fn what_is_pending_counts() {
+fn pending_permits_count() {
     let mut log = Log::default();
     assert!(log.decide(&at(100, 50, 5, 2)).allowed);
     let second = |pending| log.peek(&AlgorithmInput { pending, ..at(120, 50, 5, 2) });
     assert_eq!((second(1).allowed, second(1).remaining), (true, 2));
     assert_eq!((second(2).allowed, second(2).remaining, second(2).retry_at), (false, 1, Some(150)));
-    assert_eq!((second(4).allowed, second(4).retry_at), (false, None), "never together");
+    assert_eq!((second(4).allowed, second(4).retry_at), (false, None), "the two never fit together");
     assert_eq!(second(u32::MAX).retry_at, None);
 }

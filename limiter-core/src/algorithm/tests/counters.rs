@@ -2,9 +2,10 @@
 
 use limiter_testkit::{Random, Verdict};
 
-use crate::algorithm::tests::{Algorithm, State, request, small};
+use crate::algorithm::tests::{Algorithm, CounterState, request, small};
 
-/// Limits that change with each call, waits from nothing to more than two windows: the same answers, to the millisecond.
+/// Asserts outcomes equal to the oracle's to the millisecond, with limits that change and pauses of up to three
+/// windows.
 pub(in crate::algorithm) fn agrees_with<O: Default>(
     algorithm: Algorithm,
     check: fn(&mut O, u64, u64, u32, u32) -> Verdict,
@@ -12,7 +13,7 @@ pub(in crate::algorithm) fn agrees_with<O: Default>(
     for seed in 0..150 {
         let mut random = Random::new(seed);
         let window = random.between(1, 60);
-        let (mut state, mut oracle) = (State::new(algorithm), O::default());
+        let (mut state, mut oracle) = (CounterState::new(algorithm), O::default());
         let mut now = random.between(1_000, 2_000);
         for step in 0..400 {
             now += if random.below(12) == 0 { random.below(3 * window) } else { random.below(window / 6 + 2) };

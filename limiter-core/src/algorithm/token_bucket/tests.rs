@@ -2,15 +2,15 @@ use limiter_testkit::{Random, TokenBucketOracle};
 
 use crate::Algorithm::TokenBucket;
 use crate::algorithm::tests::{request, small};
-use crate::algorithm::{AlgorithmInput, State};
+use crate::algorithm::{AlgorithmInput, CounterState};
 
-/// Rates that divide no window, limits and bursts that change with each call: the same answers, to the microsecond.
+/// The outcomes agree to the microsecond, at rates that divide no window, with limits and bursts that change.
 #[test]
 fn agrees_with_the_oracle_on_random_schedules() {
     for seed in 0..150 {
         let mut random = Random::new(seed);
         let window = random.between(1, 3_000);
-        let (mut state, mut oracle) = (State::new(TokenBucket), TokenBucketOracle::new());
+        let (mut state, mut oracle) = (CounterState::new(TokenBucket), TokenBucketOracle::new());
         let changes = seed % 2 == 0;
         let mut now = 1_000_000_000;
         for step in 0..300 {
@@ -31,8 +31,8 @@ fn agrees_with_the_oracle_on_random_schedules() {
 }
 
 #[test]
-fn fills_at_a_rate_that_no_instant_is_a_multiple_of() {
-    let mut state = State::new(TokenBucket);
+fn refills_without_drift_at_a_rate_of_fractional_microseconds() {
+    let mut state = CounterState::new(TokenBucket);
     let at = |micros| request(TokenBucket, micros, 10_000, 7, 1);
     let start = 1_000_000_000;
     for _ in 0..7 {
@@ -49,8 +49,8 @@ fn fills_at_a_rate_that_no_instant_is_a_multiple_of() {
 }
 
 #[test]
-fn a_burst_and_a_rate_are_apart() {
-    let mut state = State::new(TokenBucket);
+fn burst_and_rate_are_independent() {
+    let mut state = CounterState::new(TokenBucket);
     let at = |micros, cost| AlgorithmInput { burst: 20, ..request(TokenBucket, micros, 1_000, 2, cost) };
     let start = 1_000_000_000;
     assert!(state.decide(&at(start, 20)).allowed);
@@ -61,10 +61,9 @@ fn a_burst_and_a_rate_are_apart() {
     assert_eq!(state.peek(&at(start + 10_000_000, 0)).remaining, 20);
 }
 
-/// A million permits a second, each microsecond one.
 #[test]
-fn is_true_at_high_rates() {
-    let mut state = State::new(TokenBucket);
+fn admits_one_permit_a_microsecond_at_a_million_a_second() {
+    let mut state = CounterState::new(TokenBucket);
     let at = |micros| AlgorithmInput { burst: 1, ..request(TokenBucket, micros, 1_000, 1_000_000, 1) };
     for micros in 1_000_000..1_002_000 {
         assert!(state.decide(&at(micros)).allowed);
@@ -72,13 +71,13 @@ fn is_true_at_high_rates() {
     }
 }
 
-/// Debts are permits, whatever the limit is: a changed limit keeps them, and lets them flow back at its own rate, but
-/// no longer than was promised when they were taken.
+/// A debt is in permits, whatever the limit is. Under a changed limit it refills at the new rate, but no later than
+/// `full_at` of the last take.
 #[test]
-fn keeps_what_is_missing_when_the_limit_changes() {
+fn keeps_the_debt_when_the_limit_changes() {
     let start = 1_000_000_000;
     let at = |micros, max| request(TokenBucket, micros, 10_000, max, 1);
-    let mut state = State::new(TokenBucket);
+    let mut state = CounterState::new(TokenBucket);
     assert!(state.decide(&AlgorithmInput { cost: 5, ..at(start, 10) }).allowed);
     assert_eq!(state.peek(&at(start, 20)).remaining, 15, "raised");
     assert_eq!(state.peek(&at(start + 1_000_000, 20)).remaining, 17, "two a second");
@@ -89,13 +88,13 @@ fn keeps_what_is_missing_when_the_limit_changes() {
 }
 
 #[test]
-fn a_refund_gives_back_what_has_not_come_back_by_itself() {
+fn a_refund_returns_only_what_has_not_refilled() {
     let start = 1_000_000_000;
     let at = |micros, cost| request(TokenBucket, micros, 10_000, 10, cost);
-    let mut state = State::new(TokenBucket);
+    let mut state = CounterState::new(TokenBucket);
     assert!(state.decide(&at(start, 4)).allowed);
     assert!(state.decide(&at(start + 500_000, 3)).allowed);
-    // 6.5 are missing; of the first four, one has come back in the first second.
+    // The debt is 6.5; of the first four permits, one has refilled in the first second.
     state.refund(&at(start + 1_000_000, 4), start);
     assert_eq!(state.peek(&at(start + 1_000_000, 0)).remaining, 7);
     assert_eq!(state.peek(&at(start + 1_000_000, 0)).reset_at, start + 4_000_000);
@@ -104,15 +103,15 @@ fn a_refund_gives_back_what_has_not_come_back_by_itself() {
 }
 
 #[test]
-fn waits_of_ages_are_told_as_ages() {
-    let mut state = State::new(TokenBucket);
+fn longer_waits_are_cut_off_at_71_years() {
+    let mut state = CounterState::new(TokenBucket);
     let window = 366 * 86_400_000;
     let at = |micros, max| AlgorithmInput { burst: u32::MAX, ..request(TokenBucket, micros, window, max, u32::MAX) };
     let start = 1 << 50;
     assert!(state.decide(&at(start, 1)).allowed);
     let denied = state.decide(&at(start, 1));
     assert_eq!((denied.retry_at, denied.reset_at), (Some(start + (1 << 51)), start + (1 << 51)));
-    // A caller with a higher limit is told the truth of its own.
+    // A caller with a higher limit gets the exact instant of its own rate.
     let faster = state.decide(&at(start, u32::MAX));
     assert_eq!(faster.retry_at, Some(start + window * 1000));
 }

@@ -1,10 +1,11 @@
-//! DenialSnapshots that last, which are told again without a lock.
+//! Denials of the memory store, which later calls read without a lock.
 //!
-//! A sliding window that denied one permit denies it until the first instant at which it said that it may not, with the
-//! same words, as long as nobody takes, gives back or forgets anything in between. Whoever does holds the lock of the
-//! count's shard, and strikes the denial out before letting go of it: who asks after that is told nothing here.
+//! A sliding window that denies one permit returns the same outcome until its `retry_at`, unless its counter changes.
+//! Every change is made under the lock of the shard, and invalidates the denial before the unlock.
 //!
-//! A slot is read without a lock: its version is odd while it is written or struck out, and another one afterwards.
+//! A slot is a seqlock. Its version is odd while the slot is written or invalid, and increases with each denial.
+//! Writers hold the lock of the shard. A reader takes no lock, and discards a snapshot whose version was odd or has
+//! changed.
 
 use std::fmt;
 
@@ -13,139 +14,142 @@ use crate::algorithm::{AlgorithmInput, CounterKind, Outcome};
 use crate::store::memory::KeyHash;
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// A few denials of each shard.
+/// The last denials of each shard: an array of seqlocks.
 pub(super) struct DenialSnapshots {
-    /// What each slot is of, while its denial is not struck out: few lines, of which most calls need no more.
+    /// The tag of the key of each slot, 0 for an invalid slot. Most calls read no other cache line of this cache.
     tags: Box<[AtomicU64]>,
     slots: Box<[Slot]>,
 }
 
-/// Slots of a shard. Loom would try every order of every word.
-const SLOTS: usize = if cfg!(all(test, limiter_loom)) { 0 } else { 4 };
-/// Longer keys are not kept here.
-const KEY_WORDS: usize = 10;
+/// The number of slots of a shard; none under loom, which would try every order of every word.
+const SLOTS_PER_SHARD: usize = if cfg!(all(test, limiter_loom)) { 0 } else { 4 };
+/// The longest key that is cached, in words of 8 bytes.
+const MAX_KEY_WORDS: usize = 10;
 
-/// On cache lines of its own: who reads one denial does not wait for those who write another.
+/// A denial under a version, on cache lines of its own, so that writes to one slot do not slow down readers of another.
 #[derive(Default)]
 #[repr(align(128))]
 struct Slot {
     version: AtomicU64,
-    /// What [`request`] gives.
+    /// The words of [`request_words`].
     request: [AtomicU64; 2],
-    /// When it was said, when the permit may be there, and when all are: in microseconds.
-    said: [AtomicU64; 3],
-    /// What [`pieces`] gives.
-    key: [AtomicU64; KEY_WORDS],
+    /// The instants of the denial, `retry_at` and `reset_at`, in microseconds.
+    instants: [AtomicU64; 3],
+    /// The words of [`key_words`].
+    key: [AtomicU64; MAX_KEY_WORDS],
 }
 
 impl DenialSnapshots {
     pub(super) fn new(shards: usize) -> Self {
-        let places = || 0..shards * SLOTS;
-        Self { tags: places().map(|_| AtomicU64::new(0)).collect(), slots: places().map(|_| Slot::default()).collect() }
+        let slots = || 0..shards * SLOTS_PER_SHARD;
+        Self { tags: slots().map(|_| AtomicU64::new(0)).collect(), slots: slots().map(|_| Slot::default()).collect() }
     }
 
-    /// Whether there may be one for what has this hash. If not, there is no need to look at the clock.
+    /// Returns false if the key has no denial here, so that the caller need not read the clock.
     #[inline]
     pub(super) fn may_contain(&self, key_hash: &KeyHash<'_>, cost: u32) -> bool {
-        cost == 1 && self.is_tagged(place(key_hash.shard, key_hash.hash), key_hash.hash)
+        cost == 1 && self.is_tagged(slot_index(key_hash.shard, key_hash.hash), key_hash.hash)
     }
 
-    /// What was said to the same request, if it still holds.
-    pub(super) fn get(&self, key_hash: &KeyHash<'_>, ask: &AlgorithmInput) -> Option<Outcome> {
-        let slot = self.slots.get(place(key_hash.shard, key_hash.hash))?;
-        let request = request(key_hash, ask)?;
+    /// Returns the outcome of an earlier denial of the same request, if it is still valid.
+    pub(super) fn get(&self, key_hash: &KeyHash<'_>, input: &AlgorithmInput) -> Option<Outcome> {
+        let slot = self.slots.get(slot_index(key_hash.shard, key_hash.hash))?;
+        let request = request_words(key_hash, input)?;
         let version = slot.version.load(Ordering::Acquire);
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let same = request == slot.request.each_ref().map(read)
-            && pieces(key_hash.subject).zip(&slot.key).all(|(piece, word)| piece == read(word));
-        let [said_at, retry_at, reset_at] = slot.said.each_ref().map(read);
+            && key_words(key_hash.encoding).zip(&slot.key).all(|(expected, word)| expected == read(word));
+        let [denied_at, retry_at, reset_at] = slot.instants.each_ref().map(read);
         fence(Ordering::Acquire);
-        let whole = version.is_multiple_of(2) && slot.version.load(Ordering::Relaxed) == version;
-        let holds = whole && same && (said_at..retry_at).contains(&ask.micros);
-        holds.then_some(Outcome { allowed: false, remaining: 0, retry_at: Some(retry_at), reset_at, delay: 0 })
+        let consistent = version.is_multiple_of(2) && slot.version.load(Ordering::Relaxed) == version;
+        let valid = consistent && same && (denied_at..retry_at).contains(&input.micros);
+        valid.then_some(Outcome { allowed: false, remaining: 0, retry_at: Some(retry_at), reset_at, delay: 0 })
     }
 
-    /// Keeps what a count of the key's own has said. Under the lock of its shard.
-    pub(super) fn insert(&self, key_hash: &KeyHash<'_>, ask: &AlgorithmInput, outcome: &Outcome) {
-        let (false, Some(retry_at), 1, 0) = (outcome.allowed, outcome.retry_at, ask.cost, ask.pending) else { return };
-        let place = place(key_hash.shard, key_hash.hash);
-        let (Some(slot), Some(tag)) = (self.slots.get(place), self.tags.get(place)) else { return };
-        let Some(request) = request(key_hash, ask) else { return };
+    /// Stores a denial by an exact counter. The caller holds the lock of the shard.
+    pub(super) fn insert(&self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, outcome: &Outcome) {
+        let (false, Some(retry_at), 1, 0) = (outcome.allowed, outcome.retry_at, input.cost, input.pending) else {
+            return;
+        };
+        let index = slot_index(key_hash.shard, key_hash.hash);
+        let (Some(slot), Some(tag)) = (self.slots.get(index), self.tags.get(index)) else { return };
+        let Some(request) = request_words(key_hash, input) else { return };
         let version = slot.version.load(Ordering::Relaxed) | 1;
         slot.version.store(version, Ordering::Relaxed);
         fence(Ordering::Release);
-        let said = [ask.micros, retry_at, outcome.reset_at];
-        let words = slot.request.iter().chain(&slot.said).chain(&slot.key);
-        for (word, value) in words.zip(request.into_iter().chain(said).chain(pieces(key_hash.subject))) {
+        let instants = [input.micros, retry_at, outcome.reset_at];
+        let words = slot.request.iter().chain(&slot.instants).chain(&slot.key);
+        for (word, value) in words.zip(request.into_iter().chain(instants).chain(key_words(key_hash.encoding))) {
             word.store(value, Ordering::Relaxed);
         }
         slot.version.store(version.wrapping_add(1), Ordering::Release);
         tag.store(tag_of(key_hash.hash), Ordering::Relaxed);
     }
 
-    /// Strikes out what is known of a key whose count changes. Under the lock of its shard.
+    /// Removes the denial of a key whose counter changes. The caller holds the lock of the shard.
     #[inline]
     pub(super) fn invalidate(&self, shard: usize, hash: u64) {
-        let place = place(shard, hash);
-        if self.is_tagged(place, hash) {
-            self.invalidate_at(place);
+        let index = slot_index(shard, hash);
+        if self.is_tagged(index, hash) {
+            self.invalidate_slot(index);
         }
     }
 
     #[cold]
-    fn invalidate_at(&self, place: usize) {
-        if let (Some(slot), Some(tag)) = (self.slots.get(place), self.tags.get(place)) {
+    fn invalidate_slot(&self, index: usize) {
+        if let (Some(slot), Some(tag)) = (self.slots.get(index), self.tags.get(index)) {
             slot.version.store(slot.version.load(Ordering::Relaxed) | 1, Ordering::Release);
             tag.store(0, Ordering::Relaxed);
         }
     }
 
     #[inline]
-    fn is_tagged(&self, place: usize, hash: u64) -> bool {
-        self.tags.get(place).is_some_and(|tag| tag.load(Ordering::Relaxed) == tag_of(hash))
+    fn is_tagged(&self, index: usize, hash: u64) -> bool {
+        self.tags.get(index).is_some_and(|tag| tag.load(Ordering::Relaxed) == tag_of(hash))
     }
 }
 
 #[inline]
-fn place(shard: usize, hash: u64) -> usize {
-    // Bits that choose no shard.
-    shard * SLOTS + usize::try_from(hash % SLOTS.max(1) as u64).unwrap_or(0)
+fn slot_index(shard: usize, hash: u64) -> usize {
+    // The lowest bits, which do not select the shard.
+    shard * SLOTS_PER_SHARD + usize::try_from(hash % SLOTS_PER_SHARD.max(1) as u64).unwrap_or(0)
 }
 
-/// Never that of an empty slot.
+/// Returns the tag of a hash. It is never 0, the tag of an invalid slot.
 #[inline]
 fn tag_of(hash: u64) -> u64 {
     hash | 1 << 63
 }
 
 impl fmt::Debug for DenialSnapshots {
-    /// Without what the keys contain.
+    /// Formats the sizes only: keys may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DenialSnapshots").field("slots", &self.slots.len()).finish_non_exhaustive()
     }
 }
 
-/// All that an answer depends on beside the key's text, whose length is in it; nothing for what is not kept here.
+/// Returns the part of a request beside the key's bytes: the window, `max` and the length of the key. `None` for a
+/// request that is not cached.
 #[inline]
-fn request(key_hash: &KeyHash<'_>, ask: &AlgorithmInput) -> Option<[u64; 2]> {
-    let CounterKind { algorithm: Algorithm::SlidingWindow, window } = ask.span else { return None };
-    let len = u32::try_from(key_hash.subject.len()).ok().filter(|_| key_hash.subject.len() <= 8 * KEY_WORDS)?;
-    Some([window, (u64::from(ask.max) << 32) | u64::from(len)])
+fn request_words(key_hash: &KeyHash<'_>, input: &AlgorithmInput) -> Option<[u64; 2]> {
+    let CounterKind { algorithm: Algorithm::SlidingWindow, window } = input.kind else { return None };
+    let len = u32::try_from(key_hash.encoding.len()).ok().filter(|_| key_hash.encoding.len() <= 8 * MAX_KEY_WORDS)?;
+    Some([window, (u64::from(input.max) << 32) | u64::from(len)])
 }
 
-/// A text as words; two of the same length have the same ones only if they are the same.
+/// Returns the bytes of a key as words. Two keys of the same length have the same words only if they are equal.
 #[inline]
-fn pieces(text: &[u8]) -> impl Iterator<Item = u64> {
-    let (whole, rest) = text.as_chunks();
-    let rest = (!rest.is_empty()).then(|| match (text.last_chunk(), rest.first_chunk(), rest.last_chunk()) {
-        // Reaches back into the word before.
+fn key_words(key: &[u8]) -> impl Iterator<Item = u64> {
+    let (words, rest) = key.as_chunks();
+    let rest = (!rest.is_empty()).then(|| match (key.last_chunk(), rest.first_chunk(), rest.last_chunk()) {
+        // Overlaps with the word before.
         (Some(end), ..) => u64::from_ne_bytes(*end),
         (None, Some(start), Some(end)) => {
             u64::from(u32::from_ne_bytes(*start)) << 32 | u64::from(u32::from_ne_bytes(*end))
         }
         _ => rest.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte)),
     });
-    whole.iter().map(|word| u64::from_ne_bytes(*word)).chain(rest)
+    words.iter().map(|word| u64::from_ne_bytes(*word)).chain(rest)
 }
 
 #[cfg(test)]
@@ -153,14 +157,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_a_text_tell_it_from_every_other_of_its_length() {
-        for len in 1..=8 * KEY_WORDS {
-            let text = vec![b'a'; len];
-            assert_eq!(pieces(&text).count(), len.div_ceil(8));
-            for place in 0..len {
-                let mut other = text.clone();
-                other[place] = b'b';
-                assert!(!pieces(&text).eq(pieces(&other)), "byte {place} of {len}");
+    fn keys_of_one_length_that_differ_in_a_byte_have_different_words() {
+        for len in 1..=8 * MAX_KEY_WORDS {
+            let key = vec![b'a'; len];
+            assert_eq!(key_words(&key).count(), len.div_ceil(8));
+            for index in 0..len {
+                let mut other = key.clone();
+                other[index] = b'b';
+                assert!(!key_words(&key).eq(key_words(&other)), "byte {index} of {len}");
             }
         }
     }

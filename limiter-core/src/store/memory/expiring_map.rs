@@ -1,4 +1,4 @@
-//! A bounded map of counts, from which the expired ones are collected a few at a time.
+//! A bounded map of counters. A sweep removes the expired ones, a few at a time.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,78 +9,78 @@ use indexmap::map::raw_entry_v1::RawEntryMut;
 
 use crate::algorithm::CounterKind;
 
-/// Counters, by what they are of and their span; and the hand that goes round to collect those that are over.
+/// A map from a subject and a kind to a counter, with a cursor for the sweep of expired entries.
 pub(super) struct ExpiringMap<T, C> {
-    /// Hashed by whoever asks, who has done so already.
-    counts: IndexMap<Counted<T>, C, ()>,
+    /// The entries. Callers pass the hash, which they have computed already.
+    entries: IndexMap<EntryKey<T>, C, ()>,
     capacity: usize,
-    hand: usize,
-    /// The next one's.
-    id: u64,
+    cursor: usize,
+    /// The id of the next entry.
+    next_id: u64,
 }
 
-struct Counted<T> {
-    what: T,
-    span: CounterKind,
+struct EntryKey<T> {
+    subject: T,
+    kind: CounterKind,
     id: u64,
 }
 
 impl<T, C> ExpiringMap<T, C> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { counts: IndexMap::with_hasher(()), capacity: capacity.max(1), hand: 0, id: 0 }
+        Self { entries: IndexMap::with_hasher(()), capacity: capacity.max(1), cursor: 0, next_id: 0 }
     }
 
-    pub(super) fn get<Q: Eq + ?Sized>(&self, hash: u64, what: &Q, span: CounterKind) -> Option<&C>
+    pub(super) fn get<Q: Eq + ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<&C>
     where
         T: Borrow<Q>,
     {
-        self.counts.get_index(self.find(hash, what, span)?).map(|(_, count)| count)
+        self.entries.get_index(self.find(hash, subject, kind)?).map(|(_, counter)| counter)
     }
 
-    /// The count, and the number that no other one here ever has.
+    /// Returns the id of the entry and its counter.
     #[inline(always)]
-    pub(super) fn get_mut<Q: Eq + ?Sized>(&mut self, hash: u64, what: &Q, span: CounterKind) -> Option<(u64, &mut C)>
+    pub(super) fn get_mut<Q: Eq + ?Sized>(&mut self, hash: u64, subject: &Q, kind: CounterKind) -> Option<(u64, &mut C)>
     where
         T: Borrow<Q>,
     {
-        let place = self.find(hash, what, span)?;
-        self.at(place)
+        let index = self.find(hash, subject, kind)?;
+        self.get_index_mut(index)
     }
 
-    /// The count at a place where it was found just now.
+    /// Returns the id and the counter of the entry at an index from [`find`](Self::find).
     #[inline(always)]
-    pub(super) fn at(&mut self, place: usize) -> Option<(u64, &mut C)> {
-        self.counts.get_index_mut(place).map(|(key, count)| (key.id, count))
+    pub(super) fn get_index_mut(&mut self, index: usize) -> Option<(u64, &mut C)> {
+        self.entries.get_index_mut(index).map(|(key, counter)| (key.id, counter))
     }
 
-    /// The count with this number, if it is still there.
-    pub(super) fn numbered(&mut self, hash: u64, id: u64) -> Option<&mut C> {
-        let index = self.counts.raw_entry_v1().index_from_hash(hash, |key| key.id == id)?;
-        self.counts.get_index_mut(index).map(|(_, count)| count)
+    /// Returns the counter of the entry with this id, if it was not removed.
+    pub(super) fn get_by_id_mut(&mut self, hash: u64, id: u64) -> Option<&mut C> {
+        let index = self.entries.raw_entry_v1().index_from_hash(hash, |key| key.id == id)?;
+        self.entries.get_index_mut(index).map(|(_, counter)| counter)
     }
 
-    /// Adds what is not there yet, while there is room, and gives its number.
-    pub(super) fn insert(&mut self, hash: u64, what: T, span: CounterKind, count: C) -> u64 {
-        let id = self.id;
-        self.id += 1;
-        let key = Counted { what, span, id };
-        if let RawEntryMut::Vacant(place) = self.counts.raw_entry_mut_v1().from_hash(hash, |_| false) {
-            place.insert_hashed_nocheck(hash, key, count);
+    /// Inserts an entry, which must not exist yet, and returns its id. No other entry of this map ever has that id.
+    pub(super) fn insert(&mut self, hash: u64, subject: T, kind: CounterKind, counter: C) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let key = EntryKey { subject, kind, id };
+        if let RawEntryMut::Vacant(entry) = self.entries.raw_entry_mut_v1().from_hash(hash, |_| false) {
+            entry.insert_hashed_nocheck(hash, key, counter);
         }
         id
     }
 
-    /// Looks at the next few and drops those that are over.
-    pub(super) fn collect(&mut self, steps: usize, is_over: impl Fn(&C, CounterKind) -> bool) {
-        for _ in 0..steps.min(self.counts.len()) {
-            if self.hand >= self.counts.len() {
-                self.hand = 0;
+    /// Examines the next `steps` entries and removes the expired ones.
+    pub(super) fn sweep(&mut self, steps: usize, is_expired: impl Fn(&C, CounterKind) -> bool) {
+        for _ in 0..steps.min(self.entries.len()) {
+            if self.cursor >= self.entries.len() {
+                self.cursor = 0;
             }
-            match self.counts.get_index(self.hand) {
-                Some((key, count)) if is_over(count, key.span) => {
-                    self.counts.swap_remove_index(self.hand);
+            match self.entries.get_index(self.cursor) {
+                Some((key, counter)) if is_expired(counter, key.kind) => {
+                    self.entries.swap_remove_index(self.cursor);
                 }
-                _ => self.hand += 1,
+                _ => self.cursor += 1,
             }
         }
     }
@@ -90,21 +90,21 @@ impl<T, C> ExpiringMap<T, C> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.counts.len()
+        self.entries.len()
     }
 
-    /// Where a count is, until another one is added or collected.
+    /// Returns the index of an entry, valid until the next insertion or sweep.
     #[inline(always)]
-    pub(super) fn find<Q: Eq + ?Sized>(&self, hash: u64, what: &Q, span: CounterKind) -> Option<usize>
+    pub(super) fn find<Q: Eq + ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<usize>
     where
         T: Borrow<Q>,
     {
-        self.counts.raw_entry_v1().index_from_hash(hash, |key| key.span == span && key.what.borrow() == what)
+        self.entries.raw_entry_v1().index_from_hash(hash, |key| key.kind == kind && key.subject.borrow() == subject)
     }
 }
 
 impl<T, C> fmt::Debug for ExpiringMap<T, C> {
-    /// Without what the keys contain.
+    /// Formats the sizes only: keys may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExpiringMap")
             .field("len", &self.len())

@@ -1,213 +1,217 @@
-//! One part of the embedded store: what is under one lock.
+//! One shard of the embedded store: the counters under one lock.
 //!
-//! A key that has taken something has a count of its own, as long as there is a place. While there is none, newcomers
-//! share: all keys of one slot and span share a count, and once those are used up too, all keys of a few slots and a
-//! class of windows do. So nobody who still counts is evicted, nobody is admitted too much, and the number of counts is
-//! fixed whatever comes.
+//! A key that has taken permits has an exact counter, while the map has room. When the map is full, new keys are
+//! counted in shared counters. At first all keys of one slot and counter kind share one. Once those are used up too,
+//! the keys of a few slots and of a class of windows share a coarse counter. So no key whose permits still count is
+//! evicted, no key is admitted too much, and the number of counters is fixed.
 //!
-//! Which of the shared counts a key is sent to follows from its slot and span alone, and is the same for as long as
-//! that count lasts: what a key has taken is in one place. As soon as there is a place of its own for it, it takes a
-//! copy along. So shared counts run dry once there is room, however busy the keys are that shared them.
+//! The shared counter of a key follows from its slot and kind alone, and stays the same as long as it counts any
+//! permits. So all permits of a key are in one counter. Once the map has room again, the key gets an exact counter,
+//! which starts as a copy of the shared one. So the shared counters expire once there is room, however busy their keys
+//! are.
 
 use std::hash::BuildHasher;
 
-use crate::algorithm::{AlgorithmInput, CounterKind, Outcome, State};
+use crate::algorithm::{AlgorithmInput, CounterKind, CounterState, Outcome};
 use crate::store::memory::arithmetic::Arithmetic;
-use crate::store::memory::common::Common;
+use crate::store::memory::coarse_counters::CoarseCounters;
 use crate::store::memory::expiring_map::ExpiringMap;
-use crate::store::memory::folded::Folded;
+use crate::store::memory::shared_counter::SharedCounter;
 use crate::store::memory::{EntryId, KeyHash, WriteOp};
 use crate::sync::Seed;
 
-/// Counters, and what newcomers share when every place is taken.
+/// The exact counters of a shard, and the counters that new keys share while the map of exact ones is full.
 #[derive(Debug)]
 pub(super) struct Shard {
-    own: ExpiringMap<Box<[u8]>, State>,
-    shared: ExpiringMap<u16, Common>,
-    folded: Folded,
+    exact: ExpiringMap<Box<[u8]>, CounterState>,
+    shared: ExpiringMap<u16, SharedCounter>,
+    coarse: CoarseCounters,
     slots: u16,
     arithmetic: Arithmetic,
     seed: Seed,
 }
 
-/// What was said to a call, and whether it had to share a count for it.
+/// The outcome of a request, and the counter that it came from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShardReply {
     pub(super) outcome: Outcome,
+    /// True if the key had to use a shared counter.
     pub(super) shared: bool,
-    /// The number of the key's own count, if it has one.
+    /// The id of the key's entry, if it has one.
     pub(super) id: Option<u64>,
 }
 
-/// Places looked at by every call that adds a key: more than one, so that collecting outruns filling.
-const STEP: usize = 2;
-/// Places looked at before a newcomer has to share.
-const SEARCH: usize = 16;
+/// The number of entries that each insertion examines: more than one, so that the sweep outpaces insertions.
+const SWEPT_PER_INSERTION: usize = 2;
+/// The number of further entries that an insertion into a full map examines.
+const SWEPT_WHEN_FULL: usize = 16;
 
 impl Shard {
-    /// Keeps so many keys apart; the others share `sharing` counts.
-    pub(super) fn new(capacity: usize, sharing: usize, arithmetic: Arithmetic, seed: Seed) -> Self {
-        let folded = Folded::new(sharing / 4, arithmetic);
-        let slots = u16::try_from(sharing - folded.len()).unwrap_or(u16::MAX);
+    /// Creates a shard for `capacity` keys, with `shared_counters` counters for further keys.
+    pub(super) fn new(capacity: usize, shared_counters: usize, arithmetic: Arithmetic, seed: Seed) -> Self {
+        let coarse = CoarseCounters::new(shared_counters / 4, arithmetic);
+        let slots = u16::try_from(shared_counters - coarse.len()).unwrap_or(u16::MAX);
         Self {
-            own: ExpiringMap::new(capacity),
+            exact: ExpiringMap::new(capacity),
             shared: ExpiringMap::new(slots.into()),
-            folded,
+            coarse,
             slots,
             arithmetic,
             seed,
         }
     }
 
-    /// What a key would be told.
-    pub(super) fn look(&self, key_hash: &KeyHash<'_>, ask: &AlgorithmInput) -> Outcome {
-        if let Some(state) = self.own.get(key_hash.hash, key_hash.subject, ask.span) {
-            return state.peek(ask);
+    /// Returns the outcome of a decision, and takes nothing.
+    pub(super) fn peek(&self, key_hash: &KeyHash<'_>, input: &AlgorithmInput) -> Outcome {
+        if let Some(state) = self.exact.get(key_hash.hash, key_hash.encoding, input.kind) {
+            return state.peek(input);
         }
         let slot = self.slot(key_hash);
-        match self.shared.get(self.shared_hash(slot, ask.span), &slot, ask.span) {
-            Some(count) if count.counts(ask) => count.look(ask),
-            _ => self.folded.look(slot, ask).unwrap_or_else(|| self.empty(ask).peek(ask)),
+        match self.shared.get(self.shared_hash(slot, input.kind), &slot, input.kind) {
+            Some(counter) if counter.is_live(input) => counter.peek(input),
+            _ => self.coarse.peek(slot, input).unwrap_or_else(|| self.empty(input).peek(input)),
         }
     }
 
-    /// Where the key's own count is, if it has one.
+    /// Returns the index of the key's entry, if it has one.
     #[inline(always)]
-    pub(super) fn find(&self, key_hash: &KeyHash<'_>, span: CounterKind) -> Option<usize> {
-        self.own.find(key_hash.hash, key_hash.subject, span)
+    pub(super) fn find(&self, key_hash: &KeyHash<'_>, kind: CounterKind) -> Option<usize> {
+        self.exact.find(key_hash.hash, key_hash.encoding, kind)
     }
 
-    /// What most calls come to: an admission by the count at this place, and the count's number. Nothing if it takes more
-    /// than a few steps.
+    /// Makes the decision in the common case of a busy key. Returns the outcome and the id of the entry at this index;
+    /// `None` in every other case.
     #[inline(always)]
-    pub(super) fn join(&mut self, place: usize, ask: &AlgorithmInput) -> Option<(Outcome, u64)> {
-        let (id, state) = self.own.at(place)?;
-        Some((state.join(ask)?, id))
+    pub(super) fn decide_fast_path(&mut self, index: usize, input: &AlgorithmInput) -> Option<(Outcome, u64)> {
+        let (id, state) = self.exact.get_index_mut(index)?;
+        Some((state.decide_fast_path(input)?, id))
     }
 
-    /// Does it to what a key has taken. Only if that takes something is the key known from then on.
-    pub(super) fn take(&mut self, key_hash: &KeyHash<'_>, ask: &AlgorithmInput, op: WriteOp) -> ShardReply {
-        let place = self.find(key_hash, ask.span);
-        self.take_at(place, key_hash, ask, op)
+    /// Applies an operation to the counter of a key. A key without an entry gets one only if the operation takes
+    /// permits.
+    pub(super) fn apply(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, op: WriteOp) -> ShardReply {
+        let index = self.find(key_hash, input.kind);
+        self.apply_at(index, key_hash, input, op)
     }
 
-    /// The same at the place where the key was found, if it was.
-    pub(super) fn take_at(
+    /// Applies an operation as [`apply`](Self::apply) does, to the entry that [`find`](Self::find) has returned.
+    pub(super) fn apply_at(
         &mut self,
-        place: Option<usize>,
+        index: Option<usize>,
         key_hash: &KeyHash<'_>,
-        ask: &AlgorithmInput,
+        input: &AlgorithmInput,
         op: WriteOp,
     ) -> ShardReply {
-        match place.and_then(|place| self.own.at(place)) {
-            Some((id, state)) => ShardReply { outcome: op.on(state, ask), shared: false, id: Some(id) },
-            None => self.insert_new_key(key_hash, ask, op),
+        match index.and_then(|index| self.exact.get_index_mut(index)) {
+            Some((id, state)) => ShardReply { outcome: op.apply(state, input), shared: false, id: Some(id) },
+            None => self.insert_new_key(key_hash, input, op),
         }
     }
 
     #[cold]
-    fn insert_new_key(&mut self, key_hash: &KeyHash<'_>, ask: &AlgorithmInput, op: WriteOp) -> ShardReply {
-        self.collect(ask.floor);
-        if self.own.is_full() {
-            return ShardReply { outcome: self.share(self.slot(key_hash), ask, op), shared: true, id: None };
+    fn insert_new_key(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, op: WriteOp) -> ShardReply {
+        self.sweep(input.floor);
+        if self.exact.is_full() {
+            return ShardReply { outcome: self.apply_shared(self.slot(key_hash), input, op), shared: true, id: None };
         }
-        let (outcome, state) = self.promote_from_shared(self.slot(key_hash), ask, op);
-        let id = state.map(|state| self.own.insert(key_hash.hash, key_hash.subject.into(), ask.span, state));
+        let (outcome, state) = self.promote_from_shared(self.slot(key_hash), input, op);
+        let id = state.map(|state| self.exact.insert(key_hash.hash, key_hash.encoding.into(), input.kind, state));
         ShardReply { outcome, shared: false, id }
     }
 
-    /// Gives back what was taken at `stamp`.
-    pub(super) fn refund(&mut self, key_hash: &KeyHash<'_>, ask: &AlgorithmInput, stamp: u64) {
-        if let Some((_, state)) = self.own.get_mut(key_hash.hash, key_hash.subject, ask.span) {
-            return state.refund(ask, stamp);
+    /// Returns permits taken at `stamp`.
+    pub(super) fn refund(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, stamp: u64) {
+        if let Some((_, state)) = self.exact.get_mut(key_hash.hash, key_hash.encoding, input.kind) {
+            return state.refund(input, stamp);
         }
         let slot = self.slot(key_hash);
-        match self.shared.get_mut(self.shared_hash(slot, ask.span), &slot, ask.span) {
-            Some((_, count)) if count.counts(ask) => count.refund(ask, stamp),
-            _ => self.folded.refund(slot, ask, stamp),
+        match self.shared.get_mut(self.shared_hash(slot, input.kind), &slot, input.kind) {
+            Some((_, counter)) if counter.is_live(input) => counter.refund(input, stamp),
+            _ => self.coarse.refund(slot, input, stamp),
         }
     }
 
-    /// The same at a place, if the key is still there.
-    pub(super) fn refund_at(&mut self, place: EntryId, ask: &AlgorithmInput, stamp: u64) {
-        if let Some(state) = self.own.numbered(place.hash, place.id) {
-            state.refund(ask, stamp);
+    /// Returns permits taken at `stamp` from an entry, if it was not removed.
+    pub(super) fn refund_entry(&mut self, entry: EntryId, input: &AlgorithmInput, stamp: u64) {
+        if let Some(state) = self.exact.get_by_id_mut(entry.hash, entry.id) {
+            state.refund(input, stamp);
         }
     }
 
-    /// Forgets what a key has taken. It stays at its place, where receipts look for it, until that is collected.
-    pub(super) fn forget(&mut self, key_hash: &KeyHash<'_>, span: CounterKind) {
-        if let Some((_, state)) = self.own.get_mut(key_hash.hash, key_hash.subject, span) {
+    /// Removes all permits of a key. The entry stays until the sweep, because receipts refer to it.
+    pub(super) fn clear(&mut self, key_hash: &KeyHash<'_>, kind: CounterKind) {
+        if let Some((_, state)) = self.exact.get_mut(key_hash.hash, key_hash.encoding, kind) {
             state.clear();
         }
     }
 
-    /// Takes from a count that others share.
-    fn share(&mut self, slot: u16, ask: &AlgorithmInput, op: WriteOp) -> Outcome {
-        let hash = self.shared_hash(slot, ask.span);
+    /// Applies an operation to the shared counter of a slot.
+    fn apply_shared(&mut self, slot: u16, input: &AlgorithmInput, op: WriteOp) -> Outcome {
+        let hash = self.shared_hash(slot, input.kind);
         let (has_room, arithmetic) = (!self.shared.is_full(), self.arithmetic);
-        match self.shared.get_mut(hash, &slot, ask.span) {
-            Some((_, count)) if count.counts(ask) => count.take(ask, op).0,
-            // What is in the folded one must not be taken twice.
-            _ if self.folded.is_live(slot, ask) => self.folded.take(slot, ask, op),
-            Some((_, count)) => count.take(ask, op).0,
+        match self.shared.get_mut(hash, &slot, input.kind) {
+            Some((_, counter)) if counter.is_live(input) => counter.apply(input, op).0,
+            // Permits that count in the coarse counter must not be granted again.
+            _ if self.coarse.is_live(slot, input) => self.coarse.apply(slot, input, op),
+            Some((_, counter)) => counter.apply(input, op).0,
             None if has_room => {
-                let mut count = Common::new(arithmetic.empty(ask.span.algorithm));
-                let (outcome, consumed) = count.take(ask, op);
+                let mut counter = SharedCounter::new(arithmetic.empty(input.kind.algorithm));
+                let (outcome, consumed) = counter.apply(input, op);
                 if consumed {
-                    self.shared.insert(hash, slot, ask.span, count);
+                    self.shared.insert(hash, slot, input.kind, counter);
                 }
                 outcome
             }
-            None => self.folded.take(slot, ask, op),
+            None => self.coarse.apply(slot, input, op),
         }
     }
 
-    /// Takes from a copy of what the key may have shared so far; gives that if something was taken.
-    fn promote_from_shared(&self, slot: u16, ask: &AlgorithmInput, op: WriteOp) -> (Outcome, Option<State>) {
-        let shared = self.shared.get(self.shared_hash(slot, ask.span), &slot, ask.span);
-        if let Some(count) = shared.filter(|count| count.counts(ask)) {
-            let mut copy = count.clone();
-            let (outcome, consumed) = copy.take(ask, op);
+    /// Applies an operation to a copy of the counter that the key may have shared. Returns the outcome, and the copy if
+    /// the operation has taken permits.
+    fn promote_from_shared(&self, slot: u16, input: &AlgorithmInput, op: WriteOp) -> (Outcome, Option<CounterState>) {
+        let shared = self.shared.get(self.shared_hash(slot, input.kind), &slot, input.kind);
+        if let Some(counter) = shared.filter(|counter| counter.is_live(input)) {
+            let mut copy = counter.clone();
+            let (outcome, consumed) = copy.apply(input, op);
             return (outcome, consumed.then_some(copy.state));
         }
-        self.folded.promote_from_shared(slot, ask, op).unwrap_or_else(|| {
-            let mut state = self.empty(ask);
-            let outcome = op.on(&mut state, ask);
-            let consumed = op.consumed(ask, &outcome);
+        self.coarse.promote_from_shared(slot, input, op).unwrap_or_else(|| {
+            let mut state = self.empty(input);
+            let outcome = op.apply(&mut state, input);
+            let consumed = op.consumed(input, &outcome);
             (outcome, consumed.then_some(state))
         })
     }
 
-    fn collect(&mut self, now: u64) {
-        let over = |state: &State, span: CounterKind| state.expires_at(span.window) <= now;
-        self.own.collect(STEP, over);
-        if self.own.is_full() {
-            self.own.collect(SEARCH, over);
+    fn sweep(&mut self, now: u64) {
+        let is_expired = |state: &CounterState, kind: CounterKind| state.expires_at(kind.window) <= now;
+        self.exact.sweep(SWEPT_PER_INSERTION, is_expired);
+        if self.exact.is_full() {
+            self.exact.sweep(SWEPT_WHEN_FULL, is_expired);
         }
-        self.shared.collect(STEP, |count, span| over(&count.state, span));
+        self.shared.sweep(SWEPT_PER_INSERTION, |counter, kind| is_expired(&counter.state, kind));
     }
 
-    fn empty(&self, ask: &AlgorithmInput) -> State {
-        self.arithmetic.empty(ask.span.algorithm)
+    fn empty(&self, input: &AlgorithmInput) -> CounterState {
+        self.arithmetic.empty(input.kind.algorithm)
     }
 
     fn slot(&self, key_hash: &KeyHash<'_>) -> u16 {
         u16::try_from(key_hash.hash % u64::from(self.slots)).unwrap_or(0)
     }
 
-    fn shared_hash(&self, slot: u16, span: CounterKind) -> u64 {
-        self.seed.hash_one((slot, span))
+    fn shared_hash(&self, slot: u16, kind: CounterKind) -> u64 {
+        self.seed.hash_one((slot, kind))
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.own.len()
+        self.exact.len()
     }
 
-    /// How many counts there are for those who share, in use and in all.
+    /// Returns how many shared counters there are, in use and in all.
     #[cfg(test)]
-    pub(super) fn sharing(&self) -> (usize, usize) {
-        (self.shared.len(), usize::from(self.slots) + self.folded.len())
+    pub(super) fn shared_counters(&self) -> (usize, usize) {
+        (self.shared.len(), usize::from(self.slots) + self.coarse.len())
     }
 }

@@ -1,4 +1,4 @@
-//! The shards, each under its lock.
+//! The shards of a store, each under a lock of its own.
 
 use std::hint::spin_loop;
 use std::sync::atomic::AtomicU32;
@@ -6,16 +6,17 @@ use std::sync::atomic::AtomicU32;
 use crate::store::memory::shard::Shard;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, process};
 
-/// Attempts to take a lock before it is found out which process this is: a decision takes less time.
+/// The attempts to take a lock before the call reads the process id. A decision under the lock takes less time.
 const SPINS: u32 = if cfg!(all(test, limiter_loom)) { 0 } else { 100 };
 
+/// The shards, with what is needed to detect a lock that a fork has left taken.
 #[derive(Debug)]
 pub(super) struct Shards {
     shards: Box<[Mutex<Shard>]>,
-    /// Whether a lock was found taken for good.
+    /// True after a wait for the lock has timed out.
     orphaned: Box<[AtomicBool]>,
-    /// The process in which a lock was last waited for and taken; at first the one that made it. There it is released by
-    /// whoever holds it.
+    /// The process that last waited for a lock and got it; at first the one that created it. In that process every
+    /// holder of the lock is a running thread.
     homes: Box<[AtomicU32]>,
 }
 
@@ -29,9 +30,9 @@ impl Shards {
         }
     }
 
-    /// As a child of the process that made it sees it.
+    /// Changes the shards to what a child of `fork` inherits.
     #[cfg(all(test, not(limiter_loom)))]
-    pub(super) fn of_another_process(&self) {
+    pub(super) fn simulate_fork(&self) {
         self.homes.iter().for_each(|home| home.store(0, Ordering::Relaxed));
     }
 
@@ -40,13 +41,13 @@ impl Shards {
         self.shards.len()
     }
 
-    /// Locks a shard that no other thread has locked.
+    /// Locks a shard if no other thread has locked it.
     #[inline(always)]
     pub(super) fn try_lock(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
         self.shards[index].try_lock().ok()
     }
 
-    /// Locks a shard. `None` in a child of the process that made it, if a thread that is not here held the lock at the fork.
+    /// Locks a shard. `None` in a child of `fork`, if another thread of the parent held the lock at the fork.
     #[inline]
     pub(super) fn lock(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
         self.try_lock(index).or_else(|| self.lock_contended(index))
@@ -62,8 +63,9 @@ impl Shards {
             }
         }
         let (orphaned, home) = (&self.orphaned[index], &self.homes[index]);
-        // Where it was waited for in vain, other calls are not to wait as long.
-        let max_wait = if orphaned.load(Ordering::Relaxed) { process::SHORT_PATIENCE } else { process::PATIENCE };
+        // After one call has timed out, later ones wait for a shorter time.
+        let max_wait =
+            if orphaned.load(Ordering::Relaxed) { process::ORPHANED_LOCK_TIMEOUT } else { process::LOCK_TIMEOUT };
         let shard = process::lock_contended(&self.shards[index], home.load(Ordering::Relaxed), max_wait);
         if shard.is_some() {
             home.store(process::id(), Ordering::Relaxed);

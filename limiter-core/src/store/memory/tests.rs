@@ -1,9 +1,9 @@
 use super::*;
 use crate::key::StaticKey;
 
-mod collecting;
 #[cfg(feature = "test-util")]
-mod denying;
+mod denial_snapshots;
+mod expiring_map;
 #[cfg(feature = "test-util")]
 mod sharing;
 
@@ -12,8 +12,8 @@ fn request<'a>(key: &'a Key, limit: &str) -> Request<'a> {
 }
 
 #[cfg(feature = "test-util")]
-fn tell(store: &MemoryStore, request: &Request<'_>) -> MemoryReply {
-    store.decide_one(request, 0, |told| *told, || unreachable!("no lock is orphaned"))
+fn decide_one(store: &MemoryStore, request: &Request<'_>) -> MemoryReply {
+    store.decide_one(request, 0, |reply| *reply, || unreachable!("no lock is orphaned"))
 }
 
 fn keys(store: &MemoryStore) -> usize {
@@ -27,21 +27,21 @@ fn store(capacity: usize) -> (MemoryStore, crate::ManualClock) {
 }
 
 #[test]
-fn knows_only_keys_that_have_taken_something() {
+fn only_keys_that_have_taken_permits_have_entries() {
     let store = MemoryStore::new(1000, Clock::System, Source::Store);
     let key = Key::new("a");
-    assert!(store.peek(&[request(&key, "1/h")]).expect("a look").allowed);
+    assert!(store.peek(&[request(&key, "1/h")]).expect("no lock is orphaned").allowed);
     assert_eq!(keys(&store), 0);
     assert!(store.decide(&[request(&key, "1/h")]).allowed);
     assert!(!store.decide(&[request(&key, "1/h")]).allowed);
-    assert!(store.decide(&[request(&key, "1/2h")]).allowed, "another window is another history");
+    assert!(store.decide(&[request(&key, "1/2h")]).allowed, "another window has another counter");
     assert_eq!(keys(&store), 2);
-    store.reset(&key, "9/h".parse().expect("a limit")).expect("forgotten");
+    store.reset(&key, "9/h".parse().expect("a limit")).expect("no lock is orphaned");
     assert!(store.decide(&[request(&key, "1/h")]).allowed);
 }
 
 #[test]
-fn a_constant_key_counts_with_the_key_of_its_text_in_every_store() {
+fn a_constant_key_shares_the_counter_of_the_equal_key_in_every_store() {
     static PLAIN: StaticKey = StaticKey::new("getId");
     static ESCAPED: StaticKey = StaticKey::new("get id");
     static LONG: StaticKey = StaticKey::new(match str::from_utf8(&[b'a'; 300]) {
@@ -55,32 +55,36 @@ fn a_constant_key_counts_with_the_key_of_its_text_in_every_store() {
             assert!(store.decide(&[request(&Key::new(text), "2/h")]).allowed);
             assert!(!store.decide(&[request(constant.key(), "2/h")]).allowed);
             assert!(!store.decide(&[request(&Key::new(text), "2/h")]).allowed);
-            assert!(store.decide(&[request(constant.key(), "2/2h")]).allowed, "another window is another history");
+            assert!(store.decide(&[request(constant.key(), "2/2h")]).allowed, "another window has another counter");
         }
     }
 }
 
 #[cfg(feature = "test-util")]
 #[test]
-fn a_receipt_finds_nothing_once_its_key_has_left_its_place() {
+fn a_receipt_of_a_removed_entry_returns_nothing() {
     let (store, clock) = store(100);
     let key = Key::new("a");
     let request = request(&key, "1/10s");
-    let told = tell(&store, &request);
+    let first = decide_one(&store, &request);
     clock.advance(Duration::from_secs(10));
-    // Newcomers look for places that are over.
+    // The insertion sweeps the expired entry.
     assert!(store.decide(&[Request { key: &Key::new("b"), ..request }]).allowed);
-    let again = tell(&store, &request);
-    // As if it were a receipt of what was taken since.
-    store.refund_at(told.place.expect("its own"), request.limit, 1, again.now.micros()).expect("given back");
+    let second = decide_one(&store, &request);
+    // The stamp is that of the permits taken since, but the entry is the removed one.
+    store
+        .refund_entry(first.entry.expect("an entry"), request.limit, 1, second.now.micros())
+        .expect("no lock is orphaned");
     assert!(!store.decide(&[request]).allowed);
-    store.refund_at(again.place.expect("its own"), request.limit, 1, again.now.micros()).expect("given back");
+    store
+        .refund_entry(second.entry.expect("an entry"), request.limit, 1, second.now.micros())
+        .expect("no lock is orphaned");
     assert!(store.decide(&[request]).allowed);
 }
 
 #[cfg(feature = "test-util")]
 #[test]
-fn collects_what_is_expired_while_others_come() {
+fn insertions_remove_expired_keys() {
     let (store, clock) = store(1_000_000);
     for round in 0..20 {
         for index in 0..5_000 {
@@ -94,7 +98,7 @@ fn collects_what_is_expired_while_others_come() {
 
 #[cfg(feature = "test-util")]
 #[test]
-fn is_bounded_and_evicts_nobody_who_still_counts() {
+fn is_bounded_and_evicts_no_key_whose_permits_count() {
     let (store, clock) = store(6400);
     let offenders: Vec<Key> = (0..3000).map(|index| Key::new("offender:").part(index)).collect();
     for key in &offenders {
@@ -108,7 +112,7 @@ fn is_bounded_and_evicts_nobody_who_still_counts() {
     flood(0..200_000);
     assert!(keys(&store) <= 6400, "{} keys", keys(&store));
     for key in &offenders {
-        assert!(!store.decide(&[request(key, "1/h")]).allowed, "a flood made room for nobody's second quota");
+        assert!(!store.decide(&[request(key, "1/h")]).allowed, "a flood evicted an offender");
     }
     clock.advance(Duration::from_secs(3600));
     flood(200_000..400_000);
@@ -117,7 +121,7 @@ fn is_bounded_and_evicts_nobody_who_still_counts() {
 
 #[cfg(feature = "test-util")]
 #[test]
-fn a_newcomer_that_shared_a_log_gets_no_second_quota_when_a_place_is_free() {
+fn a_key_that_shared_a_counter_gets_no_second_quota_once_there_is_room() {
     let (store, clock) = store(64);
     let minute = "1/1m";
     for index in 0..1000 {
@@ -128,7 +132,7 @@ fn a_newcomer_that_shared_a_log_gets_no_second_quota_when_a_place_is_free() {
     let late: Vec<Key> = (0..200).map(|index| Key::new("late:").part(index)).collect();
     let admitted: Vec<bool> = late.iter().map(|key| store.decide(&[request(key, minute)]).allowed).collect();
     assert!(admitted.contains(&true), "a full store does not deny everyone");
-    // The early ones are over, the late ones are not.
+    // The permits of the early keys have expired, those of the late keys have not.
     clock.advance(Duration::from_secs(31));
     for (key, admitted) in late.iter().zip(admitted) {
         let again = store.decide(&[request(key, minute)]).allowed;

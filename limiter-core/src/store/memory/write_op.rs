@@ -1,36 +1,37 @@
-//! What is done to a count.
+//! The operations that write to a counter.
 
-use crate::algorithm::{AlgorithmInput, Outcome, State};
+use crate::algorithm::{AlgorithmInput, CounterState, Outcome};
 
+/// An operation on a counter that takes permits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WriteOp {
     /// Takes the permits if they fit.
     Decide,
-    /// Takes the permits whether they fit or not.
+    /// Takes the permits even beyond the limit.
     Record,
-    /// Makes what was taken at `stamp` count from now.
-    Renew { stamp: u64 },
+    /// Changes the stamp of permits taken at `stamp` to now.
+    Restamp { stamp: u64 },
 }
 
 impl WriteOp {
-    pub(super) fn on(self, state: &mut State, ask: &AlgorithmInput) -> Outcome {
+    pub(super) fn apply(self, state: &mut CounterState, input: &AlgorithmInput) -> Outcome {
         match self {
-            Self::Decide => return state.decide(ask),
-            Self::Record => state.record(ask),
-            Self::Renew { stamp } => state.renew(ask, stamp),
+            Self::Decide => return state.decide(input),
+            Self::Record => state.record(input),
+            Self::Restamp { stamp } => state.restamp(input, stamp),
         }
-        state.peek(&AlgorithmInput { cost: 0, pending: 0, ..*ask })
+        state.peek(&AlgorithmInput { cost: 0, pending: 0, ..*input })
     }
 
-    /// Whether it has taken anything, by what it said.
-    pub(super) fn consumed(self, ask: &AlgorithmInput, outcome: &Outcome) -> bool {
-        ask.cost > 0 && (outcome.allowed || !matches!(self, Self::Decide))
+    /// Returns true if an operation with this outcome has taken permits.
+    pub(super) fn consumed(self, input: &AlgorithmInput, outcome: &Outcome) -> bool {
+        input.cost > 0 && (outcome.allowed || !matches!(self, Self::Decide))
     }
 
-    /// The same, where what was taken before cannot be given back: it counts longer.
+    /// Returns the operation for a counter that cannot refund: permits at the old stamp stay, and so count longer.
     pub(super) fn without_refund(self) -> Self {
         match self {
-            Self::Renew { .. } => Self::Record,
+            Self::Restamp { .. } => Self::Record,
             other => other,
         }
     }

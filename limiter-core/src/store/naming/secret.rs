@@ -1,4 +1,4 @@
-//! The secret that names are keyed with.
+//! The secret of key digests.
 
 use std::fmt::{self, Write};
 
@@ -7,49 +7,52 @@ use sha2::Sha256;
 
 use crate::{Error, ErrorKind, Key};
 
-/// HMAC-SHA-256 (RFC 2104, FIPS 198-1) under a secret of the program's.
+/// HMAC-SHA-256 (RFC 2104, FIPS 198-1) under the program's secret.
 ///
-/// What stands in a name are the first 128 bits: nobody can look for two keys that share them without the secret, and by
-/// chance two of 10^12 keys do with a probability of 10^-15.
+/// A name contains the first 128 bits of the digest. Without the secret, no one can search for two keys with the same
+/// digest. Among 10^12 keys, two have the same digest with a probability of 10^-15.
 #[derive(Clone)]
 pub(crate) struct Secret(Hmac<Sha256>);
 
-/// Bytes of a secret, at least.
-const SHORTEST: usize = 16;
-/// Bytes of a code that are used.
-const LEN: usize = 16;
+/// The least length of a secret, in bytes.
+const MIN_SECRET_BYTES: usize = 16;
+/// The length of the digest in a name, in bytes.
+const DIGEST_BYTES: usize = 16;
 
 impl Secret {
+    /// Creates the key of the HMAC.
+    ///
     /// # Errors
-    /// [`ErrorKind::Config`] for one that could be guessed because it is too short.
+    /// [`ErrorKind::Config`] for a secret that is short enough to be guessed.
     pub(crate) fn new(secret: &[u8]) -> Result<Self, Error> {
         let too_short = || Error::new(ErrorKind::Config, "a secret to hash keys with has at least 16 bytes");
-        if secret.len() < SHORTEST {
+        if secret.len() < MIN_SECRET_BYTES {
             return Err(too_short());
         }
         Hmac::new_from_slice(secret).map(Self).map_err(|_| too_short())
     }
 
-    /// Writes what stands for the key: the mark of digests alone, which no encoded key begins with, and the code in hex.
+    /// Writes `+` and the digest of the encoded key in hex. No encoded key has that form: the only one that starts with
+    /// `+` is the empty key, and its encoding is `+` alone.
     pub(super) fn write(&self, key: &Key, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut code = Fed(self.0.clone());
-        write!(code, "{}", key.subject())?;
+        let mut mac = MacWriter(self.0.clone());
+        write!(mac, "{}", key.subject())?;
         f.write_char('+')?;
-        code.0.finalize().into_bytes()[..LEN].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        mac.0.finalize().into_bytes()[..DIGEST_BYTES].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
 impl fmt::Debug for Secret {
-    /// Without it.
+    /// Formats no part of the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("..")
     }
 }
 
-/// Takes in what is written.
-struct Fed(Hmac<Sha256>);
+/// A writer that feeds an HMAC.
+struct MacWriter(Hmac<Sha256>);
 
-impl Write for Fed {
+impl Write for MacWriter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.update(text.as_bytes());
         Ok(())

@@ -1,4 +1,4 @@
-//! No key is ever named as another is, and no value moves a hash tag.
+//! The names of different keys differ, and no value changes the hash tag.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -9,9 +9,9 @@ use limiter_testkit::{Random, full_or, slot_of};
 use super::*;
 use crate::{ErrorKind, Limit};
 
-const SEQUENCES: usize = 200_000;
+const KEY_COUNT: usize = 200_000;
 
-/// What encodings trip over: marks, escapes, braces, what a digest looks like, and characters of every length.
+/// The text fragments that encodings are tested with: marks, escapes, braces, digests, characters of every length.
 const PIECES: [&str; 24] = [
     "",
     "a",
@@ -39,7 +39,7 @@ const PIECES: [&str; 24] = [
     "\u{10ffff}",
 ];
 
-/// A piece of a key as somebody may have written it.
+/// A piece of a key as a program may build it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Piece {
     Text(String),
@@ -51,7 +51,7 @@ fn sequence(random: &mut Random) -> Vec<Piece> {
     for _ in 0..=random.below(4) {
         let mut content = String::new();
         for _ in 0..random.below(4) {
-            // Now and then long: the digest begins inside of a piece, at its edge, or not quite.
+            // Some pieces are long: a digest then replaces the key's end from inside a piece, or at its edge.
             let times = if random.below(12) == 0 { random.between(20, 80) } else { 1 };
             let piece = PIECES[usize::try_from(random.below(24)).expect("small")];
             content.push_str(&piece.repeat(usize::try_from(times).expect("small")));
@@ -61,7 +61,7 @@ fn sequence(random: &mut Random) -> Vec<Piece> {
     pieces
 }
 
-/// The same for all sequences that are one: texts beside each other are one text, and an empty one is none.
+/// Returns the canonical form of a sequence: adjacent texts are merged, and empty texts removed.
 fn joined(sequence: &[Piece]) -> Vec<Piece> {
     let mut joined: Vec<Piece> = Vec::new();
     for piece in sequence {
@@ -97,11 +97,11 @@ fn limits() -> [Limit; 2] {
 
 const SECRET: &[u8] = b"0123456789abcdef";
 
-/// Two sequences have one name only if they are one sequence; the hash tag is the subject, all of it and nothing else,
-/// wherever braces are in the values; and nothing in a name needs quoting.
+/// Two sequences have the same name only if they are equal. The hash tag is the whole subject, whatever braces the
+/// values contain. No character of a name needs quoting.
 #[test]
 fn distinct_sequences_have_distinct_names_and_the_tag_is_the_subject() {
-    let sequences = full_or(SEQUENCES, SEQUENCES / 20);
+    let sequences = full_or(KEY_COUNT, KEY_COUNT / 20);
     for (naming, sequences) in [(naming(None), sequences), (naming(Some(SECRET)), sequences / 10)] {
         let mut random = Random::new(81);
         let mut seen: HashMap<String, u64> = HashMap::new();
@@ -114,8 +114,8 @@ fn distinct_sequences_have_distinct_names_and_the_tag_is_the_subject() {
             let name = name(&naming, &request);
             let mut hasher = DefaultHasher::new();
             (joined(&sequence), limit.window_millis()).hash(&mut hasher);
-            let whose = *seen.entry(name.clone()).or_insert(hasher.finish());
-            assert_eq!(whose, hasher.finish(), "{name} is also {sequence:?}");
+            let first = *seen.entry(name.clone()).or_insert(hasher.finish());
+            assert_eq!(first, hasher.finish(), "{name} is also {sequence:?}");
 
             let subject = naming.subject(&key).to_string();
             assert!((1..=200).contains(&subject.len()), "{name}");
@@ -134,7 +134,7 @@ fn distinct_sequences_have_distinct_names_and_the_tag_is_the_subject() {
 }
 
 #[test]
-fn a_set_is_named_by_its_text_and_in_the_slot_of_that() {
+fn the_name_and_slot_of_a_set_are_those_of_the_plain_key() {
     let mut random = Random::new(82);
     let (naming, limit) = (naming(None), limits()[0].with_layout(Layout::Zset).expect("a sliding window"));
     for _ in 0..20_000 {
@@ -146,23 +146,23 @@ fn a_set_is_named_by_its_text_and_in_the_slot_of_that() {
     }
 }
 
-/// The codes were computed by another program, of the subjects.
+/// The expected digests were computed by another program.
 #[test]
-fn a_secret_hides_all_of_the_key_behind_a_code_of_it() {
+fn a_secret_replaces_the_key_by_its_hmac() {
     let naming = naming(Some(b"0123456789abcdef0123456789abcdef"));
     let cases = [
         (Key::new("user:").part(42), "7733525feda7b31e1c870f189b455066"),
         (Key::new(""), "cde8b6c256d94d362107f3a62e1e39f2"),
         (Key::new("a".repeat(300)), "f48ba3452e2d34167dc96db0029ec97c"),
     ];
-    for (key, code) in cases {
+    for (key, digest) in cases {
         let name = name(&naming, &Request { key: &key, limit: limits()[0], cost: 1 });
-        assert_eq!(name, format!("a:b:{{+{code}}}:sw:10000"));
+        assert_eq!(name, format!("a:b:{{+{digest}}}:sw:10000"));
     }
 }
 
 #[test]
-fn the_same_secret_gives_the_same_names_and_another_gives_others() {
+fn names_depend_on_the_secret_alone() {
     let key = Key::new("user:").part("alice");
     let name = |secret: Option<&[u8]>| name(&naming(secret), &Request { key: &key, limit: limits()[0], cost: 1 });
     assert_eq!(name(Some(SECRET)), name(Some(SECRET)));
@@ -172,7 +172,7 @@ fn the_same_secret_gives_the_same_names_and_another_gives_others() {
 }
 
 #[test]
-fn a_secret_that_can_be_guessed_is_refused() {
+fn a_short_secret_is_rejected() {
     for short in [&b""[..], b"0123456789abcde"] {
         let error = Secret::new(short).expect_err("too short");
         assert_eq!(error.kind(), ErrorKind::Config);
@@ -181,20 +181,20 @@ fn a_secret_that_can_be_guessed_is_refused() {
     assert_eq!(format!("{:?}", Secret::new(SECRET).expect("long enough")), "..");
 }
 
-/// Who knows no secret finds keys of one slot by trying: with a secret, those are all over the cluster.
+/// Keys chosen for one slot without the secret are spread over the cluster with it.
 #[test]
-fn slots_that_were_aimed_at_are_spread_by_a_secret() {
+fn a_secret_spreads_keys_that_were_chosen_for_one_slot() {
     let (open, hidden) = (naming(None), naming(Some(SECRET)));
     let mut slots = std::collections::HashSet::new();
-    let mut aimed = 0;
+    let mut chosen = 0;
     for number in 0..200_000 {
         let key = Key::new("user:").part(number);
         let request = Request { key: &key, limit: limits()[0], cost: 1 };
         if open.slot(&request) < 64 {
-            aimed += 1;
+            chosen += 1;
             slots.insert(hidden.slot(&request));
         }
     }
-    assert!(aimed > 500, "{aimed}");
-    assert!(slots.len() * 10 > aimed * 9, "{aimed} keys in {} slots", slots.len());
+    assert!(chosen > 500, "{chosen}");
+    assert!(slots.len() * 10 > chosen * 9, "{chosen} keys in {} slots", slots.len());
 }

@@ -27,7 +27,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) fn notify(callback: impl FnOnce() + Send + 'static) {
     static NOTIFIER: PerProcess<Notifier> = PerProcess::new();
     // An error means that another thread created the notifier at the moment of a fork. Then this child logs nothing.
-    if let Ok(notifier) = NOTIFIER.of_this_process(|| Ok(Notifier::new())) {
+    if let Ok(notifier) = NOTIFIER.get_or_make(|| Ok(Notifier::new())) {
         notifier.push(Box::new(callback));
     }
 }

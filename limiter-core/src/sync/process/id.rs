@@ -2,8 +2,8 @@
 
 /// Returns the id of this process. A thread makes the system call once, and again after a fork.
 ///
-/// A child that was made without the handlers of `pthread_atfork`, as by `_Fork` or the raw system call, has the id of its
-/// parent here.
+/// A child that was created without the handlers of `pthread_atfork`, as by `_Fork` or the raw system call, gets the id
+/// of its parent.
 #[cfg(feature = "redis")]
 pub(crate) fn id() -> u32 {
     use std::cell::Cell;
@@ -11,20 +11,21 @@ pub(crate) fn id() -> u32 {
 
     use forkguard::Guard;
 
-    struct Known {
+    struct CachedId {
         guard: Guard,
         id: u32,
     }
 
-    // A thread that ends may still drop what compares ids.
-    const { assert!(!std::mem::needs_drop::<Known>()) };
+    // The thread-local must stay usable while a thread ends, because destructors compare ids.
+    const { assert!(!std::mem::needs_drop::<CachedId>()) };
 
     thread_local! {
-        static KNOWN: Cell<Option<Known>> = const { Cell::new(None) };
+        static CACHED: Cell<Option<CachedId>> = const { Cell::new(None) };
     }
 
-    KNOWN.with(|known| {
-        let Some(mut this) = known.take().or_else(|| Some(Known { guard: Guard::try_new().ok()?, id: process::id() }))
+    CACHED.with(|cached| {
+        let Some(mut this) =
+            cached.take().or_else(|| Some(CachedId { guard: Guard::try_new().ok()?, id: process::id() }))
         else {
             return process::id();
         };
@@ -32,7 +33,7 @@ pub(crate) fn id() -> u32 {
             this.id = process::id();
         }
         let id = this.id;
-        known.set(Some(this));
+        cached.set(Some(this));
         id
     })
 }

@@ -6,6 +6,6 @@ mod replies;
 mod values;
 
 /// A number below `bound`, to pick by.
-fn pick(random: &mut Random, bound: usize) -> usize {
+pub(super) fn pick(random: &mut Random, bound: usize) -> usize {
     usize::try_from(random.below(bound as u64)).unwrap_or(0)
 }

@@ -1,16 +1,18 @@
--- Runs `group`, which reads the time from `now`, on values that were changed at random, and puts the same calls to
--- `decide` one by one: what they say, and what they leave, has to be the same.
+-- Runs `group` on values that were changed at random, and makes the same calls by `decide` one by one. Both must return
+-- the same replies and write the same values. Both read the time from `now`.
 --
--- KEYS     pairs of keys with the same values: one for the group, one for single calls
+-- KEYS     pairs of keys with the same values: one for the batch, one for single calls
 -- ARGV     algorithm, rounds, seed
 --
--- Reply    { foreign, granted, left over, refused }: entries of each kind; or a text that tells what went wrong
+-- Reply    { foreign, granted, granted in part, denied }: the number of entries of each; or a text that describes the
+--          problem
 local algorithm, rounds = ARGV[1], tonumber(ARGV[2])
 math.randomseed(tonumber(ARGV[3]))
-local MOST_CALLS = 5
+local MAX_CALLS = 5
 
--- The count of a key, but for the last byte of a token bucket: it tells of calls, and nothing there depends on it.
-local function held(key)
+-- Returns the value of a key. Of a token bucket without the last byte, which depends on the number of calls and has no
+-- effect there.
+local function comparable(key)
   local value = redis.call('GET', key)
   if value and algorithm == 'token_bucket' then
     value = string.sub(value, 1, -2)
@@ -18,7 +20,7 @@ local function held(key)
   return value
 end
 
--- The log of a sliding window with many runs, as calls one after the other leave it.
+-- Returns the log of a sliding window with many runs.
 local function long_log(window)
   local unit = 1
   while unit * 1073741824 < window do unit = unit * 2 end
@@ -33,7 +35,7 @@ local function long_log(window)
 end
 
 local function any_entry(window)
-  local entry = { pair = random(1, #KEYS / 2), window = window, calls = random(1, MOST_CALLS) }
+  local entry = { pair = random(1, #KEYS / 2), window = window, calls = random(1, MAX_CALLS) }
   entry.max, entry.burst = NUMBERS[random(1, #NUMBERS)], NUMBERS[random(1, #NUMBERS)]
   if algorithm ~= 'token_bucket' and algorithm ~= 'leaky_bucket' then
     entry.burst = entry.max
@@ -53,25 +55,26 @@ local function words_of(...)
   return words
 end
 
--- What the group says of each entry, or why it cannot be read.
+-- Returns the reply to each entry, or nil and the reason why it cannot be read.
 local function read(reply, entries)
   if #reply < 2 or #reply[2] ~= 24 * entries or #reply % 2 ~= 0 then
-    return nil, 'of another length'
+    return nil, 'unexpected length'
   end
-  local told = {}
+  local entry_replies = {}
   for index = 1, entries do
     local granted, remaining, retry_high, retry_low, reset_high, reset_low =
       struct.unpack('>I4I4i4I4i4I4', reply[2], 24 * index - 23)
-    told[index] = { granted, remaining, retry_high * 4294967296 + retry_low, reset_high * 4294967296 + reset_low }
+    local retry, reset = retry_high * 4294967296 + retry_low, reset_high * 4294967296 + reset_low
+    entry_replies[index] = { granted, remaining, retry, reset }
   end
   for index = 3, #reply, 2 do
-    told[reply[index] + 1].err = reply[index + 1].err
+    entry_replies[reply[index] + 1].err = reply[index + 1].err
   end
-  return told
+  return entry_replies
 end
 
--- What is wrong with what the group says of an entry, if anything; and of what kind it is.
-local function compare(entry, told)
+-- Returns the difference to single calls, or nil, and the index of the kind in `seen`.
+local function compare(entry, reply)
   local granted, last = 0, nil
   for _ = 1, entry.calls do
     local words = words_of(entry.window, entry.max, entry.burst, entry.cost)
@@ -81,14 +84,14 @@ local function compare(entry, told)
     end
     granted = granted + 1
   end
-  if last.err or told.err then
-    return last.err ~= told.err and 'another error than alone' or nil, 1
+  if last.err or reply.err then
+    return last.err ~= reply.err and 'another error than a single call' or nil, 1
   end
-  if told[1] ~= granted or told[2] ~= math.floor(last[3]) or told[4] ~= math.floor(last[5]) then
-    return 'another answer than alone: ' .. table.concat(last, ' ') .. ' after ' .. granted
+  if reply[1] ~= granted or reply[2] ~= math.floor(last[3]) or reply[4] ~= math.floor(last[5]) then
+    return 'another reply than single calls: ' .. table.concat(last, ' ') .. ' after ' .. granted
   end
-  if granted < entry.calls and told[3] ~= math.floor(last[4]) then
-    return 'another wait than alone: ' .. last[4]
+  if granted < entry.calls and reply[3] ~= math.floor(last[4]) then
+    return 'another wait than single calls: ' .. last[4]
   end
   return nil, granted == entry.calls and 2 or granted > 0 and 3 or 4
 end
@@ -100,7 +103,7 @@ for round = 1, rounds do
   move_clock(window)
   for pair = 1, #KEYS / 2 do
     local value = values[pair] and mutate(values[pair])
-    -- A new one every few rounds.
+    -- A new value every few rounds.
     if random(1, 8) == 1 then
       value = nil
     elseif random(1, 4) == 1 and algorithm == 'sliding_window' then
@@ -113,7 +116,7 @@ for round = 1, rounds do
       end
     end
   end
-  local entries, keys, words, kinds, places = {}, {}, {}, {}, {}
+  local entries, keys, words, kinds, entry_kinds = {}, {}, {}, {}, {}
   for index = 1, random(1, 6) do
     local entry = kinds[random(1, 3)]
     if entry then
@@ -127,40 +130,40 @@ for round = 1, rounds do
         words[#words + 1] = word
       end
     end
-    entries[index], keys[index], places[index] = entry, KEYS[2 * entry.pair - 1], tostring(entry.kind)
+    entries[index], keys[index], entry_kinds[index] = entry, KEYS[2 * entry.pair - 1], tostring(entry.kind)
   end
   table.insert(words, 1, tostring(#kinds))
-  for index = 1, #kinds > 1 and #places or 0 do
-    words[#words + 1] = places[index]
+  for index = 1, #kinds > 1 and #entry_kinds or 0 do
+    words[#words + 1] = entry_kinds[index]
   end
-  local said = table.concat(words, ' ')
-  local fine, reply = pcall(group, keys, words)
-  local answers, problem
-  if fine and not reply.err then
-    answers, problem = read(reply, #entries)
+  local arguments = table.concat(words, ' ')
+  local ok, reply = pcall(group, keys, words)
+  local replies, problem
+  if ok and not reply.err then
+    replies, problem = read(reply, #entries)
   end
-  if not answers then
+  if not replies then
     reply = problem or type(reply) == 'table' and reply.err or reply
-    return 'failed: ' .. tostring(reply) .. ': round ' .. round .. ', ' .. said
+    return 'failed: ' .. tostring(reply) .. ': round ' .. round .. ', ' .. arguments
   end
   for index, entry in ipairs(entries) do
-    local told = answers[index]
-    local wrong, kind = compare(entry, told)
-    if wrong then
-      local text = told.err or table.concat(told, ' ')
-      return wrong .. ': round ' .. round .. ', entry ' .. index .. ' of ' .. said .. ': ' .. text
+    local entry_reply = replies[index]
+    local difference, kind = compare(entry, entry_reply)
+    if difference then
+      local text = entry_reply.err or table.concat(entry_reply, ' ')
+      return difference .. ': round ' .. round .. ', entry ' .. index .. ' of ' .. arguments .. ': ' .. text
     end
     seen[kind] = seen[kind] + 1
   end
   for pair = 1, #KEYS / 2 do
-    local together, alone = KEYS[2 * pair - 1], KEYS[2 * pair]
-    -- Written a few milliseconds apart.
-    local apart = math.abs(redis.call('PTTL', together) - redis.call('PTTL', alone))
-    if held(together) ~= held(alone) or apart > 400 then
-      return 'left something else than alone: round ' .. round .. ', ' .. said .. ', ' .. hex(held(alone)) .. ', '
-        .. hex(held(together))
+    local batched, single = KEYS[2 * pair - 1], KEYS[2 * pair]
+    -- The two were written a few milliseconds apart.
+    local ttl_difference = math.abs(redis.call('PTTL', batched) - redis.call('PTTL', single))
+    if comparable(batched) ~= comparable(single) or ttl_difference > 400 then
+      return 'wrote another value than single calls: round ' .. round .. ', ' .. arguments .. ', '
+        .. hex(comparable(single)) .. ', ' .. hex(comparable(batched))
     end
-    values[pair] = redis.call('GET', together) or nil
+    values[pair] = redis.call('GET', batched) or nil
   end
 end
 return seen

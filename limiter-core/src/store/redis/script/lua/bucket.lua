@@ -1,31 +1,30 @@
--- What the two buckets have in common: permits that were taken, and flow back at `max` a window. Gives a module without
--- `evaluate` and `refund`.
--- The arithmetic, and why it is so, is in algorithm/bucket.rs; the two agree to the microsecond.
+-- The state that both buckets share: permits are taken, and refill at `max` a window. Returns a module without
+-- `evaluate` and `refund`. algorithm/bucket.rs explains the arithmetic; the two agree to the microsecond.
 --
--- A value  version, when something was taken while nothing was missing, when something was taken last (µs), whole
---          permits that are missing since then, and a fraction of one in µs of the window, when all is back, and
---          whether more than one call took at that last instant
+-- A value  version, instant of the last take from a full bucket (µs), instant of the last change (µs), debt at that
+--          instant in whole permits and in a fraction of one (in µs of the window), instant at which the bucket is full
+--          (µs), and 1 if more than one call changed the debt at the instant of the last change
 local function bucket_of(version)
-  local FORMAT, LENGTH, FAR = '>BI7I7I5I6I7B', 34, 2251799813685248
+  local FORMAT, LENGTH, MAX_WAIT_MICROS = '>BI7I7I5I6I7B', 34, 2251799813685248
 
   local function open(value, window)
     local state = { window = window * 1000, at = now_micros, since = now_micros, full_at = now_micros }
-    state.permits, state.fraction, state.crowded = 0, 0, false
+    state.permits, state.fraction, state.instant_is_shared = 0, 0, false
     if not value then
       return state
     end
     if #value ~= LENGTH or string.byte(value) ~= version then
       return nil
     end
-    local _, since, at, permits, fraction, full_at, crowded = struct.unpack(FORMAT, value)
+    local _, since, at, permits, fraction, full_at, instant_is_shared = struct.unpack(FORMAT, value)
     if at <= now_micros + state.window then
       state.since, state.at, state.permits, state.fraction = since, at, permits, fraction
-      state.full_at, state.crowded = full_at, crowded == 1
+      state.full_at, state.instant_is_shared = full_at, instant_is_shared == 1
     end
     return state
   end
 
-  -- What is missing, and as of when: now, or the last instant if the clock is behind that.
+  -- The debt in permits and a fraction, and the instant: now, or the last change if the clock is behind it.
   local function level(state, max)
     local now = math.max(state.at, now_micros)
     if now >= state.full_at then
@@ -33,8 +32,8 @@ local function bucket_of(version)
     end
     local elapsed = now - state.at
     local windows = math.floor(elapsed / state.window)
-    local back, rest = share(elapsed - windows * state.window, max, state.window)
-    local permits, fraction = state.permits - windows * max - back, state.fraction - rest
+    local refilled, rest = share(elapsed - windows * state.window, max, state.window)
+    local permits, fraction = state.permits - windows * max - refilled, state.fraction - rest
     if fraction < 0 then
       permits, fraction = permits - 1, fraction + state.window
     end
@@ -44,31 +43,31 @@ local function bucket_of(version)
     return permits, fraction, now
   end
 
-  -- Microseconds that so much takes to come back.
+  -- The microseconds in which so much refills.
   local function wait(state, permits, fraction, max)
     local whole, rest = share(state.window, permits, max)
-    return math.min(whole + math.ceil((rest + fraction) / max), FAR)
+    return math.min(whole + math.ceil((rest + fraction) / max), MAX_WAIT_MICROS)
   end
 
-  -- When no more than `debt` permits are missing.
+  -- The instant at which the debt has shrunk to `debt` permits.
   local function shrinks_to(state, debt, max)
     local permits, fraction, now = level(state, max)
     return math.min(now + wait(state, permits - debt, fraction, max), state.full_at)
   end
 
-  local function take(state, question)
-    local permits, fraction, now = level(state, question.max)
-    state.crowded = state.at == now and state.permits + state.fraction > 0
+  local function take(state, request)
+    local permits, fraction, now = level(state, request.max)
+    state.instant_is_shared = state.at == now and state.permits + state.fraction > 0
     if permits + fraction == 0 then
       state.since = now
     end
-    state.at, state.permits, state.fraction = now, permits + question.cost, fraction
-    state.full_at = now + wait(state, state.permits, fraction, question.max)
+    state.at, state.permits, state.fraction = now, permits + request.cost, fraction
+    state.full_at = now + wait(state, state.permits, fraction, request.max)
   end
 
-  -- Gives back up to so much, and tells whether there was anything. When all is back stays a promise of the call that
-  -- took last: the receipt's rate may be another.
-  local function put_back(state, permits, fraction, max)
+  -- Subtracts up to so much from the debt, and returns true if that changes it. `full_at` stays: the rate of the
+  -- receipt may differ from that of the last take.
+  local function refund_permits(state, permits, fraction, max)
     local left, part, now = level(state, max)
     if left + part == 0 or permits + fraction == 0 then
       return false
@@ -80,7 +79,7 @@ local function bucket_of(version)
     if left < 0 then
       left, part = 0, 0
     end
-    state.at, state.permits, state.fraction, state.crowded = now, left, part, true
+    state.at, state.permits, state.fraction, state.instant_is_shared = now, left, part, true
     return true
   end
 
@@ -88,11 +87,14 @@ local function bucket_of(version)
     if state.permits + state.fraction == 0 then
       return nil
     end
-    local crowded = state.crowded and 1 or 0
+    local shared = state.instant_is_shared and 1 or 0
     local value =
-      struct.pack(FORMAT, version, state.since, state.at, state.permits, state.fraction, state.full_at, crowded)
+      struct.pack(FORMAT, version, state.since, state.at, state.permits, state.fraction, state.full_at, shared)
     return value, math.ceil(state.full_at / 1000)
   end
 
-  return { open = open, take = take, close = close, scale = 1, level = level, shrinks_to = shrinks_to, put_back = put_back }
+  return {
+    open = open, take = take, close = close, scale = 1, level = level, shrinks_to = shrinks_to,
+    refund_permits = refund_permits,
+  }
 end

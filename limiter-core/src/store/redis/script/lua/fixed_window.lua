@@ -1,16 +1,16 @@
--- The fixed window: at most `max` permits in each of the windows that follow each other from the clock's origin on.
--- The arithmetic, and why it is so, is in algorithm/fixed_window.rs; the two agree to the millisecond.
+-- The fixed window: at most `max` permits in each of the consecutive windows that start at the clock's origin.
+-- algorithm/fixed_window.rs explains the arithmetic; the two agree to the millisecond.
 --
--- A value  version, beginning of the window (ms), its first permit (ms), permits taken in it
+-- A value  version, start of the window (ms), instant of its first take (ms), permits taken in it
 function algorithms.fixed_window()
-  local FORMAT, LENGTH, VERSION, MOST = '>BI6I6I4', 17, 2, 4294967295
+  local FORMAT, LENGTH, VERSION, MAX_COUNT = '>BI6I6I4', 17, 2, 4294967295
 
-  -- used: what was taken in the window that counts now, which began at `start`
+  -- used: the permits taken in the current window, which began at `start`
   local function open(value, window)
     local begun = now_floor - now_floor % window
-    local count = { window = window, start = begun, since = now_floor, used = 0 }
+    local counter = { window = window, start = begun, since = now_floor, used = 0 }
     if not value then
-      return count
+      return counter
     end
     local version, start, since, used
     if #value == LENGTH then
@@ -21,42 +21,42 @@ function algorithms.fixed_window()
     end
     local behind = start > now_floor and start - now_floor <= window
     if used > 0 and (start == begun or behind) then
-      count.start, count.since, count.used = start, since, used
+      counter.start, counter.since, counter.used = start, since, used
     end
-    return count
+    return counter
   end
 
-  local function evaluate(count, question)
-    local told = { allowed = true, remaining = math.max(question.max - count.used - question.pending, 0) }
-    local ends = count.start + count.window
-    told.retry_at = now_floor
-    told.reset_at = count.used > 0 and ends or now_floor
-    if question.cost > told.remaining then
-      told.allowed, told.retry_at = false, nil
-      if question.pending + question.cost <= question.max then
-        told.retry_at = ends
+  local function evaluate(counter, request)
+    local outcome = { allowed = true, remaining = math.max(request.max - counter.used - request.pending, 0) }
+    local ends = counter.start + counter.window
+    outcome.retry_at = now_floor
+    outcome.reset_at = counter.used > 0 and ends or now_floor
+    if request.cost > outcome.remaining then
+      outcome.allowed, outcome.retry_at = false, nil
+      if request.pending + request.cost <= request.max then
+        outcome.retry_at = ends
       end
     end
-    return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
+    return outcome.allowed, outcome.remaining, outcome.retry_at, outcome.reset_at, outcome.delay
   end
 
-  local function take(count, question)
-    count.used = math.min(count.used + question.cost, MOST)
+  local function take(counter, request)
+    counter.used = math.min(counter.used + request.cost, MAX_COUNT)
   end
 
-  local function refund(count, question, stamp)
+  local function refund(counter, request, stamp)
     stamp = math.floor(stamp / 1000)
-    if stamp >= count.since and stamp - stamp % count.window == count.start then
-      count.used = math.max(count.used - question.cost, 0)
+    if stamp >= counter.since and stamp - stamp % counter.window == counter.start then
+      counter.used = math.max(counter.used - request.cost, 0)
       return true
     end
   end
 
-  local function close(count)
-    if count.used == 0 then
+  local function close(counter)
+    if counter.used == 0 then
       return nil
     end
-    return struct.pack(FORMAT, VERSION, count.start, count.since, count.used), count.start + count.window
+    return struct.pack(FORMAT, VERSION, counter.start, counter.since, counter.used), counter.start + counter.window
   end
 
   return { open = open, evaluate = evaluate, take = take, refund = refund, close = close, scale = 1000 }

@@ -1,35 +1,36 @@
--- The leaky bucket as a queue: one permit passes at a time, evenly spaced, and up to `burst` may wait for their turn.
--- The arithmetic, and why it is so, is in algorithm/leaky_bucket.rs; a value is that of bucket.lua.
+-- The leaky bucket as a queue: permits pass one at a time, evenly spaced, and up to `burst` of them may be queued.
+-- algorithm/leaky_bucket.rs explains the arithmetic; a value has the format of bucket.lua.
 function algorithms.leaky_bucket()
   local bucket = bucket_of(5)
 
-  local function evaluate(state, question)
-    local permits, fraction = bucket.level(state, question.max)
-    local burst, free = tonumber(question.burst), permits + fraction == 0
-    local turn = free and now_micros or bucket.shrinks_to(state, 0, question.max)
-    local told = { allowed = true, remaining = 0, retry_at = now_micros, reset_at = turn, delay = 0 }
+  local function evaluate(state, request)
+    local permits, fraction = bucket.level(state, request.max)
+    local burst, free = tonumber(request.burst), permits + fraction == 0
+    local turn = free and now_micros or bucket.shrinks_to(state, 0, request.max)
+    local outcome = { allowed = true, remaining = 0, retry_at = now_micros, reset_at = turn, delay = 0 }
     if free then
-      told.remaining = math.max(burst - question.pending, 0)
+      outcome.remaining = math.max(burst - request.pending, 0)
     end
-    local needed = question.pending + question.cost
-    if question.cost == 0 then
-      return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
+    local needed = request.pending + request.cost
+    if request.cost == 0 then
+      return outcome.allowed, outcome.remaining, outcome.retry_at, outcome.reset_at, outcome.delay
     end
     local delay = math.max(turn - now_micros, 0)
-    -- One passes while `burst` wait.
+    -- One permit passes while `burst` are queued.
     local room = permits + (fraction > 0 and 1 or 0) + needed <= burst + 1
     if needed > burst then
-      told.allowed, told.retry_at = false, nil
-    elseif free or delay <= question.max_wait and room then
-      told.delay = delay
+      outcome.allowed, outcome.retry_at = false, nil
+    elseif free or delay <= request.max_wait and room then
+      outcome.delay = delay
     else
-      told.allowed, told.retry_at = false, turn
+      outcome.allowed, outcome.retry_at = false, turn
     end
-    return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
+    return outcome.allowed, outcome.remaining, outcome.retry_at, outcome.reset_at, outcome.delay
   end
 
-  local function refund(state, question, stamp)
-    return stamp == state.at and not state.crowded and bucket.put_back(state, question.cost, 0, question.max)
+  local function refund(state, request, stamp)
+    local is_last = stamp == state.at and not state.instant_is_shared
+    return is_last and bucket.refund_permits(state, request.cost, 0, request.max)
   end
 
   bucket.evaluate, bucket.refund = evaluate, refund

@@ -1,17 +1,19 @@
--- The sliding window again, for calls that ask of one count and take at once: reading, deciding and writing in one go,
--- without a table in between. It is what servers spend most of their time on. The same as the module's open, evaluate, take
--- and close, one after the other, and tested to be.
+-- The fast path of the sliding window, for decisions about one counter: it reads, decides and writes in one function,
+-- without a table in between. Servers spend most of their time here. A test compares it with open, evaluate, take and
+-- close of sliding_window.lua.
 --
--- Gives the calls granted, the permits left after them, when the others will fit (nil: never), and when the window is whole
--- again; and if something is to be written, that, the ms when the value is dead, and the place in the value where it goes
--- (nil: it is the whole value). So a long log that only grows is not made anew: its text would cost more than the rest.
--- Gives nil for foreign bytes, and false for a log that has to be rebased, which is the module's to do.
+-- Returns the calls granted, the permits left after them, the ms at which a further call fits (nil: never), and the ms
+-- at which all permits are free. If bytes are to be written, it also returns them, the ms at which the value expires,
+-- and the offset at which they go into the value (nil: they are the whole value). With an offset a long log is not
+-- copied for one more run, which would cost more than the rest of the call. Returns nil for foreign bytes, and false
+-- for a log that must be rebased, which only the module does.
 local read, write, floor, ceil, min = struct.unpack, struct.pack, math.floor, math.ceil, math.min
 
--- Of the runs from `low` to `upto`, the stamp of the first after which so many permits were taken; nil if none is.
-local function stamp_with(permits, value, low, upto, base, before, unit)
+-- Returns the stamp of the first run from `low` to `last` whose running total is at least `permits`; nil if there is
+-- none.
+local function stamp_with(permits, value, low, last, base, before, unit)
   local HEADER, RUN, WRAP = 11, 8, 4294967296
-  local high = upto + 1
+  local high = last + 1
   while low < high do
     local middle = floor((low + high) / 2)
     if (read('>I4', value, HEADER + (middle - 1) * RUN + 5) - before) % WRAP >= permits then
@@ -20,11 +22,11 @@ local function stamp_with(permits, value, low, upto, base, before, unit)
       low = middle + 1
     end
   end
-  return low <= upto and base + read('>I4', value, HEADER + (low - 1) * RUN + 1) * unit or nil
+  return low <= last and base + read('>I4', value, HEADER + (low - 1) * RUN + 1) * unit or nil
 end
 
 local function sliding_at_once(value, window, limit, cost, calls)
-  local HEADER, RUN, VERSION, CAPACITY, WRAP, LONG = 11, 8, 1, 128, 4294967296, 256
+  local HEADER, RUN, VERSION, CAPACITY, WRAP, MIN_APPEND_BYTES = 11, 8, 1, 128, 4294967296, 256
   local base, before, stamp, total, offset, unit = now_ceil, 0, now_ceil, 0, 0, 1
   local used, live, last = 0, 1, 0
   while unit * 1073741824 < window do unit = unit * 2 end
@@ -33,26 +35,26 @@ local function sliding_at_once(value, window, limit, cost, calls)
     if last < 1 or last % 1 ~= 0 then
       return nil
     end
-    local version, at, dead = read('>BI6I4', value)
+    local version, stored_base, total_before = read('>BI6I4', value)
     if version ~= VERSION then
       return nil
     end
     local newest, sum = read('>I4I4', value, HEADER + (last - 1) * RUN + 1)
-    local told = at + newest * unit
-    local now = told - unit > now_floor and told - unit or now_floor
-    if told <= now_ceil + window and told + window > now then
-      base, before, stamp, total, offset = at, dead, told, sum, newest
-      -- Runs up to here are over. Mostly there are none, or few since the last write: looked for from the oldest on, in
-      -- growing steps.
-      local over = (now - window - base) / unit
-      if over >= 0 then
+    local last_stamp = stored_base + newest * unit
+    local now = last_stamp - unit > now_floor and last_stamp - unit or now_floor
+    if last_stamp <= now_ceil + window and last_stamp + window > now then
+      base, before, stamp, total, offset = stored_base, total_before, last_stamp, sum, newest
+      -- Runs up to this offset have expired: in most cases none or few since the last write. The search starts at the
+      -- oldest run, in growing steps.
+      local expired = (now - window - base) / unit
+      if expired >= 0 then
         local step, high = 1, 1
-        while high < last and read('>I4', value, HEADER + (high - 1) * RUN + 1) <= over do
+        while high < last and read('>I4', value, HEADER + (high - 1) * RUN + 1) <= expired do
           live, high, step = high + 1, min(high + step, last), step * 2
         end
         while live < high do
           local middle = floor((live + high) / 2)
-          if read('>I4', value, HEADER + (middle - 1) * RUN + 1) > over then high = middle else live = middle + 1 end
+          if read('>I4', value, HEADER + (middle - 1) * RUN + 1) > expired then high = middle else live = middle + 1 end
         end
         if live > 1 then
           before = read('>I4', value, HEADER + (live - 2) * RUN + 5)
@@ -65,15 +67,15 @@ local function sliding_at_once(value, window, limit, cost, calls)
   end
 
   local remaining = limit > used and limit - used or 0
-  local resets = used > 0 and stamp + window or now_floor
+  local reset_at = used > 0 and stamp + window or now_floor
   if cost == 0 then
-    return calls, remaining, now_floor, resets
+    return calls, remaining, now_floor, reset_at
   elseif cost > limit then
-    return 0, remaining, nil, resets
+    return 0, remaining, nil, reset_at
   elseif cost > remaining then
-    local enough = stamp_with(used + cost - limit, value, live, last - 1, base, before, unit) or stamp
-    -- Not after the newest, in which order the runs of a damaged log may ever be.
-    return 0, remaining, min(enough, stamp) + window, resets
+    local freeing = stamp_with(used + cost - limit, value, live, last - 1, base, before, unit) or stamp
+    -- At most the newest stamp, even if the runs of a damaged log are out of order.
+    return 0, remaining, min(freeing, stamp) + window, reset_at
   end
   local grants = calls == 1 and 1 or min(calls, floor(remaining / cost))
   local taken, kept = grants * cost, last
@@ -93,14 +95,14 @@ local function sliding_at_once(value, window, limit, cost, calls)
     offset, stamp = newest, now
   end
   used, total = used + taken, (total + taken) % WRAP
-  local enough
+  local freeing
   if grants < calls then
-    enough = min(stamp_with(used + cost - limit, value, live, kept, base, before, unit) or stamp, stamp)
+    freeing = min(stamp_with(used + cost - limit, value, live, kept, base, before, unit) or stamp, stamp)
   end
-  local lives_until = stamp + window
-  enough = enough and enough + window or now_floor
-  if live == 1 and kept >= live and #value > LONG then
-    return grants, limit - used, enough, lives_until, write('>I4I4', offset, total), lives_until, HEADER + kept * RUN
+  local expires_at = stamp + window
+  local retry_at = freeing and freeing + window or now_floor
+  if live == 1 and kept >= live and #value > MIN_APPEND_BYTES then
+    return grants, limit - used, retry_at, expires_at, write('>I4I4', offset, total), expires_at, HEADER + kept * RUN
   end
   local new
   if kept < live then
@@ -113,5 +115,5 @@ local function sliding_at_once(value, window, limit, cost, calls)
   else
     new = value .. write('>I4I4', offset, total)
   end
-  return grants, limit - used, enough, lives_until, new, lives_until
+  return grants, limit - used, retry_at, expires_at, new, expires_at
 end

@@ -1,16 +1,16 @@
--- The sliding counter: two fixed windows, of which the older counts as far as the sliding window still covers it.
--- The arithmetic, and why it is so, is in algorithm/sliding_counter.rs; the two agree to the millisecond.
+-- The sliding counter: two fixed windows, of which the older is weighted by its overlap with the sliding window.
+-- algorithm/sliding_counter.rs explains the arithmetic; the two agree to the millisecond.
 --
--- A value  version, beginning of the newer window (ms), first permit of the two (ms), permits taken in the newer and in
---          the older window
+-- A value  version, start of the newer window (ms), instant of the first take that either window counts (ms), permits
+--          taken in the newer and in the older window
 function algorithms.sliding_counter()
-  local FORMAT, LENGTH, VERSION, MOST = '>BI6I6I4I4', 21, 3, 4294967295
+  local FORMAT, LENGTH, VERSION, MAX_COUNT = '>BI6I6I4I4', 21, 3, 4294967295
 
   local function open(value, window)
     local begun = now_floor - now_floor % window
-    local count = { window = window, start = begun, since = now_floor, current = 0, previous = 0 }
+    local counter = { window = window, start = begun, since = now_floor, current = 0, previous = 0 }
     if not value then
-      return count
+      return counter
     end
     local version, start, since, current, previous
     if #value == LENGTH then
@@ -20,69 +20,69 @@ function algorithms.sliding_counter()
       return nil
     end
     if start == begun or start > now_floor and start - now_floor <= window then
-      count.start, count.current, count.previous = start, current, previous
+      counter.start, counter.current, counter.previous = start, current, previous
     elseif begun - start == window then
-      count.previous = current
+      counter.previous = current
     end
-    if count.current + count.previous > 0 then
-      count.since = since
+    if counter.current + counter.previous > 0 then
+      counter.since = since
     end
-    return count
+    return counter
   end
 
-  local function evaluate(count, question)
-    local window, max = count.window, question.max
-    local elapsed = math.max(now_floor - count.start, 0)
-    local faded, rest = share(window - elapsed, count.previous, window)
-    local used = count.current + faded + (rest > 0 and 1 or 0)
-    local told = { allowed = true, remaining = math.max(max - used - question.pending, 0) }
-    told.retry_at, told.reset_at = now_floor, now_floor
-    if count.current > 0 then
-      told.reset_at = count.start + 2 * window
-    elseif count.previous > 0 then
-      told.reset_at = count.start + window
+  local function evaluate(counter, request)
+    local window, max = counter.window, request.max
+    local elapsed = math.max(now_floor - counter.start, 0)
+    local faded, rest = share(window - elapsed, counter.previous, window)
+    local used = counter.current + faded + (rest > 0 and 1 or 0)
+    local outcome = { allowed = true, remaining = math.max(max - used - request.pending, 0) }
+    outcome.retry_at, outcome.reset_at = now_floor, now_floor
+    if counter.current > 0 then
+      outcome.reset_at = counter.start + 2 * window
+    elseif counter.previous > 0 then
+      outcome.reset_at = counter.start + window
     end
-    if question.cost > told.remaining then
-      told.allowed, told.retry_at = false, nil
-      local room = max - question.pending - question.cost
+    if request.cost > outcome.remaining then
+      outcome.allowed, outcome.retry_at = false, nil
+      local room = max - request.pending - request.cost
       if room >= 0 then
-        -- The first of the two counts that has to fade for the cost to fit.
-        local start, fades, left = count.start, count.previous, room - count.current
+        -- The first of the two windows that must expire in part for the cost to fit.
+        local start, fading, left = counter.start, counter.previous, room - counter.current
         if left < 0 then
-          start, fades, left = count.start + window, count.current, room
+          start, fading, left = counter.start + window, counter.current, room
         end
-        local spare = fades > 0 and share(window, left, fades) or 0
-        told.retry_at = start + window - math.min(spare, window)
+        local spare = fading > 0 and share(window, left, fading) or 0
+        outcome.retry_at = start + window - math.min(spare, window)
       end
     end
-    return told.allowed, told.remaining, told.retry_at, told.reset_at, told.delay
+    return outcome.allowed, outcome.remaining, outcome.retry_at, outcome.reset_at, outcome.delay
   end
 
-  local function take(count, question)
-    count.current = math.min(count.current + question.cost, MOST)
+  local function take(counter, request)
+    counter.current = math.min(counter.current + request.cost, MAX_COUNT)
   end
 
-  local function refund(count, question, stamp)
+  local function refund(counter, request, stamp)
     stamp = math.floor(stamp / 1000)
-    local start = stamp - stamp % count.window
-    if stamp < count.since or count.current + count.previous == 0 then
+    local start = stamp - stamp % counter.window
+    if stamp < counter.since or counter.current + counter.previous == 0 then
       return false
     end
-    if start == count.start then
-      count.current = math.max(count.current - question.cost, 0)
-    elseif start + count.window == count.start then
-      count.previous = math.max(count.previous - question.cost, 0)
+    if start == counter.start then
+      counter.current = math.max(counter.current - request.cost, 0)
+    elseif start + counter.window == counter.start then
+      counter.previous = math.max(counter.previous - request.cost, 0)
     end
     return true
   end
 
-  local function close(count)
-    local windows = count.current > 0 and 2 or count.previous > 0 and 1
+  local function close(counter)
+    local windows = counter.current > 0 and 2 or counter.previous > 0 and 1
     if not windows then
       return nil
     end
-    local value = struct.pack(FORMAT, VERSION, count.start, count.since, count.current, count.previous)
-    return value, count.start + windows * count.window
+    local value = struct.pack(FORMAT, VERSION, counter.start, counter.since, counter.current, counter.previous)
+    return value, counter.start + windows * counter.window
   end
 
   return { open = open, evaluate = evaluate, take = take, refund = refund, close = close, scale = 1000 }

@@ -1,5 +1,5 @@
 -- The exact sliding window: at most `max` permits in any half-open window (t - window, t].
--- The arithmetic, and why it is so, is in algorithm/sliding_window.rs; the two agree to the millisecond.
+-- algorithm/sliding_window.rs explains the arithmetic; the two agree to the millisecond.
 --
 -- A value  version, base (ms), total before the first run, then runs of (units after the base, total so far);
 --          totals are modulo 2^32
@@ -7,8 +7,8 @@ local function sliding_window()
   local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
   local unpack, pack, floor, ceil, max, min = struct.unpack, struct.pack, math.floor, math.ceil, math.max, math.min
 
-  -- A log is read where it lies: its runs from `live` to `last` are those of the value that are kept, and after them comes
-  -- the newest, if this call has added to it (`added`).
+  -- A log is read in place: its runs are those of the value from `live` to `last`, followed by the newest one if this
+  -- call has taken permits (`added`).
   local function run(log, index)
     if index > log.last then
       return log.newest, log.total, log.offset
@@ -17,7 +17,7 @@ local function sliding_window()
     return log.base + offset * log.unit, total, offset
   end
 
-  -- The first run after which so many permits were taken; the last one must be one of them.
+  -- The first run whose running total is at least `permits`; the last run must qualify.
   local function first_with(log, permits)
     local low, high, before = log.live, log.added and log.last + 1 or log.last, log.before
     while low < high do
@@ -28,7 +28,7 @@ local function sliding_window()
     return low
   end
 
-  -- live: the first run that counts; used: the permits from it on; newest: the last stamp, or now if nothing counts.
+  -- live: the first live run; used: the permits from it on; newest: the last stamp, or now if no run is live
   local function open(value, window)
     local unit = 1
     while unit * 1073741824 < window do unit = unit * 2 end
@@ -52,19 +52,20 @@ local function sliding_window()
       window = window, unit = unit, base = base, before = before, value = value, live = last + 1, last = last,
       added = false, used = 0, newest = now_ceil, total = 0, offset = 0,
     }
-    -- As far as the last stamp proves that time had come; further ahead than a window, the log is void.
+    -- The later of now and the time that the last stamp proves. If the stamp is more than a window ahead, the log is
+    -- void.
     local now = max(now_floor, stamp - unit)
     if stamp <= now_ceil + window and stamp + window > now then
-      -- Runs up to here are over: mostly none, or few since the last write. They are looked for from the oldest on, in growing
-      -- steps.
-      local over = (now - window - base) / unit
+      -- Runs up to this offset have expired: in most cases none or few since the last write. The search starts at the
+      -- oldest run, in growing steps.
+      local expired = (now - window - base) / unit
       local low, high, step = 1, 1, 1
-      while high < last and unpack('>I4', value, HEADER + (high - 1) * RUN + 1) <= over do
+      while high < last and unpack('>I4', value, HEADER + (high - 1) * RUN + 1) <= expired do
         low, high, step = high + 1, min(high + step, last), step * 2
       end
       while low < high do
         local middle = floor((low + high) / 2)
-        if unpack('>I4', value, HEADER + (middle - 1) * RUN + 1) > over then high = middle else low = middle + 1 end
+        if unpack('>I4', value, HEADER + (middle - 1) * RUN + 1) > expired then high = middle else low = middle + 1 end
       end
       if low > 1 then
         log.before = unpack('>I4', value, HEADER + (low - 2) * RUN + 5)
@@ -75,8 +76,8 @@ local function sliding_window()
     return log
   end
 
-  local function evaluate(log, question)
-    local used, cost, pending, limit = log.used, question.cost, question.pending, question.max
+  local function evaluate(log, request)
+    local used, cost, pending, limit = log.used, request.cost, request.pending, request.max
     local remaining = max(limit - used - pending, 0)
     local reset_at = used > 0 and log.newest + log.window or now_floor
     if cost <= remaining then
@@ -85,12 +86,12 @@ local function sliding_window()
     if pending + cost > limit then
       return false, remaining, nil, reset_at
     end
-    -- Not after the newest, in which order the runs of a damaged log may ever be.
-    local enough = min(run(log, first_with(log, used + pending + cost - limit)), log.newest)
-    return false, remaining, enough + log.window, reset_at
+    -- At most the newest stamp, even if the runs of a damaged log are out of order.
+    local freeing = min(run(log, first_with(log, used + pending + cost - limit)), log.newest)
+    return false, remaining, freeing + log.window, reset_at
   end
 
-  -- Moves the base later by so many units, to the first run that counts at most; keeps only runs that count.
+  -- Moves the base up by so many units, at most to the first live run, and drops expired runs.
   local function rebase(log, by)
     local runs = { string.rep('.', HEADER) }
     for index = log.live, log.last do
@@ -101,8 +102,7 @@ local function sliding_window()
     log.base, log.offset = log.base + by * log.unit, log.offset - by
   end
 
-  -- Only runs that count are kept, so that no state is half trimmed.
-  local function take(log, question)
+  local function take(log, request)
     if not log.added then
       if log.live > log.last then
         log.base, log.before, log.live, log.last = now_ceil, 0, 1, 0
@@ -110,7 +110,7 @@ local function sliding_window()
       else
         local offset = max(ceil((now_ceil - log.base) / log.unit), log.offset)
         if offset >= WRAP then
-          -- The offsets end after 49 days without an idle window.
+          -- Offsets overflow after 49 days without an idle window.
           local _, _, oldest = run(log, log.live)
           rebase(log, oldest)
           offset = ceil((now_ceil - log.base) / log.unit)
@@ -124,17 +124,17 @@ local function sliding_window()
       end
       log.added = true
     end
-    log.used, log.total = log.used + question.cost, (log.total + question.cost) % WRAP
+    log.used, log.total = log.used + request.cost, (log.total + request.cost) % WRAP
   end
 
-  -- Takes permits off a run, and so off all totals from there on. A run without permits is removed.
-  local function lower(log, own, back, is_emptied)
+  -- Subtracts permits from a run, and so from all totals from there on. An emptied run is removed.
+  local function subtract_from(log, own, permits, is_emptied)
     local runs = { string.sub(log.value, 1, HEADER + (own - 1) * RUN) }
     for index = is_emptied and own + 1 or own, log.last do
       local _, total, offset = run(log, index)
-      runs[#runs + 1] = pack('>I4I4', offset, (total - back) % WRAP)
+      runs[#runs + 1] = pack('>I4I4', offset, (total - permits) % WRAP)
     end
-    log.value, log.used = table.concat(runs), log.used - back
+    log.value, log.used = table.concat(runs), log.used - permits
     if is_emptied then
       log.last = log.last - 1
     end
@@ -145,11 +145,11 @@ local function sliding_window()
     end
   end
 
-  -- Removes permits from the receipt's own run, the first that is not before its stamp; what that run lacks, from the oldest
-  -- runs. decide.lua never takes and refunds in one call, so nothing is `added`.
-  local function refund(log, question, stamp)
+  -- Removes permits from the first run that is not before the receipt's stamp, and the rest from the oldest runs.
+  -- decide.lua never takes and refunds in one call, so `added` is false.
+  local function refund(log, request, stamp)
     stamp = ceil(stamp / 1000)
-    -- By the newest stamp, too: those who took theirs then may have had the room of what was over.
+    -- Also compare with the newest stamp: permits that expired by then may already have been granted again.
     local now = max(now_floor, log.newest)
     if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
       return false
@@ -163,17 +163,17 @@ local function sliding_window()
     if own > log.live then
       _, before = run(log, own - 1)
     end
-    local held = (total - before) % WRAP
-    local back = min(question.cost, held, log.used)
-    -- The newest run, and runs that are over, prove how far time has come. With one of them gone, the base proves it.
-    if log.live > 1 or back == held and own == log.last then
+    local in_run = (total - before) % WRAP
+    local from_run = min(request.cost, in_run, log.used)
+    -- The newest run and expired runs prove how far time has come. If one of them is removed, the base proves it.
+    if log.live > 1 or from_run == in_run and own == log.last then
       local _, _, oldest = run(log, log.live)
-      local over = ceil((now - log.window + 1 - log.base) / log.unit)
+      local expired = ceil((now - log.window + 1 - log.base) / log.unit)
       own = own - log.live + 1
-      rebase(log, min(max(over, 0), oldest))
+      rebase(log, min(max(expired, 0), oldest))
     end
-    lower(log, own, back, back == held)
-    local rest = min(question.cost - back, log.used)
+    subtract_from(log, own, from_run, from_run == in_run)
+    local rest = min(request.cost - from_run, log.used)
     if rest == log.used then
       log.used = 0
       return true
