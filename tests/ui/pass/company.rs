@@ -1,4 +1,4 @@
-//! Beside other attributes.
+//! Annotated functions with other attributes: handlers, tracing, `async_trait`, lints and macros.
 
 #![deny(warnings)]
 
@@ -183,7 +183,7 @@ async fn check() {
 
 fn main() {
     let limiter = Limiter::memory();
-    // `#[tokio::main]` enters a runtime with a limiter of its own: the scope is one of tasks and of threads.
+    // `#[tokio::main]` starts a runtime, so these calls cannot run in `check`. They use the default limiter.
     assert_eq!(with_a_runtime(), 1);
     assert_eq!(with_a_runtime(), 2);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

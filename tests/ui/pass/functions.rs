@@ -1,4 +1,4 @@
-//! Every shape of function: each runs once, and then its fallback answers.
+//! Each kind of function: the first call runs, and later ones get the fallback.
 
 use std::fmt::{Debug, Display};
 

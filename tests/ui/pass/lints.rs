@@ -1,4 +1,4 @@
-//! No lint has anything to say of what the attribute makes; what it says of the function, it still says.
+//! Lints: none fires for the generated code, and those about the function's own code still fire.
 
 #![deny(
     warnings,
