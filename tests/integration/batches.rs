@@ -109,6 +109,7 @@ impl<T> QueuedCalls<'_, T> {
     }
 }
 
+/// Starts calls that are given by a [`CallSpec`].
 trait StartCall {
     fn start_call(self, spec: CallSpec<'_>) -> CallFuture<'static, CallResult>;
 }
@@ -197,7 +198,7 @@ async fn calls_are_decided_in_order_across_batches() {
         specs[late].0 = &names[early];
     }
     let decisions = fixture.decide_batch(&specs).await;
-    let denied: Vec<_> = (0..decisions.len()).filter(|place| decisions[*place].is_denied()).collect();
+    let denied: Vec<_> = (0..decisions.len()).filter(|index| decisions[*index].is_denied()).collect();
     assert_eq!(denied, [1_030, 1_200, 1_290]);
 }
 

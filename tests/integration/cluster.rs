@@ -78,14 +78,14 @@ async fn dead_master_affects_no_other_master_and_its_replica_takes_over() {
         assert!(limiter.check(key, &limit).await.expect("a decision").is_allowed());
     }
     cluster.settle();
-    let [over, is_promoted, is_back] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+    let [is_over, is_promoted, is_back] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
     let mut tasks = JoinSet::new();
     for (index, key) in keys.into_iter().enumerate() {
-        let (limiter, over) = (limiter.clone(), Arc::clone(&over));
+        let (limiter, is_over) = (limiter.clone(), Arc::clone(&is_over));
         let (is_promoted, is_back) = (Arc::clone(&is_promoted), Arc::clone(&is_back));
         tasks.spawn(async move {
             let mut first_by_standby = None;
-            while !over.load(Relaxed) {
+            while !is_over.load(Relaxed) {
                 let (began, was_promoted) = (Instant::now(), is_promoted.load(Relaxed));
                 let allowed = limiter.check(&key, &limit).await.expect("a decision").into_result().expect("enough");
                 let took = began.elapsed();
@@ -107,7 +107,7 @@ async fn dead_master_affects_no_other_master_and_its_replica_takes_over() {
     let (_, _cluster) = cluster.await.expect("promoted");
     is_promoted.store(true, Relaxed);
     eventually("decided by the promoted master", || async { is_back.load(Relaxed) }).await;
-    over.store(true, Relaxed);
+    is_over.store(true, Relaxed);
     for (index, first_by_standby) in tasks.join_all().await {
         if index == 0 {
             assert!(first_by_standby.is_some(), "no call was decided by the standby limiter");
@@ -196,8 +196,8 @@ async fn connect_with_six_dead_nodes_fails_within_five_seconds() {
 async fn node_without_slots_is_skipped() {
     let cluster = Cluster::builder().masters_only().start();
     let outsider = limiter_testkit::RedisServer::builder().tcp().setting("cluster-enabled", "yes").start();
-    let known = cluster.url();
-    let (scheme, nodes) = known.split_once("://").expect("a URL");
+    let cluster_url = cluster.url();
+    let (scheme, nodes) = cluster_url.split_once("://").expect("a URL");
     let url = format!("{scheme}://{},{nodes}", crate::support::tcp_address(&outsider));
     let limiter = Limiter::connect(&url).await.expect("the cluster is there");
     assert!(limiter.check(&key("a"), &limit("1/h")).await.expect("a decision").is_allowed());

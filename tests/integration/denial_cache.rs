@@ -69,8 +69,8 @@ async fn cached_denials_equal_the_stores_and_cost_one_call_per_second() {
         assert_eq!(cached.source(), Source::DeniedUntil);
         let fresh = denial(&uncached, &five).await;
         assert_eq!(fresh.source(), Source::Store);
-        let facts = |denied: &Denied| (denied.retry_after(), denied.remaining(), denied.reset_after(), denied.limit());
-        assert_eq!(facts(&cached), facts(&fresh));
+        let fields = |denied: &Denied| (denied.retry_after(), denied.remaining(), denied.reset_after(), denied.limit());
+        assert_eq!(fields(&cached), fields(&fresh));
         for _ in 0..100 {
             assert_eq!(denial(&limiter, &five).await.source(), Source::DeniedUntil);
         }

@@ -83,7 +83,7 @@ async fn key_emptied_by_a_trim_gets_a_new_ttl() {
     let (key, limit) = (key("a"), limit("1/200s"));
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
     clock.advance(Duration::from_secs(300));
-    assert!(only_ttl(&server) > 0, "the window is over, the key is not");
+    assert!(only_ttl(&server) > 0, "the window has ended, the key has not expired");
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
     let ttl = only_ttl(&server);
     assert!(ttl > 100_000 && ttl <= 201_000, "{ttl} ms");

@@ -21,7 +21,7 @@ pub(crate) enum ScriptReply {
 #[derive(Debug)]
 pub(crate) struct FakeServer {
     address: SocketAddr,
-    shared: Arc<FakeState>,
+    state: Arc<FakeState>,
 }
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct FakeState {
     subscriptions: AtomicU64,
     script_reply: ScriptReply,
     /// True if script calls get an admission instead of `script_reply`.
-    recovered: AtomicBool,
+    is_recovered: AtomicBool,
     calls: AtomicU64,
     is_ended: AtomicBool,
 }
@@ -50,6 +50,7 @@ const ADMITTED: &str = "*2\r\n:1000000000000000\r\n$24\r\n\
     \0\0\0\x01\0\0\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\x7f\x7f\x7f\r\n";
 
 impl FakeServer {
+    /// Starts a server that sends this reply to script calls.
     pub(crate) fn with_script_reply(script_reply: ScriptReply) -> Self {
         Self::start("%1\r\n+server\r\n+redis\r\n".to_owned(), String::new(), script_reply)
     }
@@ -78,63 +79,63 @@ impl FakeServer {
 
     /// Names the master at port `now`, and announces the change from port `before` to all subscribers.
     pub(crate) fn announce_master(&self, before: u16, now: u16) {
-        *self.shared.master.lock().expect("no panic") = master_reply(now);
+        *self.state.master.lock().expect("no panic") = master_reply(now);
         let message = format!("mymaster 127.0.0.1 {before} 127.0.0.1 {now}");
-        for mut listener in self.shared.subscribers.lock().expect("no panic").iter() {
-            write!(listener, ">3\r\n+message\r\n+{SWITCH_CHANNEL}\r\n+{message}\r\n").expect("a listener");
+        for mut subscriber in self.state.subscribers.lock().expect("no panic").iter() {
+            write!(subscriber, ">3\r\n+message\r\n+{SWITCH_CHANNEL}\r\n+{message}\r\n").expect("an open subscription");
         }
     }
 
     /// Names the master at port `now` from the next subscription on, without an announcement.
     pub(crate) fn change_master_on_subscribe(&self, now: u16) {
-        *self.shared.next_master.lock().expect("no panic") = Some(master_reply(now));
+        *self.state.next_master.lock().expect("no panic") = Some(master_reply(now));
     }
 
     /// Names the master at port `now`, and closes the subscribed connections instead of announcing it.
     pub(crate) fn change_master_and_disconnect(&self, now: u16) {
-        *self.shared.master.lock().expect("no panic") = master_reply(now);
-        for listener in self.shared.subscribers.lock().expect("no panic").iter() {
+        *self.state.master.lock().expect("no panic") = master_reply(now);
+        for subscriber in self.state.subscribers.lock().expect("no panic").iter() {
             // The client may have closed it already.
-            let _ = listener.shutdown(Shutdown::Both);
+            let _ = subscriber.shutdown(Shutdown::Both);
         }
     }
 
     /// Returns the number of open subscriptions, and of all subscriptions so far.
     pub(crate) fn subscribers(&self) -> (usize, u64) {
-        let now = self.shared.subscribers.lock().expect("no panic").len();
-        (now, self.shared.subscriptions.load(Ordering::SeqCst))
+        let now = self.state.subscribers.lock().expect("no panic").len();
+        (now, self.state.subscriptions.load(Ordering::SeqCst))
     }
 
     fn start(hello_reply: String, master: String, script_reply: ScriptReply) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free TCP port");
         let address = listener.local_addr().expect("the address of a bound listener");
         let (master, subscribers) = (Mutex::new(master), Mutex::default());
-        let shared = FakeState {
+        let state = FakeState {
             hello_reply,
             master,
             subscribers,
             next_master: Mutex::default(),
             subscriptions: 0.into(),
             script_reply,
-            recovered: false.into(),
+            is_recovered: false.into(),
             calls: 0.into(),
             is_ended: false.into(),
         };
-        let shared = Arc::new(shared);
-        let listener_state = Arc::clone(&shared);
+        let state = Arc::new(state);
+        let listener_state = Arc::clone(&state);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 if listener_state.is_ended.load(Ordering::Relaxed) {
                     return;
                 }
-                let shared = Arc::clone(&listener_state);
+                let state = Arc::clone(&listener_state);
                 thread::spawn(move || {
-                    shared.serve(&stream);
-                    shared.remove_subscriber(&stream);
+                    state.serve(&stream);
+                    state.remove_subscriber(&stream);
                 });
             }
         });
-        Self { address, shared }
+        Self { address, state }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -147,17 +148,17 @@ impl FakeServer {
 
     /// Returns the number of script calls, or of requests for the master, so far.
     pub(crate) fn calls(&self) -> u64 {
-        self.shared.calls.load(Ordering::Relaxed)
+        self.state.calls.load(Ordering::Relaxed)
     }
 
     /// Admits script calls from now on.
     pub(crate) fn recover(&self) {
-        self.shared.recovered.store(true, Ordering::Relaxed);
+        self.state.is_recovered.store(true, Ordering::Relaxed);
     }
 
     /// Sends the chosen reply again from now on.
     pub(crate) fn fail_again(&self) {
-        self.shared.recovered.store(false, Ordering::Relaxed);
+        self.state.is_recovered.store(false, Ordering::Relaxed);
     }
 }
 
@@ -169,7 +170,7 @@ fn master_reply(port: u16) -> String {
 
 impl Drop for FakeServer {
     fn drop(&mut self) {
-        self.shared.is_ended.store(true, Ordering::Relaxed);
+        self.state.is_ended.store(true, Ordering::Relaxed);
         // Wakes the listener.
         let _ = TcpStream::connect(self.address);
     }
@@ -200,7 +201,7 @@ impl FakeState {
                 ["EVALSHA", ..] => {
                     self.calls.fetch_add(1, Ordering::Relaxed);
                     match self.script_reply {
-                        _ if self.recovered.load(Ordering::Relaxed) => ADMITTED,
+                        _ if self.is_recovered.load(Ordering::Relaxed) => ADMITTED,
                         ScriptReply::Bytes(reply) | ScriptReply::BytesThenClose(reply) => reply,
                         ScriptReply::Never => "",
                     }
@@ -222,7 +223,7 @@ impl FakeState {
     fn remove_subscriber(&self, stream: &TcpStream) {
         let client = |stream: &TcpStream| stream.peer_addr().ok();
         let gone = client(stream);
-        self.subscribers.lock().expect("no panic").retain(|listener| client(listener) != gone);
+        self.subscribers.lock().expect("no panic").retain(|subscriber| client(subscriber) != gone);
     }
 }
 

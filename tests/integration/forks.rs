@@ -43,8 +43,8 @@ cases!(
     child_shares_counters_with_its_parent,
     ten_concurrent_children_keep_one_limit,
     child_of_a_child_shares_the_limit,
-    waits_in_a_child_end_with_a_limiter_in_memory,
-    waits_in_a_child_end_with_a_limiter_on_redis,
+    child_can_wait_with_a_limiter_in_memory,
+    child_can_wait_with_a_limiter_on_redis,
     child_may_drop_the_limiter,
     child_forked_in_an_outage_reconnects,
     call_started_before_the_fork_fails_in_the_child,
@@ -137,11 +137,11 @@ fn wait_in_a_child(limiter: &Limiter) {
     }
 }
 
-fn waits_in_a_child_end_with_a_limiter_in_memory() {
+fn child_can_wait_with_a_limiter_in_memory() {
     wait_in_a_child(&Limiter::memory());
 }
 
-fn waits_in_a_child_end_with_a_limiter_on_redis() {
+fn child_can_wait_with_a_limiter_on_redis() {
     let server = RedisServer::start();
     wait_in_a_child(&builder_for(&server).on_error(OnError::Raise).build().expect("valid"));
 }

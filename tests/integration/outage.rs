@@ -139,7 +139,7 @@ async fn one_connection_attempt_runs_at_a_time() {
         let (_second, _) = listener.accept().expect("another attempt");
         first.set_read_timeout(Some(Duration::from_millis(1))).expect("not zero");
         // Reads what the first connection sent and then its end, which must have happened already.
-        std::io::copy(&mut first, &mut std::io::sink()).expect("the first attempt is over");
+        std::io::copy(&mut first, &mut std::io::sink()).expect("the first attempt has ended");
     });
     let limiter = Limiter::builder().url(&url).deadline(DEADLINE).build().expect("a URL");
     let load = Load::start(&limiter);

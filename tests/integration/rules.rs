@@ -19,7 +19,7 @@ async fn per_user(user: u64) -> Result<u64, Denied> {
 }
 
 #[rate_limited(key = user, name = "named", limit = "5/10s", when = user != "admin")]
-#[rate_limited(key = "everybody", limit = "5/10s")]
+#[rate_limited(key = "global", limit = "5/10s")]
 fn two_rules(user: &str) -> Result<&'static str, Denied> {
     Ok("both")
 }
@@ -91,7 +91,7 @@ fn rule_overrides_only_the_rule_of_its_name() {
         assert!(two_rules("a").is_ok());
         assert_eq!(two_rules("a").expect_err("one is the limit of `named`").name(), "named");
         assert!((0..4).all(|_| two_rules("admin").is_ok()), "the other keeps the attribute's limit");
-        assert_eq!(two_rules("admin").expect_err("five of everybody").name(), "everybody");
+        assert_eq!(two_rules("admin").expect_err("five calls of all users").name(), "global");
     });
 }
 
@@ -128,7 +128,7 @@ async fn shortest_deadline_of_several_rules_applies() {
     let mut server = RedisServer::start();
     let short = Rule::new().deadline(Duration::from_millis(50)).on_error(OnError::Open);
     let limiter = builder_for(&server)
-        .rule("everybody", short.clone())
+        .rule("global", short.clone())
         .rule("named", short.deadline(Duration::from_secs(60)))
         .connect()
         .await

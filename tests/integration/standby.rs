@@ -240,7 +240,7 @@ async fn calls_admitted_by_failing_open_count_after_the_outage() {
 
 /// The standby limiter had reserved a permit for each of them.
 #[tokio::test]
-async fn calls_denied_by_policy_take_no_permit() {
+async fn calls_failed_or_denied_by_policy_take_no_permit() {
     for policy in [OnError::Closed, OnError::Raise] {
         let mut fixture = OutageFixture::new();
         let limiter = fixture.builder().on_error(policy).connect().await.expect("the server is there");

@@ -34,7 +34,7 @@ struct SharedKey {
 
 impl SharedKey {
     async fn new() -> Self {
-        let (server, clock, name) = (RedisServer::shared(), ManualClock::new(), unique("fleet"));
+        let (server, clock, name) = (RedisServer::shared(), ManualClock::new(), unique("shared-key"));
         let limiter = builder_for(server)
             .remember_denials(Duration::ZERO)
             .on_error(OnError::Raise)

@@ -78,8 +78,11 @@ async fn assert_key_expires_when_its_counter_is_empty(algorithm: Algorithm) {
         let ttl = server.command(&["PTTL", server.keys().first().expect("the limiter's key")]).integer();
         let took = i64::try_from(started.elapsed().as_millis()).expect("small");
         // The TTL is lower by the time since it was set, which is at most the duration of the call and of `PTTL`.
-        let over = ttl - i64::try_from(reset_after.as_millis()).expect("small");
-        assert!(over > 490 - took && over <= 502, "{algorithm:?}: {ttl} ms for {reset_after:?}, read within {took} ms");
+        let extra_millis = ttl - i64::try_from(reset_after.as_millis()).expect("small");
+        assert!(
+            extra_millis > 490 - took && extra_millis <= 502,
+            "{algorithm:?}: {ttl} ms for {reset_after:?}, read within {took} ms"
+        );
     }
     eventually("gone", async || server.keys().is_empty()).await;
 }

@@ -53,7 +53,7 @@ async fn several<const N: usize>(id: u64, limit: Limit) -> u64 {
 }
 
 #[rate_limited(key = "user:{id}", limit = "5/s", fallback = 0)]
-#[rate_limited(key = "everybody", limit = "100/s", when = id > 0, fallback = 1)]
+#[rate_limited(key = "global", limit = "100/s", when = id > 0, fallback = 1)]
 #[rate_limited(key = "all", limit = "1000/s", fallback = other)]
 async fn three_rules<const N: usize>(id: u64) -> u64 {
     id + body!(N)

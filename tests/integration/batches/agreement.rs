@@ -36,7 +36,7 @@ impl Call {
 
 /// Returns the calls in the order in which a batch decides them: grouped with the first equal call. Calls on a leaky
 /// bucket are never merged.
-fn in_decision_order(calls: &[Call]) -> Vec<Call> {
+fn sort_by_decision_order(calls: &[Call]) -> Vec<Call> {
     let mut kinds: Vec<Vec<Call>> = Vec::new();
     for call in calls {
         let is_queue = call.limit.algorithm() == Algorithm::LeakyBucket;
@@ -67,18 +67,18 @@ fn comparable_fields(decision: &Decision) -> (bool, u32, Option<Duration>, Optio
 #[tokio::test]
 async fn batches_of_every_algorithm_equal_single_calls() {
     let fixture = BatchFixture::new().await;
-    let single_calls = Limiter::builder().clock(fixture.clock.clone()).build().expect("in memory");
+    let unbatched_limiter = Limiter::builder().clock(fixture.clock.clone()).build().expect("in memory");
     let mut random = Random::new(7);
     let (mut allowed, mut denied) = (0, 0);
     for round in 0..ROUNDS {
         let calls: Vec<_> = (0..random.between(2, MAX_CALLS)).map(|_| Call::random(&mut random)).collect();
         // Results are in the order of the calls.
-        let calls = in_decision_order(&calls);
+        let calls = sort_by_decision_order(&calls);
         let queued = fixture.queue_calls(calls.iter().map(|call| call.start(&fixture.limiter)).collect()).await;
         fixture.release();
         for (call, batched) in calls.iter().zip(queued.results().await) {
             let batched = batched.expect("a decision");
-            let single = call.start(&single_calls).await.expect("a decision");
+            let single = call.start(&unbatched_limiter).await.expect("a decision");
             let Call { limit, cost, .. } = call;
             assert_eq!(
                 comparable_fields(&batched),

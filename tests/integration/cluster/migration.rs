@@ -27,7 +27,7 @@ async fn calls_follow_a_migrating_slot() {
     let clock = ManualClock::new();
     let limiter = builder_for(&cluster).clock(clock).connect().await.expect("a cluster");
     let slot = 4711;
-    let (name, second, third) = (name_in(slot), limit("9/1s"), limit("9/1h"));
+    let (name, per_second, per_hour) = (name_in(slot), limit("9/1s"), limit("9/1h"));
     let key = key(&name);
     let check = async |limits: &[&Limit]| {
         let requests: Vec<_> = limits.iter().map(|limit| (&key, *limit, 1)).collect();
@@ -35,19 +35,19 @@ async fn calls_follow_a_migrating_slot() {
     };
     let from = cluster.master_of(slot);
     let to = cluster.masters().into_iter().find(|master| *master != from).expect("another");
-    assert_eq!(check(&[&second]).await, 8);
-    assert_eq!(check(&[&second, &third]).await, 7);
+    assert_eq!(check(&[&per_second]).await, 8);
+    assert_eq!(check(&[&per_second, &per_hour]).await, 7);
     let migration = cluster.begin_migration(slot, to);
-    assert_eq!(check(&[&second, &third]).await, 6, "no counter has moved");
+    assert_eq!(check(&[&per_second, &per_hour]).await, 6, "no counter has moved");
     assert_eq!(migration.move_keys(1), 1);
-    assert_eq!(check(&[&second, &third]).await, 5, "one counter has moved, the other has not");
+    assert_eq!(check(&[&per_second, &per_hour]).await, 5, "one counter has moved, the other has not");
     assert_eq!(migration.move_keys(10), 1);
-    assert_eq!(check(&[&second]).await, 4, "redirected to the target");
+    assert_eq!(check(&[&per_second]).await, 4, "redirected to the target");
     cluster.server(to).command(&["SCRIPT", "FLUSH"]);
-    assert_eq!(check(&[&second]).await, 3);
+    assert_eq!(check(&[&per_second]).await, 3);
     migration.finish();
-    assert_eq!(check(&[&second]).await, 2, "moved");
-    assert_eq!(check(&[&third]).await, 5);
+    assert_eq!(check(&[&per_second]).await, 2, "moved");
+    assert_eq!(check(&[&per_hour]).await, 5);
     assert_eq!(cluster.server(to).keys().len(), 2);
 }
 
@@ -84,15 +84,15 @@ async fn migration_under_load_keeps_the_limit_and_fails_no_call() {
     let limiter = builder_for(&cluster).connect().await.expect("a cluster");
     let (slots, most) = (100..112, 40);
     let limit = limit("40/1h");
-    let over = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::new(AtomicBool::new(false));
     let taken: Arc<BTreeMap<u16, AtomicU32>> = Arc::new(slots.clone().map(|slot| (slot, AtomicU32::new(0))).collect());
     let mut tasks = JoinSet::new();
     for slot in slots.clone() {
         for _ in 0..2 {
-            let (limiter, key, over) = (limiter.clone(), key(&name_in(slot)), Arc::clone(&over));
+            let (limiter, key, is_over) = (limiter.clone(), key(&name_in(slot)), Arc::clone(&is_over));
             let taken = Arc::clone(&taken);
             tasks.spawn(async move {
-                while !over.load(Relaxed) {
+                while !is_over.load(Relaxed) {
                     let is_allowed = limiter.check(&key, &limit).await.expect("a decision").is_allowed();
                     taken[&slot].fetch_add(is_allowed.into(), Relaxed);
                     tokio::time::sleep(Duration::from_millis(4)).await;
@@ -109,7 +109,7 @@ async fn migration_under_load_keeps_the_limit_and_fails_no_call() {
     });
     let cluster = migrations.await.expect("moved");
     eventually("used up", async || taken.values().all(|taken| taken.load(Relaxed) >= most)).await;
-    over.store(true, Relaxed);
+    is_over.store(true, Relaxed);
     tasks.join_all().await;
     assert!(taken.values().all(|taken| taken.load(Relaxed) == most), "{taken:?}");
     let homes: BTreeSet<_> = taken.keys().map(|slot| cluster.master_of(*slot)).collect();
@@ -229,7 +229,7 @@ struct Traffic {
     /// The limits of each key. The longer limit of the first key is soon used up.
     limits: [[Limit; 2]; 2],
     origin: Instant,
-    over: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
     /// The number of completed calls, by process.
     completed: Arc<[AtomicU32]>,
 }
@@ -245,7 +245,7 @@ struct TaskResults {
 impl Traffic {
     async fn calls(self, process: usize, limiter: Limiter, mut random: Random) -> TaskResults {
         let mut results = TaskResults::default();
-        while !self.over.load(Relaxed) {
+        while !self.is_over.load(Relaxed) {
             // Mostly both limits together.
             let (key, limits) =
                 [(0, 0..2), (1, 0..2), (1, 0..1), (1, 1..2)][usize::try_from(random.below(4)).expect("small")].clone();
@@ -295,7 +295,7 @@ async fn several_limits_of_a_key_hold_while_its_slot_migrates() {
         keys: [(); 2].map(|()| key(&names.next().expect("one of many names"))),
         limits: [["5/300ms", "10/h"], ["5/300ms", "100000/h"]].map(|limits| limits.map(limit)),
         origin: Instant::now(),
-        over: Arc::default(),
+        is_over: Arc::default(),
         completed: (0..PROCESSES).map(|_| AtomicU32::new(0)).collect(),
     };
     let mut tasks = JoinSet::new();
@@ -326,7 +326,7 @@ async fn several_limits_of_a_key_hold_while_its_slot_migrates() {
         }
     });
     moves.await.expect("no panic");
-    traffic.over.store(true, Relaxed);
+    traffic.is_over.store(true, Relaxed);
     let results = tasks.join_all().await;
     assert_eq!(results.iter().map(|results| results.by_standby).sum::<u32>(), 0, "decisions by standby limiters");
     for (key, limits) in traffic.limits.iter().enumerate() {

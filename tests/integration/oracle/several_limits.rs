@@ -63,7 +63,7 @@ async fn assert_decides_all_or_nothing(subject: Subject, steps: u32) {
     assert!(allowed > steps / 10 && denied_later > steps / 10, "{allowed} allowed, {denied_later} denied later");
 }
 
-/// Returns the first denial, with a wait that is enough for all limits, or else the verdict with the least remaining.
+/// Combines verdicts: the first denial with the longest wait, or else the admission with the least remaining.
 fn combined_verdict(verdicts: &[Verdict]) -> Verdict {
     let first = verdicts.iter().find(|verdict| !verdict.allowed);
     let tightest = || verdicts.iter().min_by_key(|verdict| verdict.remaining);

@@ -139,7 +139,7 @@ fn called_from() -> u32 {
     std::panic::Location::caller().line()
 }
 
-#[expect(unused_variables, reason = "says so")]
+#[expect(unused_variables, reason = "the parameter is unused")]
 #[rate_limited(key = "k", limit = "1/1h", fallback = ())]
 fn expects(unused: u64) {}
 

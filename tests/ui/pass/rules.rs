@@ -85,7 +85,7 @@ fn blocks() -> bool {
 
 /// Two rules: the fallback of the rule that denied is used.
 #[rate_limited(key = "user {id}", name = "user", limit = "2/1m", fallback = "slower")]
-#[rate_limited(key = "everybody", limit = "3/1m", fallback = denied_name)]
+#[rate_limited(key = "global", limit = "3/1m", fallback = denied_name)]
 fn two_rules(id: u64) -> &'static str {
     "ran"
 }
