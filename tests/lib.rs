@@ -1,1 +1,1 @@
-//! The tests of `rate-limited`: a package of their own, so that its examples build without what they need.
+//! Tests of `rate-limited`, in a separate package so that the facade's examples build without the test dependencies.

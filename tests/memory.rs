@@ -1,6 +1,6 @@
-//! The memory that the embedded store takes of this process: a program of its own, since nothing else must count.
+//! Memory use of the embedded store, in a separate program so that no other test adds to the figure.
 //!
-//! It reads `/proc/self/status`, so the figure is Linux's; elsewhere everything is tested but that.
+//! The figure is read from `/proc/self/status`. Other systems than Linux run the test without it.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,53 +9,53 @@ use std::{fs, io, thread};
 use limiter_testkit::full_or;
 use rate_limited::{Key, Limit, Limiter};
 
-/// Keys that come once each. Both numbers are above the default of `max_keys`, which is a million: from there on counts
-/// are shared, and no more memory is taken.
+/// The number of keys, each checked once. Both numbers exceed the default `max_keys` of a million. Above it keys share
+/// counters, and memory use stays constant.
 const KEYS: u64 = 10_000_000;
 const FEWER_KEYS: u64 = 1_500_000;
-/// Keys that are at their limit throughout.
+/// The number of keys that stay at their limit.
 const OFFENDERS: u64 = 100_000;
-/// The documented figure is about 180 MB, measured: 177 MB, with 1.5 million keys as with ten. Allocators differ by a few.
-const MOST_BYTES: u64 = 200_000_000;
+/// The documented figure is about 180 MB. Measured: 177 MB, for 1.5 as for ten million keys. Allocators differ.
+const MAX_BYTES: u64 = 200_000_000;
 
 #[test]
-fn ten_million_keys_fit_into_200_mb_and_evict_nobody() {
+fn ten_million_keys_fit_into_200_mb_and_evict_no_offender() {
     let keys = full_or(KEYS, FEWER_KEYS);
-    let before = resident();
+    let before = peak_resident_bytes();
     let limiter = Limiter::memory();
     let day: Limit = "1/d".parse().expect("a limit");
-    let ask = |key: &Key| limiter.check_blocking(key, &day).expect("answers").is_allowed();
-    // Not in parts: a part is written by code of this crate, which is not optimised.
+    let check = |key: &Key| limiter.check_blocking(key, &day).expect("answers").is_allowed();
+    // Keys are built from text, because `part` is generic and would be compiled into this crate without optimisation.
     let offender = |index: u64| Key::new(format!("offender:{index}"));
-    assert!((0..OFFENDERS).all(|index| ask(&offender(index))));
+    assert!((0..OFFENDERS).all(|index| check(&offender(index))));
     let admitted = AtomicU64::new(0);
-    let ask_many = |from: u64| {
+    let check_many = |from: u64| {
         let keys = (from..keys).step_by(2).map(|index| Key::new(format!("user:{index}")));
-        admitted.fetch_add(u64::try_from(keys.filter(ask).count()).expect("few"), Ordering::Relaxed);
+        admitted.fetch_add(u64::try_from(keys.filter(check).count()).expect("few"), Ordering::Relaxed);
     };
     thread::scope(|scope| {
-        scope.spawn(|| ask_many(0));
-        scope.spawn(|| ask_many(1));
+        scope.spawn(|| check_many(0));
+        scope.spawn(|| check_many(1));
     });
-    match before.zip(resident()) {
+    match before.zip(peak_resident_bytes()) {
         Some((before, after)) => {
             let grown = after.saturating_sub(before);
             println!("{keys} keys took {grown} bytes, and {admitted:?} were admitted");
-            assert!(grown < MOST_BYTES, "{grown} bytes");
+            assert!(grown < MAX_BYTES, "{grown} bytes");
         }
-        None => say("skipped: the memory is not measured, for that needs Linux's /proc/self/status"),
+        None => print_uncaptured("skipped: measuring memory needs Linux's /proc/self/status"),
     }
-    assert!(admitted.into_inner() > 900_000, "places were left unused");
-    assert!(!(0..OFFENDERS).any(|index| ask(&offender(index))), "somebody was evicted");
+    assert!(admitted.into_inner() > 900_000, "the limiter did not use all of its keys");
+    assert!(!(0..OFFENDERS).any(|index| check(&offender(index))), "a key at its limit was evicted");
 }
 
-/// Prints a line that a test which passes shows, too.
-fn say(line: &str) {
+/// Prints a line that the harness shows for a passing test too.
+fn print_uncaptured(line: &str) {
     writeln!(io::stderr(), "{line}").expect("standard error");
 }
 
-/// The most bytes of this process that have been in memory. None on systems without `/proc`.
-fn resident() -> Option<u64> {
+/// Returns the peak resident memory of this process in bytes, or `None` on systems without `/proc`.
+fn peak_resident_bytes() -> Option<u64> {
     if !cfg!(target_os = "linux") {
         return None;
     }

@@ -1,4 +1,4 @@
-//! What every algorithm does on every store, by a clock that stands still.
+//! Tests of every algorithm on every store, with a manual clock.
 
 use std::time::Duration;
 
@@ -13,18 +13,23 @@ pub(crate) mod queue;
 mod refund;
 mod stored;
 
-pub(crate) const ALL: [Algorithm; 5] = [SlidingWindow, FixedWindow, SlidingCounter, TokenBucket, LeakyBucket];
+pub(crate) const ALL_ALGORITHMS: [Algorithm; 5] =
+    [SlidingWindow, FixedWindow, SlidingCounter, TokenBucket, LeakyBucket];
 
 macro_rules! on_every_store {
     ($($test:ident),+ $(,)?) => {
         mod memory {
             $(#[tokio::test] async fn $test() {
-                for algorithm in super::ALL { super::$test(crate::support::Subject::memory().await, algorithm).await; }
+                for algorithm in super::ALL_ALGORITHMS {
+                    super::$test(crate::support::Subject::memory().await, algorithm).await;
+                }
             })+
         }
         mod redis {
             $(#[tokio::test] async fn $test() {
-                for algorithm in super::ALL { super::$test(crate::support::Subject::redis().await, algorithm).await; }
+                for algorithm in super::ALL_ALGORITHMS {
+                    super::$test(crate::support::Subject::redis().await, algorithm).await;
+                }
             })+
         }
     };
@@ -32,18 +37,18 @@ macro_rules! on_every_store {
 pub(crate) use on_every_store;
 
 on_every_store! {
-    of_64_at_once_exactly_as_many_as_there_are,
-    refuses_until_exactly_retry_after,
-    a_look_and_a_denial_take_nothing,
-    a_cost_of_nothing_and_a_cost_above_all,
-    costs_of_one_count_add_up,
-    forgets_a_key_when_told,
-    keeps_apart_what_has_another_algorithm_or_window,
-    a_changed_limit_is_true_at_once,
-    clocks_may_step_back_and_forward,
+    exactly_the_limit_of_64_concurrent_calls_is_admitted,
+    denies_until_exactly_retry_after,
+    peek_and_denial_take_no_permit,
+    cost_zero_is_free_and_cost_above_the_limit_is_final,
+    costs_on_one_counter_add_up,
+    reset_clears_only_its_own_window,
+    each_algorithm_and_window_has_its_own_counter,
+    changed_limit_applies_to_the_next_call,
+    clock_steps_keep_retry_after_exact,
 }
 
-pub(crate) fn counted(text: &str, algorithm: Algorithm) -> Limit {
+pub(crate) fn limit_with_algorithm(text: &str, algorithm: Algorithm) -> Limit {
     limit(text).with_algorithm(algorithm)
 }
 
@@ -55,25 +60,25 @@ async fn take(subject: &Subject, limit: Limit, cost: u32) -> Decision {
     subject.limiter.check_n(&key("a"), &limit, cost).await.expect("the store answers")
 }
 
-/// A leaky bucket lets one pass, every other algorithm all there are.
-fn at_once(algorithm: Algorithm, max: u32) -> u32 {
+/// Returns the number of permits that are free at once: one in a leaky bucket, `max` in every other algorithm.
+fn free_at_once(algorithm: Algorithm, max: u32) -> u32 {
     if algorithm == LeakyBucket { 1 } else { max }
 }
 
-async fn of_64_at_once_exactly_as_many_as_there_are(subject: Subject, algorithm: Algorithm) {
-    let limit = counted("5/10s", algorithm);
+async fn exactly_the_limit_of_64_concurrent_calls_is_admitted(subject: Subject, algorithm: Algorithm) {
+    let limit = limit_with_algorithm("5/10s", algorithm);
     let mut calls = JoinSet::new();
     for _ in 0..64 {
         let limiter = subject.limiter.clone();
         calls.spawn(async move { limiter.check(&key("a"), &limit).await.expect("the store answers").is_allowed() });
     }
     let admitted = calls.join_all().await.into_iter().filter(|allowed| *allowed).count();
-    assert_eq!(admitted, usize::try_from(at_once(algorithm, 5)).expect("small"), "{algorithm:?}");
+    assert_eq!(admitted, usize::try_from(free_at_once(algorithm, 5)).expect("small"), "{algorithm:?}");
 }
 
-/// For every cost there is room for, and for buckets that hold less and more than a window's permits.
-async fn refuses_until_exactly_retry_after(subject: Subject, algorithm: Algorithm) {
-    let limit = counted("7/10s", algorithm);
+/// Tests every cost that fits, also with buckets that hold fewer and more permits than `max`.
+async fn denies_until_exactly_retry_after(subject: Subject, algorithm: Algorithm) {
+    let limit = limit_with_algorithm("7/10s", algorithm);
     let holding = |burst| limit.with_burst(burst).ok();
     for limit in [Some(limit), holding(4), holding(11)].into_iter().flatten() {
         for cost in 1..=limit.burst() {
@@ -90,8 +95,8 @@ async fn refuses_until_exactly_retry_after(subject: Subject, algorithm: Algorith
     }
 }
 
-async fn a_look_and_a_denial_take_nothing(subject: Subject, algorithm: Algorithm) {
-    let limit = counted("3/10s", algorithm);
+async fn peek_and_denial_take_no_permit(subject: Subject, algorithm: Algorithm) {
+    let limit = limit_with_algorithm("3/10s", algorithm);
     for _ in 0..5 {
         let seen = subject.limiter.peek(&key("a"), &limit).await.expect("the store answers");
         assert_eq!((seen.is_allowed(), seen.remaining()), (true, 3), "{algorithm:?}");
@@ -111,8 +116,8 @@ async fn a_look_and_a_denial_take_nothing(subject: Subject, algorithm: Algorithm
     }
 }
 
-async fn a_cost_of_nothing_and_a_cost_above_all(subject: Subject, algorithm: Algorithm) {
-    let limit = counted("5/10s", algorithm);
+async fn cost_zero_is_free_and_cost_above_the_limit_is_final(subject: Subject, algorithm: Algorithm) {
+    let limit = limit_with_algorithm("5/10s", algorithm);
     for cost in [6, u32::MAX] {
         let never = denied(take(&subject, limit, cost).await);
         assert!(never.is_final(), "{algorithm:?}");
@@ -124,37 +129,40 @@ async fn a_cost_of_nothing_and_a_cost_above_all(subject: Subject, algorithm: Alg
     assert_eq!((nothing.is_allowed(), nothing.remaining()), (true, 0), "{algorithm:?}");
 }
 
-async fn costs_of_one_count_add_up(subject: Subject, algorithm: Algorithm) {
-    let (limit, key) = (counted("5/10s", algorithm), key("a"));
+async fn costs_on_one_counter_add_up(subject: Subject, algorithm: Algorithm) {
+    let (limit, key) = (limit_with_algorithm("5/10s", algorithm), key("a"));
     let check = async |costs: [u32; 3]| {
         let limits = costs.map(|cost| (&key, &limit, cost));
         subject.limiter.check_all(&limits).await.expect("the store answers")
     };
     assert!(denied(check([2, 2, 2]).await).is_final(), "{algorithm:?}");
     let seen = subject.limiter.peek(&key, &limit).await.expect("the store answers");
-    assert_eq!(seen.remaining(), 5, "{algorithm:?}: a denial took something");
+    assert_eq!(seen.remaining(), 5, "{algorithm:?}: a denial took a permit");
     assert_eq!(check([2, 0, 3]).await.remaining(), 0, "{algorithm:?}");
     assert!(!denied(check([1, 0, 0]).await).is_final(), "{algorithm:?}");
 }
 
-async fn forgets_a_key_when_told(subject: Subject, algorithm: Algorithm) {
-    let limits = [counted("2/10s", algorithm), counted("2/11s", algorithm)];
+async fn reset_clears_only_its_own_window(subject: Subject, algorithm: Algorithm) {
+    let limits = [limit_with_algorithm("2/10s", algorithm), limit_with_algorithm("2/11s", algorithm)];
     for limit in limits {
         assert!(take(&subject, limit, 2).await.is_allowed());
     }
     subject.limiter.reset(&key("a"), &limits[0]).await.expect("the store answers");
     assert!(take(&subject, limits[0], 2).await.is_allowed(), "{algorithm:?}");
-    assert!(take(&subject, limits[1], 1).await.is_denied(), "{algorithm:?}: the other window is another history");
+    assert!(take(&subject, limits[1], 1).await.is_denied(), "{algorithm:?}: the other window is another counter");
 }
 
-async fn keeps_apart_what_has_another_algorithm_or_window(subject: Subject, algorithm: Algorithm) {
-    assert!(take(&subject, counted("2/10s", algorithm), 2).await.is_allowed());
-    assert!(take(&subject, counted("2/10s", algorithm), 1).await.is_denied());
-    for other in ALL.into_iter().filter(|other| *other != algorithm) {
-        assert!(take(&subject, counted("2/10s", other), 2).await.is_allowed(), "{other:?} after {algorithm:?}");
+async fn each_algorithm_and_window_has_its_own_counter(subject: Subject, algorithm: Algorithm) {
+    assert!(take(&subject, limit_with_algorithm("2/10s", algorithm), 2).await.is_allowed());
+    assert!(take(&subject, limit_with_algorithm("2/10s", algorithm), 1).await.is_denied());
+    for other in ALL_ALGORITHMS.into_iter().filter(|other| *other != algorithm) {
+        assert!(
+            take(&subject, limit_with_algorithm("2/10s", other), 2).await.is_allowed(),
+            "{other:?} after {algorithm:?}"
+        );
     }
-    assert!(take(&subject, counted("2/10001ms", algorithm), 2).await.is_allowed());
-    let windows = [counted("1/h", algorithm), counted("2/m", algorithm)];
+    assert!(take(&subject, limit_with_algorithm("2/10001ms", algorithm), 2).await.is_allowed());
+    let windows = [limit_with_algorithm("1/h", algorithm), limit_with_algorithm("2/m", algorithm)];
     let limits = windows.each_ref().map(|limit| (limit, 1));
     let key = Key::new("b");
     let check = async || {
@@ -163,18 +171,22 @@ async fn keeps_apart_what_has_another_algorithm_or_window(subject: Subject, algo
     };
     assert!(check().await.is_allowed() && check().await.is_denied(), "{algorithm:?}");
     let minute = subject.limiter.peek(&key, &windows[1]).await.expect("the store answers");
-    assert_eq!(minute.remaining(), at_once(algorithm, 2) - 1, "{algorithm:?}: a denial by the hour took of the minute");
+    assert_eq!(
+        minute.remaining(),
+        free_at_once(algorithm, 2) - 1,
+        "{algorithm:?}: a denial by the hour took a permit of the minute"
+    );
 }
 
-/// Raised and lowered between any two calls: no count is lost, none is unlimited, and what is promised is kept.
-async fn a_changed_limit_is_true_at_once(subject: Subject, algorithm: Algorithm) {
-    assert!(take(&subject, counted("4/10s", algorithm), 4).await.is_allowed());
+/// The limit is raised and lowered between calls: no counted permit is lost, and each `retry_after` stays exact.
+async fn changed_limit_applies_to_the_next_call(subject: Subject, algorithm: Algorithm) {
+    assert!(take(&subject, limit_with_algorithm("4/10s", algorithm), 4).await.is_allowed());
     subject.advance_millis(1);
-    let raised = take(&subject, counted("9/10s", algorithm), 0).await;
+    let raised = take(&subject, limit_with_algorithm("9/10s", algorithm), 0).await;
     let left = if algorithm == LeakyBucket { 0 } else { 5 };
     assert_eq!(raised.remaining(), left, "{algorithm:?}: raised");
     for text in ["2/10s", "1/10s", "3/10s", "40/10s"] {
-        let limit = counted(text, algorithm);
+        let limit = limit_with_algorithm(text, algorithm);
         let Err(refused) = take(&subject, limit, limit.max()).await.into_result() else {
             panic!("{algorithm:?}: {text} is full or nearly")
         };
@@ -187,8 +199,8 @@ async fn a_changed_limit_is_true_at_once(subject: Subject, algorithm: Algorithm)
     }
 }
 
-async fn clocks_may_step_back_and_forward(subject: Subject, algorithm: Algorithm) {
-    let limit = counted("4/10s", algorithm);
+async fn clock_steps_keep_retry_after_exact(subject: Subject, algorithm: Algorithm) {
+    let limit = limit_with_algorithm("4/10s", algorithm);
     subject.advance_millis(3_000);
     assert!(take(&subject, limit, 4).await.is_allowed());
     let natural = denied(take(&subject, limit, 1).await).retry_after();
@@ -198,7 +210,10 @@ async fn clocks_may_step_back_and_forward(subject: Subject, algorithm: Algorithm
     subject.clock.advance(refused.retry_after());
     assert!(take(&subject, limit, 1).await.is_allowed(), "{algorithm:?}");
     subject.clock.rewind(Duration::from_secs(24));
-    assert!(take(&subject, limit, 4).await.is_allowed(), "{algorithm:?}: further than a window: the history is void");
+    assert!(
+        take(&subject, limit, 4).await.is_allowed(),
+        "{algorithm:?}: a step of more than a window voids the counter"
+    );
     subject.clock.advance(Duration::from_secs(86_400 * 365));
     assert!(take(&subject, limit, 4).await.is_allowed(), "{algorithm:?}: a year later");
 }

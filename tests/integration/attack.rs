@@ -1,4 +1,4 @@
-//! The short form of the attack. `limiter_testkit::attack` has the scenarios and their judges.
+//! A short run of the attack. `limiter_testkit::attack` has the scenarios and their checks.
 
 use std::ffi::OsStr;
 use std::thread;
@@ -6,31 +6,34 @@ use std::thread;
 use limiter_testkit::ForkLibrary;
 use limiter_testkit::attack::{Budget, Plan, run, scenarios};
 
-use crate::child;
+use crate::child_process;
 
 #[test]
-fn no_promise_breaks_under_a_short_attack() {
+fn short_attack_finds_no_violation() {
     let library = ForkLibrary::build();
     let variable = &library.variable();
     thread::scope(|scope| {
-        // The same in every run: other seeds are for the program `attack`.
+        // Fixed seeds. The program `attack` runs others.
         for seed in ["1", "2"] {
             scope.spawn(move || {
                 let (name, path) = variable;
-                child::run("attack::attacks", &[("SEED", OsStr::new(seed)), (*name, path.as_os_str())])
+                child_process::run(
+                    "attack::attack_with_one_seed",
+                    &[("SEED", OsStr::new(seed)), (*name, path.as_os_str())],
+                )
             });
         }
     });
 }
 
-/// Panics and hangs are watched for the whole process.
+/// Runs in its own process, because panics and hangs are watched for the whole process.
 #[test]
 #[ignore = "needs a process of its own, which it watches for panics and hangs"]
-fn attacks() {
-    if !child::is_one() {
+fn attack_with_one_seed() {
+    if !child_process::is_child() {
         return;
     }
-    let seed = child::variable("SEED").parse().expect("a number");
+    let seed = child_process::variable("SEED").parse().expect("a number");
     let mut scenarios = scenarios();
     scenarios.retain(|scenario| scenario.short);
     let plan = Plan { seed, budget: Budget::Rounds(1), scenarios, short: true, first: false };

@@ -1,6 +1,6 @@
-//! The attribute against both stores. Shapes and messages are tested in `ui/`.
+//! Tests of the attribute on both stores. Accepted forms and messages are tested in `ui/`.
 
-/// Here too, so that clippy reads it.
+/// Included here so that clippy checks it.
 #[path = "../ui/pass/lints.rs"]
 mod lints;
 mod size;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use limiter_testkit::RedisServer;
 use rate_limited::{Denied, Error, Key, Limiter, ManualClock, rate_limited};
 
-use crate::support::on;
+use crate::support::builder_for;
 
 #[rate_limited(key = "getId", window = "10s", max = 5, fallback = degrade_fn)]
 async fn get_id(id: u64) -> String {
@@ -23,10 +23,10 @@ async fn degrade_fn(id: u64) -> String {
 }
 
 #[tokio::test]
-async fn runs_at_most_5_times_in_any_10_s() {
+async fn annotated_function_runs_at_most_5_times_in_any_10_s() {
     let clock = ManualClock::new();
     let memory = Limiter::builder().clock(clock.clone()).build().expect("builds");
-    let redis = on(RedisServer::shared()).clock(clock.clone()).connect().await.expect("connects");
+    let redis = builder_for(RedisServer::shared()).clock(clock.clone()).connect().await.expect("connects");
     for limiter in [memory, redis] {
         limiter
             .scope(async {
@@ -44,22 +44,24 @@ async fn runs_at_most_5_times_in_any_10_s() {
 }
 
 #[test]
-fn no_lint_has_anything_to_say() {
+fn expansion_triggers_no_lint() {
     lints::main();
 }
 
-/// One decision of two rules on both stores: a denial takes nothing, and each rule has its own fallback.
+/// One decision by two rules on both stores: a denial takes no permit, and each rule has its own fallback.
 #[tokio::test]
-async fn several_rules_are_all_or_nothing() {
-    #[rate_limited(key = "rules:{user}", name = "user", limits = ["2/1m", "3/1h"], fallback = denied.limit().to_string())]
-    #[rate_limited(key = "rules", name = "all", limit = "5/1m", cost = cost, when = user != 0, fallback = "all".to_owned())]
+async fn several_rules_take_all_permits_or_none() {
+    #[rate_limited(key = "rules:{user}", name = "user", limits = ["2/1m", "3/1h"],
+        fallback = denied.limit().to_string())]
+    #[rate_limited(key = "rules", name = "all", limit = "5/1m", cost = cost, when = user != 0,
+        fallback = "all".to_owned())]
     async fn run(user: u64, cost: u32) -> String {
         "ran".to_owned()
     }
 
     let clock = ManualClock::new();
     let memory = Limiter::builder().clock(clock.clone()).build().expect("builds");
-    let redis = on(RedisServer::shared()).clock(clock.clone()).connect().await.expect("connects");
+    let redis = builder_for(RedisServer::shared()).clock(clock.clone()).connect().await.expect("connects");
     for limiter in [memory, redis] {
         let calls = async {
             assert_eq!((run(1, 4).await, run(1, 2).await), ("ran".into(), "all".into()));
@@ -110,8 +112,8 @@ impl Service {
 }
 
 #[tokio::test]
-async fn limits_methods_by_their_own_limiter() {
-    for limiter in [Limiter::memory(), on(RedisServer::shared()).connect().await.expect("connects")] {
+async fn methods_use_the_limiter_of_the_attribute() {
+    for limiter in [Limiter::memory(), builder_for(RedisServer::shared()).connect().await.expect("connects")] {
         let mut service = Service { limiter, calls: 0 };
         assert_eq!(service.sync("acme", 7), Ok(1));
         assert_eq!(service.sync("acme", 7), Err(Failure::Busy { name: "{tenant}/{user}".to_owned() }));
@@ -123,9 +125,9 @@ async fn limits_methods_by_their_own_limiter() {
     }
 }
 
-/// A limiter on a server that is gone, each policy.
+/// Tests each policy with a limiter whose server is down.
 #[tokio::test]
-async fn what_happens_when_the_store_fails_is_the_functions_own_choice() {
+async fn each_function_applies_its_own_failure_policy() {
     #[rate_limited(key = "a", limit = "1/1m", fallback = "denied", on_error = open)]
     async fn open() -> &'static str {
         "ran"
@@ -149,7 +151,8 @@ async fn what_happens_when_the_store_fails_is_the_functions_own_choice() {
     async fn handle(error: Error) -> &'static str {
         if error.is_transient() { "handled" } else { "not transient" }
     }
-    #[rate_limited(key = "a", limit = "1/1m", fallback = "denied", on_error = if error.is_transient() { "expression" } else { "?" })]
+    #[rate_limited(key = "a", limit = "1/1m", fallback = "denied",
+        on_error = if error.is_transient() { "expression" } else { "?" })]
     async fn expression() -> &'static str {
         "ran"
     }
@@ -159,7 +162,7 @@ async fn what_happens_when_the_store_fails_is_the_functions_own_choice() {
     }
 
     let server = RedisServer::start();
-    let limiter = on(&server).connect().await.expect("connects");
+    let limiter = builder_for(&server).connect().await.expect("connects");
     drop(server);
     limiter
         .scope(async {
@@ -176,9 +179,9 @@ async fn what_happens_when_the_store_fails_is_the_functions_own_choice() {
         .await;
 }
 
-/// A limit that cannot be is the limiter's failure: never no limit.
+/// An invalid limit is a failure of the limiter. It never means "unlimited".
 #[test]
-fn an_impossible_limit_at_run_time_is_a_failure() {
+fn invalid_limit_at_run_time_is_a_failure() {
     #[rate_limited(key = "a", window = Duration::ZERO, max = 5, fallback = "denied")]
     fn no_window() -> &'static str {
         "ran"
@@ -197,9 +200,9 @@ fn an_impossible_limit_at_run_time_is_a_failure() {
     });
 }
 
-/// The example of the README, which a doc test reads but does not run.
+/// The example of the README, which the doc test compiles but does not run.
 #[tokio::test]
-async fn degrades_the_sixth_call() {
+async fn readme_example_degrades_the_sixth_call() {
     #[rate_limited(key = "getId", window = "10s", max = 5, fallback = "degraded")]
     async fn get_id() -> &'static str {
         "id"

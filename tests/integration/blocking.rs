@@ -1,4 +1,4 @@
-//! The twins of the async methods, on a thread without a runtime.
+//! Tests of the blocking methods, on threads without a runtime.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,35 +10,35 @@ use std::time::Duration;
 use limiter_testkit::RedisServer;
 use rate_limited::{Decision, Limiter};
 
-use crate::support::{AMPLE, key, limit, on};
+use crate::support::{LONG_DEADLINE, builder_for, key, limit};
 
-fn all_of_them(limiter: &Limiter) {
+fn call_every_blocking_method(limiter: &Limiter) {
     let (key, limit, brief) = (key("a"), limit("3/1h"), "1/300ms".parse().expect("a limit"));
     let Decision::Allowed(two) = limiter.check_n_blocking(&key, &limit, 2).expect("a decision") else {
         panic!("two of three")
     };
-    assert_eq!(limiter.peek_blocking(&key, &limit).expect("a look").remaining(), 1);
+    assert_eq!(limiter.peek_blocking(&key, &limit).expect("a peek").remaining(), 1);
     assert!(limiter.check_blocking(&key, &limit).expect("a decision").is_allowed());
     assert!(limiter.check_all_blocking(&[(&key, &limit, 1)]).expect("a decision").is_denied());
-    limiter.refund_blocking(&two).expect("given back");
-    assert_eq!(limiter.peek_blocking(&key, &limit).expect("a look").remaining(), 2);
-    limiter.reset_blocking(&key, &limit).expect("forgotten");
+    limiter.refund_blocking(&two).expect("refunded");
+    assert_eq!(limiter.peek_blocking(&key, &limit).expect("a peek").remaining(), 2);
+    limiter.reset_blocking(&key, &limit).expect("reset");
     assert!(limiter.check_n_blocking(&key, &limit, 3).expect("a decision").is_allowed());
     assert!(limiter.wait_blocking(&key, &limit, Duration::ZERO).expect("a decision").is_denied());
     for _ in 0..2 {
-        assert!(limiter.wait_blocking(&key, &brief, AMPLE).expect("a decision").is_allowed());
+        assert!(limiter.wait_blocking(&key, &brief, LONG_DEADLINE).expect("a decision").is_allowed());
     }
 }
 
 #[test]
-fn work_without_a_runtime_on_every_store() {
-    let on_redis = on(RedisServer::shared()).build().expect("valid");
+fn blocking_methods_work_without_a_runtime_on_every_store() {
+    let on_redis = builder_for(RedisServer::shared()).build().expect("valid");
     for limiter in [Limiter::memory(), on_redis] {
-        thread::spawn(move || all_of_them(&limiter)).join().expect("no panic");
+        thread::spawn(move || call_every_blocking_method(&limiter)).join().expect("no panic");
     }
 }
 
-/// Unparks a thread, as the waker of an executor that parks does.
+/// A waker that unparks a thread, like that of an executor that parks.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -47,7 +47,7 @@ impl Wake for Unpark {
     }
 }
 
-/// An executor as users write their own.
+/// Runs a future like a minimal executor of a user.
 fn run_on_parked_thread<F: Future>(future: F) -> F::Output {
     let (mut future, waker) = (pin!(future), Waker::from(Arc::new(Unpark(thread::current()))));
     loop {
@@ -58,11 +58,11 @@ fn run_on_parked_thread<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The token was taken by the wait for the store, and the executor parked for ever.
+/// Guards against a former defect: the wait for the store consumed the park token, and the executor parked forever.
 #[test]
-fn a_blocking_call_leaves_the_park_token_of_its_thread() {
+fn blocking_call_keeps_the_park_token_of_its_thread() {
     const CALLS: u32 = 100;
-    let limiter = on(RedisServer::shared()).build().expect("valid");
+    let limiter = builder_for(RedisServer::shared()).build().expect("valid");
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
         let (key, limit, mut calls) = (key("parked"), limit("1000/h"), 0);

@@ -1,5 +1,4 @@
-//! A future may be dropped wherever it waits: it takes along no more than the permits that it was asking for, and nobody
-//! else notices.
+//! Tests of cancellation: a call that is dropped at any await takes at most its own permits and affects no other call.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -12,27 +11,28 @@ use rate_limited::{Allowed, Decision, Error, Key, Limit, Limiter, OnError, rate_
 use tokio::task::{JoinSet, yield_now};
 
 use crate::deadlines::eventually;
-use crate::support::{AMPLE, key, limit, on};
+use crate::support::{LONG_DEADLINE, builder_for, key, limit};
 
 mod connecting;
 mod queues;
 
 const TASKS: u64 = 24;
 const CALLS: u64 = 150;
-/// What a call may take that nobody drops: far from its deadline, and much for a slow machine.
-const PROMPT: Duration = Duration::from_secs(10);
+/// The longest time of a call that is not dropped: far below its deadline, and ample for a slow machine.
+const MAX_CALL_TIME: Duration = Duration::from_secs(10);
 
-/// Where a call is dropped.
+/// The point at which a call is dropped.
 #[derive(Clone, Copy, Debug)]
-enum Until {
-    /// Before it is polled so often.
+enum DropPoint {
+    /// Dropped after this number of polls.
     Polls(u32),
-    /// When so much time is over.
+    /// Dropped after this time.
     Time(Duration),
+    /// Not dropped.
     Done,
 }
 
-impl Until {
+impl DropPoint {
     fn random(random: &mut Random) -> Self {
         match random.below(8) {
             0..4 => Self::Polls(u32::try_from(random.below(4)).expect("small")),
@@ -41,7 +41,7 @@ impl Until {
         }
     }
 
-    /// Polls the future up to there; `None` if it was dropped.
+    /// Polls the future up to this point. Returns `None` if it was dropped.
     async fn run<F: Future>(self, future: F) -> Option<F::Output> {
         match self {
             Self::Done => Some(future.await),
@@ -64,39 +64,39 @@ impl Until {
         }
     }
 
-    /// Whether the future was begun at all.
-    fn begins(self) -> bool {
+    /// Returns true if the future is polled at least once.
+    fn is_polled(self) -> bool {
         !matches!(self, Self::Polls(0))
     }
 }
 
-/// Permits of one count, as those know of them who asked.
+/// Permits of one counter, summed from the results of the calls.
 #[derive(Debug, Default)]
 struct Ledger {
     taken: AtomicU32,
-    /// By calls that were dropped: each of them may be taken or not.
+    /// Permits of dropped calls, which may have been taken or not.
     perhaps_taken: AtomicU32,
     returned: AtomicU32,
     perhaps_returned: AtomicU32,
-    /// What can be given back, with its permits of this count.
+    /// Receipts that can be refunded, with their permits of this counter.
     receipts: Mutex<Vec<(Allowed, u32)>>,
 }
 
 impl Ledger {
-    /// Notes a call that asked for so many permits.
-    fn note(&self, until: Until, cost: u32, decision: Option<Result<Decision, Error>>) {
+    /// Records the result of a call for `cost` permits.
+    fn record(&self, drop_point: DropPoint, cost: u32, decision: Option<Result<Decision, Error>>) {
         match decision.map(|decision| decision.expect("the store answers")) {
             Some(Decision::Allowed(allowed)) => {
                 self.taken.fetch_add(cost, Relaxed);
                 self.receipts.lock().expect("no panic").push((allowed, cost));
             }
-            Some(Decision::Denied(denied)) => panic!("there is room for all: {denied:?}"),
-            None if until.begins() => drop(self.perhaps_taken.fetch_add(cost, Relaxed)),
+            Some(Decision::Denied(denied)) => panic!("no call is denied: {denied:?}"),
+            None if drop_point.is_polled() => drop(self.perhaps_taken.fetch_add(cost, Relaxed)),
             None => {}
         }
     }
 
-    /// Whether so many permits may be in use, where calls wait for their answers or not.
+    /// Asserts that `used` permits can be in use. `waits` is true if calls wait for a server's reply.
     fn check(&self, used: u32, waits: bool) {
         let all = [&self.taken, &self.perhaps_taken, &self.returned, &self.perhaps_returned];
         let [taken, perhaps_taken, returned, perhaps_returned] = all.map(|number| number.load(Relaxed));
@@ -111,80 +111,85 @@ impl Ledger {
     }
 }
 
-/// What all tasks share.
+/// State that all tasks share.
 #[derive(Clone)]
-struct Storm {
+struct Stress {
     limiter: Limiter,
-    counted: Key,
-    beside: Key,
+    counted_key: Key,
+    other_key: Key,
     ledger: Arc<Ledger>,
-    over: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
 }
 
-const MAX: u32 = 1_000_000;
+const MAX_PERMITS: u32 = 1_000_000;
 
-fn wide() -> Limit {
+fn wide_limit() -> Limit {
     limit("1000000/1h")
 }
 
-/// Of annotated functions, by store: how often a body ran, and how many calls were dropped.
-static BODIES: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
-static DROPPED: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
+/// Annotated functions, by store: the number of bodies that ran.
+static BODIES_RUN: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
+/// Annotated functions, by store: the number of dropped calls.
+static DROPPED_CALLS: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
 
-#[rate_limited(key = "annotated", limit = "1000000/h", fallback = unreachable!("there is room for all"))]
+#[rate_limited(key = "annotated", limit = "1000000/h", fallback = unreachable!("no call is denied"))]
 async fn annotated(store: usize) {
-    BODIES[store].fetch_add(1, Relaxed);
+    BODIES_RUN[store].fetch_add(1, Relaxed);
     yield_now().await;
     yield_now().await;
 }
 
-impl Storm {
-    fn new(limiter: Limiter, counted: Key, beside: Key) -> Self {
-        Self { limiter, counted, beside, ledger: Arc::default(), over: Arc::default() }
+impl Stress {
+    fn new(limiter: Limiter, counted_key: Key, other_key: Key) -> Self {
+        Self { limiter, counted_key, other_key, ledger: Arc::default(), is_over: Arc::default() }
     }
 
-    /// One call of any kind, dropped anywhere.
+    /// Makes one random call, which is dropped at a random point.
     async fn call(&self, random: &mut Random, store: usize) {
-        let Self { limiter, counted, beside, ledger, .. } = self;
-        let (until, wide) = (Until::random(random), wide());
+        let Self { limiter, counted_key, other_key, ledger, .. } = self;
+        let (drop_point, wide_limit) = (DropPoint::random(random), wide_limit());
         let cost = u32::try_from(random.between(1, 3)).expect("small");
         match random.below(10) {
-            0..3 => ledger.note(until, 1, until.run(limiter.check(counted, &wide)).await),
-            3 => ledger.note(until, cost, until.run(limiter.check_n(counted, &wide, cost)).await),
+            0..3 => ledger.record(drop_point, 1, drop_point.run(limiter.check(counted_key, &wide_limit)).await),
+            3 => ledger.record(drop_point, cost, drop_point.run(limiter.check_n(counted_key, &wide_limit, cost)).await),
             4 => {
-                let both = [(counted, &wide, cost), (beside, &wide, 1)];
-                ledger.note(until, cost, until.run(limiter.check_all(&both)).await);
+                let both = [(counted_key, &wide_limit, cost), (other_key, &wide_limit, 1)];
+                ledger.record(drop_point, cost, drop_point.run(limiter.check_all(&both)).await);
             }
-            5 => ledger.note(until, 1, until.run(limiter.wait(counted, &wide, Duration::from_secs(60))).await),
-            6 => drop(until.run(limiter.peek(counted, &wide)).await),
-            7 => self.give_back(until).await,
-            8 => drop(until.run(limiter.reset(&key("forgotten"), &wide)).await),
+            5 => ledger.record(
+                drop_point,
+                1,
+                drop_point.run(limiter.wait(counted_key, &wide_limit, Duration::from_secs(60))).await,
+            ),
+            6 => drop(drop_point.run(limiter.peek(counted_key, &wide_limit)).await),
+            7 => self.refund(drop_point).await,
+            8 => drop(drop_point.run(limiter.reset(&key("reset"), &wide_limit)).await),
             _ => {
-                if until.run(limiter.scope(annotated(store))).await.is_none() && until.begins() {
-                    DROPPED[store].fetch_add(1, Relaxed);
+                if drop_point.run(limiter.scope(annotated(store))).await.is_none() && drop_point.is_polled() {
+                    DROPPED_CALLS[store].fetch_add(1, Relaxed);
                 }
             }
         }
     }
 
-    async fn give_back(&self, until: Until) {
+    async fn refund(&self, drop_point: DropPoint) {
         let Some((receipt, cost)) = self.ledger.receipts.lock().expect("no panic").pop() else { return };
-        match until.run(self.limiter.refund(&receipt)).await {
+        match drop_point.run(self.limiter.refund(&receipt)).await {
             Some(result) => {
-                result.expect("given back");
+                result.expect("refunded");
                 self.ledger.returned.fetch_add(cost, Relaxed);
             }
-            None if until.begins() => drop(self.ledger.perhaps_returned.fetch_add(cost, Relaxed)),
+            None if drop_point.is_polled() => drop(self.ledger.perhaps_returned.fetch_add(cost, Relaxed)),
             None => {}
         }
     }
 
-    /// Calls that nobody drops, until all the others are done.
-    async fn bystander(self) -> (u32, Duration) {
+    /// Makes calls that are not dropped until all other tasks are done. Returns their number and the longest time.
+    async fn undropped_calls(self) -> (u32, Duration) {
         let (mut calls, mut longest) = (0, Duration::ZERO);
-        while !self.over.load(Relaxed) {
+        while !self.is_over.load(Relaxed) {
             let began = Instant::now();
-            self.ledger.note(Until::Done, 1, Some(self.limiter.check(&self.counted, &wide()).await));
+            self.ledger.record(DropPoint::Done, 1, Some(self.limiter.check(&self.counted_key, &wide_limit()).await));
             longest = longest.max(began.elapsed());
             calls += 1;
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -193,86 +198,89 @@ impl Storm {
     }
 
     async fn run(self, store: usize) {
-        let bystander = tokio::spawn(self.clone().bystander());
+        let undropped_calls = tokio::spawn(self.clone().undropped_calls());
         let mut tasks = JoinSet::new();
         for task in 0..TASKS {
-            let storm = self.clone();
+            let stress = self.clone();
             tasks.spawn(async move {
                 let mut random = Random::new(task);
                 for _ in 0..CALLS {
-                    storm.call(&mut random, store).await;
+                    stress.call(&mut random, store).await;
                 }
             });
         }
         tasks.join_all().await;
-        self.over.store(true, Relaxed);
-        let (calls, longest) = bystander.await.expect("no panic");
-        assert!(calls > 0 && longest < PROMPT, "{calls} calls, of which one took {longest:?}");
+        self.is_over.store(true, Relaxed);
+        let (calls, longest) = undropped_calls.await.expect("no panic");
+        assert!(calls > 0 && longest < MAX_CALL_TIME, "{calls} calls, of which one took {longest:?}");
 
-        let used = async |key: &Key| MAX - self.limiter.peek(key, &wide()).await.expect("answers").remaining();
-        // In memory a call has nothing to wait for, but its turn.
-        self.ledger.check(used(&self.counted).await, store > 0);
-        let (bodies, dropped) = (BODIES[store].load(Relaxed), DROPPED[store].load(Relaxed));
+        let used =
+            async |key: &Key| MAX_PERMITS - self.limiter.peek(key, &wide_limit()).await.expect("answers").remaining();
+        // Calls in memory wait for nothing but their turn in the queue.
+        self.ledger.check(used(&self.counted_key).await, store > 0);
+        let (bodies, dropped) = (BODIES_RUN[store].load(Relaxed), DROPPED_CALLS[store].load(Relaxed));
         let annotated = used(&key("annotated")).await;
         assert!(
             (bodies..=bodies + dropped).contains(&annotated),
             "{annotated} in use, {bodies} run, {dropped} dropped"
         );
         assert!(bodies > 50 && dropped > 50, "{bodies} run, {dropped} dropped");
-        self.works().await;
+        self.assert_usable().await;
     }
 
-    /// Nothing is poisoned, and nobody is held up.
-    async fn works(&self) {
-        let (Self { limiter, .. }, key, wide) = (self, key("afterwards"), wide());
-        let everything = async {
-            let Decision::Allowed(receipt) = limiter.check(&key, &wide).await.expect("answers") else { panic!("room") };
-            limiter.refund(&receipt).await.expect("given back");
-            let both = [(&key, &wide, 2), (&self.beside, &wide, 1)];
+    /// Asserts that no lock is poisoned and that new calls are served in time.
+    async fn assert_usable(&self) {
+        let (Self { limiter, .. }, key, wide_limit) = (self, key("afterwards"), wide_limit());
+        let calls = async {
+            let Decision::Allowed(receipt) = limiter.check(&key, &wide_limit).await.expect("answers") else {
+                panic!("room")
+            };
+            limiter.refund(&receipt).await.expect("refunded");
+            let both = [(&key, &wide_limit, 2), (&self.other_key, &wide_limit, 1)];
             assert!(limiter.check_all(&both).await.expect("answers").is_allowed());
-            assert!(limiter.wait(&self.counted, &wide, PROMPT).await.expect("answers").is_allowed());
-            assert_eq!(limiter.peek(&key, &wide).await.expect("answers").remaining(), MAX - 2);
-            limiter.reset(&key, &wide).await.expect("forgotten");
+            assert!(limiter.wait(&self.counted_key, &wide_limit, MAX_CALL_TIME).await.expect("answers").is_allowed());
+            assert_eq!(limiter.peek(&key, &wide_limit).await.expect("answers").remaining(), MAX_PERMITS - 2);
+            limiter.reset(&key, &wide_limit).await.expect("reset");
         };
-        tokio::time::timeout(PROMPT, everything).await.expect("nobody is held up");
+        tokio::time::timeout(MAX_CALL_TIME, calls).await.expect("new calls are served in time");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_in_memory_but_what_was_dropped() {
-    Storm::new(Limiter::memory(), key("counted"), key("beside")).run(0).await;
+async fn dropped_calls_lose_at_most_their_own_permits_in_memory() {
+    Stress::new(Limiter::memory(), key("counted"), key("other")).run(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_on_redis_but_what_was_dropped() {
+async fn dropped_calls_lose_at_most_their_own_permits_on_redis() {
     let server = RedisServer::start();
-    let limiter = on(&server).on_error(OnError::Raise).connect().await.expect("connects");
-    Storm::new(limiter, key("counted"), key("beside")).run(1).await;
+    let limiter = builder_for(&server).on_error(OnError::Raise).connect().await.expect("connects");
+    Stress::new(limiter, key("counted"), key("other")).run(1).await;
     for name in server.keys() {
         assert!(server.pttl(&name) > 0, "{name} never expires");
     }
 }
 
-/// Of a decision about several slots a part may be taken when its caller goes: it is finished, or given back.
+/// A decision over several slots may be half done when its caller is dropped: it is completed or refunded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_on_a_cluster_but_what_was_dropped() {
+async fn dropped_calls_lose_at_most_their_own_permits_on_a_cluster() {
     let cluster = Cluster::builder().masters_only().start();
     let master = |name: &str| cluster.master_of(slot_of(name.as_bytes()));
-    let beside = (0..).map(|number| format!("k{number}")).find(|name| master(name) != master("counted"));
+    let other_key = (0..).map(|number| format!("k{number}")).find(|name| master(name) != master("counted"));
     let url = cluster.url();
-    let builder = Limiter::builder().url(&url).deadline(AMPLE).on_error(OnError::Raise);
+    let builder = Limiter::builder().url(&url).deadline(LONG_DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("connects");
-    let beside = beside.expect("of so many");
-    // An attempt to connect to another node takes 1 s at most, which may be too short for a machine under load.
-    for name in ["counted", &*beside, "annotated", "forgotten", "afterwards"] {
-        eventually("connected", async || limiter.peek(&key(name), &wide()).await.is_ok()).await;
+    let other_key = other_key.expect("one of many names");
+    // An attempt to connect to another node is limited to 1 s, which may be too short on a machine under load.
+    for name in ["counted", &*other_key, "annotated", "reset", "afterwards"] {
+        eventually("connected", async || limiter.peek(&key(name), &wide_limit()).await.is_ok()).await;
     }
-    Storm::new(limiter, key("counted"), key(&beside)).run(2).await;
+    Stress::new(limiter, key("counted"), key(&other_key)).run(2).await;
 }
 
-/// The scope ends with its future, done or not.
+/// A scope ends with its future, whether that is complete or dropped.
 #[tokio::test]
-async fn a_scope_that_is_dropped_is_left() {
+async fn dropping_a_scope_restores_the_outer_limiter() {
     #[rate_limited(key = "scoped", limit = "10/h", fallback = ())]
     async fn call() {}
 
@@ -285,7 +293,7 @@ async fn a_scope_that_is_dropped_is_left() {
                 call().await;
                 std::future::pending::<()>().await;
             };
-            assert_eq!(Until::Polls(1).run(inner.scope(dropped)).await, None);
+            assert_eq!(DropPoint::Polls(1).run(inner.scope(dropped)).await, None);
             call().await;
             call().await;
         })

@@ -1,4 +1,4 @@
-//! What every store does, by a clock that stands still: the same suite on each of them.
+//! Conformance tests that every store must pass, with a manual clock.
 
 use std::time::Duration;
 
@@ -7,42 +7,42 @@ use rate_limited::{Decision, Denied, Key, Source};
 use crate::support::{Subject, key, on_every_store, on_zset};
 
 on_every_store! {
-    admits_max_and_tells_when_to_come_back,
-    refuses_until_exactly_retry_after,
-    slides_permit_by_permit,
-    a_denial_records_nothing,
-    a_look_takes_nothing,
-    costs_are_all_or_nothing,
-    a_cost_of_nothing_takes_nothing,
-    a_cost_above_max_is_denied_for_good,
-    a_changed_max_keeps_the_history,
-    callers_with_different_limits_share_one_count,
-    a_changed_window_starts_a_new_history,
-    forgets_a_key_when_told,
-    waits_are_true_below_the_millisecond,
-    a_stamp_that_was_rounded_up_frees_nothing_early,
-    months_are_windows,
-    a_flood_cannot_keep_itself_blocked,
-    clocks_may_step_back,
+    admits_max_then_denies_with_the_exact_retry_after,
+    denies_until_exactly_retry_after,
+    permits_come_back_one_by_one,
+    denial_takes_no_permit,
+    peek_takes_no_permit,
+    cost_is_taken_in_full_or_not_at_all,
+    cost_zero_takes_no_permit,
+    cost_above_max_is_denied_permanently,
+    changed_max_keeps_counted_permits,
+    limits_with_different_max_share_one_counter,
+    changed_window_starts_a_new_counter,
+    reset_clears_only_its_own_window,
+    retry_after_is_exact_to_the_microsecond,
+    rounded_up_stamp_frees_no_permit_early,
+    windows_of_up_to_a_year_are_exact,
+    flood_still_gets_its_full_limit,
+    clock_step_back_keeps_retry_after_exact,
 }
 
-// There a name is one history, whatever the window.
+// In this layout all windows of a key share one set, so tests with two windows are left out.
 on_zset! {
-    admits_max_and_tells_when_to_come_back,
-    refuses_until_exactly_retry_after,
-    slides_permit_by_permit,
-    a_denial_records_nothing,
-    a_look_takes_nothing,
-    costs_are_all_or_nothing,
-    a_cost_of_nothing_takes_nothing,
-    a_cost_above_max_is_denied_for_good,
-    a_changed_max_keeps_the_history,
-    callers_with_different_limits_share_one_count,
-    waits_are_true_below_the_millisecond,
-    a_stamp_that_was_rounded_up_frees_nothing_early,
-    months_are_windows,
-    a_flood_cannot_keep_itself_blocked,
-    clocks_may_step_back,
+    admits_max_then_denies_with_the_exact_retry_after,
+    denies_until_exactly_retry_after,
+    permits_come_back_one_by_one,
+    denial_takes_no_permit,
+    peek_takes_no_permit,
+    cost_is_taken_in_full_or_not_at_all,
+    cost_zero_takes_no_permit,
+    cost_above_max_is_denied_permanently,
+    changed_max_keeps_counted_permits,
+    limits_with_different_max_share_one_counter,
+    retry_after_is_exact_to_the_microsecond,
+    rounded_up_stamp_frees_no_permit_early,
+    windows_of_up_to_a_year_are_exact,
+    flood_still_gets_its_full_limit,
+    clock_step_back_keeps_retry_after_exact,
 }
 
 fn denied(decision: Decision) -> Denied {
@@ -53,10 +53,10 @@ async fn take(subject: &Subject, key: &Key, limited: &str, cost: u32) -> Decisio
     subject.limiter.check_n(key, &subject.limit(limited), cost).await.expect("the store answers")
 }
 
-async fn admits_max_and_tells_when_to_come_back(subject: Subject) {
+async fn admits_max_then_denies_with_the_exact_retry_after(subject: Subject) {
     let key = key("getId");
     for remaining in (0..5).rev() {
-        let Decision::Allowed(allowed) = take(&subject, &key, "5/10s", 1).await else { panic!("a place is free") };
+        let Decision::Allowed(allowed) = take(&subject, &key, "5/10s", 1).await else { panic!("a permit is free") };
         assert_eq!(allowed.remaining(), remaining);
         assert_eq!(allowed.reset_after(), Duration::from_secs(10));
         assert_eq!(allowed.limit(), subject.limit("5/10s"));
@@ -71,7 +71,7 @@ async fn admits_max_and_tells_when_to_come_back(subject: Subject) {
     assert_eq!(denied.to_string(), "rate limit `check` of 5/10s reached: retry after 9.999s");
 }
 
-async fn refuses_until_exactly_retry_after(subject: Subject) {
+async fn denies_until_exactly_retry_after(subject: Subject) {
     let key = key("a");
     assert!(take(&subject, &key, "2/10s", 1).await.is_allowed());
     subject.advance_millis(3_000);
@@ -86,13 +86,13 @@ async fn refuses_until_exactly_retry_after(subject: Subject) {
     }
 }
 
-async fn slides_permit_by_permit(subject: Subject) {
+async fn permits_come_back_one_by_one(subject: Subject) {
     let key = key("a");
     for _ in 0..4 {
         assert!(take(&subject, &key, "4/8s", 1).await.is_allowed());
         subject.advance_millis(2_000);
     }
-    // Every 2 s one permit comes back, and never a whole window's worth at once.
+    // Every 2 s one permit comes back, never all of them at once.
     for _ in 0..10 {
         assert!(take(&subject, &key, "4/8s", 1).await.is_allowed());
         assert!(take(&subject, &key, "4/8s", 1).await.is_denied());
@@ -100,7 +100,7 @@ async fn slides_permit_by_permit(subject: Subject) {
     }
 }
 
-async fn a_denial_records_nothing(subject: Subject) {
+async fn denial_takes_no_permit(subject: Subject) {
     let key = key("a");
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
     let first = denied(take(&subject, &key, "1/10s", 1).await);
@@ -110,7 +110,7 @@ async fn a_denial_records_nothing(subject: Subject) {
     }
 }
 
-async fn a_flood_cannot_keep_itself_blocked(subject: Subject) {
+async fn flood_still_gets_its_full_limit(subject: Subject) {
     let key = key("a");
     let mut admitted = 0;
     for _ in 0..1_000 {
@@ -120,7 +120,7 @@ async fn a_flood_cannot_keep_itself_blocked(subject: Subject) {
     assert_eq!(admitted, 30, "10 s of calls at 33 times the limit");
 }
 
-async fn a_look_takes_nothing(subject: Subject) {
+async fn peek_takes_no_permit(subject: Subject) {
     let key = key("a");
     for _ in 0..3 {
         let decision = subject.limiter.peek(&key, &subject.limit("1/10s")).await.expect("the store answers");
@@ -131,7 +131,7 @@ async fn a_look_takes_nothing(subject: Subject) {
     assert_eq!(denied(decision).retry_after(), Duration::from_secs(10));
 }
 
-async fn costs_are_all_or_nothing(subject: Subject) {
+async fn cost_is_taken_in_full_or_not_at_all(subject: Subject) {
     let key = key("a");
     assert_eq!(take(&subject, &key, "5/10s", 3).await.remaining(), 2);
     let refused = denied(take(&subject, &key, "5/10s", 3).await);
@@ -139,7 +139,7 @@ async fn costs_are_all_or_nothing(subject: Subject) {
     assert_eq!(take(&subject, &key, "5/10s", 2).await.remaining(), 0);
 }
 
-async fn a_cost_of_nothing_takes_nothing(subject: Subject) {
+async fn cost_zero_takes_no_permit(subject: Subject) {
     let key = key("a");
     assert!(take(&subject, &key, "1/10s", 0).await.is_allowed());
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
@@ -147,7 +147,7 @@ async fn a_cost_of_nothing_takes_nothing(subject: Subject) {
     assert_eq!((decision.is_allowed(), decision.remaining()), (true, 0));
 }
 
-async fn a_cost_above_max_is_denied_for_good(subject: Subject) {
+async fn cost_above_max_is_denied_permanently(subject: Subject) {
     for cost in [6, u32::MAX] {
         let denied = denied(take(&subject, &key("a"), "5/10s", cost).await);
         assert!(denied.is_final());
@@ -156,14 +156,14 @@ async fn a_cost_above_max_is_denied_for_good(subject: Subject) {
     }
 }
 
-async fn a_changed_max_keeps_the_history(subject: Subject) {
+async fn changed_max_keeps_counted_permits(subject: Subject) {
     let key = key("a");
     for _ in 0..4 {
         assert!(take(&subject, &key, "4/10s", 1).await.is_allowed());
         subject.advance_millis(1_000);
     }
     assert_eq!(take(&subject, &key, "6/10s", 1).await.remaining(), 1);
-    // Lowered below what is used: three of the five have to go before one fits.
+    // Lowered below the permits in use: three of the five must expire before one is free.
     let lowered = denied(take(&subject, &key, "3/10s", 1).await);
     assert_eq!((lowered.remaining(), lowered.retry_after()), (0, Duration::from_millis(8_000)));
     subject.advance_millis(7_999);
@@ -172,7 +172,7 @@ async fn a_changed_max_keeps_the_history(subject: Subject) {
     assert!(take(&subject, &key, "3/10s", 1).await.is_allowed());
 }
 
-async fn callers_with_different_limits_share_one_count(subject: Subject) {
+async fn limits_with_different_max_share_one_counter(subject: Subject) {
     let key = key("a");
     assert_eq!(take(&subject, &key, "2/10s", 1).await.remaining(), 1);
     assert_eq!(take(&subject, &key, "10/10s", 5).await.remaining(), 4);
@@ -180,24 +180,24 @@ async fn callers_with_different_limits_share_one_count(subject: Subject) {
     assert!(take(&subject, &key, "10/10s", 1).await.is_allowed());
 }
 
-async fn a_changed_window_starts_a_new_history(subject: Subject) {
+async fn changed_window_starts_a_new_counter(subject: Subject) {
     let key = key("a");
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
     assert!(take(&subject, &key, "1/11s", 1).await.is_allowed());
     assert!(take(&subject, &key, "1/10s", 1).await.is_denied());
 }
 
-async fn forgets_a_key_when_told(subject: Subject) {
+async fn reset_clears_only_its_own_window(subject: Subject) {
     let key = key("a");
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
     assert!(take(&subject, &key, "1/11s", 1).await.is_allowed());
     subject.limiter.reset(&key, &subject.limit("1/10s")).await.expect("the store answers");
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
-    assert!(take(&subject, &key, "1/11s", 1).await.is_denied(), "the other window is another history");
+    assert!(take(&subject, &key, "1/11s", 1).await.is_denied(), "the other window is another counter");
 }
 
-/// A permit taken within a millisecond counts from that millisecond's end.
-async fn waits_are_true_below_the_millisecond(subject: Subject) {
+/// A permit counts from the end of the millisecond in which it was taken.
+async fn retry_after_is_exact_to_the_microsecond(subject: Subject) {
     let key = key("a");
     subject.clock.advance(Duration::from_micros(400));
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
@@ -209,9 +209,9 @@ async fn waits_are_true_below_the_millisecond(subject: Subject) {
     assert!(take(&subject, &key, "1/10s", 1).await.is_allowed());
 }
 
-/// The newest stamp may be ahead of the clock by its rounding: the older permits count by the clock all the same.
-async fn a_stamp_that_was_rounded_up_frees_nothing_early(subject: Subject) {
-    // A step of the offsets is 1 ms for the short window, and 32 ms for the long one.
+/// The newest stamp may be ahead of the clock by its rounding. Older permits still expire by the clock.
+async fn rounded_up_stamp_frees_no_permit_early(subject: Subject) {
+    // Offsets have a resolution of 1 ms for the short window, and of 32 ms for the long one.
     for (text, window, step) in [("2/10s", 10_000_000, 1_000), ("2/366d", 31_622_400_000_000, 32_000)] {
         let key = key(text);
         assert!(take(&subject, &key, text, 1).await.is_allowed());
@@ -225,7 +225,7 @@ async fn a_stamp_that_was_rounded_up_frees_nothing_early(subject: Subject) {
     }
 }
 
-async fn months_are_windows(subject: Subject) {
+async fn windows_of_up_to_a_year_are_exact(subject: Subject) {
     for days in [12, 31, 366] {
         let text = format!("2/{days}d");
         let key = key(&text);
@@ -242,7 +242,7 @@ async fn months_are_windows(subject: Subject) {
     }
 }
 
-async fn clocks_may_step_back(subject: Subject) {
+async fn clock_step_back_keeps_retry_after_exact(subject: Subject) {
     let key = key("a");
     assert!(take(&subject, &key, "2/10s", 2).await.is_allowed());
     subject.clock.rewind(Duration::from_secs(4));
@@ -251,5 +251,5 @@ async fn clocks_may_step_back(subject: Subject) {
     subject.clock.advance(refused.retry_after());
     assert!(take(&subject, &key, "2/10s", 2).await.is_allowed());
     subject.clock.rewind(Duration::from_secs(11));
-    assert!(take(&subject, &key, "2/10s", 2).await.is_allowed(), "further than a window: the history is void");
+    assert!(take(&subject, &key, "2/10s", 2).await.is_allowed(), "a step of more than a window voids the counter");
 }

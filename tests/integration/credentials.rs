@@ -1,4 +1,4 @@
-//! Who the limiter is to its Redis: by a client of the program's own, or by credentials that change.
+//! Tests of authentication: by a client that the program configured, and by changing credentials.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,67 +8,69 @@ use std::time::{Duration, Instant};
 use limiter_testkit::RedisServer;
 use rate_limited::{Credentials, ErrorKind, Limiter, OnError, redis};
 
-use crate::deadlines::{DEADLINE, SLACK, eventually};
-use crate::support::{AMPLE, key, limit, on, place};
+use crate::deadlines::{DEADLINE, MAX_LATENESS, eventually};
+use crate::support::{LONG_DEADLINE, builder_for, key, limit, tcp_address};
 
-async fn kind(limiter: &Limiter) -> Option<ErrorKind> {
+async fn error_kind(limiter: &Limiter) -> Option<ErrorKind> {
     limiter.check(&key("a"), &limit("100/10s")).await.err().map(|error| error.kind())
 }
 
 #[tokio::test]
-async fn a_client_of_the_programs_own_says_where_and_as_whom() {
+async fn configured_client_sets_the_address_and_the_user() {
     let server = RedisServer::builder().tcp().user("app", "s3cret").start();
     let client = redis::Client::open(format!("{}/5", server.url())).expect("a URL");
-    let builder = Limiter::builder().url("redis://127.0.0.1:1").client(client).deadline(AMPLE).on_error(OnError::Raise);
+    let builder =
+        Limiter::builder().url("redis://127.0.0.1:1").client(client).deadline(LONG_DEADLINE).on_error(OnError::Raise);
     assert!(!format!("{builder:?}").contains("s3cret"));
     let limiter = builder.connect().await.expect("the right password");
-    assert_eq!(kind(&limiter).await, None);
+    assert_eq!(error_kind(&limiter).await, None);
     assert!(server.info("keyspace").contains_key("db5"));
-    // Of a client and a URL, the last one counts.
+    // The last call of `client` and `url` wins.
     let client = redis::Client::open("redis://127.0.0.1:1").expect("a URL");
     let builder = Limiter::builder().client(client).url(&server.url());
     assert!(builder.connect().await.is_ok());
 }
 
-/// The new password is asked for when the connection is lost, and nobody starts anything anew.
+/// The provider is called again when the connection is lost. The program needs no restart.
 #[tokio::test]
-async fn a_password_that_changes_is_followed() {
+async fn changed_password_is_used_on_reconnect() {
     let server = RedisServer::builder().tcp().user("app", "first").start();
     let password = Arc::new(Mutex::new("first"));
     let current = Arc::clone(&password);
-    let url = format!("redis://{}", place(&server));
-    let builder = Limiter::builder().url(&url).deadline(AMPLE).on_error(OnError::Raise);
+    let url = format!("redis://{}", tcp_address(&server));
+    let builder = Limiter::builder().url(&url).deadline(LONG_DEADLINE).on_error(OnError::Raise);
     let builder = builder.credentials(move || Credentials::new("app", *current.lock().expect("no panic")));
     let limiter = builder.connect().await.expect("the first password");
-    assert_eq!(kind(&limiter).await, None);
+    assert_eq!(error_kind(&limiter).await, None);
 
     server.command(&["ACL", "SETUSER", "app", "resetpass", ">second"]);
     server.command(&["CLIENT", "KILL", "USER", "app"]);
-    eventually("refused by the old password", || async { kind(&limiter).await == Some(ErrorKind::Refused) }).await;
+    eventually("refused by the old password", || async { error_kind(&limiter).await == Some(ErrorKind::Refused) })
+        .await;
     *password.lock().expect("no panic") = "second";
-    eventually("served by the new password", || async { kind(&limiter).await.is_none() }).await;
+    eventually("served by the new password", || async { error_kind(&limiter).await.is_none() }).await;
 }
 
-/// The URL has the user, and only the password changes; without a user it is the default one's.
+/// The user comes from the URL. Without one, the password is that of the default user.
 #[tokio::test]
-async fn a_password_alone_is_that_of_the_urls_user() {
+async fn password_without_user_applies_to_the_user_of_the_url() {
     let named = RedisServer::builder().tcp().user("app", "s3cret").start();
     let default = RedisServer::builder().tcp().password("s3cret").start();
-    for url in [format!("redis://app:old@{}", place(&named)), format!("redis://{}", place(&default))] {
+    for url in [format!("redis://app:old@{}", tcp_address(&named)), format!("redis://{}", tcp_address(&default))] {
         let builder = Limiter::builder().url(&url).credentials(|| Credentials::password("s3cret"));
         assert!(builder.connect().await.is_ok(), "{url}");
     }
 }
 
 #[tokio::test]
-async fn a_provider_that_panics_is_an_error_until_it_does_not() {
+async fn panicking_provider_is_an_error_until_it_recovers() {
     let server = RedisServer::builder().password("s3cret").start();
     let panics = Arc::new(AtomicBool::new(true));
-    let still = Arc::clone(&panics);
+    let is_failing = Arc::clone(&panics);
     let builder = || {
-        let still = Arc::clone(&still);
-        on(&server).on_error(OnError::Raise).credentials(move || {
-            assert!(!still.load(Ordering::SeqCst), "the program's own fault");
+        let is_failing = Arc::clone(&is_failing);
+        builder_for(&server).on_error(OnError::Raise).credentials(move || {
+            assert!(!is_failing.load(Ordering::SeqCst), "a panic of the provider");
             Credentials::password("s3cret")
         })
     };
@@ -79,18 +81,18 @@ async fn a_provider_that_panics_is_an_error_until_it_does_not() {
         "{error}"
     );
     let limiter = builder().build().expect("a URL");
-    assert_eq!(kind(&limiter).await, Some(ErrorKind::Config));
+    assert_eq!(error_kind(&limiter).await, Some(ErrorKind::Config));
     panics.store(false, Ordering::SeqCst);
-    eventually("served", || async { kind(&limiter).await.is_none() }).await;
+    eventually("served", || async { error_kind(&limiter).await.is_none() }).await;
 }
 
-/// It may ask another service, and wait for its answer; no call waits for it beyond its own deadline.
+/// A provider may block, for example on another service. No call waits for it beyond its own deadline.
 #[tokio::test]
-async fn a_provider_that_blocks_holds_nobody_up() {
+async fn blocking_provider_delays_no_call_beyond_its_deadline() {
     let server = RedisServer::builder().password("s3cret").start();
-    let asked = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&asked);
-    let builder = on(&server).deadline(DEADLINE).on_error(OnError::Raise).credentials(move || {
+    let provider_calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&provider_calls);
+    let builder = builder_for(&server).deadline(DEADLINE).on_error(OnError::Raise).credentials(move || {
         counted.fetch_add(1, Ordering::SeqCst);
         sleep(Duration::from_millis(1500));
         Credentials::password("s3cret")
@@ -98,20 +100,20 @@ async fn a_provider_that_blocks_holds_nobody_up() {
     let limiter = builder.build().expect("a URL");
     eventually("served", || async {
         let began = Instant::now();
-        let served = kind(&limiter).await.is_none();
-        assert!(began.elapsed() < DEADLINE + SLACK, "{:?}", began.elapsed());
+        let served = error_kind(&limiter).await.is_none();
+        assert!(began.elapsed() < DEADLINE + MAX_LATENESS, "{:?}", began.elapsed());
         served
     })
     .await;
-    // The first attempt to connect, of 1 s, did not get what it asked for: the second did.
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    // The first attempt to connect ended after 1 s, before the provider did. The second one used the provider's result.
+    assert_eq!(provider_calls.load(Ordering::SeqCst), 1);
 }
 
-/// It may use the limiter that it is for, like all code of the program's.
+/// A provider may use the limiter, like all other code of the program.
 #[tokio::test]
-async fn a_provider_may_ask_the_current_limiter() {
+async fn provider_may_call_the_current_limiter() {
     let server = RedisServer::builder().password("s3cret").start();
-    let builder = on(&server).credentials(|| {
+    let builder = builder_for(&server).credentials(|| {
         let decision = Limiter::current().check_blocking(&key("provider"), &limit("5/10s"));
         assert!(decision.is_ok());
         Credentials::password("s3cret")
@@ -120,8 +122,8 @@ async fn a_provider_may_ask_the_current_limiter() {
 }
 
 #[tokio::test]
-async fn an_embedded_store_has_no_use_for_credentials() {
+async fn memory_store_rejects_credentials() {
     let builder = Limiter::builder().credentials(|| Credentials::password("s3cret"));
-    let error = builder.build().expect_err("nobody asks for them");
+    let error = builder.build().expect_err("the memory store needs none");
     assert!(error.kind() == ErrorKind::Config && error.to_string().contains("`memory:`"), "{error}");
 }

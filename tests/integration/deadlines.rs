@@ -1,25 +1,25 @@
-//! Times that tests give to the limiter, and to the machine.
+//! Deadlines and timeouts that the tests share.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-/// The deadline of a limiter under test, unless it has another one; also the default.
+/// The usual deadline of a limiter under test, which is also the default.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
 
-/// The time beyond its deadline after which a call counts as one that hangs.
+/// The time beyond its deadline after which a call counts as hanging.
 ///
-/// No test asserts how close to its deadline a call ends: that depends on the machine, and the fault bench measures it.
-pub(crate) const SLACK: Duration = Duration::from_secs(5);
+/// No test asserts how close to its deadline a call ends. That depends on the machine, and the fault bench measures it.
+pub(crate) const MAX_LATENESS: Duration = Duration::from_secs(5);
 
-/// The time that a condition has to come true in [`eventually`]: far more than it takes on a machine under load.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for a condition in [`eventually`]: far more than it takes on a machine under load.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until it holds.
+/// Waits until the condition holds, and panics after [`WAIT_TIMEOUT`].
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_TIMEOUT;
     while !holds().await {
-        assert!(Instant::now() < until, "not {what} within {PATIENCE:?}");
+        assert!(Instant::now() < until, "not {what} within {WAIT_TIMEOUT:?}");
         sleep(Duration::from_millis(2)).await;
     }
 }

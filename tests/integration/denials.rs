@@ -1,4 +1,4 @@
-//! Nothing is denied that had room: concurrent calls in real time, judged from outside by when each began and ended.
+//! Tests that no call is denied while a permit is free, by the start and end times of concurrent calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,61 +9,61 @@ use limiter_testkit::{Random, RedisServer};
 use rate_limited::{Algorithm, Key, Limit, Limiter};
 use tokio::task::JoinSet;
 
-use crate::algorithms::ALL;
-use crate::support::{limit, on};
+use crate::algorithms::ALL_ALGORITHMS;
+use crate::support::{builder_for, limit};
 
 const TASKS: u64 = 8;
-/// What rounding to whole milliseconds may cost, at both ends.
-pub(crate) const ROUNDING: Duration = Duration::from_millis(2);
-/// Instants of a window that a log keeps apart.
-pub(crate) const CAPACITY: u32 = 128;
+/// The error of rounding to whole milliseconds, at both ends.
+pub(crate) const MAX_ROUNDING: Duration = Duration::from_millis(2);
+/// The number of instants in a window that a log distinguishes.
+pub(crate) const MAX_LOG_INSTANTS: u32 = 128;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_denied_that_had_room_in_memory() {
-    nothing_is_denied_that_had_room(&Limiter::memory()).await;
+async fn no_call_is_denied_while_a_permit_is_free_in_memory() {
+    assert_no_early_denials(&Limiter::memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_denied_that_had_room_on_redis() {
-    nothing_is_denied_that_had_room(&on(RedisServer::shared()).connect().await.expect("connects")).await;
+async fn no_call_is_denied_while_a_permit_is_free_on_redis() {
+    assert_no_early_denials(&builder_for(RedisServer::shared()).connect().await.expect("connects")).await;
 }
 
-/// Windows of few instants, each of which the log keeps.
-async fn nothing_is_denied_that_had_room(limiter: &Limiter) {
+/// Windows with few instants, so that the log merges none of them.
+async fn assert_no_early_denials(limiter: &Limiter) {
     let mut runs = JoinSet::new();
-    for algorithm in ALL {
+    for algorithm in ALL_ALGORITHMS {
         let limiter = limiter.clone();
         runs.spawn(async move {
             let limit = limit("30/150ms").with_algorithm(algorithm);
             let run = Run::record(&limiter, limit, Duration::from_millis(1_500), Duration::from_millis(4)).await;
-            run.assert_right(limit, ROUNDING);
+            run.assert_exact(limit, MAX_ROUNDING);
         });
     }
     while let Some(run) = runs.join_next().await {
-        run.expect("a run that is right");
+        run.expect("a correct run");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_denied_for_longer_than_a_cell_where_runs_merge_in_memory() {
-    nothing_is_denied_for_longer_than_a_cell_where_runs_merge(&Limiter::memory()).await;
+async fn merged_runs_delay_permits_by_at_most_one_cell_in_memory() {
+    assert_merged_runs_delay_at_most_one_cell(&Limiter::memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_denied_for_longer_than_a_cell_where_runs_merge_on_redis() {
-    let limiter = on(RedisServer::shared()).connect().await.expect("connects");
-    nothing_is_denied_for_longer_than_a_cell_where_runs_merge(&limiter).await;
+async fn merged_runs_delay_permits_by_at_most_one_cell_on_redis() {
+    let limiter = builder_for(RedisServer::shared()).connect().await.expect("connects");
+    assert_merged_runs_delay_at_most_one_cell(&limiter).await;
 }
 
-async fn nothing_is_denied_for_longer_than_a_cell_where_runs_merge(limiter: &Limiter) {
+async fn assert_merged_runs_delay_at_most_one_cell(limiter: &Limiter) {
     let limit = limit("2000/800ms");
-    // Where runs merge at all, a machine under load is given a few attempts at it.
+    // A machine under load may need several attempts to make runs merge.
     for attempt in 0.. {
         let run = Run::record(limiter, limit, Duration::from_millis(2_400), Duration::from_millis(2)).await;
         let mut instants: Vec<_> = run.admissions.iter().map(|call| call.start.as_millis()).collect();
         instants.sort_unstable();
         instants.dedup();
-        run.assert_right(limit, limit.window() / CAPACITY + ROUNDING);
+        run.assert_exact(limit, limit.window() / MAX_LOG_INSTANTS + MAX_ROUNDING);
         if instants.len() > 3 * 128 {
             return;
         }
@@ -71,24 +71,24 @@ async fn nothing_is_denied_for_longer_than_a_cell_where_runs_merge(limiter: &Lim
     }
 }
 
-/// What several tasks saw.
+/// The admissions and denials that several tasks recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) admissions: Vec<Admission>,
     pub(crate) denials: Vec<Denial>,
 }
 
-/// Calls of each kind, allowed and denied, below which a run tells nothing.
-const A_FEW: u64 = 50;
+/// The least number of allowed and of denied calls for a meaningful run.
+const MIN_CALLS_OF_EACH_KIND: u64 = 50;
 
 impl Run {
     async fn record(limiter: &Limiter, limit: Limit, length: Duration, pause: Duration) -> Self {
-        Self::of_many(std::slice::from_ref(limiter), TASKS, limit, length, pause).await
+        Self::record_with_limiters(std::slice::from_ref(limiter), TASKS, limit, length, pause).await
     }
 
-    /// Calls of random costs on one key, from so many tasks that pause in between; they take turns with the limiters. For
-    /// so long, and until there are enough of each kind to tell something.
-    pub(crate) async fn of_many(
+    /// Records calls of random costs on one key, from tasks that pause between calls and are spread over the limiters.
+    /// It lasts for `length`, and until there are enough calls of each kind.
+    pub(crate) async fn record_with_limiters(
         limiters: &[Limiter],
         tasks: u64,
         limit: Limit,
@@ -104,8 +104,8 @@ impl Run {
             let counts = Arc::clone(&counts);
             running.spawn(async move {
                 let mut seen = Self::default();
-                let tells = || counts.iter().all(|count| count.load(Relaxed) > A_FEW);
-                while origin.elapsed() < length || !tells() {
+                let is_meaningful = || counts.iter().all(|count| count.load(Relaxed) > MIN_CALLS_OF_EACH_KIND);
+                while origin.elapsed() < length || !is_meaningful() {
                     let cost = u32::try_from(random.between(1, 4)).expect("small");
                     let start = origin.elapsed();
                     let decision = limiter.check_n(&key, &limit, cost).await.expect("answers");
@@ -128,18 +128,18 @@ impl Run {
         })
     }
 
-    pub(crate) fn assert_right(&self, limit: Limit, slack: Duration) {
+    pub(crate) fn assert_exact(&self, limit: Limit, slack: Duration) {
         let (window, max, holds) = (limit.window(), limit.max(), limit.burst());
         let counts = match limit.algorithm() {
             Algorithm::SlidingWindow | Algorithm::FixedWindow => Counts::Wholly,
             Algorithm::SlidingCounter => Counts::Fading,
             Algorithm::TokenBucket => Counts::Flowing,
             Algorithm::LeakyBucket => Counts::Queueing,
-            other => panic!("nothing is known of {other:?}"),
+            other => panic!("no check exists for {other:?}"),
         };
         let rule = Rule { counts, window, max, holds, slack };
-        if let Err(wrong) = check_denials(&self.admissions, &self.denials, &rule) {
-            panic!("{limit:?}: {wrong}");
+        if let Err(violation) = check_denials(&self.admissions, &self.denials, &rule) {
+            panic!("{limit:?}: {violation}");
         }
         if limit.algorithm() == Algorithm::SlidingWindow {
             assert_eq!(feasible(&self.admissions, window, max), Ok(()), "{limit:?}");

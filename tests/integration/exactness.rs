@@ -1,4 +1,4 @@
-//! Promise 1 in real time: at most `max` in any window, whatever the number of tasks and limiters.
+//! Tests of promise 1 in real time: at most `max` permits in any window, for any number of tasks and limiters.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use limiter_testkit::{Proxy, RedisServer};
 use rate_limited::{Key, Limit, Limiter};
 use tokio::task::JoinSet;
 
-use crate::support::{key, limit, on};
+use crate::support::{builder_for, key, limit};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_64_calls_at_once_on_a_fresh_key_exactly_5_are_admitted_in_memory() {
+async fn exactly_5_of_64_concurrent_calls_are_admitted_in_memory() {
     assert_eq!(admitted_of_64(Limiter::memory()).await, 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_64_calls_at_once_on_a_fresh_key_exactly_5_are_admitted_on_redis() {
-    let limiter = on(RedisServer::shared()).connect().await.expect("connects");
+async fn exactly_5_of_64_concurrent_calls_are_admitted_on_redis() {
+    let limiter = builder_for(RedisServer::shared()).connect().await.expect("connects");
     assert_eq!(admitted_of_64(limiter).await, 5);
 }
 
@@ -39,7 +39,7 @@ async fn four_limiters_on_one_redis_admit_exactly_5_of_160() {
     let prefix = limiter_testkit::unique("shared");
     let mut calls = JoinSet::new();
     for _ in 0..4 {
-        let limiter = on(RedisServer::shared()).prefix(&prefix).connect().await.expect("connects");
+        let limiter = builder_for(RedisServer::shared()).prefix(&prefix).connect().await.expect("connects");
         calls.spawn(async move {
             let mut admitted = 0;
             for _ in 0..40 {
@@ -53,15 +53,15 @@ async fn four_limiters_on_one_redis_admit_exactly_5_of_160() {
     assert_eq!(calls.join_all().await.into_iter().sum::<u32>(), 5);
 }
 
-/// Eight tasks at many times the limit, judged from outside by when each admitted call began and ended.
+/// Eight tasks call far above the limit. The check uses the start and end times of admitted calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_window_of_a_recorded_run_holds_more_than_max() {
-    for limiter in [Limiter::memory(), on(RedisServer::shared()).connect().await.expect("connects")] {
+    for limiter in [Limiter::memory(), builder_for(RedisServer::shared()).connect().await.expect("connects")] {
         let limit = limit("20/300ms");
         let run = record(&limiter, limit, Duration::from_millis(1_500)).await;
         assert_eq!(feasible(&run, limit.window(), limit.max()), Ok(()), "{limiter:?}");
         assert!(max_permits_in_window(&run, limit.window()) <= 20);
-        // That nothing is denied which had room is judged in `denials`.
+        // The module `denials` tests that no call is denied while a permit is free.
         assert!(run.len() >= 20, "{} admitted by {limiter:?}", run.len());
     }
 }
@@ -87,22 +87,22 @@ async fn record(limiter: &Limiter, limit: Limit, length: Duration) -> Vec<Admiss
     tasks.join_all().await.into_iter().flatten().collect()
 }
 
-/// The store's own word, checked against real time: admitted at the promised instant, and not a moment before.
+/// Checks `retry_after` against real time: the call is admitted at that instant and not earlier.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retry_after_is_true_by_the_servers_clock() {
-    let limiter = on(RedisServer::shared()).connect().await.expect("connects");
+async fn retry_after_is_exact_by_the_servers_clock() {
+    let limiter = builder_for(RedisServer::shared()).connect().await.expect("connects");
     let (key, limit) = (key("a"), limit("1/150ms"));
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
-    let mut proven = 0;
-    while proven < 5 {
+    let mut confirmed = 0;
+    while confirmed < 5 {
         let before = Instant::now();
-        // Allowed, if the machine stood still for a window.
+        // The call is allowed if the machine stalled for a window.
         let Err(denied) = limiter.check(&key, &limit).await.expect("answers").into_result() else { continue };
-        // From before the question on, the promised wait ends too early by at most the time the question took.
+        // Counted from before the call, `retry_after` ends early by at most the duration of the call.
         let latest = before.elapsed() + denied.retry_after();
         loop {
             let seen = limiter.peek(&key, &limit).await.expect("answers");
-            // Judged after the answer: until now the promised instant has not come.
+            // Compared after the reply: up to now the promised instant has not come.
             if before.elapsed() >= denied.retry_after() {
                 break;
             }
@@ -111,7 +111,7 @@ async fn retry_after_is_true_by_the_servers_clock() {
         }
         tokio::time::sleep(latest.saturating_sub(before.elapsed())).await;
         assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed(), "as promised");
-        proven += 1;
+        confirmed += 1;
     }
 }
 
@@ -119,7 +119,7 @@ async fn retry_after_is_true_by_the_servers_clock() {
 async fn thousands_of_tasks_share_one_connection() {
     let server = RedisServer::start();
     let proxy = Proxy::start(&server);
-    let limiter = on(&server).url(proxy.url()).connect().await.expect("connects");
+    let limiter = builder_for(&server).url(proxy.url()).connect().await.expect("connects");
     let mut calls = JoinSet::new();
     for index in 0..5_000 {
         let limiter = limiter.clone();

@@ -1,4 +1,4 @@
-//! Promises 2 and 4 on Redis: every key expires, on every path that writes; a denial writes nothing.
+//! Tests of promises 2 and 4 on Redis: every write sets an expiry, and a denial writes nothing.
 
 use std::time::Duration;
 
@@ -6,35 +6,36 @@ use limiter_testkit::RedisServer;
 use rate_limited::{ErrorKind, Key, Limiter, ManualClock};
 
 use crate::deadlines::eventually;
-use crate::support::{key, limit, on};
+use crate::support::{builder_for, key, limit};
 
-async fn fresh() -> (RedisServer, Limiter) {
+async fn new_server() -> (RedisServer, Limiter) {
     let server = RedisServer::start();
-    let limiter = on(&server).connect().await.expect("connects");
+    let limiter = builder_for(&server).connect().await.expect("connects");
     (server, limiter)
 }
 
-/// The time to live of the only key, in milliseconds.
+/// Returns the TTL of the only key, in milliseconds.
 fn only_ttl(server: &RedisServer) -> i64 {
     let keys = server.keys();
     assert_eq!(keys.len(), 1, "{keys:?}");
     server.pttl(&keys[0])
 }
 
-fn changes(server: &RedisServer) -> String {
+fn write_count(server: &RedisServer) -> String {
     server.info("persistence")["rdb_changes_since_last_save"].clone()
 }
 
-/// By a clock that stands still, and windows so long that no key is over before the test is.
-async fn by_hand() -> (RedisServer, Limiter, ManualClock) {
+/// Returns a limiter with a manual clock. Its windows are so long that no key expires during a test.
+async fn new_server_with_manual_clock() -> (RedisServer, Limiter, ManualClock) {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
-    let limiter = on(&server).clock(clock.clone()).remember_denials(Duration::ZERO).connect().await.expect("connects");
+    let limiter =
+        builder_for(&server).clock(clock.clone()).remember_denials(Duration::ZERO).connect().await.expect("connects");
     (server, limiter, clock)
 }
 
 #[tokio::test]
-async fn every_key_expires_after_every_path_that_writes() {
-    let (server, limiter, clock) = by_hand().await;
+async fn every_write_path_sets_an_expiry() {
+    let (server, limiter, clock) = new_server_with_manual_clock().await;
     let (key, limit) = (key("a"), limit("4/300s"));
     let check = async |what: &str| {
         let _ = limiter.check(&key, &limit).await.expect("answers");
@@ -42,28 +43,28 @@ async fn every_key_expires_after_every_path_that_writes() {
         assert!(ttl > 0 && ttl <= 301_000, "{ttl} ms after {what}");
     };
     check("the first permit").await;
-    check("one in the same run").await;
+    check("a permit in the same run").await;
     clock.advance(Duration::from_secs(150));
-    check("one in a run of its own").await;
-    check("the last one").await;
+    check("a permit in a new run").await;
+    check("the last permit").await;
     check("a denial").await;
     clock.advance(Duration::from_secs(200));
-    check("one that trims what is over").await;
+    check("a permit that trims expired ones").await;
     clock.advance(Duration::from_secs(350));
-    check("one after everything is over").await;
+    check("a permit after all others have expired").await;
 }
 
 #[tokio::test]
-async fn a_key_is_gone_when_its_time_to_live_is_over() {
-    let (server, limiter) = fresh().await;
+async fn key_disappears_when_its_ttl_ends() {
+    let (server, limiter) = new_server().await;
     assert!(limiter.check(&key("a"), &limit("4/100ms")).await.expect("answers").is_allowed());
     eventually("gone", async || server.keys().is_empty()).await;
 }
 
-/// A log of so many runs that calls share them.
+/// Fills a log until calls share its runs.
 #[tokio::test]
-async fn a_full_log_expires_too() {
-    let (server, limiter, clock) = by_hand().await;
+async fn full_log_expires() {
+    let (server, limiter, clock) = new_server_with_manual_clock().await;
     for _ in 0..400 {
         let _ = limiter.check(&key("a"), &limit("1000/60s")).await.expect("answers");
         clock.advance(Duration::from_millis(1));
@@ -74,60 +75,60 @@ async fn a_full_log_expires_too() {
     assert!(bytes > 11 + 8 * 64 && bytes <= 11 + 8 * 257, "{bytes} bytes");
 }
 
-/// A limiter that sets the time to live before it writes loses it when the trim before had emptied the key: between
-/// the end of the window and the end of the key's life.
+/// A limiter that sets the TTL before it writes would lose it when its trim empties the key. That happens between the
+/// end of the window and the end of the key's life.
 #[tokio::test]
-async fn a_key_that_was_trimmed_to_nothing_gets_its_time_to_live_again() {
-    let (server, limiter, clock) = by_hand().await;
+async fn key_emptied_by_a_trim_gets_a_new_ttl() {
+    let (server, limiter, clock) = new_server_with_manual_clock().await;
     let (key, limit) = (key("a"), limit("1/200s"));
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
     clock.advance(Duration::from_secs(300));
-    assert!(only_ttl(&server) > 0, "the window is over, the key is not");
+    assert!(only_ttl(&server) > 0, "the window has ended, the key has not expired");
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
     let ttl = only_ttl(&server);
     assert!(ttl > 100_000 && ttl <= 201_000, "{ttl} ms");
 }
 
 #[tokio::test]
-async fn a_denial_and_a_look_write_nothing() {
-    let (server, limiter) = fresh().await;
+async fn denial_and_peek_write_nothing() {
+    let (server, limiter) = new_server().await;
     let (key, limit) = (key("a"), limit("1/1h"));
     let _ = limiter.peek(&Key::new("unseen"), &limit).await.expect("answers");
-    assert_eq!(changes(&server), "0");
+    assert_eq!(write_count(&server), "0");
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
-    assert_eq!(changes(&server), "1", "one write a permit");
+    assert_eq!(write_count(&server), "1", "one write per permit");
     for _ in 0..50 {
         assert!(limiter.check(&key, &limit).await.expect("answers").is_denied());
         assert!(limiter.peek(&key, &limit).await.expect("answers").is_denied());
         assert!(limiter.check_n(&key, &limit, 2).await.expect("answers").is_denied());
         assert!(limiter.check_n(&key, &limit, 0).await.expect("answers").is_allowed());
     }
-    assert_eq!(changes(&server), "1");
+    assert_eq!(write_count(&server), "1");
 }
 
 #[tokio::test]
-async fn a_reset_deletes_the_key() {
-    let (server, limiter) = fresh().await;
+async fn reset_deletes_the_key() {
+    let (server, limiter) = new_server().await;
     assert!(limiter.check(&key("a"), &limit("1/1h")).await.expect("answers").is_allowed());
     limiter.reset(&key("a"), &limit("1/1h")).await.expect("answers");
     assert_eq!(server.keys(), [""; 0]);
 }
 
 #[tokio::test]
-async fn a_reset_leaves_what_is_foreign() {
-    let (server, limiter) = fresh().await;
+async fn reset_leaves_a_foreign_value() {
+    let (server, limiter) = new_server().await;
     assert!(limiter.check(&key("a"), &limit("1/1h")).await.expect("answers").is_allowed());
     let name = server.keys().remove(0);
     server.command(&["SET", &name, "foreign"]);
-    let error = limiter.reset(&key("a"), &limit("1/1h")).await.expect_err("nothing of ours");
+    let error = limiter.reset(&key("a"), &limit("1/1h")).await.expect_err("a foreign value");
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert_eq!(server.command(&["GET", &name]).text(), "foreign");
 }
 
-/// By a clock that is behind: the key lives until the last permit is back by that clock.
+/// The clock is behind, and the key lives until its last permit expires by that clock.
 #[tokio::test]
-async fn a_permit_taken_while_the_clock_is_behind_lives_longer() {
-    let (server, limiter, clock) = by_hand().await;
+async fn permit_taken_while_the_clock_is_behind_lives_longer() {
+    let (server, limiter, clock) = new_server_with_manual_clock().await;
     assert!(limiter.check(&key("a"), &limit("5/100s")).await.expect("answers").is_allowed());
     clock.rewind(Duration::from_secs(50));
     assert!(limiter.check(&key("a"), &limit("5/100s")).await.expect("answers").is_allowed());
@@ -136,8 +137,8 @@ async fn a_permit_taken_while_the_clock_is_behind_lives_longer() {
 }
 
 #[tokio::test]
-async fn five_permits_take_less_than_a_sorted_set_of_them() {
-    let (server, limiter) = fresh().await;
+async fn five_permits_use_less_memory_than_a_sorted_set() {
+    let (server, limiter) = new_server().await;
     for _ in 0..5 {
         let _ = limiter.check(&key("getId"), &limit("5/10s")).await.expect("answers");
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -151,25 +152,28 @@ async fn five_permits_take_less_than_a_sorted_set_of_them() {
     assert!(ours * 10 <= theirs * 8, "{ours} bytes against {theirs}");
 }
 
-/// Taken at a thousand instants of one second, which is more than a log keeps apart.
+/// The permits are taken at a thousand instants of one second, which is more than a log distinguishes.
 #[tokio::test]
-async fn a_hundred_thousand_permits_take_a_thousandth_of_a_sorted_set_of_them() {
+async fn a_hundred_thousand_permits_use_a_thousandth_of_a_sorted_set() {
     const ENTRIES: &str = "for entry = 1, 100000 do \
         local stamp = string.format('%d', 1700000000000 + entry / 100) \
         redis.call('ZADD', KEYS[1], stamp, entry % 8 .. '-' .. entry .. '-' .. stamp) end";
     let mut server = RedisServer::builder().shifted_clock().start();
-    // No key expires before the limiter's clock says so.
+    // The server's clock stands still, so no key expires before its time on the limiter's clock.
     server.stop_clock();
     let clock = ManualClock::new();
-    let limiter = on(&server).clock(clock.clone()).connect().await.expect("connects");
+    let limiter = builder_for(&server).clock(clock.clone()).connect().await.expect("connects");
     for _ in 0..2_000 {
         let taken = limiter.check_n(&key("getId"), &limit("100000/1s"), 50).await.expect("answers");
         assert!(taken.is_allowed());
         clock.advance(Duration::from_micros(500));
     }
-    // Half a millisecond before the first of them are back.
+    // Half a millisecond before the first permits expire.
     clock.rewind(Duration::from_micros(500));
-    assert!(limiter.check(&key("getId"), &limit("100000/1s")).await.expect("answers").is_denied(), "all count");
+    assert!(
+        limiter.check(&key("getId"), &limit("100000/1s")).await.expect("answers").is_denied(),
+        "all permits are in use"
+    );
     let ours = server.command(&["MEMORY", "USAGE", &server.keys()[0]]).integer();
     server.command(&["EVAL", ENTRIES, "1", "rl:{getId}:zset"]);
     assert_eq!(server.command(&["ZCARD", "rl:{getId}:zset"]).integer(), 100_000);

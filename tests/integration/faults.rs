@@ -1,6 +1,8 @@
-//! The rows of docs/reliability.md, with short faults, judged by what holds on every machine: the algorithms' bounds, a
-//! decision for every call, one connection attempt at a time, and a store that decides again. `limiter_testkit::faults` has what is
-//! done and what is kept to; the program of that name measures what depends on the machine's speed.
+//! Tests of the rows of docs/reliability.md with short faults, as far as results do not depend on the machine's speed.
+//!
+//! Each run keeps the algorithm's bound, decides every call and makes one connection attempt at a time. After the fault
+//! the store decides again. `limiter_testkit::faults` has the faults and the checks, and the program of that name
+//! measures the rest.
 
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use limiter_testkit::faults::{Miss, Pace, Storm, row, run, storm};
 
 use crate::deadlines::DEADLINE;
 
-fn keeps_its_bar(name: &str, pace: &Pace) {
+fn assert_bounds(name: &str, pace: &Pace) {
     let row = row(name).expect("a row of that name");
     let report = run(&row, pace, &|_| {});
     assert_eq!(report.deadline, DEADLINE);
@@ -16,54 +18,54 @@ fn keeps_its_bar(name: &str, pace: &Pace) {
     assert!(misses.is_empty(), "{name}: {}\n{report:#?}", misses.join("; "));
 }
 
-/// Makes a test of each row.
+/// Defines a test for each row.
 macro_rules! rows {
     ($($test:ident: $name:literal),+ $(,)?) => {
-        $(#[test] fn $test() { keeps_its_bar($name, &Pace::SHORT); })+
+        $(#[test] fn $test() { assert_bounds($name, &Pace::SHORT); })+
 
         #[test]
-        fn every_row_is_a_test() {
+        fn every_row_has_a_test() {
             let tested = [$($name,)+ "outage"];
             for row in limiter_testkit::faults::rows() {
-                assert!(tested.contains(&row.name), "{} is not", row.name);
+                assert!(tested.contains(&row.name), "{} has no test", row.name);
             }
         }
     };
 }
 
 rows! {
-    a_server_is_killed_and_started_again: "kill",
-    a_server_is_stopped_and_goes_on: "stop",
-    a_network_is_cut: "cut",
-    the_other_end_is_gone: "half-open",
-    a_network_swallows_everything: "stall",
-    a_network_is_too_slow: "delay",
-    replies_are_garbled: "garble",
-    replies_end_in_their_middle: "cut-reply",
-    scripts_are_flushed: "script-flush",
-    everything_is_flushed: "flushall",
-    a_server_is_full: "maxmemory",
-    rights_are_taken_away: "acl",
-    a_password_is_changed: "password",
-    a_master_dies_under_sentinels: "sentinel",
-    a_master_of_two_processes_dies: "two",
-    a_master_of_a_cluster_dies: "cluster",
-    a_slot_moves_again_and_again: "slots",
-    ten_thousand_tasks_wait_for_one_connection: "reconnect",
+    bounds_hold_when_a_server_is_killed_and_restarted: "kill",
+    bounds_hold_when_a_server_is_stopped_and_continued: "stop",
+    bounds_hold_when_a_network_is_cut: "cut",
+    bounds_hold_on_a_half_open_connection: "half-open",
+    bounds_hold_when_a_network_drops_all_data: "stall",
+    bounds_hold_when_a_network_is_too_slow: "delay",
+    bounds_hold_when_replies_are_garbled: "garble",
+    bounds_hold_when_replies_are_truncated: "cut-reply",
+    bounds_hold_when_scripts_are_flushed: "script-flush",
+    bounds_hold_when_all_keys_are_flushed: "flushall",
+    bounds_hold_when_a_server_is_out_of_memory: "maxmemory",
+    bounds_hold_when_permissions_are_revoked: "acl",
+    bounds_hold_when_the_password_changes: "password",
+    bounds_hold_when_a_master_under_sentinels_dies: "sentinel",
+    bounds_hold_for_two_processes_when_the_master_dies: "two",
+    bounds_hold_when_a_master_of_a_cluster_dies: "cluster",
+    bounds_hold_while_a_slot_migrates_repeatedly: "slots",
+    bounds_hold_with_ten_thousand_tasks_during_a_reconnect: "reconnect",
 }
 
-/// At four times the limits, across the change over and back.
+/// Calls at four times the limits, before, during and after an outage.
 #[test]
-fn a_long_outage_is_not_a_fresh_quota() {
-    keeps_its_bar("outage", &Pace { fault: Duration::from_secs(2), ..Pace::SHORT });
+fn long_outage_gives_no_fresh_quota() {
+    assert_bounds("outage", &Pace { fault: Duration::from_secs(2), ..Pace::SHORT });
 }
 
-/// Futures dropped at random points, cuts and restarts: no panic, no hang, no key without a time to live.
+/// Dropped futures, cut connections and restarts cause no panic, no hang and no key without a TTL.
 #[test]
-fn a_storm_leaves_nothing_behind() {
+fn random_faults_and_drops_cause_no_violation() {
     let report = storm(&Storm { calls: 100_000, seed: 7 }, &|_| {});
     assert!(report.wrong.is_empty(), "{report:#?}");
     assert_eq!(report.calls, 100_000);
-    // How many of each depends on the machine.
+    // The numbers depend on the machine.
     assert!(report.dropped > 0 && report.by_store > 0 && report.by_standby > 0 && report.keys > 0, "{report:#?}");
 }

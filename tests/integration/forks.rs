@@ -1,6 +1,6 @@
-//! Limiters in the child of a process that forks.
+//! Tests of limiters in processes that fork.
 //!
-//! Each case runs in a process of its own, which has the testkit's library loaded.
+//! Each case runs in a separate process with the testkit's fork library loaded.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,32 +9,33 @@ use std::time::{Duration, Instant};
 
 use limiter_testkit::{Ended, ForkLibrary, RedisServer, Reply, fork};
 use rate_limited::{Algorithm, Decision, Error, ErrorKind, Limiter, OnError, Source};
+
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::child;
-use crate::fake::{Fake, Then};
-use crate::support::{key, limit, on};
+use crate::child_process;
+use crate::fake_server::{FakeServer, ScriptReply};
+use crate::support::{builder_for, key, limit};
 
-/// Far more than any call may take.
-const SOON: Duration = Duration::from_secs(30);
+/// The timeout for a forked process: far longer than its calls may take.
+const CHILD_TIMEOUT: Duration = Duration::from_secs(30);
 
-fn run(case: &str) {
+fn run_case(case: &str) {
     let (name, library) = (format!("forks::{case}"), ForkLibrary::build());
-    child::run(&name, &[library.variable()]);
+    child_process::run(&name, &[library.variable()]);
 }
 
-/// Makes a test that runs each case in such a process.
+/// Defines a test that runs each case in such a process.
 macro_rules! cases {
     ($($case:ident),+ $(,)?) => {
         mod in_a_process_that_forks {
-            $(#[test] fn $case() { super::run(concat!("cases::", stringify!($case))); })+
+            $(#[test] fn $case() { super::run_case(concat!("cases::", stringify!($case))); })+
         }
         mod cases {
             $(#[test]
             #[ignore = "needs a process of its own, with a library loaded"]
             fn $case() {
-                if crate::child::is_one() {
+                if crate::child_process::is_child() {
                     super::$case();
                 }
             })+
@@ -43,20 +44,20 @@ macro_rules! cases {
 }
 
 cases!(
-    a_child_works_and_counts_with_its_parent,
-    ten_children_at_once_keep_one_limit,
-    a_child_of_a_child_works,
-    a_child_waits_by_a_limiter_in_memory,
-    a_child_waits_by_a_limiter_on_redis,
-    a_child_drops_a_limiter,
-    a_child_of_a_process_whose_store_is_away_finds_it_again,
-    a_call_from_before_the_fork_fails_in_the_child,
-    a_wait_from_before_the_fork_fails_in_the_child,
-    a_fork_while_others_call_has_a_clear_outcome,
-    a_child_logs_while_the_log_of_its_parent_is_blocked,
+    child_shares_counters_with_its_parent,
+    ten_concurrent_children_keep_one_limit,
+    child_of_a_child_shares_the_limit,
+    child_can_wait_with_a_limiter_in_memory,
+    child_can_wait_with_a_limiter_on_redis,
+    child_may_drop_the_limiter,
+    child_forked_in_an_outage_reconnects,
+    call_started_before_the_fork_fails_in_the_child,
+    wait_started_before_the_fork_fails_in_the_child,
+    fork_during_calls_never_hangs_the_child,
+    child_logs_while_the_subscriber_of_its_parent_is_blocked,
 );
 
-/// By whom the call was admitted, if it was.
+/// Returns the source of an admission, or `None` for a denial.
 fn admitted(decision: Result<Decision, Error>) -> Option<Source> {
     match decision.expect("a decision") {
         Decision::Allowed(allowed) => Some(allowed.source()),
@@ -64,7 +65,7 @@ fn admitted(decision: Result<Decision, Error>) -> Option<Source> {
     }
 }
 
-/// The connections on which scripts were called, by the server's ids of them.
+/// Returns the server's ids of the connections whose last command was `EVALSHA`.
 fn connections(server: &RedisServer) -> Vec<String> {
     let Reply::Bulk(list) = server.command(&["CLIENT", "LIST"]) else { panic!("no list") };
     let list = String::from_utf8(list).expect("text");
@@ -72,9 +73,9 @@ fn connections(server: &RedisServer) -> Vec<String> {
     lines.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
 }
 
-fn a_child_works_and_counts_with_its_parent() {
+fn child_shares_counters_with_its_parent() {
     let server = RedisServer::start();
-    let limiter = on(&server).on_error(OnError::Raise).build().expect("valid");
+    let limiter = builder_for(&server).on_error(OnError::Raise).build().expect("valid");
     let (key, limit) = (key("a"), limit("4/h"));
     assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
     let before = connections(&server);
@@ -84,17 +85,17 @@ fn a_child_works_and_counts_with_its_parent() {
         let now = connections(&server);
         assert!(now.len() == 2 && now.contains(&before[0]), "{before:?}, then {now:?}");
         assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
-        assert_eq!(limiter.peek_blocking(&key, &limit).expect("a look").remaining(), 1);
+        assert_eq!(limiter.peek_blocking(&key, &limit).expect("a peek").remaining(), 1);
         0
     });
-    assert_eq!(child.wait_timeout(SOON), Ended::Returned(0));
+    assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(0));
     assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
     assert_eq!(admitted(limiter.check_blocking(&key, &limit)), None);
 }
 
-fn ten_children_at_once_keep_one_limit() {
+fn ten_concurrent_children_keep_one_limit() {
     let server = RedisServer::start();
-    let limiter = on(&server).on_error(OnError::Raise).build().expect("valid");
+    let limiter = builder_for(&server).on_error(OnError::Raise).build().expect("valid");
     let (key, limit) = (key("a"), limit("100/h"));
     let calls = || {
         let allowed = (0..20).filter(|_| admitted(limiter.check_blocking(&key, &limit)).is_some()).count();
@@ -104,7 +105,7 @@ fn ten_children_at_once_keep_one_limit() {
     let children: Vec<_> = (0..10).map(|_| fork(calls)).collect();
     all += u32::from(calls());
     for child in children {
-        match child.wait_timeout(SOON) {
+        match child.wait_timeout(CHILD_TIMEOUT) {
             Ended::Returned(allowed) => all += u32::from(allowed),
             ended => panic!("{ended:?}"),
         }
@@ -112,68 +113,68 @@ fn ten_children_at_once_keep_one_limit() {
     assert_eq!(all, 100);
 }
 
-fn a_child_of_a_child_works() {
+fn child_of_a_child_shares_the_limit() {
     let server = RedisServer::start();
-    let limiter = on(&server).on_error(OnError::Raise).build().expect("valid");
+    let limiter = builder_for(&server).on_error(OnError::Raise).build().expect("valid");
     let (key, limit) = (key("a"), limit("3/h"));
     let call = || u8::from(admitted(limiter.check_blocking(&key, &limit)).is_some());
     assert_eq!(call(), 1);
     let child = fork(|| {
         assert_eq!(call(), 1);
-        match fork(call).wait_timeout(SOON) {
+        match fork(call).wait_timeout(CHILD_TIMEOUT) {
             Ended::Returned(allowed) => allowed,
             ended => panic!("{ended:?}"),
         }
     });
-    assert_eq!(child.wait_timeout(SOON), Ended::Returned(1));
+    assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(1));
     assert_eq!(call(), 0);
 }
 
 fn wait_in_a_child(limiter: &Limiter) {
     let (key, limit) = (key("a"), limit("1/100ms"));
-    let waits = || u8::from(admitted(limiter.wait_blocking(&key, &limit, SOON)).is_some());
-    // The second has to wait, by a thread of this process.
+    let waits = || u8::from(admitted(limiter.wait_blocking(&key, &limit, CHILD_TIMEOUT)).is_some());
+    // The second call has to wait, on a thread of this process.
     assert_eq!((waits(), waits()), (1, 1));
     let children = [(); 3].map(|()| fork(|| waits() + waits()));
     assert_eq!((waits(), waits()), (1, 1));
     for child in children {
-        assert_eq!(child.wait_timeout(SOON), Ended::Returned(2));
+        assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(2));
     }
 }
 
-fn a_child_waits_by_a_limiter_in_memory() {
+fn child_can_wait_with_a_limiter_in_memory() {
     wait_in_a_child(&Limiter::memory());
 }
 
-fn a_child_waits_by_a_limiter_on_redis() {
+fn child_can_wait_with_a_limiter_on_redis() {
     let server = RedisServer::start();
-    wait_in_a_child(&on(&server).on_error(OnError::Raise).build().expect("valid"));
+    wait_in_a_child(&builder_for(&server).on_error(OnError::Raise).build().expect("valid"));
 }
 
-fn a_child_drops_a_limiter() {
+fn child_may_drop_the_limiter() {
     let server = RedisServer::start();
     let (key, limit) = (key("a"), limit("10/h"));
-    let build = || on(&server).on_error(OnError::Raise).build().expect("valid");
+    let build = || builder_for(&server).on_error(OnError::Raise).build().expect("valid");
     let mut limiter = Some(build());
     assert!(limiter.as_ref().is_some_and(|limiter| admitted(limiter.check_blocking(&key, &limit)).is_some()));
     let unused = fork(|| {
         drop(limiter.take());
         u8::from(admitted(build().check_blocking(&key, &limit)).is_some())
     });
-    assert_eq!(unused.wait_timeout(SOON), Ended::Returned(1));
+    assert_eq!(unused.wait_timeout(CHILD_TIMEOUT), Ended::Returned(1));
     let used = fork(|| {
         let allowed = limiter.as_ref().map(|limiter| admitted(limiter.check_blocking(&key, &limit)));
         drop(limiter.take());
         u8::from(allowed == Some(Some(Source::Store)))
     });
-    assert_eq!(used.wait_timeout(SOON), Ended::Returned(1));
-    let limiter = limiter.expect("the parent's own");
+    assert_eq!(used.wait_timeout(CHILD_TIMEOUT), Ended::Returned(1));
+    let limiter = limiter.expect("the parent still has the limiter");
     assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
 }
 
-fn a_child_of_a_process_whose_store_is_away_finds_it_again() {
+fn child_forked_in_an_outage_reconnects() {
     let mut server = RedisServer::start();
-    let limiter = on(&server).build().expect("valid");
+    let limiter = builder_for(&server).build().expect("valid");
     let (key, limit) = (key("a"), limit("100000/h"));
     let is_by = |source| admitted(limiter.check_blocking(&key, &limit)) == Some(source);
     assert!(is_by(Source::Store));
@@ -182,19 +183,19 @@ fn a_child_of_a_process_whose_store_is_away_finds_it_again() {
     let child = fork(|| {
         let began = Instant::now();
         while !is_by(Source::Store) {
-            assert!(began.elapsed() < SOON, "nobody closed the breaker");
+            assert!(began.elapsed() < CHILD_TIMEOUT, "the breaker stayed open");
             thread::sleep(Duration::from_millis(1));
         }
         0
     });
     server.restart();
-    assert_eq!(child.wait_timeout(2 * SOON), Ended::Returned(0));
+    assert_eq!(child.wait_timeout(2 * CHILD_TIMEOUT), Ended::Returned(0));
 }
 
-fn a_call_from_before_the_fork_fails_in_the_child() {
+fn call_started_before_the_fork_fails_in_the_child() {
     use std::task::{Context, Poll, Waker};
 
-    let server = Fake::answering(Then::Nothing);
+    let server = FakeServer::with_script_reply(ScriptReply::Never);
     let builder = Limiter::builder().url(&server.url()).deadline(Duration::from_secs(60));
     let limiter = builder.on_error(OnError::Raise).build().expect("valid");
     let (key, limit) = (key("a"), limit("4/h"));
@@ -205,12 +206,12 @@ fn a_call_from_before_the_fork_fails_in_the_child() {
         Poll::Ready(Err(error)) if error.kind() == ErrorKind::Forked => 1,
         _ => 0,
     });
-    assert_eq!(child.wait_timeout(SOON), Ended::Returned(1));
-    assert!(poll().is_pending(), "the parent's own goes on");
+    assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(1));
+    assert!(poll().is_pending(), "the parent's call still waits");
 }
 
-/// One call waits in a queue, the other for its turn in a leaky bucket.
-fn a_wait_from_before_the_fork_fails_in_the_child() {
+/// One call waits in the process's queue, the other for its slot in a leaky bucket.
+fn wait_started_before_the_fork_fails_in_the_child() {
     use std::task::{Context, Poll, Waker};
 
     let limiter = Limiter::builder().on_error(OnError::Raise).build().expect("valid");
@@ -224,19 +225,19 @@ fn a_wait_from_before_the_fork_fails_in_the_child() {
             Poll::Ready(Err(error)) if error.kind() == ErrorKind::Forked => 1,
             _ => 0,
         });
-        assert_eq!(child.wait_timeout(SOON), Ended::Returned(1), "{limit}");
-        assert!(poll().is_pending(), "the parent's own goes on");
+        assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(1), "{limit}");
+        assert!(poll().is_pending(), "the parent's call still waits");
     }
 }
 
-/// Locks may be held at the fork by threads that the child does not have: then a call fails, and none hangs.
-fn a_fork_while_others_call_has_a_clear_outcome() {
+/// Threads that the child does not have may hold locks at the fork. Calls in the child then fail instead of hanging.
+fn fork_during_calls_never_hangs_the_child() {
     let server = RedisServer::start();
-    let on_redis = on(&server).on_error(OnError::Raise).build().expect("valid");
+    let on_redis = builder_for(&server).on_error(OnError::Raise).build().expect("valid");
     let in_memory = Limiter::builder().on_error(OnError::Raise).max_keys(1).build().expect("valid");
     let (key, limit) = (key("a"), limit("4000000000/h"));
-    let over = AtomicBool::new(false);
-    let is_clear = |limiter: &Limiter, wait: bool| {
+    let is_over = AtomicBool::new(false);
+    let has_clear_outcome = |limiter: &Limiter, wait: bool| {
         let decision = match wait {
             true => limiter.wait_blocking(&key, &limit, Duration::from_secs(1)),
             false => limiter.check_blocking(&key, &limit),
@@ -245,33 +246,33 @@ fn a_fork_while_others_call_has_a_clear_outcome() {
     };
     thread::scope(|scope| {
         for limiter in [&on_redis, &on_redis, &in_memory, &in_memory] {
-            let (over, is_clear) = (&over, &is_clear);
+            let (is_over, has_clear_outcome) = (&is_over, &has_clear_outcome);
             scope.spawn(move || {
                 let mut wait = false;
-                while !over.load(Ordering::Relaxed) {
+                while !is_over.load(Ordering::Relaxed) {
                     wait = !wait;
-                    assert!(is_clear(limiter, wait));
+                    assert!(has_clear_outcome(limiter, wait));
                 }
             });
         }
         let ended: Vec<_> = (0..40)
             .map(|round| {
                 let limiters = if round % 2 == 0 { [&on_redis, &in_memory] } else { [&in_memory, &on_redis] };
-                // Without a panic, whose message needs a lock of the standard library.
+                // No panic here, because its message would need a lock of the standard library.
                 let child = fork(|| {
                     let calls = limiters.into_iter().flat_map(|limiter| [(limiter, false), (limiter, true)]);
-                    u8::from(!calls.fold(true, |clear, (limiter, wait)| is_clear(limiter, wait) && clear))
+                    u8::from(!calls.fold(true, |clear, (limiter, wait)| has_clear_outcome(limiter, wait) && clear))
                 });
-                child.wait_timeout(SOON)
+                child.wait_timeout(CHILD_TIMEOUT)
             })
             .collect();
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(|ended| *ended == Ended::Returned(0)), "{ended:?}");
     });
 }
 
-/// The log of the parent is blocked at the fork, and its thread is not in the child.
-fn a_child_logs_while_the_log_of_its_parent_is_blocked() {
+/// The parent's notifier thread is blocked at the fork, and does not exist in the child.
+fn child_logs_while_the_subscriber_of_its_parent_is_blocked() {
     static PARENT: AtomicU32 = AtomicU32::new(0);
     static LOGGED_BY: AtomicU32 = AtomicU32::new(0);
 
@@ -302,19 +303,19 @@ fn a_child_logs_while_the_log_of_its_parent_is_blocked() {
     PARENT.store(process::id(), Ordering::SeqCst);
     tracing::subscriber::set_global_default(BlocksTheParent).expect("the first");
     let mut server = RedisServer::start();
-    let limiter = on(&server).build().expect("valid");
+    let limiter = builder_for(&server).build().expect("valid");
     let (key, limit) = (key("a"), limit("100000/h"));
     assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
     server.kill();
     let calls_until_logged = || {
         let began = Instant::now();
         while LOGGED_BY.load(Ordering::SeqCst) != process::id() {
-            assert!(began.elapsed() < SOON, "nothing was logged");
+            assert!(began.elapsed() < CHILD_TIMEOUT, "nothing was logged");
             assert!(admitted(limiter.check_blocking(&key, &limit)).is_some());
             thread::sleep(Duration::from_millis(1));
         }
         0
     };
     calls_until_logged();
-    assert_eq!(fork(calls_until_logged).ended_within(2 * SOON), Ended::Returned(0));
+    assert_eq!(fork(calls_until_logged).wait_timeout(2 * CHILD_TIMEOUT), Ended::Returned(0));
 }

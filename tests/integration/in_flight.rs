@@ -1,4 +1,4 @@
-//! The bound of the calls that wait for the store.
+//! Tests of `max_in_flight`, the bound on calls that wait for the store.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -7,8 +7,8 @@ use std::time::Duration;
 use limiter_testkit::RedisServer;
 use rate_limited::{Builder, Decision, Error, ErrorKind, Limiter, OnError, Source, rate_limited};
 
-use crate::fake::{Fake, Then};
-use crate::support::{key, limit, on};
+use crate::fake_server::{FakeServer, ScriptReply};
+use crate::support::{builder_for, key, limit};
 
 /// Polls a future once.
 macro_rules! poll {
@@ -17,19 +17,19 @@ macro_rules! poll {
     };
 }
 
-/// A server that never answers a call, and a limiter with so many places.
-async fn silent(max: u32, options: impl FnOnce(Builder) -> Builder) -> (Fake, Limiter) {
-    let server = Fake::answering(Then::Nothing);
+/// Returns a server that never replies to a call, and a limiter with `max` calls in flight at most.
+async fn silent_server(max: u32, options: impl FnOnce(Builder) -> Builder) -> (FakeServer, Limiter) {
+    let server = FakeServer::with_script_reply(ScriptReply::Never);
     let builder = Limiter::builder().url(&server.url()).deadline(Duration::from_secs(60)).max_in_flight(max);
     let limiter = options(builder).connect().await.expect("connected");
     (server, limiter)
 }
 
-fn raises(builder: Builder) -> Builder {
+fn with_raise(builder: Builder) -> Builder {
     builder.on_error(OnError::Raise)
 }
 
-fn kind(poll: Poll<Result<Decision, Error>>) -> Option<ErrorKind> {
+fn error_kind(poll: Poll<Result<Decision, Error>>) -> Option<ErrorKind> {
     match poll {
         Poll::Ready(Err(error)) => Some(error.kind()),
         _ => None,
@@ -37,8 +37,8 @@ fn kind(poll: Poll<Result<Decision, Error>>) -> Option<ErrorKind> {
 }
 
 #[tokio::test]
-async fn the_call_above_the_bound_fails_at_once_and_a_dropped_one_lets_the_next_in() {
-    let (_server, limiter) = silent(3, raises).await;
+async fn call_above_the_bound_fails_at_once_and_a_dropped_call_frees_a_slot() {
+    let (_server, limiter) = silent_server(3, with_raise).await;
     let (key, limit) = (key("a"), limit("5/h"));
     let clones: [Limiter; 3] = std::array::from_fn(|_| limiter.clone());
     let mut calls: Vec<_> = clones.iter().map(|limiter| Box::pin(limiter.check(&key, &limit))).collect();
@@ -46,24 +46,24 @@ async fn the_call_above_the_bound_fails_at_once_and_a_dropped_one_lets_the_next_
         assert!(poll!(call).is_pending());
     }
     for _ in 0..3 {
-        assert_eq!(kind(poll!(pin!(limiter.check(&key, &limit)))), Some(ErrorKind::Overloaded));
-        assert_eq!(kind(poll!(pin!(limiter.peek(&key, &limit)))), Some(ErrorKind::Overloaded));
+        assert_eq!(error_kind(poll!(pin!(limiter.check(&key, &limit)))), Some(ErrorKind::Overloaded));
+        assert_eq!(error_kind(poll!(pin!(limiter.peek(&key, &limit)))), Some(ErrorKind::Overloaded));
     }
     drop(calls.pop());
     let mut next = pin!(limiter.check(&key, &limit));
-    assert!(poll!(next).is_pending(), "the place of the dropped one");
-    assert_eq!(kind(poll!(pin!(limiter.check(&key, &limit)))), Some(ErrorKind::Overloaded));
+    assert!(poll!(next).is_pending(), "it replaces the dropped call");
+    assert_eq!(error_kind(poll!(pin!(limiter.check(&key, &limit)))), Some(ErrorKind::Overloaded));
 }
 
 #[tokio::test]
-async fn a_call_above_the_bound_gets_its_policy_and_open_admits_nobody_above_the_limit() {
+async fn call_above_the_bound_gets_its_policy_and_open_keeps_the_limit() {
     let expected = [
         (OnError::Open, [Some(Source::Standby), Some(Source::Standby)]),
         (OnError::Standby, [Some(Source::Standby), Some(Source::Standby)]),
         (OnError::Closed, [None, None]),
     ];
     for (policy, sources) in expected {
-        let (_server, limiter) = silent(1, |builder| builder.on_error(policy)).await;
+        let (_server, limiter) = silent_server(1, |builder| builder.on_error(policy)).await;
         let (held, key, limit) = (key("held"), key("a"), limit("2/h"));
         let mut in_flight = pin!(limiter.check(&held, &limit));
         assert!(poll!(in_flight).is_pending());
@@ -74,49 +74,49 @@ async fn a_call_above_the_bound_gets_its_policy_and_open_admits_nobody_above_the
             }
         }
         let third = limiter.check(&key, &limit).await.expect("a decision");
-        assert!(third.is_denied(), "{policy:?}: a flood does not pass the limit");
-        assert!(limiter.peek(&key, &limit).await.expect("a look").is_denied(), "{policy:?}");
+        assert!(third.is_denied(), "{policy:?}: the limit holds");
+        assert!(limiter.peek(&key, &limit).await.expect("a peek").is_denied(), "{policy:?}");
     }
 }
 
 #[rate_limited(key = "handled", limit = "5/h", on_error = |error: Error| Some(error.kind()), fallback = None)]
-async fn handles() -> Option<ErrorKind> {
+async fn handled() -> Option<ErrorKind> {
     None
 }
 
 #[tokio::test]
-async fn a_handler_gets_the_error() {
-    let (_server, limiter) = silent(1, |builder| builder).await;
+async fn overload_error_reaches_the_handler() {
+    let (_server, limiter) = silent_server(1, |builder| builder).await;
     let (held, limit) = (key("held"), limit("2/h"));
     let mut in_flight = pin!(limiter.check(&held, &limit));
     assert!(poll!(in_flight).is_pending());
-    assert_eq!(limiter.scope(handles()).await, Some(ErrorKind::Overloaded));
+    assert_eq!(limiter.scope(handled()).await, Some(ErrorKind::Overloaded));
 }
 
 #[tokio::test]
-async fn a_call_that_sleeps_in_wait_takes_no_place() {
-    let limiter = raises(on(RedisServer::shared()).max_in_flight(1)).connect().await.expect("connected");
+async fn sleeping_wait_is_not_in_flight() {
+    let limiter = with_raise(builder_for(RedisServer::shared()).max_in_flight(1)).connect().await.expect("connected");
     let (waited, other, limit) = (key("waited"), key("other"), limit("1/h"));
     assert!(limiter.check(&waited, &limit).await.expect("a decision").is_allowed());
     let waiter = limiter.clone();
-    let waits = tokio::spawn(async move { waiter.wait(&waited, &limit, Duration::from_secs(7200)).await });
+    let wait_task = tokio::spawn(async move { waiter.wait(&waited, &limit, Duration::from_secs(7200)).await });
     tokio::task::yield_now().await;
-    // It takes one while it asks, and is not done for an hour.
+    // The waiting call is in flight only while it calls the store. It waits for an hour.
     let free = async {
         while limiter.check(&other, &limit).await.is_err() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), free).await.expect("a place");
-    assert!(!waits.is_finished());
-    waits.abort();
+    tokio::time::timeout(Duration::from_secs(30), free).await.expect("a free slot");
+    assert!(!wait_task.is_finished());
+    wait_task.abort();
 }
 
-/// Two instances share the limit, so the stand-in has a say where a call failed: it gives away half.
+/// There are two instances, so the standby limiter grants half of the limit, but only on keys whose calls failed.
 #[tokio::test]
-async fn only_the_keys_of_the_refused_call_are_marked() {
+async fn standby_is_consulted_only_for_keys_of_rejected_calls() {
     let mut server = RedisServer::start();
-    let limiter = on(&server).max_in_flight(1).instances(2).connect().await.expect("connected");
+    let limiter = builder_for(&server).max_in_flight(1).instances(2).connect().await.expect("connected");
     let (held, marked, other, limit) = (key("held"), key("marked"), key("other"), limit("4/h"));
     server.pause();
     let mut in_flight = Box::pin(limiter.check(&held, &limit));
@@ -135,7 +135,7 @@ async fn only_the_keys_of_the_refused_call_are_marked() {
 }
 
 #[test]
-fn a_bound_of_nothing_is_an_error() {
+fn bound_of_zero_is_an_error() {
     let error = Limiter::builder().max_in_flight(0).build().expect_err("no call could be made");
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().starts_with("`max_in_flight` must be at least 1, got 0"), "{error}");

@@ -1,15 +1,15 @@
-//! Promise 8 on Redis: any value is a key of its own, of bounded length, in the slot of its subject.
+//! Tests of promise 8 on Redis: each value has its own key, of bounded length, in the slot of its subject.
 
 use limiter_testkit::RedisServer;
 use rate_limited::{Key, Limiter, rate_limited};
 
-use crate::support::{limit, on};
+use crate::support::{builder_for, limit};
 
 mod hashed;
 
-/// By the seed of this process, which only a build without the unit tests' own has.
+/// Constant keys are hashed with the random seed of the process. Unit tests have a fixed seed instead.
 #[test]
-fn a_constant_key_counts_with_the_key_of_its_text_in_every_limiter_in_memory() {
+fn constant_key_equals_the_key_of_its_text_in_memory() {
     #[rate_limited(key = "constant", limit = "1/h", fallback = false)]
     fn limited() -> bool {
         true
@@ -22,7 +22,7 @@ fn a_constant_key_counts_with_the_key_of_its_text_in_every_limiter_in_memory() {
     }
 }
 
-/// Values that break naive encodings, or a naive store.
+/// Returns values that break naive encodings or naive stores.
 fn nasty_values() -> Vec<String> {
     let mut values: Vec<String> =
         ["", " ", "a", "A", "a:b", "{", "}", "{}", "{a}", "}{", ":", "%", "%3A", "@", "+", "*", "?"]
@@ -40,14 +40,14 @@ fn nasty_values() -> Vec<String> {
     values
 }
 
-async fn every_value_has_a_quota_of_its_own(limiter: &Limiter) {
+async fn assert_each_value_has_its_own_quota(limiter: &Limiter) {
     let limit = limit("1/1m");
     let keys = nasty_values().into_iter().flat_map(|value| {
         [Key::new("user:").part(&value), Key::new(format!("user:{value}")), Key::new("user:").part(&value).part("")]
     });
     let mut seen = Vec::new();
     for key in keys {
-        // "user:" as text alone is the same key whichever way the empty value is written into it.
+        // "user:" as text and "user:" with an empty text appended are equal keys.
         let again = seen.contains(&key);
         let decision = limiter.check(&key, &limit).await.expect("any key works");
         assert_eq!(decision.is_allowed(), !again, "{:?}", seen.len());
@@ -57,15 +57,15 @@ async fn every_value_has_a_quota_of_its_own(limiter: &Limiter) {
 }
 
 #[tokio::test]
-async fn every_value_has_a_quota_of_its_own_in_memory() {
-    every_value_has_a_quota_of_its_own(&Limiter::memory()).await;
+async fn each_value_has_its_own_quota_in_memory() {
+    assert_each_value_has_its_own_quota(&Limiter::memory()).await;
 }
 
 #[tokio::test]
-async fn every_value_has_a_quota_of_its_own_on_redis() {
+async fn each_value_has_its_own_quota_on_redis() {
     let server = RedisServer::start();
-    let limiter = on(&server).prefix("rl").connect().await.expect("connects");
-    every_value_has_a_quota_of_its_own(&limiter).await;
+    let limiter = builder_for(&server).prefix("rl").connect().await.expect("connects");
+    assert_each_value_has_its_own_quota(&limiter).await;
     let keys = server.keys();
     assert_eq!(keys.len(), nasty_values().len() * 3);
     for key in keys {
@@ -79,9 +79,9 @@ async fn every_value_has_a_quota_of_its_own_on_redis() {
 }
 
 #[tokio::test]
-async fn names_are_readable() {
+async fn names_in_redis_are_readable() {
     let server = RedisServer::start();
-    let limiter = on(&server).prefix("shop").connect().await.expect("connects");
+    let limiter = builder_for(&server).prefix("shop").connect().await.expect("connects");
     for key in [Key::new("getId"), Key::new("user:").part(42), Key::new("").part("acme-inc").text("/").part("a@b")] {
         let _ = limiter.check(&key, &limit("5/10s")).await.expect("answers");
     }

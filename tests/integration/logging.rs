@@ -1,4 +1,4 @@
-//! What listens to the log is the program's own code: it may use the limiter, and it may panic.
+//! Tests with a log subscriber of the program, which may use the limiter and may panic.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, mpsc};
@@ -10,24 +10,24 @@ use rate_limited::{Decision, Error, Limiter, OnError};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::child;
-use crate::support::{key, limit, on};
+use crate::child_process;
+use crate::support::{builder_for, key, limit};
 
 #[test]
-fn a_log_that_is_rate_limited_itself_locks_nobody_out() {
-    child::run("logging::limits_the_log", &[("X", "")]);
-    child::run("logging::limits_the_log_by_the_current_limiter", &[("X", "")]);
+fn rate_limited_subscriber_causes_no_deadlock() {
+    child_process::run("logging::limit_in_the_subscriber", &[("X", "")]);
+    child_process::run("logging::limit_in_the_subscriber_by_the_current_limiter", &[("X", "")]);
 }
 
 #[test]
-fn a_log_that_panics_does_not_end_the_connection() {
-    child::run("logging::panics_in_the_log", &[("X", "")]);
+fn panicking_subscriber_does_not_end_the_connection() {
+    child_process::run("logging::panic_in_the_subscriber", &[("X", "")]);
 }
 
-/// Does something at each event of the limiter's.
-struct Log(fn());
+/// A subscriber that runs a function at each event of the limiter.
+struct ActionSubscriber(fn());
 
-impl Subscriber for Log {
+impl Subscriber for ActionSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target() == "rate_limited"
     }
@@ -37,7 +37,7 @@ impl Subscriber for Log {
     }
 
     fn event(&self, _: &Event<'_>) {
-        SEEN.store(true, Ordering::SeqCst);
+        HAS_EVENT.store(true, Ordering::SeqCst);
         (self.0)();
     }
 
@@ -48,77 +48,77 @@ impl Subscriber for Log {
 }
 
 static LIMITER: OnceLock<Limiter> = OnceLock::new();
-static SEEN: AtomicBool = AtomicBool::new(false);
+static HAS_EVENT: AtomicBool = AtomicBool::new(false);
 
-fn listen(what: fn()) {
-    tracing::subscriber::set_global_default(Log(what)).expect("a process of its own");
+fn set_subscriber(action: fn()) {
+    tracing::subscriber::set_global_default(ActionSubscriber(action)).expect("a process of its own");
 }
 
 async fn limiter_on(server: &RedisServer) -> &'static Limiter {
-    let builder = on(server).deadline(Duration::from_millis(100)).on_error(OnError::Raise);
+    let builder = builder_for(server).deadline(Duration::from_millis(100)).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("connects");
     LIMITER.get_or_init(|| limiter)
 }
 
-fn ask(limiter: &Limiter) -> Result<Decision, Error> {
+fn check(limiter: &Limiter) -> Result<Decision, Error> {
     limiter.check_blocking(&key("a"), &limit("1000/1m"))
 }
 
-/// What it gives, unless that takes for ever.
-fn in_time<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// Returns the function's result, or `None` if it takes longer than 5 s.
+fn run_with_timeout<T: Send + 'static>(action: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || sender.send(what()));
+    thread::spawn(move || sender.send(action()));
     receiver.recv_timeout(Duration::from_secs(5)).ok()
 }
 
-fn seen() -> bool {
+fn wait_for_event() -> bool {
     let until = Instant::now() + Duration::from_secs(5);
-    while !SEEN.load(Ordering::SeqCst) && Instant::now() < until {
+    while !HAS_EVENT.load(Ordering::SeqCst) && Instant::now() < until {
         thread::sleep(Duration::from_millis(5));
     }
-    SEEN.load(Ordering::SeqCst)
+    HAS_EVENT.load(Ordering::SeqCst)
 }
 
 #[tokio::test]
 #[ignore = "needs a process of its own, for its log"]
-async fn limits_the_log() {
-    if !child::is_one() {
+async fn limit_in_the_subscriber() {
+    if !child_process::is_child() {
         return;
     }
-    listen(|| drop(LIMITER.get().map(ask)));
+    set_subscriber(|| drop(LIMITER.get().map(check)));
     let mut server = RedisServer::start();
     let limiter = limiter_on(&server).await;
     server.kill();
-    assert!(seen());
-    assert!(in_time(|| ask(limiter)).expect("an answer").is_err());
+    assert!(wait_for_event());
+    assert!(run_with_timeout(|| check(limiter)).expect("an answer").is_err());
 }
 
 #[test]
 #[ignore = "needs a process of its own, for its log"]
-fn limits_the_log_by_the_current_limiter() {
-    if !child::is_one() {
+fn limit_in_the_subscriber_by_the_current_limiter() {
+    if !child_process::is_child() {
         return;
     }
-    listen(|| drop(ask(&Limiter::current())));
-    assert!(in_time(|| ask(&Limiter::current())).expect("an answer").is_ok());
-    assert!(seen());
+    set_subscriber(|| drop(check(&Limiter::current())));
+    assert!(run_with_timeout(|| check(&Limiter::current())).expect("an answer").is_ok());
+    assert!(wait_for_event());
 }
 
 #[tokio::test]
 #[ignore = "needs a process of its own, for its log"]
-async fn panics_in_the_log() {
-    if !child::is_one() {
+async fn panic_in_the_subscriber() {
+    if !child_process::is_child() {
         return;
     }
-    listen(|| panic!("the log's own fault"));
+    set_subscriber(|| panic!("a panic of the subscriber"));
     let mut server = RedisServer::start();
     let limiter = limiter_on(&server).await;
     server.kill();
-    assert!(seen());
+    assert!(wait_for_event());
     server.restart();
     let until = Instant::now() + Duration::from_secs(5);
-    while ask(limiter).is_err() {
-        assert!(Instant::now() < until, "never connected again");
+    while check(limiter).is_err() {
+        assert!(Instant::now() < until, "not reconnected");
         thread::sleep(Duration::from_millis(10));
     }
 }

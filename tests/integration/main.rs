@@ -1,4 +1,4 @@
-//! What `rate-limited` promises, on the embedded store and on real servers that the tests own.
+//! Tests of the promises of `rate-limited`, on the embedded store and on real servers that the tests start.
 
 mod acl;
 mod algorithms;
@@ -6,26 +6,26 @@ mod attack;
 mod attribute;
 mod blocking;
 mod cancel;
-mod child;
+mod child_process;
 mod clocks;
 mod cluster;
 mod conformance;
 mod credentials;
 mod deadlines;
 mod denials;
-mod denials_kept;
+mod denial_cache;
 mod drops;
 mod exactness;
 mod expiry;
 mod failures;
 mod faults;
-mod fake;
+mod fake_server;
 mod forks;
-mod groups;
+mod batches;
 mod in_flight;
 mod keys;
 mod logging;
-mod lookups;
+mod dns_lookups;
 mod observers;
 mod oracle;
 mod outage;
@@ -34,7 +34,7 @@ mod processes;
 mod rules;
 mod runtimes;
 mod sentinels;
-mod several;
+mod several_limits;
 mod standby;
 mod start;
 mod support;

@@ -1,5 +1,6 @@
-//! Promise 6: no call waits for a server that is known to be away or too slow, nor for a reconnect. What calls see while
-//! Redis is killed, stopped, cut off or silent, is measured in `faults`.
+//! Tests of promise 6: no call waits for a server that is known to be unavailable or too slow, nor for a reconnect.
+//!
+//! The module `faults` tests calls while Redis is killed, stopped, disconnected or silent.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -12,72 +13,73 @@ use rate_limited::{Denied, ErrorKind, Limiter, OnError, Rule, Source, rate_limit
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::deadlines::{DEADLINE, SLACK, eventually};
-use crate::support::{key, limit, on};
+use crate::deadlines::{DEADLINE, MAX_LATENESS, eventually};
+use crate::support::{builder_for, key, limit};
 
-/// 64 tasks that call one limiter, each on a key of its own, until they are told to stop.
+/// A load of 64 tasks that call one limiter, each with its own key, until [`Load::end`].
 struct Load {
-    seen: Arc<Seen>,
+    state: Arc<LoadState>,
     tasks: JoinSet<()>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct LoadState {
     slowest_micros: AtomicU64,
-    over: AtomicBool,
+    is_over: AtomicBool,
 }
 
 impl Load {
-    fn on(limiter: &Limiter) -> Self {
-        let seen = Arc::new(Seen::default());
+    fn start(limiter: &Limiter) -> Self {
+        let state = Arc::new(LoadState::default());
         let mut tasks = JoinSet::new();
         for task in 0..64 {
-            let (limiter, seen) = (limiter.clone(), Arc::clone(&seen));
+            let (limiter, state) = (limiter.clone(), Arc::clone(&state));
             tasks.spawn(async move {
                 let (key, limit) = (key(&format!("{task}")), limit("1000000/s"));
-                while !seen.over.load(Relaxed) {
-                    let asked = Instant::now();
+                while !state.is_over.load(Relaxed) {
+                    let started = Instant::now();
                     let decision = limiter.check(&key, &limit).await;
-                    let took = u64::try_from(asked.elapsed().as_micros()).expect("not that long");
-                    seen.slowest_micros.fetch_max(took, Relaxed);
-                    let allowed = decision.expect("the stand-in at least").into_result().expect("far from the limit");
+                    let took = u64::try_from(started.elapsed().as_micros()).expect("not that long");
+                    state.slowest_micros.fetch_max(took, Relaxed);
+                    let allowed =
+                        decision.expect("the standby limiter at least").into_result().expect("far from the limit");
                     assert_eq!(allowed.source(), Source::Standby);
                     sleep(Duration::from_millis(10)).await;
                 }
             });
         }
-        Self { seen, tasks }
+        Self { state, tasks }
     }
 
     async fn end(mut self) {
-        self.seen.over.store(true, Relaxed);
+        self.state.is_over.store(true, Relaxed);
         while let Some(ended) = self.tasks.join_next().await {
             ended.expect("a task that calls");
         }
-        let slowest = Duration::from_micros(self.seen.slowest_micros.load(Relaxed));
-        assert!(slowest <= DEADLINE + SLACK, "a call took {slowest:?}");
+        let slowest = Duration::from_micros(self.state.slowest_micros.load(Relaxed));
+        assert!(slowest <= DEADLINE + MAX_LATENESS, "a call took {slowest:?}");
     }
 }
 
-/// A server that gets slower until it answers too late, and never falls silent: a few calls find out for those after
-/// them.
+/// The server slows down until its replies are late, but never stops replying. A few calls time out, and later ones
+/// fail at once.
 #[tokio::test]
-async fn calls_do_not_wait_for_a_server_that_is_known_to_be_slow() {
+async fn calls_fail_at_once_while_the_server_is_known_to_be_slow() {
     const CALLS: u64 = 400;
     let server = RedisServer::start();
     let proxy = Proxy::start(&server);
     let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     proxy.delay(DEADLINE / 2);
-    let answered = || async { limiter.check(&key("a"), &limit("100000/1h")).await.is_ok() };
-    eventually("answered although it is slow", answered).await;
+    let is_served = || async { limiter.check(&key("a"), &limit("100000/1h")).await.is_ok() };
+    eventually("a reply despite the delay", is_served).await;
     proxy.delay(DEADLINE * 12 / 10);
     let (late, refused) = (AtomicU64::new(0), AtomicU64::new(0));
     let calls = async |pause: u64| {
         while late.load(Relaxed) + refused.load(Relaxed) < CALLS {
             sleep(Duration::from_millis(pause)).await;
             match limiter.check(&key("a"), &limit("100000/1h")).await {
-                Ok(_) => {} // asked before, or while the machine stood still
+                Ok(_) => {} // sent before the delay, or while the machine stalled
                 Err(error) if error.kind() == ErrorKind::Timeout => drop(late.fetch_add(1, Relaxed)),
                 Err(_) => drop(refused.fetch_add(1, Relaxed)),
             }
@@ -88,34 +90,34 @@ async fn calls_do_not_wait_for_a_server_that_is_known_to_be_slow() {
     assert!(late > 0 && late < CALLS / 2, "{late} calls were late, {refused} did not wait");
 }
 
-/// The first call that is not answered finds out for those after it.
+/// The first call times out, and later ones fail at once.
 #[tokio::test]
-async fn calls_fail_at_once_while_the_server_is_known_to_be_away() {
+async fn calls_fail_at_once_while_the_server_is_known_to_be_unavailable() {
     let server = RedisServer::start();
     let proxy = Proxy::start(&server);
     let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     proxy.stall();
-    let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("nobody answers");
+    let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("no reply");
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    // Some more may be on their way while the connection is given up.
+    // Some more calls may be in flight until the connection is given up.
     eventually("given up", || async {
-        let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("nobody answers");
+        let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("no reply");
         error.kind() == ErrorKind::Unavailable
     })
     .await;
-    let asked = Instant::now();
+    let started = Instant::now();
     for _ in 0..1_000 {
-        let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("nobody answers");
+        let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("no reply");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }
-    let waited_out = 1_000 * DEADLINE;
-    assert!(asked.elapsed() < waited_out / 4, "1 000 calls took {:?}", asked.elapsed());
+    let timeout_total = 1_000 * DEADLINE;
+    assert!(started.elapsed() < timeout_total / 4, "1 000 calls took {:?}", started.elapsed());
 }
 
-/// However long it was away: the pauses between attempts do not grow without end.
+/// Pauses between attempts to connect do not grow without bound, however long the outage.
 #[tokio::test]
-async fn attempts_do_not_become_rarer_without_end() {
+async fn pauses_between_reconnects_are_bounded() {
     let server = RedisServer::start();
     let proxy = Proxy::start(&server);
     let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).on_error(OnError::Raise);
@@ -127,32 +129,33 @@ async fn attempts_do_not_become_rarer_without_end() {
     eventually("served", || async { limiter.check(&key("a"), &limit("5/10s")).await.is_ok() }).await;
 }
 
-/// However many calls fail: each attempt is over before the next begins.
+/// Each attempt to connect ends before the next one starts, however many calls fail.
 #[tokio::test]
-async fn one_connection_is_tried_at_a_time() {
+async fn one_connection_attempt_runs_at_a_time() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free TCP port");
     let url = format!("redis://{}", listener.local_addr().expect("the address of a bound listener"));
     let attempts = thread::spawn(move || {
         let (mut first, _) = listener.accept().expect("an attempt");
         let (_second, _) = listener.accept().expect("another attempt");
         first.set_read_timeout(Some(Duration::from_millis(1))).expect("not zero");
-        // What it sent, and then its end, without waiting for that.
-        std::io::copy(&mut first, &mut std::io::sink()).expect("the first attempt is over");
+        // Reads what the first connection sent and then its end, which must have happened already.
+        std::io::copy(&mut first, &mut std::io::sink()).expect("the first attempt has ended");
     });
     let limiter = Limiter::builder().url(&url).deadline(DEADLINE).build().expect("a URL");
-    let load = Load::on(&limiter);
+    let load = Load::start(&limiter);
     eventually("tried twice", || async { attempts.is_finished() }).await;
     attempts.join().expect("one after the other");
     load.end().await;
 }
 
-/// More calls at once than there is time for: some are too late, and the connection has no part in that. The server
-/// itself has more time than a machine stands still.
+/// More concurrent calls than can be decided in time: some time out, and the connection stays. The limiter's own
+/// deadline is longer than any stall of the machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_burst_is_no_outage() {
+async fn burst_of_late_calls_keeps_the_connection() {
     let server = RedisServer::start();
     let proxy = Proxy::start(&server);
-    let builder = on(&server).url(proxy.url()).rule("burst", Rule::new().deadline(DEADLINE)).on_error(OnError::Raise);
+    let builder =
+        builder_for(&server).url(proxy.url()).rule("burst", Rule::new().deadline(DEADLINE)).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     let connections = proxy.connections();
     let mut tasks = JoinSet::new();
@@ -165,7 +168,7 @@ async fn a_burst_is_no_outage() {
     let served = failures.iter().filter(|failure| failure.is_none()).count();
     assert_eq!(served + late, failures.len(), "{served} served, {late} late");
     assert!(limiter.check(&key("after"), &limit("1/1h")).await.is_ok());
-    assert_eq!(proxy.connections(), connections, "it was not lost");
+    assert_eq!(proxy.connections(), connections, "the connection was kept");
 }
 
 #[rate_limited(
@@ -176,25 +179,25 @@ async fn burst(task: u64) -> Result<(), ErrorKind> {
     Ok(())
 }
 
-/// Calls whose rule gives them far less time than the limiter's own deadline find out as well that nobody is there.
+/// Calls with a rule's short deadline also detect a dead connection.
 #[tokio::test]
-async fn a_connection_that_leads_nowhere_is_given_up_by_impatient_calls_alone() {
+async fn dead_connection_is_detected_by_calls_with_short_deadlines() {
     let server = RedisServer::start();
     let proxy = Proxy::start(&server);
     let impatient = Rule::new().deadline(Duration::from_millis(20));
     let builder = Limiter::builder().url(proxy.url()).prefix(&unique("impatient")).rule("impatient", impatient);
     let limiter = builder.connect().await.expect("the server is there");
-    assert!(limiter.scope(hurried()).await.is_ok());
+    assert!(limiter.scope(impatient_call()).await.is_ok());
     proxy.half_open();
     proxy.pass();
-    eventually("connected anew", || async {
-        let _ = limiter.scope(hurried()).await;
+    eventually("reconnected", || async {
+        let _ = limiter.scope(impatient_call()).await;
         proxy.connections() > 1
     })
     .await;
 }
 
 #[rate_limited(key = "impatient", limit = "1000000/s")]
-async fn hurried() -> Result<(), Denied> {
+async fn impatient_call() -> Result<(), Denied> {
     Ok(())
 }

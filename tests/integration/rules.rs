@@ -1,12 +1,12 @@
-//! Settings of rules by name, before what the attribute says.
+//! Tests of rules by name, which override the attribute's arguments.
 
 use std::time::{Duration, Instant};
 
 use limiter_testkit::RedisServer;
 use rate_limited::{Algorithm, Builder, Denied, Error, ErrorKind, Layout, Limit, Limiter, OnError, Rule, rate_limited};
 
-use crate::deadlines::SLACK;
-use crate::support::{limit, on};
+use crate::deadlines::MAX_LATENESS;
+use crate::support::{builder_for, limit};
 
 #[rate_limited(key = "getId", limit = "5/10s")]
 fn get_id() -> Result<&'static str, Denied> {
@@ -14,13 +14,13 @@ fn get_id() -> Result<&'static str, Denied> {
 }
 
 #[rate_limited(key = "user:{user}", limits = ["5/s", "20/min"])]
-async fn of_user(user: u64) -> Result<u64, Denied> {
+async fn per_user(user: u64) -> Result<u64, Denied> {
     Ok(user)
 }
 
 #[rate_limited(key = user, name = "named", limit = "5/10s", when = user != "admin")]
-#[rate_limited(key = "everybody", limit = "5/10s")]
-fn of_two(user: &str) -> Result<&'static str, Denied> {
+#[rate_limited(key = "global", limit = "5/10s")]
+fn two_rules(user: &str) -> Result<&'static str, Denied> {
     Ok("both")
 }
 
@@ -40,12 +40,12 @@ fn no_policy() -> &'static str {
 }
 
 #[rate_limited(key = "impossible", window = "10s", max = max, fallback = "denied")]
-fn given(max: u32) -> &'static str {
+fn impossible_limit(max: u32) -> &'static str {
     "ran"
 }
 
-/// A limiter that cannot reach its store, with its answers and a name's settings.
-fn away(name: &str, rule: Rule) -> Limiter {
+/// Returns a limiter that cannot reach its store, with a rule of this name.
+fn unreachable_limiter(name: &str, rule: Rule) -> Limiter {
     Limiter::builder().url("redis+unix:///nowhere").on_error(OnError::Closed).rule(name, rule).build().expect("valid")
 }
 
@@ -54,7 +54,7 @@ fn memory(rule: &str, settings: Rule) -> Limiter {
 }
 
 #[test]
-fn limits_take_the_place_of_the_attributes() {
+fn limit_of_a_rule_replaces_the_attributes() {
     let limiter = memory("getId", Rule::new().limit(limit("2/h")));
     limiter.scope_sync(|| {
         assert!(get_id().is_ok() && get_id().is_ok());
@@ -64,17 +64,17 @@ fn limits_take_the_place_of_the_attributes() {
 }
 
 #[tokio::test]
-async fn of_several_limits_all_hold() {
+async fn all_limits_of_a_rule_hold() {
     let rule = Rule::new().limit(limit("3/s")).limit(limit("4/h"));
     let server = RedisServer::timeless();
-    for builder in [Limiter::builder(), on(server)] {
+    for builder in [Limiter::builder(), builder_for(server)] {
         let clock = rate_limited::ManualClock::new();
         let limiter = builder.clock(clock.clone()).rule("user:{user}", rule.clone()).connect().await.expect("a store");
         let calls = limiter.scope(async {
             let mut denials = Vec::new();
             for _ in 0..2 {
                 for _ in 0..4 {
-                    denials.extend(of_user(7).await.err().map(|denied| denied.limit().to_string()));
+                    denials.extend(per_user(7).await.err().map(|denied| denied.limit().to_string()));
                 }
                 clock.advance(Duration::from_secs(1));
             }
@@ -85,73 +85,78 @@ async fn of_several_limits_all_hold() {
 }
 
 #[test]
-fn each_rule_of_a_function_has_its_own() {
+fn rule_overrides_only_the_rule_of_its_name() {
     let limiter = memory("named", Rule::new().limit(limit("1/h")));
     limiter.scope_sync(|| {
-        assert!(of_two("a").is_ok());
-        assert_eq!(of_two("a").expect_err("one is the limit of `named`").name(), "named");
-        assert!((0..4).all(|_| of_two("admin").is_ok()), "the other keeps the attribute's limit");
-        assert_eq!(of_two("admin").expect_err("five of everybody").name(), "everybody");
+        assert!(two_rules("a").is_ok());
+        assert_eq!(two_rules("a").expect_err("one is the limit of `named`").name(), "named");
+        assert!((0..4).all(|_| two_rules("admin").is_ok()), "the other keeps the attribute's limit");
+        assert_eq!(two_rules("admin").expect_err("five calls of all users").name(), "global");
     });
 }
 
 #[test]
-fn a_limit_of_a_rule_mends_an_impossible_one() {
-    Limiter::memory().scope_sync(|| assert_eq!(given(0), "denied"));
+fn limit_of_a_rule_replaces_an_invalid_one() {
+    Limiter::memory().scope_sync(|| assert_eq!(impossible_limit(0), "denied"));
     memory("impossible", Rule::new().limit(limit("1/h"))).scope_sync(|| {
-        assert_eq!((given(0), given(0)), ("ran", "denied"));
+        assert_eq!((impossible_limit(0), impossible_limit(0)), ("ran", "denied"));
     });
 }
 
 #[test]
-fn a_policy_comes_before_the_functions_own() {
+fn policy_of_a_rule_precedes_the_functions_own() {
     let open = Rule::new().on_error(OnError::Open);
     let raise = Rule::new().on_error(OnError::Raise);
     assert_eq!(
-        away("other", open.clone()).scope_sync(|| (handled(), own_policy(), no_policy())),
+        unreachable_limiter("other", open.clone()).scope_sync(|| (handled(), own_policy(), no_policy())),
         ("handled", "denied", "denied")
     );
-    assert_eq!(away("handled", open.clone()).scope_sync(handled), "ran");
-    assert_eq!(away("handled", Rule::new().on_error(OnError::Closed)).scope_sync(handled), "denied");
-    assert_eq!(away("handled", raise.clone()).scope_sync(handled), "handled");
-    assert_eq!(away("own", open.clone()).scope_sync(own_policy), "ran");
-    assert_eq!(away("unset", open).scope_sync(no_policy), "ran");
-    assert_eq!(away("unset", raise).scope_sync(no_policy), "denied", "there is nobody to raise it to");
+    assert_eq!(unreachable_limiter("handled", open.clone()).scope_sync(handled), "ran");
+    assert_eq!(unreachable_limiter("handled", Rule::new().on_error(OnError::Closed)).scope_sync(handled), "denied");
+    assert_eq!(unreachable_limiter("handled", raise.clone()).scope_sync(handled), "handled");
+    assert_eq!(unreachable_limiter("own", open.clone()).scope_sync(own_policy), "ran");
+    assert_eq!(unreachable_limiter("unset", open).scope_sync(no_policy), "ran");
+    assert_eq!(
+        unreachable_limiter("unset", raise).scope_sync(no_policy),
+        "denied",
+        "the function cannot return an error"
+    );
 }
 
 #[tokio::test]
-async fn a_deadline_is_the_rules_own_and_the_shortest_of_several() {
+async fn shortest_deadline_of_several_rules_applies() {
     let mut server = RedisServer::start();
     let short = Rule::new().deadline(Duration::from_millis(50)).on_error(OnError::Open);
-    let limiter = on(&server)
-        .rule("everybody", short.clone())
+    let limiter = builder_for(&server)
+        .rule("global", short.clone())
         .rule("named", short.deadline(Duration::from_secs(60)))
         .connect()
         .await
         .expect("a server");
-    limiter.scope_sync(|| of_two("a")).expect("the first of five");
+    limiter.scope_sync(|| two_rules("a")).expect("the first of five");
     server.pause();
-    let asked = Instant::now();
-    limiter.scope_sync(|| of_two("a")).expect("open");
-    let took = asked.elapsed();
+    let started = Instant::now();
+    limiter.scope_sync(|| two_rules("a")).expect("open");
+    let took = started.elapsed();
     server.resume();
-    assert!(took >= Duration::from_millis(50) && took <= Duration::from_millis(50) + SLACK, "{took:?}");
+    assert!(took >= Duration::from_millis(50) && took <= Duration::from_millis(50) + MAX_LATENESS, "{took:?}");
 }
 
 #[rate_limited(key = "bucket", limit = "5/10s", algorithm = token_bucket, fallback = "denied", on_error = open)]
-fn of_a_bucket() -> &'static str {
+fn bucket() -> &'static str {
     "ran"
 }
 
 #[tokio::test]
-async fn a_layout_is_that_of_the_rules_limit_or_of_the_attributes() {
+async fn layout_of_a_rule_applies_to_its_limit_or_the_attributes() {
     let server = RedisServer::start();
     let zset = || Rule::new().layout(Layout::Zset);
-    let builder = on(&server).rule("unset", zset()).rule("own", zset().limit(limit("2/h"))).rule("bucket", zset());
+    let builder =
+        builder_for(&server).rule("unset", zset()).rule("own", zset().limit(limit("2/h"))).rule("bucket", zset());
     let limiter = builder.connect().await.expect("a server");
     limiter.scope_sync(|| {
         assert_eq!((no_policy(), own_policy(), own_policy(), own_policy()), ("ran", "ran", "ran", "denied"));
-        assert_eq!(of_a_bucket(), "denied", "it cannot be kept so, whatever the policy");
+        assert_eq!(bucket(), "denied", "this layout is invalid for a bucket, whatever the policy");
     });
     let mut keys = server.keys();
     keys.sort();
@@ -159,9 +164,9 @@ async fn a_layout_is_that_of_the_rules_limit_or_of_the_attributes() {
 }
 
 #[test]
-fn refuses_settings_that_cannot_be() {
+fn invalid_rules_are_rejected() {
     let bucket = limit("5/s").with_algorithm(Algorithm::TokenBucket);
-    let refused = |builder: Builder| -> Error { builder.build().expect_err("no limiter") };
+    let build_error = |builder: Builder| -> Error { builder.build().expect_err("no limiter") };
     let cases = [
         (Limiter::builder().rule("", Rule::new()), "a rule has a name"),
         (Limiter::builder().rule("a", Rule::new()).rule("a", Rule::new()), "the rule `a` is set twice"),
@@ -178,22 +183,22 @@ fn refuses_settings_that_cannot_be() {
             "the rule `a` has a deadline that is not between 1 ms and 60 s",
         ),
     ];
-    for (builder, problem) in cases {
-        let error = refused(builder);
+    for (builder, message_start) in cases {
+        let error = build_error(builder);
         assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.to_string().starts_with(problem), "{error}");
+        assert!(error.to_string().starts_with(message_start), "{error}");
     }
-    assert!("0/s".parse::<Limit>().is_err(), "a limit that cannot be is no limit");
+    assert!("0/s".parse::<Limit>().is_err(), "an invalid limit does not parse");
 }
 
 #[test]
-fn what_cannot_be_kept_so_is_a_failure_in_memory_too_or_never() {
+fn invalid_layout_has_the_same_outcome_with_and_without_waiting() {
     let limiter = memory("bucket", Rule::new().layout(Layout::Zset));
     let waits = memory("waits", Rule::new().layout(Layout::Zset));
-    assert_eq!(limiter.scope_sync(of_a_bucket), waits.scope_sync(of_a_waiting_bucket));
+    assert_eq!(limiter.scope_sync(bucket), waits.scope_sync(waiting_bucket));
 }
 
 #[rate_limited(key = "waits", limit = "5/10s", algorithm = token_bucket, wait = "1ms", fallback = "denied")]
-fn of_a_waiting_bucket() -> &'static str {
+fn waiting_bucket() -> &'static str {
     "ran"
 }

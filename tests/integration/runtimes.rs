@@ -1,4 +1,4 @@
-//! A limiter belongs to no runtime: it works on any thread, in any task, and outlives the runtime that made it.
+//! Tests of limiters across runtimes: they work on any thread and in any task, and outlive the runtime that made them.
 
 use std::future::poll_fn;
 use std::sync::mpsc;
@@ -11,10 +11,10 @@ use rate_limited::{Limiter, Source};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{LocalSet, spawn_blocking, spawn_local, yield_now};
 
-use crate::support::{key, limit, on};
+use crate::support::{builder_for, key, limit};
 
 mod current;
-mod endings;
+mod shutdown;
 
 fn multi_thread() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
@@ -24,72 +24,76 @@ fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// Runs it on a thread of its own, and fails if it does not come to an end.
-fn ends<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs a function on a new thread, and panics if it does not end in time.
+fn run_to_end<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(run()));
     receiver.recv_timeout(Duration::from_secs(10)).unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
-fn blocks(limiter: &Limiter) {
+fn check_blocking(limiter: &Limiter) {
     let decision = limiter.check_blocking(&key("a"), &limit("100000/h")).expect("a decision");
     assert_eq!(decision.into_result().expect("far from the limit").source(), Source::Store);
 }
 
-async fn asks(limiter: &Limiter) {
+async fn check(limiter: &Limiter) {
     let decision = limiter.check(&key("a"), &limit("100000/h")).await.expect("a decision");
     assert_eq!(decision.into_result().expect("far from the limit").source(), Source::Store);
 }
 
 fn on_redis() -> Limiter {
-    current_thread().block_on(on(RedisServer::shared()).connect()).expect("the server is there")
+    current_thread().block_on(builder_for(RedisServer::shared()).connect()).expect("the server is there")
 }
 
-type Place = (&'static str, fn(Limiter));
+type CallContext = (&'static str, fn(Limiter));
 
-/// Where code that is not async may be when it asks.
-const PLACES: &[Place] = &[
-    ("a plain thread", |limiter| blocks(&limiter)),
+/// Contexts from which blocking code may call a limiter.
+const CALL_CONTEXTS: &[CallContext] = &[
+    ("a plain thread", |limiter| check_blocking(&limiter)),
     ("many threads", |limiter| {
         thread::scope(|scope| {
             for _ in 0..32 {
-                scope.spawn(|| (0..10).for_each(|_| blocks(&limiter)));
+                scope.spawn(|| (0..10).for_each(|_| check_blocking(&limiter)));
             }
         });
     }),
     ("a blocking thread", |limiter| {
-        multi_thread().block_on(async { spawn_blocking(move || blocks(&limiter)).await }).expect("no panic");
+        multi_thread().block_on(async { spawn_blocking(move || check_blocking(&limiter)).await }).expect("no panic");
     }),
     ("a worker", |limiter| {
-        multi_thread().block_on(async { tokio::spawn(async move { blocks(&limiter) }).await }).expect("no panic");
+        multi_thread()
+            .block_on(async { tokio::spawn(async move { check_blocking(&limiter) }).await })
+            .expect("no panic");
     }),
     ("all workers", |limiter| {
         let runtime = multi_thread();
         let tasks = [(); 8].map(|()| {
             let limiter = limiter.clone();
-            runtime.spawn(async move { (0..10).for_each(|_| blocks(&limiter)) })
+            runtime.spawn(async move { (0..10).for_each(|_| check_blocking(&limiter)) })
         });
         tasks.into_iter().for_each(|task| runtime.block_on(task).expect("no panic"));
     }),
-    ("a runtime of one thread", |limiter| current_thread().block_on(async { blocks(&limiter) })),
-    ("a task of a runtime of one thread", |limiter| {
-        current_thread().block_on(async { tokio::spawn(async move { blocks(&limiter) }).await }).expect("no panic");
+    ("a current-thread runtime", |limiter| current_thread().block_on(async { check_blocking(&limiter) })),
+    ("a task of a current-thread runtime", |limiter| {
+        current_thread()
+            .block_on(async { tokio::spawn(async move { check_blocking(&limiter) }).await })
+            .expect("no panic");
     }),
     ("a local task", |limiter| {
         let local = LocalSet::new();
-        let task = local.run_until(async { spawn_local(async move { blocks(&limiter) }).await });
+        let task = local.run_until(async { spawn_local(async move { check_blocking(&limiter) }).await });
         current_thread().block_on(task).expect("no panic");
     }),
     ("a task without budget", |limiter| {
         current_thread().block_on(async {
             let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
             poll_fn(|context| {
-                // Until the channel claims to be empty, which it never is.
+                // Polls until the task's budget is used up: then the channel reports `Pending` despite messages.
                 while {
                     sender.send(()).expect("an open channel");
                     receiver.poll_recv(context).is_ready()
                 } {}
-                blocks(&limiter);
+                check_blocking(&limiter);
                 Poll::Ready(())
             })
             .await;
@@ -98,51 +102,51 @@ const PLACES: &[Place] = &[
     ("between awaits", |limiter| {
         multi_thread().block_on(async {
             for _ in 0..20 {
-                asks(&limiter).await;
-                blocks(&limiter);
+                check(&limiter).await;
+                check_blocking(&limiter);
                 yield_now().await;
             }
         });
     }),
     ("a scope", |limiter| {
         let inner = limiter.clone();
-        limiter.scope_sync(|| blocks(&inner));
-        current_thread().block_on(limiter.scope(async { blocks(&Limiter::current()) }));
+        limiter.scope_sync(|| check_blocking(&inner));
+        current_thread().block_on(limiter.scope(async { check_blocking(&Limiter::current()) }));
     }),
 ];
 
 #[test]
-fn code_that_is_not_async_asks_from_anywhere() {
-    for (place, run) in PLACES {
+fn blocking_calls_work_in_any_context() {
+    for (context, run) in CALL_CONTEXTS {
         for limiter in [Limiter::memory(), on_redis()] {
-            ends(place, move || run(limiter));
+            run_to_end(context, move || run(limiter));
         }
     }
 }
 
-/// A future that no runtime drives is answered all the same.
+/// A limiter works on another runtime, and without any.
 #[test]
-fn a_limiter_outlives_the_runtime_that_made_it() {
+fn limiter_outlives_the_runtime_that_made_it() {
     let server = RedisServer::shared();
     let makers: [fn() -> Runtime; 2] = [multi_thread, current_thread];
     for (made_in, used_in) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
-        let connected = makers[made_in]().block_on(on(server).connect()).expect("the server is there");
-        let built = on(server).build().expect("a URL");
+        let connected = makers[made_in]().block_on(builder_for(server).connect()).expect("the server is there");
+        let built = builder_for(server).build().expect("a URL");
         for limiter in [connected, built] {
-            ends("another runtime", move || {
+            run_to_end("another runtime", move || {
                 for _ in 0..2 {
-                    makers[used_in]().block_on(asks(&limiter));
+                    makers[used_in]().block_on(check(&limiter));
                 }
-                blocks(&limiter);
+                check_blocking(&limiter);
             });
         }
     }
 }
 
 #[test]
-fn a_limiter_connects_without_a_runtime() {
-    let connecting = on(RedisServer::shared()).connect();
-    let limiter = ends("a future driven by hand", || {
+fn limiter_connects_without_a_runtime() {
+    let connecting = builder_for(RedisServer::shared()).connect();
+    let limiter = run_to_end("a future driven by hand", || {
         let mut connecting = Box::pin(connecting);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         loop {
@@ -152,18 +156,18 @@ fn a_limiter_connects_without_a_runtime() {
             }
         }
     });
-    blocks(&limiter);
+    check_blocking(&limiter);
 }
 
 #[test]
-fn futures_can_move_between_threads() {
-    fn can_move<T: Send>(_: T) {}
+fn futures_are_send() {
+    fn assert_send<T: Send>(_: T) {}
     let (limiter, key, limit) = (Limiter::memory(), key("a"), limit("5/10s"));
-    can_move(limiter.check(&key, &limit));
-    can_move(limiter.check_n(&key, &limit, 2));
-    can_move(limiter.peek(&key, &limit));
-    can_move(limiter.reset(&key, &limit));
-    can_move(limiter.scope(async {}));
-    can_move(Limiter::connect("memory:"));
-    can_move(Limiter::builder().connect());
+    assert_send(limiter.check(&key, &limit));
+    assert_send(limiter.check_n(&key, &limit, 2));
+    assert_send(limiter.peek(&key, &limit));
+    assert_send(limiter.reset(&key, &limit));
+    assert_send(limiter.scope(async {}));
+    assert_send(Limiter::connect("memory:"));
+    assert_send(Limiter::builder().connect());
 }

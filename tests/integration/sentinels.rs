@@ -1,4 +1,4 @@
-//! A store behind sentinels: whoever they say is the master decides.
+//! Tests of a store behind sentinels: the limiter uses the master that they name.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use rate_limited::{Limiter, OnError};
 use tokio::time::sleep;
 
 use crate::deadlines::eventually;
-use crate::fake::Fake;
-use crate::support::{AMPLE, key, limit, place};
+use crate::fake_server::FakeServer;
+use crate::support::{LONG_DEADLINE, key, limit, tcp_address};
 
 mod failover;
 
-fn url(sentinels: &[&Fake]) -> String {
+fn url(sentinels: &[&FakeServer]) -> String {
     let hosts: Vec<_> = sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
     format!("redis-sentinel://{}/mymaster", hosts.join(","))
 }
 
-async fn connected(url: &str) -> Limiter {
-    let builder = Limiter::builder().url(url).deadline(AMPLE).on_error(OnError::Raise);
+async fn connect(url: &str) -> Limiter {
+    let builder = Limiter::builder().url(url).deadline(LONG_DEADLINE).on_error(OnError::Raise);
     builder.connect().await.expect("a master")
 }
 
@@ -26,74 +26,79 @@ async fn admits(limiter: &Limiter) -> bool {
     limiter.check(&key("a"), &limit("1000/10s")).await.is_ok_and(|decision| decision.is_allowed())
 }
 
-fn naming(server: &RedisServer) -> Fake {
-    Fake::naming(place(server).port())
+fn sentinel_naming(server: &RedisServer) -> FakeServer {
+    FakeServer::sentinel_for(tcp_address(server).port())
 }
 
 #[tokio::test]
-async fn the_master_that_a_sentinel_names_is_used() {
+async fn master_named_by_a_sentinel_is_used() {
     let server = RedisServer::builder().tcp().user("app", "s3cret").start();
-    let sentinel = naming(&server);
+    let sentinel = sentinel_naming(&server);
     let url = url(&[&sentinel]).replace("//", "//app:s3cret@") + "/7";
-    assert!(admits(&connected(&url).await).await);
+    assert!(admits(&connect(&url).await).await);
     assert!(server.info("keyspace").contains_key("db7"));
 }
 
-/// Those that are away, silent or wrong cost a part of one attempt, not the attempt.
+/// Unreachable, silent and wrong sentinels delay an attempt to connect but do not fail it.
 #[tokio::test]
-async fn one_good_sentinel_is_enough() {
+async fn one_working_sentinel_is_enough() {
     let server = RedisServer::builder().tcp().start();
     let replica = RedisServer::builder().tcp().setting("replicaof", "127.0.0.1 1").start();
-    let good = naming(&server);
-    let others =
-        [Fake::sentinel(""), Fake::sentinel("*-1\r\n"), Fake::naming(1), naming(&replica), Fake::sentinel("+PONG\r\n")];
+    let good = sentinel_naming(&server);
+    let others = [
+        FakeServer::sentinel(""),
+        FakeServer::sentinel("*-1\r\n"),
+        FakeServer::sentinel_for(1),
+        sentinel_naming(&replica),
+        FakeServer::sentinel("+PONG\r\n"),
+    ];
     for other in &others {
-        assert!(admits(&connected(&url(&[other, &good])).await).await, "{other:?}");
+        assert!(admits(&connect(&url(&[other, &good])).await).await, "{other:?}");
     }
     let all: Vec<_> = others.iter().chain([&good]).collect();
-    assert!(admits(&connected(&url(&all)).await).await);
+    assert!(admits(&connect(&url(&all)).await).await);
 }
 
-/// A server that accepts and says nothing, as one that was cut off, leaves time to hear of another.
+/// A named master that accepts connections but sends nothing leaves time to query another sentinel.
 #[tokio::test]
-async fn a_frozen_master_leaves_time_for_another_word() {
+async fn frozen_master_leaves_time_for_another_sentinel() {
     let mut frozen = RedisServer::builder().tcp().start();
     let server = RedisServer::builder().tcp().start();
-    let (stale, good) = (naming(&frozen), naming(&server));
+    let (stale, good) = (sentinel_naming(&frozen), sentinel_naming(&server));
     frozen.pause();
     let url = url(&[&stale, &stale, &stale, &good]);
-    assert!(admits(&connected(&url).await).await);
-    // In the background, an attempt takes 1 s at most. Each has to come as far as the last of them.
+    assert!(admits(&connect(&url).await).await);
+    // An attempt in the background is limited to 1 s. It must get as far as the last sentinel.
     let limiter = Limiter::builder().url(&url).on_error(OnError::Raise).build().expect("a URL");
     eventually("served", || admits(&limiter)).await;
 }
 
-/// Whose word was good the last time is asked first, so one that is silent costs time once.
+/// The sentinel that last named a working master is queried first, so a silent one costs time only once.
 #[tokio::test]
-async fn the_sentinel_that_answered_last_is_asked_first() {
-    const LOSSES: u64 = 10;
+async fn last_working_sentinel_is_queried_first() {
+    const CONNECTION_LOSSES: u64 = 10;
     let server = RedisServer::builder().tcp().start();
-    let (silent, good) = (Fake::sentinel(""), naming(&server));
-    let limiter = connected(&url(&[&silent, &good])).await;
-    for _ in 0..LOSSES {
-        let asked = good.calls();
+    let (silent, good) = (FakeServer::sentinel(""), sentinel_naming(&server));
+    let limiter = connect(&url(&[&silent, &good])).await;
+    for _ in 0..CONNECTION_LOSSES {
+        let queries = good.calls();
         server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
-        eventually("asked again", || async { good.calls() > asked }).await;
+        eventually("queried again", || async { good.calls() > queries }).await;
         eventually("served again", || admits(&limiter)).await;
     }
-    // On a slow machine the good one may take long enough for the other to be asked as well; not each time.
-    assert!((1..LOSSES).contains(&silent.calls()), "asked {} times", silent.calls());
+    // On a slow machine the good sentinel may take so long that the other one is queried too, but not each time.
+    assert!((1..CONNECTION_LOSSES).contains(&silent.calls()), "queried {} times", silent.calls());
 }
 
-/// A replica is no master for having been one: it is asked again who is.
+/// The sentinels are queried again when the master becomes a replica.
 #[tokio::test]
-async fn a_master_that_was_demoted_is_left() {
+async fn demoted_master_is_abandoned() {
     let server = RedisServer::builder().tcp().start();
-    let sentinel = naming(&server);
-    let limiter = connected(&url(&[&sentinel])).await;
+    let sentinel = sentinel_naming(&server);
+    let limiter = connect(&url(&[&sentinel])).await;
     assert!(admits(&limiter).await);
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
-    eventually("asked again", || async {
+    eventually("queried again", || async {
         assert!(!admits(&limiter).await);
         sentinel.calls() > 2
     })
@@ -102,49 +107,49 @@ async fn a_master_that_was_demoted_is_left() {
     eventually("served again", || admits(&limiter)).await;
 }
 
-/// Both are masters and answer: only the sentinels know which one counts by now.
+/// Both servers are masters and reply. Only the sentinels know which one is current.
 #[tokio::test]
-async fn a_master_that_was_replaced_while_it_lives_is_left() {
+async fn replaced_master_is_abandoned_while_it_still_runs() {
     let (first, second) = (RedisServer::builder().tcp().start(), RedisServer::builder().tcp().start());
-    let (before, now) = (place(&first).port(), place(&second).port());
-    let sentinel = Fake::naming(before);
-    let limiter = connected(&url(&[&sentinel])).await;
-    eventually("listened to", || async { sentinel.listeners() == (1, 1) }).await;
+    let (before, now) = (tcp_address(&first).port(), tcp_address(&second).port());
+    let sentinel = FakeServer::sentinel_for(before);
+    let limiter = connect(&url(&[&sentinel])).await;
+    eventually("subscribed", || async { sentinel.subscribers() == (1, 1) }).await;
     assert!(admits(&limiter).await);
-    // That it is where it is, is no news: nothing happens, in the time that this test gives it.
-    let asked = sentinel.calls();
-    sentinel.rename(now, before);
+    // An announcement of the present master changes nothing within 100 ms.
+    let queries = sentinel.calls();
+    sentinel.announce_master(now, before);
     sleep(Duration::from_millis(100)).await;
-    assert_eq!(sentinel.calls(), asked);
+    assert_eq!(sentinel.calls(), queries);
     assert!(admits(&limiter).await && second.keys().is_empty());
-    sentinel.rename(before, now);
-    eventually("at the second", || async { admits(&limiter).await && !second.keys().is_empty() }).await;
+    sentinel.announce_master(before, now);
+    eventually("counted by the second master", || async { admits(&limiter).await && !second.keys().is_empty() }).await;
     let calls = || first.info("commandstats").remove("cmdstat_evalsha");
     let moved = calls();
     assert!(admits(&limiter).await);
-    assert_eq!(calls(), moved, "nothing goes to the first");
-    eventually("listened to for the second alone", || async { sentinel.listeners() == (1, 2) }).await;
+    assert_eq!(calls(), moved, "no call goes to the first master");
+    eventually("subscribed for the second master alone", || async { sentinel.subscribers() == (1, 2) }).await;
 }
 
-/// Between the question and the first word that is listened to.
+/// The master changes between the query for it and the subscription.
 #[tokio::test]
-async fn a_master_that_was_replaced_at_once_is_left() {
+async fn master_replaced_before_the_subscription_is_abandoned() {
     let (first, second) = (RedisServer::builder().tcp().start(), RedisServer::builder().tcp().start());
-    let sentinel = naming(&first);
-    sentinel.rename_unheard(place(&second).port());
-    let limiter = connected(&url(&[&sentinel])).await;
-    eventually("at the second", || async { admits(&limiter).await && !second.keys().is_empty() }).await;
+    let sentinel = sentinel_naming(&first);
+    sentinel.change_master_on_subscribe(tcp_address(&second).port());
+    let limiter = connect(&url(&[&sentinel])).await;
+    eventually("counted by the second master", || async { admits(&limiter).await && !second.keys().is_empty() }).await;
 }
 
-/// The sentinel's announcement is lost with the connection that waited for it.
+/// The announcement is lost together with the subscribed connection.
 #[tokio::test]
-async fn a_master_that_was_replaced_while_no_sentinel_was_heard_is_left() {
+async fn master_replaced_without_an_announcement_is_abandoned() {
     let (first, second) = (RedisServer::builder().tcp().start(), RedisServer::builder().tcp().start());
-    let sentinel = naming(&first);
-    let limiter = connected(&url(&[&sentinel])).await;
-    // The question for the address follows the subscription.
-    eventually("listened to and asked", || async { sentinel.listeners() == (1, 1) && sentinel.calls() >= 2 }).await;
+    let sentinel = sentinel_naming(&first);
+    let limiter = connect(&url(&[&sentinel])).await;
+    // The limiter queries the address again after it has subscribed.
+    eventually("subscribed and queried", || async { sentinel.subscribers() == (1, 1) && sentinel.calls() >= 2 }).await;
     assert!(admits(&limiter).await && second.keys().is_empty());
-    sentinel.rename_and_hang_up(place(&second).port());
-    eventually("at the second", || async { admits(&limiter).await && !second.keys().is_empty() }).await;
+    sentinel.change_master_and_disconnect(tcp_address(&second).port());
+    eventually("counted by the second master", || async { admits(&limiter).await && !second.keys().is_empty() }).await;
 }

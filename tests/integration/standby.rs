@@ -1,4 +1,4 @@
-//! Promise 7: a store outage is not a fresh quota. By a clock that stands still, but for the last test.
+//! Tests of promise 7, with a manual clock: a store outage gives no fresh quota.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -8,30 +8,30 @@ use limiter_testkit::{RedisServer, unique};
 use rate_limited::{Builder, Decision, Denied, Limiter, ManualClock, OnError, Source};
 
 use crate::deadlines::{DEADLINE, eventually};
-use crate::support::{AMPLE, key, limit};
+use crate::support::{LONG_DEADLINE, key, limit};
 
 mod concurrent;
-mod unnoticed;
+mod hidden_failures;
 mod policies;
 mod shares;
 mod windows;
 
-/// A server to kill, and limiters that share a quota on it and a clock.
-struct Scene {
+/// A server that tests kill, and limiters that share its counters and a clock.
+struct OutageFixture {
     server: RedisServer,
     prefix: String,
     clock: ManualClock,
 }
 
-impl Scene {
+impl OutageFixture {
     fn new() -> Self {
         Self { server: RedisServer::start(), prefix: unique("standby"), clock: ManualClock::new() }
     }
 
     fn builder(&self) -> Builder {
         let builder = Limiter::builder().url(&self.server.url()).prefix(&self.prefix);
-        // What one limiter here gives back, the others are to see at once.
-        builder.deadline(AMPLE).remember_denials(Duration::ZERO).clock(self.clock.clone())
+        // No cached denials, so that each limiter sees the refunds of the others at once.
+        builder.deadline(LONG_DEADLINE).remember_denials(Duration::ZERO).clock(self.clock.clone())
     }
 
     async fn limiter(&self) -> Limiter {
@@ -42,17 +42,17 @@ impl Scene {
         self.clock.advance(Duration::from_secs(secs));
     }
 
-    /// The server loses all it knew. Returns when the limiters are connected to it again.
+    /// Restarts the server without data. Returns when the limiters have reconnected.
     async fn restart_empty(&mut self, limiters: &[&Limiter]) {
         self.server.restart();
         for limiter in limiters {
-            connected(limiter).await;
+            wait_until_connected(limiter).await;
         }
     }
 }
 
-async fn connected(limiter: &Limiter) {
-    // Nobody has taken anything of this key, so it is the store's to say.
+async fn wait_until_connected(limiter: &Limiter) {
+    // No permit of this key is in use, so the standby limiter is not decisive.
     let by_store = || async {
         let seen = limiter.peek(&key("probe"), &limit("1/10s")).await;
         seen.is_ok_and(|seen| source(&seen) == Source::Store)
@@ -68,10 +68,10 @@ fn source(decision: &Decision) -> Source {
 }
 
 async fn check(limiter: &Limiter) -> Decision {
-    limiter.check(&key("a"), &limit("5/10s")).await.expect("the stand-in at least")
+    limiter.check(&key("a"), &limit("5/10s")).await.expect("the standby limiter at least")
 }
 
-/// Takes permits until there are none: who gave how many, and the denial.
+/// Takes permits until one is denied. Returns the source of each permit, and the denial.
 async fn take_all(limiter: &Limiter) -> (Vec<Source>, Denied) {
     let mut sources = Vec::new();
     loop {
@@ -83,195 +83,195 @@ async fn take_all(limiter: &Limiter) -> (Vec<Source>, Denied) {
 }
 
 #[tokio::test]
-async fn what_was_taken_before_the_outage_counts_during_it() {
-    let mut scene = Scene::new();
-    let limiter = scene.limiter().await;
+async fn permits_taken_before_an_outage_count_during_it() {
+    let mut fixture = OutageFixture::new();
+    let limiter = fixture.limiter().await;
     for remaining in [4, 3, 2] {
         assert_eq!(check(&limiter).await.remaining(), remaining);
     }
-    scene.advance_secs(1);
-    scene.server.kill();
+    fixture.advance_secs(1);
+    fixture.server.kill();
     let (sources, denied) = take_all(&limiter).await;
     assert_eq!(sources, [Source::Standby; 2]);
     assert_eq!((denied.source(), denied.retry_after()), (Source::Standby, Duration::from_secs(9)));
-    // And that is true: the three of the beginning come back then, and not a millisecond earlier.
-    scene.clock.advance(denied.retry_after() - Duration::from_millis(1));
+    // The three permits of the beginning expire exactly then.
+    fixture.clock.advance(denied.retry_after() - Duration::from_millis(1));
     assert!(check(&limiter).await.is_denied());
-    scene.clock.advance(Duration::from_millis(1));
+    fixture.clock.advance(Duration::from_millis(1));
     assert_eq!(take_all(&limiter).await.0, [Source::Standby; 3]);
 }
 
 #[tokio::test]
-async fn a_store_that_comes_back_empty_hands_out_nothing_twice() {
-    let mut scene = Scene::new();
-    let limiter = scene.limiter().await;
+async fn store_that_restarts_empty_grants_no_permit_twice() {
+    let mut fixture = OutageFixture::new();
+    let limiter = fixture.limiter().await;
     assert_eq!(take_all(&limiter).await.0, [Source::Store; 5]);
-    scene.advance_secs(4);
-    scene.server.kill();
+    fixture.advance_secs(4);
+    fixture.server.kill();
     assert!(check(&limiter).await.is_denied());
-    scene.restart_empty(&[&limiter]).await;
+    fixture.restart_empty(&[&limiter]).await;
     let (sources, denied) = take_all(&limiter).await;
     assert_eq!((sources, denied.source()), (vec![], Source::Standby));
     assert_eq!(denied.retry_after(), Duration::from_secs(6));
     let seen = limiter.peek(&key("a"), &limit("5/10s")).await.expect("a decision");
     assert_eq!((source(&seen), seen.is_denied()), (Source::Standby, true));
-    assert_eq!(scene.server.keys(), [""; 0], "nothing is written back");
-    // The permits of the beginning come back; what both agree to is the store's.
-    scene.advance_secs(6);
+    assert_eq!(fixture.server.keys(), [""; 0], "no counter is restored");
+    // The permits of the beginning expire. When both allow a call, its source is the store.
+    fixture.advance_secs(6);
     assert_eq!(take_all(&limiter).await.0, [Source::Store; 5]);
-    assert_eq!(scene.server.keys().len(), 1);
+    assert_eq!(fixture.server.keys().len(), 1);
 }
 
-/// As after a failover to a replica that lacks the last permit: the server has another call's in its place, which counts until
-/// after the standby limiter was last consulted.
+/// Simulates a failover to a replica that lacks the last permit. The server then counts another call, whose permit is
+/// in use for longer than the standby limiter is consulted.
 #[tokio::test]
-async fn a_refund_of_a_permit_that_the_server_lost_frees_no_other() {
-    let mut scene = Scene::new();
-    let limiter = scene.limiter().await;
+async fn refund_of_a_lost_permit_frees_no_other_permit() {
+    let mut fixture = OutageFixture::new();
+    let limiter = fixture.limiter().await;
     assert!(check(&limiter).await.is_allowed());
-    let count = scene.server.command(&["KEYS", &format!("{}*", scene.prefix)]).array().remove(0).bytes();
+    let count = fixture.server.command(&["KEYS", &format!("{}*", fixture.prefix)]).array().remove(0).bytes();
     let raw = |server: &RedisServer, command: &[&[u8]]| {
         server.client().expect("a connection").call(command).expect("an answer")
     };
-    let replicated = raw(&scene.server, &[b"GET", &count]).bytes();
-    scene.advance_secs(1);
-    let Decision::Allowed(lost) = check(&limiter).await else { panic!("there is room") };
+    let replicated = raw(&fixture.server, &[b"GET", &count]).bytes();
+    fixture.advance_secs(1);
+    let Decision::Allowed(lost) = check(&limiter).await else { panic!("a permit is free") };
     assert_eq!(lost.source(), Source::Store);
-    scene.restart_empty(&[&limiter]).await;
-    raw(&scene.server, &[b"SET", &count, &replicated, b"PX", b"600000"]);
-    scene.advance_secs(5);
+    fixture.restart_empty(&[&limiter]).await;
+    raw(&fixture.server, &[b"SET", &count, &replicated, b"PX", b"600000"]);
+    fixture.advance_secs(5);
     assert!(check(&limiter).await.is_allowed());
-    limiter.refund(&lost).await.expect("given back as far as it is known");
-    scene.advance_secs(6);
-    assert_eq!(take_all(&limiter).await.0, [Source::Store; 4], "one of five was taken 6 s ago");
+    limiter.refund(&lost).await.expect("refunded where it is counted");
+    fixture.advance_secs(6);
+    assert_eq!(take_all(&limiter).await.0, [Source::Store; 4], "one of five permits was taken 6 s ago");
 }
 
 #[tokio::test]
-async fn a_restart_that_no_call_noticed_is_an_outage_too() {
-    let mut scene = Scene::new();
-    let limiter = scene.limiter().await;
+async fn restart_between_calls_counts_as_an_outage() {
+    let mut fixture = OutageFixture::new();
+    let limiter = fixture.limiter().await;
     assert_eq!(take_all(&limiter).await.0, [Source::Store; 5]);
-    scene.server.restart();
-    let connected = || async { scene.server.info("clients")["connected_clients"] == "2" };
-    eventually("connected again", connected).await;
+    fixture.server.restart();
+    let wait_until_connected = || async { fixture.server.info("clients")["connected_clients"] == "2" };
+    eventually("connected again", wait_until_connected).await;
     assert_eq!(take_all(&limiter).await.0, []);
-    assert_eq!(scene.server.keys(), [""; 0]);
+    assert_eq!(fixture.server.keys(), [""; 0]);
 }
 
-/// The stand-in counts on its own here: another limiter has made the store forget.
+/// Another limiter resets the store's counter, so that only the standby limiter still counts.
 #[tokio::test]
-async fn the_stand_in_has_a_say_for_one_window_after_the_last_failure() {
-    let mut scene = Scene::new();
-    let (limiter, other) = (scene.limiter().await, scene.limiter().await);
-    scene.server.kill();
+async fn standby_is_consulted_for_one_window_after_the_last_failure() {
+    let mut fixture = OutageFixture::new();
+    let (limiter, other) = (fixture.limiter().await, fixture.limiter().await);
+    fixture.server.kill();
     assert!(check(&limiter).await.is_allowed());
-    scene.restart_empty(&[&limiter, &other]).await;
+    fixture.restart_empty(&[&limiter, &other]).await;
     assert_eq!(take_all(&limiter).await.0, [Source::Store; 4]);
     for millis in [0, 9_999] {
-        scene.clock.advance(Duration::from_millis(millis));
+        fixture.clock.advance(Duration::from_millis(millis));
         other.reset(&key("a"), &limit("5/10s")).await.expect("the server is there");
         assert_eq!(take_all(&limiter).await.0, []);
     }
-    scene.clock.advance(Duration::from_millis(1));
+    fixture.clock.advance(Duration::from_millis(1));
     for _ in 0..2 {
-        assert_eq!(take_all(&limiter).await.0, [Source::Store; 5], "the store is asked alone");
+        assert_eq!(take_all(&limiter).await.0, [Source::Store; 5], "the standby limiter is not consulted");
         other.reset(&key("a"), &limit("5/10s")).await.expect("the server is there");
     }
 }
 
 #[tokio::test]
-async fn a_denial_by_the_store_gives_back_what_the_stand_in_held() {
-    let mut scene = Scene::new();
-    let (limiter, other) = (scene.limiter().await, scene.limiter().await);
-    scene.restart_empty(&[&limiter, &other]).await;
+async fn denial_by_the_store_releases_the_standby_reservation() {
+    let mut fixture = OutageFixture::new();
+    let (limiter, other) = (fixture.limiter().await, fixture.limiter().await);
+    fixture.restart_empty(&[&limiter, &other]).await;
     assert_eq!(take_all(&other).await.0, [Source::Store; 5]);
     for _ in 0..10 {
         let (sources, denied) = take_all(&limiter).await;
         assert_eq!((sources, denied.source()), (vec![], Source::Store));
     }
-    scene.server.kill();
+    fixture.server.kill();
     assert_eq!(take_all(&limiter).await.0, [Source::Standby; 5]);
 }
 
-/// A task that is woken long after its call failed takes what the store has not heard of: the window counts from then.
+/// A task that polls long after its call failed takes a permit of the standby limiter then. The window starts there.
 #[tokio::test]
-async fn a_call_that_the_stand_in_admits_late_is_not_forgotten() {
-    let mut scene = Scene::new();
-    let limiter = scene.builder().deadline(3 * DEADLINE).connect().await.expect("the server is there");
-    scene.server.pause();
+async fn late_standby_admission_counts_after_the_outage() {
+    let mut fixture = OutageFixture::new();
+    let limiter = fixture.builder().deadline(3 * DEADLINE).connect().await.expect("the server is there");
+    fixture.server.pause();
     let (a, b, five) = (key("a"), key("b"), limit("5/10s"));
     let mut late = Box::pin(limiter.check(&a, &five));
     let polled = poll_fn(|context| Poll::Ready(late.as_mut().poll(context))).await;
-    assert!(polled.is_pending(), "until the deadline");
+    assert!(polled.is_pending(), "pending until the deadline");
     assert_eq!(source(&limiter.check(&b, &five).await.expect("a decision")), Source::Standby, "its deadline is later");
-    scene.restart_empty(&[&limiter]).await;
-    scene.advance_secs(6);
+    fixture.restart_empty(&[&limiter]).await;
+    fixture.advance_secs(6);
     assert_eq!(source(&late.await.expect("a decision")), Source::Standby);
-    scene.advance_secs(4);
+    fixture.advance_secs(4);
     assert_eq!(take_all(&limiter).await.0, [Source::Store; 4]);
 }
 
 #[tokio::test]
-async fn what_the_stand_in_forgets_with_a_reset_is_free() {
-    let mut scene = Scene::new();
-    let limiter = scene.limiter().await;
+async fn reset_applies_to_the_standby_limiter_too() {
+    let mut fixture = OutageFixture::new();
+    let limiter = fixture.limiter().await;
     assert_eq!(take_all(&limiter).await.0.len(), 5);
     limiter.reset(&key("a"), &limit("5/10s")).await.expect("the server is there");
-    scene.server.kill();
+    fixture.server.kill();
     assert_eq!(take_all(&limiter).await.0, [Source::Standby; 5]);
-    assert!(limiter.reset(&key("a"), &limit("5/10s")).await.is_err(), "the store has not forgotten");
+    assert!(limiter.reset(&key("a"), &limit("5/10s")).await.is_err(), "the store was not reset");
 }
 
-/// Whoever ran during the outage counts after it, by which policy ever.
+/// Calls admitted during the outage count after it, with every policy.
 #[tokio::test]
-async fn what_an_open_policy_let_through_is_not_forgotten() {
-    let mut scene = Scene::new();
-    let limiter = scene.builder().on_error(OnError::Open).connect().await.expect("the server is there");
-    scene.server.kill();
+async fn calls_admitted_by_failing_open_count_after_the_outage() {
+    let mut fixture = OutageFixture::new();
+    let limiter = fixture.builder().on_error(OnError::Open).connect().await.expect("the server is there");
+    fixture.server.kill();
     for _ in 0..7 {
         assert_eq!(source(&check(&limiter).await), Source::Policy);
     }
-    scene.restart_empty(&[&limiter]).await;
+    fixture.restart_empty(&[&limiter]).await;
     let (sources, denied) = take_all(&limiter).await;
     assert_eq!((sources, denied.source()), (vec![], Source::Standby));
-    scene.advance_secs(10);
+    fixture.advance_secs(10);
     assert_eq!(take_all(&limiter).await.0, [Source::Store; 5]);
 }
 
-/// The stand-in had held a permit for each of them.
+/// The standby limiter had reserved a permit for each of them.
 #[tokio::test]
-async fn calls_that_did_not_get_to_run_take_nothing() {
+async fn calls_failed_or_denied_by_policy_take_no_permit() {
     for policy in [OnError::Closed, OnError::Raise] {
-        let mut scene = Scene::new();
-        let limiter = scene.builder().on_error(policy).connect().await.expect("the server is there");
+        let mut fixture = OutageFixture::new();
+        let limiter = fixture.builder().on_error(policy).connect().await.expect("the server is there");
         assert!(check(&limiter).await.is_allowed());
-        let name = scene.server.keys().remove(0);
-        scene.restart_empty(&[&limiter]).await;
-        scene.server.command(&["SET", &name, "foreign"]);
+        let name = fixture.server.keys().remove(0);
+        fixture.restart_empty(&[&limiter]).await;
+        fixture.server.command(&["SET", &name, "foreign"]);
         for _ in 0..10 {
             let decision = limiter.check(&key("a"), &limit("5/10s")).await;
             assert!(!decision.is_ok_and(|decision| decision.is_allowed()));
         }
-        scene.server.command(&["DEL", &name]);
+        fixture.server.command(&["DEL", &name]);
         assert_eq!(take_all(&limiter).await.0, [Source::Store; 4]);
     }
 }
 
-/// What is held for a call until the store agrees is then its own, not another's that would have come back next.
+/// The permit reserved for a call becomes that call's permit. It does not replace one that is about to expire.
 #[tokio::test]
-async fn while_both_must_agree_as_much_is_admitted_as_ever() {
-    let scene = Scene::new();
-    let limiter = scene.limiter().await;
+async fn consulting_the_standby_limiter_admits_the_full_limit() {
+    let fixture = OutageFixture::new();
+    let limiter = fixture.limiter().await;
     for _ in 0..10 {
         assert!(limiter.check(&key("a"), &limit("10/10s")).await.expect("decides").is_allowed());
-        scene.advance_secs(1);
+        fixture.advance_secs(1);
     }
-    scene.server.flush_scripts(); // which looks like another server
+    fixture.server.flush_scripts(); // looks like another server
     for second in 10..20 {
         let first = limiter.check(&key("a"), &limit("10/10s")).await.expect("decides");
         assert!(first.is_allowed(), "after {second} s");
         let more = limiter.check(&key("a"), &limit("10/10s")).await.expect("decides");
         assert!(more.is_denied(), "after {second} s");
-        scene.advance_secs(1);
+        fixture.advance_secs(1);
     }
 }

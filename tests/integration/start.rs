@@ -1,4 +1,4 @@
-//! How a limiter starts: what `connect` refuses, and what `build` puts up with.
+//! Tests of the start of a limiter: errors of `connect` and `build`, and calls before the store is connected.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,17 +9,17 @@ use limiter_testkit::RedisServer;
 use rate_limited::ErrorKind::Config;
 use rate_limited::{Builder, Decision, Error, Limiter, OnError, Source};
 
-use crate::deadlines::{DEADLINE, SLACK, eventually};
-use crate::support::{AMPLE, key, limit, on};
+use crate::deadlines::{DEADLINE, MAX_LATENESS, eventually};
+use crate::support::{LONG_DEADLINE, builder_for, key, limit};
 
 mod bad_input;
 mod environment;
 
-/// No error may repeat it.
+/// A secret that no error may contain.
 const SECRET: &str = "s3cret";
 
-/// URLs that cannot be used at all.
-const UNUSABLE: &[&str] = &[
+/// Invalid URLs.
+const INVALID_URLS: &[&str] = &[
     "",
     "memory",
     "memory:x",
@@ -66,8 +66,8 @@ const UNUSABLE: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn an_unusable_url_is_named_at_once() {
-    for url in UNUSABLE {
+async fn invalid_url_is_rejected_without_revealing_secrets() {
+    for url in INVALID_URLS {
         let connected = Limiter::connect(url).await.expect_err(url);
         let built = Limiter::builder().url(url).build().expect_err(url);
         for error in [connected, built] {
@@ -78,10 +78,10 @@ async fn an_unusable_url_is_named_at_once() {
 }
 
 #[test]
-fn options_have_ranges() {
+fn options_outside_their_ranges_are_rejected() {
     let millis = Duration::from_millis;
     let too_long = "p".repeat(65);
-    let wrong: [fn(&str) -> Builder; 10] = [
+    let invalid: [fn(&str) -> Builder; 10] = [
         |_| Limiter::builder().deadline(Duration::ZERO),
         |_| Limiter::builder().deadline(Duration::from_micros(999)),
         |_| Limiter::builder().deadline(Duration::from_millis(60_001)),
@@ -93,7 +93,7 @@ fn options_have_ranges() {
         |too_long| Limiter::builder().prefix(too_long),
         |_| Limiter::builder().max_keys(0),
     ];
-    for (index, builder) in wrong.iter().enumerate() {
+    for (index, builder) in invalid.iter().enumerate() {
         for url in ["memory:", "redis://127.0.0.1:1"] {
             let error = builder(&too_long).url(url).build().expect_err(url);
             assert_eq!(error.kind(), Config, "{index}: {error}");
@@ -112,28 +112,29 @@ fn options_have_ranges() {
     }
 }
 
-/// What accepts connections, and says this to each.
-fn speaker(greeting: &'static str) -> String {
+/// Starts a server that sends these bytes to its first client. Returns its address.
+fn start_raw_server(greeting: &'static str) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free TCP port");
     let address = listener.local_addr().expect("the address of a bound listener");
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        let mut asked = [0; 1024];
-        let _ = stream.read(&mut asked);
+        let mut received = [0; 1024];
+        let _ = stream.read(&mut received);
         let _ = stream.write_all(greeting.as_bytes());
-        // Until the client has gone.
-        while stream.read(&mut asked).is_ok_and(|length| length > 0) {}
+        // Until the client disconnects.
+        while stream.read(&mut received).is_ok_and(|length| length > 0) {}
     });
     address.to_string()
 }
 
 #[tokio::test]
-async fn credentials_and_databases_are_used() {
+async fn credentials_and_database_of_the_url_are_used() {
     for password in ["plain", "p@s:s/w?o#r%d &=+{}", "ünï🦀", "'\"\\"] {
         for server in [RedisServer::builder(), RedisServer::builder().tcp()] {
             for server in [server.clone().password(password), server.user("app", password)] {
                 let server = server.start();
-                let limiter = on(&server).on_error(OnError::Raise).connect().await.expect("the right password");
+                let limiter =
+                    builder_for(&server).on_error(OnError::Raise).connect().await.expect("the right password");
                 assert!(limiter.check(&key("a"), &limit("5/10s")).await.expect("the right password").is_allowed());
             }
         }
@@ -141,44 +142,46 @@ async fn credentials_and_databases_are_used() {
     let server = RedisServer::builder().tcp().start();
     let unix = format!("redis+unix://{}?db=3", server.socket().display());
     for (database, url) in [(7, format!("{}/7", server.url())), (3, unix)] {
-        let limiter = Limiter::builder().url(&url).deadline(AMPLE).connect().await.expect("there are 16 databases");
-        assert!(limiter.check(&key("a"), &limit("5/10s")).await.expect("it is there").is_allowed());
+        let limiter =
+            Limiter::builder().url(&url).deadline(LONG_DEADLINE).connect().await.expect("there are 16 databases");
+        assert!(limiter.check(&key("a"), &limit("5/10s")).await.expect("the server is there").is_allowed());
         let keyspace = server.info("keyspace");
         assert!(keyspace.contains_key(&format!("db{database}")) && !keyspace.contains_key("db0"), "{keyspace:?}");
     }
 }
 
 #[tokio::test]
-async fn a_limiter_starts_on_the_stand_in_and_moves_to_the_store_by_itself() {
+async fn limiter_starts_on_standby_and_moves_to_the_store() {
     let mut server = RedisServer::start();
     server.kill();
-    let limiter = on(&server).build().expect("a URL");
-    let asked = Instant::now();
+    let limiter = builder_for(&server).build().expect("a URL");
+    let started = Instant::now();
     for remaining in [4, 3] {
         let decision = limiter.check(&key("a"), &limit("5/1h")).await;
-        assert_eq!(seen(&decision), (Source::Standby, true, remaining));
+        assert_eq!(source_and_remaining(&decision), (Source::Standby, true, remaining));
     }
-    assert!(asked.elapsed() < AMPLE, "{:?}", asked.elapsed());
+    assert!(started.elapsed() < LONG_DEADLINE, "{:?}", started.elapsed());
     server.restart();
-    let by_store = || async { seen(&limiter.peek(&key("other"), &limit("5/1h")).await).0 == Source::Store };
-    eventually("on the store", by_store).await;
+    let by_store =
+        || async { source_and_remaining(&limiter.peek(&key("other"), &limit("5/1h")).await).0 == Source::Store };
+    eventually("connected to the store", by_store).await;
     assert!(limiter.check(&key("other"), &limit("5/1h")).await.is_ok_and(|decision| decision.is_allowed()));
     assert_eq!(server.keys().len(), 1);
 }
 
-/// A connection that is still being made does not hold a first call up beyond its deadline.
+/// The first call waits for the connection, but no longer than its deadline.
 #[tokio::test]
-async fn a_first_call_waits_for_the_connection_and_no_longer_than_its_deadline() {
+async fn first_call_waits_for_the_connection_until_its_deadline() {
     let server = RedisServer::start();
-    let limiter = on(&server).build().expect("a URL");
-    assert_eq!(seen(&limiter.check(&key("a"), &limit("5/1h")).await), (Source::Store, true, 4));
-    let limiter = Limiter::builder().url(&format!("redis://{}", speaker(""))).build().expect("a URL");
-    let asked = Instant::now();
-    assert_eq!(seen(&limiter.check(&key("a"), &limit("5/1h")).await), (Source::Standby, true, 4));
-    assert!(asked.elapsed() < DEADLINE + SLACK, "{:?}", asked.elapsed());
+    let limiter = builder_for(&server).build().expect("a URL");
+    assert_eq!(source_and_remaining(&limiter.check(&key("a"), &limit("5/1h")).await), (Source::Store, true, 4));
+    let limiter = Limiter::builder().url(&format!("redis://{}", start_raw_server(""))).build().expect("a URL");
+    let started = Instant::now();
+    assert_eq!(source_and_remaining(&limiter.check(&key("a"), &limit("5/1h")).await), (Source::Standby, true, 4));
+    assert!(started.elapsed() < DEADLINE + MAX_LATENESS, "{:?}", started.elapsed());
 }
 
-fn seen(decision: &Result<Decision, Error>) -> (Source, bool, u32) {
+fn source_and_remaining(decision: &Result<Decision, Error>) -> (Source, bool, u32) {
     match decision.as_ref().expect("a decision") {
         Decision::Allowed(allowed) => (allowed.source(), true, allowed.remaining()),
         Decision::Denied(denied) => (denied.source(), false, denied.remaining()),

@@ -1,4 +1,4 @@
-//! Limiters to test.
+//! Limiters under test, and helpers to call them.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use rate_limited::{Builder, Key, Layout, Limit, Limiter, ManualClock};
 
 use crate::deadlines::eventually;
 
-/// A limiter whose clock the test moves, and the store it is on.
+/// A limiter under test with a manual clock and the layout of its store.
 pub(crate) struct Subject {
     pub(crate) limiter: Limiter,
     pub(crate) clock: ManualClock,
@@ -20,39 +20,39 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// In memory.
+    /// Creates a limiter in memory.
     pub(crate) async fn memory() -> Self {
-        Self::with(Limiter::builder()).await
+        Self::with_builder(Limiter::builder()).await
     }
 
-    /// On a shared Redis, under a prefix of its own. Its keys do not expire: by the real clock they might before
-    /// the test's clock says so.
+    /// Creates a limiter on a shared Redis, under its own prefix. The server's clock stands still, so that keys do not
+    /// expire before their time on the manual clock.
     pub(crate) async fn redis() -> Self {
-        Self::with(on(RedisServer::timeless())).await
+        Self::with_builder(builder_for(RedisServer::timeless())).await
     }
 
-    /// In a database of its own, in the layout of the Spring system, whose services it sees at once. Names have no
-    /// prefix there, and tests would meet.
+    /// Creates a limiter with the layout of the Spring system, without cached denials. Keys have no prefix in this
+    /// layout, so each limiter has its own database.
     pub(crate) async fn zset() -> Self {
         static DATABASES: AtomicU32 = AtomicU32::new(1);
         let server = RedisServer::timeless();
         let url = format!("redis+unix://{}?db={}", server.socket().display(), DATABASES.fetch_add(1, Relaxed));
-        let subject = Self::with(on(server).url(&url).remember_denials(Duration::ZERO)).await;
+        let subject = Self::with_builder(builder_for(server).url(&url).remember_denials(Duration::ZERO)).await;
         Self { layout: Layout::Zset, ..subject }
     }
 
-    async fn with(builder: Builder) -> Self {
+    async fn with_builder(builder: Builder) -> Self {
         let clock = ManualClock::new();
         let limiter = builder.clock(clock.clone()).connect().await.expect("the store is there");
         Self { limiter, clock, layout: Layout::Compact }
     }
 
-    /// The limit in this store's layout.
+    /// Returns the limit in this store's layout.
     pub(crate) fn limit(&self, text: &str) -> Limit {
         limit(text).with_layout(self.layout).expect("a sliding window")
     }
 
-    /// The clock's time in microseconds.
+    /// Returns the clock's time in microseconds.
     pub(crate) fn now_us(&self) -> u64 {
         u64::try_from(self.clock.now().as_micros()).expect("a time of this age")
     }
@@ -62,7 +62,7 @@ impl Subject {
     }
 }
 
-/// Makes two tests of each function: on the embedded store, and on Redis.
+/// Defines two tests for each function: on the embedded store, and on Redis.
 macro_rules! on_every_store {
     ($($test:ident),+ $(,)?) => {
         mod memory {
@@ -75,7 +75,7 @@ macro_rules! on_every_store {
 }
 pub(crate) use on_every_store;
 
-/// Makes a test of each function on the layout of the Spring system.
+/// Defines a test for each function with the layout of the Spring system.
 macro_rules! on_zset {
     ($($test:ident),+ $(,)?) => {
         mod zset {
@@ -85,45 +85,45 @@ macro_rules! on_zset {
 }
 pub(crate) use on_zset;
 
-/// A limiter on a server, under a prefix of its own, with time enough for a slow machine.
-pub(crate) fn on(server: &RedisServer) -> Builder {
-    Limiter::builder().url(&server.url()).prefix(&unique("test")).deadline(AMPLE)
+/// Returns a builder for a limiter on a server, with a unique prefix and a long deadline.
+pub(crate) fn builder_for(server: &RedisServer) -> Builder {
+    Limiter::builder().url(&server.url()).prefix(&unique("test")).deadline(LONG_DEADLINE)
 }
 
-/// A deadline that no call reaches on a machine under load, where the server answers.
-pub(crate) const AMPLE: Duration = Duration::from_secs(30);
+/// A deadline that calls to a working server do not reach, even on a machine under load.
+pub(crate) const LONG_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The number of script calls that a server has run.
+/// Returns the number of script calls that a server has run.
 pub(crate) fn script_calls(server: &RedisServer) -> u64 {
     let stats = server.info("commandstats");
     let calls = stats.get("cmdstat_evalsha").and_then(|stat| stat.split(['=', ',']).nth(1));
     calls.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
-/// Polls futures once, in their order: each is under way then, and none of them is ready.
-pub(crate) async fn begun<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F> {
+/// Polls each future once, in order, and asserts that all are pending.
+pub(crate) async fn poll_once<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F> {
     poll_fn(|context| {
         let pending = futures.iter_mut().all(|future| Pin::new(future).poll(context).is_pending());
-        assert!(pending, "not answered yet");
+        assert!(pending, "a future is ready");
         Poll::Ready(())
     })
     .await;
     futures
 }
 
-/// Waits until the limiter's thread has taken in all calls that were made before.
+/// Waits until the limiter's I/O thread has received all earlier calls.
 ///
-/// It takes them in order, and a look does not wait in line: once the server has run the look, they are all in.
-/// `calls` is the number of script calls that the server has run by then, without that look.
-pub(crate) async fn taken_in(limiter: &Limiter, server: &RedisServer, calls: u64) {
-    let (key, limit) = (key("taken in"), limit("1/1h"));
-    let looks = begun(vec![Box::pin(limiter.peek(&key, &limit))]).await;
-    eventually("taken in", async || script_calls(server) > calls).await;
-    drop(looks);
+/// The thread receives calls in order, and a peek does not wait in the queue. So once the server has run a peek, the
+/// earlier calls have been received. `calls` is the number of script calls that the server runs before the peek.
+pub(crate) async fn wait_until_received(limiter: &Limiter, server: &RedisServer, calls: u64) {
+    let (key, limit) = (key("received"), limit("1/1h"));
+    let peek = poll_once(vec![Box::pin(limiter.peek(&key, &limit))]).await;
+    eventually("received", async || script_calls(server) > calls).await;
+    drop(peek);
 }
 
-/// Where a server with a TCP port listens.
-pub(crate) fn place(server: &RedisServer) -> SocketAddr {
+/// Returns the address of a server with a TCP port.
+pub(crate) fn tcp_address(server: &RedisServer) -> SocketAddr {
     match server.address() {
         Address::Tcp(address) => address,
         Address::Unix(path) => panic!("{path:?} is no TCP address"),

@@ -1,4 +1,4 @@
-//! Calls that wait for a place: in order, in time, and without taking what they do not use.
+//! Tests of `wait`: waiters are served in order and in time, and take no permits that they do not use.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,20 @@ use limiter_testkit::{Proxy, RedisServer};
 use rate_limited::{Decision, Key, Limiter, ManualClock, OnError, rate_limited};
 use tokio::task::JoinSet;
 
-use crate::support::{key, limit, on};
+use crate::support::{builder_for, key, limit};
 
-mod by_hand;
-mod held;
+mod polled;
+mod held_store;
 mod order;
 mod passed_over;
 mod schedules;
 
 async fn limiters() -> [Limiter; 2] {
-    [Limiter::memory(), on(RedisServer::shared()).connect().await.expect("connects")]
+    [Limiter::memory(), builder_for(RedisServer::shared()).connect().await.expect("connects")]
 }
 
 #[tokio::test]
-async fn a_call_waits_for_its_place_and_no_longer() {
+async fn wait_ends_as_soon_as_a_permit_is_free() {
     for limiter in limiters().await {
         let (key, limit) = (key("a"), limit("2/200ms"));
         let start = Instant::now();
@@ -27,17 +27,17 @@ async fn a_call_waits_for_its_place_and_no_longer() {
             assert!(limiter.wait(&key, &limit, Duration::from_secs(5)).await.expect("answers").is_allowed());
         }
         let took = start.elapsed();
-        assert!(took >= Duration::from_millis(400), "three windows' worth in {took:?}");
+        assert!(took >= Duration::from_millis(400), "the permits of three windows in {took:?}");
         assert!(took < Duration::from_millis(800), "{took:?}");
     }
 }
 
-/// A store that is slow is no reason to deny what there is room for.
+/// No call is denied while permits are free, even if the store is slow.
 #[tokio::test]
-async fn nobody_is_in_line_while_there_is_room() {
+async fn no_call_queues_while_permits_are_free() {
     let server = RedisServer::start();
     let proxy = Proxy::start(&server);
-    let limiter = on(&server).url(proxy.url()).connect().await.expect("connects");
+    let limiter = builder_for(&server).url(proxy.url()).connect().await.expect("connects");
     proxy.delay(Duration::from_millis(50));
     let calls: JoinSet<_> = (0..8)
         .map(|_| {
@@ -51,7 +51,7 @@ async fn nobody_is_in_line_while_there_is_room() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_hopeless_ends_at_once() {
+async fn wait_beyond_max_wait_is_denied_at_once() {
     for limiter in limiters().await {
         let (key, limit) = (key("a"), limit("1/1m"));
         assert!(limiter.wait(&key, &limit, Duration::from_secs(1)).await.expect("answers").is_allowed());
@@ -63,9 +63,9 @@ async fn a_wait_that_is_hopeless_ends_at_once() {
     }
 }
 
-/// By a clock that stands still: whoever waits is woken by the clock, not by time.
+/// Waiters are woken by the limiter's clock and not by real time.
 #[tokio::test]
-async fn waits_by_the_clock_it_was_given() {
+async fn wait_uses_the_limiters_clock() {
     let clock = ManualClock::new();
     let limiter = Limiter::builder().clock(clock.clone()).build().expect("builds");
     let (key, limit) = (key("a"), limit("1/1h"));
@@ -74,21 +74,21 @@ async fn waits_by_the_clock_it_was_given() {
     let mut waiting = std::pin::pin!(waiting);
     for minutes in [0, 59] {
         clock.advance(Duration::from_secs(minutes * 60));
-        let early = tokio::time::timeout(Duration::from_millis(20), waiting.as_mut()).await;
-        assert!(early.is_err(), "after {minutes} min");
+        let result = tokio::time::timeout(Duration::from_millis(20), waiting.as_mut()).await;
+        assert!(result.is_err(), "after {minutes} min");
     }
     clock.advance(Duration::from_secs(60));
     assert!(waiting.await.expect("answers").is_allowed());
 }
 
 #[tokio::test]
-async fn one_who_leaves_takes_nothing_and_holds_nobody_up() {
+async fn dropped_waiter_takes_no_permit_and_delays_no_other() {
     let clock = ManualClock::new();
     let limiter = Limiter::builder().clock(clock.clone()).build().expect("builds");
     let (key, limit) = (key("a"), limit("1/10s"));
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
     {
-        // The first in line, and the second, both gone before it is their turn.
+        // Two waiters, both dropped before it is their turn.
         let first = limiter.wait(&key, &limit, Duration::from_secs(60));
         let second = limiter.wait(&key, &limit, Duration::from_secs(60));
         let both = async { tokio::join!(first, second) };
@@ -99,29 +99,29 @@ async fn one_who_leaves_takes_nothing_and_holds_nobody_up() {
     assert!(limiter.check(&key, &limit).await.expect("answers").is_denied());
 }
 
-/// The line is too long for the last one's patience: it is told at the end of it, as a denial.
+/// The queue is too long for the last waiter's `max_wait`, so it is denied when that has passed.
 #[tokio::test]
-async fn patience_that_ends_in_line_is_a_denial() {
+async fn waiter_is_denied_when_its_max_wait_passes_in_the_queue() {
     let clock = ManualClock::new();
     let limiter = Limiter::builder().clock(clock.clone()).build().expect("builds");
     let (key, limit) = (key("a"), limit("1/10s"));
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
     let patient = limiter.wait(&key, &limit, Duration::from_secs(60));
-    let hasty = limiter.wait(&key, &limit, Duration::from_secs(15));
-    let moves = async {
+    let impatient = limiter.wait(&key, &limit, Duration::from_secs(15));
+    let clock_steps = async {
         for _ in 0..4 {
             tokio::time::sleep(Duration::from_millis(20)).await;
             clock.advance(Duration::from_secs(5));
         }
     };
-    let (patient, hasty, ()) = tokio::join!(patient, hasty, moves);
+    let (patient, impatient, ()) = tokio::join!(patient, impatient, clock_steps);
     assert!(patient.expect("answers").is_allowed());
-    assert!(hasty.expect("answers").is_denied());
+    assert!(impatient.expect("answers").is_denied());
 }
 
-/// Two rules, of which all share the first: one who waits for a count of their own is in nobody else's way.
+/// Two rules: one limit is shared by all users, the other is per user. A waiter on its own limit blocks no other user.
 #[tokio::test]
-async fn one_who_waits_for_their_own_limit_holds_up_nobody_else() {
+async fn waiter_on_its_own_limit_delays_no_other_user() {
     #[rate_limited(key = "all", limit = "1000/s", wait = "1m", fallback = false)]
     #[rate_limited(key = "user:{user}", limit = "1/50s", fallback = false)]
     async fn call(user: u32) -> bool {
@@ -132,18 +132,21 @@ async fn one_who_waits_for_their_own_limit_holds_up_nobody_else() {
     limiter
         .scope(async {
             assert!(call(1).await);
-            let mut waits = std::pin::pin!(call(1));
-            assert!(tokio::time::timeout(Duration::from_millis(50), waits.as_mut()).await.is_err(), "waits its turn");
-            let other = tokio::time::timeout(Duration::from_secs(5), call(2)).await;
-            assert_eq!(other, Ok(true));
+            let mut first_user = std::pin::pin!(call(1));
+            assert!(
+                tokio::time::timeout(Duration::from_millis(50), first_user.as_mut()).await.is_err(),
+                "waits its turn"
+            );
+            let second_user = tokio::time::timeout(Duration::from_secs(5), call(2)).await;
+            assert_eq!(second_user, Ok(true));
         })
         .await;
 }
 
 #[tokio::test]
-async fn a_policys_denial_is_not_waited_for() {
+async fn denial_by_policy_is_returned_without_waiting() {
     let server = RedisServer::start();
-    let limiter = on(&server).on_error(OnError::Closed).connect().await.expect("connects");
+    let limiter = builder_for(&server).on_error(OnError::Closed).connect().await.expect("connects");
     drop(server);
     let start = Instant::now();
     let decision = limiter.wait(&Key::new("a"), &limit("1/1m"), Duration::from_secs(30)).await.expect("a decision");

@@ -1,28 +1,30 @@
-//! One quota for services of the Spring system and for ours: its own data, a sorted set of stamps.
+//! Tests of `Layout::Zset`, with which this limiter and services of the Spring system share sorted sets of stamps.
+//!
+//! In these tests "ours" is a call of this limiter, and "theirs" is a call of a Spring service.
 
 use std::time::Duration;
 
 use limiter_testkit::{RedisServer, unique};
 use rate_limited::{Decision, Denied, ErrorKind, Key, Layout, Limit, Limiter, ManualClock, OnError};
 
-use crate::support::{self, on};
+use crate::support::{self, builder_for};
 use spring::Spring;
 
 mod costs;
 mod entries;
 mod measured;
 mod names;
-mod original;
+mod spring_defects;
 mod refunds;
 mod spring;
-mod together;
+mod both_systems;
 
 pub(crate) fn limit(text: &str) -> Limit {
     support::limit(text).with_layout(Layout::Zset).expect("a sliding window")
 }
 
-/// One of our services and one of theirs, by one clock, about one name.
-struct Fleet {
+/// A limiter and a Spring service with one clock and one shared key.
+struct SharedKey {
     limiter: Limiter,
     clock: ManualClock,
     spring: Spring,
@@ -30,20 +32,20 @@ struct Fleet {
     key: Key,
 }
 
-impl Fleet {
+impl SharedKey {
     async fn new() -> Self {
-        let (server, clock, name) = (RedisServer::shared(), ManualClock::new(), unique("fleet"));
-        let limiter = on(server)
+        let (server, clock, name) = (RedisServer::shared(), ManualClock::new(), unique("shared-key"));
+        let limiter = builder_for(server)
             .remember_denials(Duration::ZERO)
             .on_error(OnError::Raise)
             .clock(clock.clone())
             .connect()
             .await
             .expect("connects");
-        Self { limiter, clock, spring: Spring::on(server), key: Key::new(&name), name }
+        Self { limiter, clock, spring: Spring::connect(server), key: Key::new(&name), name }
     }
 
-    fn set(&self) -> String {
+    fn set_name(&self) -> String {
         format!("CurrentLimiter:{}", self.name)
     }
 
@@ -52,13 +54,13 @@ impl Fleet {
     }
 
     fn command(&self, command: &str, arguments: &[&str]) -> limiter_testkit::Reply {
-        let set = self.set();
-        let mut call = vec![command, &set];
+        let set_name = self.set_name();
+        let mut call = vec![command, &set_name];
         call.extend(arguments);
         RedisServer::shared().command(&call)
     }
 
-    fn card(&self) -> i64 {
+    fn entry_count(&self) -> i64 {
         self.command("ZCARD", &[]).integer()
     }
 
@@ -66,8 +68,8 @@ impl Fleet {
         self.command("PTTL", &[]).integer()
     }
 
-    /// As a host would whose clock is ahead of this one.
-    fn add(&self, score: &str, member: &str) {
+    /// Adds an entry, like a host whose clock differs.
+    fn add_entry(&self, score: &str, member: &str) {
         self.command("ZADD", &[score, member]);
     }
 
@@ -79,7 +81,7 @@ impl Fleet {
         self.limiter.check_n(&self.key, &limit(limited), cost).await.expect("the store answers")
     }
 
-    fn theirs(&mut self, window_ms: u64, max: u32) -> bool {
+    fn spring_allows(&mut self, window_ms: u64, max: u32) -> bool {
         let now = self.now_ms();
         self.spring.allows(&self.name, now, window_ms, max)
     }
@@ -89,31 +91,31 @@ fn denied(decision: Decision) -> Denied {
     decision.into_result().expect_err("a denial")
 }
 
-/// What is under the name and is no sorted set stays, and is an error by name.
+/// A value of another type under the key makes calls fail, and stays unchanged.
 #[tokio::test]
-async fn what_is_no_sorted_set_stays_as_it_is() {
+async fn value_of_another_type_is_rejected_and_left_unchanged() {
     let server = RedisServer::start();
     server.command(&["SET", "CurrentLimiter:getId", "foreign"]);
-    let fresh = async || on(&server).on_error(OnError::Raise).connect().await.expect("connects");
+    let new_limiter = async || builder_for(&server).on_error(OnError::Raise).connect().await.expect("connects");
     let (key, limit) = (Key::new("getId"), limit("5/10s"));
     let other = Key::new("other");
-    let refused = [
-        fresh().await.check(&key, &limit).await.map(drop),
-        fresh().await.peek(&key, &limit).await.map(drop),
-        fresh().await.reset(&key, &limit).await,
-        fresh().await.check_all(&[(&other, &limit, 1), (&key, &limit, 1)]).await.map(drop),
+    let results = [
+        new_limiter().await.check(&key, &limit).await.map(drop),
+        new_limiter().await.peek(&key, &limit).await.map(drop),
+        new_limiter().await.reset(&key, &limit).await,
+        new_limiter().await.check_all(&[(&other, &limit, 1), (&key, &limit, 1)]).await.map(drop),
     ];
-    for result in refused {
+    for result in results {
         assert_eq!(result.expect_err("no set").kind(), ErrorKind::Protocol);
     }
     assert_eq!(server.command(&["GET", "CurrentLimiter:getId"]).text(), "foreign");
-    assert_eq!(server.keys(), ["CurrentLimiter:getId"], "nothing was taken of the other");
+    assert_eq!(server.keys(), ["CurrentLimiter:getId"], "no permit of the other key was taken");
 }
 
 #[tokio::test]
-async fn a_denial_and_a_look_write_nothing() {
+async fn denial_and_peek_write_nothing() {
     let server = RedisServer::start();
-    let limiter = on(&server).connect().await.expect("connects");
+    let limiter = builder_for(&server).connect().await.expect("connects");
     let (key, limit) = (Key::new("getId"), limit("2/366d"));
     let changes = || server.info("persistence")["rdb_changes_since_last_save"].clone();
     assert!(limiter.check_n(&key, &limit, 2).await.expect("answers").is_allowed());
@@ -126,20 +128,20 @@ async fn a_denial_and_a_look_write_nothing() {
 }
 
 #[tokio::test]
-async fn a_reset_deletes_the_set() {
-    let mut fleet = Fleet::new().await;
-    assert!(fleet.theirs(10_000, 1));
-    assert!(fleet.take("1/10s", 1).await.is_denied());
-    fleet.limiter.reset(&fleet.key, &limit("1/10s")).await.expect("the store answers");
-    assert_eq!(fleet.command("EXISTS", &[]).integer(), 0);
-    assert!(fleet.take("1/10s", 1).await.is_allowed());
+async fn reset_deletes_the_set() {
+    let mut shared = SharedKey::new().await;
+    assert!(shared.spring_allows(10_000, 1));
+    assert!(shared.take("1/10s", 1).await.is_denied());
+    shared.limiter.reset(&shared.key, &limit("1/10s")).await.expect("the store answers");
+    assert_eq!(shared.command("EXISTS", &[]).integer(), 0);
+    assert!(shared.take("1/10s", 1).await.is_allowed());
 }
 
-/// Entries are added before anything is trimmed, so that a server without memory for them changes nothing.
+/// Entries are added before others are trimmed, so that a server without memory for them changes nothing.
 #[tokio::test]
-async fn a_server_without_memory_keeps_what_it_has() {
+async fn server_without_memory_keeps_its_entries() {
     let server = RedisServer::start();
-    let limiter = on(&server).on_error(OnError::Raise).connect().await.expect("connects");
+    let limiter = builder_for(&server).on_error(OnError::Raise).connect().await.expect("connects");
     let (key, limit) = (Key::new("getId"), limit("5/20ms"));
     assert!(limiter.check(&key, &limit).await.expect("answers").is_allowed());
     server.command(&["PERSIST", "CurrentLimiter:getId"]);

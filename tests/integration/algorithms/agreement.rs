@@ -1,27 +1,27 @@
-//! The two stores say the same: for numbers at their edges and clocks that step, which no oracle of the definition has.
+//! Comparison of Redis and memory at numeric limits and with clock steps, which the oracles do not cover.
 
 use std::time::Duration;
 
 use limiter_testkit::{Random, full_or};
 use rate_limited::{Algorithm, Decision, Key, Limit, Limiter};
 
-use super::ALL;
+use super::ALL_ALGORITHMS;
 use crate::support::Subject;
 
-/// Redis and memory by one clock; in full, a few thousand calls for each algorithm.
+/// Both stores use one clock. The full run makes a few thousand calls with each algorithm.
 #[tokio::test]
-async fn the_stores_agree_at_the_edges_of_every_number() {
-    for algorithm in ALL {
+async fn redis_and_memory_agree_at_numeric_limits() {
+    for algorithm in ALL_ALGORITHMS {
         for seed in 0..full_or(12, 2) {
-            the_stores_agree(algorithm, Random::new(seed), 600).await;
+            assert_stores_agree(algorithm, Random::new(seed), 600).await;
         }
     }
 }
 
-/// Keys expire in Redis by the real clock: windows are long enough that none does while it still counts.
+/// Lengths of windows. Redis expires keys by the real clock, so they are long enough that no live key expires.
 const WINDOWS_MS: [u64; 6] = [1_000, 10_000, 86_400_000, 1 << 30, 40_000_000_000 >> 1, 31_622_400_000];
 
-async fn the_stores_agree(algorithm: Algorithm, mut random: Random, steps: u32) {
+async fn assert_stores_agree(algorithm: Algorithm, mut random: Random, steps: u32) {
     let redis = Subject::redis().await;
     let mut memory = Limiter::memory();
     let mut receipts: Vec<[Decision; 2]> = Vec::new();
@@ -30,7 +30,7 @@ async fn the_stores_agree(algorithm: Algorithm, mut random: Random, steps: u32) 
         if step % 50 == 0 {
             window = WINDOWS_MS[usize::try_from(random.below(6)).expect("small")];
             key = Key::new("edge:").part(step);
-            // With one key alone in it: others would have it collected when it is over, and then the clock steps back.
+            // A new store with one key: calls on other keys would sweep an expired key before the clock steps back.
             memory = Limiter::builder().clock(redis.clock.clone()).connect().await.expect("memory");
             receipts.clear();
         }
@@ -55,7 +55,7 @@ async fn the_stores_agree(algorithm: Algorithm, mut random: Random, steps: u32) 
             _ => limit,
         };
         let cost = if edge(4) == 1 { 0 } else { edge(5) };
-        let told = match random.below(10) {
+        let decisions = match random.below(10) {
             0 => [redis.limiter.peek(&key, &limit).await, memory.peek(&key, &limit).await],
             1 if !receipts.is_empty() => {
                 let [one, other] =
@@ -75,19 +75,19 @@ async fn the_stores_agree(algorithm: Algorithm, mut random: Random, steps: u32) 
             _ => [redis.limiter.check_n(&key, &limit, cost).await, memory.check_n(&key, &limit, cost).await],
         }
         .map(|decision| decision.expect("the store answers"));
-        // Who it is that says so is another matter.
+        // The source of a denial may differ.
         let [on_redis, in_memory] =
-            told.each_ref().map(|decision| format!("{decision:?}").replace("DeniedUntil", "Store"));
+            decisions.each_ref().map(|decision| format!("{decision:?}").replace("DeniedUntil", "Store"));
         assert_eq!(on_redis, in_memory, "{algorithm:?}, step {step}, cost {cost}");
-        if told.iter().all(Decision::is_allowed) {
-            receipts.push(told);
+        if decisions.iter().all(Decision::is_allowed) {
+            receipts.push(decisions);
         }
     }
 }
 
-/// Where runs are merged, and their permits refunded in any order: to the permit and to the millisecond.
+/// Permits of merged runs are refunded in random order. Both stores agree to the permit and the millisecond.
 #[tokio::test]
-async fn the_stores_agree_on_refunds_from_merged_runs() {
+async fn redis_and_memory_agree_on_refunds_from_merged_runs() {
     let (redis, mut random) = (Subject::redis().await, Random::new(1));
     let memory = Limiter::builder().clock(redis.clock.clone()).connect().await.expect("memory");
     let (key, limit) = (Key::new("merged"), Limit::new(900, Duration::from_secs(1_000)).expect("a limit"));
@@ -103,13 +103,13 @@ async fn the_stores_agree_on_refunds_from_merged_runs() {
             refunds += 1;
         }
         let cost = u32::try_from(random.between(1, 3)).expect("small");
-        let told = [redis.limiter.check_n(&key, &limit, cost).await, memory.check_n(&key, &limit, cost).await]
+        let decisions = [redis.limiter.check_n(&key, &limit, cost).await, memory.check_n(&key, &limit, cost).await]
             .map(|decision| decision.expect("the store answers"));
         let [on_redis, in_memory] =
-            told.each_ref().map(|decision| format!("{decision:?}").replace("DeniedUntil", "Store"));
+            decisions.each_ref().map(|decision| format!("{decision:?}").replace("DeniedUntil", "Store"));
         assert_eq!(on_redis, in_memory, "step {step}, cost {cost}");
-        if told.iter().all(Decision::is_allowed) {
-            receipts.push(told);
+        if decisions.iter().all(Decision::is_allowed) {
+            receipts.push(decisions);
         } else {
             denials += 1;
         }

@@ -1,45 +1,45 @@
-//! Permits that are given back, by their receipts.
+//! Tests of refunds by receipt.
 
 use std::time::Duration;
 
 use limiter_testkit::{Oracle, Random, RedisServer, unique};
 use rate_limited::{Algorithm, Allowed, ErrorKind, Key, Limit, Limiter, ManualClock, OnError, Source};
 
-use super::{ALL, counted, on_every_store};
-use crate::support::{Subject, key, limit, on};
+use super::{ALL_ALGORITHMS, limit_with_algorithm, on_every_store};
+use crate::support::{Subject, builder_for, key, limit};
 
 on_every_store! {
-    gives_back_what_was_taken_just_now,
-    gives_back_only_once,
-    gives_back_all_of_several_limits,
-    gives_back_nothing_of_before_a_reset,
-    takes_no_receipt_of_another_limiter,
+    refund_restores_the_permits_of_a_call,
+    receipt_and_its_clone_are_refunded_once,
+    refund_covers_all_limits_of_a_decision,
+    receipt_from_before_a_reset_refunds_nothing,
+    receipt_of_another_limiter_is_rejected,
 }
 
 async fn allowed(limiter: &Limiter, limit: Limit, cost: u32) -> Allowed {
-    limiter.check_n(&key("a"), &limit, cost).await.expect("the store answers").into_result().expect("a place is free")
+    limiter.check_n(&key("a"), &limit, cost).await.expect("the store answers").into_result().expect("a permit is free")
 }
 
 async fn remaining(limiter: &Limiter, limit: Limit) -> u32 {
     limiter.peek(&key("a"), &limit).await.expect("the store answers").remaining()
 }
 
-async fn gives_back_what_was_taken_just_now(subject: Subject, algorithm: Algorithm) {
-    let limit = counted("5/10s", algorithm);
+async fn refund_restores_the_permits_of_a_call(subject: Subject, algorithm: Algorithm) {
+    let limit = limit_with_algorithm("5/10s", algorithm);
     subject.clock.advance(Duration::from_micros(1_234));
     let taken = allowed(&subject.limiter, limit, 4).await;
     subject.limiter.refund(&taken).await.expect("the store answers");
     assert_eq!(remaining(&subject.limiter, limit).await, 5, "{algorithm:?}");
     let nothing = allowed(&subject.limiter, limit, 0).await;
-    assert_eq!(nothing.reset_after(), Duration::ZERO, "{algorithm:?}: as if nothing had been");
+    assert_eq!(nothing.reset_after(), Duration::ZERO, "{algorithm:?}: no permit is in use");
     subject.limiter.refund(&nothing).await.expect("nothing to do");
     assert_eq!(allowed(&subject.limiter, limit, 5).await.remaining(), 0, "{algorithm:?}");
     subject.limiter.refund(&taken).await.expect("nothing to do");
-    assert_eq!(remaining(&subject.limiter, limit).await, 0, "{algorithm:?}: a receipt twice");
+    assert_eq!(remaining(&subject.limiter, limit).await, 0, "{algorithm:?}: a receipt was refunded twice");
 }
 
-async fn gives_back_only_once(subject: Subject, algorithm: Algorithm) {
-    let limit = counted("5/10s", algorithm);
+async fn receipt_and_its_clone_are_refunded_once(subject: Subject, algorithm: Algorithm) {
+    let limit = limit_with_algorithm("5/10s", algorithm);
     let others = if algorithm == Algorithm::LeakyBucket { 0 } else { 3 };
     let _others = allowed(&subject.limiter, limit, others).await;
     let taken = allowed(&subject.limiter, limit, 2).await;
@@ -54,19 +54,19 @@ async fn gives_back_only_once(subject: Subject, algorithm: Algorithm) {
     assert_eq!(remaining(&subject.limiter, limit).await, 5 - others, "{algorithm:?}");
 }
 
-async fn gives_back_all_of_several_limits(subject: Subject, algorithm: Algorithm) {
-    let limits = [counted("5/10s", algorithm), counted("9/m", algorithm), limit("7/h")];
+async fn refund_covers_all_limits_of_a_decision(subject: Subject, algorithm: Algorithm) {
+    let limits = [limit_with_algorithm("5/10s", algorithm), limit_with_algorithm("9/m", algorithm), limit("7/h")];
     let key = key("a");
-    let questions = [(&key, &limits[0], 2), (&key, &limits[1], 3), (&key, &limits[2], 4)];
-    let taken = subject.limiter.check_all(&questions).await.expect("the store answers").into_result().expect("free");
+    let requests = [(&key, &limits[0], 2), (&key, &limits[1], 3), (&key, &limits[2], 4)];
+    let taken = subject.limiter.check_all(&requests).await.expect("the store answers").into_result().expect("free");
     subject.limiter.refund(&taken).await.expect("the store answers");
     for limit in limits {
         assert_eq!(remaining(&subject.limiter, limit).await, limit.max(), "{algorithm:?}");
     }
 }
 
-async fn gives_back_nothing_of_before_a_reset(subject: Subject, algorithm: Algorithm) {
-    let limit = counted("5/10s", algorithm);
+async fn receipt_from_before_a_reset_refunds_nothing(subject: Subject, algorithm: Algorithm) {
+    let limit = limit_with_algorithm("5/10s", algorithm);
     let early = allowed(&subject.limiter, limit, 2).await;
     subject.limiter.reset(&key("a"), &limit).await.expect("the store answers");
     subject.advance_millis(1);
@@ -75,12 +75,12 @@ async fn gives_back_nothing_of_before_a_reset(subject: Subject, algorithm: Algor
     assert_eq!(remaining(&subject.limiter, limit).await, 0, "{algorithm:?}");
 }
 
-async fn takes_no_receipt_of_another_limiter(subject: Subject, algorithm: Algorithm) {
-    let limit = counted("5/10s", algorithm);
+async fn receipt_of_another_limiter_is_rejected(subject: Subject, algorithm: Algorithm) {
+    let limit = limit_with_algorithm("5/10s", algorithm);
     let taken = allowed(&subject.limiter, limit, 5).await;
     let other = Limiter::memory();
     let _same = allowed(&other, limit, 5).await;
-    assert_eq!(other.refund(&taken).await.expect_err("not its own").kind(), ErrorKind::Config);
+    assert_eq!(other.refund(&taken).await.expect_err("a receipt of another limiter").kind(), ErrorKind::Config);
     assert_eq!(remaining(&other, limit).await, 0, "{algorithm:?}");
     subject.limiter.clone().refund(&taken).await.expect("a clone is the same limiter");
     assert_eq!(remaining(&subject.limiter, limit).await, 5, "{algorithm:?}");
@@ -90,13 +90,13 @@ mod in_memory {
     use super::*;
 
     #[tokio::test]
-    async fn refunds_keep_no_old_permit_alive() {
-        keeps_no_old_permit_alive(Subject::memory().await).await;
+    async fn refunds_do_not_keep_older_permits_in_use() {
+        assert_older_permits_expire(Subject::memory().await).await;
     }
 
     #[tokio::test]
-    async fn a_refund_is_as_if_the_call_had_not_been_made() {
-        is_as_if_the_call_had_not_been_made(async || Subject::memory().await, 20).await;
+    async fn refunded_calls_leave_no_trace() {
+        assert_refunded_calls_leave_no_trace(async || Subject::memory().await, 20).await;
     }
 }
 
@@ -104,20 +104,20 @@ mod on_redis {
     use super::*;
 
     #[tokio::test]
-    async fn refunds_keep_no_old_permit_alive() {
-        keeps_no_old_permit_alive(Subject::redis().await).await;
+    async fn refunds_do_not_keep_older_permits_in_use() {
+        assert_older_permits_expire(Subject::redis().await).await;
     }
 
     #[tokio::test]
-    async fn a_refund_is_as_if_the_call_had_not_been_made() {
-        is_as_if_the_call_had_not_been_made(async || Subject::redis().await, 3).await;
+    async fn refunded_calls_leave_no_trace() {
+        assert_refunded_calls_leave_no_trace(async || Subject::redis().await, 3).await;
     }
 }
 
-/// The defect that was found: a call that was refunded in each window kept an old permit in use for ever. By the receipts
-/// of single limits, and by those of several.
-async fn keeps_no_old_permit_alive(subject: Subject) {
-    // Redis expires keys by its own clock: windows are long enough that it keeps them for as long as the test lasts.
+/// Guards against a former defect: a call that was refunded in each window kept an old permit in use permanently.
+/// Covers receipts of one limit and of several.
+async fn assert_older_permits_expire(subject: Subject) {
+    // Redis expires keys by its own clock, so the windows are longer than the test takes.
     let (limiter, limits, key) = (&subject.limiter, [limit("10/1000s"), limit("1000/10000s")], key("a"));
     assert_eq!(allowed(limiter, limits[0], 9).await.remaining(), 1);
     for call in 0..210 {
@@ -130,18 +130,18 @@ async fn keeps_no_old_permit_alive(subject: Subject) {
         };
         limiter.refund(&taken).await.expect("the store answers");
     }
-    assert_eq!(remaining(limiter, limits[0]).await, 10, "21 windows later nothing of the nine is in use");
+    assert_eq!(remaining(limiter, limits[0]).await, 10, "21 windows later none of the nine is in use");
     assert_eq!(remaining(limiter, limits[1]).await, 1_000);
 }
 
-/// Receipts in any order and at any time: the limit answers as one that never saw the calls that were refunded.
-async fn is_as_if_the_call_had_not_been_made(subject: impl AsyncFn() -> Subject, seeds: u64) {
+/// Refunds in random order and at random times: decisions are those of an oracle that never saw the refunded calls.
+async fn assert_refunded_calls_leave_no_trace(subject: impl AsyncFn() -> Subject, seeds: u64) {
     let (window_ms, max, limited) = (1_000_000, 60, limit("60/1000s"));
     for seed in 0..seeds {
         let (subject, mut random) = (subject().await, Random::new(seed));
         let mut calls: Vec<(u64, Allowed, u32)> = Vec::new();
         for step in 0..250 {
-            // More runs than a short log has, and fewer than are merged.
+            // More runs than a short log has, and fewer than the log merges.
             subject.advance_millis(match random.below(60) {
                 0 => random.below(2 * window_ms),
                 _ => random.between(10_000, 30_000),
@@ -173,11 +173,11 @@ async fn is_as_if_the_call_had_not_been_made(subject: impl AsyncFn() -> Subject,
     }
 }
 
-/// The mirror too removes the permits of the receipt, or an outage would deny what was free before it.
+/// The mirror also removes the receipt's permits. Otherwise calls would be denied in an outage that had room before.
 #[tokio::test]
-async fn refunds_keep_no_old_permit_of_the_mirror_alive() {
+async fn refunds_do_not_keep_older_permits_in_use_in_the_mirror() {
     let (mut server, clock) = (RedisServer::start(), ManualClock::new());
-    let limiter = on(&server).clock(clock.clone()).connect().await.expect("connects");
+    let limiter = builder_for(&server).clock(clock.clone()).connect().await.expect("connects");
     let limit = limit("10/1h");
     assert_eq!(allowed(&limiter, limit, 9).await.source(), Source::Store);
     for _ in 0..11 {
@@ -191,43 +191,46 @@ async fn refunds_keep_no_old_permit_of_the_mirror_alive() {
     assert_eq!(on_standby.source(), Source::Standby);
 }
 
-/// What the stand-in mirrors is given back too, or an outage would deny what was free before it.
+/// A refund also applies to the standby limiter's mirror. Otherwise an outage would deny calls that had room before.
 #[tokio::test]
-async fn the_mirror_is_refunded_with_the_store() {
-    for algorithm in ALL {
+async fn refund_applies_to_the_standby_mirror_too() {
+    for algorithm in ALL_ALGORITHMS {
         let mut server = RedisServer::start();
-        let limiter = on(&server).deadline(Duration::from_millis(100)).connect().await.expect("connects");
-        // A fixed window that is not over before this test is.
-        let limit = counted("5/366d", algorithm);
+        let limiter = builder_for(&server).deadline(Duration::from_millis(100)).connect().await.expect("connects");
+        // A window longer than the test.
+        let limit = limit_with_algorithm("5/366d", algorithm);
         let taken = allowed(&limiter, limit, 5).await;
         assert_eq!(taken.source(), Source::Store);
         limiter.refund(&taken).await.expect("the store answers");
         server.kill();
         let on_standby = allowed(&limiter, limit, 5).await;
         assert_eq!(on_standby.source(), Source::Standby, "{algorithm:?}");
-        let full = limiter.peek(&key("a"), &limit).await.expect("the stand-in answers");
+        let full = limiter.peek(&key("a"), &limit).await.expect("the standby limiter answers");
         assert!(full.is_denied(), "{algorithm:?}");
-        limiter.refund(&on_standby).await.expect("the stand-in gives back what it granted itself");
+        limiter.refund(&on_standby).await.expect("the standby limiter refunds its own permits");
         assert_eq!(remaining(&limiter, limit).await, 5, "{algorithm:?}");
-        let error = limiter.refund(&allowed(&Limiter::memory(), limit, 1).await).await.expect_err("not its own");
+        let error = limiter
+            .refund(&allowed(&Limiter::memory(), limit, 1).await)
+            .await
+            .expect_err("a receipt of another limiter");
         assert_eq!(error.kind(), ErrorKind::Config);
     }
 }
 
 #[tokio::test]
-async fn a_refund_that_fails_is_told_and_not_tried_again() {
+async fn failed_refund_returns_an_error_and_uses_up_the_receipt() {
     let mut server = RedisServer::start();
-    let limiter = on(&server).deadline(Duration::from_millis(100)).connect().await.expect("connects");
+    let limiter = builder_for(&server).deadline(Duration::from_millis(100)).connect().await.expect("connects");
     let taken = allowed(&limiter, limit("1/366d"), 1).await;
     server.kill();
-    let error = limiter.refund(&taken).await.expect_err("the store is gone");
+    let error = limiter.refund(&taken).await.expect_err("the server is down");
     assert!(error.is_transient(), "{error}");
     limiter.refund(&taken).await.expect("the receipt is used up");
-    assert_eq!(remaining(&limiter, limit("1/366d")).await, 0, "what may not be back counts on");
+    assert_eq!(remaining(&limiter, limit("1/366d")).await, 0, "permits whose refund may have failed still count");
 }
 
 #[tokio::test]
-async fn there_is_nothing_to_give_back_where_a_policy_allowed() {
+async fn refund_after_failing_open_does_nothing() {
     let limiter =
         Limiter::builder().url("redis+unix:///nowhere.sock").on_error(OnError::Open).build().expect("a limiter");
     let opened = allowed(&limiter, limit("1/10s"), 1).await;
@@ -235,9 +238,9 @@ async fn there_is_nothing_to_give_back_where_a_policy_allowed() {
     limiter.refund(&opened).await.expect("nothing to do");
 }
 
-/// As observers see it: a receipt of a call that they were told of.
+/// Observers get receipts, so their debug form must not contain the key.
 #[tokio::test]
-async fn receipts_show_no_keys() {
+async fn debug_form_of_a_receipt_hides_the_key() {
     let (limiter, secret) = (Limiter::memory(), unique("secret"));
     let taken = limiter.check(&Key::new("user:").part(&secret), &limit("1/10s")).await.expect("the store answers");
     assert!(!format!("{taken:?}").contains(&secret));

@@ -1,11 +1,11 @@
-//! What an annotated function's future is larger by, whatever its body keeps across an await.
+//! Growth of a function's future by the attribute, which must not depend on the size of the body's state.
 
 use std::time::Duration;
 
 use rate_limited::{Denied, Limit, rate_limited};
 
-/// The bar: what a decision may cost, beside arguments that are bound anew.
-const MOST: usize = 512;
+/// The largest growth of a future, beside arguments that are bound again.
+const MAX_EXTRA_BYTES: usize = 512;
 
 struct Busy;
 
@@ -34,16 +34,15 @@ async fn function<const N: usize>(id: u64) -> u64 {
     id + body!(N)
 }
 
-/// A fallback with a state of its own is not part of the future.
+/// A fallback with a large state, which is not part of the future.
 async fn other(id: u64) -> u64 {
     let state = [0_u8; 4096];
     pause().await;
     id + u64::from(state[0])
 }
 
-#[rate_limited(key = "user:{id}", max = 5, window = Duration::from_secs(id), fallback = denied.limit().max().into(), on_error = |error| {
-    u64::from(error.is_transient())
-})]
+#[rate_limited(key = "user:{id}", max = 5, window = Duration::from_secs(id), fallback = denied.limit().max().into(),
+    on_error = |error| { u64::from(error.is_transient()) })]
 async fn handled<const N: usize>(id: u64) -> u64 {
     id + body!(N)
 }
@@ -54,7 +53,7 @@ async fn several<const N: usize>(id: u64, limit: Limit) -> u64 {
 }
 
 #[rate_limited(key = "user:{id}", limit = "5/s", fallback = 0)]
-#[rate_limited(key = "everybody", limit = "100/s", when = id > 0, fallback = 1)]
+#[rate_limited(key = "global", limit = "100/s", when = id > 0, fallback = 1)]
 #[rate_limited(key = "all", limit = "1000/s", fallback = other)]
 async fn three_rules<const N: usize>(id: u64) -> u64 {
     id + body!(N)
@@ -84,27 +83,27 @@ async fn other_pair(pair: Pair) -> u64 {
     pair.1.into_iter().sum()
 }
 
-fn more(limited: usize, plain: usize, rebound: usize) {
-    let more = limited - plain;
-    println!("{more} bytes more than {plain}");
-    assert!(more <= MOST + rebound, "{more} bytes more than {plain}");
+fn assert_growth(limited: usize, plain: usize, rebound: usize) {
+    let growth = limited - plain;
+    println!("{growth} bytes more than {plain}");
+    assert!(growth <= MAX_EXTRA_BYTES + rebound, "{growth} bytes more than {plain}");
 }
 
 fn check<const N: usize>() {
     let plain = size_of_val(&plain::<N>(1));
     assert!(plain > N);
-    more(size_of_val(&function::<N>(1)), plain, 0);
-    more(size_of_val(&handled::<N>(1)), plain, 0);
+    assert_growth(size_of_val(&function::<N>(1)), plain, 0);
+    assert_growth(size_of_val(&handled::<N>(1)), plain, 0);
     let limit = "1000/1h".parse().expect("a limit");
-    more(size_of_val(&several::<N>(1, limit)), plain + size_of::<Limit>(), 0);
-    more(size_of_val(&three_rules::<N>(1)), plain, 0);
-    more(size_of_val(&recovered::<N>(1)), size_of_val(&plain_result::<N>(1)), size_of::<u64>());
+    assert_growth(size_of_val(&several::<N>(1, limit)), plain + size_of::<Limit>(), 0);
+    assert_growth(size_of_val(&three_rules::<N>(1)), plain, 0);
+    assert_growth(size_of_val(&recovered::<N>(1)), size_of_val(&plain_result::<N>(1)), size_of::<u64>());
     let argument = (1, [0; 8]);
-    more(size_of_val(&pair::<N>(argument)), size_of_val(&plain_pair::<N>(argument)), size_of::<Pair>());
+    assert_growth(size_of_val(&pair::<N>(argument)), size_of_val(&plain_pair::<N>(argument)), size_of::<Pair>());
 }
 
 #[test]
-fn the_future_grows_by_the_decision_and_never_by_the_body() {
+fn future_grows_by_the_decision_and_not_by_the_body() {
     check::<16>();
     check::<{ 16 * 1024 }>();
 }

@@ -1,4 +1,4 @@
-//! What a failure tells nobody: the contents of a key, and a password.
+//! Tests that errors, debug forms and logs contain neither keys nor passwords.
 
 use std::error::Error as StdError;
 use std::fmt::{self, Write};
@@ -12,16 +12,16 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::child;
+use crate::child_process;
 use crate::deadlines::eventually;
-use crate::fake::{Fake, Then};
-use crate::support::{limit, on};
+use crate::fake_server::{FakeServer, ScriptReply};
+use crate::support::{builder_for, limit};
 
 const PASSWORD: &str = "pass-s3cret";
 const PART: &str = "part-s3cret";
 const SECRET: &str = "s3cret";
 
-/// Each way to print an error.
+/// Returns every printed form of an error and its causes.
 fn texts(error: &Error) -> String {
     let mut text = format!("{error} {error:?} {error:#?}");
     let mut source = error.source();
@@ -36,62 +36,62 @@ fn secret_key() -> Key {
     Key::new("user:").part(PART)
 }
 
-/// Servers that repeat what they were asked, or want something else.
-fn strange() -> [(&'static str, RedisServerBuilder); 5] {
+/// Returns servers that reject commands, some of them with the arguments in the error.
+fn rejecting_servers() -> [(&'static str, RedisServerBuilder); 5] {
     let with_password = || RedisServer::builder().password(PASSWORD);
     [
         ("no EVALSHA", with_password().setting("rename-command", "EVALSHA \"\"")),
         ("no HELLO", with_password().setting("rename-command", "HELLO \"\"")),
         ("no SCRIPT", with_password().setting("rename-command", "SCRIPT \"\"")),
-        ("another user's", RedisServer::builder().user_with_rules("app", PASSWORD, "~other:* +@all")),
-        ("not its own", RedisServer::builder().user_with_rules("app", PASSWORD, "~* +@all -set")),
+        ("keys of another user", RedisServer::builder().user_with_rules("app", PASSWORD, "~other:* +@all")),
+        ("no SET", RedisServer::builder().user_with_rules("app", PASSWORD, "~* +@all -set")),
     ]
 }
 
 #[tokio::test]
-async fn errors_tell_neither_key_nor_password() {
-    for (what, server) in strange() {
+async fn errors_contain_neither_key_nor_password() {
+    for (case, server) in rejecting_servers() {
         let server = server.start();
-        let error = match on(&server).on_error(OnError::Raise).connect().await {
-            Ok(limiter) => limiter.check(&secret_key(), &limit("5/10s")).await.expect_err(what),
+        let error = match builder_for(&server).on_error(OnError::Raise).connect().await {
+            Ok(limiter) => limiter.check(&secret_key(), &limit("5/10s")).await.expect_err(case),
             Err(error) => error,
         };
-        assert!(!texts(&error).contains(SECRET), "{what}: {}", texts(&error));
+        assert!(!texts(&error).contains(SECRET), "{case}: {}", texts(&error));
     }
 }
 
 #[tokio::test]
-async fn debug_forms_tell_neither_key_nor_password() {
+async fn debug_forms_contain_neither_key_nor_password() {
     let server = RedisServer::builder().password(PASSWORD).start();
     assert!(server.url().contains(PASSWORD));
-    let builder = on(&server);
+    let builder = builder_for(&server);
     assert!(!format!("{builder:?}").contains(SECRET), "{builder:?}");
     let limiter = builder.connect().await.expect("the server is there");
     let decision = limiter.check(&secret_key(), &limit("5/10s")).await;
-    let shown = format!("{limiter:?} {:?} {decision:?}", secret_key());
-    assert!(!shown.contains(SECRET), "{shown}");
+    let debug_text = format!("{limiter:?} {:?} {decision:?}", secret_key());
+    assert!(!debug_text.contains(SECRET), "{debug_text}");
 }
 
-/// A server, or something in front of it, that repeats the command: to one call, or to one entry of a group.
+/// A server or proxy repeats the command in its error, for a single call or for one entry of a batch.
 #[tokio::test]
-async fn what_a_server_repeats_goes_no_further() {
-    for said in [
+async fn keys_repeated_by_a_server_are_redacted() {
+    for error_reply in [
         "-ERR unknown command 'EVALSHA', with args beginning with: 'sha' '1' 'rl:{user:@part-s3cret}:sw:10000'\r\n",
         "-ERR cannot serve rl:{user:@part-s3cret}:sw:10000\r\n",
         "-rl:{user:@part-s3cret}:sw:10000 is not served here\r\n",
         "*2\r\n:1000000000000000\r\n-ERR cannot store 'part-s3cret'\r\n",
     ] {
-        let fake = Fake::answering(Then::Say(said));
+        let fake = FakeServer::with_script_reply(ScriptReply::Bytes(error_reply));
         let builder = Limiter::builder().url(&fake.url()).on_error(OnError::Raise);
-        let limiter = builder.connect().await.expect("it greets");
-        let error = limiter.check(&secret_key(), &limit("5/10s")).await.expect_err(said);
+        let limiter = builder.connect().await.expect("HELLO succeeds");
+        let error = limiter.check(&secret_key(), &limit("5/10s")).await.expect_err(error_reply);
         assert!(!texts(&error).contains(SECRET), "{}", texts(&error));
     }
 }
 
-/// Whatever is given to a builder, used or not, right or wrong.
+/// Covers every option of a builder, used or not, valid or invalid.
 #[tokio::test]
-async fn builders_and_what_is_wrong_with_them_tell_no_secret() {
+async fn builders_and_their_errors_contain_no_secret() {
     let hosts = "127.0.0.1:1,127.0.0.2:1";
     let urls = [
         format!("redis://{PASSWORD}:{PASSWORD}@127.0.0.1:1"),
@@ -118,39 +118,39 @@ async fn builders_and_what_is_wrong_with_them_tell_no_secret() {
     ];
     for url in urls {
         let builder = || Limiter::builder().url(&url).hash_keys(format!("{SECRET}{SECRET}{SECRET}")).prefix("rl");
-        let mut shown = format!("{:?} {:#?}", builder(), builder());
+        let mut debug_text = format!("{:?} {:#?}", builder(), builder());
         match builder().build() {
-            Ok(limiter) => write!(shown, " {limiter:?}").expect("writing to a string"),
-            Err(error) => shown.push_str(&texts(&error)),
+            Ok(limiter) => write!(debug_text, " {limiter:?}").expect("writing to a string"),
+            Err(error) => debug_text.push_str(&texts(&error)),
         }
         if let Err(error) = builder().on_error(OnError::Raise).connect().await {
-            shown.push_str(&texts(&error));
+            debug_text.push_str(&texts(&error));
         }
-        assert!(!shown.contains(SECRET), "{shown}");
+        assert!(!debug_text.contains(SECRET), "{debug_text}");
     }
     let short = Limiter::builder().hash_keys(SECRET).build().expect_err("too short");
     assert!(!texts(&short).contains(SECRET), "{short:?}");
 }
 
-/// What a decision tells of itself is its rule's name; what is in the key, it does not.
+/// A decision shows its rule's name, and nothing of the key.
 #[tokio::test]
-async fn decisions_tell_nothing_of_the_key() {
-    #[rate_limited(key = "user:{value}", limit = "1/h", fallback = |denied| shown(&denied))]
+async fn decisions_contain_no_part_of_the_key() {
+    #[rate_limited(key = "user:{value}", limit = "1/h", fallback = |denied| debug_text(&denied))]
     async fn annotated(value: &str) -> String {
         String::new()
     }
 
-    fn shown(denied: &Denied) -> String {
+    fn debug_text(denied: &Denied) -> String {
         format!("{denied} {denied:?} {denied:#?} {}", denied.name())
     }
 
     let server = RedisServer::builder().password(PASSWORD).start();
-    let builder = || on(&server).rule("user:{value}", Rule::new().deadline(Duration::from_secs(5)));
+    let builder = || builder_for(&server).rule("user:{value}", Rule::new().deadline(Duration::from_secs(5)));
     let connected = [builder().connect().await, builder().hash_keys([7; 16]).connect().await];
     let limiters = connected.into_iter().map(|limiter| limiter.expect("the server is there"));
     for limiter in limiters.chain([Limiter::memory()]) {
         let (key, once) = (secret_key(), limit("1/1h"));
-        let mut told = String::new();
+        let mut shown_text = String::new();
         for _ in 0..2 {
             let decisions = [
                 limiter.check(&key, &once).await,
@@ -159,27 +159,27 @@ async fn decisions_tell_nothing_of_the_key() {
                 limiter.peek(&key, &once).await,
             ];
             for decision in decisions.map(|decision| decision.expect("answers")) {
-                write!(told, "{decision:?} {decision:#?}").expect("writing to a string");
+                write!(shown_text, "{decision:?} {decision:#?}").expect("writing to a string");
                 match decision.into_result() {
-                    Ok(allowed) => write!(told, "{allowed:?} {}", allowed.name()).expect("writing to a string"),
-                    Err(denied) => told.push_str(&shown(&denied)),
+                    Ok(allowed) => write!(shown_text, "{allowed:?} {}", allowed.name()).expect("writing to a string"),
+                    Err(denied) => shown_text.push_str(&debug_text(&denied)),
                 }
             }
-            told.push_str(&limiter.scope(annotated(PART)).await);
+            shown_text.push_str(&limiter.scope(annotated(PART)).await);
         }
-        assert!(told.contains("user:{value}"), "{told}");
-        assert!(!told.contains(SECRET), "{told}");
+        assert!(shown_text.contains("user:{value}"), "{shown_text}");
+        assert!(!shown_text.contains(SECRET), "{shown_text}");
     }
 }
 
-/// One bad key among many that are asked about together: its error names no key, its own or another's.
+/// One bad key among many in a batch: its error contains no key.
 #[tokio::test]
-async fn errors_of_one_among_many_tell_no_key() {
+async fn errors_within_a_batch_contain_no_key() {
     let server = RedisServer::start();
-    let limiter = on(&server).prefix("rl").on_error(OnError::Raise).connect().await.expect("connects");
+    let limiter = builder_for(&server).prefix("rl").on_error(OnError::Raise).connect().await.expect("connects");
     let (once, keys): (_, Vec<_>) = (limit("5/1h"), (0..64).map(|number| secret_key().part(number)).collect());
     for name in ["%0", "7"] {
-        // A count that is none, where one of them would be.
+        // A foreign value under the name of one counter.
         assert_eq!(server.command(&["SET", &format!("rl:{{user:@{PART}@@{name}}}:sw:3600000"), SECRET]).text(), "OK");
     }
     let decisions = join_all(keys.iter().map(|key| limiter.check(key, &once))).await;
@@ -194,8 +194,8 @@ async fn errors_of_one_among_many_tell_no_key() {
 }
 
 #[test]
-fn logs_tell_neither_key_nor_password() {
-    let printed = child::run("failures::secrets::logs_of_an_outage", &[("", ""); 0]);
+fn logs_contain_neither_key_nor_password() {
+    let printed = child_process::run("failures::secrets::log_an_outage", &[("", ""); 0]);
     assert!(printed.contains("the rate limiter's store is away"), "{printed}");
     assert!(printed.contains("the rate limiter's store is back"), "{printed}");
     assert!(!printed.contains(SECRET), "{printed}");
@@ -203,34 +203,34 @@ fn logs_tell_neither_key_nor_password() {
 
 #[tokio::test]
 #[ignore = "needs a process of its own, since a process has one subscriber for all threads"]
-async fn logs_of_an_outage() {
-    if !child::is_one() {
+async fn log_an_outage() {
+    if !child_process::is_child() {
         return;
     }
-    tracing::subscriber::set_global_default(Printed).expect("the first");
+    tracing::subscriber::set_global_default(RecordingSubscriber).expect("the first");
     let mut kept = Vec::new();
-    for (_, server) in strange() {
+    for (_, server) in rejecting_servers() {
         let mut server = server.start();
         let limiter = Limiter::builder().url(&server.url()).prefix(&unique("logs")).build().expect("a URL");
         let (key, limit) = (secret_key(), limit("5/10s"));
-        assert!(limiter.check(&key, &limit).await.expect("the stand-in at least").is_allowed());
+        assert!(limiter.check(&key, &limit).await.expect("the standby limiter at least").is_allowed());
         server.restart();
-        let told = || async { LINES.lock().expect("no panic").contains("away") };
-        eventually("told of", told).await;
-        assert!(limiter.check(&key, &limit).await.expect("the stand-in at least").is_allowed());
+        let logged = || async { LINES.lock().expect("no panic").contains("away") };
+        eventually("logged", logged).await;
+        assert!(limiter.check(&key, &limit).await.expect("the standby limiter at least").is_allowed());
         kept.push((server, limiter));
     }
-    let told = || async { LINES.lock().expect("no panic").contains("back") };
-    eventually("told of", told).await;
+    let logged = || async { LINES.lock().expect("no panic").contains("back") };
+    eventually("logged", logged).await;
     println!("{}", LINES.lock().expect("no panic"));
 }
 
 static LINES: Mutex<String> = Mutex::new(String::new());
 
-/// Keeps every event of every level, of the client and its runtime too.
-struct Printed;
+/// A subscriber that records every event of every level, also those of redis-rs and tokio.
+struct RecordingSubscriber;
 
-impl Subscriber for Printed {
+impl Subscriber for RecordingSubscriber {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -244,7 +244,7 @@ impl Subscriber for Printed {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        event.record(&mut Line);
+        event.record(&mut FieldRecorder);
     }
 
     fn enter(&self, _: &Id) {}
@@ -252,9 +252,9 @@ impl Subscriber for Printed {
     fn exit(&self, _: &Id) {}
 }
 
-struct Line;
+struct FieldRecorder;
 
-impl Visit for Line {
+impl Visit for FieldRecorder {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         writeln!(LINES.lock().expect("no panic"), "{field} = {value:?}").expect("writing to a string");
     }

@@ -1,4 +1,4 @@
-//! Schedules of all that can happen on a key: random ones, and those that are kept in `tests/regressions`.
+//! Schedules of every operation on a key: random ones, and the saved ones in `tests/regressions`.
 
 use std::fs;
 use std::path::Path;
@@ -7,66 +7,66 @@ use limiter_testkit::schedule::{Operation, Schedule, Store, random_schedule, rep
 use limiter_testkit::{Random, full_or};
 use rate_limited::Algorithm;
 
-use super::fail;
-use crate::algorithms::ALL;
+use super::fail_with_shrunk_schedule;
+use crate::algorithms::ALL_ALGORITHMS;
 
 #[tokio::test]
-async fn memory_agrees_on_every_schedule_that_is_kept() {
-    agrees_on_every_schedule_that_is_kept(Store::Memory).await;
+async fn memory_agrees_on_every_saved_schedule() {
+    assert_saved_schedules_agree(Store::Memory).await;
 }
 
 #[tokio::test]
-async fn redis_agrees_on_every_schedule_that_is_kept() {
-    agrees_on_every_schedule_that_is_kept(Store::Redis).await;
+async fn redis_agrees_on_every_saved_schedule() {
+    assert_saved_schedules_agree(Store::Redis).await;
 }
 
-async fn agrees_on_every_schedule_that_is_kept(store: Store) {
+async fn assert_saved_schedules_agree(store: Store) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions");
-    let (mut kept, mut wrong) = (0, String::new());
-    for file in fs::read_dir(directory).expect("the schedules that are kept") {
+    let (mut saved, mut failures) = (0, String::new());
+    for file in fs::read_dir(directory).expect("the saved schedules") {
         let path = file.expect("a file").path();
         let text = fs::read_to_string(&path).expect("text");
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        assert!(text.starts_with("# "), "{name} begins with a line that says what it guards");
+        assert!(text.starts_with("# "), "{name} starts with a comment");
         let schedule: Schedule = text.parse().unwrap_or_else(|error| panic!("{name}: {error}"));
-        if let Err(why) = replay(store, &schedule).await {
-            wrong += &format!("{name}: {why}\n");
+        if let Err(difference) = replay(store, &schedule).await {
+            failures += &format!("{name}: {difference}\n");
         }
-        kept += 1;
+        saved += 1;
     }
-    assert!(kept >= 12 && wrong.is_empty(), "of {kept} on {store:?}\n{wrong}");
+    assert!(saved >= 12 && failures.is_empty(), "of {saved} on {store:?}\n{failures}");
 }
 
 #[tokio::test]
 async fn memory_agrees_on_random_schedules() {
-    agrees_on_random_schedules(Store::Memory, full_or(80, 10)).await;
+    assert_random_schedules_agree(Store::Memory, full_or(80, 10)).await;
 }
 
 #[tokio::test]
 async fn redis_agrees_on_random_schedules() {
-    agrees_on_random_schedules(Store::Redis, full_or(15, 3)).await;
+    assert_random_schedules_agree(Store::Redis, full_or(15, 3)).await;
 }
 
-/// Refunds, resets, looks, and clocks that step, beside all that the lanes do.
-async fn agrees_on_random_schedules(store: Store, seeds: u64) {
-    for algorithm in ALL {
+/// Random schedules with refunds, resets, peeks and clock steps.
+async fn assert_random_schedules_agree(store: Store, seeds: u64) {
+    for algorithm in ALL_ALGORITHMS {
         for seed in 0..seeds {
             let schedule = random_schedule(algorithm, &mut Random::new(seed));
             if replay(store, &schedule).await.is_err() {
-                fail(store, schedule).await;
+                fail_with_shrunk_schedule(store, schedule).await;
             }
         }
     }
 }
 
-/// Each permit is an entry with the stamp of its own call, also where the clock was ahead before: without steps back.
+/// Sorted sets are tested without steps back, because each entry keeps the stamp of its own call.
 #[tokio::test]
 async fn zset_agrees_on_random_schedules() {
     for seed in 0..full_or(400, 80) {
         let mut schedule = random_schedule(Algorithm::SlidingWindow, &mut Random::new(seed));
         schedule.operations.retain(|operation| !matches!(operation, Operation::Back(_)));
         if replay(Store::Zset, &schedule).await.is_err() {
-            fail(Store::Zset, schedule).await;
+            fail_with_shrunk_schedule(Store::Zset, schedule).await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a call gets when the store fails, policy by policy.
+//! Tests of each policy when the store fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -9,21 +9,21 @@ use rate_limited::{Decision, Error, ErrorKind, Limit, Limiter, OnError, Source};
 use super::source;
 use crate::support::{key, limit};
 
-/// On a server that is not there and never will be.
+/// Returns a limiter whose server does not exist.
 fn failing(policy: OnError) -> Limiter {
     let builder = Limiter::builder().url("redis+unix:///nowhere/redis.sock").on_error(policy);
     builder.build().expect("a URL")
 }
 
-async fn ask(limiter: &Limiter, limit: &Limit) -> Decision {
+async fn check(limiter: &Limiter, limit: &Limit) -> Decision {
     limiter.check(&key("a"), limit).await.expect("a decision")
 }
 
 #[tokio::test]
-async fn open_allows_and_knows_nothing() {
+async fn open_allows_with_nothing_remaining() {
     let limiter = failing(OnError::Open);
     for _ in 0..10 {
-        let Decision::Allowed(allowed) = ask(&limiter, &limit("5/10s")).await else { panic!("it is open") };
+        let Decision::Allowed(allowed) = check(&limiter, &limit("5/10s")).await else { panic!("it is open") };
         assert_eq!((allowed.source(), allowed.remaining(), allowed.reset_after()), (Source::Policy, 0, Duration::ZERO));
     }
     let seen = limiter.peek(&key("a"), &limit("5/10s")).await.expect("a decision");
@@ -31,10 +31,10 @@ async fn open_allows_and_knows_nothing() {
 }
 
 #[tokio::test]
-async fn closed_denies_and_says_to_come_back_soon() {
+async fn closed_denies_with_a_short_retry_after() {
     let limiter = failing(OnError::Closed);
     for (limited, retry_after) in [("5/10s", 1_000), ("5/1s", 1_000), ("5/200ms", 200)] {
-        let Decision::Denied(denied) = ask(&limiter, &limit(limited)).await else { panic!("it is closed") };
+        let Decision::Denied(denied) = check(&limiter, &limit(limited)).await else { panic!("it is closed") };
         assert_eq!((denied.source(), denied.is_final()), (Source::Policy, false));
         assert_eq!(denied.retry_after(), Duration::from_millis(retry_after));
     }
@@ -43,12 +43,12 @@ async fn closed_denies_and_says_to_come_back_soon() {
 }
 
 #[tokio::test]
-async fn standby_counts_in_this_process() {
+async fn standby_counts_in_the_process() {
     let limiter = failing(OnError::Standby);
     let seen = limiter.peek(&key("a"), &limit("2/10s")).await.expect("a decision");
     assert_eq!(seen.remaining(), 2);
     for (allowed, remaining) in [(true, 1), (true, 0), (false, 0)] {
-        let decision = ask(&limiter, &limit("2/10s")).await;
+        let decision = check(&limiter, &limit("2/10s")).await;
         assert_eq!(source(&decision), Source::Standby);
         assert_eq!((decision.is_allowed(), decision.remaining()), (allowed, remaining));
     }
@@ -57,7 +57,7 @@ async fn standby_counts_in_this_process() {
 }
 
 #[tokio::test]
-async fn raise_gives_the_error() {
+async fn raise_returns_the_error() {
     let limiter = failing(OnError::Raise);
     for error in [
         limiter.check(&key("a"), &limit("5/10s")).await.expect_err("no server"),
@@ -71,7 +71,7 @@ async fn raise_gives_the_error() {
 }
 
 #[tokio::test]
-async fn a_reset_that_failed_is_told_whatever_the_policy() {
+async fn failed_reset_returns_an_error_with_every_policy() {
     for policy in [OnError::Open, OnError::Closed, OnError::Standby, OnError::Raise] {
         let error = failing(policy).reset(&key("a"), &limit("5/10s")).await.expect_err("no server");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -79,14 +79,14 @@ async fn a_reset_that_failed_is_told_whatever_the_policy() {
 }
 
 #[tokio::test]
-async fn observers_are_told_of_each_failure_once_and_cannot_harm() {
+async fn observers_get_each_failure_once_and_their_panics_are_contained() {
     for policy in [OnError::Open, OnError::Closed, OnError::Standby, OnError::Raise] {
         let [failures, allowed, denied] = [(); 3].map(|()| Arc::new(AtomicU32::new(0)));
         let [seen_failures, seen_allowed, seen_denied] = [&failures, &allowed, &denied].map(Arc::clone);
         let limiter = Limiter::builder()
             .url("redis+unix:///nowhere/redis.sock")
             .on_error(policy)
-            .on_error(|_: &Error| panic!("an observer's own trouble"))
+            .on_error(|_: &Error| panic!("a panic of the observer"))
             .on_error(move |error: &Error| {
                 assert_eq!(error.kind(), ErrorKind::Unavailable);
                 seen_failures.fetch_add(1, Relaxed);
@@ -99,9 +99,9 @@ async fn observers_are_told_of_each_failure_once_and_cannot_harm() {
             })
             .build()
             .expect("a URL");
-        let told = || [&failures, &allowed, &denied].map(|count| count.load(Relaxed));
+        let counts = || [&failures, &allowed, &denied].map(|count| count.load(Relaxed));
         for _ in 0..3 {
-            // A decision or an error, as the policy has it.
+            // A decision or an error, depending on the policy.
             let _ = limiter.check(&key("a"), &limit("2/10s")).await;
         }
         let expected = match policy {
@@ -110,9 +110,9 @@ async fn observers_are_told_of_each_failure_once_and_cannot_harm() {
             OnError::Standby => [3, 2, 1],
             _ => [3, 0, 0],
         };
-        assert_eq!(told(), expected, "{policy:?}");
+        assert_eq!(counts(), expected, "{policy:?}");
         let _ = limiter.peek(&key("a"), &limit("2/10s")).await;
         let _ = limiter.reset(&key("a"), &limit("2/10s")).await;
-        assert_eq!(told(), [expected[0] + 2, expected[1], expected[2]], "{policy:?}: a look is no decision");
+        assert_eq!(counts(), [expected[0] + 2, expected[1], expected[2]], "{policy:?}: a peek is no decision");
     }
 }

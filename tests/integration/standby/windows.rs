@@ -1,4 +1,4 @@
-//! Failures in the middle of a server's window, by real clocks.
+//! Tests of outages in the middle of a server's window, with real clocks.
 //!
 //! The windows of `fixed_window` and `sliding_counter` begin at multiples of their length from a clock's origin. The
 //! server's origin and this process's differ, so a window of this process begins while one of the server's goes on.
@@ -10,17 +10,17 @@ use limiter_testkit::{RedisServer, unique};
 use rate_limited::{Algorithm, Decision, Limit, Limiter, Source};
 use tokio::time::sleep;
 
-use super::connected;
+use super::wait_until_connected;
 use crate::support::key;
 
-const MAX: u32 = 5;
+const MAX_PERMITS: u32 = 5;
 
-/// A window's length, with the instants at which windows of the two clocks begin, since the Unix epoch.
+/// A window's length, and the instants at which windows of the two clocks begin, as times since the Unix epoch.
 #[derive(Debug)]
 struct Window {
     length: Duration,
     server_edge: Duration,
-    /// A tenth to a quarter of the length later.
+    /// The beginning of the process's window, a tenth to a quarter of the length later.
     process_edge: Duration,
 }
 
@@ -28,7 +28,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970")
 }
 
-async fn reaches(instant: Duration) {
+async fn wait_until(instant: Duration) {
     while now() < instant {
         sleep(Duration::from_millis(1)).await;
     }
@@ -39,9 +39,9 @@ fn remainder(time: Duration, length: Duration) -> Duration {
 }
 
 impl Window {
-    /// A window that begins soon.
+    /// Finds a window that begins soon.
     async fn find() -> Self {
-        // The embedded store shows the edges of this process's clock.
+        // The embedded store reveals when windows of this process's clock begin.
         let memory = Limiter::builder().connect().await.expect("the embedded store");
         for length in (2_000..).step_by(7).map(Duration::from_millis) {
             let fixed = Limit::new(1, length).expect("a limit").with_algorithm(Algorithm::FixedWindow);
@@ -58,17 +58,17 @@ impl Window {
     }
 
     fn limit(&self, algorithm: Algorithm) -> Limit {
-        Limit::new(MAX, self.length).expect("a limit").with_algorithm(algorithm)
+        Limit::new(MAX_PERMITS, self.length).expect("a limit").with_algorithm(algorithm)
     }
 
-    /// Permits that were taken in the server's window for certain.
-    fn certain(&self, admitted: &[Admission]) -> usize {
+    /// Returns the number of permits that were certainly taken in the server's window.
+    fn certain_count(&self, admitted: &[Admission]) -> usize {
         let window = self.server_edge..self.server_edge + self.length;
         admitted.iter().filter(|call| window.contains(&call.start) && window.contains(&call.end)).count()
     }
 }
 
-/// Takes permits until one is denied, and gives who granted them.
+/// Takes permits until one is denied, and returns their sources.
 async fn take_all(limiter: &Limiter, limit: &Limit, admitted: &mut Vec<Admission>) -> Vec<Source> {
     let mut sources = Vec::new();
     loop {
@@ -80,7 +80,7 @@ async fn take_all(limiter: &Limiter, limit: &Limit, admitted: &mut Vec<Admission
     }
 }
 
-async fn an_outage_in_the_middle_of_a_window_is_not_a_fresh_quota(algorithm: Algorithm) {
+async fn assert_mid_window_outage_gives_no_fresh_quota(algorithm: Algorithm) {
     let mut server = RedisServer::start();
     let limiter = Limiter::builder().url(&server.url()).prefix(&unique("windows"));
     let limiter = limiter.connect().await.expect("the server is there");
@@ -88,68 +88,72 @@ async fn an_outage_in_the_middle_of_a_window_is_not_a_fresh_quota(algorithm: Alg
     let window = loop {
         let window = Window::find().await;
         limiter.reset(&key("a"), &window.limit(algorithm)).await.expect("the server is there");
-        reaches(window.server_edge).await;
+        wait_until(window.server_edge).await;
         let sources = take_all(&limiter, &window.limit(algorithm), &mut admitted).await;
-        // Otherwise the machine was too slow for these edges.
-        if now() < window.process_edge && sources == [Source::Store; MAX as usize] {
+        // Otherwise the machine was too slow for this window.
+        if now() < window.process_edge && sources == [Source::Store; MAX_PERMITS as usize] {
             break window;
         }
         admitted.clear();
     };
     let limit = window.limit(algorithm);
-    // Here a sliding counter of this process's clock would have forgotten two of them, and a fixed window all.
-    reaches(window.process_edge + window.length * 45 / 100).await;
+    // By this process's clock, a sliding counter would no longer count two of the permits, and a fixed window none.
+    wait_until(window.process_edge + window.length * 45 / 100).await;
     server.kill();
     take_all(&limiter, &limit, &mut admitted).await;
     server.restart();
-    connected(&limiter).await;
+    wait_until_connected(&limiter).await;
     take_all(&limiter, &limit, &mut admitted).await;
-    let certain = window.certain(&admitted);
-    assert!(certain <= MAX as usize, "{certain} of {MAX} in {window:?}");
-    // The server's next windows, with another restart while the standby limiter is consulted.
-    reaches(window.server_edge + window.length).await;
+    let certain_count = window.certain_count(&admitted);
+    assert!(certain_count <= MAX_PERMITS as usize, "{certain_count} of {MAX_PERMITS} in {window:?}");
+    // The server's next window, with another restart while the standby limiter is consulted.
+    wait_until(window.server_edge + window.length).await;
     take_all(&limiter, &limit, &mut admitted).await;
     server.kill();
     take_all(&limiter, &limit, &mut admitted).await;
     server.restart();
-    connected(&limiter).await;
+    wait_until_connected(&limiter).await;
     take_all(&limiter, &limit, &mut admitted).await;
     let next = Window { server_edge: window.server_edge + window.length, ..window };
-    assert!(next.certain(&admitted) <= MAX as usize, "{} of {MAX} in {next:?}", next.certain(&admitted));
+    assert!(
+        next.certain_count(&admitted) <= MAX_PERMITS as usize,
+        "{} of {MAX_PERMITS} in {next:?}",
+        next.certain_count(&admitted)
+    );
     let fullest = max_permits_in_window(&admitted, next.length);
-    assert!(fullest <= 2 * u64::from(MAX), "{fullest} in a window's length");
+    assert!(fullest <= 2 * u64::from(MAX_PERMITS), "{fullest} in a window's length");
 }
 
 #[tokio::test]
-async fn an_outage_in_the_middle_of_a_fixed_window_is_not_a_fresh_quota() {
-    an_outage_in_the_middle_of_a_window_is_not_a_fresh_quota(Algorithm::FixedWindow).await;
+async fn outage_within_a_fixed_window_gives_no_fresh_quota() {
+    assert_mid_window_outage_gives_no_fresh_quota(Algorithm::FixedWindow).await;
 }
 
 #[tokio::test]
-async fn an_outage_in_the_middle_of_a_sliding_counters_window_is_not_a_fresh_quota() {
-    an_outage_in_the_middle_of_a_window_is_not_a_fresh_quota(Algorithm::SlidingCounter).await;
+async fn outage_within_a_sliding_counter_window_gives_no_fresh_quota() {
+    assert_mid_window_outage_gives_no_fresh_quota(Algorithm::SlidingCounter).await;
 }
 
-/// A length of which neither clock's window ends while a test runs.
-fn months() -> Duration {
+/// Returns a length of windows that do not end during the test, by either clock.
+fn long_window() -> Duration {
     let hours = (1_000..).map(|hours| Duration::from_secs(hours * 60 * 60));
     let is_in_its_middle = |length: &Duration| (*length / 5..*length * 4 / 5).contains(&remainder(now(), *length));
     hours.into_iter().find(is_in_its_middle).expect("some length")
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_empty_again_and_again_grants_one_quota() {
+async fn server_that_restarts_empty_repeatedly_grants_one_quota() {
     for (algorithm, quota) in [
-        (Algorithm::SlidingWindow, MAX),
-        (Algorithm::FixedWindow, MAX),
-        (Algorithm::SlidingCounter, MAX),
-        (Algorithm::TokenBucket, MAX),
+        (Algorithm::SlidingWindow, MAX_PERMITS),
+        (Algorithm::FixedWindow, MAX_PERMITS),
+        (Algorithm::SlidingCounter, MAX_PERMITS),
+        (Algorithm::TokenBucket, MAX_PERMITS),
         (Algorithm::LeakyBucket, 1),
     ] {
         let mut server = RedisServer::start();
         let limiter = Limiter::builder().url(&server.url()).prefix(&unique("windows"));
         let limiter = limiter.connect().await.expect("the server is there");
-        let limit = Limit::new(MAX, months()).expect("a limit").with_algorithm(algorithm);
+        let limit = Limit::new(MAX_PERMITS, long_window()).expect("a limit").with_algorithm(algorithm);
         let mut sources = take_all(&limiter, &limit, &mut Vec::new()).await;
         for is_called_meanwhile in [true, false, true] {
             server.kill();
@@ -157,7 +161,7 @@ async fn a_server_that_comes_back_empty_again_and_again_grants_one_quota() {
                 sources.extend(take_all(&limiter, &limit, &mut Vec::new()).await);
             }
             server.restart();
-            connected(&limiter).await;
+            wait_until_connected(&limiter).await;
             sources.extend(take_all(&limiter, &limit, &mut Vec::new()).await);
         }
         assert_eq!(sources, vec![Source::Store; quota as usize], "{algorithm:?}");

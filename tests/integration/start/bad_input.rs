@@ -1,5 +1,4 @@
-//! What is wrong with a URL, or with the server it leads to: one error each, at connect, that names the cause and the
-//! way out.
+//! Tests of errors at connect: each names the cause, in the URL or in the server, and the fix.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,47 +9,47 @@ use rate_limited::ErrorKind::{self, Config, Protocol, ReadOnly, Refused, Unavail
 use rate_limited::{Builder, Limiter, Tls};
 use tokio::task::JoinSet;
 
-use super::{SECRET, speaker};
-use crate::fake::Fake;
-use crate::support::place;
+use super::{SECRET, start_raw_server};
+use crate::fake_server::FakeServer;
+use crate::support::tcp_address;
 
-/// However wrong it is, `connect` says so within 5 s, on a machine that has time for it; a machine under load takes longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest time until `connect` fails. Usually it takes less than 5 s, but a machine under load needs longer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is wrong, what the error is, and the words that are in it.
+/// A builder that cannot connect, with the error's kind and parts of its text.
 struct Case {
     builder: Builder,
     kind: ErrorKind,
-    words: &'static [&'static str],
+    parts: &'static [&'static str],
 }
 
-fn case(url: &str, kind: ErrorKind, words: &'static [&'static str]) -> Case {
-    Case { builder: Limiter::builder().url(url), kind, words }
+fn case(url: &str, kind: ErrorKind, parts: &'static [&'static str]) -> Case {
+    Case { builder: Limiter::builder().url(url), kind, parts }
 }
 
-/// Each is over in time, of its kind, in its words, and without a secret.
-async fn all_are_told(cases: Vec<Case>) {
+/// Asserts that each case fails in time, with its kind and its text, and without the secret.
+async fn assert_errors(cases: Vec<Case>) {
     let mut tries = JoinSet::new();
     let count = cases.len();
-    for (row, Case { builder, kind, words }) in cases.into_iter().enumerate() {
+    for (row, Case { builder, kind, parts }) in cases.into_iter().enumerate() {
         tries.spawn(async move {
-            let asked = Instant::now();
-            let error = builder.connect().await.expect_err(words[0]);
-            assert!(asked.elapsed() < PATIENCE, "row {row}: {:?}", asked.elapsed());
+            let started = Instant::now();
+            let error = builder.connect().await.expect_err(parts[0]);
+            assert!(started.elapsed() < CONNECT_TIMEOUT, "row {row}: {:?}", started.elapsed());
             assert_eq!(error.kind(), kind, "row {row}: {error}");
             let text = format!("{error} {error:?}");
             assert!(!text.contains(SECRET), "row {row}: {text}");
-            for word in words {
-                assert!(text.contains(word), "row {row} does not say {word:?}: {error}");
+            for part in parts {
+                assert!(text.contains(part), "row {row} lacks {part:?}: {error}");
             }
             error.to_string()
         });
     }
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     while let Some(tried) = tries.join_next().await {
-        told.extend(tried.ok());
+        messages.extend(tried.ok());
     }
-    assert_eq!(told.len(), count, "rows of the table; each other has said what is wrong: {told:#?}");
+    assert_eq!(messages.len(), count, "rows succeeded; failures of the others are printed above: {messages:#?}");
 }
 
 fn unused_port() -> u16 {
@@ -63,11 +62,11 @@ fn tcp() -> RedisServerBuilder {
 }
 
 #[tokio::test]
-async fn a_place_where_no_redis_is() {
+async fn addresses_without_redis_give_clear_errors() {
     let closed = unused_port();
-    let (silent, http) = (speaker(""), speaker("HTTP/1.1 400 Bad Request\r\n\r\n"));
+    let (silent, http) = (start_raw_server(""), start_raw_server("HTTP/1.1 400 Bad Request\r\n\r\n"));
     let open = tcp().start();
-    all_are_told(vec![
+    assert_errors(vec![
         case(
             &format!("http://:{SECRET}@127.0.0.1"),
             Config,
@@ -86,36 +85,36 @@ async fn a_place_where_no_redis_is() {
         case(&format!("redis+unix:///nowhere/redis.sock?pass={SECRET}"), Unavailable, &["/nowhere/redis.sock"]),
         case(&format!("redis://:{SECRET}@{silent}"), Unavailable, &["did not answer within"]),
         case(&format!("redis://:{SECRET}@{http}"), Protocol, &["cannot connect to redis://127.0.0.1:"]),
-        case(&format!("rediss://:{SECRET}@{}", place(&open)), Unavailable, &["rediss://127.0.0.1:"]),
+        case(&format!("rediss://:{SECRET}@{}", tcp_address(&open)), Unavailable, &["rediss://127.0.0.1:"]),
     ])
     .await;
 }
 
 #[tokio::test]
-async fn a_user_or_a_database_that_is_not_there() {
+async fn missing_users_and_databases_give_clear_errors() {
     let guarded = tcp().password("other").start();
     let (open, unable) = (tcp().start(), tcp().user_with_rules("app", SECRET, "~* +@all -evalsha").start());
-    let (at, anywhere) = (place(&guarded), place(&open));
-    all_are_told(vec![
-        case(&format!("redis://{at}"), Refused, &["requires a password", "Builder::credentials"]),
-        case(&format!("redis://:{SECRET}@{at}"), Refused, &["refused the user or the password"]),
-        case(&format!("redis://nobody:{SECRET}@{at}"), Refused, &["refused the user or the password"]),
-        case(&format!("redis://{anywhere}/16"), Config, &["no database of that number"]),
-        case(&format!("redis://{anywhere}/-1"), Config, &["no database of that number"]),
+    let (guarded_at, open_at) = (tcp_address(&guarded), tcp_address(&open));
+    assert_errors(vec![
+        case(&format!("redis://{guarded_at}"), Refused, &["requires a password", "Builder::credentials"]),
+        case(&format!("redis://:{SECRET}@{guarded_at}"), Refused, &["refused the user or the password"]),
+        case(&format!("redis://stranger:{SECRET}@{guarded_at}"), Refused, &["refused the user or the password"]),
+        case(&format!("redis://{open_at}/16"), Config, &["no database of that number"]),
+        case(&format!("redis://{open_at}/-1"), Config, &["no database of that number"]),
         case(&unable.url(), Refused, &["a permission that the limiter needs", "README"]),
     ])
     .await;
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_run_the_script() {
-    let (old, fresh) = (&[("server", "redis"), ("version", "6.0.16")], &[("server", "redis"), ("version", "5.0")]);
-    let (old, ancient) = (Fake::greeting(old), Fake::greeting(fresh));
+async fn servers_that_cannot_run_the_script_give_clear_errors() {
+    let (old, oldest) = (&[("server", "redis"), ("version", "6.0.16")], &[("server", "redis"), ("version", "5.0")]);
+    let (old, ancient) = (FakeServer::with_server_info(old), FakeServer::with_server_info(oldest));
     let without = |command: &str| tcp().password(SECRET).setting("rename-command", &format!("{command} \"\"")).start();
     let (evalsha, script) = (without("EVALSHA"), without("SCRIPT"));
-    // Valkey asks for the password first.
+    // No password here, because Valkey checks it first.
     let hello = tcp().setting("rename-command", "HELLO \"\"").start();
-    all_are_told(vec![
+    assert_errors(vec![
         case(&old.url(), Config, &["Redis 6.0", "Redis 6.2 or later", "cannot use redis://127.0.0.1:"]),
         case(&ancient.url(), Config, &["Redis 5.0", "Redis 6.2 or later"]),
         case(&evalsha.url(), Config, &["does not have EVALSHA", "renamed or forbidden"]),
@@ -126,14 +125,14 @@ async fn a_server_that_cannot_run_the_script() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_kind_than_the_url_says() {
+async fn servers_of_another_kind_than_the_url_give_clear_errors() {
     let (alone, node) =
         (tcp().password(SECRET).start(), tcp().password(SECRET).setting("cluster-enabled", "yes").start());
-    let sentinel = Fake::greeting(&[("server", "redis"), ("version", "7.0.0"), ("mode", "sentinel")]);
-    let cluster = format!("redis-cluster://:{SECRET}@{}", place(&alone));
-    all_are_told(vec![
+    let sentinel = FakeServer::with_server_info(&[("server", "redis"), ("version", "7.0.0"), ("mode", "sentinel")]);
+    let cluster = format!("redis-cluster://:{SECRET}@{}", tcp_address(&alone));
+    assert_errors(vec![
         case(&node.url(), Config, &["node of a cluster", "write `redis-cluster://`"]),
-        // Valkey has others in a cluster, if it is told to.
+        // Valkey supports several databases in a cluster, if configured.
         case(&format!("{}/3", node.url()), Config, &["cannot connect to redis://127.0.0.1:", "database"]),
         case(&cluster, Config, &["not a node of a cluster", "write `redis://`"]),
         case(&format!("{cluster}/3"), Config, &["database 0 alone"]),
@@ -143,58 +142,62 @@ async fn a_server_of_another_kind_than_the_url_says() {
 }
 
 #[tokio::test]
-async fn a_master_that_sentinels_cannot_name() {
+async fn missing_masters_of_sentinels_give_clear_errors() {
     let (master, closed) = (tcp().password(SECRET).start(), unused_port());
-    let port = place(&master).port();
+    let port = tcp_address(&master).port();
     let replica = tcp().setting("replicaof", "127.0.0.1 1").start();
-    let follower = place(&replica).port();
-    let unknown = Fake::sentinel("*-1\r\n");
-    let unsure = Fake::sentinel("-IDONTKNOW I have not enough information to reply.\r\n");
-    let closed_off = Fake::sentinel("-NOAUTH Authentication required.\r\n");
-    let (silent, foreign) = (Fake::sentinel(""), Fake::sentinel("+PONG\r\n"));
-    let (away, lagging) = (Fake::naming(closed), Fake::naming(follower));
-    let good = Fake::naming(port);
-    let by = |sentinels: &[&Fake], rest: &str| {
+    let follower = tcp_address(&replica).port();
+    let unknown = FakeServer::sentinel("*-1\r\n");
+    let unsure = FakeServer::sentinel("-IDONTKNOW I have not enough information to reply.\r\n");
+    let closed_off = FakeServer::sentinel("-NOAUTH Authentication required.\r\n");
+    let (silent, foreign) = (FakeServer::sentinel(""), FakeServer::sentinel("+PONG\r\n"));
+    let (away, lagging) = (FakeServer::sentinel_for(closed), FakeServer::sentinel_for(follower));
+    let good = FakeServer::sentinel_for(port);
+    let url_of = |sentinels: &[&FakeServer], rest: &str| {
         let hosts: Vec<_> = sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
         format!("redis-sentinel://:{SECRET}@{}{rest}", hosts.join(","))
     };
     let mixed = format!("redis-sentinel://:{SECRET}@127.0.0.1:{closed},{}/wrong", unknown.address());
-    let nobody = format!("redis-sentinel://:{SECRET}@127.0.0.1:{closed},127.0.0.1:{closed}/mymaster");
-    all_are_told(vec![
-        case(&by(&[&unknown], "/wrong"), Config, &["has no master named `wrong`", "into the URL"]),
-        // What one says tells more than that another is away.
-        case(&by(&[&silent, &unknown], "/wrong"), Config, &["has no master named `wrong`"]),
+    let unreachable = format!("redis-sentinel://:{SECRET}@127.0.0.1:{closed},127.0.0.1:{closed}/mymaster");
+    assert_errors(vec![
+        case(&url_of(&[&unknown], "/wrong"), Config, &["has no master named `wrong`", "into the URL"]),
+        // The reply of one sentinel is more informative than the absence of another.
+        case(&url_of(&[&silent, &unknown], "/wrong"), Config, &["has no master named `wrong`"]),
         case(&mixed, Config, &["has no master named `wrong`"]),
-        case(&by(&[&unknown], ""), Config, &["must have the master's name", "`redis-sentinel://host:port/name`"]),
-        case(&nobody, Unavailable, &["none of 2 sentinels", "mymaster", "refused"]),
-        case(&by(&[&silent, &silent], "/m"), Unavailable, &["none of 2 sentinels", "`m`"]),
-        case(&by(&[&unsure], "/m"), Unavailable, &["has not discovered enough other sentinels"]),
-        case(&by(&[&closed_off], "/m"), Refused, &["sentinel", "requires a password", "?sentinel_password="]),
-        case(&by(&[&foreign], "/m"), Protocol, &["not an address"]),
-        case(&by(&[&away], "/m"), Unavailable, &["redis://127.0.0.1:", "as the master of `m`", "refused"]),
-        case(&by(&[&lagging], "/m"), ReadOnly, &["as the master of `m`", "a replica"]),
-        case(&by(&[&good], "/m/99"), Config, &["as the master of `m`", "no database of that number"]),
-        case(&by(&[&good], "/m").replace(SECRET, "wr0ng"), Refused, &["as the master of `m`", "user or the password"]),
-        // A server is no sentinel.
-        case(&format!("redis-sentinel://{}/m", place(&replica)), Config, &["not a sentinel"]),
+        case(&url_of(&[&unknown], ""), Config, &["must have the master's name", "`redis-sentinel://host:port/name`"]),
+        case(&unreachable, Unavailable, &["none of 2 sentinels", "mymaster", "refused"]),
+        case(&url_of(&[&silent, &silent], "/m"), Unavailable, &["none of 2 sentinels", "`m`"]),
+        case(&url_of(&[&unsure], "/m"), Unavailable, &["has not discovered enough other sentinels"]),
+        case(&url_of(&[&closed_off], "/m"), Refused, &["sentinel", "requires a password", "?sentinel_password="]),
+        case(&url_of(&[&foreign], "/m"), Protocol, &["not an address"]),
+        case(&url_of(&[&away], "/m"), Unavailable, &["redis://127.0.0.1:", "as the master of `m`", "refused"]),
+        case(&url_of(&[&lagging], "/m"), ReadOnly, &["as the master of `m`", "a replica"]),
+        case(&url_of(&[&good], "/m/99"), Config, &["as the master of `m`", "no database of that number"]),
+        case(
+            &url_of(&[&good], "/m").replace(SECRET, "wr0ng"),
+            Refused,
+            &["as the master of `m`", "user or the password"],
+        ),
+        // A Redis server instead of a sentinel.
+        case(&format!("redis-sentinel://{}/m", tcp_address(&replica)), Config, &["not a sentinel"]),
     ])
     .await;
 }
 
 #[tokio::test]
-async fn a_tls_certificate_that_proves_nothing() {
+async fn invalid_tls_certificates_give_clear_errors() {
     let read = |path| fs::read(path).expect("a certificate");
     let server = RedisServer::builder().tls().password(SECRET).setting("bind", "127.0.0.1 127.0.0.2").start();
     let strict = RedisServer::builder().tls().setting("tls-auth-clients", "yes").start();
     let expired = RedisServer::builder().expired_tls().start();
     let trusting = |server: &RedisServer| Tls::new().root_certificate(read(server.ca_certificate().expect("TLS")));
     let (stranger, stranger_key) = server.client_certificate().expect("TLS");
-    let with = |url: &str, tls: Tls, kind, words| Case { builder: Limiter::builder().url(url).tls(tls), kind, words };
+    let with = |url: &str, tls: Tls, kind, parts| Case { builder: Limiter::builder().url(url).tls(tls), kind, parts };
     let (own, own_key) = (read(stranger.clone()), read(stranger_key.clone()));
     let (_, other_key) = strict.client_certificate().expect("TLS");
     let text = SECRET.as_bytes();
     let pem = "-----BEGIN CERTIFICATE-----\nczNjcmV0\n-----END CERTIFICATE-----\n";
-    all_are_told(vec![
+    assert_errors(vec![
         with(&server.url(), trusting(&strict), Refused, &["invalid peer certificate", "`Tls::root_certificate`"]),
         with(
             &server.url().replace("127.0.0.1", "127.0.0.2"),
@@ -232,7 +235,7 @@ async fn a_tls_certificate_that_proves_nothing() {
         with(&server.url(), Tls::new().client_certificate(&own, read(other_key)), Config, &["belong together"]),
         with("redis://127.0.0.1", trusting(&server), Config, &["`tls` must", "write `rediss://`"]),
         with("redis-sentinel://127.0.0.1/m", Tls::new(), Config, &["`tls` must", "`rediss-sentinel://`"]),
-        with("memory:", Tls::new(), Config, &["options for TLS", "`memory:`"]),
+        with("memory:", Tls::new(), Config, &["`tls` must", "`memory:`"]),
     ])
     .await;
 }

@@ -1,4 +1,4 @@
-//! Certificates that the program names.
+//! Tests of certificates set by the program.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use rate_limited::{Limiter, OnError, Tls, redis};
 use crate::deadlines::DEADLINE;
 use crate::support::{key, limit};
 
-fn trusting(server: &RedisServer) -> Tls {
+fn tls_with_ca_of(server: &RedisServer) -> Tls {
     Tls::new().root_certificate(fs::read(server.ca_certificate().expect("TLS")).expect("a certificate"))
 }
 
@@ -17,30 +17,30 @@ async fn admits(limiter: &Limiter) -> bool {
 }
 
 #[tokio::test]
-async fn an_authority_of_ones_own_is_trusted() {
+async fn configured_root_certificate_is_trusted() {
     let server = RedisServer::builder().tls().password("p@ss").start();
     let other = RedisServer::builder().tls().start();
-    let both =
-        trusting(&other).root_certificate(fs::read(server.ca_certificate().expect("TLS")).expect("a certificate"));
-    for tls in [trusting(&server), both] {
+    let both = tls_with_ca_of(&other)
+        .root_certificate(fs::read(server.ca_certificate().expect("TLS")).expect("a certificate"));
+    for tls in [tls_with_ca_of(&server), both] {
         let builder = Limiter::builder().url(&server.url()).tls(tls).deadline(50 * DEADLINE).on_error(OnError::Raise);
         assert!(admits(&builder.connect().await.expect("a trusted server")).await);
     }
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_a_certificate_gets_it() {
+async fn client_certificate_is_sent_to_a_server_that_requires_it() {
     let server = RedisServer::builder().tls().setting("tls-auth-clients", "yes").start();
     let (certificate, key) = server.client_certificate().expect("TLS");
     let (certificate, key) = (fs::read(certificate).expect("a certificate"), fs::read(key).expect("its key"));
-    let tls = trusting(&server).client_certificate(certificate, key);
+    let tls = tls_with_ca_of(&server).client_certificate(certificate, key);
     let builder = Limiter::builder().url(&server.url()).tls(tls).deadline(50 * DEADLINE).on_error(OnError::Raise);
     assert!(admits(&builder.connect().await.expect("a trusted client")).await);
 }
 
-/// A client of the program's own brings its certificates along.
+/// A client configured by the program keeps its own certificates.
 #[tokio::test]
-async fn a_client_with_certificates_is_used_with_them() {
+async fn configured_client_keeps_its_certificates() {
     let server = RedisServer::builder().tls().user("app", "s3cret").start();
     let root_cert = fs::read(server.ca_certificate().expect("TLS")).ok();
     let certificates = redis::TlsCertificates { client_tls: None, root_cert };
@@ -50,10 +50,10 @@ async fn a_client_with_certificates_is_used_with_them() {
 }
 
 #[test]
-fn debug_forms_tell_only_what_there_is() {
+fn debug_form_of_tls_hides_certificates_and_keys() {
     let tls = Tls::new().root_certificate("s3cret").client_certificate("s3cret", "s3cret");
     let shown = format!("{tls:?} {:?}", Limiter::builder().tls(tls.clone()));
     assert!(!shown.contains("s3cret") && shown.contains("root_certificate: true"), "{shown}");
-    // Nor as bytes.
+    // The secret must not appear as bytes either.
     assert!(!shown.contains("115"), "{shown}");
 }

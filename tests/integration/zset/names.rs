@@ -1,16 +1,16 @@
-//! What a name is in Redis.
+//! Tests of the names of sets in Redis.
 
 use limiter_testkit::RedisServer;
 use rate_limited::{Key, Limiter, Rule, rate_limited};
 
 use super::{Spring, limit};
-use crate::support::on;
+use crate::support::builder_for;
 
 #[tokio::test]
-async fn are_the_texts_of_the_spring_system() {
+async fn set_names_match_the_spring_system() {
     let server = RedisServer::start();
-    let limiter = on(&server).prefix("unused").connect().await.expect("connects");
-    let mut spring = Spring::on(&server);
+    let limiter = builder_for(&server).prefix("unused").connect().await.expect("connects");
+    let mut spring = Spring::connect(&server);
     for name in ["getId", "/api/order/{id}", "com.acme.Shop#buy(long, int)", "查询用户", "a b"] {
         assert!(spring.allows(name, 0, 60_000, 1));
         server.command(&["DEL", &format!("CurrentLimiter:{name}")]);
@@ -22,9 +22,9 @@ async fn are_the_texts_of_the_spring_system() {
 }
 
 #[tokio::test]
-async fn keep_values_apart_from_them() {
+async fn values_in_keys_never_collide_with_plain_names() {
     let server = RedisServer::start();
-    let limiter = on(&server).connect().await.expect("connects");
+    let limiter = builder_for(&server).connect().await.expect("connects");
     let long = Key::new("x".repeat(201));
     let keys = [Key::new("user:").part("{42}"), Key::new("user:@42"), Key::new("100%"), Key::new("")];
     for key in keys.iter().chain([&long]) {
@@ -42,15 +42,16 @@ async fn get_id(limiter: &Limiter) -> bool {
     true
 }
 
-/// As the guide for those who come from there tells it.
+/// The migration described in docs/migrating.md.
 #[tokio::test]
-async fn of_annotated_functions_are_theirs_by_a_rule() {
+async fn rule_makes_an_annotated_function_share_the_spring_set() {
     let server = RedisServer::start();
-    let limiter = on(&server).rule("getId", Rule::new().limit(limit("2/1m"))).connect().await.expect("connects");
+    let limiter =
+        builder_for(&server).rule("getId", Rule::new().limit(limit("2/1m"))).connect().await.expect("connects");
     let now = server.command(&["TIME"]).array().swap_remove(0).text();
     let now_ms: u64 = now.parse::<u64>().expect("seconds") * 1_000;
-    assert!(Spring::on(&server).allows("getId", now_ms, 60_000, 2));
+    assert!(Spring::connect(&server).allows("getId", now_ms, 60_000, 2));
     assert!(get_id(&limiter).await);
     assert!(!get_id(&limiter).await);
-    assert!(!Spring::on(&server).allows("getId", now_ms, 60_000, 2));
+    assert!(!Spring::connect(&server).allows("getId", now_ms, 60_000, 2));
 }

@@ -1,4 +1,4 @@
-//! Names, commas, and which arguments go together.
+//! Names of arguments, commas, and arguments that exclude or require each other.
 
 use rate_limited::rate_limited;
 
@@ -59,7 +59,7 @@ fn quoted_limiter() {}
 #[rate_limited(key = "k", rates = ["5/10s"], fallback = (), timeout = "1s", weight = 2, condition = true)]
 fn more_words_of_other_limiters() {}
 
-// No error of its own: whatever is wrong with their attributes, the functions are there.
+// No further errors here: the functions are emitted despite the mistakes in their attributes.
 fn main() {
     nothing();
     no_limit();

@@ -1,4 +1,4 @@
-//! Mistakes in the body read as without the attribute.
+//! Mistakes in the body: the compiler's messages are the same as without the attribute.
 
 use rate_limited::rate_limited;
 

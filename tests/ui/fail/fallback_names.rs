@@ -1,4 +1,4 @@
-//! Paths that lead nowhere.
+//! Fallbacks and handlers named by paths that do not exist.
 
 use rate_limited::rate_limited;
 

@@ -1,4 +1,4 @@
-//! Fallbacks and handlers of the wrong type, arity or colour: one error each, at the user's own token.
+//! Fallbacks and handlers of the wrong type, arity or asyncness: one error each, at the user's own token.
 
 use rate_limited::{Denied, Error, rate_limited};
 

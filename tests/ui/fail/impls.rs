@@ -1,4 +1,4 @@
-//! `impl` blocks. Each mistake is told once, and the methods are there nevertheless.
+//! Mistakes on `impl` blocks: each is reported once, and the methods are still emitted.
 
 use rate_limited::{Denied, rate_limited};
 

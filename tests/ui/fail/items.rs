@@ -1,4 +1,4 @@
-//! What is not limited, and what is not limited yet. The items are all there nevertheless.
+//! Items that the attribute does not support, or not yet. All of them are still emitted.
 
 use std::pin::Pin;
 

@@ -1,4 +1,4 @@
-//! Values in keys that are of no use there.
+//! Values in keys whose types cannot be formatted.
 
 use rate_limited::rate_limited;
 

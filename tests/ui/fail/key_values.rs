@@ -1,4 +1,4 @@
-//! Values in keys: rustc's own errors, inside the string where it can.
+//! Unknown values in keys: rustc's own errors, pointing into the string where possible.
 
 use rate_limited::{Key, rate_limited};
 

@@ -1,4 +1,4 @@
-//! `recover` of the wrong type, arity or colour, and on functions that return no `Result`: one error each.
+//! `recover` of the wrong type, arity or asyncness, and on functions that return no `Result`: one error each.
 
 use rate_limited::{Denied, rate_limited};
 

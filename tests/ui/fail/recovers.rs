@@ -1,4 +1,4 @@
-//! `recover` on functions that say at a glance that they return no error.
+//! `recover` on functions whose signature shows that they return no error.
 
 use rate_limited::rate_limited;
 

@@ -1,4 +1,4 @@
-//! What a rule asks for beside its key: `limits`, `algorithm`, `burst`, `cost`, `when`, `wait`.
+//! Arguments of a rule beside its key: `limits`, `algorithm`, `burst`, `cost`, `when`, `wait`.
 
 use rate_limited::rate_limited;
 

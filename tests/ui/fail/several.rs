@@ -1,4 +1,4 @@
-//! Several attributes on one function: what is about the decision stands in one of them.
+//! Several attributes on one function: an argument about the whole decision may be in only one of them.
 
 use rate_limited::rate_limited;
 
@@ -46,7 +46,7 @@ fn skip_by_another_name() {}
 #[rate_limited(skip, wait = "1s")]
 fn skip_and_wait() {}
 
-// No error of its own: the functions are there.
+// No further errors here: the functions are emitted.
 fn main() {
     waits_twice();
     mistakes_in_the_others();

@@ -1,4 +1,4 @@
-//! Beside other attributes.
+//! Annotated functions with other attributes: handlers, tracing, `async_trait`, lints and macros.
 
 #![deny(warnings)]
 
@@ -139,7 +139,7 @@ fn called_from() -> u32 {
     std::panic::Location::caller().line()
 }
 
-#[expect(unused_variables, reason = "says so")]
+#[expect(unused_variables, reason = "the parameter is unused")]
 #[rate_limited(key = "k", limit = "1/1h", fallback = ())]
 fn expects(unused: u64) {}
 
@@ -183,7 +183,7 @@ async fn check() {
 
 fn main() {
     let limiter = Limiter::memory();
-    // `#[tokio::main]` enters a runtime with a limiter of its own: the scope is one of tasks and of threads.
+    // `#[tokio::main]` starts a runtime, so these calls cannot run in `check`. They use the default limiter.
     assert_eq!(with_a_runtime(), 1);
     assert_eq!(with_a_runtime(), 2);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

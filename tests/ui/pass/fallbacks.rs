@@ -1,9 +1,9 @@
-//! Every form of `fallback` and `on_error`, by value and as a future.
+//! Each form of `fallback` and `on_error`, as a value and as a future.
 
 use rate_limited::{Denied, Error, ErrorKind, Limiter, rate_limited};
 
-/// A limit that cannot be, which is a failure of the limiter.
-const NONE: u32 = 0;
+/// An invalid `max`, which makes the limiter fail.
+const NO_PERMITS: u32 = 0;
 
 #[derive(Clone, Debug, PartialEq)]
 enum Reply {
@@ -112,13 +112,13 @@ fn in_a_string(id: u64) -> Result<Reply, String> {
     Ok(Reply::Passed(id))
 }
 
-/// The first call runs, the second does not: an argument of the name is a value.
+/// An argument named `fallback` is used as a value: the first call runs, the second is denied.
 #[rate_limited(key = "k", limit = "1/1h", fallback = fallback, on_error = self::open)]
 fn named_as_others(fallback: Reply) -> Reply {
     if fallback == Reply::Busy { Reply::Ran } else { fallback }
 }
 
-/// What a policy is called may be a function too, by its path.
+/// A function with the name of a policy, which is used by its path.
 fn open(error: Error) -> Reply {
     Reply::from_error(error)
 }
@@ -137,17 +137,17 @@ async fn denials() {
     }
 }
 
-#[rate_limited(key = "k", max = NONE, window = "1h", fallback = Reply::Busy, on_error = failed_later)]
+#[rate_limited(key = "k", max = NO_PERMITS, window = "1h", fallback = Reply::Busy, on_error = failed_later)]
 async fn failing() -> Reply {
     Reply::Ran
 }
 
-#[rate_limited(key = "k", max = NONE, window = "1h", fallback = Reply::Busy, on_error = Reply::from_error)]
+#[rate_limited(key = "k", max = NO_PERMITS, window = "1h", fallback = Reply::Busy, on_error = Reply::from_error)]
 fn failing_sync() -> Reply {
     Reply::Ran
 }
 
-#[rate_limited(key = "k", max = NONE, window = "1h", fallback = Reply::Busy, on_error = match error.kind() {
+#[rate_limited(key = "k", max = NO_PERMITS, window = "1h", fallback = Reply::Busy, on_error = match error.kind() {
     ErrorKind::InvalidLimit => Reply::Passed(id),
     _ => unreachable!(),
 })]
@@ -155,12 +155,12 @@ fn failing_expression(id: u64) -> Reply {
     Reply::Failed(if id == 0 { ErrorKind::Config } else { ErrorKind::Timeout })
 }
 
-#[rate_limited(key = "k", max = NONE, window = "1h", fallback = Reply::Busy, on_error = open)]
+#[rate_limited(key = "k", max = NO_PERMITS, window = "1h", fallback = Reply::Busy, on_error = open)]
 fn failing_open() -> Reply {
     Reply::Ran
 }
 
-#[rate_limited(key = "k", max = NONE, window = "1h", fallback = Reply::Busy, on_error = closed)]
+#[rate_limited(key = "k", max = NO_PERMITS, window = "1h", fallback = Reply::Busy, on_error = closed)]
 async fn failing_closed() -> Reply {
     Reply::Ran
 }
@@ -180,7 +180,7 @@ async fn failures() {
     assert_eq!(failing().await, failed);
     assert_eq!(failing_sync(), failed);
     assert_eq!(failing_expression(7), Reply::Passed(7));
-    assert_eq!(failing_open(), Reply::Busy, "a limit that cannot be is no failure of the store");
+    assert_eq!(failing_open(), Reply::Busy, "an invalid limit is no failure of the store");
     assert_eq!(failing_closed().await, Reply::Busy);
     assert_eq!(raising(0).await, Err(failed));
     assert_eq!((raising(1).await, raising(1).await), (Ok(1), Err(Reply::Denied(1))));

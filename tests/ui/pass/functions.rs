@@ -1,4 +1,4 @@
-//! Every shape of function: each runs once, and then its fallback answers.
+//! Each kind of function: the first call runs, and later ones get the fallback.
 
 use std::fmt::{Debug, Display};
 
@@ -145,7 +145,7 @@ mod visible {
 
 fn panics(run: impl FnOnce() + std::panic::UnwindSafe) -> String {
     let panic = std::panic::catch_unwind(run).expect_err("panics");
-    (*panic.downcast::<&str>().expect("says why")).to_owned()
+    (*panic.downcast::<&str>().expect("a message")).to_owned()
 }
 
 fn check_sync() {

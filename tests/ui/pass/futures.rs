@@ -1,4 +1,4 @@
-//! Functions that make their futures by hand, and traits whose macros do: what is limited is what runs.
+//! Functions that return futures, written by hand or by a macro: the limit applies when the future runs.
 
 #![deny(warnings)]
 
@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, LocalBoxFuture};
 use rate_limited::{Denied, Error, Key, Limiter, rate_limited};
 
-/// What tonic calls it.
+/// The path under which `tonic` re-exports `async_trait`.
 mod tonic {
     pub(crate) use async_trait::async_trait;
 }
@@ -107,7 +107,7 @@ impl English {
 
 struct Whole;
 
-/// On the block, before `async_trait` or after it.
+/// The attribute on a block, before `async_trait` or after it.
 #[rate_limited(key = "whole", limit = "2/1h", fallback = "denied".to_owned())]
 #[async_trait(?Send)]
 impl Named for Whole {
@@ -207,7 +207,7 @@ fn sent<T: Send>(value: T) -> T {
 
 async fn check() {
     let mut english = English { limiter: Limiter::memory(), calls: 1 };
-    // What is made but not run takes no permit.
+    // A future that is dropped before it runs takes no permit.
     drop(english.greet("you"));
     assert_eq!(sent(english.greet("you")).await, Ok("hello you".to_owned()));
     assert_eq!((english.greet("you").await, english.greet("").await), (Err(Busy), Ok("1".to_owned())));

@@ -1,4 +1,4 @@
-//! The attribute on an `impl` block: one quota for its methods, unless they say otherwise.
+//! The attribute on an `impl` block: one quota for its methods, except those with an attribute of their own.
 
 use rate_limited::{Denied, Limit, Limiter, rate_limited};
 

@@ -1,4 +1,4 @@
-//! What is counted together, and how much of it.
+//! Forms of keys and limits: calls with equal keys share a counter.
 
 use std::cell::Cell;
 use std::fmt;

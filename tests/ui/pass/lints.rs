@@ -1,4 +1,4 @@
-//! No lint has anything to say of what the attribute makes; what it says of the function, it still says.
+//! Lints: none fires for the generated code, and those about the function's own code still fire.
 
 #![deny(
     warnings,
@@ -59,7 +59,7 @@ fn with_pair(pair: (u64, Token), token: Token, last: u64) -> u64 {
 }
 
 #[rate_limited(key = "recovers {id}", limit = "1/1h", on_error = open, recover = |error| if error == Busy { Ok(0) } else { Err(error) })]
-#[rate_limited(key = "everybody", limit = "9/1h", algorithm = sliding_window)]
+#[rate_limited(key = "global", limit = "9/1h", algorithm = sliding_window)]
 async fn recovers(id: u64, (text, _): (String, Token)) -> Result<usize, Busy> {
     tokio::task::yield_now().await;
     if id == 0 {

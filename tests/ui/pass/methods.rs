@@ -1,4 +1,4 @@
-//! Every kind of receiver, in inherent and trait impls: each method runs once, and then its fallback answers.
+//! Each kind of receiver, in inherent and trait impls: the first call runs, and later ones get the fallback.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ async fn check() {
     assert_eq!((counter.clone().counted_by_field().await, counter.counted_by_field().await), (100, 0));
     assert_eq!((Counter::<u8>::associated(), Counter::<u16>::associated()), (1, 0));
 
-    // The first call of the one by default uses up the other's quota.
+    // The first call of the default method uses up the quota of `greet`.
     assert_eq!((English.greet_by_default(), English.greet_by_default()), ("hello!".into(), "busy".into()));
     assert_eq!(English.greet(), "no");
     assert_eq!(English.greet_later_by_default().await, "hello!");

@@ -1,4 +1,4 @@
-//! Arguments that are patterns: whole for a function as `fallback`, taken apart for everything else.
+//! Arguments that are patterns: a `fallback` function gets them whole, all other code gets their bindings.
 
 #![deny(warnings)]
 
@@ -129,7 +129,7 @@ fn handled(_: rate_limited::Error) -> u32 {
     unreachable!()
 }
 
-/// Only the key uses `a`, and nobody the others: that is no news.
+/// Only the key uses `a`, and no code uses the others: the attribute adds no warning.
 #[rate_limited(key = "used {a}", limit = "1/1h", fallback = with_pairs)]
 fn used_by_the_key(
     (a, _): (u32, Token),

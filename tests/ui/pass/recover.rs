@@ -1,4 +1,4 @@
-//! `recover`: the body's own errors, and nothing else, become what it gives.
+//! `recover` replaces errors of the body, and nothing else.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,4 +1,4 @@
-//! Several limits, several attributes, and what else decides about a call.
+//! Several limits, several attributes, and the arguments `cost`, `when` and `wait`.
 
 use std::time::Duration;
 
@@ -83,9 +83,9 @@ fn blocks() -> bool {
     true
 }
 
-/// The fallback is that of the rule that denied.
+/// Two rules: the fallback of the rule that denied is used.
 #[rate_limited(key = "user {id}", name = "user", limit = "2/1m", fallback = "slower")]
-#[rate_limited(key = "everybody", limit = "3/1m", fallback = denied_name)]
+#[rate_limited(key = "global", limit = "3/1m", fallback = denied_name)]
 fn two_rules(id: u64) -> &'static str {
     "ran"
 }
@@ -119,7 +119,7 @@ async fn every_form() -> String {
 }
 
 async fn check(clock: &ManualClock) {
-    // A denial by one limit takes nothing of the other.
+    // A denial by one limit takes no permit of the other.
     assert_eq!([several(), several(), several(), several()], [0, 0, 0, 3]);
     clock.advance(Duration::from_secs(1));
     assert_eq!([several(), several(), several()], [0, 0, 5]);

@@ -1,4 +1,4 @@
-//! Names and lints around the function make no difference, and it makes none to them.
+//! Names and lints around the function: neither affects the expansion, nor does the expansion affect them.
 
 #![deny(warnings, rust_2018_idioms, unused, unused_qualifications, unused_results, single_use_lifetimes, trivial_casts)]
 #![allow(unused_crate_dependencies)]

@@ -1,4 +1,4 @@
-//! A key with its oracle, and what it is asked.
+//! A key with its oracle and its random calls.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use limiter_testkit::Random;
 use limiter_testkit::schedule::{AnyOracle, Operation, Schedule, Step};
 use rate_limited::{Algorithm, Key, Limit};
 
-/// One key and window, and what it must answer.
-pub(super) struct Lane {
+/// One key and window, with the oracle that gives the expected decisions.
+pub(super) struct OracleKey {
     pub(super) key: Key,
     pub(super) oracle: AnyOracle,
-    /// All that has happened on it.
+    /// All operations on the key so far.
     pub(super) schedule: Schedule,
     algorithm: Algorithm,
     window_ms: u64,
 }
 
-impl Lane {
+impl OracleKey {
     pub(super) fn new(algorithm: Algorithm, index: usize, random: &mut Random) -> Self {
         let window_ms = match algorithm {
-            // Never more distinct instants in a window than a log keeps apart.
+            // Never more distinct instants in a window than a log distinguishes.
             Algorithm::SlidingWindow => 2_000,
             _ => random.between(200, 400),
         };
         Self {
-            key: Key::new("lane:").part(index),
+            key: Key::new("key:").part(index),
             oracle: AnyOracle::new(algorithm),
             schedule: Schedule::default(),
             algorithm,
@@ -32,27 +32,27 @@ impl Lane {
         }
     }
 
-    /// Notes what is to happen, after so much time.
-    pub(super) fn note(&mut self, idle: Duration, step: &Step) {
-        let Step { limit, cost } = *step;
-        self.schedule.operations.extend([Operation::Wait(idle), Operation::Check { limit, cost }]);
+    /// Records a pause and the call that follows it.
+    pub(super) fn record(&mut self, random_pause: Duration, random_step: &Step) {
+        let Step { limit, cost } = *random_step;
+        self.schedule.operations.extend([Operation::Wait(random_pause), Operation::Check { limit, cost }]);
     }
 
-    /// A random call.
-    pub(super) fn step(&self, random: &mut Random) -> Step {
-        let mut small = |low, high| u32::try_from(random.between(low, high)).expect("small");
-        let limit = Limit::new(small(1, 12), Duration::from_millis(self.window_ms)).expect("a limit");
+    /// Returns a random call.
+    pub(super) fn random_step(&self, random: &mut Random) -> Step {
+        let mut between = |low, high| u32::try_from(random.between(low, high)).expect("small");
+        let limit = Limit::new(between(1, 12), Duration::from_millis(self.window_ms)).expect("a limit");
         let limit = limit.with_algorithm(self.algorithm);
         let limit = match self.algorithm {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => limit.with_burst(small(1, 12)).expect("a bucket"),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => limit.with_burst(between(1, 12)).expect("a bucket"),
             _ => limit,
         };
-        Step { limit, cost: small(0, 5) }
+        Step { limit, cost: between(0, 5) }
     }
 }
 
-/// Time that passes between two rounds: whole milliseconds for the windows, which the oracles of those count in.
-pub(super) fn idle(algorithm: Algorithm, random: &mut Random) -> Duration {
+/// Returns the pause between two rounds: whole milliseconds for windows, because their oracles count in milliseconds.
+pub(super) fn random_pause(algorithm: Algorithm, random: &mut Random) -> Duration {
     match algorithm {
         Algorithm::SlidingWindow => Duration::from_millis(match random.below(30) {
             0 => random.below(4_000),

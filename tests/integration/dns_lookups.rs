@@ -1,4 +1,4 @@
-//! Host names whose look-up never ends.
+//! Tests with host names whose DNS lookup never ends.
 
 use std::fs;
 use std::panic;
@@ -10,29 +10,29 @@ use limiter_testkit::{HangingNames, RedisServer};
 use rate_limited::{Credentials, ErrorKind, Limiter, OnError, Source};
 use tokio::time::sleep;
 
-use crate::child;
-use crate::fake::Fake;
-use crate::support::{key, limit, place};
+use crate::child_process;
+use crate::fake_server::FakeServer;
+use crate::support::{key, limit, tcp_address};
 
 #[test]
-fn a_name_that_hangs_costs_one_thread_however_many_limiters_look_it_up() {
+fn hanging_name_uses_one_thread_for_all_limiters() {
     let names = HangingNames::build();
     let (variable, library) = names.environment();
-    child::run("lookups::looks_up_a_name_that_hangs", &[(variable, library)]);
+    child_process::run("dns_lookups::connect_to_hanging_names", &[(variable, library)]);
 }
 
 #[test]
-fn a_sentinel_whose_name_hangs_stops_no_other() {
+fn sentinel_with_a_hanging_name_does_not_block_the_others() {
     let (names, server) = (HangingNames::build(), RedisServer::builder().tcp().start());
-    let sentinel = Fake::naming(place(&server).port());
+    let sentinel = FakeServer::sentinel_for(tcp_address(&server).port());
     let (variable, library) = names.environment();
     let address = sentinel.address().to_string();
     let variables = [(variable, library.as_os_str()), ("SENTINEL", address.as_ref())];
-    child::run("lookups::follows_the_sentinel_that_has_an_address", &variables);
+    child_process::run("dns_lookups::connect_by_the_reachable_sentinel", &variables);
 }
 
-/// How many threads of this process have names that begin so.
-fn threads(prefix: &str) -> usize {
+/// Returns the number of threads of this process whose names start with `prefix`.
+fn thread_count(prefix: &str) -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("a directory of threads").flatten();
     let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| name.starts_with(prefix)).count()
@@ -50,16 +50,16 @@ const LIMITERS: u32 = 8;
 const ATTEMPTS: u32 = 3 * LIMITERS;
 
 #[tokio::test]
-#[ignore = "needs a process of its own, for its look-ups and its threads"]
-async fn looks_up_a_name_that_hangs() {
-    if !child::is_one() {
+#[ignore = "needs a process of its own, for its DNS lookups and its threads"]
+async fn connect_to_hanging_names() {
+    if !child_process::is_child() {
         return;
     }
     panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
         std::process::abort();
     }));
-    // Each attempt to connect begins with this.
+    // Each attempt to connect starts with a call of the provider.
     let attempts = Arc::new(AtomicU32::new(0));
     let build = |url: &str| {
         let attempts = Arc::clone(&attempts);
@@ -73,34 +73,34 @@ async fn looks_up_a_name_that_hangs() {
     let urls = ["redis://one.hangs.test", "rediss://one.hangs.test", "redis-cluster://one.hangs.test"];
     let limiters: Vec<_> = urls.iter().cycle().take(LIMITERS as usize).map(|url| build(url)).collect();
     wait_until("tried often enough", || attempts.load(Ordering::SeqCst) >= ATTEMPTS).await;
-    wait_until("idle", || threads("tokio-") == 0).await;
-    assert_eq!(threads("rate-limited-dn"), 1);
+    wait_until("idle", || thread_count("tokio-") == 0).await;
+    assert_eq!(thread_count("rate-limited-dn"), 1);
     for limiter in &limiters {
         let error = limiter.check(&key("a"), &limit("5/10s")).await.expect_err("no address");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("the lookup of the host name did not end within"), "{error}");
     }
     drop(limiters);
-    wait_until("ended", || threads("rate-limited") == 1).await;
-    assert_eq!(threads("rate-limited-dn"), 1);
-    // A limiter that is built later waits for the same look-up.
+    wait_until("ended", || thread_count("rate-limited") == 1).await;
+    assert_eq!(thread_count("rate-limited-dn"), 1);
+    // A limiter that is built later waits for the same lookup.
     let limiter = build("redis://one.hangs.test");
     limiter.check(&key("a"), &limit("5/10s")).await.expect_err("no address");
-    assert_eq!(threads("rate-limited-dn"), 1);
+    assert_eq!(thread_count("rate-limited-dn"), 1);
     let error = Limiter::connect("redis://two.hangs.test").await.expect_err("no address");
     assert!(error.to_string().contains("the lookup of the host name did not end within"), "{error}");
-    assert_eq!(threads("rate-limited-dn"), 2);
+    assert_eq!(thread_count("rate-limited-dn"), 2);
 }
 
 #[tokio::test]
-#[ignore = "needs a process of its own, for its look-ups"]
-async fn follows_the_sentinel_that_has_an_address() {
-    if !child::is_one() {
+#[ignore = "needs a process of its own, for its DNS lookups"]
+async fn connect_by_the_reachable_sentinel() {
+    if !child_process::is_child() {
         return;
     }
-    let url = format!("redis-sentinel://one.hangs.test,{}/mymaster", child::variable("SENTINEL"));
+    let url = format!("redis-sentinel://one.hangs.test,{}/mymaster", child_process::variable("SENTINEL"));
     let builder = Limiter::builder().url(&url).deadline(Duration::from_secs(5));
     let limiter = builder.connect().await.expect("one sentinel is there");
     let decision = limiter.check(&key("a"), &limit("5/10s")).await.expect("a decision");
-    assert_eq!(decision.into_result().expect("a place is free").source(), Source::Store);
+    assert_eq!(decision.into_result().expect("a permit is free").source(), Source::Store);
 }

@@ -1,4 +1,4 @@
-//! What an operator has to mend is told to the log once, however many calls it fails.
+//! Tests of log lines about server problems: each problem is logged once, however many calls it fails.
 
 use std::fmt::{self, Write};
 use std::sync::Mutex;
@@ -9,49 +9,49 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::child;
+use crate::child_process;
 use crate::deadlines::eventually;
-use crate::support::{key, limit, on};
+use crate::support::{builder_for, key, limit};
 
 #[test]
-fn a_trouble_is_told_once_until_it_is_over() {
-    child::run("failures::notices::troubles_come_and_go", &[("", ""); 0]);
+fn each_server_problem_is_logged_once_until_it_ends() {
+    child_process::run("failures::log_lines::server_problems_come_and_go", &[("", ""); 0]);
 }
 
-async fn kind(limiter: &Limiter) -> Option<ErrorKind> {
+async fn error_kind(limiter: &Limiter) -> Option<ErrorKind> {
     limiter.check(&key("a"), &limit("1000/10s")).await.err().map(|error| error.kind())
 }
 
 #[tokio::test]
 #[ignore = "needs a process of its own, for its log"]
-async fn troubles_come_and_go() {
-    if !child::is_one() {
+async fn server_problems_come_and_go() {
+    if !child_process::is_child() {
         return;
     }
-    tracing::subscriber::set_global_default(Log).expect("the first");
+    tracing::subscriber::set_global_default(LineSubscriber).expect("the first");
     let server = RedisServer::builder().user("app", "s3cret").start();
-    let limiter = on(&server).on_error(OnError::Raise).connect().await.expect("the server is there");
-    let memory = |bytes| server.command(&["CONFIG", "SET", "maxmemory", bytes]);
-    let right = |rule| server.command(&["ACL", "SETUSER", "app", rule]);
+    let limiter = builder_for(&server).on_error(OnError::Raise).connect().await.expect("the server is there");
+    let set_maxmemory = |bytes| server.command(&["CONFIG", "SET", "maxmemory", bytes]);
+    let set_permission = |rule| server.command(&["ACL", "SETUSER", "app", rule]);
     for _ in 0..2 {
-        memory("1");
+        set_maxmemory("1");
         for _ in 0..20 {
-            assert_eq!(kind(&limiter).await, Some(ErrorKind::OutOfMemory));
-            // A look takes no room: that it works says nothing.
+            assert_eq!(error_kind(&limiter).await, Some(ErrorKind::OutOfMemory));
+            // A peek needs no memory, so its success does not end the problem.
             assert!(limiter.peek(&key("a"), &limit("1000/10s")).await.is_ok());
         }
-        right("-set");
-        memory("0");
+        set_permission("-set");
+        set_maxmemory("0");
         for _ in 0..20 {
-            assert_eq!(kind(&limiter).await, Some(ErrorKind::Refused));
+            assert_eq!(error_kind(&limiter).await, Some(ErrorKind::Refused));
         }
-        right("+set");
-        eventually("mended", || async { kind(&limiter).await.is_none() }).await;
-        assert_eq!(kind(&limiter).await, None);
+        set_permission("+set");
+        eventually("served again", || async { error_kind(&limiter).await.is_none() }).await;
+        assert_eq!(error_kind(&limiter).await, None);
     }
-    let told = || LINES.lock().expect("no panic").clone();
-    eventually("told", || async { told().len() >= 6 }).await;
-    let lines = told();
+    let lines_so_far = || LINES.lock().expect("no panic").clone();
+    eventually("logged", || async { lines_so_far().len() >= 6 }).await;
+    let lines = lines_so_far();
     for text in [
         "ERROR Redis is out of memory; falling back to `on_error` (Redis is at its memory limit (OOM))",
         "ERROR Redis refuses access; falling back to `on_error` (Redis refused the user a permission",
@@ -65,16 +65,16 @@ async fn troubles_come_and_go() {
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps what the limiter says.
-struct Log;
+/// A subscriber that records the limiter's log lines.
+struct LineSubscriber;
 
-impl Subscriber for Log {
+impl Subscriber for LineSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target() == "rate_limited" && *metadata.level() <= Level::INFO
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
+        let mut line = LogLine(event.metadata().level().to_string());
         event.record(&mut line);
         LINES.lock().expect("no panic").push(line.0);
     }
@@ -89,10 +89,10 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-struct Line(String);
+struct LogLine(String);
 
-impl Visit for Line {
-    /// The message first: it is written so, whatever its place.
+impl Visit for LogLine {
+    /// Appends a field. The message comes without parentheses.
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             write!(self.0, " {value:?}").expect("writing to a string");

@@ -1,4 +1,4 @@
-//! Calls of the original's last version and ours on one set: together never more than `max`, and neither is starved.
+//! Tests of this limiter and the Spring system's last version on one set: together they keep `max`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,47 +7,47 @@ use limiter_testkit::history::{Admission, feasible};
 use limiter_testkit::{Oracle, Random, RedisServer, unique};
 use rate_limited::{Denied, Key, Limit};
 
-use super::{Fleet, Spring, denied, limit};
-use crate::support::on;
+use super::{SharedKey, Spring, denied, limit};
+use crate::support::builder_for;
 
 #[tokio::test]
-async fn one_sees_what_the_other_took() {
-    let mut fleet = Fleet::new().await;
-    assert!(fleet.theirs(10_000, 3));
-    fleet.advance(1_000);
-    assert_eq!(fleet.take("3/10s", 1).await.remaining(), 1);
-    fleet.advance(1_000);
-    assert!(fleet.theirs(10_000, 3));
-    assert!(!fleet.theirs(10_000, 3));
-    let refused = denied(fleet.take("3/10s", 2).await);
-    assert_eq!(refused.retry_after(), Duration::from_secs(9), "theirs, and then the one of ours");
+async fn both_systems_count_each_others_permits() {
+    let mut shared = SharedKey::new().await;
+    assert!(shared.spring_allows(10_000, 3));
+    shared.advance(1_000);
+    assert_eq!(shared.take("3/10s", 1).await.remaining(), 1);
+    shared.advance(1_000);
+    assert!(shared.spring_allows(10_000, 3));
+    assert!(!shared.spring_allows(10_000, 3));
+    let refused = denied(shared.take("3/10s", 2).await);
+    assert_eq!(refused.retry_after(), Duration::from_secs(9), "two entries must expire, theirs and then ours");
     assert_eq!((refused.remaining(), refused.reset_after()), (0, Duration::from_secs(10)));
-    fleet.advance(8_000);
-    assert!(fleet.take("3/10s", 1).await.is_allowed());
-    assert!(!fleet.theirs(10_000, 3));
-    fleet.advance(1_000);
-    assert!(fleet.theirs(10_000, 3));
-    assert!(fleet.take("3/10s", 1).await.is_denied());
+    shared.advance(8_000);
+    assert!(shared.take("3/10s", 1).await.is_allowed());
+    assert!(!shared.spring_allows(10_000, 3));
+    shared.advance(1_000);
+    assert!(shared.spring_allows(10_000, 3));
+    assert!(shared.take("3/10s", 1).await.is_denied());
 }
 
-/// Random calls of both: each is told what the definition says, so there is never more, and never less.
+/// Random calls of both: each decision equals the oracle's, so the limit is kept and used in full.
 #[tokio::test]
-async fn both_agree_with_the_oracle_on_every_schedule() {
+async fn both_systems_equal_the_oracle_on_random_schedules() {
     let mut admitted = [0_u32; 2];
     for seed in 0..60 {
-        let (mut fleet, mut random, mut oracle) = (Fleet::new().await, Random::new(seed), Oracle::new());
+        let (mut shared, mut random, mut oracle) = (SharedKey::new().await, Random::new(seed), Oracle::new());
         let window_ms = random.between(2_000, 10_000);
         let window = Duration::from_millis(window_ms);
         let max = u32::try_from(random.between(1, 12)).expect("small");
         let mut history = Vec::new();
         for step in 0..120 {
-            fleet.advance(match random.below(6) {
+            shared.advance(match random.below(6) {
                 0 => random.below(2 * window_ms),
                 1 | 2 => random.below(window_ms / u64::from(max)),
                 _ => random.below(3),
             });
-            let now = fleet.now_ms();
-            // Theirs alone and then ours alone, the other way round, and both at random.
+            let now = shared.now_ms();
+            // First theirs and then ours, the other way round, or both at random.
             let ours = match seed % 3 {
                 0 => step >= 60,
                 1 => step < 60,
@@ -58,7 +58,7 @@ async fn both_agree_with_the_oracle_on_every_schedule() {
             let allowed = if ours {
                 let limit = Limit::new(max, window).expect("a limit").with_layout(rate_limited::Layout::Zset);
                 let limit = limit.expect("a sliding window");
-                let decision = fleet.limiter.check_n(&fleet.key, &limit, cost).await.expect("the store answers");
+                let decision = shared.limiter.check_n(&shared.key, &limit, cost).await.expect("the store answers");
                 assert_eq!(decision.remaining(), expected.remaining, "seed {seed}, step {step}");
                 let (retry, reset) = match decision.into_result() {
                     Ok(allowed) => (Some(0), allowed.reset_after()),
@@ -68,14 +68,14 @@ async fn both_agree_with_the_oracle_on_every_schedule() {
                 assert_eq!((retry, millis(reset)), (expected.retry_after, expected.reset_after), "{seed}, {step}");
                 retry == Some(0)
             } else {
-                fleet.theirs(window_ms, max)
+                shared.spring_allows(window_ms, max)
             };
             assert_eq!(allowed, expected.allowed, "seed {seed}, step {step}, ours: {ours}");
             if allowed && cost > 0 {
-                let at = fleet.clock.now();
+                let at = shared.clock.now();
                 history.push(Admission { start: at, end: at, cost });
                 admitted[usize::from(ours)] += 1;
-                let ttl = fleet.ttl();
+                let ttl = shared.ttl();
                 assert!(ttl == -1 && !ours || ttl > 0, "{ttl} ms");
                 let most = i64::try_from(window_ms).expect("small") + 1_000;
                 assert!(ttl <= most, "{ttl} ms");
@@ -90,68 +90,68 @@ fn millis(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).expect("less than a window")
 }
 
-/// The Spring system's script sets the time to live before it adds: if its trim has emptied the set, the set has none.
-/// Ours never leaves it so, and mends what theirs did.
+/// The Spring script sets the TTL before it adds an entry, so a set that its trim emptied has none. Ours always sets a
+/// TTL, also on a set that theirs left without one.
 #[tokio::test]
-async fn a_set_that_was_trimmed_to_nothing_gets_its_time_to_live_again() {
+async fn set_emptied_by_a_trim_gets_a_new_ttl() {
     for first_is_ours in [true, false] {
-        let mut fleet = Fleet::new().await;
+        let mut shared = SharedKey::new().await;
         for round in 0..3 {
-            // After the window and before the end of the set's time to live, by the clock of the calls.
+            // After the window and before the end of the set's TTL, by the clock of the calls.
             if first_is_ours == (round % 2 == 0) {
-                assert!(fleet.take("1/10s", 1).await.is_allowed());
-                let ttl = fleet.ttl();
+                assert!(shared.take("1/10s", 1).await.is_allowed());
+                let ttl = shared.ttl();
                 assert!(ttl > 10_000 && ttl <= 11_000, "{ttl} ms");
-                assert_eq!(fleet.card(), 1, "what is over is trimmed");
+                assert_eq!(shared.entry_count(), 1, "expired entries are trimmed");
             } else {
-                assert!(fleet.theirs(10_000, 1));
-                assert_eq!(fleet.ttl() == -1, round > 0, "as their script does it");
+                assert!(shared.spring_allows(10_000, 1));
+                assert_eq!(shared.ttl() == -1, round > 0, "their script leaves no TTL after a trim");
             }
-            fleet.advance(10_500);
+            shared.advance(10_500);
         }
     }
 }
 
 #[tokio::test]
-async fn ours_alone_leave_a_time_to_live_too() {
-    let fleet = Fleet::new().await;
+async fn ours_alone_always_sets_a_ttl() {
+    let shared = SharedKey::new().await;
     for _ in 0..3 {
-        assert!(fleet.take("1/10s", 1).await.is_allowed());
-        assert!(fleet.ttl() > 10_000);
-        fleet.advance(10_500);
+        assert!(shared.take("1/10s", 1).await.is_allowed());
+        assert!(shared.ttl() > 10_000);
+        shared.advance(10_500);
     }
 }
 
-/// A host whose clock is ahead: what it took counts until it is a window old by the clock of Redis.
+/// Entries of a host whose clock is ahead count until they are a window old by Redis's clock.
 #[tokio::test]
-async fn entries_of_a_clock_that_is_ahead_count_longer() {
-    let mut fleet = Fleet::new().await;
-    let ahead = fleet.now_ms() + 3_000;
-    assert!(fleet.spring.allows(&fleet.name, ahead, 10_000, 1));
-    let refused = denied(fleet.take("1/10s", 1).await);
+async fn entries_of_a_clock_ahead_count_longer() {
+    let mut shared = SharedKey::new().await;
+    let ahead = shared.now_ms() + 3_000;
+    assert!(shared.spring.allows(&shared.name, ahead, 10_000, 1));
+    let refused = denied(shared.take("1/10s", 1).await);
     assert_eq!((refused.retry_after(), refused.reset_after()), (Duration::from_secs(13), Duration::from_secs(13)));
-    let beside = fleet.take("2/10s", 1).await.into_result().expect("a place is free");
+    let beside = shared.take("2/10s", 1).await.into_result().expect("a permit is free");
     assert_eq!(beside.reset_after(), Duration::from_secs(13));
-    assert!(fleet.ttl() > 13_000 && fleet.ttl() <= 14_000, "{} ms: for as long as it counts", fleet.ttl());
-    fleet.limiter.refund(&beside).await.expect("the store answers");
-    fleet.advance(12_999);
-    assert!(fleet.take("1/10s", 1).await.is_denied());
-    fleet.advance(1);
-    assert!(fleet.take("1/10s", 1).await.is_allowed());
+    assert!(shared.ttl() > 13_000 && shared.ttl() <= 14_000, "{} ms: for as long as it counts", shared.ttl());
+    shared.limiter.refund(&beside).await.expect("the store answers");
+    shared.advance(12_999);
+    assert!(shared.take("1/10s", 1).await.is_denied());
+    shared.advance(1);
+    assert!(shared.take("1/10s", 1).await.is_allowed());
 }
 
-/// Real time on both sides, until each has been admitted more than two windows hold.
+/// Both systems call in real time until each has more admissions than fit into two windows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_real_time_no_window_holds_more_than_max() {
-    const ENOUGH: usize = 45;
+async fn no_window_exceeds_max_in_real_time() {
+    const MIN_ADMISSIONS: usize = 45;
     let (name, limit) = (unique("real"), limit("20/300ms"));
     let origin = Instant::now();
     let done = std::sync::Arc::new(AtomicBool::new(false));
     let spring = std::thread::spawn({
         let (name, done) = (name.clone(), std::sync::Arc::clone(&done));
         move || {
-            let (mut spring, mut admitted) = (Spring::on(RedisServer::shared()), Vec::new());
-            while !done.load(Ordering::Relaxed) || admitted.len() < ENOUGH {
+            let (mut spring, mut admitted) = (Spring::connect(RedisServer::shared()), Vec::new());
+            while !done.load(Ordering::Relaxed) || admitted.len() < MIN_ADMISSIONS {
                 let start = origin.elapsed();
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
                 let now = u64::try_from(now.as_millis()).expect("a time of this age");
@@ -163,10 +163,10 @@ async fn in_real_time_no_window_holds_more_than_max() {
             admitted
         }
     });
-    let limiter = on(RedisServer::shared()).connect().await.expect("connects");
+    let limiter = builder_for(RedisServer::shared()).connect().await.expect("connects");
     let key = Key::new(&name);
     let mut admitted = Vec::new();
-    while admitted.len() < ENOUGH {
+    while admitted.len() < MIN_ADMISSIONS {
         let start = origin.elapsed();
         match limiter.check(&key, &limit).await.expect("answers").into_result() {
             Ok(_) => admitted.push(Admission { start, end: origin.elapsed(), cost: 1 }),
@@ -176,6 +176,6 @@ async fn in_real_time_no_window_holds_more_than_max() {
     }
     done.store(true, Ordering::Relaxed);
     admitted.extend(spring.join().expect("no panic"));
-    // Their stamps are in whole milliseconds, rounded down.
+    // The Spring system rounds its stamps down to whole milliseconds.
     assert_eq!(feasible(&admitted, Duration::from_millis(298), 20), Ok(()));
 }

@@ -1,4 +1,4 @@
-//! Calls that a test polls by hand.
+//! Futures that a test polls itself.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,10 +11,10 @@ use rate_limited::{Decision, Limit, Limiter, ManualClock};
 
 use crate::support::key;
 
-/// Longer than any answer takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait for a wake-up: more than any reply takes on a busy machine.
+const WAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A future, and whether it was woken since its last poll.
+/// A future with a flag that is set when it is woken after its last poll.
 pub(super) struct Polled<T> {
     future: Option<Pin<Box<dyn Future<Output = T>>>>,
     woken: Arc<Woken>,
@@ -29,7 +29,7 @@ struct Woken {
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        // Also after a test has failed, which then drops what wakes others.
+        // Poisoning is ignored, because a failed test drops waiters, and these wake others.
         let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.flag.store(true, SeqCst);
         self.changed.notify_all();
@@ -56,17 +56,17 @@ impl<T> Polled<T> {
         self.woken.flag.load(SeqCst)
     }
 
-    /// Blocks until the store has answered.
-    pub(super) fn until_woken(&self) {
+    /// Blocks until the future is woken.
+    pub(super) fn wait_until_woken(&self) {
         let guard = self.woken.lock.lock().expect("no panic");
         let (_guard, result) =
-            self.woken.changed.wait_timeout_while(guard, PATIENCE, |()| !self.is_woken()).expect("no panic");
+            self.woken.changed.wait_timeout_while(guard, WAKE_TIMEOUT, |()| !self.is_woken()).expect("no panic");
         assert!(!result.timed_out(), "never woken");
     }
 
-    /// Polls the future each time that it is woken, until it is done, and moves the clock meanwhile.
+    /// Polls the future each time it is woken, until it is done, while advancing the clock.
     pub(super) fn finish_while_time_passes(&mut self, clock: &ManualClock) -> T {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WAKE_TIMEOUT;
         loop {
             if self.is_woken()
                 && let Poll::Ready(output) = self.poll()
@@ -79,35 +79,35 @@ impl<T> Polled<T> {
         }
     }
 
-    /// Polls the future until it is done, each time that it is woken.
+    /// Polls the future each time it is woken, until it is done.
     pub(super) fn finish(&mut self) -> T {
         loop {
             match self.poll() {
                 Poll::Ready(output) => return output,
-                Poll::Pending => self.until_woken(),
+                Poll::Pending => self.wait_until_woken(),
             }
         }
     }
 }
 
 impl Polled<Decision> {
-    /// A `wait` for one permit of the key `a`.
+    /// Creates a `wait` for one permit of the key `a`.
     pub(super) fn wait(limiter: &Limiter, limit: Limit, max_wait: Duration) -> Self {
         let limiter = limiter.clone();
         Self::new(async move { limiter.wait(&key("a"), &limit, max_wait).await.expect("answers") })
     }
 
-    /// Polls the call, which has to go on waiting.
+    /// Polls the call, and asserts that it still waits.
     #[track_caller]
-    pub(super) fn waits(&mut self) {
+    pub(super) fn assert_waits(&mut self) {
         if let Poll::Ready(decision) = self.poll() {
             panic!("{decision:?} instead of waiting");
         }
     }
 
-    /// Polls the call, which has to be admitted.
+    /// Polls the call, and asserts that it is admitted.
     #[track_caller]
-    pub(super) fn is_admitted(&mut self) {
+    pub(super) fn assert_admitted(&mut self) {
         assert!(matches!(self.poll(), Poll::Ready(Decision::Allowed(_))), "not admitted");
     }
 }
