@@ -68,7 +68,7 @@ mod shadowed {
     pub(crate) const stopped: i8 = 6;
     pub(crate) const result: i8 = 7;
     pub(crate) const which: i8 = 8;
-    pub(crate) const asks: i8 = 9;
+    pub(crate) const rules: i8 = 9;
 
     #[rate_limited::rate_limited(key = "{SITE}{site}", max = 1, window = "1h", fallback = site + key + limit + limiter,
         on_error = match error.kind() { _ => value + stopped })]
