@@ -28,7 +28,7 @@ enum DropPoint {
     Polls(u32),
     /// Dropped after this time.
     Time(Duration),
-    /// Not dropped.
+    /// Never dropped.
     Done,
 }
 
