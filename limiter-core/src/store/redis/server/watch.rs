@@ -114,8 +114,8 @@ enum Verdict {
 }
 
 impl WatchState {
-    /// Subscribes, and returns the connection. `closed` is notified when it breaks. Returns `None` if the sentinel may be
-    /// behind the others: then another sentinel must be subscribed to.
+    /// Subscribes, and returns the connection. `closed` is notified when it breaks. Returns `None` if the sentinel may
+    /// be behind the others: then another sentinel must be subscribed to.
     ///
     /// Messages published while no connection was subscribed are lost, so each new connection also reads the address.
     async fn subscribe(
@@ -132,7 +132,8 @@ impl WatchState {
         Ok((verdict != Verdict::Unknown).then_some(connection))
     }
 
-    /// Repeats the check until the connection breaks, the sentinel does not reply in time, or it may be behind the others.
+    /// Repeats the check until the connection breaks, the sentinel does not reply in time, or it may be behind the
+    /// others.
     async fn check_until_closed(&mut self, index: usize, mut connection: MultiplexedConnection, closed: &Notify) {
         while timeout(self.check_interval, closed.notified()).await.is_err() {
             match timeout(CHECK_TIMEOUT, self.check(index, &mut connection)).await {
