@@ -135,7 +135,7 @@ async fn servers_of_another_kind_than_the_url_give_clear_errors() {
         // Valkey supports several databases in a cluster, if configured.
         case(&format!("{}/3", node.url()), Config, &["cannot connect to redis://127.0.0.1:", "database"]),
         case(&cluster, Config, &["not a node of a cluster", "write `redis://`"]),
-        case(&format!("{cluster}/3"), Config, &["database 0 alone"]),
+        case(&format!("{cluster}/3"), Config, &["database 0 or none"]),
         case(&sentinel.url(), Config, &["it is a sentinel", "`redis-sentinel://host:port/name`"]),
     ])
     .await;

@@ -24,7 +24,7 @@ pub(crate) enum Redirect {
 }
 
 impl CommandError {
-    /// The server does not have the script. Only this error proves that no command of the call was applied.
+    /// Returns true if the server does not have the script. Then it has applied no command of the call.
     pub(crate) fn is_no_script(&self) -> bool {
         self.0.kind() == RedisKind::Server(ServerErrorKind::NoScript)
     }
@@ -51,28 +51,28 @@ impl CommandError {
         }
     }
 
-    /// The server is not a node of a cluster.
+    /// Returns true if the server is not a node of a cluster.
     pub(crate) fn is_cluster_disabled(&self) -> bool {
         self.0.detail().is_some_and(|detail| detail.contains("cluster support disabled"))
     }
 
-    /// The cluster has no node for the slot, or too few nodes.
+    /// Returns true if the cluster has no node for the slot, or too few nodes.
     pub(crate) fn is_cluster_down(&self) -> bool {
         self.0.kind() == RedisKind::Server(ServerErrorKind::ClusterDown)
     }
 
-    /// The server is loading its last snapshot, or the data of another server. Either may lack counters.
+    /// Returns true if the server is loading its last snapshot or another server's data. Either may lack counters.
     pub(crate) fn is_loading(&self) -> bool {
         self.0.kind() == RedisKind::Server(ServerErrorKind::BusyLoading)
     }
 
-    /// The error lasts until an operator changes the server's settings.
+    /// Returns true if the error lasts until an operator changes the server's settings.
     pub(crate) fn is_permanent(&self) -> bool {
         let code = self.0.code().unwrap_or_default();
         code == "NOPERM" || (code == "ERR" && self.0.detail().is_some_and(|detail| missing_command(detail).is_some()))
     }
 
-    /// The connection broke. The error is not a reply of the server.
+    /// Returns true if the connection broke, so the error is not a reply of the server.
     pub(crate) fn is_connection_lost(&self) -> bool {
         self.0.is_io_error()
     }
@@ -88,8 +88,8 @@ impl From<RedisError> for CommandError {
 impl From<CommandError> for Error {
     fn from(CommandError(error): CommandError) -> Self {
         let (kind, message) = describe(&error);
-        // A server's text may repeat the command, and so a key or the password. It is not kept as the source. The text of
-        // a network error cannot, but it may repeat names in the server's certificate.
+        // A server's text may repeat the command, and so a key or the password. It is not kept as the source. The text
+        // of a network error cannot, but it may repeat names in the server's certificate.
         if !error.is_io_error() {
             return Self::new(kind, message);
         }
@@ -159,8 +159,8 @@ fn missing_command(detail: &str) -> Option<&'static str> {
     ["HELLO", "AUTH", "SELECT", "SCRIPT", "EVALSHA", "SENTINEL"].into_iter().find(|name| command.starts_with(name))
 }
 
-/// Splits an error of a command in a script into code and detail. Redis 6.2 puts the line of the script and a dash before
-/// the code: `@user_script: 7: -OOM …`.
+/// Splits an error of a command in a script into code and detail. Redis 6.2 puts the line of the script and a dash
+/// before the code: `@user_script: 7: -OOM …`.
 fn split_script_error<'a>(code: &str, detail: &'a str) -> Option<(&'a str, &'a str)> {
     let (_line, error) = detail.split_once(": ").filter(|_| code == "@user_script:")?;
     match error.strip_prefix('-') {
@@ -242,7 +242,7 @@ fn describe_server_error(code: &str, detail: &str) -> (ErrorKind, String) {
         "ERR" if missing_command(detail).is_some() => {
             let command = missing_command(detail).unwrap_or_default();
             let problem = format!(
-                "Redis does not have {command}, which the limiter needs: enable it if it is renamed or forbidden there, or \
+                "Redis does not have {command}, which the limiter needs: enable it if it is renamed or forbidden, or \
                  use Redis 6.2 or later"
             );
             return (ErrorKind::Config, problem);
@@ -273,8 +273,8 @@ fn redact(text: &str) -> String {
     escape_and_truncate(text_before_quotes(text))
 }
 
-/// Returns the text before the first quotation or key. A server quotes what it repeats of a command, and each key contains
-/// a brace.
+/// Returns the text before the first quotation or key. A server quotes what it repeats of a command, and each key
+/// contains a brace.
 fn text_before_quotes(text: &str) -> &str {
     let mut before = ' ';
     let starts_quotation = |letter: char| {
@@ -316,6 +316,38 @@ mod tests {
         ];
         for (detail, expected) in cases {
             assert_eq!(missing_permission(detail), expected, "{detail}");
+        }
+    }
+
+    #[test]
+    fn configuration_errors_name_the_fix() {
+        let cases = [
+            ("MOVED 1 127.0.0.1:7000", "this Redis is a node of a cluster: write `redis-cluster://`"),
+            ("ASK 1 127.0.0.1:7000", "this Redis is a node of a cluster: write `redis-cluster://`"),
+            ("ERR DB index is out of range", "Redis has no database of that number: write one below"),
+            (
+                "ERR SELECT is not allowed in cluster mode",
+                "has only database 0: write `redis-cluster://` and no database",
+            ),
+            (
+                "ERR unknown command 'EVALSHA', with args beginning with:",
+                "Redis does not have EVALSHA, which the limiter",
+            ),
+        ];
+        for (reply, expected) in cases {
+            let error = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes());
+            let error = error.and_then(redis::Value::extract_error).expect_err("an error");
+            let error = Error::from(CommandError(error));
+            assert_eq!(error.kind(), ErrorKind::Config, "{reply}");
+            assert!(error.to_string().contains(expected), "{reply}: {error}");
+        }
+        for (kind, expected) in [
+            (RedisKind::InvalidClientConfig, "rejected its settings: check `url`, `tls` or `client`"),
+            (RedisKind::RESP3NotSupported, "does not support RESP3 (HELLO 3): use Redis 6.2 or later, or Valkey"),
+        ] {
+            let error = Error::from(CommandError((kind, "no").into()));
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
     }
 

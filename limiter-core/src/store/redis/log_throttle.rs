@@ -9,8 +9,8 @@ use crate::{Error, ErrorKind, TARGET};
 
 /// Logs each kind of error once until the store grants a permit again, which ends the errors of all kinds.
 ///
-/// Errors that concern only some calls alternate with successes. At most three recoveries a minute are logged, and after
-/// them no further error until the minute ends.
+/// Errors that concern only some calls alternate with successes. At most three recoveries a minute are logged, and
+/// after them no further error until the minute ends.
 #[derive(Debug)]
 pub(crate) struct LogThrottle {
     /// The servers, for the log lines.
@@ -66,8 +66,8 @@ impl LogThrottle {
     }
 }
 
-/// Returns the bit and the message of an error. Returns `None` if a lost connection is logged for it, or if it concerns a
-/// single key.
+/// Returns the bit and the message of an error. Returns `None` if a lost connection is logged for it, or if it concerns
+/// a single key.
 fn classify(kind: ErrorKind) -> Option<(u8, &'static str)> {
     match kind {
         ErrorKind::OutOfMemory => Some((1, "Redis is out of memory; falling back to `on_error`")),

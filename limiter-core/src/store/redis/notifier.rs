@@ -1,7 +1,7 @@
 //! A thread that runs callbacks of the program, such as log subscribers.
 //!
-//! A callback may block, panic, or call a limiter, so it must not run on the thread of a worker or of a caller. All limiters
-//! of a process share one thread, which runs the callbacks in order.
+//! A callback may block, panic, or call a limiter, so it must not run on the thread of a worker or of a caller. All
+//! limiters of a process share one thread, which runs the callbacks in order.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -22,8 +22,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs a callback on the notifier thread of this process, after all earlier callbacks. Never blocks.
 ///
-/// A callback that does not fit into the queue is dropped on the calling thread. The number of dropped callbacks is logged
-/// when the queue is empty.
+/// A callback that does not fit into the queue is dropped on the calling thread. The number of dropped callbacks is
+/// logged when the queue is empty.
 pub(crate) fn notify(callback: impl FnOnce() + Send + 'static) {
     static NOTIFIER: PerProcess<Notifier> = PerProcess::new();
     // An error means that another thread created the notifier at the moment of a fork. Then this child logs nothing.
@@ -89,7 +89,7 @@ impl Notifier {
         if state.queue.is_empty() && state.dropped > 0 {
             let dropped = mem::take(&mut state.dropped);
             return Some(Box::new(move || {
-                tracing::warn!(target: TARGET, dropped, "log lines were dropped: the log subscriber blocked for too long");
+                tracing::warn!(target: TARGET, dropped, "log lines were dropped, because the log subscriber blocked");
             }));
         }
         if state.queue.is_empty() {

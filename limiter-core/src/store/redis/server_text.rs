@@ -3,8 +3,8 @@
 /// The most characters that are kept of a server's text.
 const MAX_CHARS: usize = 200;
 
-/// Escapes characters that a terminal or a log viewer interprets, such as control characters and those that change the
-/// direction of writing, and truncates the text to 200 characters.
+/// Escapes characters that a terminal or a log viewer interprets, and truncates the text to 200 characters. Such
+/// characters are control characters and those that change the direction of writing.
 pub(crate) fn escape_and_truncate(text: &str) -> String {
     let mut output = String::new();
     let mut chars = 0;

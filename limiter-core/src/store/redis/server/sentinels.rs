@@ -1,7 +1,7 @@
 //! The sentinels that monitor a master.
 //!
-//! The client's own Sentinel support queries them one after the other, without a timeout for each. Here the next sentinel
-//! is queried as soon as one is slow, so a dead or isolated sentinel does not use up an attempt to connect.
+//! The client's own Sentinel support queries them one after the other, without a timeout for each. Here the next
+//! sentinel is queried as soon as one is slow. So a dead or isolated sentinel does not use up an attempt to connect.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -82,8 +82,8 @@ impl ServerInfo {
         }
         match (self.mode, expected) {
             (Some(ServerMode::Sentinel), _) => Err(config_error(
-                "it is a sentinel: write `redis-sentinel://host:port/name`, with the name that the sentinel has for the \
-                 master",
+                "it is a sentinel: write `redis-sentinel://host:port/name`, with the name that the sentinel has for \
+                 the master",
             )),
             (Some(ServerMode::Cluster), ServerMode::Standalone) => Err(config_error(
                 "it is a node of a cluster: write `redis-cluster://` instead of `redis://`, or `rediss-cluster://` \

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Runs each blocking job on its own thread, at most one job at a time for each key. A caller whose key has a running job
-/// gets the result of that job.
+/// Runs each blocking job on its own thread, at most one job at a time for each key. A caller whose key has a running
+/// job gets the result of that job.
 ///
 /// A hanging job occupies one thread, however many callers have given up on it, and delays no other key. The threads
 /// belong to no runtime, so a job may outlive the runtimes of all its callers.
@@ -99,8 +99,8 @@ where
         }
     }
 
-    /// Returns `None` if the lock stays taken. That happens in a forked child, if a thread of the parent held the lock at
-    /// the fork. Then each caller runs its own job.
+    /// Returns `None` if the lock stays taken. That happens in a forked child, if a thread of the parent held the lock
+    /// at the fork. Then each caller runs its own job.
     fn lock(&self) -> Option<MutexGuard<'_, BTreeMap<K, Flight<T>>>> {
         for _ in 0..MAX_LOCK_ATTEMPTS {
             match self.flights.try_lock() {

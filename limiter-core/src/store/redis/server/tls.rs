@@ -107,8 +107,8 @@ impl Tls {
         match config.with_client_auth_cert(chain, key) {
             Ok(_) => Ok(()),
             Err(_) => Err(config_error(
-                "`Tls::client_certificate` must have a certificate and a key that belong together: write the key of that \
-                 certificate",
+                "`Tls::client_certificate` must have a certificate and a key that belong together: write the key of \
+                 that certificate",
             )),
         }
     }

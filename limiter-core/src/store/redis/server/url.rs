@@ -28,8 +28,8 @@ impl Server {
         let (before, fragment) = url.split_once('#').unwrap_or((url, ""));
         if url.starts_with("rediss:") && fragment == "insecure" {
             return Err(config_error(
-                "`url` must not end in `#insecure`: set `Tls::root_certificate` to the authority that signed the server's \
-                 certificate",
+                "`url` must not end in `#insecure`: set `Tls::root_certificate` to the authority that signed the \
+                 server's certificate",
             ));
         }
         let parts = UrlParts::split(before);
@@ -164,7 +164,8 @@ impl<'a> UrlParts<'a> {
         self.hosts.iter().map(server).collect()
     }
 
-    /// Returns the requirement that the URL does not meet: of its user and password, hosts, ports and path, in this order.
+    /// Returns the requirement that the URL does not meet: of its user and password, hosts, ports and path, in this
+    /// order.
     fn violated_requirement(&self) -> &'static str {
         let is_valid = |rest: &str| format!("redis://{rest}").into_connection_info().is_ok();
         if !is_valid(&format!("{}host", self.userinfo)) {

@@ -25,6 +25,10 @@ const SWITCH_MASTER_CHANNEL: &str = "+switch-master";
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before the next sentinel is subscribed to.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The time between two checks that a subscribed sentinel still replies. A host that vanishes closes no connection.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// The time limit for the reply to a check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A task that is subscribed to one sentinel at a time. Dropping it ends the task.
 pub(super) struct MasterWatch(JoinHandle<()>);
@@ -39,15 +43,19 @@ impl MasterWatch {
         address: MasterAddress,
         lost: Arc<Notify>,
     ) -> Self {
+        let reports = AddressReports::new(address, sentinels.len());
+        let state = WatchState { master, reports, lost, check_interval: CHECK_INTERVAL };
+        Self::spawn(sentinels, state)
+    }
+
+    fn spawn(sentinels: Vec<ConnectionInfo>, mut state: WatchState) -> Self {
         Self(tokio::spawn(async move {
-            let reports = AddressReports::new(address, sentinels.len());
-            let mut state = WatchState { master, reports, lost };
             loop {
                 for (index, sentinel) in sentinels.iter().enumerate() {
                     let closed = Arc::new(Notify::new());
                     let subscription = state.subscribe(index, sentinel, &closed);
-                    if let Ok(Ok(Some(_connection))) = timeout(SUBSCRIBE_TIMEOUT, subscription).await {
-                        closed.notified().await;
+                    if let Ok(Ok(Some(connection))) = timeout(SUBSCRIBE_TIMEOUT, subscription).await {
+                        state.check_until_closed(index, connection, &closed).await;
                     }
                     sleep(RETRY_PAUSE).await;
                 }
@@ -66,6 +74,7 @@ struct WatchState {
     master: String,
     reports: AddressReports,
     lost: Arc<Notify>,
+    check_interval: Duration,
 }
 
 /// The address in use, and which sentinels have reported it.
@@ -105,8 +114,8 @@ enum Verdict {
 }
 
 impl WatchState {
-    /// Subscribes, and returns the connection, which must be kept until `closed` is notified. Returns `None` if the
-    /// sentinel disagrees with the others: then another sentinel must be subscribed to.
+    /// Subscribes, and returns the connection. `closed` is notified when it breaks. Returns `None` if the sentinel may
+    /// be behind the others: then another sentinel must be subscribed to.
     ///
     /// Messages published while no connection was subscribed are lost, so each new connection also reads the address.
     async fn subscribe(
@@ -119,12 +128,29 @@ impl WatchState {
         let info = sentinel.clone().set_redis_settings(settings);
         let mut connection = connect(info, SUBSCRIBE_TIMEOUT, Some(self.listener(closed))).await?;
         connection.subscribe(SWITCH_MASTER_CHANNEL).await.map_err(CommandError::from)?;
+        let verdict = self.check(index, &mut connection).await?;
+        Ok((verdict != Verdict::Unknown).then_some(connection))
+    }
+
+    /// Repeats the check until the connection breaks, the sentinel does not reply in time, or it may be behind the
+    /// others.
+    async fn check_until_closed(&mut self, index: usize, mut connection: MultiplexedConnection, closed: &Notify) {
+        while timeout(self.check_interval, closed.notified()).await.is_err() {
+            match timeout(CHECK_TIMEOUT, self.check(index, &mut connection)).await {
+                Ok(Ok(Verdict::UpToDate | Verdict::Outdated)) => {}
+                Ok(Ok(Verdict::Unknown) | Err(_)) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Reads the address from the sentinel, and notifies `lost` if the address in use is outdated.
+    async fn check(&mut self, index: usize, connection: &mut MultiplexedConnection) -> Result<Verdict, Error> {
         let reply = connection.send_packed_command(&get_master_addr(&self.master)).await.map_err(CommandError::from)?;
         let verdict = parse_master_addr(reply).map_or(Verdict::Unknown, |reply| self.reports.evaluate(index, &reply));
         if verdict == Verdict::Outdated {
             self.lost.notify_one();
         }
-        Ok((verdict != Verdict::Unknown).then_some(connection))
+        Ok(verdict)
     }
 
     fn listener(&self, closed: &Arc<Notify>) -> PushListener {
@@ -146,25 +172,4 @@ impl WatchState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn address(port: u16) -> MasterAddress {
-        ("127.0.0.1".to_owned(), port)
-    }
-
-    #[test]
-    fn another_address_from_a_sentinel_that_reported_the_current_one_is_outdated() {
-        let mut reports = AddressReports::new(address(2), 2);
-        assert_eq!(reports.evaluate(0, &address(2)), Verdict::UpToDate);
-        assert_eq!(reports.evaluate(0, &address(3)), Verdict::Outdated);
-    }
-
-    #[test]
-    fn another_address_from_a_sentinel_that_never_reported_the_current_one_is_unknown() {
-        let mut reports = AddressReports::new(address(2), 2);
-        assert_eq!(reports.evaluate(1, &address(1)), Verdict::Unknown);
-        assert_eq!(reports.evaluate(1, &address(2)), Verdict::UpToDate);
-        assert_eq!(reports.evaluate(1, &address(3)), Verdict::Outdated);
-    }
-}
+mod tests;
