@@ -17,12 +17,11 @@ use crate::on_error::OnError;
 use crate::overflow::Overflows;
 use crate::rule::{RuleOverrides, is_valid_deadline};
 use crate::store::memory::MemoryStore;
-use crate::store::naming::{Naming, Secret};
 use crate::sync::process::{DroppedAtHome, PerProcess};
-use crate::{Allowed, Denied, Error, ErrorKind, Layout, Limiter, Overflow, Rule, Source};
+use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule, Source};
 
 #[cfg(feature = "redis")]
-use crate::store::redis::{Endpoint, Options, ReadySignal, RedisStore};
+use crate::store::redis::{Endpoint, Naming, Options, ReadySignal, RedisStore, Secret};
 
 mod connection;
 mod constructors;
@@ -54,6 +53,7 @@ pub struct Builder {
     deadline: Duration,
     max_in_flight: u32,
     prefix: String,
+    #[cfg(feature = "redis")]
     secret: Option<Result<Secret, Error>>,
     max_keys: usize,
     instances: u32,
@@ -71,6 +71,7 @@ impl Default for Builder {
             deadline: Duration::from_millis(100),
             max_in_flight: 100_000,
             prefix: "rl".to_owned(),
+            #[cfg(feature = "redis")]
             secret: None,
             max_keys: 1_000_000,
             instances: 1,
@@ -280,23 +281,18 @@ impl Builder {
 
     /// Creates a limiter without a usable store. Each call fails with `error`.
     pub(crate) fn misconfigured(self, error: Error) -> Limiter {
-        let options = self.local_options(1, self.naming(None));
+        let options = self.local_options(1);
         let local = options.new_state();
         self.guarded(RemoteStore::Misconfigured(error, local), options.overflows)
     }
 
     /// The options of the local state beside a store with this number of slots.
-    fn local_options(&self, slots: u16, naming: Arc<Naming>) -> LocalStateOptions {
+    fn local_options(&self, slots: u16) -> LocalStateOptions {
         let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
         let (max_keys, clock) = (self.max_keys, self.clock.clone());
-        let standby = StandbyConfig { max_keys, instances, slots, naming };
+        let standby = StandbyConfig { max_keys, instances, slots };
         let overflows = Overflows::new(Source::Standby, max_keys, clock.clone());
         LocalStateOptions { standby, remember_denials: self.remember_denials, clock, overflows }
-    }
-
-    /// The names of keys in the store, hashed if there is a secret.
-    fn naming(&self, secret: Option<Secret>) -> Arc<Naming> {
-        Arc::new(Naming::new(&self.prefix, secret))
     }
 
     fn guarded(self, store: RemoteStore, overflows: Arc<Overflows>) -> Limiter {
@@ -324,8 +320,8 @@ impl Builder {
 
     #[cfg(feature = "redis")]
     fn start(&self, endpoint: Endpoint, ready: Option<ReadySignal>) -> Result<(RedisStore, Arc<Overflows>), Error> {
-        let naming = self.naming(self.secret.clone().transpose()?);
-        let local = self.local_options(endpoint.slots(), Arc::clone(&naming));
+        let naming = Naming::new(&self.prefix, self.secret.clone().transpose()?);
+        let local = self.local_options(endpoint.slots());
         let overflows = Arc::clone(&local.overflows);
         let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());
         let options = Options { naming, deadline, max_in_flight, clock, local };
@@ -354,7 +350,8 @@ impl Builder {
         if self.remember_denials > Duration::from_secs(60) {
             return Err(wrong("denials are remembered for up to 1 min"));
         }
-        if self.secret.clone().transpose()?.is_some() && self.rules.has_layout(Layout::Zset) {
+        #[cfg(feature = "redis")]
+        if self.secret.clone().transpose()?.is_some() && self.rules.has_layout(crate::Layout::Zset) {
             return Err(wrong(
                 "a rule has a limit of `Layout::Zset`, whose names are the keys' texts: leave `hash_keys` out",
             ));
@@ -369,7 +366,8 @@ impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             connection: _,
-            secret: _,
+            #[cfg(feature = "redis")]
+                secret: _,
             on_error,
             rules,
             deadline,

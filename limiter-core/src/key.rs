@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 
 mod buffer;
 mod static_key;
+#[cfg(feature = "redis")]
 mod spring_name;
 
 use buffer::Buffer;

@@ -33,6 +33,28 @@ impl Request<'_> {
     }
 }
 
+/// The requests of one decision, with the slots of their keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlottedRequests<'a> {
+    pub(crate) requests: &'a [Request<'a>],
+    /// One slot for each request; empty for a single server, whose keys are all in slot 0.
+    pub(crate) slots: &'a [u16],
+}
+
+impl<'a> SlottedRequests<'a> {
+    /// Requests to a single server.
+    #[cfg(all(test, any(feature = "redis", limiter_loom)))]
+    pub(crate) fn in_slot_0(requests: &'a [Request<'a>]) -> Self {
+        Self { requests, slots: &[] }
+    }
+
+    /// Each request with its slot.
+    pub(crate) fn iter(self) -> impl Iterator<Item = (&'a Request<'a>, u16)> {
+        let slot = move |index: usize| self.slots.get(index).copied().unwrap_or(0);
+        self.requests.iter().enumerate().map(move |(index, request)| (request, slot(index)))
+    }
+}
+
 /// A request that owns its key.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedRequest {
@@ -76,7 +98,7 @@ pub(crate) struct StoreReply {
     pub(crate) delay: Duration,
 }
 
-#[cfg(any(feature = "redis", test))]
+#[cfg(feature = "redis")]
 impl StoreReply {
     /// An allowed reply without a count: the reply to a refund that is not sent to the store.
     pub(crate) const ALLOWED: Self = Self {

@@ -122,6 +122,7 @@ impl RuleOverrides {
         self.get(name).map_or(Ok(limit), |rule| rule.with_layout_of(limit))
     }
 
+    #[cfg(feature = "redis")]
     /// Returns whether any rule sets this layout or has a limit with it.
     pub(crate) fn has_layout(&self, layout: Layout) -> bool {
         let uses_layout = |rule: &Rule| match rule.layout {

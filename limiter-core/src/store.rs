@@ -3,8 +3,6 @@
 #[cfg(not(feature = "redis"))]
 mod absent;
 pub(crate) mod memory;
-pub(crate) mod naming;
-pub(crate) mod slot;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 

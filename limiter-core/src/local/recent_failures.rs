@@ -2,10 +2,8 @@
 
 use std::hash::BuildHasher;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
-use crate::request::Request;
-use crate::store::naming::Naming;
+use crate::request::{Request, SlottedRequests};
 use crate::sync::{AtomicU64, Ordering, Seed};
 
 /// The times of the last failures, in milliseconds of the clock.
@@ -20,7 +18,6 @@ pub(crate) struct RecentFailures {
     /// Times of failed calls, by the hash of the key. A failure of one call counts for a few other keys as well.
     keys: Box<[AtomicU64]>,
     seed: Seed,
-    naming: Arc<Naming>,
 }
 
 /// The slots of a failed server.
@@ -31,15 +28,14 @@ const NEVER: u64 = 0;
 const KEY_ENTRIES: usize = if cfg!(all(test, limiter_loom)) { 2 } else { 4096 };
 
 impl RecentFailures {
-    /// A table for a store with `slots` slots, which `naming` assigns keys to.
-    pub(crate) fn new(slots: u16, naming: Arc<Naming>) -> Self {
+    /// A table for a store with `slots` slots.
+    pub(crate) fn new(slots: u16) -> Self {
         let never = |count: usize| (0..count).map(|_| AtomicU64::new(NEVER)).collect();
         Self {
             latest: AtomicU64::new(NEVER),
             slots: never(slots.max(1).into()),
             keys: never(KEY_ENTRIES),
             seed: Seed::default(),
-            naming,
         }
     }
 
@@ -62,30 +58,26 @@ impl RecentFailures {
     }
 
     /// Returns whether the store failed for any of these requests within the time for which its permits count.
-    pub(crate) fn any_within_window(&self, requests: &[Request<'_>], now: u64) -> bool {
+    pub(crate) fn any_within_window(&self, requests: SlottedRequests<'_>, now: u64) -> bool {
         let is_recent = |failed_at: &AtomicU64, request: &Request<'_>| match failed_at.load(Ordering::Acquire) {
             NEVER => false,
             failed_at => failed_at.saturating_add(request.limit.memory_millis()) > now,
         };
-        requests.iter().any(|request| {
+        requests.iter().any(|(request, slot)| {
             is_recent(&self.latest, request)
-                && (is_recent(self.slot_failure(request), request) || is_recent(self.key_failure(request), request))
+                && (is_recent(self.slot_failure(slot), request) || is_recent(self.key_failure(request), request))
         })
     }
 
     /// Returns whether the server of any of these requests has failed since an instant in milliseconds. It may then
     /// have lost the permits that it had counted by that instant.
-    pub(crate) fn has_server_failed_since(&self, requests: &[Request<'_>], since: u64) -> bool {
+    pub(crate) fn has_server_failed_since(&self, requests: SlottedRequests<'_>, since: u64) -> bool {
         let since = since.max(NEVER + 1);
-        requests.iter().any(|request| self.slot_failure(request).load(Ordering::Acquire) >= since)
+        requests.iter().any(|(_, slot)| self.slot_failure(slot).load(Ordering::Acquire) >= since)
     }
 
-    fn slot_failure(&self, request: &Request<'_>) -> &AtomicU64 {
-        if self.slots.len() == 1 {
-            &self.slots[0]
-        } else {
-            &self.slots[usize::from(self.naming.slot(request)) % self.slots.len()]
-        }
+    fn slot_failure(&self, slot: u16) -> &AtomicU64 {
+        &self.slots[usize::from(slot) % self.slots.len()]
     }
 
     fn key_failure(&self, request: &Request<'_>) -> &AtomicU64 {

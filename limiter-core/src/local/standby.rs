@@ -1,17 +1,17 @@
 //! The standby limiter: a memory store in this process that mirrors the permits which the shared store grants.
 
 use std::num::NonZeroU32;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "redis", limiter_loom)))]
 use crate::Source;
 use crate::clock::Clock;
 use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
-use crate::request::{Request, StoreReply};
+use crate::request::{Request, SlottedRequests, StoreReply};
 use crate::store::memory::MemoryStore;
-use crate::store::naming::Naming;
 use crate::{Error, Key, Limit};
 
 /// The limiter that decides while the store cannot.
@@ -45,8 +45,6 @@ pub(crate) struct StandbyConfig {
     pub(crate) instances: NonZeroU32,
     /// Slots of the store's cluster; 1 for a single server.
     pub(crate) slots: u16,
-    /// The names of keys in the store, which determine their slots.
-    pub(crate) naming: Arc<Naming>,
 }
 
 /// The result of consulting the standby limiter before a request is sent to the store.
@@ -62,7 +60,7 @@ pub(crate) enum Precheck {
 }
 
 impl Standby {
-    #[cfg(test)]
+    #[cfg(all(test, any(feature = "redis", limiter_loom)))]
     pub(crate) fn new(config: &StandbyConfig, clock: Clock) -> Self {
         Self::with_overflows(config, clock.clone(), Overflows::new(Source::Standby, config.max_keys, clock))
     }
@@ -73,7 +71,7 @@ impl Standby {
         Self {
             mirror,
             clock,
-            recent_failures: RecentFailures::new(config.slots, Arc::clone(&config.naming)),
+            recent_failures: RecentFailures::new(config.slots),
             instances: config.instances,
             forked_at: 0,
         }
@@ -166,16 +164,16 @@ impl Standby {
     }
 
     /// Returns whether the store may have lost permits that the mirror recorded at `stamp`.
-    pub(crate) fn may_be_lost(&self, requests: &[Request<'_>], stamp: u64) -> bool {
+    pub(crate) fn may_be_lost(&self, requests: SlottedRequests<'_>, stamp: u64) -> bool {
         self.recent_failures.has_server_failed_since(requests, stamp / 1000)
     }
 
     /// Reserves the permits of a call before it is sent to the store, if the standby limiter is consulted.
-    pub(crate) fn reserve(&self, requests: &[Request<'_>], max_wait: Duration) -> Precheck {
+    pub(crate) fn reserve(&self, requests: SlottedRequests<'_>, max_wait: Duration) -> Precheck {
         if !self.is_consulted(requests) {
             return Precheck::Skip;
         }
-        match self.decide(requests, max_wait) {
+        match self.decide(requests.requests, max_wait) {
             Ok(reply) if reply.allowed => Precheck::Reserved(reply),
             Ok(reply) => Precheck::Denied(reply),
             // The worker runs only in the process that made the standby limiter, where this does not happen.
@@ -184,8 +182,8 @@ impl Standby {
     }
 
     /// Returns the standby limiter's denial, if it is consulted. Reserves nothing.
-    pub(crate) fn peek_denial(&self, requests: &[Request<'_>]) -> Option<StoreReply> {
-        let reply = self.is_consulted(requests).then(|| self.peek(requests))?.ok()?;
+    pub(crate) fn peek_denial(&self, requests: SlottedRequests<'_>) -> Option<StoreReply> {
+        let reply = self.is_consulted(requests).then(|| self.peek(requests.requests))?.ok()?;
         (!reply.allowed).then_some(reply)
     }
 
@@ -196,21 +194,23 @@ impl Standby {
     /// the permits to other calls meanwhile.
     pub(crate) fn reconcile(
         &self,
-        requests: &[Request<'_>],
+        requests: SlottedRequests<'_>,
         max_wait: Duration,
         reservation: Option<&StoreReply>,
         reply: &StoreReply,
     ) -> Result<u64, StoreReply> {
         match reservation {
             // The store's stamp is younger than that of the reservation.
-            Some(reservation) if reply.allowed => Ok(self.mirror.restamp(requests, reservation.stamp).unwrap_or(0)),
+            Some(reservation) if reply.allowed => {
+                Ok(self.mirror.restamp(requests.requests, reservation.stamp).unwrap_or(0))
+            }
             Some(reservation) => {
-                self.refund(requests, reservation.stamp);
+                self.refund(requests.requests, reservation.stamp);
                 Ok(0)
             }
             None if reply.allowed => {
                 // A child of `fork` has a standby limiter of its own.
-                let Ok(own) = self.decide(requests, max_wait) else { return Ok(0) };
+                let Ok(own) = self.decide(requests.requests, max_wait) else { return Ok(0) };
                 if own.allowed {
                     return Ok(own.stamp);
                 }
@@ -224,10 +224,10 @@ impl Standby {
     /// reservation.
     ///
     /// Returns the mirror's stamp of all their permits; `None` if the standby limiter is consulted and denies the sum.
-    pub(crate) fn reconcile_batch(&self, request: &Request<'_>) -> Option<u64> {
-        let requests = [*request];
-        let own = self.decide(&requests, Duration::ZERO).ok()?;
-        if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(&requests) }
+    pub(crate) fn reconcile_batch(&self, request: &Request<'_>, slot: u16) -> Option<u64> {
+        let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
+        let own = self.decide(requests.requests, Duration::ZERO).ok()?;
+        if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) }
     }
 
     /// Records permits beyond the mirror's own limit. Returns `None` and records nothing if the standby limiter is
@@ -235,17 +235,17 @@ impl Standby {
     ///
     /// The record comes before the check. So a failure that is recorded later finds the permits in the mirror, and one
     /// that was recorded earlier is found by the check.
-    fn record_unless_consulted(&self, requests: &[Request<'_>]) -> Option<u64> {
-        let stamp = self.record(requests);
+    fn record_unless_consulted(&self, requests: SlottedRequests<'_>) -> Option<u64> {
+        let stamp = self.record(requests.requests);
         if self.is_consulted(requests) {
-            self.refund(requests, stamp);
+            self.refund(requests.requests, stamp);
             return None;
         }
         Some(stamp)
     }
 
     /// Returns whether the store failed so recently that permits from before the failure may still count.
-    fn is_consulted(&self, requests: &[Request<'_>]) -> bool {
+    fn is_consulted(&self, requests: SlottedRequests<'_>) -> bool {
         self.recent_failures.any_within_window(requests, self.clock.now().floor_millis())
     }
 }

@@ -4,9 +4,10 @@
 //! slot that moves, take more. Each call goes to the worker, a thread of the store's own. It keeps a connection to each server
 //! and enforces the deadlines. So a caller may be on any runtime, or on none. The thread ends with the store.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+mod slot;
+mod naming;
 mod server_text;
 mod notifier;
 mod log_throttle;
@@ -20,6 +21,7 @@ mod worker;
 mod worker_handle;
 
 pub(crate) use endpoint::Endpoint;
+pub(crate) use naming::{Naming, Secret};
 pub(crate) use ready_signal::ReadySignal;
 pub use server::Credentials;
 #[cfg(feature = "tls")]
@@ -36,7 +38,6 @@ use crate::clock::Clock;
 use crate::local::{LocalState, LocalStateOptions};
 use crate::request::{CallOptions, CountedReply, RefundInfo, Request, StoreFailure};
 use crate::source::Source;
-use crate::store::naming::Naming;
 use crate::sync::process::PerProcess;
 use crate::{Error, ErrorKind, Key, Limit};
 
@@ -51,7 +52,7 @@ pub(crate) struct RedisStore {
 
 #[derive(Debug)]
 pub(crate) struct Options {
-    pub(crate) naming: Arc<Naming>,
+    pub(crate) naming: Naming,
     pub(crate) deadline: Duration,
     pub(crate) max_in_flight: u32,
     pub(crate) clock: Clock,

@@ -17,10 +17,8 @@ use crate::limiter::wait_queue::{Schedule, Ticket, Turn, WaitQueues};
 use crate::local::denial_cache::DenialCache;
 use crate::local::standby::{Precheck, Standby, StandbyConfig};
 use crate::overflow::Overflows;
-use crate::request::RefundInfo;
-use crate::request::{OwnedRequest, Request, StoreReply};
+use crate::request::{OwnedRequest, RefundInfo, Request, SlottedRequests, StoreReply};
 use crate::store::memory::MemoryStore;
-use crate::store::naming::Naming;
 use crate::{Key, Limit, ManualClock, Source};
 
 /// The least capacity of a store with two shards, which two decisions could lock in two orders.
@@ -100,12 +98,7 @@ fn a_receipt_is_used_once() {
 #[test]
 fn a_standby_and_a_store_that_lost_its_data_never_admit_more_than_the_limit() {
     model(|| {
-        let config = StandbyConfig {
-            max_keys: 1,
-            instances: NonZeroU32::MIN,
-            slots: 1,
-            naming: std::sync::Arc::new(Naming::new("", None)),
-        };
+        let config = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
         let standby = Arc::new(Standby::new(&config, clock()));
         let failed = {
             let standby = Arc::clone(&standby);
@@ -120,15 +113,17 @@ fn a_standby_and_a_store_that_lost_its_data_never_admit_more_than_the_limit() {
         let requests = [request(&key, "1/1m")];
         // The store is empty: it would admit.
         let empty = MemoryStore::new(1, clock(), Source::Store);
-        let admitted = match standby.reserve(&requests, Duration::ZERO) {
+        let admitted = match standby.reserve(SlottedRequests::in_slot_0(&requests), Duration::ZERO) {
             Precheck::Denied(_) => false,
             Precheck::Skip => {
                 let reply = empty.decide(&requests);
-                standby.reconcile(&requests, Duration::ZERO, None, &reply).is_ok()
+                standby.reconcile(SlottedRequests::in_slot_0(&requests), Duration::ZERO, None, &reply).is_ok()
             }
             Precheck::Reserved(reservation) => {
                 let reply = empty.decide(&requests);
-                standby.reconcile(&requests, Duration::ZERO, Some(&reservation), &reply).is_ok()
+                standby
+                    .reconcile(SlottedRequests::in_slot_0(&requests), Duration::ZERO, Some(&reservation), &reply)
+                    .is_ok()
             }
         };
         let other = failed.join().expect("no panic");
@@ -141,12 +136,7 @@ fn a_standby_and_a_store_that_lost_its_data_never_admit_more_than_the_limit() {
 #[test]
 fn the_standby_denies_what_exceeds_the_limit_with_permits_beyond_the_mirror() {
     model(|| {
-        let config = StandbyConfig {
-            max_keys: 1,
-            instances: NonZeroU32::MIN,
-            slots: 1,
-            naming: std::sync::Arc::new(Naming::new("", None)),
-        };
+        let config = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
         let standby = Arc::new(Standby::new(&config, clock()));
         let key = Key::new("getId");
         standby.record(&[request(&key, "2/1m")]);
@@ -161,7 +151,7 @@ fn the_standby_denies_what_exceeds_the_limit_with_permits_beyond_the_mirror() {
         };
         let two = [Request { cost: 2, ..request(&key, "2/1m") }];
         let reply = MemoryStore::new(1, clock(), Source::Store).decide(&two);
-        let admitted = standby.reconcile(&two, Duration::ZERO, None, &reply).is_ok();
+        let admitted = standby.reconcile(SlottedRequests::in_slot_0(&two), Duration::ZERO, None, &reply).is_ok();
         let other = failed.join().expect("no panic");
         assert!(!(admitted && other), "three permits of two in one window of the store");
     });

@@ -8,8 +8,7 @@ const WINDOW_ALGORITHMS: [Algorithm; 3] = [Algorithm::SlidingWindow, Algorithm::
 
 fn standby(max_keys: usize) -> (Standby, ManualClock) {
     let clock = ManualClock::new();
-    let naming = Arc::new(Naming::new("", None));
-    let config = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots: 1, naming };
+    let config = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots: 1 };
     (Standby::new(&config, Clock::Manual(clock.clone())), clock)
 }
 
@@ -18,7 +17,9 @@ fn limit(max: u32, algorithm: Algorithm) -> Limit {
 }
 
 fn admit_by_store(standby: &Standby, request: Request<'_>) {
-    standby.reconcile(&[request], Duration::ZERO, None, &StoreReply::ALLOWED).expect("the store decides alone");
+    standby
+        .reconcile(SlottedRequests::in_slot_0(&[request]), Duration::ZERO, None, &StoreReply::ALLOWED)
+        .expect("the store decides alone");
 }
 
 fn decide(standby: &Standby, requests: &[Request<'_>]) -> StoreReply {
@@ -114,7 +115,9 @@ fn a_reserved_permit_counts_from_the_stores_reply() {
         let request = Request { key: &key, limit: limit(1, algorithm), cost: 1 };
         let reservation = decide(&standby, &[request]);
         clock.advance(Duration::from_millis(60));
-        standby.reconcile(&[request], Duration::ZERO, Some(&reservation), &StoreReply::ALLOWED).expect("both allow it");
+        standby
+            .reconcile(SlottedRequests::in_slot_0(&[request]), Duration::ZERO, Some(&reservation), &StoreReply::ALLOWED)
+            .expect("both allow it");
         clock.advance(Duration::from_millis(WINDOW_MILLIS - 1));
         assert_eq!(take_all(&standby, request), 0, "{algorithm:?}");
         clock.advance(Duration::from_millis(1));

@@ -5,7 +5,7 @@ use std::io;
 use redis::{ErrorKind as RedisKind, RedisError, ServerErrorKind};
 
 use crate::store::redis::server_text::escape_and_truncate;
-use crate::store::slot;
+use crate::store::redis::slot;
 use crate::{Error, ErrorKind};
 
 /// An error of the client, before its translation into an [`Error`].

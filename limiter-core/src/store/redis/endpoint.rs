@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::store::redis::server::Server;
-use crate::store::slot;
+use crate::store::redis::slot;
 
 /// The servers of a store.
 pub(crate) enum Endpoint {

@@ -158,6 +158,7 @@ impl Worker {
 
     async fn decide_unbatched(self: &Rc<Self>, call: &Call) -> CallResult {
         let requests = call.requests();
+        let slotted = call.with_slots(&requests);
         let failed = |error, reservation| {
             self.reconciler.record_failures(requests.iter().copied());
             Err(StoreFailure { error, reservation })
@@ -178,17 +179,17 @@ impl Worker {
         }
         let mut reservation = None;
         match &call.action {
-            Action::Take { max_wait } => match self.reconciler.reserve(&requests, *max_wait) {
+            Action::Take { max_wait } => match self.reconciler.reserve(slotted, *max_wait) {
                 Ok(reserved) => reservation = reserved,
                 Err(denial) => return Ok(denial),
             },
             Action::Peek => {
-                if let Some(denial) = self.reconciler.peek_denial(&requests) {
+                if let Some(denial) = self.reconciler.peek_denial(slotted) {
                     return Ok(denial);
                 }
             }
             Action::Refund(info) => {
-                if let Some(reply) = self.reconciler.refund_lost(&requests, info) {
+                if let Some(reply) = self.reconciler.refund_lost(slotted, info) {
                     return Ok(reply);
                 }
             }
@@ -201,7 +202,7 @@ impl Worker {
         };
         Ok(match &call.action {
             Action::Take { max_wait } => {
-                let take = SentTake { requests: &requests, max_wait: *max_wait, reservation, version };
+                let take = SentTake { requests: slotted, max_wait: *max_wait, reservation, version };
                 let counted = self.reconciler.complete_take(&take, reply);
                 CountedReply { stamps, ..counted }
             }

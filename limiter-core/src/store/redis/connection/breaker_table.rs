@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use super::breaker::Breaker;
 use crate::Error;
 use crate::store::redis::script::redis_key::RedisKey;
-use crate::store::slot;
+use crate::store::redis::slot;
 use crate::sync::RwLock;
 use crate::sync::process::{self, forked, read_at_home};
 

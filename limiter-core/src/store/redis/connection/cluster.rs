@@ -21,7 +21,7 @@ use super::server_connection::ServerConnection;
 use crate::store::redis::command_error::{CommandError, Redirect};
 use crate::store::redis::ready_signal::ReadySignal;
 use crate::store::redis::server::Server;
-use crate::store::slot;
+use crate::store::redis::slot;
 use crate::{Error, ErrorKind};
 
 mod migrations;

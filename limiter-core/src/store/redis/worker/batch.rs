@@ -15,7 +15,7 @@ use super::Worker;
 use super::batch_queue::BatchQueue;
 use super::join_all::join_all;
 use super::pending_call::{BatchedCall, PendingCall};
-use crate::request::Request;
+use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::in_flight_batches::InFlightPermit;
 use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::script::command::{BatchEntry, KeyNames};
@@ -68,7 +68,10 @@ impl Worker {
                 self.time_out(&call);
                 continue;
             }
-            match self.reconciler.reserve(&[call.request()], Duration::ZERO) {
+            match self
+                .reconciler
+                .reserve(SlottedRequests { requests: &[call.request()], slots: call.slots() }, Duration::ZERO)
+            {
                 Ok(reservation) => call.reservation.set(reservation),
                 Err(denial) => {
                     call.reply(Ok(denial));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
+use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, StoreFailure};
 use crate::store::redis::script::command::Action;
 use crate::store::redis::script::redis_key::RedisKeys;
 use crate::{Error, ErrorKind, Layout};
@@ -41,6 +41,11 @@ impl Call {
 
     pub(crate) fn requests(&self) -> Vec<Request<'_>> {
         self.requests.iter().map(OwnedRequest::as_request).collect()
+    }
+
+    /// The requests with the slots of their keys. `requests` are those of [`requests`](Self::requests).
+    pub(crate) fn with_slots<'a>(&'a self, requests: &'a [Request<'a>]) -> SlottedRequests<'a> {
+        SlottedRequests { requests, slots: self.keys.slots() }
     }
 
     /// Returns whether the caller was dropped.

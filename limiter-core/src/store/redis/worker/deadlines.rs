@@ -123,15 +123,14 @@ mod tests {
     use crate::clock::Clock;
     use crate::local::standby::StandbyConfig;
     use crate::request::{OwnedRequest, Request};
-    use crate::store::naming::Naming;
+    use crate::store::redis::naming::Naming;
     use crate::store::redis::script::command::Action;
     use crate::store::redis::script::redis_key::RedisKeys;
     use crate::store::redis::worker::call::{Call, CallResult};
     use crate::{Key, Limit};
 
     fn deadlines() -> Deadlines {
-        let naming = Arc::new(Naming::new("", None));
-        let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1, naming };
+        let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
         Deadlines::new(&Arc::new(Standby::new(&config, Clock::System)))
     }
 

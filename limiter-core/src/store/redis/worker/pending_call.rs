@@ -56,6 +56,10 @@ impl PendingCall {
         &self.keys.as_slice()[0]
     }
 
+    pub(crate) fn slots(&self) -> &[u16] {
+        self.keys.slots()
+    }
+
     pub(crate) fn has_reply(&self) -> bool {
         self.reply_to.borrow().is_none()
     }

@@ -10,7 +10,7 @@ use super::pending_call::BatchedCall;
 use crate::local::LocalState;
 use crate::local::denial_cache::CacheVersion;
 use crate::local::standby::{Precheck, Standby};
-use crate::request::{CountedReply, RefundInfo, Request, StoreReply};
+use crate::request::{CountedReply, RefundInfo, Request, SlottedRequests, StoreReply};
 use crate::store::redis::script::reply::BatchEntryReply;
 
 pub(crate) struct Reconciler {
@@ -19,7 +19,7 @@ pub(crate) struct Reconciler {
 
 /// A take that was sent to the store.
 pub(crate) struct SentTake<'a> {
-    pub(crate) requests: &'a [Request<'a>],
+    pub(crate) requests: SlottedRequests<'a>,
     pub(crate) max_wait: Duration,
     /// Permits that the standby limiter has reserved.
     pub(crate) reservation: Option<StoreReply>,
@@ -42,7 +42,7 @@ impl Reconciler {
     /// The denial of the standby limiter: the store need not be called.
     pub(crate) fn reserve(
         &self,
-        requests: &[Request<'_>],
+        requests: SlottedRequests<'_>,
         max_wait: Duration,
     ) -> Result<Option<StoreReply>, CountedReply> {
         match self.standby().reserve(requests, max_wait) {
@@ -53,17 +53,17 @@ impl Reconciler {
     }
 
     /// The denial of the standby limiter for a peek, if it is consulted.
-    pub(crate) fn peek_denial(&self, requests: &[Request<'_>]) -> Option<CountedReply> {
+    pub(crate) fn peek_denial(&self, requests: SlottedRequests<'_>) -> Option<CountedReply> {
         self.standby().peek_denial(requests).map(CountedReply::from_standby)
     }
 
     /// Refunds permits locally if the store may have lost them; `None` if the refund is to be sent.
     ///
     /// The store would refund permits of other calls in their place.
-    pub(crate) fn refund_lost(&self, requests: &[Request<'_>], info: &RefundInfo) -> Option<CountedReply> {
+    pub(crate) fn refund_lost(&self, requests: SlottedRequests<'_>, info: &RefundInfo) -> Option<CountedReply> {
         let may_be_lost = self.standby().may_be_lost(requests, info.mirror_stamp);
         may_be_lost.then(|| {
-            self.complete_refund(requests, info);
+            self.complete_refund(requests.requests, info);
             CountedReply::from_store(StoreReply::ALLOWED, 0)
         })
     }
@@ -75,7 +75,7 @@ impl Reconciler {
 
     /// Completes a take with the store's reply.
     pub(crate) fn complete_take(&self, take: &SentTake<'_>, mut reply: StoreReply) -> CountedReply {
-        match take.requests {
+        match take.requests.requests {
             requests if reply.allowed => self.local.denials.invalidate(requests),
             // A call that waits may be denied a turn that another call gets.
             [request] if take.max_wait.is_zero() => {
@@ -96,7 +96,7 @@ impl Reconciler {
         let request = first.request();
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
         let denial = (granted < calls.len()).then(|| reply.reply_for_call(reply.granted, request.cost));
-        let mirror_stamp = self.mirror_together(&request, &calls[..granted]);
+        let mirror_stamp = self.mirror_together(&request, first.key().slot, &calls[..granted]);
         self.local.denials.update(&request, version, granted > 0, denial.as_ref());
         for (index, BatchedCall { call, .. }) in (0..).zip(calls).filter(|(_, batched)| !batched.call.has_reply()) {
             let reply = reply.reply_for_call(index, request.cost);
@@ -104,7 +104,9 @@ impl Reconciler {
                 Some(stamp) if reply.allowed => Ok(stamp),
                 _ => {
                     let reservation = call.reservation.get();
-                    self.standby().reconcile(&[call.request()], Duration::ZERO, reservation.as_ref(), &reply)
+                    let requests = [call.request()];
+                    let requests = SlottedRequests { requests: &requests, slots: call.slots() };
+                    self.standby().reconcile(requests, Duration::ZERO, reservation.as_ref(), &reply)
                 }
             };
             call.reply(Ok(counted(reply, mirrored)));
@@ -113,13 +115,13 @@ impl Reconciler {
 
     /// Records the admissions of identical calls in the mirror at once. Returns their stamp; `None` if each call has to be
     /// recorded by itself, because the standby limiter is consulted.
-    fn mirror_together(&self, request: &Request<'_>, granted: &[BatchedCall]) -> Option<u64> {
+    fn mirror_together(&self, request: &Request<'_>, slot: u16, granted: &[BatchedCall]) -> Option<u64> {
         let waiting = granted.iter().map(|batched| &batched.call).filter(|call| !call.has_reply());
         let is_reserved = waiting.clone().any(|call| call.reservation.get().is_some());
         if granted.is_empty() || is_reserved {
             return None;
         }
-        self.standby().reconcile_batch(&request.times(waiting.count()))
+        self.standby().reconcile_batch(&request.times(waiting.count()), slot)
     }
 
     /// Completes a refund. It runs here and not only in the caller, which may have been dropped.

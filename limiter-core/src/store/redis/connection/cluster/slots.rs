@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use redis::Value;
 
-use crate::store::slot;
+use crate::store::redis::slot;
 
 /// A range of slots and its master.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::slice;
 
 use limiter_testkit::{Random, full_or, slot_of};
 
 use super::*;
+use crate::store::redis::script::redis_key::RedisKeys;
 use crate::{ErrorKind, Limit};
 
 const KEY_COUNT: usize = 200_000;
@@ -85,10 +87,8 @@ fn naming(secret: Option<&[u8]>) -> Naming {
     Naming::new("a:b", secret.map(|secret| Secret::new(secret).expect("long enough")))
 }
 
-fn name(naming: &Naming, request: &Request<'_>) -> String {
-    let mut name = String::new();
-    naming.write(request, &mut name);
-    name
+fn slot(naming: &Naming, request: &Request<'_>) -> u16 {
+    RedisKeys::new(slice::from_ref(request), naming, true).slots()[0]
 }
 
 fn limits() -> [Limit; 2] {
@@ -111,7 +111,7 @@ fn distinct_sequences_have_distinct_names_and_the_tag_is_the_subject() {
             let key = key(&sequence);
             let limit = limits()[usize::try_from(random.below(2)).expect("small")];
             let request = Request { key: &key, limit, cost: 1 };
-            let name = name(&naming, &request);
+            let name = naming.name(&request);
             let mut hasher = DefaultHasher::new();
             (joined(&sequence), limit.window_millis()).hash(&mut hasher);
             let first = *seen.entry(name.clone()).or_insert(hasher.finish());
@@ -126,7 +126,7 @@ fn distinct_sequences_have_distinct_names_and_the_tag_is_the_subject() {
                 name.bytes().all(|byte| byte.is_ascii_graphic() && !b"*?[]$'\"`\\&|;<>()!#~".contains(&byte)),
                 "{name}"
             );
-            assert_eq!(naming.slot(&request), slot_of(name.as_bytes()), "{name}");
+            assert_eq!(slot(&naming, &request), slot_of(name.as_bytes()), "{name}");
         }
         assert!(seen.len() > sequences / 3, "{} are different", seen.len());
         assert!(naming.secret.is_some() || long > sequences / 200, "{long} are long");
@@ -140,9 +140,9 @@ fn the_name_and_slot_of_a_set_are_those_of_the_plain_key() {
     for _ in 0..20_000 {
         let key = key(&sequence(&mut random));
         let request = Request { key: &key, limit, cost: 1 };
-        let name = name(&naming, &request);
+        let name = naming.name(&request);
         assert_eq!(name, key.spring_set_name());
-        assert_eq!(naming.slot(&request), slot_of(name.as_bytes()), "{name}");
+        assert_eq!(slot(&naming, &request), slot_of(name.as_bytes()), "{name}");
     }
 }
 
@@ -156,7 +156,7 @@ fn a_secret_replaces_the_key_by_its_hmac() {
         (Key::new("a".repeat(300)), "f48ba3452e2d34167dc96db0029ec97c"),
     ];
     for (key, digest) in cases {
-        let name = name(&naming, &Request { key: &key, limit: limits()[0], cost: 1 });
+        let name = naming.name(&Request { key: &key, limit: limits()[0], cost: 1 });
         assert_eq!(name, format!("a:b:{{+{digest}}}:sw:10000"));
     }
 }
@@ -164,7 +164,7 @@ fn a_secret_replaces_the_key_by_its_hmac() {
 #[test]
 fn names_depend_on_the_secret_alone() {
     let key = Key::new("user:").part("alice");
-    let name = |secret: Option<&[u8]>| name(&naming(secret), &Request { key: &key, limit: limits()[0], cost: 1 });
+    let name = |secret: Option<&[u8]>| naming(secret).name(&Request { key: &key, limit: limits()[0], cost: 1 });
     assert_eq!(name(Some(SECRET)), name(Some(SECRET)));
     let names = [name(None), name(Some(SECRET)), name(Some(b"0123456789abcdeg")), name(Some(b"0123456789abcdef0"))];
     let distinct: std::collections::HashSet<_> = names.iter().collect();
@@ -190,9 +190,9 @@ fn a_secret_spreads_keys_that_were_chosen_for_one_slot() {
     for number in 0..200_000 {
         let key = Key::new("user:").part(number);
         let request = Request { key: &key, limit: limits()[0], cost: 1 };
-        if open.slot(&request) < 64 {
+        if slot(&open, &request) < 64 {
             chosen += 1;
-            slots.insert(hidden.slot(&request));
+            slots.insert(slot(&hidden, &request));
         }
     }
     assert!(chosen > 500, "{chosen}");
