@@ -34,39 +34,39 @@ pub(crate) fn notify(callback: impl FnOnce() + Send + 'static) {
 
 /// The queue and the thread of one process. The thread is started by the first callback, and again after it has ended.
 struct Notifier {
-    state: Mutex<State>,
+    queue: Mutex<NotifierQueue>,
     /// Notified when a callback is queued.
     queued: Condvar,
 }
 
-struct State {
-    queue: VecDeque<Callback>,
+struct NotifierQueue {
+    callbacks: VecDeque<Callback>,
     dropped: u64,
     is_running: bool,
 }
 
 impl Notifier {
     const fn new() -> Self {
-        let state = State { queue: VecDeque::new(), dropped: 0, is_running: false };
-        Self { state: Mutex::new(state), queued: Condvar::new() }
+        let queue = NotifierQueue { callbacks: VecDeque::new(), dropped: 0, is_running: false };
+        Self { queue: Mutex::new(queue), queued: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, NotifierQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&'static self, callback: Callback) {
-        let mut state = self.lock();
-        if state.queue.len() >= MAX_QUEUED_CALLBACKS {
-            state.dropped += 1;
-            return;
+        let mut queue = self.lock();
+        if queue.callbacks.len() < MAX_QUEUED_CALLBACKS {
+            queue.callbacks.push_back(callback);
+        } else {
+            queue.dropped += 1;
         }
-        state.queue.push_back(callback);
-        if mem::replace(&mut state.is_running, true) {
+        if mem::replace(&mut queue.is_running, true) {
             self.queued.notify_one();
             return;
         }
-        drop(state);
+        drop(queue);
         let thread = thread::Builder::new().name("rate-limited-notifier".to_owned());
         if thread.spawn(|| self.run()).is_err() {
             // The next callback tries again.
@@ -85,19 +85,19 @@ impl Notifier {
 
     /// Waits for a callback. Returns `None` after the idle timeout: then the thread must end.
     fn next(&self) -> Option<Callback> {
-        let mut state = self.lock();
-        if state.queue.is_empty() && state.dropped > 0 {
-            let dropped = mem::take(&mut state.dropped);
+        let mut queue = self.lock();
+        if queue.callbacks.is_empty() && queue.dropped > 0 {
+            let dropped = mem::take(&mut queue.dropped);
             return Some(Box::new(move || {
                 tracing::warn!(target: TARGET, dropped, "log lines were dropped, because the log subscriber blocked");
             }));
         }
-        if state.queue.is_empty() {
-            let waited = self.queued.wait_timeout_while(state, IDLE_TIMEOUT, |state| state.queue.is_empty());
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if queue.callbacks.is_empty() {
+            let waited = self.queued.wait_timeout_while(queue, IDLE_TIMEOUT, |queue| queue.callbacks.is_empty());
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let callback = state.queue.pop_front();
-        state.is_running = callback.is_some();
+        let callback = queue.callbacks.pop_front();
+        queue.is_running = callback.is_some();
         callback
     }
 }
@@ -242,7 +242,7 @@ mod tests {
                 ran.fetch_add(1, Ordering::SeqCst);
             }));
         }
-        assert_eq!(notifier.lock().queue.len(), MAX_QUEUED_CALLBACKS);
+        assert_eq!(notifier.lock().callbacks.len(), MAX_QUEUED_CALLBACKS);
         assert_eq!(notifier.lock().dropped, 44);
         assert_eq!(ran.load(Ordering::SeqCst), 0);
         // A subscriber of the notifier's thread only, in place of the last callback that fits.
@@ -250,7 +250,7 @@ mod tests {
         let last = Box::new(move || {
             mem::forget(tracing::subscriber::set_default(DroppedCounts(sender)));
         });
-        notifier.lock().queue[MAX_QUEUED_CALLBACKS - 1] = last;
+        notifier.lock().callbacks[MAX_QUEUED_CALLBACKS - 1] = last;
         drop(release);
         assert_eq!(receive(&counts, 1), [44]);
         assert_eq!(ran.load(Ordering::SeqCst), MAX_QUEUED_CALLBACKS - 1);

@@ -48,7 +48,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The time_limit time for which credentials are kept if no attempt to connect waits for them any more.
+/// The longest time for which credentials are kept if no attempt to connect waits for them any more.
 const RESULT_TTL: Duration = Duration::from_secs(5);
 
 /// The program's function that returns the credentials.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::store::redis::server::single_flight::{JobError, SingleFlight};
 
-/// The time_limit time for which a result is kept if no attempt to connect waits for it any more.
+/// The longest time for which a result is kept if no attempt to connect waits for it any more.
 const RESULT_TTL: Duration = Duration::from_secs(5);
 
 /// The lookups in flight in this process, by host. All limiters share them.
