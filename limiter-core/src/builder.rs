@@ -320,7 +320,7 @@ impl Builder {
 
     #[cfg(feature = "redis")]
     fn start(&self, endpoint: Endpoint, ready: Option<ReadySignal>) -> Result<(RedisStore, Arc<Overflows>), Error> {
-        let naming = Naming::new(&self.prefix, self.secret.clone().transpose()?);
+        let naming = Box::new(Naming::new(&self.prefix, self.secret.clone().transpose()?));
         let local = self.local_options(endpoint.slots());
         let overflows = Arc::clone(&local.overflows);
         let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());
