@@ -86,7 +86,11 @@ fn installs() {
     }
     marked(OnError::Closed).install().expect("the first");
     let error = marked(OnError::Open).install().expect_err("the second");
-    assert_eq!(error.to_string(), "a default limiter is installed already");
+    assert_eq!(
+        error.to_string(),
+        "`Limiter::install` must be called at most once in a process, got a second call: \
+         use `Limiter::scope` for another default, or `InstallError::into_limiter` to keep the limiter"
+    );
     assert_eq!(mark_of(&error.into_limiter()), "Open");
     // One quota for all runtimes, whichever there are.
     for admitted in [true, true, false, false] {

@@ -217,7 +217,7 @@ async fn a_tls_certificate_that_proves_nothing() {
         with(&server.url(), Tls::new().client_certificate(&own, read(other_key)), Config, &["do not belong together"]),
         with("redis://127.0.0.1", trusting(&server), Config, &["options for TLS", "write `rediss://`"]),
         with("redis-sentinel://127.0.0.1/m", Tls::new(), Config, &["options for TLS", "`rediss-sentinel://`"]),
-        with("memory:", Tls::new(), Config, &["options for TLS", "`memory:`"]),
+        with("memory:", Tls::new(), Config, &["`tls` must be used with a server", "`memory:`"]),
     ])
     .await;
 }
