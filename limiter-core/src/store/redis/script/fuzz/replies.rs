@@ -7,14 +7,14 @@ use std::time::Duration;
 use limiter_testkit::{Random, full_or};
 use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
 
-use crate::store::redis::script::fuzz::pick;
 use crate::clock::Clock;
 use crate::limit::Limit;
+use crate::request::{Request, StoreReply};
 use crate::store::naming::Naming;
-use crate::store::redis::worker::call::Action;
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::script::{Command, BatchEntry, KeyNames, Script};
-use crate::request::{StoreReply, Request};
+use crate::store::redis::script::fuzz::pick;
+use crate::store::redis::script::{BatchEntry, Command, KeyNames, Script};
+use crate::store::redis::worker::call::Action;
 use crate::{Error, ErrorKind, Key};
 
 // How many of each in a full run. Any other does a hundredth.

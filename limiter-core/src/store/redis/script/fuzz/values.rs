@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use limiter_testkit::{RedisServer, Reply, full_or, unique};
 
-use crate::store::redis::script::Script;
 use crate::clock::Clock;
 use crate::store::naming::Naming;
+use crate::store::redis::script::Script;
 
 const ALGORITHMS: [&str; 5] = ["sliding_window", "fixed_window", "sliding_counter", "token_bucket", "leaky_bucket"];
 
