@@ -201,7 +201,10 @@ impl Cluster {
                 return Ok(ranges);
             }
         }
-        let mut problem = Error::new(ErrorKind::Config, "a cluster's URL names at least one node");
+        let mut problem = Error::new(
+            ErrorKind::Config,
+            "`url` must have at least one node of the cluster, got none: write `redis-cluster://host:port`",
+        );
         let max_time = MAX_MAP_READ.min(MAX_ALL_SEEDS / u32::try_from(self.seeds.len()).unwrap_or(u32::MAX).max(1));
         for seed in &self.seeds {
             let attempt = async {

@@ -25,7 +25,13 @@ impl Secret {
     /// # Errors
     /// [`ErrorKind::Config`] for a secret that is short enough to be guessed.
     pub(crate) fn new(secret: &[u8]) -> Result<Self, Error> {
-        let too_short = || Error::new(ErrorKind::Config, "a secret to hash keys with has at least 16 bytes");
+        let too_short = || {
+            let problem = format!(
+                "`hash_keys` must have a secret of at least {MIN_SECRET_BYTES} bytes, got {}: write a longer one",
+                secret.len()
+            );
+            Error::new(ErrorKind::Config, problem)
+        };
         if secret.len() < MIN_SECRET_BYTES {
             return Err(too_short());
         }

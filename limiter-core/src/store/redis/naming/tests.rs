@@ -176,7 +176,9 @@ fn a_short_secret_is_rejected() {
     for short in [&b""[..], b"0123456789abcde"] {
         let error = Secret::new(short).expect_err("too short");
         assert_eq!(error.kind(), ErrorKind::Config);
-        assert_eq!(error.to_string(), "a secret to hash keys with has at least 16 bytes");
+        let expected =
+            format!("`hash_keys` must have a secret of at least 16 bytes, got {}: write a longer one", short.len());
+        assert_eq!(error.to_string(), expected);
     }
     assert_eq!(format!("{:?}", Secret::new(SECRET).expect("long enough")), "..");
 }

@@ -74,7 +74,7 @@ impl Provider {
         match timeout(time_limit, self.calls.run((), move || function())).await {
             Ok(Ok(credentials)) => Ok(credentials),
             Ok(Err(JobError::NoResult)) => Err(config_error(
-                "`credentials` must be a function that does not panic: it panicked, or its thread could not be started",
+                "`credentials` must be a function that does not panic, but it panicked or got no thread: check the function",
             )),
             Ok(Err(JobError::NotStarted(error))) => {
                 let problem = "cannot start a thread for `credentials`";

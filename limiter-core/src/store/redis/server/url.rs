@@ -14,9 +14,9 @@ use crate::store::redis::server::{Discovery, Server, config_error};
 const SENTINEL_PORT: u16 = 26379;
 const REDIS_PORT: u16 = 6379;
 
-const SERVER_SYNTAX: &str = "write `redis://[user:password@]host[:port][/database]`";
-const CLUSTER_SYNTAX: &str = "write `redis-cluster://[user:password@]host[:port],host[:port]`";
-const SENTINEL_SYNTAX: &str = "write `redis-sentinel://[user:password@]host[:port],host[:port]/name[/database]`";
+const SERVER_SYNTAX: &str = "`redis://[user:password@]host[:port][/database]`";
+const CLUSTER_SYNTAX: &str = "`redis-cluster://[user:password@]host[:port],host[:port]`";
+const SENTINEL_SYNTAX: &str = "`redis-sentinel://[user:password@]host[:port],host[:port]/name[/database]`";
 
 impl Server {
     /// Parses a URL of one server: `redis`, `rediss` and `redis+unix`; or of the sentinels that monitor it:
@@ -127,7 +127,7 @@ fn syntax_error(parts: Option<&UrlParts<'_>>, syntax: &str) -> Error {
 
 fn requirement_error(requirement: &str, syntax: &str) -> Error {
     config_error(format!(
-        "`url` must have {requirement}: {syntax}, with special characters in the user and the password percent-encoded"
+        "`url` must have {requirement}: write {syntax}; write special characters in the user and the password percent-encoded"
     ))
 }
 
