@@ -15,7 +15,7 @@ use crate::local::standby::StandbyConfig;
 use crate::observer::Observers;
 use crate::on_error::OnError;
 use crate::overflow::Overflows;
-use crate::rule::{RuleOverrides, is_valid_deadline};
+use crate::rule::{RuleOverrides, deadline_problem, is_valid_deadline};
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
 use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule, Source};
@@ -320,7 +320,7 @@ impl Builder {
 
     #[cfg(feature = "redis")]
     fn start(&self, endpoint: Endpoint, ready: Option<ReadySignal>) -> Result<(RedisStore, Arc<Overflows>), Error> {
-        let naming = Naming::new(&self.prefix, self.secret.clone().transpose()?);
+        let naming = Box::new(Naming::new(&self.prefix, self.secret.clone().transpose()?));
         let local = self.local_options(endpoint.slots());
         let overflows = Arc::clone(&local.overflows);
         let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());
@@ -330,34 +330,48 @@ impl Builder {
 
     /// Checks the options and parses the URL.
     fn store(&self) -> Result<Store, Error> {
-        let wrong = |problem: &str| Error::new(ErrorKind::Config, problem);
-        if !is_valid_deadline(self.deadline) {
-            return Err(wrong("a deadline is between 1 ms and 60 s"));
-        }
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-        if !(1..=64).contains(&self.prefix.len()) || !self.prefix.bytes().all(plain) {
-            return Err(wrong("a prefix is 1 to 64 letters, digits and `-`, `_`, `.`, `:`"));
-        }
-        if self.max_in_flight == 0 {
-            return Err(wrong("`max_in_flight` must be at least 1, got 0: leave it out for the default of 100000"));
-        }
-        if self.max_keys == 0 {
-            return Err(wrong("a limiter keeps at least 1 key"));
-        }
-        if self.instances == 0 {
-            return Err(wrong("there is at least 1 instance: this one"));
-        }
-        if self.remember_denials > Duration::from_secs(60) {
-            return Err(wrong("denials are remembered for up to 1 min"));
-        }
-        #[cfg(feature = "redis")]
-        if self.secret.clone().transpose()?.is_some() && self.rules.has_layout(crate::Layout::Zset) {
-            return Err(wrong(
-                "a rule has a limit of `Layout::Zset`, whose names are the keys' texts: leave `hash_keys` out",
-            ));
-        }
+        self.check()?;
         self.rules.check()?;
         self.connection.store()
+    }
+
+    /// Checks the options of this builder against their ranges.
+    fn check(&self) -> Result<(), Error> {
+        let Self { deadline, prefix, max_in_flight, max_keys, instances, remember_denials, .. } = self;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+        let problem = if !is_valid_deadline(*deadline) {
+            deadline_problem("`deadline`", *deadline)
+        } else if !(1..=64).contains(&prefix.len()) || !prefix.bytes().all(is_plain) {
+            let bound = "1 to 64 letters, digits and `-`, `_`, `.`, `:`";
+            format!("`prefix` must be {bound}, got {prefix:?}: leave it out for the default of `rl`")
+        } else if *max_in_flight == 0 {
+            "`max_in_flight` must be at least 1, got 0: leave it out for the default of 100000".to_owned()
+        } else if *max_keys == 0 {
+            "`max_keys` must be at least 1, got 0: leave it out for the default of 1000000".to_owned()
+        } else if *instances == 0 {
+            "`instances` must be at least 1, got 0: leave it out for a program with one instance".to_owned()
+        } else if *remember_denials > Duration::from_secs(60) {
+            format!(
+                "`remember_denials` must be at most 60 s, got {remember_denials:?}: leave it out for the default of 1 s"
+            )
+        } else {
+            #[cfg(feature = "redis")]
+            self.check_layouts()?;
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Config, problem))
+    }
+
+    /// Checks that no rule has a layout whose keys cannot be hashed.
+    #[cfg(feature = "redis")]
+    fn check_layouts(&self) -> Result<(), Error> {
+        let has_secret = self.secret.clone().transpose()?.is_some();
+        let Some(rule) = self.rules.rule_with_layout(crate::Layout::Zset).filter(|_| has_secret) else { return Ok(()) };
+        let problem = format!(
+            "`hash_keys` must be left out with `Layout::Zset`, got the rule `{rule}` of that layout: remove one of them, \
+             because such a set is addressed by the plain key"
+        );
+        Err(Error::new(ErrorKind::Config, problem))
     }
 }
 

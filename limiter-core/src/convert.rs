@@ -8,7 +8,7 @@ use crate::{Denied, Error};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a denial",
     label = "a denied call has nothing to return here",
-    note = "either say what a denied call returns: `fallback = …`",
+    note = "either set what a denied call returns: `fallback = …`",
     note = "or return a `Result<_, E>` with `E: From<rate_limited::Denied>`"
 )]
 pub trait FromDenied: Sized {

@@ -36,7 +36,10 @@ impl InstallError {
 
 impl fmt::Display for InstallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a default limiter is installed already")
+        f.write_str(
+            "`Limiter::install` must be called at most once in a process, got a second call: \
+             use `Limiter::scope` for another default, or `InstallError::into_limiter` to keep the limiter",
+        )
     }
 }
 

@@ -6,7 +6,7 @@ use crate::limit::Limit;
 use crate::local::LocalState;
 use crate::observer::Observers;
 use crate::on_error::OnError;
-use crate::request::{CallOptions, CountedReply, RefundInfo, Request, Resolution, StoreFailure};
+use crate::request::{CacheLookup, CallOptions, CountedReply, RefundInfo, Request, Resolution, StoreFailure};
 use crate::source::Source;
 use crate::store::RedisStore;
 
@@ -45,9 +45,10 @@ impl Guard {
         options: CallOptions,
         observers: &Observers,
     ) -> Result<Resolution, Error> {
-        let CallOptions { on_error, max_wait, .. } = options;
+        let CallOptions { on_error, max_wait, cache_lookup, .. } = options;
         // A cached denial does not hold for a call that may wait: the store may give it a turn.
-        if max_wait.is_zero()
+        if cache_lookup == CacheLookup::Needed
+            && max_wait.is_zero()
             && let Some(denial) = self.cached_denial(requests)
         {
             return Ok(denial);

@@ -81,9 +81,9 @@ impl Limit {
         let millis = u64::try_from(millis).unwrap_or(u64::MAX);
         Self::checked(max, millis).ok_or_else(|| {
             let problem = match (max, millis) {
-                (0, _) => "a limit allows at least 1 permit".to_owned(),
-                (_, 0) => "a window is longer than nothing".to_owned(),
-                _ => format!("a window is at most 366 days, this one is {window:?}"),
+                (0, _) => "`max` must be at least 1, got 0: write the number of permits in a window".to_owned(),
+                (_, 0) => "`window` must be more than zero, got 0 s: write a duration such as 10 s".to_owned(),
+                _ => format!("`window` must be at most 366 days, got {window:?}: write a shorter duration"),
             };
             Error::new(ErrorKind::InvalidLimit, problem)
         })
@@ -141,12 +141,15 @@ impl Limit {
     /// # Errors
     /// [`ErrorKind::InvalidLimit`] for a burst of 0, or for an algorithm without a burst.
     pub fn with_burst(self, burst: u32) -> Result<Self, Error> {
-        let wrong = |problem: &str| Error::new(ErrorKind::InvalidLimit, problem);
-        match (NonZeroU32::new(burst), self.algorithm) {
-            (None, _) => Err(wrong("a burst is at least 1 permit")),
-            (burst, Algorithm::TokenBucket | Algorithm::LeakyBucket) => Ok(Self { burst, ..self }),
-            _ => Err(wrong("only a token bucket and a leaky bucket have a burst")),
-        }
+        let problem = match (NonZeroU32::new(burst), self.algorithm) {
+            (None, _) => "`burst` must be at least 1, got 0: leave it out for the default of `max`".to_owned(),
+            (burst, Algorithm::TokenBucket | Algorithm::LeakyBucket) => return Ok(Self { burst, ..self }),
+            (_, algorithm) => format!(
+                "`burst` must be left out for `{algorithm:?}`, got {burst}: write `Algorithm::TokenBucket` or \
+                 `Algorithm::LeakyBucket`, or remove it"
+            ),
+        };
+        Err(Error::new(ErrorKind::InvalidLimit, problem))
     }
 
     /// Returns the limit with another layout of its counter in Redis, for the sliding window. Default:
@@ -166,7 +169,7 @@ impl Limit {
     pub fn with_layout(self, layout: Layout) -> Result<Self, Error> {
         match (layout, self.algorithm) {
             (Layout::Compact, _) | (Layout::Zset, Algorithm::SlidingWindow) => Ok(Self { layout, ..self }),
-            _ => Err(Error::new(ErrorKind::InvalidLimit, "only a sliding window can be kept in a sorted set")),
+            (_, algorithm) => Err(Error::new(ErrorKind::InvalidLimit, layout_problem("`layout`", algorithm))),
         }
     }
 
@@ -224,6 +227,14 @@ impl Limit {
             Algorithm::LeakyBucket => refill_millis(u64::from(self.burst()) + 1),
         }
     }
+}
+
+/// Returns the message for a sorted set with an algorithm that does not support it.
+pub(crate) fn layout_problem(option: &str, algorithm: Algorithm) -> String {
+    format!(
+        "{option} must be `Layout::Compact` for `{algorithm:?}`, got `Layout::Zset`: write `Algorithm::SlidingWindow`, \
+         or remove it"
+    )
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ mod decide;
 mod wait;
 pub(crate) mod wait_queue;
 
+pub(crate) use decide::FastPath;
+
 /// A rate limiter that counts in this process or in a store that several processes share.
 ///
 /// Cheap to clone: clones are the same limiter. All methods take `&self`, and any number of tasks may call them at

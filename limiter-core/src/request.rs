@@ -190,6 +190,16 @@ pub(crate) struct CallOptions {
     /// The time that the store has for its reply; `None` for the limiter's own deadline.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store has a deadline"))]
     pub(crate) deadline: Option<Duration>,
+    pub(crate) cache_lookup: CacheLookup,
+}
+
+/// The state of a call's one look-up in the denial cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheLookup {
+    /// The guard has to look the requests up.
+    Needed,
+    /// The fast path has looked the request up and found no valid denial.
+    Done,
 }
 
 /// A failure of the store: it sent no usable reply.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::limit::layout_problem;
 use crate::{Error, ErrorKind, Layout, Limit, OnError};
 
 /// Settings for the annotated functions whose rule has a given name: see [`Builder::rule`](crate::Builder::rule).
@@ -93,22 +94,29 @@ impl RuleOverrides {
     /// # Errors
     /// [`ErrorKind::Config`] for a setting out of its range, a rule without a name, and a rule that was added twice.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let wrong = |problem: String| Err(Error::new(ErrorKind::Config, problem));
+        let error = |problem: String| Err(Error::new(ErrorKind::Config, problem));
         if let Some(name) = &self.duplicate {
-            return wrong(format!("the rule `{name}` is set twice"));
+            return error(format!("`rule` must be set once for a name, got `{name}` twice: write one `Rule` for it"));
         }
         for (name, rule) in &self.rules {
             if name.is_empty() {
-                return wrong("a rule has a name: an attribute's `name`, or its key as it is written there".to_owned());
+                return error(
+                    "`rule` must have a name, got an empty text: write the attribute's `name`, or its key as written \
+                     there"
+                        .to_owned(),
+                );
             }
-            if rule.deadline.is_some_and(|deadline| !is_valid_deadline(deadline)) {
-                return wrong(format!("the rule `{name}` has a deadline that is not between 1 ms and 60 s"));
+            if let Some(deadline) = rule.deadline.filter(|deadline| !is_valid_deadline(*deadline)) {
+                return error(deadline_problem(&format!("`deadline` of the rule `{name}`"), deadline));
             }
             if rule.layout == Some(Layout::Zset) && rule.limits.len() > 1 {
-                return wrong(format!("the rule `{name}` has several limits, and a sorted set keeps one"));
+                let count = rule.limits.len();
+                return error(format!(
+                    "`limit` of the rule `{name}` must be set once with `Layout::Zset`, got {count} limits: write one"
+                ));
             }
-            if let Some(error) = rule.limits.iter().find_map(|limit| rule.with_layout_of(*limit).err()) {
-                return wrong(format!("the rule `{name}`: {error}"));
+            if let Some(limit) = rule.limits.iter().find(|limit| rule.with_layout_of(**limit).is_err()) {
+                return error(layout_problem(&format!("`layout` of the rule `{name}`"), limit.algorithm()));
             }
         }
         Ok(())
@@ -122,14 +130,14 @@ impl RuleOverrides {
         self.get(name).map_or(Ok(limit), |rule| rule.with_layout_of(limit))
     }
 
+    /// Returns the name of a rule that sets this layout or has a limit with it.
     #[cfg(feature = "redis")]
-    /// Returns whether any rule sets this layout or has a limit with it.
-    pub(crate) fn has_layout(&self, layout: Layout) -> bool {
+    pub(crate) fn rule_with_layout(&self, layout: Layout) -> Option<&str> {
         let uses_layout = |rule: &Rule| match rule.layout {
             Some(rule_layout) => rule_layout == layout,
             None => rule.limits.iter().any(|limit| limit.layout() == layout),
         };
-        self.rules.values().any(uses_layout)
+        self.rules.iter().find(|(_, rule)| uses_layout(rule)).map(|(name, _)| name.as_str())
     }
 
     pub(crate) fn limits(&self, name: &str) -> &[Limit] {
@@ -154,6 +162,11 @@ impl RuleOverrides {
         // Most limiters have no rules, and this check then avoids hashing the name.
         if self.rules.is_empty() { None } else { self.rules.get(name) }
     }
+}
+
+/// Returns the message for a deadline out of its range.
+pub(crate) fn deadline_problem(option: &str, deadline: Duration) -> String {
+    format!("{option} must be between 1 ms and 60 s, got {deadline:?}: write one such as `Duration::from_millis(100)`")
 }
 
 /// Returns whether a deadline is within its range.

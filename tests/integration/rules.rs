@@ -168,19 +168,22 @@ fn invalid_rules_are_rejected() {
     let bucket = limit("5/s").with_algorithm(Algorithm::TokenBucket);
     let build_error = |builder: Builder| -> Error { builder.build().expect_err("no limiter") };
     let cases = [
-        (Limiter::builder().rule("", Rule::new()), "a rule has a name"),
-        (Limiter::builder().rule("a", Rule::new()).rule("a", Rule::new()), "the rule `a` is set twice"),
+        (Limiter::builder().rule("", Rule::new()), "`rule` must have a name, got an empty text: "),
+        (
+            Limiter::builder().rule("a", Rule::new()).rule("a", Rule::new()),
+            "`rule` must be set once for a name, got `a` twice: ",
+        ),
         (
             Limiter::builder().rule("a", Rule::new().limit(limit("5/s")).limit(limit("9/h")).layout(Layout::Zset)),
-            "the rule `a` has several limits, and a sorted set keeps one",
+            "`limit` of the rule `a` must be set once with `Layout::Zset`, got 2 limits: ",
         ),
         (
             Limiter::builder().rule("a", Rule::new().limit(bucket).layout(Layout::Zset)),
-            "the rule `a`: only a sliding window can be kept in a sorted set",
+            "`layout` of the rule `a` must be `Layout::Compact` for `TokenBucket`, got `Layout::Zset`: ",
         ),
         (
             Limiter::builder().rule("a", Rule::new().deadline(Duration::ZERO)),
-            "the rule `a` has a deadline that is not between 1 ms and 60 s",
+            "`deadline` of the rule `a` must be between 1 ms and 60 s, got 0ns: ",
         ),
     ];
     for (builder, message_start) in cases {

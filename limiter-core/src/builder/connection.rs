@@ -133,13 +133,13 @@ impl ConnectionOptions {
         #[cfg(feature = "redis")]
         if self.provider.is_some() {
             return Err(config_error(
-                "there are credentials, and the store is `memory:`: write a URL such as `redis://host`",
+                "`credentials` must be used with a server, got the store `memory:`: write a URL such as `redis://host`",
             ));
         }
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
             return Err(config_error(
-                "there are options for TLS, and the store is `memory:`: write a URL such as `rediss://host`",
+                "`tls` must be used with a server, got the store `memory:`: write a URL such as `rediss://host`",
             ));
         }
         Ok(Store::Memory)
@@ -164,9 +164,13 @@ impl Store {
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
             "memory" if url == "memory:" => Ok(Self::Memory),
-            "memory" => Err(config_error("the embedded store is named `memory:`, with nothing behind it")),
+            "memory" => Err(config_error(
+                "`url` must be `memory:` alone for the store in this process, got more text behind it: write `memory:`",
+            )),
             "rediss" | "rediss-sentinel" | "rediss-cluster" if cfg!(feature = "redis") && !cfg!(feature = "tls") => {
-                Err(config_error(format!("`{scheme}://` needs the feature `tls` of `rate-limited`")))
+                Err(config_error(format!(
+                    "`url` must be one without TLS, got `{scheme}://`: turn on the feature `tls` of `rate-limited`"
+                )))
             }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" => {
@@ -176,17 +180,20 @@ impl Store {
             "redis-cluster" | "rediss-cluster" => Ok(Self::Redis(Endpoint::Cluster(Server::seeds_from_url(url)?))),
             #[cfg(not(feature = "redis"))]
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
-            | "rediss-cluster" => {
-                Err(config_error(format!("`{scheme}://` needs the feature `redis` of `rate-limited`")))
-            }
-            "" => Err(config_error("the store's URL is empty")),
+            | "rediss-cluster" => Err(config_error(format!(
+                "`url` must be `memory:`, got `{scheme}://`: turn on the feature `redis` of `rate-limited`"
+            ))),
+            "" => Err(config_error(
+                "`url` must be the URL of a store, got an empty text: write `memory:` or `redis://host:port`",
+            )),
             // The message must not contain the URL, which may hold a password.
-            _ if !url.contains("://") => {
-                Err(config_error("the store's URL has no scheme: write `redis://` before the host, or `memory:`"))
-            }
+            _ if !url.contains("://") => Err(config_error(
+                "`url` must begin with a scheme, got none: write `redis://` before the host, or `memory:`",
+            )),
             _ => Err(config_error(
-                "the store's URL has an unknown scheme: write `memory:`, `redis://host:port`, `rediss://host:port`, \
-                 `redis+unix:///path`, `redis-sentinel://host:port/name` or `redis-cluster://host:port`",
+                "`url` must begin with the scheme of a store, got an unknown scheme: write `memory:`, \
+                 `redis://host:port`, `rediss://host:port`, `redis+unix:///path`, \
+                 `redis-sentinel://host:port/name` or `redis-cluster://host:port`",
             )),
         }
     }

@@ -19,7 +19,7 @@ impl Limiter {
     /// | `memory:` | in this process |
     /// | `redis://[user:password@]host[:port][/database]` | one Redis |
     /// | `redis+unix:///path/to.sock[?db=1&user=…&pass=…]` | one Redis on this machine |
-    /// | `redis-sentinel://[user:password@]host[:port],host[:port]/name[/database]` | the master `name` of these sentinels |
+    /// | `redis-sentinel://[user:password@]host[:port],host[:port]/name[/database]` | the sentinels' master |
     /// | `redis-cluster://[user:password@]host[:port],host[:port]` | a cluster, found by any of its nodes |
     /// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | over TLS (feature `tls`): see [`Builder::tls`] |
     ///

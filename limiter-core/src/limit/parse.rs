@@ -14,22 +14,22 @@ impl FromStr for Limit {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let unreadable = |why: &str| {
+        let invalid = |why: &str| {
             let problem =
-                format!("`{text}` is not a limit, {why}: write permits and a window, as in `5/10s` or `100/min`");
+                format!("`limit` must be `permits/window`, got `{text}` {why}: write one such as `5/10s` or `100/min`");
             Error::new(ErrorKind::InvalidLimit, problem)
         };
-        let (max, window) = text.split_once('/').ok_or_else(|| unreadable("without a `/`"))?;
+        let (max, window) = text.split_once('/').ok_or_else(|| invalid("without a `/`"))?;
         let (max, window) = (max.trim(), window.trim());
         if max.is_empty() || !max.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(unreadable("without a whole number of permits"));
+            return Err(invalid("without a whole number of permits"));
         }
-        let max: u32 = max.parse().map_err(|_| unreadable("with more than 4294967295 permits"))?;
+        let max: u32 = max.parse().map_err(|_| invalid("with more than 4294967295 permits"))?;
         if window.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(unreadable("with a window without a unit"));
+            return Err(invalid("with a window without a unit"));
         }
         let millis = parse_millis(window).ok_or_else(|| {
-            unreadable("with a window that is not made of whole numbers and the units `ms`, `s`, `m`, `h`, `d`")
+            invalid("with a window that is not made of whole numbers and the units `ms`, `s`, `m`, `h`, `d`")
         })?;
         Self::new(max, Duration::from_millis(millis))
     }

@@ -182,7 +182,8 @@ impl Limiter {
         if !receipt.belongs_to(self.inner.limiter_id) {
             return Err(Error::new(
                 ErrorKind::Config,
-                "permits can only be given back to the limiter that granted them",
+                "`allowed` must be a decision of this limiter, got one of another: call `refund` of the limiter \
+                 that granted it",
             ));
         }
         let receipt = match receipt.use_up() {

@@ -3,9 +3,9 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::decision::DIRECT_CALL;
+use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::limiter::{Backend, Limiter};
-use crate::request::Request;
+use crate::request::{CacheLookup, CallOptions, Request};
 use crate::{Decision, Error, Key, Limit};
 
 /// The future of a decision about one request. A store in memory decides at its first poll.
@@ -41,7 +41,10 @@ impl<'a> CheckFuture<'a> {
             self.is_done = true;
             return Poll::Ready(Ok(denial));
         }
-        let inner = self.inner.get_or_insert_with(|| Box::pin(limiter.decide_one(request)));
+        let inner = self.inner.get_or_insert_with(|| {
+            let options = CallOptions { cache_lookup: CacheLookup::Done, ..limiter.default_options() };
+            Box::pin(async move { limiter.decide(DecisionContext::direct(&[request]), options).await })
+        });
         let decision = inner.as_mut().poll(context);
         self.is_done = decision.is_ready();
         decision

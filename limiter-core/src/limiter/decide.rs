@@ -8,10 +8,27 @@ use crate::Error;
 use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied};
 use crate::limiter::{Backend, Limiter, LimiterInner};
 use crate::on_error::OnError;
-use crate::request::{CallOptions, CountedReply, Request, Resolution};
+use crate::request::{CacheLookup, CallOptions, CountedReply, Request, Resolution};
 use crate::rule::RuleOverrides;
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::sync::process::forked;
+
+/// The result of a decision without a request to a shared store.
+pub(crate) enum FastPath {
+    /// The call is allowed, or denied by this denial.
+    Decided(Option<Denied>),
+    /// The full path must decide. It looks the requests up in the denial cache if the fast path has not.
+    NeedsStore(CacheLookup),
+}
+
+/// The part of the memory store's reply that the fast path uses.
+enum FastReply {
+    /// The call is allowed, and no observer receives it.
+    Allowed,
+    Used(MemoryReply),
+    /// The store cannot be used in this child of `fork`.
+    Forked,
+}
 
 impl Limiter {
     pub(crate) fn rule_overrides(&self) -> &RuleOverrides {
@@ -20,22 +37,8 @@ impl Limiter {
 
     /// The options of a call without options of its own.
     pub(crate) fn default_options(&self) -> CallOptions {
-        CallOptions { on_error: self.inner.on_error, max_wait: Duration::ZERO, deadline: None }
-    }
-
-    /// Decides about an annotated call, which may wait up to `max_wait`. Returns the denial if it is denied.
-    pub(crate) async fn decide_or_wait(
-        &self,
-        context: DecisionContext<'_>,
-        options: CallOptions,
-        max_wait: Duration,
-    ) -> Result<Option<Denied>, Error> {
-        let decision = if max_wait.is_zero() {
-            self.decide(context, options).await?
-        } else {
-            self.decide_waiting(context, options, max_wait).await?
-        };
-        Ok(decision.into_result().err())
+        let (on_error, cache_lookup) = (self.inner.on_error, CacheLookup::Needed);
+        CallOptions { on_error, max_wait: Duration::ZERO, deadline: None, cache_lookup }
     }
 
     /// Applies the failure policy to a call that failed before any request was made, as one with an invalid limit. The
@@ -89,11 +92,6 @@ impl Limiter {
         }
     }
 
-    /// Decides about one request of a direct call by any store.
-    pub(super) async fn decide_one(&self, request: Request<'_>) -> Result<Decision, Error> {
-        self.decide(DecisionContext::direct(&[request]), self.default_options()).await
-    }
-
     /// Returns the denial of a shared store that is cached for this request and still valid.
     pub(super) fn cached_denial(&self, name: &'static str, request: &Request<'_>) -> Option<Decision> {
         let Backend::Guarded(guard) = &self.inner.backend else { return None };
@@ -104,44 +102,41 @@ impl Limiter {
         Some(decision)
     }
 
-    /// Decides about one request of an annotated call, if no reply of a shared store is needed. Returns `Some(None)`
-    /// for an allowed call.
-    pub(crate) fn denied_at_once(&self, name: &'static str, request: &Request<'_>) -> Option<Option<Denied>> {
+    /// Decides about one request of an annotated call, if no reply of a shared store is needed.
+    pub(crate) fn decide_fast(&self, name: &'static str, request: &Request<'_>) -> FastPath {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
-            return Some(self.cached_denial(name, request)?.into_result().err());
+            return match self.cached_denial(name, request) {
+                Some(decision) => FastPath::Decided(decision.into_result().err()),
+                None => FastPath::NeedsStore(CacheLookup::Done),
+            };
         };
         // An `Allowed` that no observer receives is not built.
         let skip_allowed = !observers.observe_allowed();
-        let reply_to_use = |reply: &MemoryReply| {
-            let is_skipped = reply.outcome.allowed && skip_allowed;
-            Some((!is_skipped).then_some(*reply))
+        let fast_reply = |reply: &MemoryReply| {
+            if reply.outcome.allowed && skip_allowed { FastReply::Allowed } else { FastReply::Used(*reply) }
         };
-        // A failure falls back to the full path, which applies the failure policy.
-        let Some(reply) = store.decide_one(request, 0, reply_to_use, || None)? else {
-            observers.report_overflow();
-            return Some(None);
-        };
-        let decision = Decision::from_memory(name, request, &reply, *limiter_id);
-        observers.decided(&decision);
-        Some(decision.into_result().err())
+        match store.decide_one(request, 0, fast_reply, || FastReply::Forked) {
+            FastReply::Allowed => {
+                observers.report_overflow();
+                FastPath::Decided(None)
+            }
+            FastReply::Used(reply) => {
+                let decision = Decision::from_memory(name, request, &reply, *limiter_id);
+                observers.decided(&decision);
+                FastPath::Decided(decision.into_result().err())
+            }
+            // The full path fails again, and applies the failure policy.
+            FastReply::Forked => FastPath::NeedsStore(CacheLookup::Needed),
+        }
     }
 
     /// Decides about a call that does not wait, and calls the observers.
     pub(crate) async fn decide(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
-        let decision = self.decide_once(context, options).await?;
+        let resolution = self.resolve(context, options).await?;
+        let decision = context.decision(&resolution, Some(self.inner.limiter_id));
         self.inner.observers.decided(&decision);
         Ok(decision)
-    }
-
-    /// Decides without calling the observers.
-    pub(super) async fn decide_once(
-        &self,
-        context: DecisionContext<'_>,
-        options: CallOptions,
-    ) -> Result<Decision, Error> {
-        let resolution = self.resolve(context, options).await?;
-        Ok(context.decision(&resolution, Some(self.inner.limiter_id)))
     }
 
     /// Takes the permits from the store, or applies the failure policy.

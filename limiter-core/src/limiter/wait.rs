@@ -122,6 +122,12 @@ impl Limiter {
         }
     }
 
+    /// Decides without calling the observers.
+    async fn decide_once(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
+        let resolution = self.resolve(context, options).await?;
+        Ok(context.decision(&resolution, Some(self.inner.limiter_id)))
+    }
+
     /// Decides by the failure policy about a call that cannot wait in this process.
     #[cold]
     fn decide_by_policy(

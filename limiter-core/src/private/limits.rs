@@ -13,7 +13,7 @@ use crate::{Algorithm, Error, Limit};
 pub const fn limit(max: u32, window_millis: u64) -> Limit {
     match Limit::checked(max, window_millis) {
         Some(limit) => limit,
-        None => panic!("a limit needs at least 1 permit and a window of 1 ms to 366 days"),
+        None => panic!("`max` must be at least 1, and `window` must be 1 ms to 366 days"),
     }
 }
 

@@ -61,7 +61,7 @@ impl<F: Unpin, R> Future for Resolving<F, R> {
 #[diagnostic::on_unimplemented(
     message = "this gives `{Self}`, but the function returns `{R}`",
     label = "gives `{Self}`",
-    note = "what a callback gives is what the function returns: a `{R}`, or in an async function a future of one"
+    note = "a callback must give what the function returns: a `{R}`, or in an async function a future of one"
 )]
 pub trait Outcome<R, M> {
     type Future: Future<Output = R> + Unpin;

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::block_on::block_on;
 use crate::decision::DecisionContext;
+use crate::limiter::FastPath;
 use crate::private::limiters::LimiterHandle;
 use crate::private::{LimitOrNearest, Site, StaticKey, limit};
-use crate::request::{CallOptions, Request};
+use crate::request::{CacheLookup, CallOptions, Request};
 use crate::rule::RuleOverrides;
 use crate::{Denied, Error, Key, Limit, Limiter, OnError};
 
@@ -100,10 +101,12 @@ pub async fn denied(
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
 ) -> Option<(usize, Denied)> {
-    if let Some(denied) = denied_at_once(site, &limiter, rules, max_wait) {
-        return denied;
-    }
-    match Box::pin(decide_rules(site, &limiter, rules, max_wait, Handler::None)).await {
+    let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
+    let cache_lookup = match call.decide_fast() {
+        FastPath::Decided(denied) => return denied.map(|denied| (0, denied)),
+        FastPath::NeedsStore(cache_lookup) => cache_lookup,
+    };
+    match Box::pin(call.decide(cache_lookup, Handler::None)).await {
         Ok(denied) => denied,
         // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
         Err(_) => Some((0, DecisionContext { names: site.names, requests: &[] }.failed_closed())),
@@ -117,10 +120,12 @@ pub async fn decide(
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
 ) -> Option<Result<(usize, Denied), Error>> {
-    if let Some(denied) = denied_at_once(site, &limiter, rules, max_wait) {
-        return denied.map(Ok);
-    }
-    Box::pin(decide_rules(site, &limiter, rules, max_wait, Handler::Own)).await.transpose()
+    let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
+    let cache_lookup = match call.decide_fast() {
+        FastPath::Decided(denied) => return denied.map(|denied| Ok((0, denied))),
+        FastPath::NeedsStore(cache_lookup) => cache_lookup,
+    };
+    Box::pin(call.decide(cache_lookup, Handler::Own)).await.transpose()
 }
 
 /// Blocking form of [`denied`].
@@ -143,39 +148,13 @@ pub fn decide_blocking(
     block_on(decide(site, limiter, rules, max_wait))
 }
 
-/// Decides on the fast path of most calls: one limit, no wait, and no request to a shared store. `None` takes the full
-/// path.
-///
-/// The full path is boxed, so that an annotated function's future does not contain it.
-fn denied_at_once(
+/// A call of an annotated function, with the requests of its rules.
+#[derive(Clone, Copy)]
+struct AnnotatedCall<'a> {
     site: &'static Site,
-    limiter: &Limiter,
-    rules: &[Option<RuleRequest>],
+    limiter: &'a Limiter,
+    rules: &'a [Option<RuleRequest>],
     max_wait: Duration,
-) -> Option<Option<(usize, Denied)>> {
-    let ([Some(rule)], [name]) = (rules, site.names) else { return None };
-    let RuleRequest { limits: Limits::One(attribute_limit), cost, .. } = rule else { return None };
-    let overrides = limiter.rule_overrides();
-    let limit = match attribute_limit {
-        Ok(limit) if overrides.is_empty() => *limit,
-        _ => single_limit(overrides, name, attribute_limit)?,
-    };
-    if !max_wait.is_zero() {
-        return None;
-    }
-    let denied = limiter.denied_at_once(name, &Request { key: rule.key(), limit, cost: *cost })?;
-    Some(denied.map(|denied| (0, denied)))
-}
-
-/// Returns the limit of a rule that may have settings; `None` if it has several or an invalid one.
-#[cold]
-fn single_limit(overrides: &RuleOverrides, name: &str, attribute_limit: &LimitOrNearest) -> Option<Limit> {
-    match (overrides.limits(name), attribute_limit) {
-        // A layout that the limit does not support is a failure, for which the full path applies the policy.
-        ([], Ok(limit)) => overrides.with_layout_of(name, *limit).ok(),
-        ([limit], _) => Some(*limit),
-        _ => None,
-    }
 }
 
 /// The handler of an error that the policy `Raise` returns.
@@ -185,64 +164,104 @@ enum Handler {
     None,
 }
 
-/// Decides about all rules that apply, on the full path.
-async fn decide_rules(
-    site: &'static Site,
-    limiter: &Limiter,
-    rules: &[Option<RuleRequest>],
-    max_wait: Duration,
-    handler: Handler,
-) -> Result<Option<(usize, Denied)>, Error> {
-    let overrides = limiter.rule_overrides();
-    let (mut requests, mut names, mut rule_indices) = (Vec::new(), Vec::new(), Vec::new());
-    let mut invalid = None;
-    for (rule_index, (name, rule)) in site.names.iter().copied().zip(rules).enumerate() {
-        let Some(rule) = rule else { continue };
-        let mut add_request = |limit: &LimitOrNearest| {
-            let limit = match limit {
-                Ok(limit) => overrides.with_layout_of(name, *limit).map_err(|error| (error, *limit)),
-                Err(invalid) => Err(invalid.clone()),
-            };
-            let limit = limit.unwrap_or_else(|(error, nearest)| {
-                invalid.get_or_insert((rule_index, error));
-                nearest
-            });
-            requests.push(Request { key: rule.key(), limit, cost: rule.cost });
-            names.push(name);
-            rule_indices.push(rule_index);
-        };
-        match overrides.limits(name) {
-            [] => rule.limits().iter().for_each(add_request),
-            limits => limits.iter().for_each(|limit| add_request(&Ok(*limit))),
+impl AnnotatedCall<'_> {
+    /// Decides on the fast path of most calls: one limit, no wait, and no request to a shared store.
+    fn decide_fast(&self) -> FastPath {
+        if self.max_wait.is_zero()
+            && let ([Some(rule)], [name]) = (self.rules, self.site.names)
+            && let Limits::One(attribute_limit) = &rule.limits
+            && let Some(limit) = single_limit(self.limiter.rule_overrides(), name, attribute_limit)
+        {
+            self.limiter.decide_fast(name, &Request { key: rule.key(), limit, cost: rule.cost })
+        } else {
+            FastPath::NeedsStore(CacheLookup::Needed)
         }
     }
-    let context = DecisionContext { names: &names, requests: &requests };
-    let on_error = policy(site, limiter, &names, handler);
-    let deadline = names.iter().filter_map(|name| overrides.deadline(name)).min();
-    let options = CallOptions { on_error, deadline, ..limiter.default_options() };
-    if let Some((rule_index, error)) = invalid {
-        let denied = limiter.fail_without_request(context, error, on_error)?;
-        return Ok(denied.map(|denied| (rule_index, denied)));
+
+    /// Decides about all rules that apply. This full path is boxed, so that an annotated function's future does not
+    /// contain it.
+    async fn decide(self, cache_lookup: CacheLookup, handler: Handler) -> Result<Option<(usize, Denied)>, Error> {
+        let Self { site, limiter, rules, max_wait } = self;
+        let overrides = limiter.rule_overrides();
+        let (mut requests, mut names, mut rule_indices) = (Vec::new(), Vec::new(), Vec::new());
+        let mut invalid = None;
+        for (rule_index, (name, rule)) in site.names.iter().copied().zip(rules).enumerate() {
+            let Some(rule) = rule else { continue };
+            let mut add_request = |limit: &LimitOrNearest| {
+                let limit = match limit {
+                    Ok(limit) => overrides.with_layout_of(name, *limit).map_err(|error| (error, *limit)),
+                    Err(invalid) => Err(invalid.clone()),
+                };
+                let limit = limit.unwrap_or_else(|(error, nearest)| {
+                    invalid.get_or_insert((rule_index, error));
+                    nearest
+                });
+                requests.push(Request { key: rule.key(), limit, cost: rule.cost });
+                names.push(name);
+                rule_indices.push(rule_index);
+            };
+            match overrides.limits(name) {
+                [] => rule.limits().iter().for_each(add_request),
+                limits => limits.iter().for_each(|limit| add_request(&Ok(*limit))),
+            }
+        }
+        let context = DecisionContext { names: &names, requests: &requests };
+        let on_error = self.policy(&names, handler);
+        let deadline = names.iter().filter_map(|name| overrides.deadline(name)).min();
+        let options = CallOptions { on_error, deadline, cache_lookup, ..limiter.default_options() };
+        if let Some((rule_index, error)) = invalid {
+            let denied = limiter.fail_without_request(context, error, on_error)?;
+            return Ok(denied.map(|denied| (rule_index, denied)));
+        }
+        if requests.is_empty() {
+            return Ok(None);
+        }
+        let decision = if max_wait.is_zero() {
+            limiter.decide(context, options).await?
+        } else {
+            limiter.decide_waiting(context, options, max_wait).await?
+        };
+        let denied = decision.into_result().err();
+        Ok(denied.map(|denied| (rule_indices.get(denied.request_index()).copied().unwrap_or(0), denied)))
     }
-    if requests.is_empty() {
-        return Ok(None);
+
+    /// Returns the policy of the first rule whose settings have one, else the function's own, else the limiter's.
+    fn policy(&self, names: &[&str], handler: Handler) -> OnError {
+        let Self { site, limiter, .. } = self;
+        let rule_policy = names.iter().find_map(|name| limiter.rule_overrides().on_error(name));
+        match (rule_policy, handler) {
+            (Some(OnError::Raise), Handler::None) => OnError::Closed,
+            (Some(policy), _) => policy,
+            (None, Handler::Own) => OnError::Raise,
+            (None, Handler::None) => match site.on_error.unwrap_or(limiter.default_options().on_error) {
+                // The function has no handler for an error.
+                OnError::Raise => OnError::Closed,
+                policy => policy,
+            },
+        }
     }
-    let denied = limiter.decide_or_wait(context, options, max_wait).await?;
-    Ok(denied.map(|denied| (rule_indices.get(denied.request_index()).copied().unwrap_or(0), denied)))
 }
 
-/// Returns the policy of the first rule whose settings have one, else the function's own, else the limiter's.
-fn policy(site: &Site, limiter: &Limiter, names: &[&str], handler: Handler) -> OnError {
-    let rule_policy = names.iter().find_map(|name| limiter.rule_overrides().on_error(name));
-    match (rule_policy, handler) {
-        (Some(OnError::Raise), Handler::None) => OnError::Closed,
-        (Some(policy), _) => policy,
-        (None, Handler::Own) => OnError::Raise,
-        (None, Handler::None) => match site.on_error.unwrap_or(limiter.default_options().on_error) {
-            // The function has no handler for an error.
-            OnError::Raise => OnError::Closed,
-            policy => policy,
-        },
+/// Returns the limit of a rule; `None` if it has several or an invalid one.
+#[inline]
+fn single_limit(overrides: &RuleOverrides, name: &str, attribute_limit: &LimitOrNearest) -> Option<Limit> {
+    match attribute_limit {
+        Ok(limit) if overrides.is_empty() => Some(*limit),
+        _ => single_limit_with_settings(overrides, name, attribute_limit),
+    }
+}
+
+#[cold]
+fn single_limit_with_settings(
+    overrides: &RuleOverrides,
+    name: &str,
+    attribute_limit: &LimitOrNearest,
+) -> Option<Limit> {
+    match (overrides.limits(name), attribute_limit) {
+        // A layout that the limit does not support is a failure, for which the full path applies the policy.
+        ([], Ok(limit)) => overrides.with_layout_of(name, *limit).ok(),
+        ([limit], _) => Some(*limit),
+        _ => None,
     }
 }
 

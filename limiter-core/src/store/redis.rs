@@ -52,7 +52,8 @@ pub(crate) struct RedisStore {
 
 #[derive(Debug)]
 pub(crate) struct Options {
-    pub(crate) naming: Naming,
+    /// Boxed: a secret makes it large.
+    pub(crate) naming: Box<Naming>,
     pub(crate) deadline: Duration,
     pub(crate) max_in_flight: u32,
     pub(crate) clock: Clock,

@@ -77,6 +77,61 @@ fn decisions_about_the_same_keys_in_opposite_order_neither_deadlock_nor_share_a_
     });
 }
 
+/// Denies `first`, and then `read` while another thread denies `second`. All keys have one slot.
+fn read_while_a_denial_is_overwritten(first: (&str, u64), second: (&'static str, u64), read: (&str, u64)) {
+    let limit_of = |minutes: u64| format!("1/{minutes}m");
+    let deny = move |store: &MemoryStore, (key, minutes): (&str, u64)| {
+        let reply = store.decide(&[request(&Key::new(key), &limit_of(minutes))]);
+        let window = Duration::from_secs(60 * minutes);
+        assert_eq!((reply.allowed, reply.retry_after, reply.reset_after), (false, Some(window), window));
+    };
+    let store = Arc::new(MemoryStore::new(1_000, clock(), Source::Store));
+    for (key, minutes) in [first, second] {
+        assert!(store.decide(&[request(&Key::new(key), &limit_of(minutes))]).allowed);
+    }
+    deny(&store, first);
+    let other = {
+        let store = Arc::clone(&store);
+        thread::spawn(move || deny(&store, second))
+    };
+    deny(&store, read);
+    other.join().expect("no panic");
+}
+
+#[test]
+fn no_reader_of_a_denial_that_is_overwritten_gets_a_torn_one() {
+    model(|| read_while_a_denial_is_overwritten(("a", 1), ("b", 2), ("a", 1)));
+}
+
+#[test]
+fn no_reader_of_a_denial_that_is_written_gets_a_torn_one() {
+    model(|| read_while_a_denial_is_overwritten(("a", 1), ("b", 2), ("b", 2)));
+}
+
+/// The denial is in the cache when the permit is refunded.
+#[test]
+fn no_call_after_a_refund_gets_the_earlier_denial() {
+    model(|| {
+        let store = Arc::new(MemoryStore::new(1_000, clock(), Source::Store));
+        let key = Key::new("a");
+        let stamp = store.decide(&[request(&key, "1/1m")]).stamp;
+        assert!(!store.decide(&[request(&key, "1/1m")]).allowed);
+        let refunded = Arc::new(AtomicBool::new(false));
+        let other = {
+            let (store, key, refunded) = (Arc::clone(&store), key.clone(), Arc::clone(&refunded));
+            thread::spawn(move || {
+                store.refund(&[request(&key, "1/1m")], stamp).expect("no lock is orphaned");
+                refunded.store(true, Ordering::Release);
+            })
+        };
+        let was_refunded = refunded.load(Ordering::Acquire);
+        let allowed = store.decide(&[request(&key, "1/1m")]).allowed;
+        assert!(allowed || !was_refunded);
+        other.join().expect("no panic");
+        assert!(allowed || store.decide(&[request(&key, "1/1m")]).allowed);
+    });
+}
+
 #[test]
 fn a_receipt_is_used_once() {
     model(|| {

@@ -1,7 +1,8 @@
 //! Joins separate nodes to a cluster.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::builder::MASTER_COUNT;
 use super::settle::node_view;
@@ -11,7 +12,9 @@ use crate::server::BUS_OFFSET;
 use crate::wait;
 
 /// The time in which every node must know all other nodes.
-const MEET_TIMEOUT: Duration = Duration::from_secs(10);
+const MEET_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time after which nodes are introduced again.
+const REPEAT_MEET_AFTER: Duration = Duration::from_secs(1);
 
 impl Cluster {
     pub(super) fn form(nodes: Nodes) -> Self {
@@ -55,7 +58,9 @@ impl Cluster {
         }
     }
 
+    /// Waits until every node knows all others. A busy node may lose an introduction, so they are repeated.
     fn wait_for_known_nodes(&self) {
+        let introduced_at = Cell::new(Instant::now());
         wait::poll_until(
             "every node knows all other nodes",
             MEET_TIMEOUT,
@@ -67,6 +72,10 @@ impl Cluster {
                     let mut known: Vec<_> = node_view(server)?.known().map(str::to_owned).collect();
                     known.sort();
                     if known != expected {
+                        if introduced_at.get().elapsed() >= REPEAT_MEET_AFTER {
+                            self.introduce_nodes();
+                            introduced_at.set(Instant::now());
+                        }
                         return Err(format!("{:?} knows {known:?}", server.address()));
                     }
                 }

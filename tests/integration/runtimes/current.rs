@@ -86,7 +86,11 @@ fn install_limiter() {
     }
     limiter_with_mark(OnError::Closed).install().expect("the first");
     let error = limiter_with_mark(OnError::Open).install().expect_err("the second");
-    assert_eq!(error.to_string(), "a default limiter is installed already");
+    assert_eq!(
+        error.to_string(),
+        "`Limiter::install` must be called at most once in a process, got a second call: \
+         use `Limiter::scope` for another default, or `InstallError::into_limiter` to keep the limiter"
+    );
     assert_eq!(mark(&error.into_limiter()), "Open");
     // One quota for all runtimes.
     for admitted in [true, true, false, false] {

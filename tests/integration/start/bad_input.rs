@@ -235,7 +235,7 @@ async fn invalid_tls_certificates_give_clear_errors() {
         with(&server.url(), Tls::new().client_certificate(&own, read(other_key)), Config, &["belong together"]),
         with("redis://127.0.0.1", trusting(&server), Config, &["`tls` must", "write `rediss://`"]),
         with("redis-sentinel://127.0.0.1/m", Tls::new(), Config, &["`tls` must", "`rediss-sentinel://`"]),
-        with("memory:", Tls::new(), Config, &["options for TLS", "`memory:`"]),
+        with("memory:", Tls::new(), Config, &["`tls` must be used with a server", "`memory:`"]),
     ])
     .await;
 }

@@ -21,10 +21,11 @@ pub(super) struct DenialSnapshots {
     slots: Box<[Slot]>,
 }
 
-/// The number of slots of a shard; none under loom, which would try every order of every word.
-const SLOTS_PER_SHARD: usize = if cfg!(all(test, limiter_loom)) { 0 } else { 4 };
-/// The longest key that is cached, in words of 8 bytes.
-const MAX_KEY_WORDS: usize = 10;
+/// The number of slots of a shard. Under loom all keys share one.
+const SLOTS_PER_SHARD: usize = if IS_LOOM { 1 } else { 4 };
+/// The longest key that is cached, in words of 8 bytes. Loom has to try every order of every word.
+const MAX_KEY_WORDS: usize = if IS_LOOM { 1 } else { 10 };
+const IS_LOOM: bool = cfg!(all(test, limiter_loom));
 
 /// A denial under a version, on cache lines of its own, so that writes to one slot do not slow down readers of another.
 #[derive(Default)]
@@ -112,7 +113,7 @@ impl DenialSnapshots {
 #[inline]
 fn slot_index(shard: usize, hash: u64) -> usize {
     // The lowest bits, which do not select the shard.
-    shard * SLOTS_PER_SHARD + usize::try_from(hash % SLOTS_PER_SHARD.max(1) as u64).unwrap_or(0)
+    shard * SLOTS_PER_SHARD + usize::try_from(hash % SLOTS_PER_SHARD as u64).unwrap_or(0)
 }
 
 /// Returns the tag of a hash. It is never 0, the tag of an invalid slot.

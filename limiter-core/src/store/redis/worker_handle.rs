@@ -26,7 +26,8 @@ use crate::sync::process::{DroppedAtHome, forked, is_this};
 /// A handle to the worker of one process, with the state that the worker and its callers share.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
-    /// Not dropped in a child of `fork`: that would wake the parent's thread, by a descriptor that both have.
+    /// The channel to the worker. It is not dropped in a child of `fork`: that would wake the parent's thread, by a
+    /// descriptor that both have.
     calls: DroppedAtHome<mpsc::UnboundedSender<Call>>,
     breakers: Arc<BreakerTable>,
     local: LocalState,

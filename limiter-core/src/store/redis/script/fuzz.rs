@@ -1,4 +1,4 @@
-//! Whatever a server says, and whatever its keys hold: an answer or an error, and never a panic.
+//! Fuzz tests: any reply and any stored value lead to a reply or an error, and never to a panic.
 
 use limiter_testkit::Random;
 

@@ -27,7 +27,7 @@ struct Batch {
     slot: u16,
     keys: KeyNames,
     entries: Vec<BatchEntry>,
-    /// In the order of their entries, and of their arrival within an entry.
+    /// Sorted by entry, and by arrival within an entry.
     calls: Vec<BatchedCall>,
     /// The index of the first call of each kind, by the hash of its request.
     first_calls: HashMap<u64, usize, Seed>,

@@ -1,4 +1,4 @@
-//! Replies of any shape, with what a server may say in them.
+//! Fuzz tests of the decoders: replies of any shape, with any text of a server.
 
 use std::thread;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::store::redis::script::fuzz::pick;
 use crate::store::redis::script::reply::encode_entry;
 use crate::{Error, ErrorKind, Key};
 
-// How many of each in a full run. Any other does a hundredth.
-const ANSWERS: u32 = 9_000_000;
+// The number of replies of each kind in a full run. Any other run has a hundredth.
+const DECISIONS: u32 = 9_000_000;
 const TREES: u32 = 600_000;
-const GROUPS: u32 = 700_000;
+const BATCHES: u32 = 700_000;
 const WIRES: u32 = 400_000;
 
 fn share(full: u32) -> u32 {
     full_or(full, full / 100)
 }
 
-/// As they are nearly right.
+/// Nearly valid replies.
 #[test]
-fn no_answer_makes_it_panic() {
-    in_two_threads(share(ANSWERS) / STEPS, |random, seen| {
+fn no_decision_reply_makes_the_decoder_panic() {
+    in_two_threads(share(DECISIONS) / STEPS, |random, decoder| {
         let mut reply = Value::Array(answer(random));
         for _ in 0..STEPS {
-            seen.read(&reply);
+            decoder.read(&reply);
             if let Value::Array(values) = &mut reply {
                 change(values, random);
             }
@@ -39,29 +39,30 @@ fn no_answer_makes_it_panic() {
     });
 }
 
-/// What is said of a group, as it is nearly right. What cannot be read is one entry's error, or all of them's.
+/// Nearly valid replies to a batch. An invalid part is the error of one entry or of the whole batch.
 #[test]
-fn no_answer_to_a_group_makes_it_panic() {
+fn no_batch_reply_makes_the_decoder_panic() {
     let commands = Commands::new(Clock::System);
     let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
     let entries = [(); 3].map(|()| BatchEntry { limit, cost: 1, calls: 3 });
     let command = commands.batch(KeyNames::from_iter(["a", "b", "c"]), &entries);
     let mut random = Random::new(1);
     let (mut grants, mut errors, mut refused) = (0, 0, 0);
-    let groups = share(GROUPS);
-    for _ in 0..groups {
-        let mut said = vec![Value::Int(integer(&mut random).saturating_abs()), Value::BulkString(packed(&mut random))];
+    let batches = share(BATCHES);
+    for _ in 0..batches {
+        let mut values =
+            vec![Value::Int(integer(&mut random).saturating_abs()), Value::BulkString(packed(&mut random))];
         for _ in 0..random.below(2) {
-            said.extend([Value::Int(i64::try_from(random.below(3)).expect("small")), tree(&mut random, 0)]);
+            values.extend([Value::Int(i64::try_from(random.below(3)).expect("small")), tree(&mut random, 0)]);
         }
         if random.below(4) == 0 {
-            change(&mut said, &mut random);
+            change(&mut values, &mut random);
         }
-        match command.decode_batch(Value::Array(said)) {
-            Ok(told) => {
-                assert_eq!(told.len(), 3);
-                for told in told {
-                    let Ok(grant) = told else {
+        match command.decode_batch(Value::Array(values)) {
+            Ok(entry) => {
+                assert_eq!(entry.len(), 3);
+                for entry in entry {
+                    let Ok(grant) = entry else {
                         errors += 1;
                         continue;
                     };
@@ -79,10 +80,10 @@ fn no_answer_to_a_group_makes_it_panic() {
         }
     }
     println!("{grants} grants, {errors} errors, {refused} refused");
-    assert!(grants > groups / 20 && errors > groups / 8 && refused > groups / 200, "of each kind");
+    assert!(grants > batches / 20 && errors > batches / 8 && refused > batches / 200, "of each kind");
 }
 
-/// Three grants as the script packs them, of any numbers, and sometimes of another length.
+/// Three packed entries of any numbers, and sometimes of another length.
 fn packed(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..3 {
@@ -96,49 +97,49 @@ fn packed(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Of any shape, and with errors in them.
+/// Replies of any shape, with errors in them.
 #[test]
-fn no_reply_makes_it_panic() {
-    in_two_threads(share(TREES), |random, seen| match random.below(8) {
-        0 => seen.read_or_refused(Value::Array(answer(random))),
-        _ => seen.read_or_refused(tree(random, 3)),
+fn no_reply_makes_the_decoder_panic() {
+    in_two_threads(share(TREES), |random, decoder| match random.below(8) {
+        0 => decoder.decode_or_convert(Value::Array(answer(random))),
+        _ => decoder.decode_or_convert(tree(random, 3)),
     });
 }
 
-/// As they come over the wire, by way of the client's own parser.
+/// Bytes as they come over the wire, through the client's own parser.
 #[test]
-fn no_bytes_of_a_reply_make_it_panic() {
-    in_two_threads(share(WIRES), |random, seen| match parse_redis_value(&wire(random)) {
-        Ok(reply) => seen.read_or_refused(reply),
-        Err(error) => seen.refused(error.into()),
+fn no_bytes_of_a_reply_make_the_decoder_panic() {
+    in_two_threads(share(WIRES), |random, decoder| match parse_redis_value(&wire(random)) {
+        Ok(reply) => decoder.decode_or_convert(reply),
+        Err(error) => decoder.convert(error.into()),
     });
 }
 
-fn in_two_threads(rounds: u32, fuzz: impl Fn(&mut Random, &mut Seen) + Sync) {
+fn in_two_threads(rounds: u32, fuzz: impl Fn(&mut Random, &mut Decoder) + Sync) {
     thread::scope(|scope| {
         for seed in 0..2 {
             let fuzz = &fuzz;
             scope.spawn(move || {
-                let (mut random, mut seen) = (Random::new(seed), Seen::new());
+                let (mut random, mut decoder) = (Random::new(seed), Decoder::new());
                 for _ in 0..rounds / 2 {
-                    fuzz(&mut random, &mut seen);
+                    fuzz(&mut random, &mut decoder);
                 }
-                println!("{} answers, {} errors", seen.answers, seen.errors);
-                assert!(seen.answers > rounds / 50 && seen.errors > rounds / 8, "of both kinds");
+                println!("{} answers, {} errors", decoder.answers, decoder.errors);
+                assert!(decoder.answers > rounds / 50 && decoder.errors > rounds / 8, "of both kinds");
             });
         }
     });
 }
 
-/// What reads the replies to one command, and how many it could read.
-struct Seen {
+/// A decoder of the replies to one command, with the number of replies that it could decode.
+struct Decoder {
     command: Command,
     requests: usize,
     answers: u32,
     errors: u32,
 }
 
-impl Seen {
+impl Decoder {
     fn new() -> Self {
         let key = Key::new("a");
         let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
@@ -148,11 +149,11 @@ impl Seen {
         Self { command, requests: requests.len(), answers: 0, errors: 0 }
     }
 
-    /// By the path that a reply takes.
-    fn read_or_refused(&mut self, reply: Value) {
+    /// Decodes a reply, or converts the error in it.
+    fn decode_or_convert(&mut self, reply: Value) {
         match reply.extract_error() {
             Ok(reply) => self.read(&reply),
-            Err(error) => self.refused(error.into()),
+            Err(error) => self.convert(error.into()),
         }
     }
 
@@ -169,32 +170,28 @@ impl Seen {
         }
     }
 
-    fn refused(&mut self, refusal: CommandError) {
-        let _ = (
-            refusal.is_no_script(),
-            refusal.is_connection_lost(),
-            refusal.is_cluster_disabled(),
-            refusal.is_cluster_down(),
-        );
-        let _ = refusal.redirect();
-        let text = Error::from(refusal).to_string();
-        // A key has a brace in it, and what a server says may repeat a key.
+    fn convert(&mut self, error: CommandError) {
+        let _ =
+            (error.is_no_script(), error.is_connection_lost(), error.is_cluster_disabled(), error.is_cluster_down());
+        let _ = error.redirect();
+        let text = Error::from(error).to_string();
+        // A key has a brace in it, and a server's text may repeat a key.
         assert!(!text.is_empty() && !text.contains('{'), "{text}");
         self.errors += 1;
     }
 }
 
-/// How often an answer is changed.
+/// The number of changes to one reply.
 const STEPS: u32 = 9;
 
-/// Seven integers that may be an answer.
+/// Seven integers that may be a reply.
 fn answer(random: &mut Random) -> Vec<Value> {
     let mut values = vec![Value::Int(i64::from(random.below(2) == 0)), Value::Int(0)];
     values.extend((0..5).map(|place| Value::Int(integer(random).saturating_abs() >> (8 * place))));
     values
 }
 
-/// Something else in one place; sometimes more or fewer of them.
+/// Changes one value; sometimes adds or removes some.
 fn change(values: &mut Vec<Value>, random: &mut Random) {
     if values.is_empty() || random.below(12) == 0 {
         return values.push(tree(random, 1));
@@ -276,7 +273,7 @@ fn text(random: &mut Random) -> String {
     text
 }
 
-/// A reply, of which some bytes were changed, cut off or put in.
+/// A reply of which some bytes are changed, removed or inserted.
 fn wire(random: &mut Random) -> Vec<u8> {
     let mut bytes = match pick(random, 3) {
         0 => format!("-{}\r\n", text(random)).into_bytes(),

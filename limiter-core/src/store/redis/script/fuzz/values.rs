@@ -1,4 +1,4 @@
-//! Values under our keys that somebody else has written, or that a fault has changed.
+//! Fuzz tests of the scripts: values that another program has written, or that a fault has changed.
 
 use std::fmt::Write;
 
@@ -9,40 +9,42 @@ use crate::store::redis::script::sources;
 
 const ALGORITHMS: [&str; 5] = ["sliding_window", "fixed_window", "sliding_counter", "token_bucket", "leaky_bucket"];
 
-/// How often one call of the fuzzing script decides, and how many calls there are of each algorithm: in full a million
-/// decisions together, and a hundredth of that by default. A server is busy (BUSY) to others if one call takes 5 s.
+/// The number of decisions in one call of the fuzzing script, and of calls for each algorithm.
+///
+/// In full they are a million decisions together, and a hundredth of that by default. A call of more than 5 s would make
+/// the server BUSY for other clients.
 fn decisions() -> (u32, u32) {
     full_or((1_000, 200), (1_000, 2))
 }
 
-/// The same for groups.
-fn groups() -> (u32, u32) {
+/// The number of batches in one call, and of calls for each algorithm.
+fn batches() -> (u32, u32) {
     full_or((200, 200), (200, 2))
 }
 
-/// A fuzzing script with what it runs: both programs, by a clock that it sets.
-fn around(fuzz: &str) -> String {
+/// A fuzzing script with both programs, which use a clock that it sets.
+fn with_programs(fuzz: &str) -> String {
     let mut source = "local now = { 1700000000, 0 }\n".to_owned();
     for (name, program) in ["decide", "group"].iter().zip(sources(&Clock::System)) {
         let timed = program.replace("redis.call('TIME')", "now");
-        assert_ne!(timed, program, "the script asks for the time");
+        assert_ne!(timed, program, "the script reads the time");
         writeln!(source, "local function {name}(KEYS, ARGV)\n{timed}\nend").expect("room");
     }
     source + include_str!("changes.lua") + fuzz
 }
 
-/// What a fuzzing script has counted, unless it found something.
+/// The counts of a fuzzing script. Panics if it found a failure.
 fn counts(reply: Reply, algorithm: &str) -> Vec<i64> {
     let Reply::Array(counts) = reply else { panic!("{algorithm}: {}", String::from_utf8_lossy(&reply.bytes())) };
     counts.into_iter().map(Reply::integer).collect()
 }
 
-/// The server makes the values from valid ones, runs the script on each and judges what it says: see `values.lua`.
+/// The server changes valid values, runs the script on each, and checks the reply: see `values.lua`.
 #[test]
 fn no_value_makes_the_script_fail() {
     let server = RedisServer::start();
     let key = unique("fuzz");
-    let source = around(include_str!("values.lua"));
+    let source = with_programs(include_str!("values.lua"));
     let (rounds, calls) = decisions();
     for algorithm in ALGORITHMS {
         let (mut foreign, mut allowed, mut denied) = (0, 0, 0);
@@ -58,13 +60,13 @@ fn no_value_makes_the_script_fail() {
     }
 }
 
-/// Groups of calls on such values are decided as the same calls one by one, and leave the same: see `groups.lua`.
+/// Batches on such values have the results of the same calls one by one, and leave the same values: see `groups.lua`.
 #[test]
-fn no_value_makes_a_group_fail_or_differ() {
+fn no_value_makes_a_batch_fail_or_differ() {
     let server = RedisServer::start();
-    let source = around(include_str!("groups.lua"));
+    let source = with_programs(include_str!("groups.lua"));
     let keys: Vec<_> = (0..6).map(|_| unique("fuzz")).collect();
-    let (rounds, calls) = groups();
+    let (rounds, calls) = batches();
     for algorithm in ALGORITHMS {
         let mut all = [0; 4];
         for seed in 1..=calls {
