@@ -8,24 +8,24 @@ mod limit;
 mod key;
 mod source;
 mod on_error;
-mod convert;
 
-mod algorithm;
-mod clock;
 mod sync;
 mod block_on;
+mod clock;
+mod algorithm;
 
 mod request;
 mod overflow;
 mod store;
 mod local;
 mod decision;
+mod convert;
 mod observer;
 mod guard;
 mod rule;
 mod limiter;
-mod current;
 mod builder;
+mod current;
 
 #[doc(hidden)]
 pub mod private;

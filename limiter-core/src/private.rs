@@ -11,7 +11,7 @@ pub use crate::{Algorithm, Denied, Error, Key, Limit, Limiter, OnError};
 pub use keys::{StaticKey, ToKey, captured_value, key};
 pub use limiters::{LimiterHandle, LimiterRef, current, limiter};
 pub use limits::{LimitOrNearest, LimitRef, counted_by, limit, limit_from, limit_of};
-pub use outcome::{Fallible, FutureValue, Outcome, PlainValue, Resolving, call, resolve, run};
+pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use rules::{KeyRef, RuleRequest, decide, decide_blocking, denied, denied_blocking};
 
 /// The names of an annotated function's rules and its failure policy, in a static inside the function.

@@ -44,8 +44,8 @@ const ORDER: &[&str] = &[
     "guard",
     "rule",
     "limiter",
-    "current",
     "builder",
+    "current",
     "private",
     "",
 ];
@@ -107,6 +107,9 @@ impl<'ast> Visit<'ast> for Paths {
             self.found.extend(leaves(&item.tree));
         }
     }
+
+    /// The path in `pub(super)` is no use of the parent.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         self.found.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());

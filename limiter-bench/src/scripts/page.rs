@@ -12,9 +12,9 @@ const METHOD: [&str; 2] = [
     "One connection sends script calls one after the other, without a limiter in between. *Redis µs* is the server's \
      own time for a decision, by `INFO commandstats`. It includes other work on the same cores, so compare rows, not \
      machines. A row is the median of the rounds, in which all scripts take turns. *Compared* is the median of the \
-     rounds' ratios to `group.lua`. *Calls* is the number of commands that the script calls for a decision. A script \
+     rounds' ratios to `batch.lua`. *Calls* is the number of commands that the script calls for a decision. A script \
      that takes more or fewer permits than it should is left out.",
-    "`group.lua` and `decide.lua` ship. `group.lua` serves calls that take permits of one counter each, alone or in \
+    "`batch.lua` and `decide.lua` ship. `batch.lua` serves calls that take permits of one counter each, alone or in \
      batches; `decide.lua` serves all other calls. `return 1` is the floor. The ZSET log is the yardstick; it takes \
      one key a call, also where the others take 64.",
 ];

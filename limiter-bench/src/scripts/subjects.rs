@@ -34,10 +34,10 @@ macro_rules! product {
 }
 
 const DECIDE: &str = product!("decide.lua");
-const GROUP: &str = product!("sliding_at_once.lua", "group.lua");
+const GROUP: &str = product!("sliding_at_once.lua", "batch.lua");
 
 /// The script for batches, which lone calls use too. The other scripts are compared with it.
-pub const SHIPPED: &str = "group.lua";
+pub const SHIPPED: &str = "batch.lua";
 /// The floor: a script that does nothing.
 pub const FLOOR: &str = "`return 1`";
 /// The yardstick: a sorted set of stamps.

@@ -34,7 +34,7 @@ pub fn call<A, T>(closure: impl FnOnce(A) -> T, argument: A) -> T {
 }
 
 /// Converts the output of a callback into a future of the function's return value.
-pub fn resolve<T: Outcome<R, M>, R, M>(outcome: T) -> Resolving<T::Future, R> {
+pub fn resolve<T: Resolvable<R, M>, R, M>(outcome: T) -> Resolving<T::Future, R> {
     Resolving { future: outcome.into_future(), poll: <T::Future as Future>::poll }
 }
 
@@ -63,7 +63,7 @@ impl<F: Unpin, R> Future for Resolving<F, R> {
     label = "gives `{Self}`",
     note = "a callback must give what the function returns: a `{R}`, or in an async function a future of one"
 )]
-pub trait Outcome<R, M> {
+pub trait Resolvable<R, M> {
     type Future: Future<Output = R> + Unpin;
 
     fn into_future(self) -> Self::Future;
@@ -77,7 +77,7 @@ pub enum PlainValue {}
 #[derive(Debug)]
 pub enum FutureValue {}
 
-impl<T> Outcome<T, PlainValue> for T {
+impl<T> Resolvable<T, PlainValue> for T {
     type Future = Ready<T>;
 
     fn into_future(self) -> Ready<T> {
@@ -86,7 +86,7 @@ impl<T> Outcome<T, PlainValue> for T {
 }
 
 /// The callback's future is boxed, because the function's own future seldom needs the space for it.
-impl<F: Future> Outcome<F::Output, FutureValue> for F {
+impl<F: Future> Resolvable<F::Output, FutureValue> for F {
     type Future = Pin<Box<F>>;
 
     fn into_future(self) -> Pin<Box<F>> {

@@ -265,9 +265,9 @@ fn one_of_two_concurrent_calls_reports_an_overflow_and_none_is_lost() {
 }
 
 /// A waker that records the wake-up.
-struct WakeFlag(AtomicBool);
+struct LoomWakeFlag(AtomicBool);
 
-impl Wake for WakeFlag {
+impl Wake for LoomWakeFlag {
     fn wake(self: std::sync::Arc<Self>) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -282,7 +282,7 @@ fn poll_turn(ticket: &Ticket<'_>, waker: &Waker) -> Poll<Turn> {
 fn a_waiter_is_woken_when_the_one_before_it_leaves_during_its_poll() {
     model(|| {
         let clock = clock();
-        let schedule = Schedule { retry_at: clock.now(), give_up: Moment::NEVER };
+        let schedule = Schedule { retry_at: clock.now(), deadline: Moment::NEVER };
         let queues = WaitQueues::new(clock);
         let leaving = {
             let queues = std::sync::Arc::clone(&queues);
@@ -294,7 +294,7 @@ fn a_waiter_is_woken_when_the_one_before_it_leaves_during_its_poll() {
         };
         let key = Key::new("getId");
         let second = queues.ticket(&[request(&key, "1/1m")], 2, schedule);
-        let flag = std::sync::Arc::new(WakeFlag(AtomicBool::new(false)));
+        let flag = std::sync::Arc::new(LoomWakeFlag(AtomicBool::new(false)));
         let turn = poll_turn(&second, &Waker::from(std::sync::Arc::clone(&flag)));
         leaving.join().expect("no panic");
         assert!(turn.is_ready() || flag.0.load(Ordering::SeqCst), "neither ready nor woken");

@@ -47,7 +47,7 @@ impl Program {
     const fn source(self) -> &'static str {
         match self {
             Self::Decide => script!("script/lua/decide.lua"),
-            Self::Batch => script!("script/lua/sliding_at_once.lua", "script/lua/group.lua"),
+            Self::Batch => script!("script/lua/sliding_at_once.lua", "script/lua/batch.lua"),
         }
     }
 }

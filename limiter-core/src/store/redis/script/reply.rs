@@ -1,4 +1,4 @@
-//! The replies of the scripts. Their formats are in the headers of `lua/decide.lua` and `lua/group.lua`.
+//! The replies of the scripts. Their formats are in the headers of `lua/decide.lua` and `lua/batch.lua`.
 
 use std::time::Duration;
 

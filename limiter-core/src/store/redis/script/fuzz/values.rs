@@ -60,11 +60,11 @@ fn no_value_makes_the_script_fail() {
     }
 }
 
-/// Batches on such values have the results of the same calls one by one, and leave the same values: see `groups.lua`.
+/// Batches on such values have the results of the same calls one by one, and leave the same values: see `batches.lua`.
 #[test]
 fn no_value_makes_a_batch_fail_or_differ() {
     let server = RedisServer::start();
-    let source = with_programs(include_str!("groups.lua"));
+    let source = with_programs(include_str!("batches.lua"));
     let keys: Vec<_> = (0..6).map(|_| unique("fuzz")).collect();
     let (rounds, calls) = batches();
     for algorithm in ALGORITHMS {
