@@ -282,7 +282,7 @@ fn poll_turn(ticket: &Ticket<'_>, waker: &Waker) -> Poll<Turn> {
 fn a_waiter_is_woken_when_the_one_before_it_leaves_during_its_poll() {
     model(|| {
         let clock = clock();
-        let schedule = Schedule { retry_at: clock.now(), give_up: Moment::NEVER };
+        let schedule = Schedule { retry_at: clock.now(), deadline: Moment::NEVER };
         let queues = WaitQueues::new(clock);
         let leaving = {
             let queues = std::sync::Arc::clone(&queues);
