@@ -409,3 +409,6 @@ impl fmt::Debug for Builder {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests;
