@@ -151,8 +151,10 @@ impl Builder {
     ///
     /// A key has a counter for each window and algorithm, from its first permit until its last one does not count any
     /// more. While all counters are in use, new keys share a fixed number of counters, 65 536. They may be denied
-    /// early, but no limit is exceeded. [`on_overflow`](Builder::on_overflow) reports this. From 8 192 keys on, the
-    /// counters are divided among shards by hash, and some new keys share when about 97 % of all counters are in use.
+    /// early, but no limit is exceeded. [`on_overflow`](Builder::on_overflow) reports this.
+    ///
+    /// From 8 192 keys on, the counters are divided among shards by hash. Some new keys then share counters already when
+    /// about 97 % of all counters are in use.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self
@@ -407,3 +409,6 @@ impl fmt::Debug for Builder {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests;

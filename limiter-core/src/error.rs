@@ -29,8 +29,9 @@ pub enum ErrorKind {
     Unavailable,
     /// The store is up but not ready: it is loading its data, or busy with a script.
     Loading,
-    /// The store is up but rejects writes: the cluster is down or is migrating the key, or the server cannot save its
-    /// data or has too few replicas.
+    /// The store is up but rejects writes.
+    ///
+    /// The cluster is down or migrates the key, or the server cannot save its data or has too few replicas.
     NotServing,
     /// The store is a replica: it lost its role in a failover.
     ReadOnly,
@@ -51,8 +52,9 @@ pub enum ErrorKind {
     /// The store refused the user, the password, a permission or the client's certificate; or the store's own
     /// certificate is not trusted.
     Refused,
-    /// The reply is not one of this limiter's scripts: a key of another type, foreign bytes under its name, or a server
-    /// that does not speak the protocol.
+    /// The reply is not one that this limiter's scripts send.
+    ///
+    /// The key has another type or foreign bytes, or the server does not speak the protocol.
     Protocol,
     /// The limiter is misconfigured, or the server cannot be used.
     ///

@@ -253,6 +253,40 @@ mod tests {
     }
 
     #[test]
+    fn each_invalid_limit_names_option_bound_value_and_remedy() {
+        let limit = |max, window| Limit::new(max, window).map(drop);
+        let valid: Limit = "5/10s".parse().expect("valid");
+        let bucket = valid.with_algorithm(Algorithm::TokenBucket);
+        let second = Duration::from_secs(1);
+        let cases = [
+            (limit(0, second), "`max` must be at least 1, got 0: write the number of permits in a window"),
+            (limit(1, Duration::ZERO), "`window` must be more than zero, got 0 s: write a duration such as 10 s"),
+            (
+                limit(1, Limit::MAX_WINDOW + second),
+                "`window` must be at most 366 days, got 31622401s: write a shorter duration",
+            ),
+            (
+                bucket.with_burst(0).map(drop),
+                "`burst` must be at least 1, got 0: leave it out for the default of `max`",
+            ),
+            (
+                valid.with_burst(7).map(drop),
+                "`burst` must be left out for `SlidingWindow`, got 7: write `Algorithm::TokenBucket` or \
+                 `Algorithm::LeakyBucket`, or remove it",
+            ),
+            (
+                bucket.with_layout(Layout::Zset).map(drop),
+                "`layout` must be `Layout::Compact` for `TokenBucket`, got `Layout::Zset`: write \
+                 `Algorithm::SlidingWindow`, or remove it",
+            ),
+        ];
+        for (result, message) in cases {
+            let error = result.expect_err(message);
+            assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidLimit, message));
+        }
+    }
+
+    #[test]
     fn only_a_sliding_window_has_another_layout() {
         let limit: Limit = "5/10s".parse().expect("valid");
         let zset = limit.with_layout(Layout::Zset).expect("valid");

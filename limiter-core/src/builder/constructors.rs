@@ -30,7 +30,7 @@ impl Limiter {
     /// # Errors
     /// The attempt fails within 5 s:
     ///
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) for a URL that cannot be used, or a server of another kind
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) for a URL that cannot be used. Also for a server of another kind
     ///   than the URL names, older than Redis 6.2, or without scripts,
     /// - [`Unavailable`](crate::ErrorKind::Unavailable) for a server that cannot be reached,
     /// - [`Refused`](crate::ErrorKind::Refused) for a wrong user, password or certificate.

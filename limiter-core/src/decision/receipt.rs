@@ -11,7 +11,7 @@ use crate::sync::{AtomicBool, Ordering};
 /// The right to one refund by the limiter that granted the permits. All clones share it.
 ///
 /// Most receipts are dropped unused. So a receipt for an entry of the memory store allocates nothing and is cheap to
-/// drop, and the compiler can leave it out where no code reads the decision.
+/// drop. If no code reads the decision, the compiler can leave the receipt out.
 #[derive(Clone)]
 pub(crate) struct Receipt {
     limiter_id: LimiterId,

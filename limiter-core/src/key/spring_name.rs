@@ -12,9 +12,9 @@ impl Key {
 
     /// The key with its texts unescaped and its parts as encoded.
     ///
-    /// In the texts `%` and both marks stay escaped, so different keys have different names: a `%`, `@` or `+` in a
-    /// name means the same as in the encoding, and no other byte is written in two ways. The parts stay escaped, so
-    /// that no value can change the hash tag. The name of a key with a digest is its encoding.
+    /// In the texts `%` and both marks stay escaped, so different keys have different names. A `%`, `@` or `+` in a
+    /// name then means the same as in the encoding, and no other byte is written in two ways. The parts stay escaped,
+    /// so that no value can change the hash tag. The name of a key with a digest is its encoding.
     fn name(&self) -> String {
         let subject = self.subject().to_string();
         if self.digest.is_some() {

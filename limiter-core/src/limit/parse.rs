@@ -138,4 +138,22 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::InvalidLimit, "{text}");
         }
     }
+
+    #[test]
+    fn the_error_of_a_text_names_what_is_wrong_and_an_example() {
+        let cases = [
+            ("5", "without a `/`"),
+            ("x/10s", "without a whole number of permits"),
+            ("4294967296/1s", "with more than 4294967295 permits"),
+            ("5/10", "with a window without a unit"),
+            ("5/ten", "with a window that is not made of whole numbers and the units `ms`, `s`, `m`, `h`, `d`"),
+        ];
+        for (text, cause) in cases {
+            let error = text.parse::<Limit>().expect_err(text);
+            let message = format!(
+                "`limit` must be `permits/window`, got `{text}` {cause}: write one such as `5/10s` or `100/min`"
+            );
+            assert_eq!((error.kind(), error.to_string()), (ErrorKind::InvalidLimit, message));
+        }
+    }
 }

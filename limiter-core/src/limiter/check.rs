@@ -10,8 +10,8 @@ use crate::{Decision, Error, Key, Limit};
 
 /// The future of a decision about one request. A store in memory decides at its first poll.
 ///
-/// It is a type because each `async fn` moves the output of the future that it awaits, and moving a decision takes as
-/// long as making it.
+/// It is a type because each `async fn` moves the output of the future that it awaits. Moving a decision takes as long
+/// as making it.
 pub(super) struct CheckFuture<'a> {
     pub(super) limiter: &'a Limiter,
     pub(super) key: &'a Key,

@@ -3,8 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::{Builder, Decision, Error, ErrorKind, Key, Limit, Source};
 
-/// Calls `run` with a limiter as in a child of `fork`, while every lock of its store is held as by a thread of the
-/// parent.
+/// Calls `run` with a limiter as in a child of `fork`. Every lock of its store is held, as by a thread of the parent.
 fn in_child_with_held_locks<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R) -> R {
     let mut limiter = Builder::default().on_error(policy).max_keys(1).memory();
     let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
