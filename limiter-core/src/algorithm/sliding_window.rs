@@ -1,21 +1,21 @@
 //! The exact sliding window: at most `max` permits in any half-open window `(t - window, t]`.
 //!
-//! A *run log* stores, for each run of calls, its stamp and the running total of permits up to it: 8 bytes a run
-//! instead of an entry a call. The permits used are the last total minus the total before the first live run. Binary
-//! search finds the first live run, and the run whose expiry frees enough permits.
+//! A *run log* stores the stamp of each run of calls, and the running total of permits up to it. A run takes 8 bytes;
+//! an entry for each call would take more. The permits used are the last total minus the total before the first live
+//! run. Binary search finds the first live run, and the run whose expiry frees enough permits.
 //!
-//! Calls of one millisecond share a run. In a log with [`CAPACITY`] live runs, a call also shares the newest run if
-//! both are in the same cell of a fixed grid of `window / CAPACITY`; the run's stamp then moves up. So the log is exact
-//! up to `CAPACITY` distinct instants a window. Beyond that a permit expires less than `window / CAPACITY` late, never
-//! early, and the log has at most about twice `CAPACITY` runs. A rule that merges into any *recent* run would fail:
-//! near the limit that run would never close, and only half of the permits would be granted.
+//! Calls of one millisecond share a run. A log with [`CAPACITY`] live runs has a fixed grid with cells of `window /
+//! CAPACITY`. A call in the cell of the newest run also shares that run, and the run's stamp moves up. So the log is
+//! exact up to `CAPACITY` distinct instants a window. Beyond that a permit expires less than `window / CAPACITY` late,
+//! never early, and the log has at most about twice `CAPACITY` runs. A rule that merges into any *recent* run would
+//! fail. Near the limit that run would never close, and only half of the permits would be granted.
 //!
 //! Stamps round up and cut-offs round down: rounding may deny a little late, but never admits too much. The last stamp
 //! may be ahead of the clock, by rounding or because the clock stepped back. By up to a window, time stands still at
 //! that stamp until the clock has caught up. By more, the log is void.
 //!
 //! A refund takes permits from the first run that is not before the receipt's stamp, and the rest from the oldest runs.
-//! Merging and a clock that is behind only move stamps up. So that run is the receipt's own or an older one, and the
+//! Merging and a clock that is behind only move stamps up. So that run is the receipt's own or an older one. The
 //! remaining permits count at least as long as if the call had not been made. A receipt is valid only while its stamp
 //! lies between the log's base and the newest run, less than a window before the latter. A refund that removes the
 //! newest run, or expired ones, moves the base up to keep that proof. So no receipt removes permits that were taken
