@@ -1,14 +1,14 @@
 //! The exact sliding window: at most `max` permits in any half-open window `(t - window, t]`.
 //!
-//! A *run log* stores the stamp of each run of calls, and the running total of permits up to it. A run takes 8 bytes;
-//! an entry for each call would take more. The permits used are the last total minus the total before the first live
-//! run. Binary search finds the first live run, and the run whose expiry frees enough permits.
+//! A *run log* stores the stamp of each run of calls, and the running total of permits up to it. A run takes 8 bytes,
+//! whatever the number of its calls. The permits used are the last total minus the total before the first live run.
+//! Binary search finds the first live run, and the run whose expiry frees enough permits.
 //!
-//! Calls of one millisecond share a run. A log with [`CAPACITY`] live runs has a fixed grid with cells of `window /
-//! CAPACITY`. A call in the cell of the newest run also shares that run, and the run's stamp moves up. So the log is
-//! exact up to `CAPACITY` distinct instants a window. Beyond that a permit expires less than `window / CAPACITY` late,
-//! never early, and the log has at most about twice `CAPACITY` runs. A rule that merges into any *recent* run would
-//! fail. Near the limit that run would never close, and only half of the permits would be granted.
+//! Calls of one millisecond share a run. In a log with [`CAPACITY`] live runs, calls in one cell of a fixed grid share
+//! a run too, and its stamp moves up. A cell is as long as `window / CAPACITY`, rounded up. So the log is exact up to
+//! `CAPACITY` distinct instants a window. Beyond that a permit expires less than `window / CAPACITY` late, never early,
+//! and the log has at most about twice `CAPACITY` runs. A rule that merges into any *recent* run would fail. Near the
+//! limit that run would never close, and only half of the permits would be granted.
 //!
 //! Stamps round up and cut-offs round down: rounding may deny a little late, but never admits too much. The last stamp
 //! may be ahead of the clock, by rounding or because the clock stepped back. By up to a window, time stands still at
