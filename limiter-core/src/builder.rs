@@ -322,7 +322,7 @@ impl Builder {
 
     #[cfg(feature = "redis")]
     fn start(&self, endpoint: Endpoint, ready: Option<ReadySignal>) -> Result<(RedisStore, Arc<Overflows>), Error> {
-        let naming = Box::new(Naming::new(&self.prefix, self.secret.clone().transpose()?));
+        let naming = Arc::new(Naming::new(&self.prefix, self.secret.clone().transpose()?, endpoint.is_cluster()));
         let local = self.local_options(endpoint.slots());
         let overflows = Arc::clone(&local.overflows);
         let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());

@@ -161,6 +161,12 @@ impl CountedReply {
         Self { reply, source: Source::Standby, mirror_stamp: reply.stamp, stamps: None, requests: None }
     }
 
+    /// Returns whether the store has granted permits.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_store_admission(&self) -> bool {
+        self.reply.allowed && self.source == Source::Store
+    }
+
     pub(crate) fn refund_info(&self) -> RefundInfo {
         let Self { reply, source, mirror_stamp, stamps, .. } = self;
         RefundInfo { source: *source, stamp: reply.stamp, stamps: stamps.clone(), mirror_stamp: *mirror_stamp }

@@ -3,9 +3,9 @@
 //! A call's turn comes when all permits taken before it have passed. A call without `max_wait` is allowed only if its
 //! turn is now. A call with `max_wait` is allowed immediately, with the delay until its turn, if that delay is at most
 //! `max_wait` and the queue has room. So permits pass `window / max` apart, and at most `max` start in any window. A
-//! call of a higher cost passes as a whole and delays the calls behind it by that many turns; with it, at most `max +
-//! cost - 1` permits start in a window. Source: Turner, "New directions in communications", 1986; the queue is the
-//! variant that delays instead of dropping.
+//! call of a higher cost passes as a whole and delays the calls behind it by that many turns. With it, at most
+//! `max + cost - 1` permits start in a window. Source: Turner, "New directions in communications", 1986; the queue is
+//! the variant that delays instead of dropping.
 //!
 //! The arithmetic is that of [`bucket`](super::bucket).
 

@@ -26,7 +26,7 @@ impl WindowPair {
         let window = input.kind.window;
         let view = self.view(input);
         let elapsed = input.floor.saturating_sub(view.start);
-        let used = u64::from(view.current) + share(window - elapsed, view.previous, window, u128::div_ceil);
+        let used = u64::from(view.current) + proportion(window - elapsed, view.previous, window, u128::div_ceil);
         let taken = used + u64::from(input.pending);
         let remaining = u32::try_from(u64::from(input.max).saturating_sub(taken)).unwrap_or(0);
         let allowed = input.cost <= remaining || input.cost == 0;
@@ -93,7 +93,7 @@ impl WindowPair {
             Some(left) => (self.start, self.previous, left),
             None => (self.start + window, self.current, room),
         };
-        Some(start + window - share(window, room, fading.into(), u128::div_euclid).min(window))
+        Some(start + window - proportion(window, room, fading.into(), u128::div_euclid).min(window))
     }
 
     fn is_empty(&self) -> bool {
@@ -102,7 +102,7 @@ impl WindowPair {
 }
 
 /// Returns `part * count / whole`, where the product may exceed 64 bits; 0 if `whole` is 0.
-fn share(part: u64, count: u32, whole: u64, divide: fn(u128, u128) -> u128) -> u64 {
+fn proportion(part: u64, count: u32, whole: u64, divide: fn(u128, u128) -> u128) -> u64 {
     if whole == 0 {
         return 0;
     }

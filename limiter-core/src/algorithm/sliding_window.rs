@@ -1,21 +1,21 @@
 //! The exact sliding window: at most `max` permits in any half-open window `(t - window, t]`.
 //!
-//! A *run log* stores, for each run of calls, its stamp and the running total of permits up to it: 8 bytes a run
-//! instead of an entry a call. The permits used are the last total minus the total before the first live run. Binary
-//! search finds the first live run, and the run whose expiry frees enough permits.
+//! A *run log* stores the stamp of each run of calls, and the running total of permits up to it. A run takes 8 bytes,
+//! whatever the number of its calls. The permits used are the last total minus the total before the first live run.
+//! Binary search finds the first live run, and the run whose expiry frees enough permits.
 //!
-//! Calls of one millisecond share a run. In a log with [`CAPACITY`] live runs, a call also shares the newest run if
-//! both are in the same cell of a fixed grid of `window / CAPACITY`; the run's stamp then moves up. So the log is exact
-//! up to `CAPACITY` distinct instants a window. Beyond that a permit expires less than `window / CAPACITY` late, never
-//! early, and the log has at most about twice `CAPACITY` runs. A rule that merges into any *recent* run would fail:
-//! near the limit that run would never close, and half of the permits would be lost.
+//! Calls of one millisecond share a run. In a log with [`CAPACITY`] live runs, calls in one cell of a fixed grid share
+//! a run too, and its stamp moves up. A cell is as long as `window / CAPACITY`, rounded up. So the log is exact up to
+//! `CAPACITY` distinct instants a window. Beyond that a permit expires less than `window / CAPACITY` late, never early,
+//! and the log has at most about twice `CAPACITY` runs. A rule that merges into any *recent* run would fail. Near the
+//! limit that run would never close, and only half of the permits would be granted.
 //!
 //! Stamps round up and cut-offs round down: rounding may deny a little late, but never admits too much. The last stamp
 //! may be ahead of the clock, by rounding or because the clock stepped back. By up to a window, time stands still at
 //! that stamp until the clock has caught up. By more, the log is void.
 //!
 //! A refund takes permits from the first run that is not before the receipt's stamp, and the rest from the oldest runs.
-//! Merging and a clock that is behind only move stamps up. So that run is the receipt's own or an older one, and the
+//! Merging and a clock that is behind only move stamps up. So that run is the receipt's own or an older one. The
 //! remaining permits count at least as long as if the call had not been made. A receipt is valid only while its stamp
 //! lies between the log's base and the newest run, less than a window before the latter. A refund that removes the
 //! newest run, or expired ones, moves the base up to keep that proof. So no receipt removes permits that were taken
@@ -111,9 +111,9 @@ impl Log {
         let Some(view) = self.view_with_stamp(input, stamp) else { return };
         self.drop_expired(&view);
         let unit = unit(input.kind.window);
-        let own = self.first(0, |run| self.stamp(run, unit) >= stamp);
-        let before = if own == 0 { self.before } else { self.runs.at(own - 1).total };
-        let in_run = self.runs.at(own).total.wrapping_sub(before);
+        let own = self.first_run(0, |run| self.stamp(run, unit) >= stamp);
+        let before = if own == 0 { self.before } else { self.runs.get(own - 1).total };
+        let in_run = self.runs.get(own).total.wrapping_sub(before);
         let from_run = input.cost.min(in_run);
         // The newest run and expired runs prove how far time has come. If one of them is removed, the base proves it.
         if view.live > 0 || (from_run == in_run && own + 1 == self.runs.len()) {
@@ -161,14 +161,14 @@ impl Log {
         let Some(last) = self.runs.newest() else { return empty };
         let unit = unit(input.kind.window);
         let stamp = self.stamp(last, unit);
-        let time = time(stamp, unit, input);
+        let time = proven_time(stamp, unit, input);
         if stamp > input.ceil + input.kind.window || stamp + input.kind.window <= time {
             return empty;
         }
         let is_live = |run| self.stamp(run, unit) + input.kind.window > time;
         // In most cases the oldest run is live: a take drops expired runs.
-        let live = if self.runs.oldest().is_some_and(is_live) { 0 } else { self.first(0, is_live) };
-        let before = if live == 0 { self.before } else { self.runs.at(live - 1).total };
+        let live = if self.runs.oldest().is_some_and(is_live) { 0 } else { self.first_run(0, is_live) };
+        let before = if live == 0 { self.before } else { self.runs.get(live - 1).total };
         View { live, before, used: last.total.wrapping_sub(before), stamp }
     }
 
@@ -184,8 +184,8 @@ impl Log {
             (false, None)
         } else {
             let missing = u64::from(view.used) + needed - u64::from(input.max);
-            let enough = self.first(view.live, |run| u64::from(run.total.wrapping_sub(view.before)) >= missing);
-            (false, Some(self.stamp(self.runs.at(enough), unit(input.kind.window)) + input.kind.window))
+            let freeing = self.first_run(view.live, |run| u64::from(run.total.wrapping_sub(view.before)) >= missing);
+            (false, Some(self.stamp(self.runs.get(freeing), unit(input.kind.window)) + input.kind.window))
         };
         Outcome { allowed, remaining, retry_at, reset_at, delay: 0 }
     }
@@ -228,11 +228,11 @@ impl Log {
 
     /// Returns the first run from `low` on for which `found` holds, by binary search. It must hold for all later runs,
     /// and for the last one.
-    fn first(&self, mut low: usize, found: impl Fn(Run) -> bool) -> usize {
+    fn first_run(&self, mut low: usize, found: impl Fn(Run) -> bool) -> usize {
         let mut high = self.runs.len() - 1;
         while low < high {
             let middle = usize::midpoint(low, high);
-            if found(self.runs.at(middle)) { high = middle } else { low = middle + 1 }
+            if found(self.runs.get(middle)) { high = middle } else { low = middle + 1 }
         }
         low
     }
@@ -259,7 +259,7 @@ impl Log {
 
 /// Returns the instant from which cut-offs are measured: now, or the time that the last stamp proves if that is later.
 #[inline]
-fn time(stamp: u64, unit: u64, input: &AlgorithmInput) -> u64 {
+fn proven_time(stamp: u64, unit: u64, input: &AlgorithmInput) -> u64 {
     let proven = stamp.saturating_sub(unit);
     // A stamp more than a window ahead proves nothing: the log is void.
     if proven > input.ceil + input.kind.window { input.floor } else { proven.max(input.floor) }

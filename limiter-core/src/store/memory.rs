@@ -14,13 +14,13 @@ use crate::sync::{MutexGuard, Seed, seed};
 use crate::{Error, Key, Limit, Source};
 
 mod arithmetic;
-mod shared_counter;
-mod expiring_map;
 mod write_op;
-mod denial_snapshots;
+mod expiring_map;
+mod shared_counter;
 mod coarse_counters;
 mod shard;
 mod shards;
+mod denial_snapshots;
 
 use arithmetic::Arithmetic;
 use denial_snapshots::DenialSnapshots;

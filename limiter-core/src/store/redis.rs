@@ -4,6 +4,7 @@
 //! slot that moves, take more. Each call goes to the worker, a thread of the store's own. It keeps a connection to each server
 //! and enforces the deadlines. So a caller may be on any runtime, or on none. The thread ends with the store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 mod slot;
@@ -36,8 +37,7 @@ use worker_handle::WorkerHandle;
 
 use crate::clock::Clock;
 use crate::local::{LocalState, LocalStateOptions};
-use crate::request::{CallOptions, CountedReply, RefundInfo, Request, StoreFailure};
-use crate::source::Source;
+use crate::request::{CallOptions, RefundInfo, Request, StoreFailure};
 use crate::sync::process::PerProcess;
 use crate::{Error, ErrorKind, Key, Limit};
 
@@ -52,8 +52,7 @@ pub(crate) struct RedisStore {
 
 #[derive(Debug)]
 pub(crate) struct Options {
-    /// Boxed: a secret makes it large.
-    pub(crate) naming: Box<Naming>,
+    pub(crate) naming: Arc<Naming>,
     pub(crate) deadline: Duration,
     pub(crate) max_in_flight: u32,
     pub(crate) clock: Clock,
@@ -67,7 +66,8 @@ impl Options {
         local: LocalState,
         ready: Option<ReadySignal>,
     ) -> Result<WorkerHandle, Error> {
-        let settings = WorkerSettings { deadline: self.deadline, clock: self.clock.clone(), local };
+        let naming = Arc::clone(&self.naming);
+        let settings = WorkerSettings { naming, deadline: self.deadline, clock: self.clock.clone(), local };
         WorkerHandle::start(endpoint, settings, self.max_in_flight, ready)
     }
 }
@@ -103,13 +103,7 @@ impl RedisStore {
 
     /// Decides, and takes the permits if they fit.
     pub(crate) async fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> CallResult {
-        let result = self.call(Action::Take { max_wait: options.max_wait }, requests, options.deadline).await;
-        if let Ok(CountedReply { reply, source: Source::Store, .. }) = &result
-            && reply.allowed
-        {
-            self.latest().report_write();
-        }
-        result
+        self.call(Action::Take { max_wait: options.max_wait }, requests, options.deadline).await
     }
 
     /// Returns the reply that [`take`](Self::take) would give, and takes nothing.
@@ -131,18 +125,8 @@ impl RedisStore {
 
     async fn call(&self, action: Action, requests: &[Request<'_>], timeout: Option<Duration>) -> CallResult {
         let failure = |error| StoreFailure { error, reservation: None };
-        let naming = &self.options.naming;
-        if naming.would_expose_key(requests) {
-            return Err(failure(exposed_key()));
-        }
         let worker = self.worker().map_err(failure)?;
-        let keys = RedisKeys::new(requests, naming, self.endpoint.is_cluster());
+        let keys = RedisKeys::new(requests, &self.options.naming).map_err(failure)?;
         worker.call(action, requests, keys, timeout.unwrap_or(self.options.deadline)).await
     }
-}
-
-fn exposed_key() -> Error {
-    let problem = "`hash_keys` cannot be used with `Layout::Zset`: a shared sorted set is found by its plain key; use a \
-                   limiter without `hash_keys` for this limit, or another layout";
-    Error::new(ErrorKind::Config, problem)
 }

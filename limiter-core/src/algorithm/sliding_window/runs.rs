@@ -45,13 +45,13 @@ impl Runs {
 
     /// Returns the run at an index, which must be in range.
     #[inline]
-    pub(super) fn at(&self, index: usize) -> Run {
+    pub(super) fn get(&self, index: usize) -> Run {
         self.older.get(index).copied().or(self.newest).unwrap_or_default()
     }
 
     #[inline]
     pub(super) fn oldest(&self) -> Option<Run> {
-        self.newest.map(|_| self.at(0))
+        self.newest.map(|_| self.get(0))
     }
 
     pub(super) fn push(&mut self, run: Run) {
@@ -98,7 +98,7 @@ impl Runs {
     }
 
     fn update_oldest_offset(&mut self) {
-        self.oldest_offset = self.at(0).offset;
+        self.oldest_offset = self.get(0).offset;
     }
 }
 

@@ -8,7 +8,7 @@ use crate::algorithm::CounterKind;
 
 mod refunds;
 
-fn within(floor: u64, ceil: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
+fn input_between(floor: u64, ceil: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
     let kind = CounterKind { algorithm: Algorithm::SlidingWindow, window };
     AlgorithmInput { floor, ceil, micros: ceil * 1000, kind, max, burst: max, cost, pending: 0, max_wait: 0 }
 }
@@ -18,8 +18,8 @@ fn newest(log: &Log, window: u64) -> u64 {
     log.expires_at(window) - window
 }
 
-fn at(now: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
-    within(now, now, window, max, cost)
+fn input_at(now: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {
+    input_between(now, now, window, max, cost)
 }
 
 /// The outcomes agree to the millisecond, as long as a window has at most `CAPACITY` distinct instants.
@@ -43,15 +43,15 @@ fn agrees_with_the_oracle_on_random_schedules() {
             instants = if log.expires_at(window) <= now { 0 } else { instants + 1 };
             let max = u32::try_from(random.between(1, 12)).expect("small");
             let cost = u32::try_from(random.below(5)).expect("small");
-            let input = at(now, window, max, cost);
+            let input = input_at(now, window, max, cost);
 
             let seen = oracle.peek(now, window, max, cost);
             assert_eq!(relative(&log.peek(&input), now), seen, "peek, seed {seed}, step {step}");
             let outcome = log.decide(&input);
             assert_eq!(relative(&outcome, now), oracle.check(now, window, max, cost), "seed {seed}, step {step}");
             if let (false, Some(retry_at)) = (outcome.allowed, outcome.retry_at) {
-                assert!(log.peek(&at(retry_at, window, max, cost)).allowed, "at the promised instant");
-                assert!(!log.peek(&at(retry_at - 1, window, max, cost)).allowed, "1 ms before");
+                assert!(log.peek(&input_at(retry_at, window, max, cost)).allowed, "at the promised instant");
+                assert!(!log.peek(&input_at(retry_at - 1, window, max, cost)).allowed, "1 ms before");
             }
         }
     }
@@ -78,14 +78,14 @@ fn merged_runs_never_admit_too_much_and_expire_less_than_a_cell_late() {
         for _ in 0..4_000 {
             now += random.below(1 + 2 * window / u64::from(max));
             let cost = u32::try_from(random.between(1, 3)).expect("small");
-            let outcome = log.decide(&at(now, window, max, cost));
+            let outcome = log.decide(&input_at(now, window, max, cost));
             if outcome.allowed {
                 assert!(oracle.check(now, window, max, cost).allowed, "seed {seed}: admitted too much");
             } else {
                 let retry_at = outcome.retry_at.expect("not final");
                 assert!(!oracle.peek(now, window + late, max, cost).allowed, "seed {seed}: denied too long");
-                assert!(log.peek(&at(retry_at, window, max, cost)).allowed);
-                assert!(!log.peek(&at(retry_at - 1, window, max, cost)).allowed);
+                assert!(log.peek(&input_at(retry_at, window, max, cost)).allowed);
+                assert!(!log.peek(&input_at(retry_at - 1, window, max, cost)).allowed);
             }
             assert!(log.runs.len() <= 2 * CAPACITY + 1, "seed {seed}: {} runs", log.runs.len());
         }
@@ -103,7 +103,7 @@ fn admits_97_percent_at_99_percent_of_the_limit() {
         for _ in 0..2 {
             if random.below(1000) < 495 {
                 calls += 1;
-                admitted += u32::from(log.decide(&at(now, window, max, 1)).allowed);
+                admitted += u32::from(log.decide(&input_at(now, window, max, 1)).allowed);
             }
         }
     }
@@ -113,7 +113,7 @@ fn admits_97_percent_at_99_percent_of_the_limit() {
 #[test]
 fn rounding_never_admits_early() {
     // The permit is taken within millisecond 100, so its stamp is 101.
-    let input = |floor, ceil| within(floor, ceil, 10, 1, 1);
+    let input = |floor, ceil| input_between(floor, ceil, 10, 1, 1);
     let mut log = Log::default();
     assert!(log.decide(&input(100, 101)).allowed);
     let denied = log.decide(&input(110, 111));
@@ -125,22 +125,22 @@ fn rounding_never_admits_early() {
 #[test]
 fn time_stands_still_while_the_clock_is_behind() {
     let mut log = Log::default();
-    assert!(log.decide(&at(1000, 100, 2, 1)).allowed);
-    assert!(log.decide(&at(1090, 100, 2, 1)).allowed);
+    assert!(log.decide(&input_at(1000, 100, 2, 1)).allowed);
+    assert!(log.decide(&input_at(1090, 100, 2, 1)).allowed);
     // Back by less than a window: the permits still count, and the promised instants hold by the new time.
-    let denied = log.decide(&at(1000, 100, 2, 1));
+    let denied = log.decide(&input_at(1000, 100, 2, 1));
     assert_eq!((denied.allowed, denied.retry_at), (false, Some(1100)));
-    let two = log.decide(&at(1000, 100, 2, 2));
+    let two = log.decide(&input_at(1000, 100, 2, 2));
     assert_eq!((two.allowed, two.retry_at), (false, Some(1190)));
-    assert!(!log.peek(&at(1099, 100, 2, 1)).allowed);
+    assert!(!log.peek(&input_at(1099, 100, 2, 1)).allowed);
     let mut later = log.clone();
-    assert!(later.decide(&at(1100, 100, 2, 1)).allowed);
+    assert!(later.decide(&input_at(1100, 100, 2, 1)).allowed);
     assert_eq!(newest(&later, 100), 1100);
     // A permit taken while the clock is behind has the last stamp, not an older one.
-    assert!(log.decide(&at(1050, 100, 3, 1)).allowed);
+    assert!(log.decide(&input_at(1050, 100, 3, 1)).allowed);
     assert_eq!(newest(&log, 100), 1090);
     // Back by more than a window: the log is void.
-    let fresh = log.decide(&at(989, 100, 2, 1));
+    let fresh = log.decide(&input_at(989, 100, 2, 1));
     assert_eq!((fresh.allowed, fresh.remaining, newest(&log, 100)), (true, 1, 989));
 }
 
@@ -151,13 +151,13 @@ fn offsets_hold_windows_of_a_month_and_a_year() {
         let unit = unit(window);
         let mut log = Log::default();
         let start = 1_700_000_000_123;
-        assert_eq!(log.decide(&at(start, window, 2, 1)).reset_at, start + window);
-        let second = log.decide(&at(start + window - 7, window, 2, 1));
+        assert_eq!(log.decide(&input_at(start, window, 2, 1)).reset_at, start + window);
+        let second = log.decide(&input_at(start + window - 7, window, 2, 1));
         let stamp = newest(&log, window);
         assert!(second.allowed && stamp >= start + window - 7 && stamp < start + window - 7 + unit);
-        let denied = log.decide(&at(start + window - 1, window, 2, 1));
+        let denied = log.decide(&input_at(start + window - 1, window, 2, 1));
         assert_eq!((denied.allowed, denied.retry_at), (false, Some(start + window)));
-        assert!(log.decide(&at(start + window, window, 2, 1)).allowed);
+        assert!(log.decide(&input_at(start + window, window, 2, 1)).allowed);
     }
 }
 
@@ -169,7 +169,7 @@ fn rebases_a_key_that_is_never_idle() {
     for step in 0..24 * 120 {
         let now = 1_000_000 + step * hour;
         let verdict = oracle.check(now, window, 20, 1);
-        assert_eq!(relative(&log.decide(&at(now, window, 20, 1)), now), verdict, "hour {step}");
+        assert_eq!(relative(&log.decide(&input_at(now, window, 20, 1)), now), verdict, "hour {step}");
     }
     assert!(log.base > 1_000_000, "the base has moved");
 }
@@ -181,14 +181,14 @@ fn totals_wrap_at_u32_max() {
     // Each round takes all free permits while part of the last round still counts, so the totals wrap.
     for now in (0..100).step_by(10) {
         let left = if now == 0 { 5 } else { 0 };
-        let outcome = log.decide(&at(now, 10, all, all - 5));
+        let outcome = log.decide(&input_at(now, 10, all, all - 5));
         assert_eq!((outcome.allowed, outcome.remaining), (true, left), "at {now}");
-        assert_eq!(log.decide(&at(now + 1, 10, all, 5)).remaining, 0);
-        let denied = log.decide(&at(now + 1, 10, all, all));
+        assert_eq!(log.decide(&input_at(now + 1, 10, all, 5)).remaining, 0);
+        let denied = log.decide(&input_at(now + 1, 10, all, all));
         assert_eq!((denied.allowed, denied.retry_at), (false, Some(now + 11)));
-        let few = log.decide(&at(now + 1, 10, all, 7));
+        let few = log.decide(&input_at(now + 1, 10, all, 7));
         assert_eq!((few.allowed, few.retry_at), (false, Some(now + 10)));
-        let lowered = log.decide(&at(now + 1, 10, 1, 1));
+        let lowered = log.decide(&input_at(now + 1, 10, 1, 1));
         assert_eq!((lowered.allowed, lowered.retry_at), (false, Some(now + 11)));
     }
 }
@@ -196,22 +196,22 @@ fn totals_wrap_at_u32_max() {
 #[test]
 fn a_cost_of_zero_is_allowed_and_a_cost_above_max_is_final() {
     let mut log = Log::default();
-    let nothing = log.decide(&at(5, 10, 3, 0));
+    let nothing = log.decide(&input_at(5, 10, 3, 0));
     assert_eq!((nothing.allowed, nothing.remaining, nothing.reset_at), (true, 3, 5));
     assert_eq!(log.runs.len(), 0);
-    let never = log.decide(&at(5, 10, 3, 4));
+    let never = log.decide(&input_at(5, 10, 3, 4));
     assert_eq!((never.allowed, never.remaining, never.retry_at), (false, 3, None));
-    assert!(log.decide(&at(5, 10, 3, 3)).allowed);
-    assert!(log.decide(&at(5, 10, 3, 0)).allowed, "a cost of zero always fits");
+    assert!(log.decide(&input_at(5, 10, 3, 3)).allowed);
+    assert!(log.decide(&input_at(5, 10, 3, 0)).allowed, "a cost of zero always fits");
 }
 
 #[test]
 fn records_permits_beyond_the_limit() {
     let mut log = Log::default();
     for _ in 0..7 {
-        log.record(&at(100, 50, 5, 1));
+        log.record(&input_at(100, 50, 5, 1));
     }
-    let denied = log.decide(&at(120, 50, 5, 1));
+    let denied = log.decide(&input_at(120, 50, 5, 1));
     assert_eq!((denied.allowed, denied.remaining, denied.retry_at), (false, 0, Some(150)));
 }
 
@@ -219,8 +219,8 @@ fn records_permits_beyond_the_limit() {
 #[test]
 fn pending_permits_count() {
     let mut log = Log::default();
-    assert!(log.decide(&at(100, 50, 5, 2)).allowed);
-    let second = |pending| log.peek(&AlgorithmInput { pending, ..at(120, 50, 5, 2) });
+    assert!(log.decide(&input_at(100, 50, 5, 2)).allowed);
+    let second = |pending| log.peek(&AlgorithmInput { pending, ..input_at(120, 50, 5, 2) });
     assert_eq!((second(1).allowed, second(1).remaining), (true, 2));
     assert_eq!((second(2).allowed, second(2).remaining, second(2).retry_at), (false, 1, Some(150)));
     assert_eq!((second(4).allowed, second(4).retry_at), (false, None), "the two never fit together");

@@ -1,9 +1,8 @@
 //! Counters that keys with different windows share.
 //!
-//! Windows are grouped in classes, each of which spans a factor of four. The keys of a counter have windows of one
-//! class. The window algorithms share the strictest of them, the sliding window. Permits that one key takes count for
-//! all keys of the counter, for the longest of their windows. So a new key may be denied early, but no key is admitted
-//! too much.
+//! A counter is for one class of windows: up to 2 048 ms, and from there on by factors of four. The window algorithms
+//! share the strictest of them, the sliding window. Permits that one key takes count for all keys of the counter, for
+//! the longest of their windows. So a new key may be denied early, but no key is admitted too much.
 
 use crate::Algorithm;
 use crate::algorithm::{AlgorithmInput, CounterKind, CounterState, Outcome};

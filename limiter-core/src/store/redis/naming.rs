@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 
 use crate::request::Request;
+use crate::store::redis::slot::slot_of_name;
 use crate::{Algorithm, Key, Layout};
 
 mod secret;
@@ -17,17 +18,23 @@ pub(crate) struct Naming {
     prefix: String,
     /// The secret that replaces keys by digests in names.
     secret: Option<Secret>,
+    /// Whether keys are spread over the slots of a cluster.
+    is_cluster: bool,
 }
 
 impl Naming {
-    pub(crate) fn new(prefix: &str, secret: Option<Secret>) -> Self {
-        Self { prefix: prefix.to_owned(), secret }
+    pub(crate) fn new(prefix: &str, secret: Option<Secret>, is_cluster: bool) -> Self {
+        Self { prefix: prefix.to_owned(), secret, is_cluster }
     }
 
-    /// Returns the name of a request's counter.
-    pub(crate) fn name(&self, Request { key, limit, .. }: &Request<'_>) -> String {
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.is_cluster
+    }
+
+    /// Appends the name of a request's counter.
+    pub(crate) fn write(&self, Request { key, limit, .. }: &Request<'_>, name: &mut String) {
         let tag = match (limit.layout(), limit.algorithm()) {
-            (Layout::Zset, _) => return key.spring_set_name(),
+            (Layout::Zset, _) => return name.push_str(&key.spring_set_name()),
             (Layout::Compact, Algorithm::SlidingWindow) => "sw",
             (Layout::Compact, Algorithm::FixedWindow) => "fw",
             (Layout::Compact, Algorithm::SlidingCounter) => "sc",
@@ -36,10 +43,8 @@ impl Naming {
         };
         // All counters of a key are in one slot: the hash tag is the whole subject, which contains no brace.
         let (prefix, subject) = (&self.prefix, self.subject(key));
-        let mut name = String::with_capacity(prefix.len() + TYPICAL_LEN);
         // Writing to a `String` cannot fail.
         let _ = write!(name, "{prefix}:{{{subject}}}:{tag}:{}", limit.window_millis());
-        name
     }
 
     /// Returns true if a name would contain a key that the secret must hide. The name of a sorted set is the plain key,
@@ -48,13 +53,15 @@ impl Naming {
         self.secret.is_some() && requests.iter().any(|request| request.limit.layout() == Layout::Zset)
     }
 
+    /// Returns the slot of a name; 0 where there is one server.
+    pub(crate) fn slot(&self, name: &str) -> u16 {
+        if self.is_cluster { slot_of_name(name.as_bytes()) } else { 0 }
+    }
+
     fn subject<'a>(&'a self, key: &'a Key) -> NamedKey<'a> {
         NamedKey { secret: self.secret.as_ref(), key }
     }
 }
-
-/// Bytes that are reserved for a name without its prefix.
-const TYPICAL_LEN: usize = 56;
 
 /// A key as it appears in names: encoded, or as an HMAC digest.
 struct NamedKey<'a> {

@@ -35,6 +35,7 @@ use super::connection::script_call::ScriptCall;
 use super::connection::slot_group::SlotGroup;
 use super::connection::topology::Topology;
 use super::endpoint::Endpoint;
+use super::naming::Naming;
 use super::ready_signal::ReadySignal;
 use super::script::command::{Action, Commands, KeyNames};
 use super::script::redis_key::RedisKey;
@@ -46,6 +47,7 @@ use crate::{Error, ErrorKind};
 
 /// The settings of one worker.
 pub(crate) struct WorkerSettings {
+    pub(crate) naming: Arc<Naming>,
     /// The limiter's own deadline.
     pub(crate) deadline: Duration,
     pub(crate) clock: Clock,
@@ -81,6 +83,7 @@ pub(crate) fn spawn(
 struct Worker {
     context: Rc<ConnectionContext>,
     topology: Rc<Topology>,
+    naming: Arc<Naming>,
     commands: Commands,
     reconciler: Reconciler,
     deadlines: Rc<Deadlines>,
@@ -99,12 +102,20 @@ impl Worker {
         settings: WorkerSettings,
         ready: Option<ReadySignal>,
     ) -> Self {
-        let WorkerSettings { deadline, clock, local } = settings;
+        let WorkerSettings { naming, deadline, clock, local } = settings;
         let deadlines = Rc::new(Deadlines::new(&local.standby));
         let reconciler = Reconciler::new(local.clone());
         let context = Rc::new(ConnectionContext::new(sources(&clock), deadline, local));
         let topology = Rc::new(Topology::start(endpoint, breakers, &context, ready));
-        Self { context, topology, commands: Commands::new(clock), reconciler, deadlines, queues: RefCell::default() }
+        Self {
+            context,
+            topology,
+            naming,
+            commands: Commands::new(clock),
+            reconciler,
+            deadlines,
+            queues: RefCell::default(),
+        }
     }
 
     /// Serves calls until all senders are dropped. Calls in flight end with the other tasks of the thread.
@@ -120,8 +131,7 @@ impl Worker {
     /// Adds a call to the queue of its server. A call that cannot be batched, or whose server is not connected, gets a task
     /// of its own.
     fn enqueue(self: &Rc<Self>, call: Call) {
-        let slot = call.keys.as_slice().first().map(|key| key.slot);
-        match slot.and_then(|slot| self.topology.connected_owner_of(slot)) {
+        match self.topology.connected_owner_of(call.keys.first_slot()) {
             Some(connection) if call.can_be_batched() => {
                 let queue = self.queue_of(&connection);
                 let call = PendingCall::new(call, Rc::downgrade(queue.attempts()));
@@ -163,7 +173,8 @@ impl Worker {
             self.reconciler.record_failures(requests.iter().copied());
             Err(StoreFailure { error, reservation })
         };
-        let groups = SlotGroup::of_keys(call.keys.as_slice());
+        let keys = call.keys.resolve(&requests, &self.naming);
+        let groups = SlotGroup::of_keys(&keys);
         match timeout_at(call.deadline.instant, self.topology.ready(&groups)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return failed(error, None),
@@ -196,7 +207,7 @@ impl Worker {
             Action::Reset => {}
         }
         let version = requests.first().and_then(|request| self.reconciler.cache_version(request));
-        let DecisionReply { reply, stamps } = match self.decide(call, &requests, groups).await {
+        let DecisionReply { reply, stamps } = match self.decide(call, &requests, &keys, groups).await {
             Ok(reply) => reply,
             Err(error) => return failed(error, reservation),
         };

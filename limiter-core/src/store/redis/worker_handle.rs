@@ -62,11 +62,6 @@ impl WorkerHandle {
         &self.local
     }
 
-    /// Reports that the store took permits, so it accepts writes.
-    pub(crate) fn report_write(&self) {
-        self.log.on_success();
-    }
-
     /// Sends a call to the worker and waits for the reply.
     ///
     /// # Errors
@@ -78,12 +73,16 @@ impl WorkerHandle {
         keys: RedisKeys,
         timeout: Duration,
     ) -> CallResult {
-        if let Some(error) = self.breakers.open_error(keys.as_slice()) {
+        if let Some(error) = self.breakers.open_error(keys.slots()) {
             return Err(StoreFailure { error, reservation: None });
         }
+        let takes_permits = matches!(action, Action::Take { .. });
         let result = self.send(action, requests, keys, timeout).await;
-        if let Err(failure) = &result {
-            self.log.on_failure(&failure.error);
+        match &result {
+            // The store took permits, so it accepts writes.
+            Ok(counted) if takes_permits && counted.is_store_admission() => self.log.on_success(),
+            Ok(_) => {}
+            Err(failure) => self.log.on_failure(&failure.error),
         }
         result
     }

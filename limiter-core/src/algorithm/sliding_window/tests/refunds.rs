@@ -4,7 +4,7 @@
 use limiter_testkit::{Oracle, Random};
 
 use crate::algorithm::AlgorithmInput;
-use crate::algorithm::sliding_window::tests::{at, newest, relative};
+use crate::algorithm::sliding_window::tests::{input_at, newest, relative};
 use crate::algorithm::sliding_window::{CAPACITY, Log};
 
 /// An admitted call whose permits were not refunded.
@@ -32,15 +32,15 @@ fn refunds_do_not_extend_older_permits() {
     let (window, max) = (1_000, 10);
     let mut log = Log::default();
     let mut now = 1_000_000;
-    assert!(log.decide(&at(now, window, max, 9)).allowed);
+    assert!(log.decide(&input_at(now, window, max, 9)).allowed);
     for call in 0..200 {
         now += 100;
-        let input = at(now, window, max, 1);
+        let input = input_at(now, window, max, 1);
         assert!(log.decide(&input).allowed, "call {call}");
         log.refund(&input, now);
     }
-    let fresh = Log::default().peek(&at(now, window, max, 1));
-    assert_eq!(log.peek(&at(now, window, max, 1)), fresh, "none of the nine is in use");
+    let fresh = Log::default().peek(&input_at(now, window, max, 1));
+    assert_eq!(log.peek(&input_at(now, window, max, 1)), fresh, "none of the nine is in use");
 }
 
 /// Receipts are refunded at any time and in any order. The outcomes are those of a log without the refunded calls.
@@ -65,10 +65,10 @@ fn a_refund_restores_the_log_as_without_the_call() {
                 0 if !calls.is_empty() => {
                     let index = usize::try_from(random.below(calls.len() as u64)).expect("small");
                     let AdmittedCall { stamp, cost, .. } = calls.remove(index);
-                    log.refund(&at(now, window, max, cost), stamp);
+                    log.refund(&input_at(now, window, max, cost), stamp);
                     refunds += 1;
                 }
-                _ if log.decide(&at(now, window, max, cost)).allowed => {
+                _ if log.decide(&input_at(now, window, max, cost)).allowed => {
                     calls.push(AdmittedCall { stamp: now, taken_at: now, cost });
                 }
                 _ => {}
@@ -79,7 +79,7 @@ fn a_refund_restores_the_log_as_without_the_call() {
             }
             for cost in [0, 1, 7, max] {
                 let expected = never_refunded.peek(now, window, max, cost);
-                let seen = relative(&log.peek(&at(now, window, max, cost)), now);
+                let seen = relative(&log.peek(&input_at(now, window, max, cost)), now);
                 assert_eq!(seen, expected, "seed {seed}, step {step}, cost {cost}");
             }
         }
@@ -100,7 +100,7 @@ fn a_refund_never_shortens_another_permit() {
         let (mut now, mut behind) = (1_000_000, 0);
         for step in 0..1_500 {
             now += random.below(longest_step);
-            let input = |cost| at(now - behind, window, max, cost);
+            let input = |cost| input_at(now - behind, window, max, cost);
             let cost = small(&mut random, 1, 9);
             match random.below(9) {
                 0..=2 if !receipts.is_empty() => {
@@ -134,7 +134,7 @@ fn newest_or(log: &Log, window: u64, now: u64) -> u64 {
 /// The newest run proves which permits have expired. A refund that removes that run keeps the proof.
 #[test]
 fn an_expired_receipt_stays_invalid_after_a_refund_and_a_step_back() {
-    let input = |now, cost| at(now, 100, 5, cost);
+    let input = |now, cost| input_at(now, 100, 5, cost);
     for (name, refunds_newest) in [("the newest run is removed", true), ("a refund drops expired runs", false)] {
         let mut log = Log::default();
         assert!(log.decide(&input(1_000, 2)).allowed);
@@ -160,20 +160,20 @@ fn a_refund_finds_the_merged_run_of_its_receipt() {
     let mut log = Log::default();
     let mut now = 1_280_000;
     while log.runs.len() < CAPACITY {
-        assert!(log.decide(&at(now, window, max, 1)).allowed);
+        assert!(log.decide(&input_at(now, window, max, 1)).allowed);
         now += 5;
     }
     let old = u32::try_from(log.runs.len()).expect("small");
     now += 10 - now % 10;
     let receipts = [1, 3, 4, 8].map(|offset| {
         let stamp = now + offset;
-        assert!(log.decide(&at(stamp, window, max, 7)).allowed);
+        assert!(log.decide(&input_at(stamp, window, max, 7)).allowed);
         stamp
     });
     assert!(log.runs.len() <= CAPACITY + 1, "merged");
-    let at_end = |log: &Log, now| max - log.peek(&at(now, window, max, 0)).remaining;
+    let at_end = |log: &Log, now| max - log.peek(&input_at(now, window, max, 0)).remaining;
     for (refunded, stamp) in (1..).zip(receipts) {
-        log.refund(&at(now + 9, window, max, 7), stamp);
+        log.refund(&input_at(now + 9, window, max, 7), stamp);
         assert_eq!(at_end(&log, now + 9), old + 7 * (4 - refunded), "{refunded} refunded");
         let later = newest(&log, window) + window - 1;
         if refunded < 4 {
@@ -186,7 +186,7 @@ fn a_refund_finds_the_merged_run_of_its_receipt() {
 #[test]
 fn a_record_beyond_u32_saturates() {
     let all = u32::MAX;
-    let input = |now, cost| at(now, 100, all, cost);
+    let input = |now, cost| input_at(now, 100, all, cost);
     let left = |log: &Log, now| log.peek(&input(now, 0)).remaining;
     let mut log = Log::default();
     log.record(&input(1_000, all - 2));
@@ -202,7 +202,7 @@ fn a_record_beyond_u32_saturates() {
 #[test]
 fn a_refund_is_exact_where_totals_wrap() {
     let all = u32::MAX;
-    let input = |now, cost: u32| -> AlgorithmInput { at(now, 100, all, cost) };
+    let input = |now, cost: u32| -> AlgorithmInput { input_at(now, 100, all, cost) };
     let mut log = Log::default();
     for now in [1_000, 1_100, 1_200] {
         assert!(log.decide(&input(now, all - 10)).allowed);

@@ -4,7 +4,6 @@ use std::sync::{Arc, PoisonError};
 
 use super::breaker::Breaker;
 use crate::Error;
-use crate::store::redis::script::redis_key::RedisKey;
 use crate::store::redis::slot;
 use crate::sync::RwLock;
 use crate::sync::process::{self, forked, read_at_home};
@@ -51,13 +50,13 @@ impl BreakerTable {
         }
     }
 
-    /// The error of a call on these keys, if a breaker is open.
-    pub(crate) fn open_error(&self, keys: &[RedisKey]) -> Option<Error> {
+    /// The error of a call on keys in these slots, if a breaker is open.
+    pub(crate) fn open_error(&self, slots: &[u16]) -> Option<Error> {
         match &self.breakers {
             Breakers::Single(breaker) => breaker.open_error(self.home),
             Breakers::BySlot { breakers, .. } => {
                 let Some(breakers) = read_at_home(breakers, self.home) else { return Some(forked()) };
-                keys.iter().find_map(|key| breakers[usize::from(key.slot)].open_error(self.home))
+                slots.iter().find_map(|slot| breakers[usize::from(*slot)].open_error(self.home))
             }
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct InFlightBatches {
 /// A batch holds it until the server has replied to all of it, or until it is in flight to another server instead.
 pub(crate) struct InFlightPermit {
     batches: Rc<InFlightBatches>,
-    calls: usize,
+    calls: Cell<usize>,
 }
 
 /// Batches in flight at a time: while the server runs one, the next is on the wire.
@@ -30,17 +30,14 @@ const MAX_SMALL_BATCHES: usize = 4;
 const FEW_CALLS: usize = 64;
 
 impl InFlightBatches {
-    /// Returns whether one more batch may be sent now.
-    pub(crate) fn has_permit(&self) -> bool {
+    /// Takes a permit for one more batch, if it may be sent now.
+    pub(crate) fn try_acquire(self: &Rc<Self>) -> Option<InFlightPermit> {
         let max = if self.calls.get() < FEW_CALLS { MAX_SMALL_BATCHES } else { MAX_BATCHES };
-        self.batches.get() < max
-    }
-
-    /// Takes a permit for a batch with so many calls.
-    pub(crate) fn acquire(self: &Rc<Self>, calls: usize) -> InFlightPermit {
+        if self.batches.get() >= max {
+            return None;
+        }
         self.batches.set(self.batches.get() + 1);
-        self.calls.set(self.calls.get() + calls);
-        InFlightPermit { batches: Rc::clone(self), calls }
+        Some(InFlightPermit { batches: Rc::clone(self), calls: Cell::new(0) })
     }
 
     /// Waits until a permit is released, or [`wake`](Self::wake) is called. A wake-up before the call counts.
@@ -53,11 +50,19 @@ impl InFlightBatches {
     }
 }
 
+impl InFlightPermit {
+    /// Counts the calls of the batch.
+    pub(crate) fn add_calls(&self, calls: usize) {
+        self.calls.set(self.calls.get() + calls);
+        self.batches.calls.set(self.batches.calls.get() + calls);
+    }
+}
+
 impl Drop for InFlightPermit {
     fn drop(&mut self) {
         let InFlightBatches { batches, calls, .. } = &*self.batches;
         batches.set(batches.get() - 1);
-        calls.set(calls.get() - self.calls);
+        calls.set(calls.get() - self.calls.get());
         self.batches.wake();
     }
 }
@@ -68,7 +73,9 @@ mod tests {
 
     /// Takes a permit, if there is one.
     fn acquire(batches: &Rc<InFlightBatches>, calls: usize) -> Option<InFlightPermit> {
-        batches.has_permit().then(|| batches.acquire(calls))
+        let permit = batches.try_acquire()?;
+        permit.add_calls(calls);
+        Some(permit)
     }
 
     #[test]

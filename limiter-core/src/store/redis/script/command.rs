@@ -122,8 +122,9 @@ impl Commands {
 }
 
 impl KeyNames {
-    pub(crate) fn push(&mut self, name: &str) {
-        self.text.push_str(name);
+    /// Adds the name that `write` appends to the buffer.
+    pub(crate) fn push_with(&mut self, write: impl FnOnce(&mut String)) {
+        write(&mut self.text);
         self.ends.push(self.text.len());
     }
 
@@ -140,7 +141,7 @@ impl KeyNames {
 impl<'a> FromIterator<&'a str> for KeyNames {
     fn from_iter<I: IntoIterator<Item = &'a str>>(names: I) -> Self {
         let mut collected = Self::default();
-        names.into_iter().for_each(|name| collected.push(name));
+        names.into_iter().for_each(|name| collected.push_with(|text| text.push_str(name)));
         collected
     }
 }

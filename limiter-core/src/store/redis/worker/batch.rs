@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use tokio::task::{spawn_local, yield_now};
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::Worker;
 use super::batch_queue::BatchQueue;
@@ -18,6 +18,7 @@ use super::pending_call::{BatchedCall, PendingCall};
 use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::in_flight_batches::InFlightPermit;
 use crate::store::redis::connection::script_call::ScriptCall;
+use crate::store::redis::naming::Naming;
 use crate::store::redis::script::command::{BatchEntry, KeyNames};
 use crate::sync::Seed;
 use crate::{Algorithm, Error};
@@ -35,42 +36,42 @@ struct Batch {
 
 /// Entries that are sent at a time: the server serves no other client meanwhile.
 const MAX_ENTRIES: usize = 128;
+/// Calls that are taken from the queue for one batch.
+const MAX_CALLS: usize = 1024;
 
 impl Worker {
     /// Sends the calls of a queue, whenever there are some and a permit is free.
     pub(super) async fn send_batches(self: Rc<Self>, queue: Rc<BatchQueue>) {
         loop {
-            while let Some(calls) = queue.next_calls() {
-                let batches = self.assemble(&queue, calls);
-                if !batches.is_empty() {
-                    let calls = batches.iter().map(|batch| batch.calls.len()).sum();
-                    let permit = Rc::new(queue.acquire_permit(calls));
-                    spawn_local(Rc::clone(&self).send(Rc::clone(&queue), permit, batches));
-                }
+            while let Some(permit) = queue.next_permit() {
+                let batches = self.assemble(&queue);
+                permit.add_calls(batches.iter().map(|batch| batch.calls.len()).sum());
+                spawn_local(Rc::clone(&self).send(Rc::clone(&queue), Rc::new(permit), batches));
             }
             queue.changed().await;
         }
     }
 
     /// Assembles batches, one for each slot. Calls that need no script call get their replies here.
-    fn assemble(&self, queue: &BatchQueue, calls: Vec<Rc<PendingCall>>) -> Vec<Batch> {
+    fn assemble(&self, queue: &BatchQueue) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
-        let mut calls = calls.into_iter();
-        let mut entries = 0;
-        while entries < MAX_ENTRIES
-            && let Some(call) = calls.next()
-        {
+        let (mut entries, now) = (0, Instant::now());
+        for _ in 0..MAX_CALLS {
+            if entries == MAX_ENTRIES {
+                break;
+            }
+            let Some(call) = queue.pop() else { break };
             // The call of a dropped caller is not sent, and has not failed.
             if !call.is_awaited() {
                 continue;
             }
-            if call.deadline.is_over() {
+            if now >= call.deadline.instant {
                 self.time_out(&call);
                 continue;
             }
             match self
                 .reconciler
-                .reserve(SlottedRequests { requests: &[call.request()], slots: call.slots() }, Duration::ZERO)
+                .reserve(SlottedRequests { requests: &[call.request()], slots: call.keys().slots() }, Duration::ZERO)
             {
                 Ok(reservation) => call.reservation.set(reservation),
                 Err(denial) => {
@@ -78,14 +79,13 @@ impl Worker {
                     continue;
                 }
             }
-            let slot = call.key().slot;
+            let slot = call.keys().first_slot();
             let index = batches.iter().position(|batch| batch.slot == slot).unwrap_or_else(|| {
                 batches.push(Batch::new(slot));
                 batches.len() - 1
             });
-            entries += batches[index].add(call);
+            entries += batches[index].add(call, &self.naming);
         }
-        queue.put_back(calls.collect());
         batches.iter_mut().for_each(Batch::sort);
         batches
     }
@@ -191,14 +191,14 @@ impl Batch {
     }
 
     /// Adds a call. Returns the number of entries that this adds: 0 or 1.
-    fn add(&mut self, call: Rc<PendingCall>) -> usize {
+    fn add(&mut self, call: Rc<PendingCall>, naming: &Naming) -> usize {
         let request = call.request();
         if let Some(entry) = self.find_identical(&request) {
             self.entries[entry].calls += 1;
             self.calls.push(BatchedCall { entry, call });
             return 0;
         }
-        self.keys.push(&call.key().name);
+        self.keys.push_with(|text| call.keys().write_name(&request, naming, text));
         self.entries.push(BatchEntry { limit: request.limit, cost: request.cost, calls: 1 });
         self.calls.push(BatchedCall { entry: self.entries.len() - 1, call });
         1

@@ -16,9 +16,6 @@ pub(crate) struct BatchQueue {
     attempts: Rc<Attempts>,
 }
 
-/// Calls that are taken from the queue for one batch.
-const MAX_BATCH_CALLS: usize = 1024;
-
 impl BatchQueue {
     pub(crate) fn new(connection: &Rc<ManagedConnection>) -> Self {
         Self {
@@ -53,25 +50,14 @@ impl BatchQueue {
         self.calls.borrow().is_empty()
     }
 
-    /// Takes the calls of the next batch, if one may be sent now. A batch is never delayed to fill.
-    pub(crate) fn next_calls(&self) -> Option<Vec<Rc<PendingCall>>> {
-        let mut queue = self.calls.borrow_mut();
-        if queue.is_empty() || !self.in_flight.has_permit() {
-            return None;
-        }
-        let calls = queue.len().min(MAX_BATCH_CALLS);
-        Some(queue.drain(..calls).collect())
+    /// Takes the permit of the next batch, if calls wait and it may be sent now. A batch is never delayed to fill.
+    pub(crate) fn next_permit(&self) -> Option<InFlightPermit> {
+        if self.is_empty() { None } else { self.in_flight.try_acquire() }
     }
 
-    /// Puts calls back that found no room in the batch. They are the first of the next one.
-    pub(crate) fn put_back(&self, calls: Vec<Rc<PendingCall>>) {
-        let mut queue = self.calls.borrow_mut();
-        calls.into_iter().rev().for_each(|call| queue.push_front(call));
-    }
-
-    /// Takes the permit for a batch with so many calls.
-    pub(crate) fn acquire_permit(&self, calls: usize) -> InFlightPermit {
-        self.in_flight.acquire(calls)
+    /// Takes the first call.
+    pub(crate) fn pop(&self) -> Option<Rc<PendingCall>> {
+        self.calls.borrow_mut().pop_front()
     }
 
     /// Waits until a call is pushed or a permit is released.

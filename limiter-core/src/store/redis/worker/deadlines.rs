@@ -140,7 +140,7 @@ mod tests {
         let call = Call {
             action: Action::Take { max_wait: Duration::ZERO },
             requests: OwnedRequest::copy_all(&requests),
-            keys: RedisKeys::new(&requests, &Naming::new("", None), false),
+            keys: RedisKeys::new(&requests, &Naming::new("", None, false)).expect("no secret"),
             deadline: Deadline::after(Duration::from_millis(millis)),
             reply_to,
         };

@@ -23,7 +23,7 @@ use crate::Error;
 use crate::request::{OwnedRequest, RefundInfo, Request, StoreReply};
 use crate::store::redis::connection::slot_group::SlotGroup;
 use crate::store::redis::script::command::Action;
-use crate::store::redis::script::redis_key::{RedisKey, RedisKeys};
+use crate::store::redis::script::redis_key::RedisKey;
 
 /// The reply to a decision.
 pub(crate) struct DecisionReply {
@@ -54,11 +54,11 @@ impl Worker {
         self: &Rc<Self>,
         call: &Call,
         requests: &[Request<'_>],
+        keys: &Arc<[RedisKey]>,
         groups: Vec<SlotGroup>,
     ) -> Result<DecisionReply, Error> {
-        let keys = call.keys.as_slice();
         match &call.action {
-            Action::Take { .. } => self.take(call, requests, groups).await,
+            Action::Take { .. } => self.take(call, requests, keys, groups).await,
             action @ (Action::Peek | Action::Reset) => {
                 let replies = self.call_each(|_| action.clone(), requests, keys, groups, call.deadline).await?;
                 Ok(merge_replies(&replies).into())
@@ -75,13 +75,15 @@ impl Worker {
         self: &Rc<Self>,
         call: &Call,
         requests: &[Request<'_>],
+        keys: &Arc<[RedisKey]>,
         groups: Vec<SlotGroup>,
     ) -> Result<DecisionReply, Error> {
-        let [group] = &groups[..] else { return self.take_by_group(call, requests, groups).await };
-        let keys = call.keys.as_slice();
+        let [group] = &groups[..] else { return self.take_by_group(call, requests, keys, groups).await };
         match self.call_script(&call.action, requests, keys.iter(), group.slot, call.deadline).await {
             Ok(reply) => Ok(reply.into()),
-            Err(ScriptCallError::NeedsSplit) => self.take_by_group(call, requests, split_by_key(group, keys)).await,
+            Err(ScriptCallError::NeedsSplit) => {
+                self.take_by_group(call, requests, keys, split_by_key(group, keys)).await
+            }
             Err(ScriptCallError::Failed(error)) => Err(error),
         }
     }
@@ -90,9 +92,9 @@ impl Worker {
         self: &Rc<Self>,
         call: &Call,
         requests: &[Request<'_>],
+        keys: &Arc<[RedisKey]>,
         groups: Vec<SlotGroup>,
     ) -> Result<DecisionReply, Error> {
-        let keys = call.keys.as_slice();
         let mut peeked = self.call_each(|_| Action::Peek, requests, keys, groups, call.deadline).await?;
         let before = merge_replies(&peeked);
         if !before.allowed {
@@ -100,7 +102,7 @@ impl Worker {
         }
         peeked.sort_by_cached_key(|reply| take_order(reply, requests, keys));
         let mut untaken: VecDeque<_> = peeked.into_iter().map(|(group, _)| group).collect();
-        let mut reservation = Reservation::new(self, call);
+        let mut reservation = Reservation::new(self, call, keys);
         let mut replies = Vec::new();
         // As in one script call about several counters, no turn of a leaky bucket is waited for.
         let action = Action::Take { max_wait: Duration::ZERO };
@@ -190,7 +192,7 @@ fn take_order((group, reply): &GroupReply, requests: &[Request<'_>], keys: &[Red
 struct Reservation {
     worker: Rc<Worker>,
     requests: Arc<[OwnedRequest]>,
-    keys: RedisKeys,
+    keys: Arc<[RedisKey]>,
     deadline: Deadline,
     groups: Vec<SlotGroup>,
     /// The stamp of each request.
@@ -198,11 +200,11 @@ struct Reservation {
 }
 
 impl Reservation {
-    fn new(worker: &Rc<Worker>, Call { requests, keys, deadline, .. }: &Call) -> Self {
+    fn new(worker: &Rc<Worker>, Call { requests, deadline, .. }: &Call, keys: &Arc<[RedisKey]>) -> Self {
         Self {
             worker: Rc::clone(worker),
             requests: Arc::clone(requests),
-            keys: keys.clone(),
+            keys: Arc::clone(keys),
             deadline: *deadline,
             groups: Vec::new(),
             stamps: vec![0; requests.len()],
@@ -227,13 +229,13 @@ impl Drop for Reservation {
         if groups.is_empty() {
             return;
         }
-        let (worker, requests, keys) = (Rc::clone(&self.worker), Arc::clone(&self.requests), self.keys.clone());
+        let (worker, requests, keys) = (Rc::clone(&self.worker), Arc::clone(&self.requests), Arc::clone(&self.keys));
         let deadline = self.deadline.renewed();
         spawn_local(async move {
             let requests: Vec<_> = requests.iter().map(OwnedRequest::as_request).collect();
             let taken: Vec<_> = groups.iter().flat_map(|group| group.select(&requests)).collect();
             // If this fails, the permits come back when their window is over.
-            let _ = worker.refund_each(&stamps, &requests, keys.as_slice(), groups, deadline).await;
+            let _ = worker.refund_each(&stamps, &requests, &keys, groups, deadline).await;
             // Calls may have been denied meanwhile.
             worker.reconciler.invalidate_denials(&taken);
         });

@@ -11,7 +11,7 @@ use super::call::{Call, CallResult, Deadline};
 use crate::Error;
 use crate::request::{OwnedRequest, Request, StoreFailure, StoreReply};
 use crate::store::redis::connection::attempt::Attempt;
-use crate::store::redis::script::redis_key::{RedisKey, RedisKeys};
+use crate::store::redis::script::redis_key::RedisKeys;
 
 /// A call that takes permits of one counter. It gets one reply: that of its batch, or a timeout at its deadline.
 pub(crate) struct PendingCall {
@@ -52,12 +52,8 @@ impl PendingCall {
         self.requests[0].as_request()
     }
 
-    pub(crate) fn key(&self) -> &RedisKey {
-        &self.keys.as_slice()[0]
-    }
-
-    pub(crate) fn slots(&self) -> &[u16] {
-        self.keys.slots()
+    pub(crate) fn keys(&self) -> &RedisKeys {
+        &self.keys
     }
 
     pub(crate) fn has_reply(&self) -> bool {

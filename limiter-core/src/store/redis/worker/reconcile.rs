@@ -96,7 +96,7 @@ impl Reconciler {
         let request = first.request();
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
         let denial = (granted < calls.len()).then(|| reply.reply_for_call(reply.granted, request.cost));
-        let mirror_stamp = self.mirror_together(&request, first.key().slot, &calls[..granted]);
+        let mirror_stamp = self.mirror_together(&request, first.keys().first_slot(), &calls[..granted]);
         self.local.denials.update(&request, version, granted > 0, denial.as_ref());
         for (index, BatchedCall { call, .. }) in (0..).zip(calls).filter(|(_, batched)| !batched.call.has_reply()) {
             let reply = reply.reply_for_call(index, request.cost);
@@ -105,7 +105,7 @@ impl Reconciler {
                 _ => {
                     let reservation = call.reservation.get();
                     let requests = [call.request()];
-                    let requests = SlottedRequests { requests: &requests, slots: call.slots() };
+                    let requests = SlottedRequests { requests: &requests, slots: call.keys().slots() };
                     self.standby().reconcile(requests, Duration::ZERO, reservation.as_ref(), &reply)
                 }
             };

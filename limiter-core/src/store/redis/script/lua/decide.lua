@@ -21,12 +21,16 @@
 -- Atomic   because a script is, and because it writes only after all requests are evaluated; a denial and a look write
 --          nothing
 --
--- A module has evaluate(counter, request); take(counter, request); refund(counter, request, stamp), which returns true
--- if it changes the counter; and scale, the number of µs in a unit of its instants. A module whose counter is a string
--- has open(value, window), which returns the counter, or nil for foreign bytes, and close(counter), which returns the
--- value and the ms at which it expires, or nil for an empty counter. Another module has load(key, window), which
--- returns the counter, or nil and an error, and store(counter), which writes it with its expiry and returns the
--- server's reply.
+-- A module has these functions. Its instants are in units of `scale` µs.
+--   evaluate(counter, request)       returns allowed, remaining, retry at (nil: never), reset at, delay (nil: none)
+--   take(counter, request)           takes the permits
+--   refund(counter, request, stamp)  returns permits to the counter; returns true if that may change it
+-- A module whose counter is a string also has
+--   open(value, window)              returns the counter; nil for foreign bytes
+--   close(counter)                   returns the value and the ms at which it expires; nil for an empty counter
+-- and another module has
+--   load(key, window)                returns the counter; nil and an error if there is none
+--   store(counter)                   writes the counter with its expiry; returns the error if the server rejects it
 local FIELDS, EXPIRY_SLACK_MS = 5, 500
 
 local counters, requests, modules = {}, {}, {}

@@ -2,11 +2,16 @@
 -- without a table in between. Servers spend most of their time here. A test compares it with open, evaluate, take and
 -- close of sliding_window.lua.
 --
--- Returns the calls granted, the permits left after them, the ms at which a further call fits (nil: never), and the ms
--- at which all permits are free. If bytes are to be written, it also returns them, the ms at which the value expires,
--- and the offset at which they go into the value (nil: they are the whole value). With an offset a long log is not
--- copied for one more run, which would cost more than the rest of the call. Returns nil for foreign bytes, and false
--- for a log that must be rebased, which only the module does.
+-- Returns nil for foreign bytes, and false for a log that must be rebased, which only the module does. Otherwise
+-- returns
+--   the calls granted
+--   the permits left after them
+--   the ms at which a further call fits (nil: never)
+--   the ms at which all permits are free
+--   the bytes to write (nil: none)
+--   the ms at which the value expires, if there are bytes to write
+--   the offset of these bytes in the value (nil: they are the whole value)
+-- An offset saves the copy of a long log, which would cost more than the rest of the call.
 local read, write, floor, ceil, min = struct.unpack, struct.pack, math.floor, math.ceil, math.min
 
 -- Returns the stamp of the first run from `low` to `last` whose running total is at least `permits`; nil if there is

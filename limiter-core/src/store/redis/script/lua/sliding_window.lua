@@ -7,8 +7,8 @@ local function sliding_window()
   local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
   local unpack, pack, floor, ceil, max, min = struct.unpack, struct.pack, math.floor, math.ceil, math.max, math.min
 
-  -- A log is read in place: its runs are those of the value from `live` to `last`, followed by the newest one if this
-  -- call has taken permits (`added`).
+  -- A log is read in place. Its runs are those of the value from `live` to `last`. If this call has taken permits
+  -- (`added`), the newest run follows.
   local function run(log, index)
     if index > log.last then
       return log.newest, log.total, log.offset
