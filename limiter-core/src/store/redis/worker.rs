@@ -87,7 +87,7 @@ struct Worker {
     commands: Commands,
     reconciler: Reconciler,
     deadlines: Rc<Deadlines>,
-    /// The queue of each server that had a batch, with the task that sends its batches.
+    /// The queue of each server that had a batch, with the task that sends batches when a permit is released.
     queues: RefCell<Vec<(Rc<BatchQueue>, AbortHandle)>>,
 }
 
@@ -125,6 +125,7 @@ impl Worker {
         let mut received = Vec::new();
         while calls.recv_many(&mut received, MAX_RECEIVED_CALLS).await > 0 {
             received.drain(..).for_each(|call| self.enqueue(call));
+            self.queues.borrow().iter().for_each(|(queue, _)| self.send_batches(queue));
         }
     }
 
@@ -155,7 +156,7 @@ impl Worker {
             !queue.is_orphaned()
         });
         let queue = Rc::new(BatchQueue::new(connection));
-        let sender = spawn_local(Rc::clone(self).send_batches(Rc::clone(&queue))).abort_handle();
+        let sender = spawn_local(Rc::clone(self).send_on_release(Rc::clone(&queue))).abort_handle();
         queues.push((Rc::clone(&queue), sender));
         queue
     }

@@ -40,13 +40,9 @@ impl InFlightBatches {
         Some(InFlightPermit { batches: Rc::clone(self), calls: Cell::new(0) })
     }
 
-    /// Waits until a permit is released, or [`wake`](Self::wake) is called. A wake-up before the call counts.
-    pub(crate) async fn changed(&self) {
+    /// Waits until a permit is released. A release before the call counts.
+    pub(crate) async fn released(&self) {
         self.released.notified().await;
-    }
-
-    pub(crate) fn wake(&self) {
-        self.released.notify_one();
     }
 }
 
@@ -63,7 +59,7 @@ impl Drop for InFlightPermit {
         let InFlightBatches { batches, calls, .. } = &*self.batches;
         batches.set(batches.get() - 1);
         calls.set(calls.get() - self.calls.get());
-        self.batches.wake();
+        self.batches.released.notify_one();
     }
 }
 

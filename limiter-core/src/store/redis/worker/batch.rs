@@ -40,15 +40,20 @@ const MAX_ENTRIES: usize = 128;
 const MAX_CALLS: usize = 1024;
 
 impl Worker {
-    /// Sends the calls of a queue, whenever there are some and a permit is free.
-    pub(super) async fn send_batches(self: Rc<Self>, queue: Rc<BatchQueue>) {
+    /// Sends the calls of a queue in batches, as far as permits are free.
+    pub(super) fn send_batches(self: &Rc<Self>, queue: &Rc<BatchQueue>) {
+        while let Some(permit) = queue.next_permit() {
+            let batches = self.assemble(queue);
+            permit.add_calls(batches.iter().map(|batch| batch.calls.len()).sum());
+            spawn_local(Rc::clone(self).send(Rc::clone(queue), Rc::new(permit), batches));
+        }
+    }
+
+    /// Sends the next batches of a queue whenever a permit is released. Never returns.
+    pub(super) async fn send_on_release(self: Rc<Self>, queue: Rc<BatchQueue>) {
         loop {
-            while let Some(permit) = queue.next_permit() {
-                let batches = self.assemble(&queue);
-                permit.add_calls(batches.iter().map(|batch| batch.calls.len()).sum());
-                spawn_local(Rc::clone(&self).send(Rc::clone(&queue), Rc::new(permit), batches));
-            }
-            queue.changed().await;
+            queue.permit_released().await;
+            self.send_batches(&queue);
         }
     }
 

@@ -43,7 +43,6 @@ impl BatchQueue {
 
     pub(crate) fn push(&self, call: Rc<PendingCall>) {
         self.calls.borrow_mut().push_back(call);
-        self.in_flight.wake();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -60,8 +59,8 @@ impl BatchQueue {
         self.calls.borrow_mut().pop_front()
     }
 
-    /// Waits until a call is pushed or a permit is released.
-    pub(crate) async fn changed(&self) {
-        self.in_flight.changed().await;
+    /// Waits until a permit is released.
+    pub(crate) async fn permit_released(&self) {
+        self.in_flight.released().await;
     }
 }
