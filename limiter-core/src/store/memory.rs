@@ -66,10 +66,10 @@ impl MemoryStore {
         overflows: Arc<Overflows>,
         arithmetic: Arithmetic,
     ) -> Self {
-        let count = (capacity / MIN_SHARD_KEYS).clamp(1, MAX_SHARDS);
-        let shard = || Shard::new(capacity.div_ceil(count), shared_counters / count, arithmetic);
+        let (count, seed) = ((capacity / MIN_SHARD_KEYS).clamp(1, MAX_SHARDS), seed());
+        let shard = || Shard::new(capacity.div_ceil(count), shared_counters / count, arithmetic, seed.clone());
         let shards = Shards::new(count, shard);
-        Self { shards, denials: DenialSnapshots::new(count), seed: seed(), clock, overflows }
+        Self { shards, denials: DenialSnapshots::new(count), seed, clock, overflows }
     }
 
     /// Returns the counter of decisions that had to use a shared counter.
@@ -144,7 +144,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Removes all permits of a key, unless they are in a shared counter.
+    /// Removes all permits that a key has taken.
     pub(crate) fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
         let encoding = key.encoding();
         let key_hash = self.key_hash(&encoding, key, limit);

@@ -1,5 +1,6 @@
 //! A bounded map of counters. A sweep removes the expired ones, a few at a time.
 
+use std::borrow::Borrow;
 use std::fmt;
 
 use indexmap::IndexMap;
@@ -8,34 +9,42 @@ use indexmap::map::raw_entry_v1::RawEntryMut;
 
 use crate::algorithm::CounterKind;
 
-/// A map from an encoded key and a kind to a counter, with a cursor for the sweep of expired entries.
-pub(super) struct ExpiringMap<C> {
+/// A map from a subject and a kind to a counter, with a cursor for the sweep of expired entries.
+pub(super) struct ExpiringMap<T, C> {
     /// The entries. Callers pass the hash, which they have computed already.
-    entries: IndexMap<EntryKey, C, ()>,
+    entries: IndexMap<EntryKey<T>, C, ()>,
     capacity: usize,
     cursor: usize,
     /// The id of the next entry.
     next_id: u64,
 }
 
-struct EntryKey {
-    encoding: Box<[u8]>,
+struct EntryKey<T> {
+    subject: T,
     kind: CounterKind,
     id: u64,
 }
 
-impl<C> ExpiringMap<C> {
+impl<T, C> ExpiringMap<T, C> {
     pub(super) fn new(capacity: usize) -> Self {
         Self { entries: IndexMap::with_hasher(()), capacity: capacity.max(1), cursor: 0, next_id: 0 }
     }
 
-    pub(super) fn get(&self, hash: u64, encoding: &[u8], kind: CounterKind) -> Option<&C> {
-        self.entries.get_index(self.find(hash, encoding, kind)?).map(|(_, counter)| counter)
+    pub(super) fn get<Q: Eq + ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<&C>
+    where
+        T: Borrow<Q>,
+    {
+        self.entries.get_index(self.find(hash, subject, kind)?).map(|(_, counter)| counter)
     }
 
-    pub(super) fn get_mut(&mut self, hash: u64, encoding: &[u8], kind: CounterKind) -> Option<&mut C> {
-        let index = self.find(hash, encoding, kind)?;
-        self.entries.get_index_mut(index).map(|(_, counter)| counter)
+    /// Returns the id of the entry and its counter.
+    #[inline(always)]
+    pub(super) fn get_mut<Q: Eq + ?Sized>(&mut self, hash: u64, subject: &Q, kind: CounterKind) -> Option<(u64, &mut C)>
+    where
+        T: Borrow<Q>,
+    {
+        let index = self.find(hash, subject, kind)?;
+        self.get_index_mut(index)
     }
 
     /// Returns the id and the counter of the entry at an index from [`find`](Self::find).
@@ -51,10 +60,10 @@ impl<C> ExpiringMap<C> {
     }
 
     /// Inserts an entry, which must not exist yet, and returns its id. No other entry of this map ever has that id.
-    pub(super) fn insert(&mut self, hash: u64, encoding: &[u8], kind: CounterKind, counter: C) -> u64 {
+    pub(super) fn insert(&mut self, hash: u64, subject: T, kind: CounterKind, counter: C) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let key = EntryKey { encoding: encoding.into(), kind, id };
+        let key = EntryKey { subject, kind, id };
         if let RawEntryMut::Vacant(entry) = self.entries.raw_entry_mut_v1().from_hash(hash, |_| false) {
             entry.insert_hashed_nocheck(hash, key, counter);
         }
@@ -86,12 +95,15 @@ impl<C> ExpiringMap<C> {
 
     /// Returns the index of an entry, valid until the next insertion or sweep.
     #[inline(always)]
-    pub(super) fn find(&self, hash: u64, encoding: &[u8], kind: CounterKind) -> Option<usize> {
-        self.entries.raw_entry_v1().index_from_hash(hash, |key| key.kind == kind && *key.encoding == *encoding)
+    pub(super) fn find<Q: Eq + ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<usize>
+    where
+        T: Borrow<Q>,
+    {
+        self.entries.raw_entry_v1().index_from_hash(hash, |key| key.kind == kind && key.subject.borrow() == subject)
     }
 }
 
-impl<C> fmt::Debug for ExpiringMap<C> {
+impl<T, C> fmt::Debug for ExpiringMap<T, C> {
     /// Formats the sizes only: keys may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExpiringMap")

@@ -1,25 +1,34 @@
 //! One shard of the embedded store: the counters under one lock.
 //!
 //! A key that has taken permits has an exact counter, while the map has room. When the map is full, new keys are
-//! counted in a fixed array of shared counters: see [`CoarseCounters`]. So no key whose permits still count is evicted,
-//! no key is admitted too much, and the number of counters is fixed.
+//! counted in shared counters. At first all keys of one slot and counter kind share one. Once those are used up too,
+//! the keys of a few slots and of a class of windows share a coarse counter. So no key whose permits still count is
+//! evicted, no key is admitted too much, and the number of counters is fixed.
 //!
-//! The shared counter of a key follows from its hash and the kind of the counter alone, so all permits of a key are in
-//! one counter. Once the map has room again, the key gets an exact counter, which starts with the permits of the shared
-//! one. So the shared counters expire once there is room, however busy their keys are.
+//! The shared counter of a key follows from its slot and kind alone, and stays the same as long as it counts any
+//! permits. So all permits of a key are in one counter. Once the map has room again, the key gets an exact counter,
+//! which starts as a copy of the shared one. So the shared counters expire once there is room, however busy their keys
+//! are.
+
+use std::hash::BuildHasher;
 
 use crate::algorithm::{AlgorithmInput, CounterKind, CounterState, Outcome};
 use crate::store::memory::arithmetic::Arithmetic;
 use crate::store::memory::coarse_counters::CoarseCounters;
 use crate::store::memory::expiring_map::ExpiringMap;
+use crate::store::memory::shared_counter::SharedCounter;
 use crate::store::memory::{EntryId, KeyHash, WriteOp};
+use crate::sync::Seed;
 
 /// The exact counters of a shard, and the counters that new keys share while the map of exact ones is full.
 #[derive(Debug)]
 pub(super) struct Shard {
-    exact: ExpiringMap<CounterState>,
-    shared: CoarseCounters,
+    exact: ExpiringMap<Box<[u8]>, CounterState>,
+    shared: ExpiringMap<u16, SharedCounter>,
+    coarse: CoarseCounters,
+    slots: u16,
     arithmetic: Arithmetic,
+    seed: Seed,
 }
 
 /// The outcome of a request, and the counter that it came from.
@@ -38,10 +47,18 @@ const SWEPT_PER_INSERTION: usize = 2;
 const SWEPT_WHEN_FULL: usize = 16;
 
 impl Shard {
-    /// Creates a shard for `capacity` keys, with at most `shared_counters` counters for further keys.
-    pub(super) fn new(capacity: usize, shared_counters: usize, arithmetic: Arithmetic) -> Self {
-        let shared = CoarseCounters::new(shared_counters, arithmetic);
-        Self { exact: ExpiringMap::new(capacity), shared, arithmetic }
+    /// Creates a shard for `capacity` keys, with `shared_counters` counters for further keys.
+    pub(super) fn new(capacity: usize, shared_counters: usize, arithmetic: Arithmetic, seed: Seed) -> Self {
+        let coarse = CoarseCounters::new(shared_counters / 4, arithmetic);
+        let slots = u16::try_from(shared_counters - coarse.len()).unwrap_or(u16::MAX);
+        Self {
+            exact: ExpiringMap::new(capacity),
+            shared: ExpiringMap::new(slots.into()),
+            coarse,
+            slots,
+            arithmetic,
+            seed,
+        }
     }
 
     /// Returns the outcome of a decision, and takes nothing.
@@ -49,7 +66,11 @@ impl Shard {
         if let Some(state) = self.exact.get(key_hash.hash, key_hash.encoding, input.kind) {
             return state.peek(input);
         }
-        self.shared.peek(key_hash.hash, input).unwrap_or_else(|| self.empty(input).peek(input))
+        let slot = self.slot(key_hash);
+        match self.shared.get(self.shared_hash(slot, input.kind), &slot, input.kind) {
+            Some(counter) if counter.is_live(input) => counter.peek(input),
+            _ => self.coarse.peek(slot, input).unwrap_or_else(|| self.empty(input).peek(input)),
+        }
     }
 
     /// Returns the index of the key's entry, if it has one.
@@ -91,22 +112,22 @@ impl Shard {
     fn insert_new_key(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, op: WriteOp) -> ShardReply {
         self.sweep(input.floor);
         if self.exact.is_full() {
-            return ShardReply { outcome: self.shared.apply(key_hash.hash, input, op), shared: true, id: None };
+            return ShardReply { outcome: self.apply_shared(self.slot(key_hash), input, op), shared: true, id: None };
         }
-        let (outcome, state) = self.shared.promote(key_hash.hash, input, op).unwrap_or_else(|| {
-            let mut state = self.empty(input);
-            let outcome = op.apply(&mut state, input);
-            (outcome, op.consumed(input, &outcome).then_some(state))
-        });
-        let id = state.map(|state| self.exact.insert(key_hash.hash, key_hash.encoding, input.kind, state));
+        let (outcome, state) = self.promote_from_shared(self.slot(key_hash), input, op);
+        let id = state.map(|state| self.exact.insert(key_hash.hash, key_hash.encoding.into(), input.kind, state));
         ShardReply { outcome, shared: false, id }
     }
 
     /// Returns permits taken at `stamp`.
     pub(super) fn refund(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, stamp: u64) {
-        match self.exact.get_mut(key_hash.hash, key_hash.encoding, input.kind) {
-            Some(state) => state.refund(input, stamp),
-            None => self.shared.refund(key_hash.hash, input, stamp),
+        if let Some((_, state)) = self.exact.get_mut(key_hash.hash, key_hash.encoding, input.kind) {
+            return state.refund(input, stamp);
+        }
+        let slot = self.slot(key_hash);
+        match self.shared.get_mut(self.shared_hash(slot, input.kind), &slot, input.kind) {
+            Some((_, counter)) if counter.is_live(input) => counter.refund(input, stamp),
+            _ => self.coarse.refund(slot, input, stamp),
         }
     }
 
@@ -117,11 +138,49 @@ impl Shard {
         }
     }
 
-    /// Removes all permits of a key that has an entry. The entry stays until the sweep, because receipts refer to it.
+    /// Removes all permits of a key. The entry stays until the sweep, because receipts refer to it.
     pub(super) fn clear(&mut self, key_hash: &KeyHash<'_>, kind: CounterKind) {
-        if let Some(state) = self.exact.get_mut(key_hash.hash, key_hash.encoding, kind) {
+        if let Some((_, state)) = self.exact.get_mut(key_hash.hash, key_hash.encoding, kind) {
             state.clear();
         }
+    }
+
+    /// Applies an operation to the shared counter of a slot.
+    fn apply_shared(&mut self, slot: u16, input: &AlgorithmInput, op: WriteOp) -> Outcome {
+        let hash = self.shared_hash(slot, input.kind);
+        let (has_room, arithmetic) = (!self.shared.is_full(), self.arithmetic);
+        match self.shared.get_mut(hash, &slot, input.kind) {
+            Some((_, counter)) if counter.is_live(input) => counter.apply(input, op).0,
+            // Permits that count in the coarse counter must not be granted again.
+            _ if self.coarse.is_live(slot, input) => self.coarse.apply(slot, input, op),
+            Some((_, counter)) => counter.apply(input, op).0,
+            None if has_room => {
+                let mut counter = SharedCounter::new(arithmetic.empty(input.kind.algorithm));
+                let (outcome, consumed) = counter.apply(input, op);
+                if consumed {
+                    self.shared.insert(hash, slot, input.kind, counter);
+                }
+                outcome
+            }
+            None => self.coarse.apply(slot, input, op),
+        }
+    }
+
+    /// Applies an operation to a copy of the counter that the key may have shared. Returns the outcome, and the copy if
+    /// the operation has taken permits.
+    fn promote_from_shared(&self, slot: u16, input: &AlgorithmInput, op: WriteOp) -> (Outcome, Option<CounterState>) {
+        let shared = self.shared.get(self.shared_hash(slot, input.kind), &slot, input.kind);
+        if let Some(counter) = shared.filter(|counter| counter.is_live(input)) {
+            let mut copy = counter.clone();
+            let (outcome, consumed) = copy.apply(input, op);
+            return (outcome, consumed.then_some(copy.state));
+        }
+        self.coarse.promote_from_shared(slot, input, op).unwrap_or_else(|| {
+            let mut state = self.empty(input);
+            let outcome = op.apply(&mut state, input);
+            let consumed = op.consumed(input, &outcome);
+            (outcome, consumed.then_some(state))
+        })
     }
 
     fn sweep(&mut self, now: u64) {
@@ -130,10 +189,19 @@ impl Shard {
         if self.exact.is_full() {
             self.exact.sweep(SWEPT_WHEN_FULL, is_expired);
         }
+        self.shared.sweep(SWEPT_PER_INSERTION, |counter, kind| is_expired(&counter.state, kind));
     }
 
     fn empty(&self, input: &AlgorithmInput) -> CounterState {
         self.arithmetic.empty(input.kind.algorithm)
+    }
+
+    fn slot(&self, key_hash: &KeyHash<'_>) -> u16 {
+        u16::try_from(key_hash.hash % u64::from(self.slots)).unwrap_or(0)
+    }
+
+    fn shared_hash(&self, slot: u16, kind: CounterKind) -> u64 {
+        self.seed.hash_one((slot, kind))
     }
 
     #[cfg(test)]
@@ -141,9 +209,9 @@ impl Shard {
         self.exact.len()
     }
 
-    /// Returns the number of shared counters.
+    /// Returns how many shared counters there are, in use and in all.
     #[cfg(test)]
-    pub(super) fn shared_counters(&self) -> usize {
-        self.shared.len()
+    pub(super) fn shared_counters(&self) -> (usize, usize) {
+        (self.shared.len(), usize::from(self.slots) + self.coarse.len())
     }
 }

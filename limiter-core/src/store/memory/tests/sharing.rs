@@ -20,8 +20,8 @@ fn by_clock(capacity: usize, shared_counters: usize, clock: Clock) -> MemoryStor
     MemoryStore::with_shared_counters(capacity, shared_counters, clock, overflows, Arithmetic::Own)
 }
 
-/// The least number of shared counters: one for each algorithm and window class.
-const MIN_SHARED_COUNTERS: usize = 39;
+/// The least number of shared counters: one coarse counter for each algorithm and window class, and one other.
+const MIN_SHARED_COUNTERS: usize = 40;
 
 fn bucket(limit: &str, algorithm: Algorithm) -> Limit {
     limit.parse::<Limit>().expect("a limit").with_algorithm(algorithm)
@@ -106,9 +106,8 @@ fn arbitrary_windows_neither_grow_the_store_nor_deny_all_keys() {
         let limit = Limit::new(1, Duration::from_secs(3600 * 24) + Duration::from_millis(window)).expect("a limit");
         let _ = check(&store, "flood", limit);
     }
-    let counters = store.lock(0).expect("no lock is orphaned").shared_counters();
-    assert!(counters <= SHARED_COUNTERS, "{counters}");
-    assert_eq!(keys(&store), 1);
+    let (used, all) = store.lock(0).expect("no lock is orphaned").shared_counters();
+    assert!(used < all && all <= SHARED_COUNTERS, "{used} of {all}");
     assert!((0..100).all(|index| store.decide(&[request(&Key::new("user:").part(index), "100/10s")]).allowed));
 }
 
@@ -133,89 +132,90 @@ fn a_denial_by_a_shared_counter_has_an_exact_retry_at() {
     for algorithm in [Algorithm::SlidingWindow, Algorithm::FixedWindow, Algorithm::TokenBucket, Algorithm::LeakyBucket]
     {
         for limit in limits {
-            let (store, clock) = small_store(1, MIN_SHARED_COUNTERS);
-            fill(&store, "resident", "1/366d");
-            let limit = bucket(limit, algorithm);
-            while check(&store, "a", limit).allowed {}
-            let reply = check(&store, "b", limit);
-            assert!(!reply.allowed, "{limit:?}");
-            let wait = reply.retry_after.expect("not final");
-            clock.advance(wait - Duration::from_millis(1));
-            assert!(!check(&store, "c", limit).allowed, "{limit:?}");
-            clock.advance(Duration::from_millis(1));
-            assert!(check(&store, "d", limit).allowed, "{limit:?}");
+            for coarse in [false, true] {
+                let (store, clock) = small_store(1, MIN_SHARED_COUNTERS);
+                fill(&store, "resident", "1/366d");
+                if coarse {
+                    fill(&store, "the only key of the exact shared counter", "1/365d");
+                }
+                let limit = bucket(limit, algorithm);
+                while check(&store, "a", limit).allowed {}
+                let reply = check(&store, "b", limit);
+                assert!(!reply.allowed, "{limit:?}");
+                let wait = reply.retry_after.expect("not final");
+                clock.advance(wait - Duration::from_millis(1));
+                assert!(!check(&store, "c", limit).allowed, "{limit:?}, coarse: {coarse}");
+                clock.advance(Duration::from_millis(1));
+                assert!(check(&store, "d", limit).allowed, "{limit:?}, coarse: {coarse}");
+            }
         }
     }
 }
 
 #[test]
 fn shared_counters_expire_once_there_is_room_however_busy_their_keys_are() {
-    let (store, clock) = small_store(2, MIN_SHARED_COUNTERS);
-    fill(&store, "first", "1/1m");
-    fill(&store, "second", "1/1m");
-    let limit = bucket("100/10s", Algorithm::SlidingWindow);
-    assert_eq!(check(&store, "a", limit).remaining, 99);
-    assert_eq!(check(&store, "b", limit).remaining, 98, "they share");
-    clock.advance(Duration::from_secs(55));
-    assert_eq!(check(&store, "a", limit).remaining, 99);
-    assert_eq!(check(&store, "b", limit).remaining, 98);
-    for _ in 0..10 {
-        clock.advance(Duration::from_secs(5));
-        let _ = check(&store, "a", limit);
-        let _ = check(&store, "b", limit);
+    for coarse in [false, true] {
+        let (store, clock) = small_store(2, MIN_SHARED_COUNTERS);
+        fill(&store, "first", "1/1m");
+        fill(&store, "second", "1/1m");
+        if coarse {
+            fill(&store, "the only key of the exact shared counter", "1/366d");
+        }
+        let limit = bucket("100/10s", Algorithm::SlidingWindow);
+        assert_eq!(check(&store, "a", limit).remaining, 99);
+        assert_eq!(check(&store, "b", limit).remaining, 98, "they share");
+        clock.advance(Duration::from_secs(55));
+        assert_eq!(check(&store, "a", limit).remaining, 99);
+        assert_eq!(check(&store, "b", limit).remaining, 98);
+        for _ in 0..10 {
+            clock.advance(Duration::from_secs(5));
+            let _ = check(&store, "a", limit);
+            let _ = check(&store, "b", limit);
+        }
+        let left = ["a", "b"].map(|key| check(&store, key, limit).remaining);
+        assert_eq!(left, [97, 97], "each counts only its own permits of 10 s, coarse: {coarse}");
     }
-    let left = ["a", "b"].map(|key| check(&store, key, limit).remaining);
-    assert_eq!(left, [97, 97], "each counts only its own permits of 10 s");
 }
 
 #[test]
 fn a_refund_returns_permits_to_a_shared_counter() {
-    let (store, _clock) = small_store(1, MIN_SHARED_COUNTERS);
-    fill(&store, "resident", "1/h");
-    let limit = bucket("1/1m", Algorithm::SlidingWindow);
-    let taken = check(&store, "a", limit);
-    assert!(!check(&store, "a", limit).allowed);
-    store.refund(&[Request { key: &Key::new("a"), limit, cost: 1 }], taken.stamp).expect("no lock is orphaned");
-    assert!(check(&store, "a", limit).allowed);
-    assert!(!check(&store, "a", limit).allowed);
-}
-
-/// The windows are of one class, so the two keys share a counter.
-#[test]
-fn a_shared_counter_counts_for_the_longest_window_of_its_keys() {
-    let millis = |max, window| Limit::new(max, Duration::from_millis(window)).expect("a limit");
-    let (long, short) = (millis(2, 1_100), millis(5, 700));
-    for long_is_first in [true, false] {
-        let (store, clock) = small_store(1, MIN_SHARED_COUNTERS);
+    for coarse in [false, true] {
+        let (store, _clock) = small_store(1, MIN_SHARED_COUNTERS);
         fill(&store, "resident", "1/h");
-        let order = if long_is_first { [("long", long), ("short", short)] } else { [("short", short), ("long", long)] };
-        for (key, limit) in order {
-            assert!(check(&store, key, limit).allowed);
+        if coarse {
+            fill(&store, "the only key of the exact shared counter", "1/366d");
         }
-        clock.advance(Duration::from_millis(800));
-        assert!(check(&store, "short", short).allowed);
-        assert!(!check(&store, "long", long).allowed, "long first: {long_is_first}");
-        clock.advance(Duration::from_millis(300));
-        assert_eq!(check(&store, "long", long).remaining, 0, "long first: {long_is_first}");
+        let limit = bucket("1/1m", Algorithm::SlidingWindow);
+        let taken = check(&store, "a", limit);
+        assert!(!check(&store, "a", limit).allowed);
+        store.refund(&[Request { key: &Key::new("a"), limit, cost: 1 }], taken.stamp).expect("no lock is orphaned");
+        assert!(check(&store, "a", limit).allowed, "coarse: {coarse}");
+        assert!(!check(&store, "a", limit).allowed, "coarse: {coarse}");
     }
 }
 
 /// Repeated refunds to a shared counter do not move the permits of other keys.
 #[test]
 fn refunds_do_not_extend_older_permits_of_a_shared_counter() {
-    let (store, clock) = small_store(1, MIN_SHARED_COUNTERS);
-    fill(&store, "resident", "1/h");
-    let limit = bucket("10/1s", Algorithm::SlidingWindow);
-    for _ in 0..9 {
-        assert!(check(&store, "a", limit).allowed);
+    for coarse in [false, true] {
+        let (store, clock) = small_store(1, MIN_SHARED_COUNTERS);
+        fill(&store, "resident", "1/h");
+        if coarse {
+            fill(&store, "the only key of the exact shared counter", "1/366d");
+        }
+        let limit = bucket("10/1s", Algorithm::SlidingWindow);
+        for _ in 0..9 {
+            assert!(check(&store, "a", limit).allowed);
+        }
+        // The coarse counter has windows of 2 048 ms.
+        for _ in 0..30 {
+            clock.advance(Duration::from_millis(100));
+            let taken = check(&store, "b", limit);
+            assert!(taken.allowed, "coarse: {coarse}");
+            store.refund(&[Request { key: &Key::new("b"), limit, cost: 1 }], taken.stamp).expect("no lock is orphaned");
+        }
+        assert_eq!(check(&store, "a", limit).remaining, 9, "coarse: {coarse}");
     }
-    for _ in 0..30 {
-        clock.advance(Duration::from_millis(100));
-        let taken = check(&store, "b", limit);
-        assert!(taken.allowed);
-        store.refund(&[Request { key: &Key::new("b"), limit, cost: 1 }], taken.stamp).expect("no lock is orphaned");
-    }
-    assert_eq!(check(&store, "a", limit).remaining, 9);
 }
 
 /// The permits of one key, counted exactly.
@@ -259,13 +259,11 @@ fn a_full_store_never_admits_more_than_exact_counters_would() {
         let (pace, names) = (4000 * 10_u64.pow(u32::try_from(pick(3)).expect("few")), 2 + pick(10));
         for _ in 0..3000 {
             clock.advance(Duration::from_micros(pick(3) * pick(pace)));
-            let (name, kind) = (pick(names), pick(20));
+            let (name, kind) = (pick(names), pick(12));
             let known = exact.entry((name, kind)).or_insert_with(|| {
                 // A key and kind always have the same limit; different keys have different ones.
                 let algorithm = ALGORITHMS[usize::try_from(kind % 5).expect("few")];
-                // The first two are of one class.
-                let window = [700, 1_100, 2_800, 11_200][usize::try_from(kind / 5).expect("few")];
-                let window = Duration::from_millis(window);
+                let window = Duration::from_millis(700 << (kind / 5 * 2));
                 let limit = Limit::new(1 + u32::try_from(pick(6)).expect("few"), window).expect("a limit");
                 let limit = limit.with_algorithm(algorithm);
                 let burst = 1 + u32::try_from(pick(8)).expect("few");
