@@ -15,7 +15,7 @@
 //! Texts and parts contain neither mark, so a sequence splits at `@` in one way only: texts are at even positions,
 //! parts at odd ones. A part is visible even when it is empty (`user:@`). `{` and `}` are always escaped, so a subject
 //! cannot end the hash tag around it. No character needs quoting in a shell. With a secret, a name contains `"+"
-//! 32HEXDIG` (lower case) instead of the subject. No subject has that form: see `store/naming.rs`.
+//! 32HEXDIG` (lower case) instead of the subject. No subject has that form: see `store/redis/naming.rs`.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};

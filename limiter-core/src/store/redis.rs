@@ -125,8 +125,8 @@ impl RedisStore {
 
     async fn call(&self, action: Action, requests: &[Request<'_>], timeout: Option<Duration>) -> CallResult {
         let failure = |error| StoreFailure { error, reservation: None };
-        let worker = self.worker().map_err(failure)?;
         let keys = RedisKeys::new(requests, &self.options.naming).map_err(failure)?;
+        let worker = self.worker().map_err(failure)?;
         worker.call(action, requests, keys, timeout.unwrap_or(self.options.deadline)).await
     }
 }

@@ -20,13 +20,14 @@ const MAX_QUEUED_CALLBACKS: usize = 256;
 /// The time after which the thread ends if it has no callback to run.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs a callback on the notifier thread of this process, after all earlier callbacks. Never blocks.
+/// Runs a callback on the notifier thread of this process, after all earlier callbacks. It does not wait for them.
 ///
 /// A callback that does not fit into the queue is dropped on the calling thread. The number of dropped callbacks is
 /// logged when the queue is empty.
 pub(crate) fn notify(callback: impl FnOnce() + Send + 'static) {
     static NOTIFIER: PerProcess<Notifier> = PerProcess::new();
-    // An error means that another thread created the notifier at the moment of a fork. Then this child logs nothing.
+    // An error means that another thread created the notifier at the moment of a fork. Then this child logs nothing,
+    // and each call waits for that thread until a timeout.
     if let Ok(notifier) = NOTIFIER.get_or_make(|| Ok(Notifier::new())) {
         notifier.push(Box::new(callback));
     }
@@ -89,7 +90,7 @@ impl Notifier {
         if queue.callbacks.is_empty() && queue.dropped > 0 {
             let dropped = mem::take(&mut queue.dropped);
             return Some(Box::new(move || {
-                tracing::warn!(target: TARGET, dropped, "log lines were dropped, because the log subscriber blocked");
+                tracing::warn!(target: TARGET, dropped, "log lines were dropped: too many waited for the log subscriber");
             }));
         }
         if queue.callbacks.is_empty() {

@@ -150,10 +150,11 @@ impl Worker {
             return Rc::clone(queue);
         }
         queues.retain(|(queue, sender)| {
-            if queue.is_orphaned() {
+            let is_used = !queue.is_orphaned() || !queue.is_empty();
+            if !is_used {
                 sender.abort();
             }
-            !queue.is_orphaned()
+            is_used
         });
         let queue = Rc::new(BatchQueue::new(connection));
         let sender = spawn_local(Rc::clone(self).send_on_release(Rc::clone(&queue))).abort_handle();

@@ -108,7 +108,7 @@ impl Worker {
         join_all(sent.into_iter()).await;
     }
 
-    async fn send_batch(&self, queue: &BatchQueue, batch: Batch, permit: Option<Rc<InFlightPermit>>) {
+    async fn send_batch(self: &Rc<Self>, queue: &Rc<BatchQueue>, batch: Batch, permit: Option<Rc<InFlightPermit>>) {
         let Batch { slot, keys, entries, calls, .. } = batch;
         let Some(latest) = calls.iter().map(|batched| batched.call.deadline.instant).max() else { return };
         let first_request = |calls: &[BatchedCall]| self.reconciler.cache_version(&calls[0].call.request());
@@ -123,6 +123,7 @@ impl Worker {
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
             // The server is idle: the next batch is sent before the replies of this one are distributed.
             script_call.release_permit();
+            self.send_batches(queue);
             yield_now().await;
         }
         match reply.map(|reply| reply.and_then(|reply| command.decode_batch(reply))) {
@@ -148,8 +149,8 @@ impl Worker {
 
     /// Sends each entry by itself, after the server refused the batch. None of it has been applied.
     async fn send_individually(
-        &self,
-        queue: &BatchQueue,
+        self: &Rc<Self>,
+        queue: &Rc<BatchQueue>,
         slot: u16,
         keys: &KeyNames,
         entries: Vec<BatchEntry>,
