@@ -10,7 +10,7 @@ use crate::{Error, Limiter, TARGET};
 
 static INSTALLED: OnceCell<Limiter> = OnceCell::new();
 static DEFAULT: OnceCell<ProcessDefault> = OnceCell::new();
-/// The startup log of [`DEFAULT`] was written.
+/// True once the startup log of [`DEFAULT`] is written.
 static IS_LOGGED: AtomicBool = AtomicBool::new(false);
 
 tokio::task_local! {

@@ -8,7 +8,7 @@ const FULL_RUN_VARIABLE: &str = "RATE_LIMITED_FULL";
 /// Returns true if the tests run in full: ten million keys, millions of fuzzed values, and waits of seconds.
 ///
 /// A full run needs `RATE_LIMITED_FULL=1`, which `scripts/test --full` sets. Every other run, such as a single test
-/// started by hand, uses a fraction of each.
+/// started by hand, uses fewer keys and values, and shorter waits.
 ///
 /// # Panics
 ///

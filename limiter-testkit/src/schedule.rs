@@ -15,7 +15,7 @@
 //! | `reset <limit>` | resets the count |
 //! | `wait <duration>`, `back <duration>` | moves the clock forward, or back |
 //! | `repeat <n>` … `end` | repeats the lines in between n times |
-//! | `merging` | first line only: runs merge, so a denial may last up to one cell of the grid too long |
+//! | `merging` | first line only: runs merge, so a denial may last longer by up to a 128th of the window |
 
 use std::fmt;
 use std::str::FromStr;
@@ -37,7 +37,7 @@ pub use shrink::{shrink, shrink_schedule};
 /// A sequence of operations on one key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schedule {
-    /// True if runs of the log merge. A denial may then last up to one cell of the grid too long.
+    /// True if runs of the log merge. A denial may then last longer by up to a 128th of the window.
     pub merging: bool,
     /// The operations, in order.
     pub operations: Vec<Operation>,

@@ -17,14 +17,14 @@ struct Limits {
 }
 
 const LIMITS: [Limits; 8] = [
-    limits("limiter-core", 3.0, 2.0),
-    limits("limiter-macros", 3.0, 2.0),
-    limits("limiter-testkit", 3.0, 2.0),
-    limits("limiter-bench", 3.0, 2.0),
-    limits("tests", 3.0, 2.0),
-    limits("docs", 0.0, 1.0),
-    limits("README.md", 0.0, 1.0),
-    limits("ARCHITECTURE.md", 0.0, 1.0),
+    limits("limiter-core", 0.5, 0.5),
+    limits("limiter-macros", 0.5, 0.5),
+    limits("limiter-testkit", 0.5, 0.5),
+    limits("limiter-bench", 0.5, 0.5),
+    limits("tests", 0.5, 0.5),
+    limits("docs", 0.0, 0.5),
+    limits("README.md", 0.0, 0.5),
+    limits("ARCHITECTURE.md", 0.0, 0.5),
 ];
 
 /// A first doc line is a noun phrase or a third-person verb. It does not begin with one of these.

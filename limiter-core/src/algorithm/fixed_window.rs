@@ -50,6 +50,7 @@ impl WindowCounter {
         }
     }
 
+    /// The first millisecond at which no permit counts; 0 if none was taken.
     pub(super) fn expires_at(&self, window: u64) -> u64 {
         if self.count == 0 { 0 } else { self.start + window }
     }

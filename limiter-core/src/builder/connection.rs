@@ -37,7 +37,7 @@ impl Builder {
     /// Sets the store by a client of the `redis` crate instead of a URL.
     ///
     /// The limiter uses the client's address, user, password, database and certificates. It opens a connection of its
-    /// own, and always uses RESP3. The client must be one of `rate_limited::redis`, the version of the `redis` crate
+    /// own, and always uses RESP3. The client must come from `rate_limited::redis`, the version of the `redis` crate
     /// that the limiter is built with.
     ///
     /// ```

@@ -150,7 +150,7 @@ impl Limiter {
         // The process that owns the queues matters only if a call waits.
         let latest = self.inner.queues.latest().and_then(DroppedAtHome::get);
         let is_idle = latest.is_some_and(|queues| queues.is_idle());
-        !is_idle && self.wait_queues().is_ok_and(|queues| queues.has(requests))
+        !is_idle && self.wait_queues().is_ok_and(|queues| queues.has_queue_for(requests))
     }
 
     /// Decides about a call whose wait is over. The call has left its queue, so no other call waits for this decision.

@@ -72,8 +72,8 @@ impl WaitQueues {
         self.state.try_lock().is_ok_and(|state| state.table.is_empty())
     }
 
-    /// Returns whether a call waits for these counters.
-    pub(crate) fn has(&self, requests: &[Request<'_>]) -> bool {
+    /// Returns whether a call waits in the queue of these counters and limits.
+    pub(crate) fn has_queue_for(&self, requests: &[Request<'_>]) -> bool {
         let state = self.lock();
         !state.table.is_empty() && state.table.has(self.ids.id(requests))
     }

@@ -40,8 +40,8 @@ pub fn resolve<T: Resolvable<R, M>, R, M>(outcome: T) -> Resolving<T::Future, R>
 
 /// The future of a callback's output.
 ///
-/// It is a type because the future of an `async fn` would have lifetimes of its own for `R`. Rustc then cannot match
-/// them with those of `F` if the function's future must be `Send`. Only [`resolve`] requires that `F` returns an `R`,
+/// This is a named type: an `async fn` would give `R` lifetimes of its own. Rustc cannot match them with those of `F` if
+/// the function's future must be `Send`. Only [`resolve`] requires that `F` returns an `R`,
 /// so that rustc reports a mismatch only once.
 #[derive(Debug)]
 pub struct Resolving<F, R> {
@@ -69,11 +69,11 @@ pub trait Resolvable<R, M> {
     fn into_future(self) -> Self::Future;
 }
 
-/// The marker of an output that is the value.
+/// Marks an output that is the value itself.
 #[derive(Debug)]
 pub enum PlainValue {}
 
-/// The marker of an output that is a future of the value.
+/// Marks an output that is a future of the value.
 #[derive(Debug)]
 pub enum FutureValue {}
 
@@ -85,7 +85,7 @@ impl<T> Resolvable<T, PlainValue> for T {
     }
 }
 
-/// The callback's future is boxed, because the function's own future seldom needs the space for it.
+/// The callback's future is boxed, so that the function's own future reserves no space for a callback that seldom runs.
 impl<F: Future> Resolvable<F::Output, FutureValue> for F {
     type Future = Pin<Box<F>>;
 

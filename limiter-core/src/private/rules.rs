@@ -61,7 +61,7 @@ impl RuleRequest {
         Self { key: key.into(), limits: Limits::Several(limits.into()), cost }
     }
 
-    /// Creates the request of most rules: one permit of one limit of literals.
+    /// Creates the most common request: one permit of one limit whose numbers are literals.
     #[inline]
     #[must_use]
     pub fn one_permit(key: impl Into<KeyRef>, max: u32, window_millis: u64) -> Option<Self> {
@@ -113,7 +113,7 @@ pub async fn denied(
     }
 }
 
-/// Takes the permits of an annotated call that handles the limiter's failures. `None` runs the body.
+/// Takes the permits of a call whose function handles the limiter's failures. `None` runs the body.
 pub async fn decide(
     site: &'static Site,
     limiter: LimiterHandle,

@@ -1,7 +1,7 @@
 //! The store that processes share: one Redis, or the nodes of a cluster.
 //!
-//! A decision is one script call, or a part of a batch; see `script/lua/`. Only keys in several slots of a cluster, or in a
-//! slot that moves, take more. Each call goes to the worker, a thread of the store's own. It keeps a connection to each server
+//! A decision is one script call, or a part of a batch; see `script/lua/`. It takes more only if its keys are in several
+//! slots of a cluster, or in one that is being migrated. Each call goes to the worker, a thread of the store's own. It keeps a connection to each server
 //! and enforces the deadlines. So a caller may be on any runtime, or on none. The thread ends with the store.
 
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl RedisStore {
     /// Starts the worker, which connects at once. `ready` gets the result of the first attempt.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The system cannot start a thread.
     pub(crate) fn start(endpoint: Endpoint, options: Options, ready: Option<ReadySignal>) -> Result<Self, Error> {
         let worker = options.start_worker(&endpoint, options.local.new_state(), ready)?;
         Ok(Self { workers: PerProcess::with(worker), endpoint, options })

@@ -18,10 +18,10 @@ use super::round::{Outcome, Round};
 /// The time after which a woken waiter that is not polled may be passed over.
 const PASS_OVER_TIME: Duration = Duration::from_millis(10);
 
-/// The real time in which a wake-up from another thread must arrive.
+/// The longest real time that a wake-up from another thread may take.
 const WAKE_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A wait that outlasts any round by its clock.
+/// A wait longer than any round, by the round's clock.
 const LONG_WAIT: Duration = Duration::from_secs(24 * 3_600);
 
 struct WakeFlag(AtomicBool);
@@ -163,7 +163,7 @@ impl Queue {
     fn serve_all(&mut self, round: &mut Round) -> Outcome {
         let mut windows = 0;
         while self.waiters.iter().any(|waiter| !waiter.is_stalled) {
-            // One window is enough for at least one more waiter, plus the time to pass over stalled ones.
+            // One window, plus the time to pass over stalled waiters, is enough to serve at least one more.
             for _ in 0..4 {
                 self.advance(self.limit.window() / 2 + PASS_OVER_TIME);
                 self.poll_woken(round)?;

@@ -69,7 +69,7 @@ const LIBRARY_VARIABLE: &str = "LIMITER_ATTACK_LIBRARY";
 fn restart_with_library() -> io::Error {
     let library = ForkLibrary::build();
     let (name, path) = library.variable();
-    // The library must outlast this process; the next one removes it.
+    // The file must outlast this program. The restarted one removes it.
     mem::forget(library);
     let program = env::current_exe().expect("this program's path");
     Command::new(program).args(env::args_os().skip(1)).env(name, &path).env(LIBRARY_VARIABLE, &path).exec()

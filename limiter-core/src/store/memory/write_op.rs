@@ -28,7 +28,9 @@ impl WriteOp {
         input.cost > 0 && (outcome.allowed || !matches!(self, Self::Decide))
     }
 
-    /// Returns the operation for a counter that cannot refund: permits at the old stamp stay, and so count longer.
+    /// Returns the operation for a counter that cannot refund.
+    ///
+    /// A restamp becomes a record: the permits at the old stamp stay until they expire.
     pub(super) fn without_refund(self) -> Self {
         match self {
             Self::Restamp { .. } => Self::Record,

@@ -113,7 +113,7 @@ impl Server {
         match &self.discovery {
             Discovery::Fixed(mode) => {
                 let (connection, server_info) = connect_and_identify(info, time_limit, lost).await?;
-                server_info.check(*mode).map_err(|error| self.unusable_error(&error))?;
+                server_info.check(*mode).map_err(|error| self.with_server_name(&error))?;
                 Ok(connection)
             }
             Discovery::Sentinels(sentinels) => sentinels.open(&info, time_limit, lost).await,
@@ -129,7 +129,8 @@ impl Server {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    fn unusable_error(&self, error: &Error) -> Error {
+    /// Adds this server's name to the message of an error. Its kind stays.
+    fn with_server_name(&self, error: &Error) -> Error {
         Error::new(error.kind(), format!("cannot use {self}: {error}"))
     }
 }

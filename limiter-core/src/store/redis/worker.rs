@@ -59,7 +59,7 @@ pub(crate) struct WorkerSettings {
 /// `ready` gets the result of the first attempt to connect.
 ///
 /// # Errors
-/// The system starts no thread.
+/// The system cannot start a thread.
 pub(crate) fn spawn(
     endpoint: Endpoint,
     breakers: Arc<BreakerTable>,

@@ -39,6 +39,7 @@ impl BreakerTable {
         Self::new(Breakers::BySlot { breakers, unowned })
     }
 
+    /// A table that this process writes.
     fn new(breakers: Breakers) -> Self {
         Self { breakers, home: process::id() }
     }

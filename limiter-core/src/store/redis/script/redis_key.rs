@@ -29,7 +29,7 @@ pub(crate) enum RedisKeys {
 }
 
 impl RedisKeys {
-    /// Computes the keys if they are in a cluster.
+    /// Computes the keys if they are in a cluster; otherwise they are left to the worker.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a key that must be hidden, in a layout whose names are plain keys.

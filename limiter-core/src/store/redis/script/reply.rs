@@ -96,7 +96,7 @@ fn decode_integers(reply: &Value, requests: usize) -> Option<StoreReply> {
 /// Decodes the reply to a batch of so many entries: one result for each.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] if the reply as a whole is not one.
+/// [`ErrorKind::Protocol`] if it is not the reply to a batch of this size.
 pub(crate) fn decode_batch(reply: Value, entries: usize) -> Result<Vec<Result<BatchEntryReply, Error>>, Error> {
     let Value::Array(values) = reply else { return Err(unexpected_reply()) };
     let mut values = values.into_iter();

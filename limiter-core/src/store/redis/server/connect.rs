@@ -124,7 +124,7 @@ where
     }
 }
 
-/// A waker for the task that submits the next poll.
+/// Wakes the task that submits polls to the blocking threads.
 struct NotifyWaker(Notify);
 
 impl Wake for NotifyWaker {

@@ -35,7 +35,7 @@ pub(super) struct Sentinels {
     watch: Mutex<Option<MasterWatch>>,
 }
 
-/// The kind of a failed query, the least informative one first. The error of the most severe one is returned.
+/// The kind of a failed query, the least informative one first. The error of the most informative one is returned.
 #[derive(PartialEq, PartialOrd)]
 enum Severity {
     /// The sentinel is unreachable or did not reply.
