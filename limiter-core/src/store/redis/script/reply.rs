@@ -23,6 +23,9 @@ pub(crate) struct BatchEntryReply {
 }
 
 /// Bytes of one packed entry.
+///
+/// The same format is in `lua/batch.lua` and `fuzz/batches.lua`, and as raw bytes in the fake servers of
+/// `tests/integration` (`fake_server.rs`, `failures.rs`).
 const ENTRY_BYTES: usize = 24;
 /// The number that stands for "never".
 const NEVER: i64 = -1;
