@@ -1,12 +1,13 @@
 //! Tests of errors at connect: each names the cause, in the URL or in the server, and the fix.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use limiter_testkit::{RedisServer, RedisServerBuilder};
 use rate_limited::ErrorKind::{self, Config, Protocol, ReadOnly, Refused, Unavailable};
 use rate_limited::{Builder, Limiter, Tls};
+use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
 use super::{SECRET, start_raw_server};
@@ -52,9 +53,12 @@ async fn assert_errors(cases: Vec<Case>) {
     assert_eq!(messages.len(), count, "rows succeeded; failures of the others are printed above: {messages:#?}");
 }
 
-fn unused_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free TCP port");
-    listener.local_addr().expect("the address of a bound listener").port()
+/// A port that refuses connections: it is bound, so no other server gets it, and does not listen.
+fn closed_port() -> (TcpSocket, u16) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free TCP port");
+    let port = socket.local_addr().expect("the address of a bound socket").port();
+    (socket, port)
 }
 
 fn tcp() -> RedisServerBuilder {
@@ -63,7 +67,7 @@ fn tcp() -> RedisServerBuilder {
 
 #[tokio::test]
 async fn addresses_without_redis_give_clear_errors() {
-    let closed = unused_port();
+    let (_closed, closed) = closed_port();
     let (silent, http) = (start_raw_server(""), start_raw_server("HTTP/1.1 400 Bad Request\r\n\r\n"));
     let open = tcp().start();
     assert_errors(vec![
@@ -143,7 +147,7 @@ async fn servers_of_another_kind_than_the_url_give_clear_errors() {
 
 #[tokio::test]
 async fn missing_masters_of_sentinels_give_clear_errors() {
-    let (master, closed) = (tcp().password(SECRET).start(), unused_port());
+    let (master, (_closed, closed)) = (tcp().password(SECRET).start(), closed_port());
     let port = tcp_address(&master).port();
     let replica = tcp().setting("replicaof", "127.0.0.1 1").start();
     let follower = tcp_address(&replica).port();
