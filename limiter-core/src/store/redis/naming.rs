@@ -18,7 +18,7 @@ pub(crate) struct Naming {
     prefix: String,
     /// The secret that replaces keys by digests in names.
     secret: Option<Secret>,
-    /// Whether keys are spread over the slots of a cluster.
+    /// True if keys are spread over the slots of a cluster.
     is_cluster: bool,
 }
 

@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// With several calls at a time, each attempt to connect would leave one more blocked thread.
+    /// Each attempt to connect would leave one more blocked thread if several calls ran at a time.
     #[tokio::test]
     async fn a_slow_provider_has_one_call_at_a_time() {
         let calls = Arc::new(AtomicU32::new(0));
