@@ -312,7 +312,7 @@ impl Builder {
         Limiter::from_parts(LimiterInner {
             backend,
             on_error,
-            rules,
+            rules: rules.unless_empty(),
             observers,
             clock,
             queues: PerProcess::with(DroppedAtHome::new(queues)),

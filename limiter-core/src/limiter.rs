@@ -52,7 +52,8 @@ pub struct Limiter {
 pub(crate) struct LimiterInner {
     pub(crate) backend: Backend,
     pub(crate) on_error: OnError,
-    pub(crate) rules: RuleOverrides,
+    /// `None` without rules, as in most limiters.
+    pub(crate) rules: Option<RuleOverrides>,
     pub(crate) observers: Observers,
     pub(crate) clock: Clock,
     /// The queues of each process. A child of `fork` inherits waiters whose tasks it does not have.

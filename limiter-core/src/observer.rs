@@ -50,19 +50,11 @@ impl Observers {
     /// Calls the observers of a decision, and reports an overflow if that is due.
     #[inline]
     pub(crate) fn decided(&self, decision: &Decision) {
-        let is_observed = if decision.is_allowed() { self.observe_allowed() } else { !self.denied.is_empty() };
-        if is_observed {
-            self.call_observers(decision);
-        }
-        self.report_overflow();
-    }
-
-    #[cold]
-    fn call_observers(&self, decision: &Decision) {
         match decision {
             Decision::Allowed(allowed) => call_each(&self.allowed, allowed),
-            Decision::Denied(denied) => self.denied(denied),
+            Decision::Denied(denied) => call_each(&self.denied, denied),
         }
+        self.report_overflow();
     }
 
     /// Reports overflows to the observers and the log, if a report is due.
@@ -95,7 +87,15 @@ impl Observers {
     }
 }
 
+#[inline]
 fn call_each<T>(observers: &[Observer<T>], event: &T) {
+    if !observers.is_empty() {
+        call_all(observers, event);
+    }
+}
+
+#[cold]
+fn call_all<T>(observers: &[Observer<T>], event: &T) {
     for observer in observers {
         if catch_unwind(AssertUnwindSafe(|| observer(event))).is_err() {
             tracing::error!(target: TARGET, "an observer of the rate limiter panicked; the decision stands");

@@ -25,9 +25,9 @@ use crate::{Error, ErrorKind, Layout, Limit, OnError};
 #[must_use = "a rule has no effect until it is added to a builder"]
 #[derive(Clone, Debug, Default)]
 pub struct Rule {
-    limits: Vec<Limit>,
-    on_error: Option<OnError>,
-    deadline: Option<Duration>,
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) on_error: Option<OnError>,
+    pub(crate) deadline: Option<Duration>,
     layout: Option<Layout>,
 }
 
@@ -68,8 +68,11 @@ impl Rule {
         self
     }
 
-    /// Returns the limit with this rule's layout, if there is one.
-    fn with_layout_of(&self, limit: Limit) -> Result<Limit, Error> {
+    /// Returns a limit of the rule or of the attribute with the layout that the rule sets, if it sets one.
+    ///
+    /// # Errors
+    /// The limit's algorithm does not support the layout.
+    pub(crate) fn with_layout_of(&self, limit: Limit) -> Result<Limit, Error> {
         self.layout.map_or(Ok(limit), |layout| limit.with_layout(layout))
     }
 }
@@ -122,14 +125,6 @@ impl RuleOverrides {
         Ok(())
     }
 
-    /// Returns a limit of the rule or of the attribute with the layout that the rule sets, if it sets one.
-    ///
-    /// # Errors
-    /// The limit's algorithm does not support the layout.
-    pub(crate) fn with_layout_of(&self, name: &str, limit: Limit) -> Result<Limit, Error> {
-        self.get(name).map_or(Ok(limit), |rule| rule.with_layout_of(limit))
-    }
-
     /// Returns the name of a rule that sets this layout or has a limit with it.
     #[cfg(feature = "redis")]
     pub(crate) fn rule_with_layout(&self, layout: Layout) -> Option<&str> {
@@ -140,27 +135,26 @@ impl RuleOverrides {
         self.rules.iter().find(|(_, rule)| uses_layout(rule)).map(|(name, _)| name.as_str())
     }
 
-    pub(crate) fn limits(&self, name: &str) -> &[Limit] {
-        self.get(name).map_or(&[], |rule| &rule.limits)
+    /// Returns the limit of a rule whose attribute has one limit. `None` if the settings have several, or a layout that
+    /// the limit does not support.
+    #[cold]
+    pub(crate) fn single_limit(&self, name: &str, attribute_limit: Limit) -> Option<Limit> {
+        let Some(rule) = self.get(name) else { return Some(attribute_limit) };
+        let limit = match rule.limits[..] {
+            [] => attribute_limit,
+            [limit] => limit,
+            _ => return None,
+        };
+        rule.with_layout_of(limit).ok()
     }
 
-    pub(crate) fn on_error(&self, name: &str) -> Option<OnError> {
-        self.get(name)?.on_error
+    pub(crate) fn get(&self, name: &str) -> Option<&Rule> {
+        self.rules.get(name)
     }
 
-    pub(crate) fn deadline(&self, name: &str) -> Option<Duration> {
-        self.get(name)?.deadline
-    }
-
-    /// Returns whether no rule has settings, as in most limiters.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
-
-    fn get(&self, name: &str) -> Option<&Rule> {
-        // Most limiters have no rules, and this check then avoids hashing the name.
-        if self.rules.is_empty() { None } else { self.rules.get(name) }
+    /// Returns these rules; `None` if there are none, as in most limiters.
+    pub(crate) fn unless_empty(self) -> Option<Self> {
+        (!self.rules.is_empty()).then_some(self)
     }
 }
 

@@ -31,8 +31,8 @@ enum FastReply {
 }
 
 impl Limiter {
-    pub(crate) fn rule_overrides(&self) -> &RuleOverrides {
-        &self.inner.rules
+    pub(crate) fn rule_overrides(&self) -> Option<&RuleOverrides> {
+        self.inner.rules.as_ref()
     }
 
     /// The options of a call without options of its own.

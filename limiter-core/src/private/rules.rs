@@ -9,8 +9,7 @@ use crate::limiter::FastPath;
 use crate::private::limiters::LimiterHandle;
 use crate::private::{LimitOrNearest, Site, StaticKey, limit};
 use crate::request::{CacheLookup, CallOptions, Request};
-use crate::rule::RuleOverrides;
-use crate::{Denied, Error, Key, Limit, Limiter, OnError};
+use crate::{Decision, Denied, Error, Key, Limiter, OnError, Rule};
 
 /// The requests of one rule of a call: a key, its limits and a cost.
 #[derive(Debug)]
@@ -102,11 +101,12 @@ pub async fn denied(
     max_wait: Duration,
 ) -> Option<(usize, Denied)> {
     let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
-    let cache_lookup = match call.decide_fast() {
+    let single = call.single_request();
+    let cache_lookup = match call.decide_fast(single) {
         FastPath::Decided(denied) => return denied.map(|denied| (0, denied)),
         FastPath::NeedsStore(cache_lookup) => cache_lookup,
     };
-    match Box::pin(call.decide(cache_lookup, Handler::None)).await {
+    match Box::pin(call.decide(single, cache_lookup, Handler::None)).await {
         Ok(denied) => denied,
         // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
         Err(_) => Some((0, DecisionContext { names: site.names, requests: &[] }.failed_closed())),
@@ -121,11 +121,12 @@ pub async fn decide(
     max_wait: Duration,
 ) -> Option<Result<(usize, Denied), Error>> {
     let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
-    let cache_lookup = match call.decide_fast() {
+    let single = call.single_request();
+    let cache_lookup = match call.decide_fast(single) {
         FastPath::Decided(denied) => return denied.map(|denied| Ok((0, denied))),
         FastPath::NeedsStore(cache_lookup) => cache_lookup,
     };
-    Box::pin(call.decide(cache_lookup, Handler::Own)).await.transpose()
+    Box::pin(call.decide(single, cache_lookup, Handler::Own)).await.transpose()
 }
 
 /// Blocking form of [`denied`].
@@ -164,33 +165,51 @@ enum Handler {
     None,
 }
 
-impl AnnotatedCall<'_> {
-    /// Decides on the fast path of most calls: one limit, no wait, and no request to a shared store.
-    fn decide_fast(&self) -> FastPath {
-        if self.max_wait.is_zero()
-            && let ([Some(rule)], [name]) = (self.rules, self.site.names)
-            && let Limits::One(attribute_limit) = &rule.limits
-            && let Some(limit) = single_limit(self.limiter.rule_overrides(), name, attribute_limit)
-        {
-            self.limiter.decide_fast(name, &Request { key: rule.key(), limit, cost: rule.cost })
-        } else {
-            FastPath::NeedsStore(CacheLookup::Needed)
+impl<'a> AnnotatedCall<'a> {
+    /// Returns the request of a call with one rule and one limit, as most calls are.
+    fn single_request(&self) -> Option<Request<'a>> {
+        let ([Some(rule)], [name]) = (self.rules, self.site.names) else { return None };
+        let Limits::One(Ok(attribute_limit)) = &rule.limits else { return None };
+        let limit = match self.limiter.rule_overrides() {
+            None => *attribute_limit,
+            Some(overrides) => overrides.single_limit(name, *attribute_limit)?,
+        };
+        Some(Request { key: rule.key(), limit, cost: rule.cost })
+    }
+
+    /// Decides on the fast path of most calls: one request, no wait, and no request to a shared store.
+    fn decide_fast(&self, single: Option<Request<'_>>) -> FastPath {
+        match (single, self.site.names) {
+            (Some(request), [name]) if self.max_wait.is_zero() => self.limiter.decide_fast(name, &request),
+            _ => FastPath::NeedsStore(CacheLookup::Needed),
         }
     }
 
     /// Decides about all rules that apply. This full path is boxed, so that an annotated function's future does not
     /// contain it.
-    async fn decide(self, cache_lookup: CacheLookup, handler: Handler) -> Result<Option<(usize, Denied)>, Error> {
-        let Self { site, limiter, rules, max_wait } = self;
-        let overrides = limiter.rule_overrides();
+    async fn decide(
+        self,
+        single: Option<Request<'_>>,
+        cache_lookup: CacheLookup,
+        handler: Handler,
+    ) -> Result<Option<(usize, Denied)>, Error> {
+        let Some(request) = single else { return self.decide_all(handler).await };
+        let context = DecisionContext { names: self.site.names, requests: &[request] };
+        let denied = self.take(context, cache_lookup, handler).await?;
+        Ok(denied.map(|denied| (0, denied)))
+    }
+
+    /// Collects the requests of all rules that apply, and decides about them.
+    async fn decide_all(self, handler: Handler) -> Result<Option<(usize, Denied)>, Error> {
         let (mut requests, mut names, mut rule_indices) = (Vec::new(), Vec::new(), Vec::new());
         let mut invalid = None;
-        for (rule_index, (name, rule)) in site.names.iter().copied().zip(rules).enumerate() {
+        for (rule_index, (name, rule)) in self.site.names.iter().copied().zip(self.rules).enumerate() {
             let Some(rule) = rule else { continue };
+            let settings = self.settings(name);
             let mut add_request = |limit: &LimitOrNearest| {
-                let limit = match limit {
-                    Ok(limit) => overrides.with_layout_of(name, *limit).map_err(|error| (error, *limit)),
-                    Err(invalid) => Err(invalid.clone()),
+                let limit = match (limit, settings) {
+                    (Ok(limit), Some(settings)) => settings.with_layout_of(*limit).map_err(|error| (error, *limit)),
+                    (limit, _) => limit.clone(),
                 };
                 let limit = limit.unwrap_or_else(|(error, nearest)| {
                     invalid.get_or_insert((rule_index, error));
@@ -200,68 +219,62 @@ impl AnnotatedCall<'_> {
                 names.push(name);
                 rule_indices.push(rule_index);
             };
-            match overrides.limits(name) {
+            match settings.map_or(&[][..], |settings| &settings.limits) {
                 [] => rule.limits().iter().for_each(add_request),
                 limits => limits.iter().for_each(|limit| add_request(&Ok(*limit))),
             }
         }
         let context = DecisionContext { names: &names, requests: &requests };
-        let on_error = self.policy(&names, handler);
-        let deadline = names.iter().filter_map(|name| overrides.deadline(name)).min();
-        let options = CallOptions { on_error, deadline, cache_lookup, ..limiter.default_options() };
-        if let Some((rule_index, error)) = invalid {
-            let denied = limiter.fail_without_request(context, error, on_error)?;
-            return Ok(denied.map(|denied| (rule_index, denied)));
-        }
-        if requests.is_empty() {
-            return Ok(None);
-        }
-        let decision = if max_wait.is_zero() {
-            limiter.decide(context, options).await?
-        } else {
-            limiter.decide_waiting(context, options, max_wait).await?
+        let denied = match invalid {
+            Some((rule_index, error)) => {
+                let denied = self.limiter.fail_without_request(context, error, self.policy(&names, handler))?;
+                return Ok(denied.map(|denied| (rule_index, denied)));
+            }
+            None if requests.is_empty() => None,
+            None => self.take(context, CacheLookup::Needed, handler).await?,
         };
-        let denied = decision.into_result().err();
         Ok(denied.map(|denied| (rule_indices.get(denied.request_index()).copied().unwrap_or(0), denied)))
+    }
+
+    /// Takes the permits of all requests. Returns the denial of a denied call.
+    async fn take(
+        self,
+        context: DecisionContext<'_>,
+        cache_lookup: CacheLookup,
+        handler: Handler,
+    ) -> Result<Option<Denied>, Error> {
+        let on_error = self.policy(context.names, handler);
+        let deadline = context.names.iter().filter_map(|name| self.settings(name)?.deadline).min();
+        let options = CallOptions { on_error, deadline, cache_lookup, ..self.limiter.default_options() };
+        let decision = if self.max_wait.is_zero() {
+            self.limiter.decide(context, options).await?
+        } else {
+            self.limiter.decide_waiting(context, options, self.max_wait).await?
+        };
+        match decision {
+            Decision::Allowed(_) => Ok(None),
+            Decision::Denied(denied) => Ok(Some(denied)),
+        }
     }
 
     /// Returns the policy of the first rule whose settings have one, else the function's own, else the limiter's.
     fn policy(&self, names: &[&str], handler: Handler) -> OnError {
-        let Self { site, limiter, .. } = self;
-        let rule_policy = names.iter().find_map(|name| limiter.rule_overrides().on_error(name));
+        let rule_policy = names.iter().find_map(|name| self.settings(name)?.on_error);
         match (rule_policy, handler) {
             (Some(OnError::Raise), Handler::None) => OnError::Closed,
             (Some(policy), _) => policy,
             (None, Handler::Own) => OnError::Raise,
-            (None, Handler::None) => match site.on_error.unwrap_or(limiter.default_options().on_error) {
+            (None, Handler::None) => match self.site.on_error.unwrap_or(self.limiter.default_options().on_error) {
                 // The function has no handler for an error.
                 OnError::Raise => OnError::Closed,
                 policy => policy,
             },
         }
     }
-}
 
-/// Returns the limit of a rule; `None` if it has several or an invalid one.
-#[inline]
-fn single_limit(overrides: &RuleOverrides, name: &str, attribute_limit: &LimitOrNearest) -> Option<Limit> {
-    match attribute_limit {
-        Ok(limit) if overrides.is_empty() => Some(*limit),
-        _ => single_limit_with_settings(overrides, name, attribute_limit),
-    }
-}
-
-#[cold]
-fn single_limit_with_settings(
-    overrides: &RuleOverrides,
-    name: &str,
-    attribute_limit: &LimitOrNearest,
-) -> Option<Limit> {
-    match (overrides.limits(name), attribute_limit) {
-        // A layout that the limit does not support is a failure, for which the full path applies the policy.
-        ([], Ok(limit)) => overrides.with_layout_of(name, *limit).ok(),
-        ([limit], _) => Some(*limit),
-        _ => None,
+    /// Returns the limiter's settings for a rule.
+    fn settings(&self, name: &str) -> Option<&'a Rule> {
+        self.limiter.rule_overrides()?.get(name)
     }
 }
 
