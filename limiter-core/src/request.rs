@@ -161,6 +161,16 @@ impl CountedReply {
         Self { reply, source: Source::Standby, mirror_stamp: reply.stamp, stamps: None, requests: None }
     }
 
+    /// The store's reply with the mirror's stamp, or the denial of the standby limiter if it denies the admission after
+    /// all.
+    #[cfg(feature = "redis")]
+    pub(crate) fn reconciled(reply: StoreReply, mirrored: Result<u64, StoreReply>) -> Self {
+        match mirrored {
+            Ok(mirror_stamp) => Self::from_store(reply, mirror_stamp),
+            Err(denial) => Self::from_standby(denial),
+        }
+    }
+
     /// Returns whether the store has granted permits.
     #[cfg(feature = "redis")]
     pub(crate) fn is_store_admission(&self) -> bool {

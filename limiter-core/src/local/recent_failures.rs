@@ -57,8 +57,13 @@ impl RecentFailures {
         record(&self.latest, now);
     }
 
-    /// Returns whether the store failed for any of these requests within the time for which its permits count.
-    pub(crate) fn any_within_window(&self, requests: SlottedRequests<'_>, now: u64) -> bool {
+    /// Returns whether the store failed for any of these requests within the time for which its permits count. The clock
+    /// is read only if it has failed before.
+    pub(crate) fn any_within_window(&self, requests: SlottedRequests<'_>, now: impl FnOnce() -> u64) -> bool {
+        if self.latest.load(Ordering::Acquire) == NEVER {
+            return false;
+        }
+        let now = now();
         let is_recent = |failed_at: &AtomicU64, request: &Request<'_>| match failed_at.load(Ordering::Acquire) {
             NEVER => false,
             failed_at => failed_at.saturating_add(request.limit.memory_millis()) > now,

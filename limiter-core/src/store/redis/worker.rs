@@ -12,7 +12,6 @@ use tokio::time::timeout_at;
 
 pub(crate) mod call;
 pub(crate) mod in_flight;
-mod attempts;
 mod batch;
 mod batch_queue;
 mod deadlines;
@@ -25,7 +24,6 @@ use batch_queue::BatchQueue;
 use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
 use multi_slot::{DecisionReply, ScriptCallError};
-use pending_call::PendingCall;
 use reconcile::{Reconciler, SentTake};
 
 use super::connection::breaker_table::BreakerTable;
@@ -134,10 +132,8 @@ impl Worker {
     fn enqueue(self: &Rc<Self>, call: Call) {
         match self.topology.connected_owner_of(call.keys.first_slot()) {
             Some(connection) if call.can_be_batched() => {
-                let queue = self.queue_of(&connection);
-                let call = PendingCall::new(call, Rc::downgrade(queue.attempts()));
+                let call = self.queue_of(&connection).push(call);
                 self.deadlines.watch(&call);
-                queue.push(call);
             }
             _ => drop(spawn_local(Rc::clone(self).handle(call))),
         }

@@ -86,6 +86,13 @@ impl ManagedConnection {
         Arc::clone(&self.breaker)
     }
 
+    /// Probes the server, if it is connected: calls have waited for it in vain.
+    pub(crate) fn probe(&self) {
+        if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
+            connection.probe_within(self.context.deadline);
+        }
+    }
+
     /// Returns the connection. Waits only while the very first attempt is running.
     ///
     /// # Errors

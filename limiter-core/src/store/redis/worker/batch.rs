@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::task::{spawn_local, yield_now};
@@ -28,7 +28,7 @@ struct Batch {
     slot: u16,
     keys: KeyNames,
     entries: Vec<BatchEntry>,
-    /// Sorted by entry, and by arrival within an entry.
+    /// In the order of arrival.
     calls: Vec<BatchedCall>,
     /// The index of the first call of each kind, by the hash of its request.
     first_calls: HashMap<u64, usize, Seed>,
@@ -91,7 +91,6 @@ impl Worker {
             });
             entries += batches[index].add(call, &self.naming);
         }
-        batches.iter_mut().for_each(Batch::sort);
         batches
     }
 
@@ -109,7 +108,9 @@ impl Worker {
     }
 
     async fn send_batch(self: &Rc<Self>, queue: &Rc<BatchQueue>, batch: Batch, permit: Option<Rc<InFlightPermit>>) {
-        let Batch { slot, keys, entries, calls, .. } = batch;
+        let Batch { slot, keys, entries, mut calls, .. } = batch;
+        // The order within an entry stays.
+        calls.sort_by_key(|batched| batched.entry);
         let Some(latest) = calls.iter().map(|batched| batched.call.deadline.instant).max() else { return };
         let first_request = |calls: &[BatchedCall]| self.reconciler.cache_version(&calls[0].call.request());
         let versions: Vec<_> = by_entry(&calls).map(first_request).collect();
@@ -117,9 +118,7 @@ impl Worker {
         let script_call = ScriptCall::new(&self.context, &self.topology, permit);
         let attempt = script_call.attempt();
         calls.iter().for_each(|batched| batched.call.set_sent(attempt));
-        queue.attempts().add(attempt);
         let reply = timeout_at(latest, script_call.run(&command, slot)).await;
-        queue.attempts().remove(attempt);
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
             // The server is idle: the next batch is sent before the replies of this one are distributed.
             script_call.release_permit();
@@ -174,7 +173,7 @@ impl Worker {
     fn time_out(&self, call: &PendingCall) {
         if !call.has_reply() {
             self.reconciler.record_failures([call.request()].into_iter());
-            call.report_timeout(&mut Weak::new());
+            call.report_timeout();
             call.fail(self.deadlines.timeout_error(call.deadline));
         }
     }
@@ -219,10 +218,5 @@ impl Batch {
         let hash = self.first_calls.hasher().hash_one(request);
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
         (first.call.request() == *request).then_some(first.entry)
-    }
-
-    /// Sorts the calls by entry. The order within an entry stays.
-    fn sort(&mut self) {
-        self.calls.sort_by_key(|batched| batched.entry);
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use super::attempts::Attempts;
+use super::call::Call;
 use super::pending_call::PendingCall;
 use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlightPermit};
 use crate::store::redis::connection::managed::ManagedConnection;
@@ -13,17 +13,11 @@ pub(crate) struct BatchQueue {
     connection: Weak<ManagedConnection>,
     calls: RefCell<VecDeque<Rc<PendingCall>>>,
     in_flight: Rc<InFlightBatches>,
-    attempts: Rc<Attempts>,
 }
 
 impl BatchQueue {
     pub(crate) fn new(connection: &Rc<ManagedConnection>) -> Self {
-        Self {
-            connection: Rc::downgrade(connection),
-            calls: RefCell::default(),
-            in_flight: Rc::default(),
-            attempts: Rc::default(),
-        }
+        Self { connection: Rc::downgrade(connection), calls: RefCell::default(), in_flight: Rc::default() }
     }
 
     /// Returns whether it is the queue of this connection.
@@ -36,13 +30,11 @@ impl BatchQueue {
         self.connection.strong_count() == 0
     }
 
-    /// Script calls in flight to the server.
-    pub(crate) fn attempts(&self) -> &Rc<Attempts> {
-        &self.attempts
-    }
-
-    pub(crate) fn push(&self, call: Rc<PendingCall>) {
-        self.calls.borrow_mut().push_back(call);
+    /// Adds a call. Returns it, for its deadline.
+    pub(crate) fn push(&self, call: Call) -> Rc<PendingCall> {
+        let call = PendingCall::new(call, self.connection.clone());
+        self.calls.borrow_mut().push_back(Rc::clone(&call));
+        call
     }
 
     pub(crate) fn is_empty(&self) -> bool {

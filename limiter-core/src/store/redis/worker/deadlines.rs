@@ -1,7 +1,7 @@
 //! The deadlines of pending calls, with one timer for all.
 
 use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -77,9 +77,8 @@ impl Deadlines {
         let (batch, next) = self.due(now);
         // All failures are recorded before the first reply: its caller may use the standby limiter at once.
         self.standby.calls_failed(batch.iter().map(|call| call.request()));
-        let mut reported = Weak::new();
         for call in &batch {
-            call.report_timeout(&mut reported);
+            call.report_timeout();
             call.fail(self.timeout_error(call.deadline));
         }
         if batch.len() == MAX_BATCH { Some(now) } else { next }
@@ -115,6 +114,7 @@ impl Deadlines {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
+    use std::rc::Weak;
     use std::time::Duration;
 
     use tokio::sync::oneshot;

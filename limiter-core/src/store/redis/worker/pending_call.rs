@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::attempts::Attempts;
 use super::call::{Call, CallResult, Deadline};
 use crate::Error;
 use crate::request::{OwnedRequest, Request, StoreFailure, StoreReply};
 use crate::store::redis::connection::attempt::Attempt;
+use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::script::redis_key::RedisKeys;
 
 /// A call that takes permits of one counter. It gets one reply: that of its batch, or a timeout at its deadline.
@@ -22,9 +22,9 @@ pub(crate) struct PendingCall {
     reply_to: RefCell<Option<oneshot::Sender<CallResult>>>,
     /// Permits that the standby limiter has reserved for it.
     pub(crate) reservation: Cell<Option<StoreReply>>,
-    /// The attempts of its queue, which it waits for until it is sent.
-    queue_attempts: Weak<Attempts>,
-    /// Its own attempt, once it is sent.
+    /// The connection of its queue.
+    connection: Weak<ManagedConnection>,
+    /// Its attempt, once it is sent.
     attempt: RefCell<Option<Rc<Attempt>>>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct BatchedCall {
 }
 
 impl PendingCall {
-    pub(crate) fn new(call: Call, queue_attempts: Weak<Attempts>) -> Rc<Self> {
+    pub(crate) fn new(call: Call, connection: Weak<ManagedConnection>) -> Rc<Self> {
         let Call { requests, keys, deadline, reply_to, .. } = call;
         Rc::new(Self {
             requests,
@@ -43,7 +43,7 @@ impl PendingCall {
             deadline,
             reply_to: RefCell::new(Some(reply_to)),
             reservation: Cell::default(),
-            queue_attempts,
+            connection,
             attempt: RefCell::default(),
         })
     }
@@ -85,16 +85,15 @@ impl PendingCall {
     }
 
     /// Reports its timeout to the connection that it waits for.
-    ///
-    /// One call that was not sent reports for all calls of its queue. `reported` is the queue that was reported last.
-    pub(crate) fn report_timeout(&self, reported: &mut Weak<Attempts>) {
-        if let Some(attempt) = &*self.attempt.borrow() {
-            attempt.report_timeout();
-        } else if !Weak::ptr_eq(reported, &self.queue_attempts)
-            && let Some(attempts) = self.queue_attempts.upgrade()
-        {
-            attempts.report_timeout();
-            reported.clone_from(&self.queue_attempts);
+    pub(crate) fn report_timeout(&self) {
+        match &*self.attempt.borrow() {
+            Some(attempt) => attempt.report_timeout(),
+            // It waited for other calls, whose deadlines may be much later.
+            None => {
+                if let Some(connection) = self.connection.upgrade() {
+                    connection.probe();
+                }
+            }
         }
     }
 }

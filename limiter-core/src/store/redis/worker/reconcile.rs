@@ -87,7 +87,7 @@ impl Reconciler {
         // The longer one of two queues.
         let delay = take.reservation.map_or(Duration::ZERO, |reservation| reservation.delay);
         reply.delay = reply.delay.max(delay);
-        counted(reply, mirrored)
+        CountedReply::reconciled(reply, mirrored)
     }
 
     /// Completes the calls of one batch entry, in their order.
@@ -109,7 +109,7 @@ impl Reconciler {
                     self.standby().reconcile(requests, Duration::ZERO, reservation.as_ref(), &reply)
                 }
             };
-            call.reply(Ok(counted(reply, mirrored)));
+            call.reply(Ok(CountedReply::reconciled(reply, mirrored)));
         }
     }
 
@@ -138,13 +138,5 @@ impl Reconciler {
     /// Records that the store failed these calls at the same time.
     pub(crate) fn record_failures<'r>(&self, requests: impl Iterator<Item = Request<'r>>) {
         self.standby().calls_failed(requests);
-    }
-}
-
-/// The reply to a call: the store's, or the denial of the standby limiter if it denies the admission after all.
-fn counted(reply: StoreReply, mirrored: Result<u64, StoreReply>) -> CountedReply {
-    match mirrored {
-        Ok(mirror_stamp) => CountedReply::from_store(reply, mirror_stamp),
-        Err(denial) => CountedReply::from_standby(denial),
     }
 }
