@@ -159,13 +159,15 @@ impl Key {
         self.subject().to_string().into_bytes()
     }
 
-    /// Returns the hash of the encoding, computed by `hash` with the seed of the process. A static key caches it.
-    #[inline]
-    pub(crate) fn hash_by(&self, hash: impl FnOnce() -> u64) -> u64 {
-        match self.head {
-            Buffer::Static(static_key) => static_key.cached_hash(hash),
-            _ => hash(),
-        }
+    /// Returns the encoding and its hash, computed by `hash` with the seed of the process. A static key caches the hash.
+    #[inline(always)]
+    pub(crate) fn hashed_encoding(&self, hash: impl FnOnce(&[u8]) -> u64) -> (Cow<'_, [u8]>, u64) {
+        let encoding = self.encoding();
+        let hash = match self.head {
+            Buffer::Static(static_key) => static_key.cached_hash(|| hash(&encoding)),
+            _ => hash(&encoding),
+        };
+        (encoding, hash)
     }
 
     /// The encoding by the grammar of this module: 1 to 200 bytes.

@@ -90,7 +90,7 @@ impl MemoryStore {
             let max_wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
             return self.decide_one(request, max_wait, |reply| Ok(reply.store_reply()), || Err(forked()));
         }
-        let encodings = encodings(requests);
+        let encodings = self.hashed_encodings(requests);
         let mut locked = self.lock_all(requests, &encodings)?;
         let now = self.clock.now();
         let reply = merge_outcomes(&locked.peek(requests, now), now);
@@ -105,7 +105,7 @@ impl MemoryStore {
 
     /// Returns the reply that a decision would have, and takes nothing.
     pub(crate) fn peek(&self, requests: &[Request<'_>]) -> Result<StoreReply, Error> {
-        let encodings = encodings(requests);
+        let encodings = self.hashed_encodings(requests);
         let locked = self.lock_all(requests, &encodings)?;
         let now = self.clock.now();
         Ok(merge_outcomes(&locked.peek(requests, now), now))
@@ -125,8 +125,8 @@ impl MemoryStore {
     /// Returns permits taken at `stamp`.
     pub(crate) fn refund(&self, requests: &[Request<'_>], stamp: u64) -> Result<(), Error> {
         for request in requests.iter().filter(|request| request.cost > 0) {
-            let encoding = request.key.encoding();
-            let key_hash = self.key_hash(&encoding, request.key, request.limit);
+            let encoding = self.hashed_encoding(request.key);
+            let key_hash = self.key_hash(&encoding, request.limit);
             let mut shard = self.lock(key_hash.shard)?;
             self.denials.invalidate(key_hash.shard, key_hash.hash);
             shard.refund(&key_hash, &input(request.limit, request.cost, 0, self.clock.now()), stamp);
@@ -146,8 +146,8 @@ impl MemoryStore {
 
     /// Removes all permits that a key has taken.
     pub(crate) fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        let encoding = key.encoding();
-        let key_hash = self.key_hash(&encoding, key, limit);
+        let encoding = self.hashed_encoding(key);
+        let key_hash = self.key_hash(&encoding, limit);
         let mut shard = self.lock(key_hash.shard)?;
         self.denials.invalidate(key_hash.shard, key_hash.hash);
         shard.clear(&key_hash, limit.into());
@@ -168,8 +168,8 @@ impl MemoryStore {
         use_reply: impl FnOnce(&MemoryReply) -> R,
         on_orphaned: impl FnOnce() -> R,
     ) -> R {
-        let encoding = request.key.encoding();
-        let key_hash = self.key_hash(&encoding, request.key, request.limit);
+        let encoding = self.hashed_encoding(request.key);
+        let key_hash = self.key_hash(&encoding, request.limit);
         let input = |now| AlgorithmInput { max_wait, ..input(request.limit, request.cost, 0, now) };
         if self.denials.may_contain(&key_hash, request.cost) {
             let now = self.clock.now();
@@ -178,17 +178,17 @@ impl MemoryStore {
             }
         }
         let Some(mut shard) = self.shards.try_lock(key_hash.shard) else {
-            return match self.decide_contended(request.limit, &key_hash, input) {
+            return match self.decide_contended(&key_hash, input) {
                 Some(reply) => use_reply(&reply),
                 None => on_orphaned(),
             };
         };
-        let found = shard.find(&key_hash, request.limit.into());
         // The clock is read under the lock, so that the stamps of one counter never decrease.
         let now = self.clock.now();
         let input = input(now);
-        let Some((outcome, id)) = found.and_then(|index| shard.decide_fast_path(index, &input)) else {
-            return use_reply(&self.decide_slow_path(shard, found, &key_hash, &input, now));
+        let (outcome, id) = match shard.decide_fast_path(&key_hash, &input) {
+            Ok(decided) => decided,
+            Err(found) => return use_reply(&self.decide_slow_path(shard, found, &key_hash, &input, now)),
         };
         self.denials.invalidate(key_hash.shard, key_hash.hash);
         let result = use_reply(&MemoryReply { outcome, now, entry: Some(EntryId { hash: key_hash.hash, id }) });
@@ -201,14 +201,14 @@ impl MemoryStore {
     #[inline(never)]
     fn decide_contended(
         &self,
-        limit: Limit,
         key_hash: &KeyHash<'_>,
         input: impl FnOnce(Moment) -> AlgorithmInput,
     ) -> Option<MemoryReply> {
         let shard = self.shards.lock(key_hash.shard)?;
-        let found = shard.find(key_hash, limit.into());
         let now = self.clock.now();
-        Some(self.decide_slow_path(shard, found, key_hash, &input(now), now))
+        let input = input(now);
+        let found = shard.find(key_hash, input.kind);
+        Some(self.decide_slow_path(shard, found, key_hash, &input, now))
     }
 
     /// Decides in every case that the fast path does not cover. A function of its own, so that `decide_one` stays short
@@ -236,7 +236,7 @@ impl MemoryStore {
     }
 
     fn apply(&self, requests: &[Request<'_>], op: WriteOp) -> Result<u64, Error> {
-        let encodings = encodings(requests);
+        let encodings = self.hashed_encodings(requests);
         let mut locked = self.lock_all(requests, &encodings)?;
         let now = self.clock.now();
         locked.apply(requests, now, op);
@@ -251,11 +251,9 @@ impl MemoryStore {
     fn lock_all<'a>(
         &'a self,
         requests: &[Request<'_>],
-        encodings: &'a [Cow<'_, [u8]>],
+        encodings: &'a [HashedEncoding<'_>],
     ) -> Result<LockedShards<'a>, Error> {
-        let key_hash = |(request, encoding): (&Request<'_>, &'a Cow<'_, [u8]>)| {
-            self.key_hash(encoding, request.key, request.limit)
-        };
+        let key_hash = |(request, encoding): (&Request<'_>, _)| self.key_hash(encoding, request.limit);
         let hashes: Vec<KeyHash<'_>> = requests.iter().zip(encodings).map(key_hash).collect();
         let mut shards: Vec<usize> = hashes.iter().map(|key_hash| key_hash.shard).collect();
         shards.sort_unstable();
@@ -280,19 +278,27 @@ impl MemoryStore {
     /// Returns true if two keys are in different shards.
     #[cfg(all(test, limiter_loom))]
     pub(crate) fn in_different_shards(&self, first: &Key, second: &Key, limit: Limit) -> bool {
-        let shard = |key: &Key| self.key_hash(&key.encoding(), key, limit).shard;
+        let shard = |key: &Key| self.key_hash(&self.hashed_encoding(key), limit).shard;
         shard(first) != shard(second)
     }
 
     #[inline(always)]
-    fn key_hash<'a>(&self, encoding: &'a [u8], key: &Key, limit: Limit) -> KeyHash<'a> {
-        let encoding_hash = key.hash_by(|| {
+    fn hashed_encoding<'k>(&self, key: &'k Key) -> HashedEncoding<'k> {
+        key.hashed_encoding(|encoding| {
             let mut hasher = self.seed.build_hasher();
             hasher.write(encoding);
             hasher.finish()
-        });
+        })
+    }
+
+    #[inline(always)]
+    fn key_hash<'a>(&self, (encoding, encoding_hash): &'a HashedEncoding<'_>, limit: Limit) -> KeyHash<'a> {
         let hash = self.seed.hash_one((encoding_hash, CounterKind::from(limit)));
         KeyHash { encoding, hash, shard: self.shard_index(hash) }
+    }
+
+    fn hashed_encodings<'k>(&self, requests: &[Request<'k>]) -> Vec<HashedEncoding<'k>> {
+        requests.iter().map(|request| self.hashed_encoding(request.key)).collect()
     }
 
     /// Returns the index of the shard of a hash.
@@ -304,6 +310,9 @@ impl MemoryStore {
         usize::try_from((middle * self.shards.len() as u64) >> 32).unwrap_or(0)
     }
 }
+
+/// An encoded key, and the hash of the encoding.
+type HashedEncoding<'a> = (Cow<'a, [u8]>, u64);
 
 /// The encoded key of a request, its hash with the kind of the counter, and its shard.
 struct KeyHash<'a> {
@@ -379,10 +388,6 @@ impl LockedShards<'_> {
     fn shard(&self, key_hash: &KeyHash<'_>) -> Option<&Shard> {
         self.shards.iter().find(|(index, _)| *index == key_hash.shard).map(|(_, shard)| &**shard)
     }
-}
-
-fn encodings<'a>(requests: &[Request<'a>]) -> Vec<Cow<'a, [u8]>> {
-    requests.iter().map(|request| request.key.encoding()).collect()
 }
 
 fn inputs<'a>(requests: &'a [Request<'_>], now: Moment) -> impl Iterator<Item = AlgorithmInput> + 'a {

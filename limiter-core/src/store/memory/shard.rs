@@ -79,12 +79,19 @@ impl Shard {
         self.exact.find(key_hash.hash, key_hash.encoding, kind)
     }
 
-    /// Makes the decision in the common case of a busy key. Returns the outcome and the id of the entry at this index;
-    /// `None` in every other case.
+    /// Makes the decision in the common case of a busy key. Returns the outcome and the id of the key's entry.
+    ///
+    /// # Errors
+    /// The index of the key's entry, if it has one, in every other case.
     #[inline(always)]
-    pub(super) fn decide_fast_path(&mut self, index: usize, input: &AlgorithmInput) -> Option<(Outcome, u64)> {
-        let (id, state) = self.exact.get_index_mut(index)?;
-        Some((state.decide_fast_path(input)?, id))
+    pub(super) fn decide_fast_path(
+        &mut self,
+        key_hash: &KeyHash<'_>,
+        input: &AlgorithmInput,
+    ) -> Result<(Outcome, u64), Option<usize>> {
+        let index = self.find(key_hash, input.kind).ok_or(None)?;
+        let (id, state) = self.exact.get_index_mut(index).ok_or(None)?;
+        Ok((state.decide_fast_path(input).ok_or(Some(index))?, id))
     }
 
     /// Applies an operation to the counter of a key. A key without an entry gets one only if the operation takes
