@@ -212,7 +212,7 @@ fn observed(seen: &Arc<Mutex<Option<Seen>>>) -> rate_limited::Builder {
     Limiter::builder()
         .on_allowed(move |event| allowed(event.remaining(), None))
         .on_denied(move |event| denied(event.remaining(), Some(event.retry_after())))
-        .on_error(|error: &rate_limited::Error| eprintln!("the store failed: {error}"))
+        .on_failure(|error| eprintln!("the store failed: {error}"))
 }
 
 fn print_heading(options: &Options, limit: Limit) {

@@ -194,8 +194,9 @@ impl Builder {
         self
     }
 
-    /// Sets the failure policy, an [`OnError`], or adds an observer of failures, `|error: &Error| …`. Both may be
-    /// given.
+    /// Sets the failure policy, an [`OnError`]. Default: [`OnError::Standby`] for a store that processes share.
+    ///
+    /// It also takes an observer, `|error: &Error| …`, as [`on_failure`](Builder::on_failure) does.
     pub fn on_error(mut self, setting: impl OnErrorSetting) -> Self {
         setting.apply(&mut self);
         self
@@ -210,6 +211,20 @@ impl Builder {
     /// Adds an observer of denied calls. Its panics are caught.
     pub fn on_denied(mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) -> Self {
         self.observers.on_denied(observer);
+        self
+    }
+
+    /// Adds an observer of failures: calls that the store did not decide. Its panics are caught.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// let limiter = Limiter::builder().on_failure(|error| eprintln!("the store failed: {error}")).build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn on_failure(mut self, observer: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.observers.on_failed(observer);
         self
     }
 

@@ -142,7 +142,7 @@ async fn drops_inside_observers() {
     let dropping: [fn(Builder, HeldLimiter) -> Builder; 3] = [
         |builder, held| builder.on_allowed(move |_| drop(held.lock().expect("no panic").take())),
         |builder, held| builder.on_denied(move |_| drop(held.lock().expect("no panic").take())),
-        |builder, held| builder.on_error(move |_: &rate_limited::Error| drop(held.lock().expect("no panic").take())),
+        |builder, held| builder.on_failure(move |_| drop(held.lock().expect("no panic").take())),
     ];
     for url in [&*url, "memory:", "redis://127.0.0.1:1"] {
         for observe in dropping {

@@ -8,7 +8,7 @@ use crate::on_error::OnError;
 #[diagnostic::on_unimplemented(
     message = "`on_error` takes a policy or an observer of failures",
     note = "a policy: `OnError::Open`, `Closed`, `Standby` or `Raise`",
-    note = "an observer: a closure with its argument's type written out, `|error: &Error| …`"
+    note = "an observer: a closure, which `on_failure` takes as well"
 )]
 pub trait OnErrorSetting: sealed::Sealed {
     #[doc(hidden)]

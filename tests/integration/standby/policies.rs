@@ -86,7 +86,7 @@ async fn observers_get_each_failure_once_and_their_panics_are_contained() {
         let limiter = Limiter::builder()
             .url("redis+unix:///nowhere/redis.sock")
             .on_error(policy)
-            .on_error(|_: &Error| panic!("a panic of the observer"))
+            .on_failure(|_| panic!("a panic of the observer"))
             .on_error(move |error: &Error| {
                 assert_eq!(error.kind(), ErrorKind::Unavailable);
                 seen_failures.fetch_add(1, Relaxed);
