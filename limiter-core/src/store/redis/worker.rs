@@ -180,15 +180,15 @@ impl Worker {
         match timeout_at(call.deadline.instant, self.topology.ready(&groups)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return failed(error, None),
-            Err(_) => return failed(call.deadline.timeout_error(), None),
+            Err(_) => return failed(call.deadline.not_sent_error(), None),
         }
         if call.is_abandoned() {
             // It is not sent, and has not failed.
-            return Err(StoreFailure { error: call.deadline.timeout_error(), reservation: None });
+            return Err(StoreFailure { error: call.deadline.not_sent_error(), reservation: None });
         }
         if call.deadline.is_over() {
             // It waited behind too many others. Sent now, it would take permits for a caller that gets a timeout.
-            return failed(call.deadline.timeout_error(), None);
+            return failed(call.deadline.not_sent_error(), None);
         }
         let mut reservation = None;
         match &call.action {
@@ -247,7 +247,7 @@ impl Worker {
             Ok(reply) => reply.and_then(|reply| command.decode(&reply)),
             Err(_) => {
                 script_call.attempt().report_timeout();
-                Err(deadline.timeout_error())
+                Err(deadline.no_reply_error())
             }
         };
         reply.map_err(|error| match script_call.needs_split() {

@@ -25,6 +25,11 @@ impl Attempt {
         self.connection.replace(Some(connection.clone()));
     }
 
+    /// Returns whether the call was sent at all.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.connection.borrow().is_some()
+    }
+
     /// Reports that there was no reply within a call's deadline.
     ///
     /// The call's own deadline may be short, and this thread busy. So the server gets the limiter's deadline to reply.
