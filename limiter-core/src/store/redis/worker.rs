@@ -24,7 +24,7 @@ mod reconcile;
 use batch_queue::BatchQueue;
 use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
-use multi_slot::{DecisionReply, ScriptCallError};
+use multi_slot::{DecisionReply, MultiSlotCall, ScriptCallError};
 use pending_call::PendingCall;
 use reconcile::{Reconciler, SentTake};
 
@@ -209,7 +209,8 @@ impl Worker {
             Action::Reset => {}
         }
         let version = requests.first().and_then(|request| self.reconciler.cache_version(request));
-        let DecisionReply { reply, stamps } = match self.decide(call, &requests, &keys, groups).await {
+        let decision = MultiSlotCall { worker: self, requests: &requests, keys: &keys, deadline: call.deadline };
+        let DecisionReply { reply, stamps } = match decision.decide(call, groups).await {
             Ok(reply) => reply,
             Err(error) => return failed(error, reservation),
         };
