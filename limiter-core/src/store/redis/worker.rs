@@ -20,6 +20,8 @@ mod join_all;
 mod multi_slot;
 mod pending_call;
 mod reconcile;
+#[cfg(test)]
+mod tests;
 
 use batch_queue::BatchQueue;
 use call::{Call, CallResult, Deadline};

@@ -117,7 +117,7 @@ impl Deadlines {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
@@ -138,7 +138,7 @@ mod tests {
         Deadlines::new(&Arc::new(Standby::new(&config, Clock::System)))
     }
 
-    pub(super) fn pending(millis: u64) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {
+    pub(crate) fn pending(millis: u64) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {
         let (reply_to, reply) = oneshot::channel();
         let requests = [Request { key: &Key::new("a"), limit: Limit::WIDEST, cost: 1 }];
         let call = Call {
