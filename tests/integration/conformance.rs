@@ -6,43 +6,37 @@ use rate_limited::{Decision, Denied, Key, Source};
 
 use crate::support::{Subject, key, on_every_store, on_zset};
 
-on_every_store! {
-    admits_max_then_denies_with_the_exact_retry_after,
-    denies_until_exactly_retry_after,
-    permits_come_back_one_by_one,
-    denial_takes_no_permit,
-    peek_takes_no_permit,
-    cost_is_taken_in_full_or_not_at_all,
-    cost_zero_takes_no_permit,
-    cost_above_max_is_denied_permanently,
-    changed_max_keeps_counted_permits,
-    limits_with_different_max_share_one_counter,
-    changed_window_starts_a_new_counter,
-    reset_clears_only_its_own_window,
-    retry_after_is_exact_to_the_microsecond,
-    rounded_up_stamp_frees_no_permit_early,
-    windows_of_up_to_a_year_are_exact,
-    flood_still_gets_its_full_limit,
-    clock_step_back_keeps_retry_after_exact,
+/// Defines a test for each function on every store. Those of `one_window` are also run with the layout of the Spring system,
+/// in which all windows of a key share one set.
+macro_rules! on_every_layout {
+    (one_window: { $($one:ident),+ $(,)? } several_windows: { $($several:ident),+ $(,)? }) => {
+        on_every_store! { $($one,)+ $($several),+ }
+        on_zset! { $($one),+ }
+    };
 }
 
-// In this layout all windows of a key share one set, so tests with two windows are left out.
-on_zset! {
-    admits_max_then_denies_with_the_exact_retry_after,
-    denies_until_exactly_retry_after,
-    permits_come_back_one_by_one,
-    denial_takes_no_permit,
-    peek_takes_no_permit,
-    cost_is_taken_in_full_or_not_at_all,
-    cost_zero_takes_no_permit,
-    cost_above_max_is_denied_permanently,
-    changed_max_keeps_counted_permits,
-    limits_with_different_max_share_one_counter,
-    retry_after_is_exact_to_the_microsecond,
-    rounded_up_stamp_frees_no_permit_early,
-    windows_of_up_to_a_year_are_exact,
-    flood_still_gets_its_full_limit,
-    clock_step_back_keeps_retry_after_exact,
+on_every_layout! {
+    one_window: {
+        admits_max_then_denies_with_the_exact_retry_after,
+        denies_until_exactly_retry_after,
+        permits_come_back_one_by_one,
+        denial_takes_no_permit,
+        peek_takes_no_permit,
+        cost_is_taken_in_full_or_not_at_all,
+        cost_zero_takes_no_permit,
+        cost_above_max_is_denied_permanently,
+        changed_max_keeps_counted_permits,
+        limits_with_different_max_share_one_counter,
+        retry_after_is_exact_to_the_microsecond,
+        rounded_up_stamp_frees_no_permit_early,
+        windows_of_up_to_a_year_are_exact,
+        flood_still_gets_its_full_limit,
+        clock_step_back_keeps_retry_after_exact,
+    }
+    several_windows: {
+        changed_window_starts_a_new_counter,
+        reset_clears_only_its_own_window,
+    }
 }
 
 fn denied(decision: Decision) -> Denied {

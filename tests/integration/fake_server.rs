@@ -206,6 +206,7 @@ impl FakeState {
                         ScriptReply::Never => "",
                     }
                 }
+                ["TIME"] => "*2\r\n$10\r\n1000000000\r\n$1\r\n0\r\n",
                 _ => "+OK\r\n",
             };
             let mut out = stream;

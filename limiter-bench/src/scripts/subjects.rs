@@ -34,7 +34,7 @@ macro_rules! product {
 }
 
 const DECIDE: &str = product!("decide.lua");
-const GROUP: &str = product!("sliding_at_once.lua", "batch.lua");
+const BATCH: &str = product!("sliding_at_once.lua", "batch.lua");
 
 /// The script for batches, which lone calls use too. The other scripts are compared with it.
 pub const SHIPPED: &str = "batch.lua";
@@ -57,7 +57,7 @@ pub struct ScriptSubject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arguments {
     Decide,
-    Group,
+    Batch,
     Zset,
 }
 
@@ -67,9 +67,9 @@ pub fn all() -> [ScriptSubject; 4] {
     let floor = include_str!("../contestants/designs/bare.lua");
     let zset = include_str!("../contestants/designs/zset.lua");
     [
-        ScriptSubject { name: SHIPPED, source: GROUP, arguments: Arguments::Group },
+        ScriptSubject { name: SHIPPED, source: BATCH, arguments: Arguments::Batch },
         ScriptSubject { name: "decide.lua", source: DECIDE, arguments: Arguments::Decide },
-        ScriptSubject { name: FLOOR, source: floor, arguments: Arguments::Group },
+        ScriptSubject { name: FLOOR, source: floor, arguments: Arguments::Batch },
         ScriptSubject { name: ZSET, source: zset, arguments: Arguments::Zset },
     ]
 }
@@ -94,7 +94,7 @@ impl ScriptSubject {
         match self.arguments {
             Arguments::Zset => vec![rate.window().as_micros().to_string(), max, call.to_string()],
             Arguments::Decide => ["take", "0", "sliding_window", &millis, &max, &max, "1"].map(str::to_owned).into(),
-            Arguments::Group => ["1", "sliding_window", &millis, &max, &max, "1", "1"].map(str::to_owned).into(),
+            Arguments::Batch => ["1", "sliding_window", &millis, &max, &max, "1", "1"].map(str::to_owned).into(),
         }
     }
 
@@ -120,7 +120,7 @@ mod tests {
         let (key, limit) = (Key::new("key"), "5/10s".parse::<Limit>().expect("a limit"));
         let _ = limiter.check(&key, &limit).await.expect("a decision");
         let _ = limiter.peek(&key, &limit).await.expect("a peek");
-        for source in [GROUP, DECIDE] {
+        for source in [BATCH, DECIDE] {
             let known = server.client().expect("a client").call(&["SCRIPT", "EXISTS", Script::new(source).get_hash()]);
             let known = known.expect("a reply").array();
             assert_eq!(known[0].clone().integer(), 1, "store/redis/script.rs joins its files in another way");

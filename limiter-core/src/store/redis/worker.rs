@@ -19,11 +19,13 @@ mod join_all;
 mod multi_slot;
 mod pending_call;
 mod reconcile;
+#[cfg(test)]
+mod tests;
 
 use batch_queue::BatchQueue;
 use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
-use multi_slot::{DecisionReply, ScriptCallError};
+use multi_slot::{DecisionReply, MultiSlotCall, ScriptCallError};
 use reconcile::{Reconciler, SentTake};
 
 use super::connection::breaker_table::BreakerTable;
@@ -176,15 +178,15 @@ impl Worker {
         match timeout_at(call.deadline.instant, self.topology.ready(&groups)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return failed(error, None),
-            Err(_) => return failed(call.deadline.timeout_error(), None),
+            Err(_) => return failed(call.deadline.not_sent_error(), None),
         }
         if call.is_abandoned() {
             // It is not sent, and has not failed.
-            return Err(StoreFailure { error: call.deadline.timeout_error(), reservation: None });
+            return Err(StoreFailure { error: call.deadline.not_sent_error(), reservation: None });
         }
         if call.deadline.is_over() {
             // It waited behind too many others. Sent now, it would take permits for a caller that gets a timeout.
-            return failed(call.deadline.timeout_error(), None);
+            return failed(call.deadline.not_sent_error(), None);
         }
         let mut reservation = None;
         match &call.action {
@@ -205,7 +207,8 @@ impl Worker {
             Action::Reset => {}
         }
         let version = requests.first().and_then(|request| self.reconciler.cache_version(request));
-        let DecisionReply { reply, stamps } = match self.decide(call, &requests, &keys, groups).await {
+        let decision = MultiSlotCall { worker: self, requests: &requests, keys: &keys, deadline: call.deadline };
+        let DecisionReply { reply, stamps } = match decision.decide(call, groups).await {
             Ok(reply) => reply,
             Err(error) => return failed(error, reservation),
         };
@@ -243,7 +246,7 @@ impl Worker {
             Ok(reply) => reply.and_then(|reply| command.decode(&reply)),
             Err(_) => {
                 script_call.attempt().report_timeout();
-                Err(deadline.timeout_error())
+                Err(deadline.no_reply_error())
             }
         };
         reply.map_err(|error| match script_call.needs_split() {

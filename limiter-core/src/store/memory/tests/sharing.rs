@@ -111,6 +111,45 @@ fn arbitrary_windows_neither_grow_the_store_nor_deny_all_keys() {
     assert!((0..100).all(|index| store.decide(&[request(&Key::new("user:").part(index), "100/10s")]).allowed));
 }
 
+/// Returns how many of this number of new keys are admitted.
+fn admitted(store: &MemoryStore, keys: usize, limit: Limit) -> usize {
+    (0..keys).filter(|index| check(store, &format!("user:{index}"), limit).allowed).count()
+}
+
+/// The counters of a store with one shard that a slot and a kind share. The others are coarse.
+const SHARED_BY_SLOT: usize = 49_156;
+
+/// Of 4 000 keys and 49 156 counters 4 % share one and are denied early. With one level, a limit would have 1 680 counters.
+#[test]
+fn a_full_store_admits_most_new_keys_of_each_limit() {
+    let (store, _clock) = small_store(1, SHARED_COUNTERS);
+    fill(&store, "resident", "1/h");
+    let limits = [
+        ("1/10s", Algorithm::SlidingWindow),
+        ("1/1m", Algorithm::FixedWindow),
+        ("1/61s", Algorithm::SlidingWindow),
+        ("1/1h", Algorithm::TokenBucket),
+    ];
+    for (limit, algorithm) in limits {
+        let admitted = admitted(&store, 4_000, bucket(limit, algorithm));
+        assert!(admitted > 3_750, "{limit}: {admitted} of 4000");
+    }
+}
+
+/// Of 100 keys and the 420 coarse counters of a limit 11 % share one.
+#[test]
+fn a_full_store_admits_most_of_a_hundred_new_keys_by_coarse_counters() {
+    let (store, _clock) = small_store(1, SHARED_COUNTERS);
+    fill(&store, "resident", "1/h");
+    for days in 1..=10 {
+        admitted(&store, 50_000, Limit::new(1, Duration::from_secs(days * 86_400)).expect("a limit"));
+    }
+    let (used, _) = store.lock(0).expect("no lock is orphaned").shared_counters();
+    assert_eq!(used, SHARED_BY_SLOT, "all are used up");
+    let admitted = admitted(&store, 100, bucket("1/10s", Algorithm::SlidingWindow));
+    assert!(admitted >= 80, "{admitted} of 100");
+}
+
 #[test]
 fn a_bucket_shared_with_a_faster_one_refills_no_sooner() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket] {

@@ -86,10 +86,10 @@ impl ManagedConnection {
         Arc::clone(&self.breaker)
     }
 
-    /// Probes the server, if it is connected: calls have waited for it in vain.
-    pub(crate) fn probe(&self) {
+    /// Checks the liveness of the server, if it is connected: calls have waited for it in vain.
+    pub(crate) fn check_liveness(&self) {
         if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
-            connection.probe_within(self.context.deadline);
+            connection.check_liveness(self.context.deadline);
         }
     }
 

@@ -174,7 +174,7 @@ impl Worker {
         if !call.has_reply() {
             self.reconciler.record_failures([call.request()].into_iter());
             call.report_timeout();
-            call.fail(self.deadlines.timeout_error(call.deadline));
+            call.fail(self.deadlines.timeout_error(call));
         }
     }
 }

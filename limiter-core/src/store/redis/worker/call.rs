@@ -72,7 +72,14 @@ impl Deadline {
         self.timeout == other.timeout
     }
 
-    pub(crate) fn timeout_error(self) -> Error {
+    /// The error of a call that was sent and has no reply.
+    pub(crate) fn no_reply_error(self) -> Error {
         Error::new(ErrorKind::Timeout, format!("no answer from Redis within {:?}", self.timeout))
+    }
+
+    /// The error of a call that was not sent: it has taken no permits.
+    pub(crate) fn not_sent_error(self) -> Error {
+        let causes = "the connection, earlier calls or this process took too long";
+        Error::new(ErrorKind::Timeout, format!("not sent to Redis within {:?}: {causes}", self.timeout))
     }
 }

@@ -24,8 +24,8 @@ pub(crate) struct Deadlines {
     /// Notified when a call is due before all others.
     earlier: Notify,
     standby: Arc<Standby>,
-    /// The error of the latest timeout. Many calls have the same one.
-    error: RefCell<Option<(Deadline, Error)>>,
+    /// The errors of the latest timeouts: of a call that was not sent, and of one that was. Many calls have the same one.
+    errors: RefCell<[Option<(Deadline, Error)>; 2]>,
 }
 
 /// Calls that time out at once, before other tasks of the worker run.
@@ -40,7 +40,7 @@ impl Deadlines {
             cleanup_len: Cell::new(MIN_CLEANUP_LEN),
             earlier: Notify::new(),
             standby: Arc::clone(standby),
-            error: RefCell::default(),
+            errors: RefCell::default(),
         }
     }
 
@@ -79,7 +79,7 @@ impl Deadlines {
         self.standby.calls_failed(batch.iter().map(|call| call.request()));
         for call in &batch {
             call.report_timeout();
-            call.fail(self.timeout_error(call.deadline));
+            call.fail(self.timeout_error(call));
         }
         if batch.len() == MAX_BATCH { Some(now) } else { next }
     }
@@ -101,18 +101,22 @@ impl Deadlines {
         (batch, None)
     }
 
-    /// The error of a call with this deadline; one for all calls with the same timeout.
-    pub(crate) fn timeout_error(&self, deadline: Deadline) -> Error {
-        let mut error = self.error.borrow_mut();
-        match &*error {
+    /// The error of a call that is due; one for all calls with the same timeout.
+    pub(crate) fn timeout_error(&self, call: &PendingCall) -> Error {
+        let (deadline, was_sent) = (call.deadline, call.was_sent());
+        let error = &mut self.errors.borrow_mut()[usize::from(was_sent)];
+        match error {
             Some((known, error)) if known.has_timeout_of(deadline) => error.clone(),
-            _ => error.insert((deadline, deadline.timeout_error())).1.clone(),
+            _ => {
+                let new = if was_sent { deadline.no_reply_error() } else { deadline.not_sent_error() };
+                error.insert((deadline, new)).1.clone()
+            }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::num::NonZeroU32;
     use std::rc::Weak;
     use std::time::Duration;
@@ -127,14 +131,14 @@ mod tests {
     use crate::store::redis::script::command::Action;
     use crate::store::redis::script::redis_key::RedisKeys;
     use crate::store::redis::worker::call::{Call, CallResult};
-    use crate::{Key, Limit};
+    use crate::{ErrorKind, Key, Limit};
 
     fn deadlines() -> Deadlines {
         let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
         Deadlines::new(&Arc::new(Standby::new(&config, Clock::System)))
     }
 
-    pub(super) fn pending(millis: u64) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {
+    pub(crate) fn call(millis: u64) -> (Call, oneshot::Receiver<CallResult>) {
         let (reply_to, reply) = oneshot::channel();
         let requests = [Request { key: &Key::new("a"), limit: Limit::WIDEST, cost: 1 }];
         let call = Call {
@@ -144,6 +148,11 @@ mod tests {
             deadline: Deadline::after(Duration::from_millis(millis)),
             reply_to,
         };
+        (call, reply)
+    }
+
+    pub(super) fn pending(millis: u64) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {
+        let (call, reply) = call(millis);
         (PendingCall::new(call, Weak::new()), reply)
     }
 
@@ -156,7 +165,7 @@ mod tests {
         for _ in 0..50_000 {
             let (call, reply) = pending(60_000);
             deadlines.watch(&call);
-            call.fail(call.deadline.timeout_error());
+            call.fail(call.deadline.not_sent_error());
             drop(reply);
             assert!(deadlines.calls.borrow().len() <= MIN_CLEANUP_LEN + 1);
         }
@@ -173,5 +182,16 @@ mod tests {
         let has_reply: Vec<_> = calls.iter_mut().map(|(_, reply)| reply.try_recv().is_ok()).collect();
         assert_eq!(has_reply[..4], [false, true, false, true]);
         assert!(has_reply[4] || next == Some(calls[4].0.deadline.instant));
+    }
+
+    #[test]
+    fn error_of_a_queued_call_states_that_it_was_not_sent() {
+        let deadlines = deadlines();
+        let (call, mut reply) = pending(0);
+        deadlines.watch(&call);
+        assert!(deadlines.expire().is_none());
+        let error = reply.try_recv().expect("a reply").expect_err("a timeout").error;
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(error.to_string().starts_with("not sent to Redis within 0ns: "), "{error}");
     }
 }

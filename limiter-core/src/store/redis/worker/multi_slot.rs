@@ -48,61 +48,51 @@ impl From<StoreReply> for DecisionReply {
 /// A slot group with the reply to it.
 type GroupReply = (SlotGroup, StoreReply);
 
-impl Worker {
+/// The requests of one decision, for script calls about some of them at a time.
+pub(crate) struct MultiSlotCall<'a> {
+    pub(crate) worker: &'a Rc<Worker>,
+    pub(crate) requests: &'a [Request<'a>],
+    /// The key of each request.
+    pub(crate) keys: &'a Arc<[RedisKey]>,
+    pub(crate) deadline: Deadline,
+}
+
+impl MultiSlotCall<'_> {
     /// Decides by one script call where one will do.
-    pub(super) async fn decide(
-        self: &Rc<Self>,
-        call: &Call,
-        requests: &[Request<'_>],
-        keys: &Arc<[RedisKey]>,
-        groups: Vec<SlotGroup>,
-    ) -> Result<DecisionReply, Error> {
+    pub(crate) async fn decide(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
         match &call.action {
-            Action::Take { .. } => self.take(call, requests, keys, groups).await,
+            Action::Take { .. } => self.take(call, groups).await,
             action @ (Action::Peek | Action::Reset) => {
-                let replies = self.call_each(|_| action.clone(), requests, keys, groups, call.deadline).await?;
+                let replies = self.call_each(|_| action.clone(), groups).await?;
                 Ok(merge_replies(&replies).into())
             }
             Action::Refund(info) => {
-                let stamps: Vec<_> = (0..requests.len()).map(|index| info.for_request(index).stamp).collect();
-                let replies = self.refund_each(&stamps, requests, keys, groups, call.deadline).await?;
+                let stamps: Vec<_> = (0..self.requests.len()).map(|index| info.for_request(index).stamp).collect();
+                let replies = self.refund_each(&stamps, groups).await?;
                 Ok(merge_replies(&replies).into())
             }
         }
     }
 
-    async fn take(
-        self: &Rc<Self>,
-        call: &Call,
-        requests: &[Request<'_>],
-        keys: &Arc<[RedisKey]>,
-        groups: Vec<SlotGroup>,
-    ) -> Result<DecisionReply, Error> {
-        let [group] = &groups[..] else { return self.take_by_group(call, requests, keys, groups).await };
-        match self.call_script(&call.action, requests, keys.iter(), group.slot, call.deadline).await {
+    async fn take(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
+        let [group] = &groups[..] else { return self.take_by_group(call, groups).await };
+        let reply = self.worker.call_script(&call.action, self.requests, self.keys.iter(), group.slot, self.deadline);
+        match reply.await {
             Ok(reply) => Ok(reply.into()),
-            Err(ScriptCallError::NeedsSplit) => {
-                self.take_by_group(call, requests, keys, split_by_key(group, keys)).await
-            }
+            Err(ScriptCallError::NeedsSplit) => self.take_by_group(call, split_by_key(group, self.keys)).await,
             Err(ScriptCallError::Failed(error)) => Err(error),
         }
     }
 
-    async fn take_by_group(
-        self: &Rc<Self>,
-        call: &Call,
-        requests: &[Request<'_>],
-        keys: &Arc<[RedisKey]>,
-        groups: Vec<SlotGroup>,
-    ) -> Result<DecisionReply, Error> {
-        let mut peeked = self.call_each(|_| Action::Peek, requests, keys, groups, call.deadline).await?;
+    async fn take_by_group(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
+        let mut peeked = self.call_each(|_| Action::Peek, groups).await?;
         let before = merge_replies(&peeked);
         if !before.allowed {
             return Ok(before.into());
         }
-        peeked.sort_by_cached_key(|reply| take_order(reply, requests, keys));
+        peeked.sort_by_cached_key(|reply| take_order(reply, self.requests, self.keys));
         let mut untaken: VecDeque<_> = peeked.into_iter().map(|(group, _)| group).collect();
-        let mut reservation = Reservation::new(self, call, keys);
+        let mut reservation = Reservation::new(self.worker, call, self.keys);
         let mut replies = Vec::new();
         // As in one script call about several counters, no turn of a leaky bucket is waited for.
         let action = Action::Take { max_wait: Duration::ZERO };
@@ -110,15 +100,14 @@ impl Worker {
             if call.is_abandoned() {
                 break;
             }
-            let (of_group, group_keys) = (group.select(requests), group.indices.iter().map(|index| &keys[*index]));
-            match self.call_script(&action, &of_group, group_keys, group.slot, call.deadline).await {
+            match self.call_group(&action, &group).await {
                 Ok(reply) if reply.allowed => {
                     reservation.add(group.clone(), reply.stamp);
                     replies.push((group, reply));
                 }
                 Ok(denial) => return Ok(merge_replies(&[(group, denial)]).into()),
                 Err(ScriptCallError::NeedsSplit) => {
-                    split_by_key(&group, keys).into_iter().rev().for_each(|group| untaken.push_front(group));
+                    split_by_key(&group, self.keys).into_iter().rev().for_each(|group| untaken.push_front(group));
                 }
                 Err(ScriptCallError::Failed(error)) => return Err(error),
             }
@@ -131,18 +120,11 @@ impl Worker {
     }
 
     /// Refunds permits with these stamps, one for each request.
-    async fn refund_each(
-        &self,
-        stamps: &[u64],
-        requests: &[Request<'_>],
-        keys: &[RedisKey],
-        groups: Vec<SlotGroup>,
-        deadline: Deadline,
-    ) -> Result<Vec<GroupReply>, Error> {
+    async fn refund_each(&self, stamps: &[u64], groups: Vec<SlotGroup>) -> Result<Vec<GroupReply>, Error> {
         // Permits that were taken group by group may be in one slot and still have several stamps.
         let groups = groups.iter().flat_map(|group| group.split_by(|index| stamps[index])).collect();
         let refund = |group: &SlotGroup| Action::Refund(Box::new(RefundInfo::from_store(stamps[group.indices[0]])));
-        self.call_each(refund, requests, keys, groups, deadline).await
+        self.call_each(refund, groups).await
     }
 
     /// Calls the script for all groups at the same time, and for each key of a group that needs a split.
@@ -152,27 +134,27 @@ impl Worker {
     async fn call_each(
         &self,
         action: impl Fn(&SlotGroup) -> Action,
-        requests: &[Request<'_>],
-        keys: &[RedisKey],
         mut groups: Vec<SlotGroup>,
-        deadline: Deadline,
     ) -> Result<Vec<GroupReply>, Error> {
-        let call = async |group: &SlotGroup| {
-            let group_keys = group.indices.iter().map(|index| &keys[*index]);
-            self.call_script(&action(group), &group.select(requests), group_keys, group.slot, deadline).await
-        };
+        let call = async |group: &SlotGroup| self.call_group(&action(group), group).await;
         let (mut replies, mut failure) = (Vec::new(), None);
         while !groups.is_empty() {
             let results = join_all(groups.iter().map(call)).await;
             for (group, result) in take(&mut groups).into_iter().zip(results) {
                 match result {
                     Ok(reply) => replies.push((group, reply)),
-                    Err(ScriptCallError::NeedsSplit) => groups.extend(split_by_key(&group, keys)),
+                    Err(ScriptCallError::NeedsSplit) => groups.extend(split_by_key(&group, self.keys)),
                     Err(ScriptCallError::Failed(error)) => failure = failure.or(Some(error)),
                 }
             }
         }
         failure.map_or(Ok(replies), Err)
+    }
+
+    /// Calls the script for one group.
+    async fn call_group(&self, action: &Action, group: &SlotGroup) -> Result<StoreReply, ScriptCallError> {
+        let keys = group.indices.iter().map(|index| &self.keys[*index]);
+        self.worker.call_script(action, &group.select(self.requests), keys, group.slot, self.deadline).await
     }
 }
 
@@ -234,8 +216,9 @@ impl Drop for Reservation {
         spawn_local(async move {
             let requests: Vec<_> = requests.iter().map(OwnedRequest::as_request).collect();
             let taken: Vec<_> = groups.iter().flat_map(|group| group.select(&requests)).collect();
+            let call = MultiSlotCall { worker: &worker, requests: &requests, keys: &keys, deadline };
             // If this fails, the permits come back when their window is over.
-            let _ = worker.refund_each(&stamps, &requests, &keys, groups, deadline).await;
+            let _ = call.refund_each(&stamps, groups).await;
             // Calls may have been denied meanwhile.
             worker.reconciler.invalidate_denials(&taken);
         });

@@ -1,4 +1,4 @@
--- Runs `group` on values that were changed at random, and makes the same calls by `decide` one by one. Both must return
+-- Runs `batch` on values that were changed at random, and makes the same calls by `decide` one by one. Both must return
 -- the same replies and write the same values. Both read the time from `now`.
 --
 -- KEYS     pairs of keys with the same values: one for the batch, one for single calls
@@ -137,7 +137,7 @@ for round = 1, rounds do
     words[#words + 1] = entry_kinds[index]
   end
   local arguments = table.concat(words, ' ')
-  local ok, reply = pcall(group, keys, words)
+  local ok, reply = pcall(batch, keys, words)
   local replies, problem
   if ok and not reply.err then
     replies, problem = read(reply, #entries)

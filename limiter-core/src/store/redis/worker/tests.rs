@@ -1,0 +1,51 @@
+use std::num::NonZeroU32;
+
+use tokio::task::yield_now;
+
+use super::deadlines::tests::call;
+use super::*;
+use crate::local::denial_cache::DenialCache;
+use crate::local::standby::{Standby, StandbyConfig};
+use crate::store::redis::server::Server;
+
+fn settings() -> WorkerSettings {
+    let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
+    let local = LocalState {
+        standby: Arc::new(Standby::new(&config, Clock::System)),
+        denials: Arc::new(DenialCache::new(Duration::ZERO, Clock::System)),
+    };
+    let naming = Arc::new(Naming::new("", None, false));
+    WorkerSettings { naming, deadline: Duration::from_millis(100), clock: Clock::System, local }
+}
+
+fn server() -> Server {
+    Server::from_client(&redis::Client::open("redis://127.0.0.1:1").expect("a valid URL"))
+}
+
+/// A server that left the cluster may leave calls in its queue. They go to the new owners of their slots.
+#[tokio::test]
+async fn queue_of_a_removed_server_is_kept_until_it_is_empty() {
+    let work = async {
+        let endpoint = Endpoint::Single(Box::new(server()));
+        let breakers = Arc::new(BreakerTable::single());
+        let worker = Rc::new(Worker::start(endpoint, Arc::clone(&breakers), settings(), None));
+        let add_server = || {
+            let context = Rc::clone(&worker.context);
+            let connection = Rc::new(ManagedConnection::new(server(), context, breakers.default_breaker()));
+            (worker.queue_of(&connection), connection)
+        };
+        let (queue, connection) = add_server();
+        let (call, _reply) = call(60_000);
+        queue.push(call);
+        drop(connection);
+        let sender = worker.queues.borrow()[0].1.clone();
+        let (_second_queue, _second) = add_server();
+        yield_now().await;
+        assert!(queue.is_orphaned() && worker.queues.borrow().len() == 2 && !sender.is_finished());
+        assert!(queue.pop().is_some());
+        let (_third_queue, _third) = add_server();
+        yield_now().await;
+        assert!(!worker.queues.borrow().iter().any(|(kept, _)| Rc::ptr_eq(kept, &queue)) && sender.is_finished());
+    };
+    LocalSet::new().run_until(work).await;
+}
