@@ -10,7 +10,7 @@ use crate::limiter::{Backend, Limiter, LimiterInner};
 use crate::on_error::OnError;
 use crate::request::{CacheLookup, CallOptions, CountedReply, Request, Resolution};
 use crate::rule::RuleOverrides;
-use crate::store::memory::MemoryStore;
+use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::sync::process::forked;
 
 /// The result of a decision without a request to a shared store.
@@ -19,6 +19,15 @@ pub(crate) enum FastPath {
     Decided(Option<Denied>),
     /// The full path must decide. It looks the requests up in the denial cache if the fast path has not.
     NeedsStore(CacheLookup),
+}
+
+/// The part of the memory store's reply that the fast path uses.
+enum FastReply {
+    /// The call is allowed, and no observer receives it.
+    Allowed,
+    Used(MemoryReply),
+    /// The store cannot be used in this child of `fork`.
+    Forked,
 }
 
 impl Limiter {
@@ -57,10 +66,12 @@ impl Limiter {
     #[inline(never)]
     pub(super) fn decide_in_memory(&self, store: &MemoryStore, request: &Request<'_>) -> Poll<Result<Decision, Error>> {
         let LimiterInner { observers, limiter_id, .. } = &*self.inner;
-        let Some(reply) = store.decide_one(request, 0) else { return Poll::Ready(self.decide_in_child(request)) };
-        let decision = Decision::from_memory(DIRECT_CALL, request, &reply, *limiter_id);
-        observers.decided(&decision);
-        Poll::Ready(Ok(decision))
+        let decision = |reply: &_| Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)));
+        let ready = store.decide_one(request, 0, decision, || Poll::Ready(self.decide_in_child(request)));
+        if let Poll::Ready(Ok(decision)) = &ready {
+            observers.decided(decision);
+        }
+        ready
     }
 
     /// The failure policy's decision, for a memory store that cannot be used in this child of `fork`.
@@ -100,16 +111,24 @@ impl Limiter {
                 None => FastPath::NeedsStore(CacheLookup::Done),
             };
         };
-        // The full path fails again, and applies the failure policy.
-        let Some(reply) = store.decide_one(request, 0) else { return FastPath::NeedsStore(CacheLookup::Needed) };
         // An `Allowed` that no observer receives is not built.
-        if reply.outcome.allowed && !observers.observe_allowed() {
-            observers.report_overflow();
-            return FastPath::Decided(None);
+        let skip_allowed = !observers.observe_allowed();
+        let fast_reply = |reply: &MemoryReply| {
+            if reply.outcome.allowed && skip_allowed { FastReply::Allowed } else { FastReply::Used(*reply) }
+        };
+        match store.decide_one(request, 0, fast_reply, || FastReply::Forked) {
+            FastReply::Allowed => {
+                observers.report_overflow();
+                FastPath::Decided(None)
+            }
+            FastReply::Used(reply) => {
+                let decision = Decision::from_memory(name, request, &reply, *limiter_id);
+                observers.decided(&decision);
+                FastPath::Decided(decision.into_result().err())
+            }
+            // The full path fails again, and applies the failure policy.
+            FastReply::Forked => FastPath::NeedsStore(CacheLookup::Needed),
         }
-        let decision = Decision::from_memory(name, request, &reply, *limiter_id);
-        observers.decided(&decision);
-        FastPath::Decided(decision.into_result().err())
     }
 
     /// Decides about a call that does not wait, and calls the observers.

@@ -88,7 +88,7 @@ impl MemoryStore {
     pub(crate) fn decide_within(&self, requests: &[Request<'_>], max_wait: Duration) -> Result<StoreReply, Error> {
         if let [request] = requests {
             let max_wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
-            return Ok(self.decide_one(request, max_wait).ok_or_else(forked)?.store_reply());
+            return self.decide_one(request, max_wait, |reply| Ok(reply.store_reply()), || Err(forked()));
         }
         let encodings = self.hashed_encodings(requests);
         let mut locked = self.lock_all(requests, &encodings)?;
@@ -154,31 +154,46 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Decides one request. The delay until the turn is at most `max_wait` microseconds. Returns `None` if a thread
-    /// that no longer exists holds the lock.
+    /// Decides one request, and returns what `use_reply` makes of the reply. The delay until the turn is at most
+    /// `max_wait` microseconds. Returns the value of `on_orphaned` if a thread that no longer exists holds the lock.
+    ///
+    /// `use_reply` runs under the lock and must be short. The unlock drains the store buffer, so the value that
+    /// `use_reply` built can be moved right after it. A value built after the unlock would stall on store-to-load
+    /// forwarding.
     #[inline(always)]
-    pub(crate) fn decide_one(&self, request: &Request<'_>, max_wait: u64) -> Option<MemoryReply> {
+    pub(crate) fn decide_one<R>(
+        &self,
+        request: &Request<'_>,
+        max_wait: u64,
+        use_reply: impl FnOnce(&MemoryReply) -> R,
+        on_orphaned: impl FnOnce() -> R,
+    ) -> R {
         let encoding = self.hashed_encoding(request.key);
         let key_hash = self.key_hash(&encoding, request.limit);
         let input = |now| AlgorithmInput { max_wait, ..input(request.limit, request.cost, 0, now) };
         if self.denials.may_contain(&key_hash, request.cost) {
             let now = self.clock.now();
             if let Some(outcome) = self.denials.get(&key_hash, &input(now)) {
-                return Some(MemoryReply { outcome, now, entry: None });
+                return use_reply(&MemoryReply { outcome, now, entry: None });
             }
         }
         let Some(mut shard) = self.shards.try_lock(key_hash.shard) else {
-            return self.decide_contended(&key_hash, input);
+            return match self.decide_contended(&key_hash, input) {
+                Some(reply) => use_reply(&reply),
+                None => on_orphaned(),
+            };
         };
         // The clock is read under the lock, so that the stamps of one counter never decrease.
         let now = self.clock.now();
         let input = input(now);
         let (outcome, id) = match shard.decide_fast_path(&key_hash, &input) {
             Ok(decided) => decided,
-            Err(found) => return Some(self.decide_slow_path(shard, found, &key_hash, &input, now)),
+            Err(found) => return use_reply(&self.decide_slow_path(shard, found, &key_hash, &input, now)),
         };
         self.denials.invalidate(key_hash.shard, key_hash.hash);
-        Some(MemoryReply { outcome, now, entry: Some(EntryId { hash: key_hash.hash, id }) })
+        let result = use_reply(&MemoryReply { outcome, now, entry: Some(EntryId { hash: key_hash.hash, id }) });
+        drop(shard);
+        result
     }
 
     /// Decides after waiting for the lock. A function of its own, so that `decide_one` keeps its guard in registers.
