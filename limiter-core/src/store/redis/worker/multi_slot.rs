@@ -58,10 +58,26 @@ pub(crate) struct MultiSlotCall<'a> {
 }
 
 impl MultiSlotCall<'_> {
-    /// Decides by one script call where one will do.
+    /// Decides by one script call where one will do. Only the future of that call is not boxed: most tasks need no more.
     pub(crate) async fn decide(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
+        let (action, group) = match (&call.action, &groups[..]) {
+            // Its permits may have several stamps.
+            (Action::Refund(_), _) | (_, [] | [_, _, ..]) => return Box::pin(self.decide_by_group(call, groups)).await,
+            (action, [group]) => (action, group),
+        };
+        let reply = self.worker.call_script(action, self.requests, self.keys.iter(), group.slot, self.deadline);
+        match reply.await {
+            Ok(reply) => Ok(reply.into()),
+            Err(ScriptCallError::NeedsSplit) => {
+                Box::pin(self.decide_by_group(call, split_by_key(group, self.keys))).await
+            }
+            Err(ScriptCallError::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn decide_by_group(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
         match &call.action {
-            Action::Take { .. } => self.take(call, groups).await,
+            Action::Take { .. } => self.take_by_group(call, groups).await,
             action @ (Action::Peek | Action::Reset) => {
                 let replies = self.call_each(|_| action.clone(), groups).await?;
                 Ok(merge_replies(&replies).into())
@@ -71,16 +87,6 @@ impl MultiSlotCall<'_> {
                 let replies = self.refund_each(&stamps, groups).await?;
                 Ok(merge_replies(&replies).into())
             }
-        }
-    }
-
-    async fn take(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
-        let [group] = &groups[..] else { return self.take_by_group(call, groups).await };
-        let reply = self.worker.call_script(&call.action, self.requests, self.keys.iter(), group.slot, self.deadline);
-        match reply.await {
-            Ok(reply) => Ok(reply.into()),
-            Err(ScriptCallError::NeedsSplit) => self.take_by_group(call, split_by_key(group, self.keys)).await,
-            Err(ScriptCallError::Failed(error)) => Err(error),
         }
     }
 
