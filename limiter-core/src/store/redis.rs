@@ -102,13 +102,13 @@ impl RedisStore {
     }
 
     /// Decides, and takes the permits if they fit.
-    pub(crate) async fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> CallResult {
-        self.call(Action::Take { max_wait: options.max_wait }, requests, options.deadline).await
+    pub(crate) fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> impl Future<Output = CallResult> {
+        self.call(Action::Take { max_wait: options.max_wait }, requests, options.deadline)
     }
 
     /// Returns the reply that [`take`](Self::take) would give, and takes nothing.
-    pub(crate) async fn peek(&self, requests: &[Request<'_>], options: &CallOptions) -> CallResult {
-        self.call(Action::Peek, requests, options.deadline).await
+    pub(crate) fn peek(&self, requests: &[Request<'_>], options: &CallOptions) -> impl Future<Output = CallResult> {
+        self.call(Action::Peek, requests, options.deadline)
     }
 
     /// Gives permits back.

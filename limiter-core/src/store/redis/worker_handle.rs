@@ -1,10 +1,9 @@
 //! The callers' side of a worker.
 
-use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -16,11 +15,11 @@ use super::ready_signal::{ReadySignal, worker_stopped};
 use super::script::command::Action;
 use super::script::redis_key::RedisKeys;
 use super::worker::call::{Call, CallResult, Deadline};
-use super::worker::in_flight::InFlight;
+use super::worker::in_flight::{InFlight, InFlightCall};
 use super::worker::{self, WorkerSettings};
 use crate::Error;
 use crate::local::LocalState;
-use crate::request::{OwnedRequest, Request, StoreFailure};
+use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
 use crate::sync::process::{DroppedAtHome, forked, is_this};
 
 /// A handle to the worker of one process, with the state that the worker and its callers share.
@@ -77,7 +76,10 @@ impl WorkerHandle {
             return Err(StoreFailure { error, reservation: None });
         }
         let takes_permits = matches!(action, Action::Take { .. });
-        let result = self.send(action, requests, keys, timeout).await;
+        let result = match self.send(action, requests, keys, timeout) {
+            Ok(sent) => sent.await,
+            Err(error) => Err(StoreFailure { error, reservation: None }),
+        };
         match &result {
             // The store took permits, so it accepts writes.
             Ok(counted) if takes_permits && counted.is_store_admission() => self.log.on_success(),
@@ -87,28 +89,58 @@ impl WorkerHandle {
         result
     }
 
-    async fn send(&self, action: Action, requests: &[Request<'_>], keys: RedisKeys, timeout: Duration) -> CallResult {
-        let failure = |error| StoreFailure { error, reservation: None };
-        let _in_flight = self.in_flight.enter().map_err(failure)?;
-        let (reply_to, mut reply) = oneshot::channel();
-        let requests = OwnedRequest::copy_all(requests);
-        let deadline = Deadline::after(timeout);
-        let call = Call { action, requests: Arc::clone(&requests), keys, deadline, reply_to };
+    /// Sends a call to the worker. It is not async, so that the future of a call does not contain the arguments twice.
+    fn send(
+        &self,
+        action: Action,
+        requests: &[Request<'_>],
+        keys: RedisKeys,
+        timeout: Duration,
+    ) -> Result<SentCall<'_>, Error> {
+        let in_flight = self.in_flight.enter()?;
+        let (reply_to, reply) = oneshot::channel();
+        let (requests, deadline) = (OwnedRequest::copy_all(requests), Deadline::after(timeout));
         if let Some(calls) = self.calls.get() {
             // The worker replies to every call that it receives, and ends only with this store.
-            let _ = calls.send(call);
+            let _ = calls.send(Call { action, requests: Arc::clone(&requests), keys, deadline, reply_to });
         }
-        let mut was_polled = false;
-        let mut counted = poll_fn(|context| match Pin::new(&mut reply).poll(context) {
-            Poll::Ready(reply) => Poll::Ready(reply.unwrap_or_else(|_| Err(failure(worker_stopped())))),
+        Ok(SentCall {
+            reply,
+            requests: Some(requests),
+            was_polled: false,
+            process: self.calls.process(),
+            _in_flight: in_flight,
+        })
+    }
+}
+
+/// A call that was sent to the worker. As a future it is the reply.
+struct SentCall<'a> {
+    reply: oneshot::Receiver<CallResult>,
+    /// The copied requests, until there is a reply.
+    requests: Option<Arc<[OwnedRequest]>>,
+    was_polled: bool,
+    /// The process that sent it.
+    process: u32,
+    _in_flight: InFlightCall<'a>,
+}
+
+impl Future for SentCall<'_> {
+    type Output = CallResult;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallResult> {
+        let failure = |error| Err(StoreFailure { error, reservation: None });
+        match Pin::new(&mut self.reply).poll(context) {
+            Poll::Ready(Ok(result)) => {
+                let requests = self.requests.take();
+                Poll::Ready(result.map(|counted| CountedReply { requests, ..counted }))
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(failure(worker_stopped())),
             // Polled in a child of the process that sent it: the parent gets the reply.
-            Poll::Pending if mem::replace(&mut was_polled, true) && !is_this(self.calls.process()) => {
-                Poll::Ready(Err(failure(forked())))
+            Poll::Pending if mem::replace(&mut self.was_polled, true) && !is_this(self.process) => {
+                Poll::Ready(failure(forked()))
             }
             Poll::Pending => Poll::Pending,
-        })
-        .await?;
-        counted.requests = Some(requests);
-        Ok(counted)
+        }
     }
 }

@@ -22,10 +22,13 @@ pub(crate) struct RedisKey {
 pub(crate) enum RedisKeys {
     /// Left to the worker. All keys are in slot 0.
     Deferred,
-    Computed {
-        keys: Arc<[RedisKey]>,
-        slots: Arc<[u16]>,
-    },
+    Computed(Arc<ComputedKeys>),
+}
+
+#[derive(Debug)]
+pub(crate) struct ComputedKeys {
+    keys: Arc<[RedisKey]>,
+    slots: Box<[u16]>,
 }
 
 impl RedisKeys {
@@ -42,14 +45,14 @@ impl RedisKeys {
         }
         let keys = compute(requests, naming);
         let slots = keys.iter().map(|key| key.slot).collect();
-        Ok(Self::Computed { keys, slots })
+        Ok(Self::Computed(Arc::new(ComputedKeys { keys, slots })))
     }
 
     /// The slot of each key; empty if all are in slot 0.
     pub(crate) fn slots(&self) -> &[u16] {
         match self {
             Self::Deferred => &[],
-            Self::Computed { slots, .. } => slots,
+            Self::Computed(computed) => &computed.slots,
         }
     }
 
@@ -62,7 +65,7 @@ impl RedisKeys {
     pub(crate) fn resolve(&self, requests: &[Request<'_>], naming: &Naming) -> Arc<[RedisKey]> {
         match self {
             Self::Deferred => compute(requests, naming),
-            Self::Computed { keys, .. } => Arc::clone(keys),
+            Self::Computed(computed) => Arc::clone(&computed.keys),
         }
     }
 
@@ -70,7 +73,7 @@ impl RedisKeys {
     pub(crate) fn write_name(&self, request: &Request<'_>, naming: &Naming, name: &mut String) {
         match self {
             Self::Deferred => naming.write(request, name),
-            Self::Computed { keys, .. } => name.push_str(&keys[0].name),
+            Self::Computed(computed) => name.push_str(&computed.keys[0].name),
         }
     }
 }
