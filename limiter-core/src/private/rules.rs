@@ -102,7 +102,7 @@ pub async fn denied(
 ) -> Option<(usize, Denied)> {
     let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
     let single = call.single_request();
-    let cache_lookup = match call.decide_fast(single) {
+    let cache_lookup = match call.decide_fast(single.as_ref()) {
         FastPath::Decided(denied) => return denied.map(|denied| (0, denied)),
         FastPath::NeedsStore(cache_lookup) => cache_lookup,
     };
@@ -122,7 +122,7 @@ pub async fn decide(
 ) -> Option<Result<(usize, Denied), Error>> {
     let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
     let single = call.single_request();
-    let cache_lookup = match call.decide_fast(single) {
+    let cache_lookup = match call.decide_fast(single.as_ref()) {
         FastPath::Decided(denied) => return denied.map(|denied| Ok((0, denied))),
         FastPath::NeedsStore(cache_lookup) => cache_lookup,
     };
@@ -167,6 +167,7 @@ enum Handler {
 
 impl<'a> AnnotatedCall<'a> {
     /// Returns the request of a call with one rule and one limit, as most calls are.
+    #[inline]
     fn single_request(&self) -> Option<Request<'a>> {
         let ([Some(rule)], [name]) = (self.rules, self.site.names) else { return None };
         let Limits::One(Ok(attribute_limit)) = &rule.limits else { return None };
@@ -178,9 +179,10 @@ impl<'a> AnnotatedCall<'a> {
     }
 
     /// Decides on the fast path of most calls: one request, no wait, and no request to a shared store.
-    fn decide_fast(&self, single: Option<Request<'_>>) -> FastPath {
+    #[inline]
+    fn decide_fast(&self, single: Option<&Request<'_>>) -> FastPath {
         match (single, self.site.names) {
-            (Some(request), [name]) if self.max_wait.is_zero() => self.limiter.decide_fast(name, &request),
+            (Some(request), [name]) if self.max_wait.is_zero() => self.limiter.decide_fast(name, request),
             _ => FastPath::NeedsStore(CacheLookup::Needed),
         }
     }
