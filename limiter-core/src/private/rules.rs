@@ -101,12 +101,14 @@ pub async fn denied(
     max_wait: Duration,
 ) -> Option<(usize, Denied)> {
     let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
-    let single = call.single_request();
-    let cache_lookup = match call.decide_fast(single.as_ref()) {
-        FastPath::Decided(denied) => return denied.map(|denied| (0, denied)),
-        FastPath::NeedsStore(cache_lookup) => cache_lookup,
+    let full_path = {
+        let single = call.single_request();
+        match call.decide_fast(single.as_ref()) {
+            FastPath::Decided(denied) => return denied.map(|denied| (0, denied)),
+            FastPath::NeedsStore(cache_lookup) => Box::pin(call.decide(single, cache_lookup, Handler::None)),
+        }
     };
-    match Box::pin(call.decide(single, cache_lookup, Handler::None)).await {
+    match full_path.await {
         Ok(denied) => denied,
         // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
         Err(_) => Some((0, DecisionContext { names: site.names, requests: &[] }.failed_closed())),
@@ -121,12 +123,14 @@ pub async fn decide(
     max_wait: Duration,
 ) -> Option<Result<(usize, Denied), Error>> {
     let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
-    let single = call.single_request();
-    let cache_lookup = match call.decide_fast(single.as_ref()) {
-        FastPath::Decided(denied) => return denied.map(|denied| Ok((0, denied))),
-        FastPath::NeedsStore(cache_lookup) => cache_lookup,
+    let full_path = {
+        let single = call.single_request();
+        match call.decide_fast(single.as_ref()) {
+            FastPath::Decided(denied) => return denied.map(|denied| Ok((0, denied))),
+            FastPath::NeedsStore(cache_lookup) => Box::pin(call.decide(single, cache_lookup, Handler::Own)),
+        }
     };
-    Box::pin(call.decide(single, cache_lookup, Handler::Own)).await.transpose()
+    full_path.await.transpose()
 }
 
 /// Blocking form of [`denied`].
