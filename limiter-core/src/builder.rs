@@ -330,7 +330,7 @@ impl Builder {
             rules: rules.unless_empty(),
             observers,
             clock,
-            queues: PerProcess::with(DroppedAtHome::new(queues)),
+            queues: PerProcess::with_value(DroppedAtHome::new(queues)),
             limiter_id: LimiterId::next(),
         })
     }

@@ -42,10 +42,12 @@ impl LocalStateOptions {
         self.state_with(self.new_standby().for_child())
     }
 
+    /// Creates a standby limiter that has recorded nothing.
     fn new_standby(&self) -> Standby {
         Standby::with_overflows(&self.standby, self.clock.clone(), Arc::clone(&self.overflows))
     }
 
+    /// Creates a state of this standby limiter and an empty denial cache.
     fn state_with(&self, standby: Standby) -> LocalState {
         let denials = DenialCache::new(self.remember_denials, self.clock.clone());
         LocalState { standby: Arc::new(standby), denials: Arc::new(denials) }

@@ -19,7 +19,7 @@ pub struct StaticKey {
 }
 
 impl StaticKey {
-    /// Creates the key of a text.
+    /// Creates a static key. Its caches are empty.
     #[must_use]
     pub const fn new(text: &'static str) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl StaticKey {
     }
 
     /// Returns the hash of the encoding. The first call computes it by `hash`, which must be the same function in all
-    /// calls.
+    /// calls. Concurrent first calls compute the same value.
     #[inline]
     pub(super) fn cached_hash(&self, hash: impl FnOnce() -> u64) -> u64 {
         match self.hash.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! A `RedisStore` without values, for builds without the feature `redis`.
+//! A `RedisStore` that cannot exist, so its methods are never called, for builds without the feature `redis`.
 
 use crate::local::LocalState;
 use crate::request::Request;

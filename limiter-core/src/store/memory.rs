@@ -367,6 +367,7 @@ struct LockedShards<'a> {
 }
 
 impl LockedShards<'_> {
+    /// Returns the outcome of each request, in their order, and takes nothing.
     fn peek(&self, requests: &[Request<'_>], now: Moment) -> Vec<Outcome> {
         let inputs = inputs(requests, now).zip(&self.hashes);
         inputs.filter_map(|(input, key_hash)| Some(self.shard(key_hash)?.peek(key_hash, &input))).collect()

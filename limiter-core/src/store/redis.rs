@@ -79,7 +79,7 @@ impl RedisStore {
     /// The system cannot start a thread.
     pub(crate) fn start(endpoint: Endpoint, options: Options, ready: Option<ReadySignal>) -> Result<Self, Error> {
         let worker = options.start_worker(&endpoint, options.local.new_state(), ready)?;
-        Ok(Self { workers: PerProcess::with(worker), endpoint, options })
+        Ok(Self { workers: PerProcess::with_value(worker), endpoint, options })
     }
 
     /// The local state that the latest worker keeps up to date.

@@ -43,7 +43,7 @@ impl<T> PerProcess<T> {
     }
 
     /// Creates a `PerProcess` that already has the value of this process.
-    pub(crate) fn with(value: T) -> Self {
+    pub(crate) fn with_value(value: T) -> Self {
         let this = Self::new();
         this.0.set(id(), value);
         this

@@ -17,7 +17,7 @@ pub(super) enum Arithmetic {
 
 impl Arithmetic {
     /// Creates a counter of which nothing is taken.
-    pub(super) fn empty(self, algorithm: Algorithm) -> CounterState {
+    pub(super) fn empty_counter(self, algorithm: Algorithm) -> CounterState {
         CounterState::new(match self {
             Self::Own => algorithm,
             Self::Strictest => strictest(algorithm),

@@ -80,7 +80,7 @@ impl CoarseCounters {
     /// Creates an exact counter, as if all permits of the shared one had been taken now.
     fn to_exact(&self, counter: &SharedCounter, input: &AlgorithmInput) -> CounterState {
         let used = counter.used(&coarse(input));
-        let mut exact = self.arithmetic.empty(input.kind.algorithm);
+        let mut exact = self.arithmetic.empty_counter(input.kind.algorithm);
         exact.record(&AlgorithmInput { cost: used, ..*input });
         exact
     }

@@ -69,7 +69,7 @@ impl Shard {
         let slot = self.slot(key_hash);
         match self.shared.get(self.shared_hash(slot, input.kind), &slot, input.kind) {
             Some(counter) if counter.is_live(input) => counter.peek(input),
-            _ => self.coarse.peek(slot, input).unwrap_or_else(|| self.empty(input).peek(input)),
+            _ => self.coarse.peek(slot, input).unwrap_or_else(|| self.empty_counter(input).peek(input)),
         }
     }
 
@@ -162,7 +162,7 @@ impl Shard {
             _ if self.coarse.is_live(slot, input) => self.coarse.apply(slot, input, op),
             Some((_, counter)) => counter.apply(input, op).0,
             None if has_room => {
-                let mut counter = SharedCounter::new(arithmetic.empty(input.kind.algorithm));
+                let mut counter = SharedCounter::new(arithmetic.empty_counter(input.kind.algorithm));
                 let (outcome, consumed) = counter.apply(input, op);
                 if consumed {
                     self.shared.insert(hash, slot, input.kind, counter);
@@ -183,7 +183,7 @@ impl Shard {
             return (outcome, consumed.then_some(copy.state));
         }
         self.coarse.promote_from_shared(slot, input, op).unwrap_or_else(|| {
-            let mut state = self.empty(input);
+            let mut state = self.empty_counter(input);
             let outcome = op.apply(&mut state, input);
             let consumed = op.consumed(input, &outcome);
             (outcome, consumed.then_some(state))
@@ -199,8 +199,9 @@ impl Shard {
         self.shared.sweep(SWEPT_PER_INSERTION, |counter, kind| is_expired(&counter.state, kind));
     }
 
-    fn empty(&self, input: &AlgorithmInput) -> CounterState {
-        self.arithmetic.empty(input.kind.algorithm)
+    /// Creates a counter of which nothing is taken, without an entry.
+    fn empty_counter(&self, input: &AlgorithmInput) -> CounterState {
+        self.arithmetic.empty_counter(input.kind.algorithm)
     }
 
     fn slot(&self, key_hash: &KeyHash<'_>) -> u16 {

@@ -52,7 +52,8 @@ impl LogThrottle {
         }
     }
 
-    /// Resets the logged errors, and returns true if the recovery must be logged.
+    /// Returns true if the recovery must be logged, resets the logged errors and counts it. Returns false, and changes
+    /// neither, if no error was logged or the interval has its recoveries.
     fn record_recovery(&self, now: Instant) -> bool {
         let mut recoveries = self.recoveries.lock().unwrap_or_else(PoisonError::into_inner);
         if recoveries.interval_start.is_none_or(|start| now.saturating_duration_since(start) >= INTERVAL) {

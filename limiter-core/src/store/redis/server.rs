@@ -91,7 +91,7 @@ impl Server {
     pub(crate) fn with_tls(mut self, tls: &Tls) -> Result<Self, Error> {
         self.info = tls.apply(self.info)?;
         if let Discovery::Sentinels(sentinels) = &mut self.discovery {
-            sentinels.apply(tls)?;
+            sentinels.set_tls(tls)?;
         }
         Ok(self)
     }

@@ -61,8 +61,11 @@ impl Sentinels {
     }
 
     /// Sets the certificates for the connections to the sentinels.
+    ///
+    /// # Errors
+    /// The certificates cannot be used, or a sentinel's address is without TLS.
     #[cfg(feature = "tls")]
-    pub(super) fn apply(&mut self, tls: &Tls) -> Result<(), Error> {
+    pub(super) fn set_tls(&mut self, tls: &Tls) -> Result<(), Error> {
         let sentinels = std::mem::take(&mut self.sentinels);
         self.sentinels = sentinels.into_iter().map(|sentinel| tls.apply(sentinel)).collect::<Result<_, _>>()?;
         Ok(())

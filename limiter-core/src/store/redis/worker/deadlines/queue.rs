@@ -39,6 +39,7 @@ impl DeadlineQueue {
         }
     }
 
+    /// Removes the call with the earliest deadline, due or not.
     pub(crate) fn pop_first(&mut self) -> Option<Rc<PendingCall>> {
         let first = self.first()?;
         let is_in_order = self.in_order.front().is_some_and(|front| Rc::ptr_eq(front, first));
