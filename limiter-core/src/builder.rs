@@ -214,7 +214,8 @@ impl Builder {
         self
     }
 
-    /// Adds an observer of failures: calls that the store did not decide. Its panics are caught.
+    /// Adds an observer of failures: calls, refunds and resets that the store did not execute, and calls with an invalid
+    /// limit. Its panics are caught.
     ///
     /// ```
     /// # use limiter_core as rate_limited;

@@ -37,7 +37,8 @@ impl Rule {
         Self::default()
     }
 
-    /// Adds a limit. The limits added here apply instead of the attribute's. Several limits make one decision: all or none.
+    /// Adds a limit. The limits added here apply instead of the attribute's. Several limits make one decision: all or
+    /// none.
     pub fn limit(mut self, limit: Limit) -> Self {
         self.limits.push(limit);
         self

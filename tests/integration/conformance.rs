@@ -6,8 +6,8 @@ use rate_limited::{Decision, Denied, Key, Source};
 
 use crate::support::{Subject, key, on_every_store, on_zset};
 
-/// Defines a test for each function on every store. Those of `one_window` are also run with the layout of the Spring system,
-/// in which all windows of a key share one set.
+/// Defines a test for each function on every store. Those of `one_window` are also run with the layout of the Spring
+/// system, in which all windows of a key share one set.
 macro_rules! on_every_layout {
     (one_window: { $($one:ident),+ $(,)? } several_windows: { $($several:ident),+ $(,)? }) => {
         on_every_store! { $($one,)+ $($several),+ }

@@ -8,7 +8,7 @@ use crate::on_error::OnError;
 #[diagnostic::on_unimplemented(
     message = "`on_error` takes a policy or an observer of failures",
     note = "a policy: `OnError::Open`, `Closed`, `Standby` or `Raise`",
-    note = "an observer: a closure, which `on_failure` takes as well"
+    note = "an observer: `|error: &Error| …` with the type written out, or use `on_failure`"
 )]
 pub trait OnErrorSetting: sealed::Sealed {
     #[doc(hidden)]

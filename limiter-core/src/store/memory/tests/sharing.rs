@@ -119,7 +119,8 @@ fn admitted(store: &MemoryStore, keys: usize, limit: Limit) -> usize {
 /// The counters of a store with one shard that a slot and a kind share. The others are coarse.
 const SHARED_BY_SLOT: usize = 49_156;
 
-/// Of 4 000 keys and 49 156 counters 4 % share one and are denied early. With one level, a limit would have 1 680 counters.
+/// Of 4 000 keys and 49 156 counters 4 % share one and are denied early. With one level, a limit would have 1 680
+/// counters.
 #[test]
 fn a_full_store_admits_most_new_keys_of_each_limit() {
     let (store, _clock) = small_store(1, SHARED_COUNTERS);

@@ -3,45 +3,45 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::server_connection::ServerConnection;
 use crate::Error;
 
-/// The latest attempt of one script call, with its connection.
+/// The latest attempt of one script call: its connection, and the time at which it was sent.
 ///
 /// Calls report here that their deadlines have passed. So they need not know the script call.
 pub(crate) struct Attempt {
-    connection: RefCell<Option<ServerConnection>>,
+    latest: RefCell<Option<(ServerConnection, Instant)>>,
     /// The limiter's own deadline.
     deadline: Duration,
 }
 
 impl Attempt {
     pub(crate) fn new(deadline: Duration) -> Self {
-        Self { connection: RefCell::default(), deadline }
+        Self { latest: RefCell::default(), deadline }
     }
 
     /// Records that the call is sent on this connection now.
     pub(crate) fn sent_on(&self, connection: &ServerConnection) {
-        self.connection.replace(Some(connection.clone()));
-    }
-
-    /// Returns whether the call was sent at all.
-    pub(crate) fn was_sent(&self) -> bool {
-        self.connection.borrow().is_some()
+        self.latest.replace(Some((connection.clone(), Instant::now())));
     }
 
     /// Reports that there was no reply within a call's deadline.
-    ///
-    /// The call's own deadline may be short, and this thread busy. So the server gets the limiter's deadline to reply.
     pub(crate) fn report_timeout(&self) {
-        if let Some(connection) = &*self.connection.borrow() {
-            connection.check_liveness(self.deadline);
+        if let Some((connection, sent_at)) = &*self.latest.borrow() {
+            if sent_at.elapsed() >= self.deadline / 2 {
+                connection.check_liveness(*sent_at);
+            } else {
+                // A short wait shows how busy this thread is, or how short the call's own deadline.
+                connection.probe_within(self.deadline);
+            }
         }
     }
 
     /// Reports that the reply was an error.
     pub(crate) fn report_error(&self, error: &Error) {
-        if let Some(connection) = &*self.connection.borrow() {
+        if let Some((connection, _)) = &*self.latest.borrow() {
             connection.report_error(error);
         }
     }

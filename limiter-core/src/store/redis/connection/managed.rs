@@ -86,10 +86,10 @@ impl ManagedConnection {
         Arc::clone(&self.breaker)
     }
 
-    /// Checks the liveness of the server, if it is connected: calls have waited for it in vain.
-    pub(crate) fn check_liveness(&self) {
+    /// Probes the server, if it is connected: calls have waited for it in vain.
+    pub(crate) fn probe(&self) {
         if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
-            connection.check_liveness(self.context.deadline);
+            connection.probe_within(self.context.deadline);
         }
     }
 

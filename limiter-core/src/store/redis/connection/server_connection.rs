@@ -40,19 +40,16 @@ struct ConnectionState {
     /// Times that the scripts were loaded. Of many calls that miss a script only one loads them.
     script_epoch: Cell<u64>,
     loading: Mutex<()>,
+    is_liveness_check_running: Cell<bool>,
     is_probe_running: Cell<bool>,
     /// Set when this process closes the connection: calls in flight on it fail at once.
     is_closed: Cell<bool>,
     closed: Notify,
 }
 
-/// The command that shows whether a server replies. The limiter's user may run it.
-const PROBE: &str = "TIME";
-
-/// Returns whether this is a reply to [`PROBE`]: seconds and microseconds, as text.
-fn is_probe_reply(reply: &Value) -> bool {
-    matches!(reply, Value::Array(parts) if matches!(parts[..], [Value::BulkString(_), Value::BulkString(_)]))
-}
+/// Time for the reply to a probe of a server that has not replied for a deadline, and for what is in the socket's
+/// buffer.
+const READ_TIME: Duration = Duration::from_millis(25);
 
 impl ServerConnection {
     pub(crate) fn new(connection: MultiplexedConnection, lost: Arc<Notify>) -> Self {
@@ -63,6 +60,7 @@ impl ServerConnection {
             digests: RefCell::default(),
             script_epoch: Cell::new(0),
             loading: Mutex::new(()),
+            is_liveness_check_running: Cell::new(false),
             is_probe_running: Cell::new(false),
             is_closed: Cell::new(false),
             closed: Notify::new(),
@@ -76,9 +74,9 @@ impl ServerConnection {
         self.state.cause.take()
     }
 
-    /// Sends a probe and waits for the reply.
+    /// Sends TIME, which the limiter's user may run, and waits for the reply.
     pub(crate) async fn probe(&self) -> Result<(), Error> {
-        self.send(redis::cmd(PROBE)).await.map(drop).map_err(Error::from)
+        self.send(redis::cmd("TIME")).await.map(drop).map_err(Error::from)
     }
 
     /// Sends a command after ASKING, to a node that does not own the slot yet.
@@ -147,37 +145,45 @@ impl ServerConnection {
         Ok(())
     }
 
-    /// Sends a probe, and closes the connection if neither its reply nor another one comes within `max_wait`. The socket may
-    /// still be open: the server hangs.
+    /// Closes the connection if there was no reply since `sent_at`. The socket may still be open: the server hangs.
     ///
-    /// Replies come in the order of the commands. So a timed-out call, whose own reply is no longer received, proves nothing:
-    /// it may be this process that stood still. The reply to the probe proves that the server is alive.
-    pub(crate) fn check_liveness(&self, max_wait: Duration) {
-        if self.state.is_probe_running.replace(true) {
+    /// First it probes the server, since it may be this process that stood still. The replies to calls that timed out
+    /// meanwhile are not received. Replies come in the order of the commands, so that to the probe shows that the
+    /// server has not stopped.
+    pub(crate) fn check_liveness(&self, sent_at: Instant) {
+        if self.state.last_reply_at.get() > sent_at || self.state.is_liveness_check_running.replace(true) {
             return;
         }
         let connection = self.clone();
         spawn_local(async move {
-            let sent_at = Instant::now();
-            let mut probe = pin!(connection.send(redis::cmd(PROBE)));
-            let mut reply = timeout(max_wait, &mut probe).await;
-            if reply.is_err() {
+            let mut probe = pin!(connection.probe());
+            if timeout(READ_TIME, &mut probe).await.is_err() {
                 for _ in 0..4 {
                     // From the socket to the client's task, and from there to this one, which may be late itself.
                     yield_now().await;
                 }
-                reply = timeout(Duration::ZERO, &mut probe).await;
+                let _ = timeout(Duration::ZERO, probe).await;
             }
+            connection.state.is_liveness_check_running.set(false);
+            if connection.state.last_reply_at.get() <= sent_at {
+                connection.close(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
+            }
+        });
+    }
+
+    /// Probes the server, and checks liveness if it does not reply within `timeout`.
+    ///
+    /// For a call whose deadline was shorter than a server may take: its timeout alone proves nothing.
+    pub(crate) fn probe_within(&self, max_wait: Duration) {
+        if self.state.is_probe_running.replace(true) {
+            return;
+        }
+        let (connection, sent_at) = (self.clone(), Instant::now());
+        spawn_local(async move {
+            let is_silent = timeout(max_wait, connection.probe()).await.is_err();
             connection.state.is_probe_running.set(false);
-            match reply {
-                Err(_) if connection.state.last_reply_at.get() <= sent_at => {
-                    connection.close(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
-                }
-                Ok(Ok(reply)) if !is_probe_reply(&reply) => {
-                    let problem = "Redis has sent the reply to another command";
-                    connection.close(Error::new(ErrorKind::Protocol, problem));
-                }
-                _ => {}
+            if is_silent {
+                connection.check_liveness(sent_at);
             }
         });
     }

@@ -66,7 +66,7 @@ impl PendingCall {
     }
 
     pub(crate) fn was_sent(&self) -> bool {
-        self.attempt.borrow().as_ref().is_some_and(|attempt| attempt.was_sent())
+        self.attempt.borrow().is_some()
     }
 
     pub(crate) fn set_sent(&self, attempt: &Rc<Attempt>) {
@@ -91,7 +91,7 @@ impl PendingCall {
             // It waited for other calls, whose deadlines may be much later.
             None => {
                 if let Some(connection) = self.connection.upgrade() {
-                    connection.check_liveness();
+                    connection.probe();
                 }
             }
         }
