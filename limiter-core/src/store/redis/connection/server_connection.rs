@@ -75,8 +75,15 @@ impl ServerConnection {
     }
 
     /// Sends TIME, which the limiter's user may run, and waits for the reply.
+    ///
+    /// # Errors
+    /// Also [`ErrorKind::Protocol`] for the reply to another command. The connection is then out of step, and cannot be
+    /// used any more.
     pub(crate) async fn probe(&self) -> Result<(), Error> {
-        self.send(redis::cmd("TIME")).await.map(drop).map_err(Error::from)
+        match self.send(redis::cmd("TIME")).await? {
+            Value::Array(parts) if matches!(parts[..], [Value::BulkString(_), Value::BulkString(_)]) => Ok(()),
+            _ => Err(Error::new(ErrorKind::Protocol, "Redis has sent the reply to another command")),
+        }
     }
 
     /// Sends a command after ASKING, to a node that does not own the slot yet.
@@ -157,16 +164,21 @@ impl ServerConnection {
         let connection = self.clone();
         spawn_local(async move {
             let mut probe = pin!(connection.probe());
-            if timeout(READ_TIME, &mut probe).await.is_err() {
+            let mut probed = timeout(READ_TIME, &mut probe).await;
+            if probed.is_err() {
                 for _ in 0..4 {
                     // From the socket to the client's task, and from there to this one, which may be late itself.
                     yield_now().await;
                 }
-                let _ = timeout(Duration::ZERO, probe).await;
+                probed = timeout(Duration::ZERO, probe).await;
             }
             connection.state.is_liveness_check_running.set(false);
-            if connection.state.last_reply_at.get() <= sent_at {
-                connection.close(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
+            match probed {
+                Err(_) if connection.state.last_reply_at.get() <= sent_at => {
+                    connection.close(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
+                }
+                Ok(Err(error)) if error.kind() == ErrorKind::Protocol => connection.close(error),
+                _ => {}
             }
         });
     }
@@ -180,10 +192,12 @@ impl ServerConnection {
         }
         let (connection, sent_at) = (self.clone(), Instant::now());
         spawn_local(async move {
-            let is_silent = timeout(max_wait, connection.probe()).await.is_err();
+            let probed = timeout(max_wait, connection.probe()).await;
             connection.state.is_probe_running.set(false);
-            if is_silent {
-                connection.check_liveness(sent_at);
+            match probed {
+                Err(_) => connection.check_liveness(sent_at),
+                Ok(Err(error)) if error.kind() == ErrorKind::Protocol => connection.close(error),
+                Ok(_) => {}
             }
         });
     }

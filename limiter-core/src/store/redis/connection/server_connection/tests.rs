@@ -81,3 +81,11 @@ async fn silent_server_loses_its_connection_soon_after_the_deadline() {
     assert!(after <= DEADLINE + READ_TIME + millis(2), "{after:?}");
     assert_eq!(cause.to_string(), "Redis has stopped answering");
 }
+
+/// Replies that are no longer in the order of the commands would reach other calls.
+#[tokio::test(start_paused = true)]
+async fn reply_of_another_command_to_the_probe_closes_the_connection() {
+    let (after, cause) = time_until_closed((millis(101), ""), (millis(1), "+OK\r\n+OK\r\n")).await.expect("closed");
+    assert!(after <= DEADLINE + READ_TIME, "{after:?}");
+    assert_eq!(cause.kind(), ErrorKind::Protocol);
+}
