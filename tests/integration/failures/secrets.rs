@@ -215,12 +215,12 @@ async fn log_an_outage() {
         let (key, limit) = (secret_key(), limit("5/10s"));
         assert!(limiter.check(&key, &limit).await.expect("the standby limiter at least").is_allowed());
         server.restart();
-        let logged = || async { LINES.lock().expect("no panic").contains("away") };
+        let logged = || async { LINES.lock().expect("no panic").contains("store is away") };
         eventually("logged", logged).await;
         assert!(limiter.check(&key, &limit).await.expect("the standby limiter at least").is_allowed());
         kept.push((server, limiter));
     }
-    let logged = || async { LINES.lock().expect("no panic").contains("back") };
+    let logged = || async { LINES.lock().expect("no panic").contains("store is back") };
     eventually("logged", logged).await;
     println!("{}", LINES.lock().expect("no panic"));
 }
