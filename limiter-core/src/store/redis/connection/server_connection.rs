@@ -77,12 +77,15 @@ impl ServerConnection {
     /// Sends TIME, which the limiter's user may run, and waits for the reply.
     ///
     /// # Errors
-    /// Also [`ErrorKind::Protocol`] for the reply to another command. The connection is then out of step, and cannot be
-    /// used any more.
+    /// Also [`ErrorKind::Protocol`] for the reply to another command. The connection is then out of step, and closed.
     pub(crate) async fn probe(&self) -> Result<(), Error> {
         match self.send(redis::cmd("TIME")).await? {
             Value::Array(parts) if matches!(parts[..], [Value::BulkString(_), Value::BulkString(_)]) => Ok(()),
-            _ => Err(Error::new(ErrorKind::Protocol, "Redis has sent the reply to another command")),
+            _ => {
+                let error = Error::new(ErrorKind::Protocol, "Redis has sent the reply to another command");
+                self.close(error.clone());
+                Err(error)
+            }
         }
     }
 
@@ -155,7 +158,7 @@ impl ServerConnection {
     /// Closes the connection if there was no reply since `sent_at`. The socket may still be open: the server hangs.
     ///
     /// First it probes the server, since it may be this process that stood still. The replies to calls that timed out
-    /// meanwhile are not received. Replies come in the order of the commands, so that to the probe shows that the
+    /// meanwhile are not received. Replies come in the order of the commands, so the reply to the probe shows that the
     /// server has not stopped.
     pub(crate) fn check_liveness(&self, sent_at: Instant) {
         if self.state.last_reply_at.get() > sent_at || self.state.is_liveness_check_running.replace(true) {
@@ -173,12 +176,8 @@ impl ServerConnection {
                 probed = timeout(Duration::ZERO, probe).await;
             }
             connection.state.is_liveness_check_running.set(false);
-            match probed {
-                Err(_) if connection.state.last_reply_at.get() <= sent_at => {
-                    connection.close(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
-                }
-                Ok(Err(error)) if error.kind() == ErrorKind::Protocol => connection.close(error),
-                _ => {}
+            if probed.is_err() && connection.state.last_reply_at.get() <= sent_at {
+                connection.close(Error::new(ErrorKind::Unavailable, "Redis has stopped answering"));
             }
         });
     }
@@ -192,12 +191,10 @@ impl ServerConnection {
         }
         let (connection, sent_at) = (self.clone(), Instant::now());
         spawn_local(async move {
-            let probed = timeout(max_wait, connection.probe()).await;
+            let is_silent = timeout(max_wait, connection.probe()).await.is_err();
             connection.state.is_probe_running.set(false);
-            match probed {
-                Err(_) => connection.check_liveness(sent_at),
-                Ok(Err(error)) if error.kind() == ErrorKind::Protocol => connection.close(error),
-                Ok(_) => {}
+            if is_silent {
+                connection.check_liveness(sent_at);
             }
         });
     }
