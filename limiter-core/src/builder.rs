@@ -153,8 +153,8 @@ impl Builder {
     /// more. While all counters are in use, new keys share a fixed number of counters, 65 536. They may be denied
     /// early, but no limit is exceeded. [`on_overflow`](Builder::on_overflow) reports this.
     ///
-    /// From 8 192 keys on, the counters are divided among shards by hash. Some new keys then share counters already when
-    /// about 97 % of all counters are in use.
+    /// From 8 192 keys on, the counters are divided among shards by hash. Some new keys then share counters already
+    /// when about 97 % of all counters are in use.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self
@@ -214,8 +214,8 @@ impl Builder {
         self
     }
 
-    /// Adds an observer of failures: calls, refunds and resets that the store did not execute, and calls with an invalid
-    /// limit. Its panics are caught.
+    /// Adds an observer of failures: calls, refunds and resets that the store did not execute, and calls with an
+    /// invalid limit. Its panics are caught.
     ///
     /// ```
     /// # use limiter_core as rate_limited;

@@ -159,7 +159,8 @@ impl Key {
         self.subject().to_string().into_bytes()
     }
 
-    /// Returns the encoding and its hash, computed by `hash` with the seed of the process. A static key caches the hash.
+    /// Returns the encoding and its hash, computed by `hash` with the seed of the process. A static key caches the
+    /// hash.
     #[inline(always)]
     pub(crate) fn hashed_encoding(&self, hash: impl FnOnce(&[u8]) -> u64) -> (Cow<'_, [u8]>, u64) {
         let encoding = self.encoding();

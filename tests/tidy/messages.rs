@@ -1,7 +1,7 @@
 //! The form of `ErrorKind::Config` messages, and the table of all of them.
 //!
-//! A message names an option or a server, states the bound and the value, and ends with the remedy: "`max_keys` must be at
-//! least 1, got 0: leave it out for the default". `config_messages.txt` lists the templates of all messages.
+//! A message names an option or a server, states the bound and the value, and ends with the remedy: "`max_keys` must be
+//! at least 1, got 0: leave it out for the default". `config_messages.txt` lists the templates of all messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 

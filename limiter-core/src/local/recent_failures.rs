@@ -57,8 +57,8 @@ impl RecentFailures {
         record(&self.latest, now);
     }
 
-    /// Returns whether the store failed for any of these requests within the time for which its permits count. The clock
-    /// is read only if it has failed before.
+    /// Returns whether the store failed for any of these requests within the time for which its permits count. The
+    /// clock is read only if it has failed before.
     pub(crate) fn any_within_window(&self, requests: SlottedRequests<'_>, now: impl FnOnce() -> u64) -> bool {
         if self.latest.load(Ordering::Acquire) == NEVER {
             return false;

@@ -123,8 +123,8 @@ impl Standby {
 
     /// Records permits that the standby limiter did not grant. Returns their stamp.
     ///
-    /// If a lock was held at a fork, this method and the following ones do nothing in the child. The child has a standby
-    /// limiter of its own.
+    /// If a lock was held at a fork, this method and the following ones do nothing in the child. The child has a
+    /// standby limiter of its own.
     pub(crate) fn record(&self, requests: &[Request<'_>]) -> u64 {
         self.mirror.record(requests).unwrap_or(0)
     }

@@ -40,9 +40,9 @@ pub fn resolve<T: Resolvable<R, M>, R, M>(outcome: T) -> Resolving<T::Future, R>
 
 /// The future of a callback's output.
 ///
-/// This is a named type: an `async fn` would give `R` lifetimes of its own. Rustc cannot match them with those of `F` if
-/// the function's future must be `Send`. Only [`resolve`] requires that `F` returns an `R`,
-/// so that rustc reports a mismatch only once.
+/// This is a named type: an `async fn` would give `R` lifetimes of its own. Rustc cannot match them with those of `F`
+/// if the function's future must be `Send`. Only [`resolve`] requires that `F` returns an `R`, so that rustc reports a
+/// mismatch only once.
 #[derive(Debug)]
 pub struct Resolving<F, R> {
     future: F,

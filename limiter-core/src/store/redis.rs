@@ -1,8 +1,9 @@
 //! The store that processes share: one Redis, or the nodes of a cluster.
 //!
-//! A decision is one script call, or a part of a batch; see `script/lua/`. It takes more only if its keys are in several
-//! slots of a cluster, or in one that is being migrated. Each call goes to the worker, a thread of the store's own. It keeps a connection to each server
-//! and enforces the deadlines. So a caller may be on any runtime, or on none. The thread ends with the store.
+//! A decision is one script call, or a part of a batch; see `script/lua/`. It takes more only if its keys are in
+//! several slots of a cluster, or in one that is being migrated. Each call goes to the worker, a thread of the store's
+//! own. It keeps a connection to each server and enforces the deadlines. So a caller may be on any runtime, or on none.
+//! The thread ends with the store.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -58,8 +58,8 @@ pub(super) fn algorithms(window: Duration) -> Vec<Workload> {
     algorithms.into_iter().map(workload).collect()
 }
 
-/// Returns the algorithms' workloads, and one workload whose decisions are each about two limits of one key. All keys are
-/// in one slot of a cluster.
+/// Returns the algorithms' workloads, and one workload whose decisions are each about two limits of one key. All keys
+/// are in one slot of a cluster.
 pub(super) fn algorithms_and_several_limits(window: Duration) -> Vec<Workload> {
     let slot = slot_of(KEY_NAME.as_bytes());
     let names = (0_u32..).map(|number| format!("s{number}")).filter(|name| slot_of(name.as_bytes()) == slot);

@@ -129,8 +129,8 @@ impl Worker {
         }
     }
 
-    /// Adds a call to the queue of its server. A call that cannot be batched, or whose server is not connected, gets a task
-    /// of its own.
+    /// Adds a call to the queue of its server. A call that cannot be batched, or whose server is not connected, gets a
+    /// task of its own.
     fn enqueue(self: &Rc<Self>, call: Call) {
         match self.topology.connected_owner_of(call.keys.first_slot()) {
             Some(connection) if call.can_be_batched() => {

@@ -1,7 +1,8 @@
 //! The nodes of a cluster: a connection to each master, and the map of slots to their owners.
 //!
-//! The map is read at the start, whenever a connection is lost, and whenever a node reports that the map is out of date. It is
-//! read repeatedly while the owner of a slot is down. Nothing else is retried or followed here: see `script_call.rs`.
+//! The map is read at the start, whenever a connection is lost, and whenever a node reports that the map is out of
+//! date. It is read repeatedly while the owner of a slot is down. Nothing else is retried or followed here: see
+//! `script_call.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;

@@ -22,8 +22,8 @@ use crate::{Error, ErrorKind, TARGET};
 const MAX_FIRST_ATTEMPT: Duration = Duration::from_secs(4);
 /// The longest later attempt.
 const MAX_ATTEMPT: Duration = Duration::from_secs(1);
-/// The longest later attempt at a server that is found without others and has a short deadline. With the pause after it, it
-/// takes less than a second: an attempt may have begun just before the network came back, and be lost.
+/// The longest later attempt at a server that is found without others and has a short deadline. With the pause after
+/// it, it takes less than a second: an attempt may have begun just before the network came back, and be lost.
 const MAX_SHORT_ATTEMPT: Duration = Duration::from_millis(500);
 /// Round trips of an attempt, each of up to one deadline.
 const ROUND_TRIPS: u32 = 5;

@@ -16,8 +16,8 @@ pub(crate) struct RedisKey {
 
 /// The keys of one call, in the order of its requests.
 ///
-/// In a cluster the caller computes them, since its breaker is that of the slot. For one server the worker does, so that
-/// identical calls of a batch need one name.
+/// In a cluster the caller computes them, since its breaker is that of the slot. For one server the worker does, so
+/// that identical calls of a batch need one name.
 #[derive(Clone, Debug)]
 pub(crate) enum RedisKeys {
     /// Left to the worker. All keys are in slot 0.

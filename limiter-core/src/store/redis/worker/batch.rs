@@ -1,7 +1,7 @@
 //! Batches: calls that are sent to a server in one script call.
 //!
-//! Identical calls, with the same counter, limit and cost, are one entry. They are granted in order, as many as fit. So a key
-//! that many callers use at once costs the server one decision.
+//! Identical calls, with the same counter, limit and cost, are one entry. They are granted in order, as many as fit. So
+//! a key that many callers use at once costs the server one decision.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;

@@ -24,7 +24,8 @@ pub(crate) struct Deadlines {
     /// Notified when a call is due before all others.
     earlier: Notify,
     standby: Arc<Standby>,
-    /// The errors of the latest timeouts: of a call that was not sent, and of one that was. Many calls have the same one.
+    /// The errors of the latest timeouts: of a call that was not sent, and of one that was. Many calls have the same
+    /// one.
     errors: RefCell<[Option<(Deadline, Error)>; 2]>,
 }
 

@@ -1,12 +1,12 @@
 //! Decisions about counters that no single script call can decide: each slot group is called by itself.
 //!
-//! The counters of such a decision are in several slots of a cluster, or in a slot that moves, so that no node has all of
-//! them. First all groups are peeked at, at the same time. If one denies, nothing is taken. Otherwise the permits are taken
-//! group by group. They are refunded if a group denies or fails, or if the caller is dropped.
+//! The counters of such a decision are in several slots of a cluster, or in a slot that moves, so that no node has all
+//! of them. First all groups are peeked at, at the same time. If one denies, nothing is taken. Otherwise the permits
+//! are taken group by group. They are refunded if a group denies or fails, or if the caller is dropped.
 //!
-//! The group with room for the fewest such decisions is taken first. So a burst above one user's limit is denied there, and
-//! takes nothing in vain from a counter that all users share. A decision is allowed only if each group has granted its
-//! permits, in any order.
+//! The group with room for the fewest such decisions is taken first. So a burst above one user's limit is denied there,
+//! and takes nothing in vain from a counter that all users share. A decision is allowed only if each group has granted
+//! its permits, in any order.
 
 use std::collections::VecDeque;
 use std::mem::take;
@@ -58,7 +58,8 @@ pub(crate) struct MultiSlotCall<'a> {
 }
 
 impl MultiSlotCall<'_> {
-    /// Decides by one script call where one will do. Only the future of that call is not boxed: most tasks need no more.
+    /// Decides by one script call where one will do. Only the future of that call is not boxed: most tasks need no
+    /// more.
     pub(crate) async fn decide(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
         let (action, group) = match (&call.action, &groups[..]) {
             // Its permits may have several stamps.
@@ -169,8 +170,8 @@ fn split_by_key(group: &SlotGroup, keys: &[RedisKey]) -> Vec<SlotGroup> {
     group.split_by(|index| &keys[index].name)
 }
 
-/// The sort key of a group: first the number of such decisions that still fit, then the key, so that decisions about the
-/// same counters take them in the same order.
+/// The sort key of a group: first the number of such decisions that still fit, then the key, so that decisions about
+/// the same counters take them in the same order.
 fn take_order((group, reply): &GroupReply, requests: &[Request<'_>], keys: &[RedisKey]) -> (u32, RedisKey) {
     let tightest = group.indices[reply.request_index];
     (reply.remaining / requests[tightest].cost.max(1), keys[tightest].clone())

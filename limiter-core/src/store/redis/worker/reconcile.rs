@@ -1,8 +1,9 @@
-//! The local side of each decision of the store: the standby limiter and the denial cache, before and after the script call.
+//! The local side of each decision of the store: the standby limiter and the denial cache, before and after the script
+//! call.
 //!
 //! Single calls and batches take the same steps. Before the call: `reserve` permits in the standby limiter, if it is
-//! consulted, and read the `cache_version`. After the reply: update the denial cache, then record the admission in the mirror,
-//! or release the reservation.
+//! consulted, and read the `cache_version`. After the reply: update the denial cache, then record the admission in the
+//! mirror, or release the reservation.
 
 use std::time::Duration;
 
@@ -113,8 +114,8 @@ impl Reconciler {
         }
     }
 
-    /// Records the admissions of identical calls in the mirror at once. Returns their stamp; `None` if each call has to be
-    /// recorded by itself, because the standby limiter is consulted.
+    /// Records the admissions of identical calls in the mirror at once. Returns their stamp; `None` if each call has to
+    /// be recorded by itself, because the standby limiter is consulted.
     fn mirror_together(&self, request: &Request<'_>, slot: u16, granted: &[BatchedCall]) -> Option<u64> {
         let waiting = granted.iter().map(|batched| &batched.call).filter(|call| !call.has_reply());
         let is_reserved = waiting.clone().any(|call| call.reservation.get().is_some());

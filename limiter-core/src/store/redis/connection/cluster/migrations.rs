@@ -1,8 +1,8 @@
 //! Slots that move from one node to another.
 //!
-//! A new owner of a slot may lack its counters: the master failed, or the slot was assigned anew. A migrated slot lacks none:
-//! its keys went to the new owner one by one, and calls on them were redirected there by ASK before the slot itself moved. So
-//! an ASK proves that the new owner has the counters of the old one.
+//! A new owner of a slot may lack its counters: the master failed, or the slot was assigned anew. A migrated slot lacks
+//! none: its keys went to the new owner one by one, and calls on them were redirected there by ASK before the slot
+//! itself moved. So an ASK proves that the new owner has the counters of the old one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -11,8 +11,8 @@ const ALGORITHMS: [&str; 5] = ["sliding_window", "fixed_window", "sliding_counte
 
 /// The number of decisions in one call of the fuzzing script, and of calls for each algorithm.
 ///
-/// In full they are a million decisions together, and a hundredth of that by default. A call of more than 5 s would make
-/// the server BUSY for other clients.
+/// In full they are a million decisions together, and a hundredth of that by default. A call of more than 5 s would
+/// make the server BUSY for other clients.
 fn decisions() -> (u32, u32) {
     full_or((1_000, 200), (1_000, 2))
 }

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use crate::store::redis::worker::pending_call::PendingCall;
 
-/// A queue for the usual case: most calls have the same timeout, so they arrive nearly in the order of their deadlines. A
-/// heap takes the others, since each step through a large heap costs a cache miss.
+/// A queue for the usual case: most calls have the same timeout, so they arrive nearly in the order of their deadlines.
+/// A heap takes the others, since each step through a large heap costs a cache miss.
 #[derive(Default)]
 pub(crate) struct DeadlineQueue {
     in_order: VecDeque<Rc<PendingCall>>,
