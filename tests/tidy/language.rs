@@ -16,11 +16,12 @@ struct Limits {
     max_listed: f64,
 }
 
-const LIMITS: [Limits; 8] = [
+const LIMITS: [Limits; 9] = [
     limits("limiter-core", 0.5, 0.5),
     limits("limiter-macros", 0.5, 0.5),
     limits("limiter-testkit", 0.5, 0.5),
     limits("limiter-bench", 0.5, 0.5),
+    limits("examples", 0.5, 0.5),
     limits("tests", 0.5, 0.5),
     limits("docs", 0.0, 0.5),
     limits("README.md", 0.0, 0.5),
