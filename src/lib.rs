@@ -31,6 +31,7 @@
 //! | choose the store and its options | [`Limiter::connect`], [`Builder`] |
 //! | read why a call was denied, and until when | [`Denied`] |
 //! | choose what happens when the store fails | [`OnError`] |
+//! | change limits while the program runs, or try them out | [`Limiter::set_rules`], [`RuleSet`], [`Mode`] |
 //! | test code that is annotated | [`Limiter::scope`], `ManualClock` (feature `test-util`) |
 //!
 //! # When the store is unavailable
@@ -57,7 +58,7 @@
 
 pub use limiter_core::{
     Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, InstallError, Key,
-    Layout, Limit, Limiter, OnError, OnErrorSetting, Overflow, Rule, Source,
+    Layout, Limit, Limiter, Mode, Named, OnError, OnErrorSetting, Origin, Overflow, Rule, RuleInForce, RuleSet, Source,
 };
 
 #[cfg(feature = "redis")]

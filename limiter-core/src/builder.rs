@@ -15,7 +15,7 @@ use crate::local::standby::StandbyConfig;
 use crate::observer::Observers;
 use crate::on_error::OnError;
 use crate::overflow::Overflows;
-use crate::rule::{RuleOverrides, deadline_problem, is_valid_deadline};
+use crate::rule::{Mode, RuleSet, RuleTable, deadline_problem, is_valid_deadline};
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
 use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule, Source};
@@ -49,7 +49,7 @@ pub use on_error_setting::OnErrorSetting;
 pub struct Builder {
     connection: ConnectionOptions,
     on_error: OnError,
-    rules: RuleOverrides,
+    rules: RuleSet,
     deadline: Duration,
     max_in_flight: u32,
     prefix: String,
@@ -67,7 +67,7 @@ impl Default for Builder {
         Self {
             connection: ConnectionOptions::default(),
             on_error: OnError::default(),
-            rules: RuleOverrides::default(),
+            rules: RuleSet::default(),
             deadline: Duration::from_millis(100),
             max_in_flight: 100_000,
             prefix: "rl".to_owned(),
@@ -161,9 +161,20 @@ impl Builder {
     }
 
     /// Adds settings for the annotated functions whose rule has this name: the attribute's `name`, or else its key as
-    /// written there. A rule whose name matches no annotated function has no effect.
+    /// written there. They also apply to direct calls [under this name](Limiter::named).
     pub fn rule(mut self, name: &str, rule: Rule) -> Self {
-        self.rules.add(name, rule);
+        self.rules = self.rules.rule(name, rule);
+        self
+    }
+
+    /// Sets the rules of the builder: those of earlier calls of [`rule`](Builder::rule) and of this method are replaced.
+    ///
+    /// The environment variable `RATE_LIMITED_MODE` comes before every setting. `off` turns all rate limits of the
+    /// limiter off, and those that deny every call as well. `shadow` puts the enforced rules into [shadow
+    /// mode](Mode::Shadow), and `enforce` the other way round. Every limiter reads it when it is built, also for direct
+    /// calls without a rule, and logs it.
+    pub fn rules(mut self, rules: RuleSet) -> Self {
+        self.rules = rules;
         self
     }
 
@@ -211,6 +222,24 @@ impl Builder {
     /// Adds an observer of denied calls. Its panics are caught.
     pub fn on_denied(mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) -> Self {
         self.observers.on_denied(observer);
+        self
+    }
+
+    /// Adds an observer of calls that a rule in [shadow mode](Mode::Shadow) would deny if it was enforced. Its panics are
+    /// caught.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Limiter, Mode, Rule};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .rule("getId", Rule::new().mode(Mode::Shadow))
+    ///     .on_shadowed(|denied| println!("{} would have denied a call", denied.name()))
+    ///     .build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn on_shadowed(mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) -> Self {
+        self.observers.on_shadowed(observer);
         self
     }
 
@@ -263,11 +292,12 @@ impl Builder {
     /// [`ErrorKind::Config`] for an option out of its range or a URL that cannot be used.
     pub fn build(self) -> Result<Limiter, Error> {
         match self.store()? {
-            Store::Memory => Ok(self.memory()),
+            Store::Memory => Ok(self.memory(Mode::from_environment()?)),
             #[cfg(feature = "redis")]
             Store::Redis(endpoint) => {
+                let switch = Mode::from_environment()?;
                 let (store, overflows) = self.start(endpoint, None)?;
-                Ok(self.guarded(RemoteStore::Redis(store), overflows))
+                Ok(self.guarded(RemoteStore::Redis(store), overflows, switch))
             }
         }
     }
@@ -281,27 +311,29 @@ impl Builder {
     /// Dropping the future closes the connections that it has opened.
     pub async fn connect(self) -> Result<Limiter, Error> {
         match self.store()? {
-            Store::Memory => Ok(self.memory()),
+            Store::Memory => Ok(self.memory(Mode::from_environment()?)),
             #[cfg(feature = "redis")]
             Store::Redis(endpoint) => {
+                let switch = Mode::from_environment()?;
                 let (ready, is_ready) = ReadySignal::channel();
                 let (store, overflows) = self.start(endpoint, Some(ready))?;
                 is_ready.await?;
-                Ok(self.guarded(RemoteStore::Redis(store), overflows))
+                Ok(self.guarded(RemoteStore::Redis(store), overflows, switch))
             }
         }
     }
 
-    pub(crate) fn memory(self) -> Limiter {
+    pub(crate) fn memory(self, switch: Option<Mode>) -> Limiter {
         let store = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
-        self.with_overflows(store.overflows()).with_backend(Backend::Memory(store))
+        self.with_overflows(store.overflows()).with_backend(Backend::Memory(store), switch)
     }
 
     /// Creates a limiter without a usable store. Each call fails with `error`.
     pub(crate) fn misconfigured(self, error: Error) -> Limiter {
+        let switch = Mode::from_environment().unwrap_or_default();
         let options = self.local_options(1);
         let local = options.new_state();
-        self.guarded(RemoteStore::Misconfigured(error, local), options.overflows)
+        self.guarded(RemoteStore::Misconfigured(error, local), options.overflows, switch)
     }
 
     /// The options of the local state beside a store with this number of slots.
@@ -313,8 +345,8 @@ impl Builder {
         LocalStateOptions { standby, remember_denials: self.remember_denials, clock, overflows }
     }
 
-    fn guarded(self, store: RemoteStore, overflows: Arc<Overflows>) -> Limiter {
-        self.with_overflows(overflows).with_backend(Backend::Guarded(Guard::new(store)))
+    fn guarded(self, store: RemoteStore, overflows: Arc<Overflows>, switch: Option<Mode>) -> Limiter {
+        self.with_overflows(overflows).with_backend(Backend::Guarded(Guard::new(store)), switch)
     }
 
     fn with_overflows(mut self, overflows: Arc<Overflows>) -> Self {
@@ -322,13 +354,13 @@ impl Builder {
         self
     }
 
-    fn with_backend(self, backend: Backend) -> Limiter {
+    fn with_backend(self, backend: Backend, switch: Option<Mode>) -> Limiter {
         let Self { on_error, rules, observers, clock, .. } = self;
         let queues = WaitQueues::new(clock.clone());
         Limiter::from_parts(LimiterInner {
             backend,
             on_error,
-            rules: rules.unless_empty(),
+            rules: RuleTable::new(rules, switch),
             observers,
             clock,
             queues: PerProcess::with_value(DroppedAtHome::new(queues)),
@@ -384,7 +416,7 @@ impl Builder {
     #[cfg(feature = "redis")]
     fn check_layouts(&self) -> Result<(), Error> {
         let has_secret = self.secret.clone().transpose()?.is_some();
-        let Some(rule) = self.rules.rule_with_layout(crate::Layout::Zset).filter(|_| has_secret) else { return Ok(()) };
+        let Some(rule) = self.rules.with_layout(crate::Layout::Zset).filter(|_| has_secret) else { return Ok(()) };
         let problem = format!(
             "`hash_keys` must be left out with `Layout::Zset`, got the rule `{rule}` of that layout: remove one of them, \
              because such a set is addressed by the plain key"

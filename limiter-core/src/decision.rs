@@ -78,6 +78,16 @@ pub struct Allowed {
     details: Details,
     /// `None` if there is nothing to refund.
     receipt: Option<Receipt>,
+    /// `None` if no rule was in shadow mode.
+    shadow: Option<Box<Shadow>>,
+}
+
+/// The decisions about the rules of an allowed call that are in shadow mode.
+#[derive(Clone, Default)]
+struct Shadow {
+    /// The first denial.
+    denied: Option<Denied>,
+    receipts: Vec<Receipt>,
 }
 
 /// The denial of a call: the limit is reached, and nothing was taken or written.
@@ -116,7 +126,8 @@ macro_rules! detail_getters {
             self.details.limit
         }
 
-        /// Permits left in the window now; 0 if a failure policy decided.
+        /// Permits left in the window now; 0 if a failure policy decided, and all of them if the rule is
+        /// [off](crate::Mode::Off).
         #[must_use]
         pub fn remaining(&self) -> u32 {
             self.details.remaining
@@ -139,8 +150,45 @@ macro_rules! detail_getters {
 impl Allowed {
     detail_getters!();
 
-    pub(crate) fn receipt(&self) -> Option<&Receipt> {
-        self.receipt.as_ref()
+    /// The denial of a rule in [shadow mode](crate::Mode::Shadow), which was not enforced: of several rules, the first.
+    #[must_use]
+    pub fn shadowed(&self) -> Option<&Denied> {
+        self.shadow.as_ref()?.denied.as_ref()
+    }
+
+    /// The receipts of all permits that the call took.
+    pub(crate) fn receipts(&self) -> impl Iterator<Item = &Receipt> {
+        self.receipt.iter().chain(self.shadow.iter().flat_map(|shadow| &shadow.receipts))
+    }
+
+    /// The decision about a call whose rules are off or have no limit.
+    pub(crate) fn without_limit(name: &'static str, limit: Limit) -> Self {
+        let source = Source::Mode;
+        let details = Details { name, request_index: 0, limit, remaining: limit.max_cost(), reset_after: 0, source };
+        Self { details, receipt: None, shadow: None }
+    }
+
+    /// The decision about a call whose only rule is in shadow mode: the call is allowed.
+    pub(crate) fn from_shadow_decision(decision: Decision) -> Self {
+        match decision {
+            Decision::Allowed(allowed) => allowed,
+            Decision::Denied(denied) => {
+                let shadow = Some(Box::new(Shadow { denied: Some(denied.clone()), receipts: Vec::new() }));
+                Self { details: denied.details, receipt: None, shadow }
+            }
+        }
+    }
+
+    /// Adds the decision about a further rule, which is in shadow mode.
+    pub(crate) fn with_shadow_decision(mut self, decision: Decision) -> Self {
+        let shadow = self.shadow.get_or_insert_default();
+        match decision {
+            Decision::Allowed(allowed) => shadow.receipts.extend(allowed.receipt),
+            Decision::Denied(denied) => {
+                shadow.denied.get_or_insert(denied);
+            }
+        }
+        self
     }
 }
 
@@ -167,7 +215,8 @@ impl Denied {
         self.retry_after.map_or(Self::NEVER, Duration::from_micros)
     }
 
-    /// Returns `true` if no wait helps: the call costs more than the limit ever allows.
+    /// Returns `true` if no wait helps: the call costs more than the limit ever allows, or its rule [denies every
+    /// call](crate::Mode::Deny).
     #[must_use]
     pub fn is_final(&self) -> bool {
         self.retry_after.is_none()
@@ -195,7 +244,7 @@ impl Decision {
             Some(entry) => Receipt::for_memory_entry(limiter_id, entry, request.cost, stamp),
             None => Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp)),
         };
-        Self::Allowed(Allowed { details, receipt })
+        Self::Allowed(Allowed { details, receipt, shadow: None })
     }
 }
 
@@ -240,7 +289,7 @@ impl DecisionContext<'_> {
         let reset_after = micros(reply.reset_after);
         let details = Details { remaining: reply.remaining, reset_after, source, ..self.details(reply.request_index) };
         if reply.allowed {
-            Decision::Allowed(Allowed { details, receipt: receipt() })
+            Decision::Allowed(Allowed { details, receipt: receipt(), shadow: None })
         } else {
             Decision::Denied(Denied { details, retry_after: reply.retry_after.map(micros) })
         }
@@ -252,7 +301,7 @@ impl DecisionContext<'_> {
         let is_impossible = |request: &Request<'_>| request.cost > request.limit.burst();
         match self.requests.iter().position(is_impossible) {
             Some(index) => Decision::Denied(Denied { details: self.details(index), retry_after: None }),
-            None => Decision::Allowed(Allowed { details: self.details(0), receipt: None }),
+            None => Decision::Allowed(Allowed { details: self.details(0), receipt: None, shadow: None }),
         }
     }
 
@@ -260,6 +309,11 @@ impl DecisionContext<'_> {
     pub(crate) fn failed_closed(&self) -> Denied {
         let details = self.details(0);
         Denied { details, retry_after: Some(micros(details.limit.window().min(Duration::from_secs(1)))) }
+    }
+
+    /// The final denial of a rule that denies every call.
+    pub(crate) fn denied_by_mode(&self) -> Denied {
+        Denied { details: Details { source: Source::Mode, ..self.details(0) }, retry_after: None }
     }
 
     /// The details of a request that no store has replied to.
@@ -306,6 +360,7 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Details { name, limit, source, .. } = self.details;
         match (source, self.retry_after) {
+            (Source::Mode, _) => write!(f, "the rate limit `{name}` denies every call: its mode is `deny`"),
             (_, None) => write!(f, "the call costs more than the rate limit `{name}` of {limit} ever allows"),
             (Source::Policy, Some(_)) => write!(f, "the rate limit `{name}` of {limit} cannot be checked: denied"),
             (_, Some(after)) => {

@@ -138,7 +138,7 @@ impl Guard {
                 Ok(())
             }
             // Nothing was granted.
-            Source::Policy | Source::DeniedUntil => Ok(()),
+            Source::Policy | Source::DeniedUntil | Source::Mode => Ok(()),
         }
     }
 

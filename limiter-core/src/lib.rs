@@ -11,6 +11,7 @@ mod on_error;
 
 mod sync;
 mod block_on;
+mod join_all;
 mod clock;
 mod algorithm;
 
@@ -42,13 +43,13 @@ pub use decision::{Allowed, Decision, Denied};
 pub use error::{Error, ErrorKind};
 pub use key::Key;
 pub use limit::{Algorithm, Layout, Limit};
-pub use limiter::Limiter;
+pub use limiter::{Limiter, Named};
 pub use on_error::OnError;
 pub use overflow::Overflow;
 /// The version of the `redis` crate that [`Builder::client`] takes its client from.
 #[cfg(feature = "redis")]
 pub use redis;
-pub use rule::Rule;
+pub use rule::{Mode, Origin, Rule, RuleInForce, RuleSet};
 pub use source::Source;
 #[cfg(feature = "redis")]
 pub use store::redis::Credentials;

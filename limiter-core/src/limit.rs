@@ -56,6 +56,16 @@ pub enum Algorithm {
     LeakyBucket,
 }
 
+impl Algorithm {
+    /// Returns whether limits of this algorithm have a burst.
+    pub(crate) const fn has_burst(self) -> bool {
+        matches!(self, Self::TokenBucket | Self::LeakyBucket)
+    }
+}
+
+/// A limit, or the error of an invalid one with the nearest valid limit.
+pub type LimitOrNearest = Result<Limit, (Error, Limit)>;
+
 impl Limit {
     /// The longest window: 366 days.
     pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 60 * 60);
@@ -191,6 +201,14 @@ impl Limit {
         match self.burst {
             Some(burst) => burst.get(),
             None => self.max.get(),
+        }
+    }
+
+    /// The burst that was set. `None` for the default.
+    pub(crate) const fn own_burst(&self) -> Option<u32> {
+        match self.burst {
+            Some(burst) => Some(burst.get()),
+            None => None,
         }
     }
 

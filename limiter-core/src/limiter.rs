@@ -9,7 +9,7 @@ use crate::guard::Guard;
 use crate::limiter::wait_queue::WaitQueues;
 use crate::observer::Observers;
 use crate::on_error::OnError;
-use crate::rule::RuleOverrides;
+use crate::rule::RuleTable;
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
 
@@ -20,9 +20,15 @@ mod blocking;
 mod check;
 mod decide;
 mod wait;
+mod rule_call;
+mod named;
+mod rules;
 pub(crate) mod wait_queue;
 
 pub(crate) use decide::FastPath;
+pub use named::Named;
+pub(crate) use rule_call::{Policies, RuleArguments, RuleCall, RuleDecision};
+pub(crate) use rules::RuleSetting;
 
 /// A rate limiter that counts in this process or in a store that several processes share.
 ///
@@ -52,8 +58,7 @@ pub struct Limiter {
 pub(crate) struct LimiterInner {
     pub(crate) backend: Backend,
     pub(crate) on_error: OnError,
-    /// `None` without rules, as in most limiters.
-    pub(crate) rules: Option<RuleOverrides>,
+    pub(crate) rules: RuleTable,
     pub(crate) observers: Observers,
     pub(crate) clock: Clock,
     /// The queues of each process. A child of `fork` inherits waiters whose tasks it does not have.

@@ -14,6 +14,7 @@ type Observer<T> = Box<dyn Fn(&T) + Send + Sync>;
 pub(crate) struct Observers {
     allowed: Vec<Observer<Allowed>>,
     denied: Vec<Observer<Denied>>,
+    shadowed: Vec<Observer<Denied>>,
     failed: Vec<Observer<Error>>,
     overflowed: Vec<Observer<Overflow>>,
     overflows: Option<Arc<Overflows>>,
@@ -26,6 +27,10 @@ impl Observers {
 
     pub(crate) fn on_denied(&mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) {
         self.denied.push(Box::new(observer));
+    }
+
+    pub(crate) fn on_shadowed(&mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) {
+        self.shadowed.push(Box::new(observer));
     }
 
     pub(crate) fn on_failed(&mut self, observer: impl Fn(&Error) + Send + Sync + 'static) {
@@ -67,6 +72,10 @@ impl Observers {
 
     pub(crate) fn denied(&self, denied: &Denied) {
         call_each(&self.denied, denied);
+    }
+
+    pub(crate) fn shadowed(&self, denied: &Denied) {
+        call_each(&self.shadowed, denied);
     }
 
     pub(crate) fn failed(&self, error: &Error) {

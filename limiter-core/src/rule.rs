@@ -1,10 +1,29 @@
 //! Settings of rules by name, with which a program's configuration overrides its attributes.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::limit::layout_problem;
-use crate::{Error, ErrorKind, Layout, Limit, OnError};
+use crate::{Algorithm, Error, ErrorKind, Layout, Limit, OnError};
+
+mod mode;
+mod origin;
+mod rule_set;
+mod settings;
+mod layers;
+mod site_cache;
+mod table;
+mod names;
+mod in_force;
+
+pub use in_force::RuleInForce;
+pub(crate) use layers::ResolvedRule;
+pub use mode::Mode;
+pub(crate) use names::intern;
+pub use origin::Origin;
+pub use rule_set::RuleSet;
+pub(crate) use settings::Settings;
+pub(crate) use site_cache::{RuleId, UNCACHED};
+pub(crate) use table::RuleTable;
 
 /// Settings for the annotated functions whose rule has a given name: see [`Builder::rule`](crate::Builder::rule).
 ///
@@ -22,13 +41,16 @@ use crate::{Error, ErrorKind, Layout, Limit, OnError};
 ///     .build()?;
 /// # Ok::<(), rate_limited::Error>(())
 /// ```
-#[must_use = "a rule has no effect until it is added to a builder"]
-#[derive(Clone, Debug, Default)]
+#[must_use = "a rule has no effect until it is added to a builder or a `RuleSet`"]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
     pub(crate) limits: Vec<Limit>,
+    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) burst: Option<u32>,
+    pub(crate) layout: Option<Layout>,
+    pub(crate) mode: Option<Mode>,
     pub(crate) on_error: Option<OnError>,
     pub(crate) deadline: Option<Duration>,
-    layout: Option<Layout>,
 }
 
 impl Rule {
@@ -39,8 +61,37 @@ impl Rule {
 
     /// Adds a limit. The limits added here apply instead of the attribute's. Several limits make one decision: all or
     /// none.
+    ///
+    /// A sliding window, the default of [`Limit`], names no algorithm: the limit then has the algorithm, burst and
+    /// layout of the attribute's. [`algorithm`](Rule::algorithm) forces one, also the sliding window.
     pub fn limit(mut self, limit: Limit) -> Self {
         self.limits.push(limit);
+        self
+    }
+
+    /// Sets the algorithm of the rule's limits, or else of the attribute's. Default: the algorithm that they have.
+    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = Some(algorithm);
+        self
+    }
+
+    /// Sets the burst of the rule's limits, or else of the attribute's: 1 to `u32::MAX` permits at once. Default: the
+    /// burst that they have.
+    ///
+    /// Only the bucket algorithms have a burst. If the algorithm is known from this rule and has none,
+    /// [`build`](crate::Builder::build) fails. Otherwise the burst is ignored for a limit without one, and the log gets
+    /// a warning.
+    pub fn burst(mut self, burst: u32) -> Self {
+        self.burst = Some(burst);
+        self
+    }
+
+    /// Sets the mode. Default: [`Mode::Enforce`].
+    ///
+    /// The environment variable `RATE_LIMITED_MODE` replaces the mode of all rules: see
+    /// [`Builder::rules`](crate::Builder::rules).
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = Some(mode);
         self
     }
 
@@ -69,93 +120,67 @@ impl Rule {
         self
     }
 
-    /// Returns a limit of the rule or of the attribute with the layout that the rule sets, if it sets one.
-    ///
-    /// # Errors
-    /// The limit's algorithm does not support the layout.
-    pub(crate) fn with_layout_of(&self, limit: Limit) -> Result<Limit, Error> {
-        self.layout.map_or(Ok(limit), |layout| limit.with_layout(layout))
-    }
-}
-
-/// The rules of a limiter, by name.
-#[derive(Debug, Default)]
-pub(crate) struct RuleOverrides {
-    rules: HashMap<String, Rule>,
-    /// The name of a rule that was added twice.
-    duplicate: Option<String>,
-}
-
-impl RuleOverrides {
-    pub(crate) fn add(&mut self, name: &str, rule: Rule) {
-        if self.rules.insert(name.to_owned(), rule).is_some() {
-            self.duplicate = Some(name.to_owned());
-        }
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 
-    /// Checks the settings of all rules.
+    /// Returns the name of a setting that only a single rule can have, if there is one.
+    fn setting_of_one_rule(&self) -> Option<&'static str> {
+        let Self { limits, algorithm, burst, layout, mode: _, on_error: _, deadline: _ } = self;
+        let settings = [
+            ("limit", !limits.is_empty()),
+            ("algorithm", algorithm.is_some()),
+            ("burst", burst.is_some()),
+            ("layout", layout.is_some()),
+        ];
+        settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
+    }
+
+    /// Checks the settings of a rule, which messages call `name`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a setting out of its range, a rule without a name, and a rule that was added twice.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// [`ErrorKind::Config`] for a setting out of its range, or for settings that contradict each other.
+    fn check(&self, name: &str) -> Result<(), Error> {
         let error = |problem: String| Err(Error::new(ErrorKind::Config, problem));
-        if let Some(name) = &self.duplicate {
-            return error(format!("`rule` must be set once for a name, got `{name}` twice: write one `Rule` for it"));
+        if let Some(deadline) = self.deadline.filter(|deadline| !is_valid_deadline(*deadline)) {
+            return error(deadline_problem(&format!("`deadline` of {name}"), deadline));
         }
-        for (name, rule) in &self.rules {
-            if name.is_empty() {
-                return error(
-                    "`rule` must have a name, got an empty text: write the attribute's `name`, or its key as written \
-                     there"
-                        .to_owned(),
-                );
-            }
-            if let Some(deadline) = rule.deadline.filter(|deadline| !is_valid_deadline(*deadline)) {
-                return error(deadline_problem(&format!("`deadline` of the rule `{name}`"), deadline));
-            }
-            if rule.layout == Some(Layout::Zset) && rule.limits.len() > 1 {
-                let count = rule.limits.len();
-                return error(format!(
-                    "`limit` of the rule `{name}` must be set once with `Layout::Zset`, got {count} limits: write one"
-                ));
-            }
-            if let Some(limit) = rule.limits.iter().find(|limit| rule.with_layout_of(**limit).is_err()) {
-                return error(layout_problem(&format!("`layout` of the rule `{name}`"), limit.algorithm()));
-            }
+        if self.burst == Some(0) {
+            return error(format!("`burst` of {name} must be at least 1, got 0: leave it out for the attribute's"));
+        }
+        if self.layout == Some(Layout::Zset) && self.limits.len() > 1 {
+            let count = self.limits.len();
+            return error(format!(
+                "`limit` of {name} must be set once with `Layout::Zset`, got {count} limits: write one"
+            ));
+        }
+        let algorithms = self.limits.iter().map(|limit| limit.algorithm());
+        let known = |algorithm: Algorithm| self.algorithm.unwrap_or(algorithm);
+        let mut known_algorithms = algorithms.map(known).chain(self.algorithm);
+        if self.layout == Some(Layout::Zset)
+            && let Some(algorithm) = known_algorithms.clone().find(|known| *known != Algorithm::SlidingWindow)
+        {
+            return error(layout_problem(&format!("`layout` of {name}"), algorithm));
+        }
+        if let Some(burst) = self.burst
+            && let Some(algorithm) = known_algorithms
+                .find(|known| !known.has_burst() && (self.algorithm.is_some() || *known != Algorithm::default()))
+        {
+            return error(format!(
+                "`burst` of {name} must be left out for `{algorithm:?}`, got {burst}: write \
+                 `Algorithm::TokenBucket` or `Algorithm::LeakyBucket`, or remove it"
+            ));
         }
         Ok(())
     }
 
-    /// Returns the name of a rule that sets this layout or has a limit with it.
+    /// Returns whether the rule sets this layout or has a limit with it.
     #[cfg(feature = "redis")]
-    pub(crate) fn rule_with_layout(&self, layout: Layout) -> Option<&str> {
-        let uses_layout = |rule: &Rule| match rule.layout {
+    fn has_layout(&self, layout: Layout) -> bool {
+        match self.layout {
             Some(rule_layout) => rule_layout == layout,
-            None => rule.limits.iter().any(|limit| limit.layout() == layout),
-        };
-        self.rules.iter().find(|(_, rule)| uses_layout(rule)).map(|(name, _)| name.as_str())
-    }
-
-    /// Returns the limit of a rule whose attribute has one limit. `None` if the settings have several, or a layout that
-    /// the limit does not support.
-    #[cold]
-    pub(crate) fn single_limit(&self, name: &str, attribute_limit: Limit) -> Option<Limit> {
-        let Some(rule) = self.get(name) else { return Some(attribute_limit) };
-        let limit = match rule.limits[..] {
-            [] => attribute_limit,
-            [limit] => limit,
-            _ => return None,
-        };
-        rule.with_layout_of(limit).ok()
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<&Rule> {
-        self.rules.get(name)
-    }
-
-    /// Returns these rules; `None` if there are none, as in most limiters.
-    pub(crate) fn unless_empty(self) -> Option<Self> {
-        (!self.rules.is_empty()).then_some(self)
+            None => self.limits.iter().any(|limit| limit.layout() == layout),
+        }
     }
 }
 

@@ -14,4 +14,6 @@ pub enum Source {
     Standby,
     /// The failure policy, because the store failed. Nothing was counted, and only the limit itself is known.
     Policy,
+    /// The [mode](crate::Mode) of a rule, `Off` or `Deny`, or a rule without a limit. Nothing was counted.
+    Mode,
 }

@@ -8,6 +8,12 @@ use rate_limited::{Algorithm, Builder, Denied, Error, ErrorKind, Layout, Limit, 
 use crate::deadlines::MAX_LATENESS;
 use crate::support::{builder_for, limit};
 
+mod changes;
+mod modes;
+mod named;
+mod shadow_oracle;
+mod switch;
+
 #[rate_limited(key = "getId", limit = "5/10s")]
 fn get_id() -> Result<&'static str, Denied> {
     Ok("id")

@@ -16,6 +16,7 @@ const ORDER: &[&str] = &[
     "on_error",
     "sync",
     "block_on",
+    "join_all",
     "clock",
     "algorithm",
     "request",

@@ -1,7 +1,7 @@
 //! The ways to create a limiter.
 
 use crate::builder::Builder;
-use crate::{Error, Limiter};
+use crate::{Error, Limiter, Mode, TARGET};
 
 impl Limiter {
     /// Creates a limiter that counts in this process alone. It starts nothing and has no server that can fail.
@@ -9,7 +9,12 @@ impl Limiter {
     /// It holds up to a million keys: see [`Builder::max_keys`].
     #[must_use]
     pub fn memory() -> Self {
-        Builder::default().memory()
+        // An invalid value must not turn limits off or into shadow mode.
+        let switch = Mode::from_environment().unwrap_or_else(|error| {
+            tracing::error!(target: TARGET, %error, "the mode of all rate limits is left as it is");
+            None
+        });
+        Builder::default().memory(switch)
     }
 
     /// Connects to the store at `url` and returns its limiter.

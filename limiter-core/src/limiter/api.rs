@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::decision::receipt::RefundTarget;
+use crate::decision::receipt::{Receipt, RefundTarget};
 use crate::decision::{Allowed, Decision, DecisionContext};
 use crate::limiter::check::CheckFuture;
 use crate::limiter::{Backend, Limiter};
@@ -71,6 +71,9 @@ impl Limiter {
     /// As for [`check`](Limiter::check).
     pub async fn check_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Decision, Error> {
         let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request { key, limit: *limit, cost }).collect();
+        if self.rule_table().switch().is_some() {
+            return self.decide_switched(&requests, Duration::ZERO).await;
+        }
         self.decide(DecisionContext::direct(&requests), self.default_options()).await
     }
 
@@ -121,6 +124,9 @@ impl Limiter {
     /// because later calls have their turns already.
     pub async fn wait(&self, key: &Key, limit: &Limit, max_wait: Duration) -> Result<Decision, Error> {
         let requests = [Request { key, limit: *limit, cost: 1 }];
+        if self.rule_table().switch().is_some() {
+            return Box::pin(self.decide_switched(&requests, max_wait)).await;
+        }
         self.decide_waiting(DecisionContext::direct(&requests), self.default_options(), max_wait).await
     }
 
@@ -136,6 +142,10 @@ impl Limiter {
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
         let requests = [Request { key, limit: *limit, cost: 1 }];
+        if self.rule_table().switch().is_some() {
+            let call = self.switched_call(&requests);
+            return self.peek_rules(call, self.inner.on_error).await;
+        }
         self.peek_once(DecisionContext::direct(&requests), self.default_options()).await
     }
 
@@ -178,7 +188,13 @@ impl Limiter {
     /// # Cancel safety
     /// A future that is dropped before it is done may have given the permits back, and has used the receipt up.
     pub async fn refund(&self, allowed: &Allowed) -> Result<(), Error> {
-        let Some(receipt) = allowed.receipt() else { return Ok(()) };
+        for receipt in allowed.receipts() {
+            self.refund_receipt(receipt, allowed.limit()).await?;
+        }
+        Ok(())
+    }
+
+    async fn refund_receipt(&self, receipt: &Receipt, limit: Limit) -> Result<(), Error> {
         if !receipt.belongs_to(self.inner.limiter_id) {
             return Err(Error::new(
                 ErrorKind::Config,
@@ -190,7 +206,7 @@ impl Limiter {
             None => return Ok(()),
             Some(RefundTarget::MemoryEntry { entry, cost, stamp, .. }) => {
                 if let Backend::Memory(store) = &self.inner.backend {
-                    return store.refund_entry(*entry, allowed.limit(), *cost, *stamp);
+                    return store.refund_entry(*entry, limit, *cost, *stamp);
                 }
                 return Ok(());
             }

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::limiter::{Backend, Limiter};
@@ -32,16 +33,20 @@ impl<'a> CheckFuture<'a> {
     }
 
     #[inline(never)]
-    fn poll_guarded(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+    fn poll_boxed(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
         let (limiter, request) = (self.limiter, self.request());
         // A cached denial costs no allocation, so a flood is cheap here as well.
         if self.inner.is_none()
+            && limiter.rule_table().switch().is_none()
             && let Some(denial) = limiter.cached_denial(DIRECT_CALL, &request)
         {
             self.is_done = true;
             return Poll::Ready(Ok(denial));
         }
         let inner = self.inner.get_or_insert_with(|| {
+            if limiter.rule_table().switch().is_some() {
+                return Box::pin(async move { limiter.decide_switched(&[request], Duration::ZERO).await });
+            }
             let options = CallOptions { cache_lookup: CacheLookup::Done, ..limiter.default_options() };
             Box::pin(async move { limiter.decide(DecisionContext::direct(&[request]), options).await })
         });
@@ -60,11 +65,11 @@ impl Future for CheckFuture<'_> {
             return Poll::Pending;
         }
         match &self.limiter.inner.backend {
-            Backend::Memory(store) => {
+            Backend::Memory(store) if self.limiter.rule_table().switch().is_none() => {
                 self.is_done = true;
                 self.limiter.decide_in_memory(store, &self.request())
             }
-            Backend::Guarded(_) => self.poll_guarded(context),
+            _ => self.poll_boxed(context),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied};
 use crate::limiter::{Backend, Limiter, LimiterInner};
 use crate::on_error::OnError;
 use crate::request::{CacheLookup, CallOptions, CountedReply, Request, Resolution};
-use crate::rule::RuleOverrides;
+use crate::rule::RuleTable;
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::sync::process::forked;
 
@@ -31,8 +31,10 @@ enum FastReply {
 }
 
 impl Limiter {
-    pub(crate) fn rule_overrides(&self) -> Option<&RuleOverrides> {
-        self.inner.rules.as_ref()
+    /// The rules of this limiter.
+    #[inline]
+    pub(crate) fn rule_table(&self) -> &RuleTable {
+        &self.inner.rules
     }
 
     /// The options of a call without options of its own.
@@ -48,7 +50,7 @@ impl Limiter {
         context: DecisionContext<'_>,
         error: Error,
         on_error: OnError,
-    ) -> Result<Option<Denied>, Error> {
+    ) -> Result<Denied, Error> {
         let observers = &self.inner.observers;
         observers.failed(&error);
         match on_error {
@@ -57,7 +59,7 @@ impl Limiter {
             OnError::Open | OnError::Closed | OnError::Standby => {
                 let denied = context.failed_closed();
                 observers.denied(&denied);
-                Ok(Some(denied))
+                Ok(denied)
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::{Builder, Decision, Error, ErrorKind, Key, Limit, Source};
 
 /// Calls `run` with a limiter as in a child of `fork`. Every lock of its store is held, as by a thread of the parent.
 fn in_child_with_held_locks<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R) -> R {
-    let mut limiter = Builder::default().on_error(policy).max_keys(1).memory();
+    let mut limiter = Builder::default().on_error(policy).max_keys(1).memory(None);
     let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
     let Backend::Memory(store) = &mut inner.backend else { panic!("a store in memory") };
     store.simulate_fork();

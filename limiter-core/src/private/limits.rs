@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{Algorithm, Error, Limit};
+pub use crate::limit::LimitOrNearest;
+use crate::{Algorithm, Limit};
 
 /// Returns a limit of literals, which the attribute has checked.
 ///
@@ -30,9 +31,6 @@ pub fn counted_by(limit: LimitOrNearest, algorithm: Algorithm, burst: Option<u32
         Some(burst) => limit.with_burst(burst).map_err(|error| (error, limit)),
     }
 }
-
-/// A limit, or the error of an invalid one with the nearest valid limit.
-pub type LimitOrNearest = Result<Limit, (Error, Limit)>;
 
 /// Returns the limit of an expression that is one.
 pub fn limit_from<L: LimitRef + ?Sized>(limit: &L) -> LimitOrNearest {

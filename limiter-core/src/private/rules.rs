@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::block_on::block_on;
 use crate::decision::DecisionContext;
-use crate::limiter::FastPath;
+use crate::limiter::{FastPath, Policies, RuleArguments, RuleDecision, RuleSetting};
 use crate::private::limiters::LimiterHandle;
 use crate::private::{LimitOrNearest, Site, StaticKey, limit};
 use crate::request::{CacheLookup, CallOptions, Request};
-use crate::{Decision, Denied, Error, Key, Limiter, OnError, Rule};
+use crate::{Denied, Error, Key, Limiter, Mode, OnError};
 
 /// The requests of one rule of a call: a key, its limits and a cost.
 #[derive(Debug)]
@@ -102,14 +102,14 @@ pub async fn denied(
 ) -> Option<(usize, Denied)> {
     let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
     let full_path = {
-        let single = call.single_request();
-        match call.decide_fast(single.as_ref()) {
+        let first = call.first_step();
+        match call.decide_fast(&first) {
             FastPath::Decided(denied) => return denied.map(|denied| (0, denied)),
-            FastPath::NeedsStore(cache_lookup) => Box::pin(call.decide(single, cache_lookup, Handler::None)),
+            FastPath::NeedsStore(cache_lookup) => Box::pin(call.decide(first, cache_lookup, Handler::None)),
         }
     };
     match full_path.await {
-        Ok(denied) => denied,
+        Ok(decision) => decision.err(),
         // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
         Err(_) => Some((0, DecisionContext { names: site.names, requests: &[] }.failed_closed())),
     }
@@ -124,13 +124,13 @@ pub async fn decide(
 ) -> Option<Result<(usize, Denied), Error>> {
     let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
     let full_path = {
-        let single = call.single_request();
-        match call.decide_fast(single.as_ref()) {
+        let first = call.first_step();
+        match call.decide_fast(&first) {
             FastPath::Decided(denied) => return denied.map(|denied| Ok((0, denied))),
-            FastPath::NeedsStore(cache_lookup) => Box::pin(call.decide(single, cache_lookup, Handler::Own)),
+            FastPath::NeedsStore(cache_lookup) => Box::pin(call.decide(first, cache_lookup, Handler::Own)),
         }
     };
-    full_path.await.transpose()
+    full_path.await.map(RuleDecision::err).transpose()
 }
 
 /// Blocking form of [`denied`].
@@ -169,24 +169,58 @@ enum Handler {
     None,
 }
 
+/// The way to decide a call, after a look at its rules' settings.
+enum FirstStep<'a> {
+    /// One request decides: the call has one rule, with one limit, and the rule is enforced.
+    Single(Request<'a>, Policies),
+    /// The only rule is off.
+    Off,
+    /// The full path collects the requests of all rules.
+    Several,
+}
+
 impl<'a> AnnotatedCall<'a> {
-    /// Returns the request of a call with one rule and one limit, as most calls are.
+    /// Looks at the settings of a call with one rule and one limit, as most calls are.
     #[inline]
-    fn single_request(&self) -> Option<Request<'a>> {
-        let ([Some(rule)], [name]) = (self.rules, self.site.names) else { return None };
-        let Limits::One(Ok(attribute_limit)) = &rule.limits else { return None };
-        let limit = match self.limiter.rule_overrides() {
-            None => *attribute_limit,
-            Some(overrides) => overrides.single_limit(name, *attribute_limit)?,
-        };
-        Some(Request { key: rule.key(), limit, cost: rule.cost })
+    fn first_step(&self) -> FirstStep<'a> {
+        let ([Some(rule)], [name]) = (self.rules, self.site.names) else { return FirstStep::Several };
+        if self.limiter.rule_table().has_settings() {
+            return self.first_step_by_settings(name, rule);
+        }
+        let Limits::One(Ok(limit)) = &rule.limits else { return FirstStep::Several };
+        FirstStep::Single(Request { key: rule.key(), limit: *limit, cost: rule.cost }, Policies::default())
+    }
+
+    #[inline(never)]
+    fn first_step_by_settings(&self, name: &str, rule: &'a RuleRequest) -> FirstStep<'a> {
+        let key = rule.key();
+        let step = self.limiter.rule_table().with_rule(self.site.position(0), name, |resolved| {
+            let settings = resolved.settings_for(key);
+            match (settings.mode(), &rule.limits) {
+                (Mode::Off, _) => FirstStep::Off,
+                (Mode::Enforce, Limits::One(Ok(own))) => match settings.single_limit(*own) {
+                    Some(limit) => {
+                        let mut policies = Policies::default();
+                        policies.add(&settings);
+                        FirstStep::Single(Request { key, limit, cost: rule.cost }, policies)
+                    }
+                    None => FirstStep::Several,
+                },
+                _ => FirstStep::Several,
+            }
+        });
+        // The full path fails again, and applies the failure policy.
+        step.unwrap_or(FirstStep::Several)
     }
 
     /// Decides on the fast path of most calls: one request, no wait, and no request to a shared store.
     #[inline]
-    fn decide_fast(&self, single: Option<&Request<'_>>) -> FastPath {
-        match (single, self.site.names) {
-            (Some(request), [name]) if self.max_wait.is_zero() => self.limiter.decide_fast(name, request),
+    fn decide_fast(&self, first: &FirstStep<'_>) -> FastPath {
+        match (first, self.site.names) {
+            (FirstStep::Single(request, _), [name]) if self.max_wait.is_zero() => {
+                self.limiter.decide_fast(name, request)
+            }
+            (FirstStep::Off, _) => FastPath::Decided(None),
             _ => FastPath::NeedsStore(CacheLookup::Needed),
         }
     }
@@ -195,92 +229,71 @@ impl<'a> AnnotatedCall<'a> {
     /// contain it.
     async fn decide(
         self,
-        single: Option<Request<'_>>,
+        first: FirstStep<'_>,
         cache_lookup: CacheLookup,
         handler: Handler,
-    ) -> Result<Option<(usize, Denied)>, Error> {
-        let Some(request) = single else { return self.decide_all(handler).await };
+    ) -> Result<RuleDecision, Error> {
+        let FirstStep::Single(request, policies) = first else { return self.decide_all(handler).await };
         let context = DecisionContext { names: self.site.names, requests: &[request] };
-        let denied = self.take(context, cache_lookup, handler).await?;
-        Ok(denied.map(|denied| (0, denied)))
-    }
-
-    /// Collects the requests of all rules that apply, and decides about them.
-    async fn decide_all(self, handler: Handler) -> Result<Option<(usize, Denied)>, Error> {
-        let (mut requests, mut names, mut rule_indices) = (Vec::new(), Vec::new(), Vec::new());
-        let mut invalid = None;
-        for (rule_index, (name, rule)) in self.site.names.iter().copied().zip(self.rules).enumerate() {
-            let Some(rule) = rule else { continue };
-            let settings = self.settings(name);
-            let mut add_request = |limit: &LimitOrNearest| {
-                let limit = match (limit, settings) {
-                    (Ok(limit), Some(settings)) => settings.with_layout_of(*limit).map_err(|error| (error, *limit)),
-                    (limit, _) => limit.clone(),
-                };
-                let limit = limit.unwrap_or_else(|(error, nearest)| {
-                    invalid.get_or_insert((rule_index, error));
-                    nearest
-                });
-                requests.push(Request { key: rule.key(), limit, cost: rule.cost });
-                names.push(name);
-                rule_indices.push(rule_index);
-            };
-            match settings.map_or(&[][..], |settings| &settings.limits) {
-                [] => rule.limits().iter().for_each(add_request),
-                limits => limits.iter().for_each(|limit| add_request(&Ok(*limit))),
-            }
-        }
-        let context = DecisionContext { names: &names, requests: &requests };
-        let denied = match invalid {
-            Some((rule_index, error)) => {
-                let denied = self.limiter.fail_without_request(context, error, self.policy(&names, handler))?;
-                return Ok(denied.map(|denied| (rule_index, denied)));
-            }
-            None if requests.is_empty() => None,
-            None => self.take(context, CacheLookup::Needed, handler).await?,
+        let options = CallOptions {
+            on_error: self.policy(policies, handler),
+            deadline: policies.deadline,
+            cache_lookup,
+            ..self.limiter.default_options()
         };
-        Ok(denied.map(|denied| (rule_indices.get(denied.request_index()).copied().unwrap_or(0), denied)))
-    }
-
-    /// Takes the permits of all requests. Returns the denial of a denied call.
-    async fn take(
-        self,
-        context: DecisionContext<'_>,
-        cache_lookup: CacheLookup,
-        handler: Handler,
-    ) -> Result<Option<Denied>, Error> {
-        let on_error = self.policy(context.names, handler);
-        let deadline = context.names.iter().filter_map(|name| self.settings(name)?.deadline).min();
-        let options = CallOptions { on_error, deadline, cache_lookup, ..self.limiter.default_options() };
         let decision = if self.max_wait.is_zero() {
             self.limiter.decide(context, options).await?
         } else {
             self.limiter.decide_waiting(context, options, self.max_wait).await?
         };
-        match decision {
-            Decision::Allowed(_) => Ok(None),
-            Decision::Denied(denied) => Ok(Some(denied)),
-        }
+        Ok(decision.into_result().map_err(|denied| (0, denied)))
     }
 
-    /// Returns the policy of the first rule whose settings have one, else the function's own, else the limiter's.
-    fn policy(&self, names: &[&str], handler: Handler) -> OnError {
-        let rule_policy = names.iter().find_map(|name| self.settings(name)?.on_error);
-        match (rule_policy, handler) {
+    /// Collects the requests of all rules that apply, and decides about them.
+    async fn decide_all(self, handler: Handler) -> Result<RuleDecision, Error> {
+        let call = self.limiter.collect(|call| {
+            let rules = self.site.names.iter().copied().zip(self.rules).enumerate();
+            rules.filter_map(|(rule_index, (name, rule))| Some((rule_index, name, rule.as_ref()?))).try_for_each(
+                |(rule_index, name, rule)| {
+                    let limits = rule.limits().iter().map(|limit| (limit.clone(), rule.cost));
+                    let arguments = RuleArguments { rule_index, name, key: rule.key(), limits };
+                    self.limiter.add_rule(
+                        call,
+                        &arguments,
+                        RuleSetting { name, position: self.site.position(rule_index) },
+                    )
+                },
+            )
+        });
+        let call = match call {
+            Ok(call) => call,
+            Err(error) => {
+                let context = DecisionContext { names: self.site.names, requests: &[] };
+                let denied =
+                    self.limiter.fail_without_request(context, error, self.policy(Policies::default(), handler))?;
+                return Ok(Err((0, denied)));
+            }
+        };
+        let on_error = self.policy(call.policies, handler);
+        self.limiter.decide_rules(call, on_error, self.max_wait).await
+    }
+
+    /// Returns the policy of the settings of the rules, else the function's own, else the default of all rules, else
+    /// the limiter's.
+    fn policy(&self, policies: Policies, handler: Handler) -> OnError {
+        match (policies.on_error, handler) {
             (Some(OnError::Raise), Handler::None) => OnError::Closed,
             (Some(policy), _) => policy,
             (None, Handler::Own) => OnError::Raise,
-            (None, Handler::None) => match self.site.on_error.unwrap_or(self.limiter.default_options().on_error) {
-                // The function has no handler for an error.
-                OnError::Raise => OnError::Closed,
-                policy => policy,
-            },
+            (None, Handler::None) => {
+                let own = self.site.on_error.or(policies.default_on_error);
+                match own.unwrap_or(self.limiter.default_options().on_error) {
+                    // The function has no handler for an error.
+                    OnError::Raise => OnError::Closed,
+                    policy => policy,
+                }
+            }
         }
-    }
-
-    /// Returns the limiter's settings for a rule.
-    fn settings(&self, name: &str) -> Option<&'a Rule> {
-        self.limiter.rule_overrides()?.get(name)
     }
 }
 

@@ -15,7 +15,6 @@ pub(crate) mod in_flight;
 mod batch;
 mod batch_queue;
 mod deadlines;
-mod join_all;
 mod multi_slot;
 mod pending_call;
 mod reconcile;

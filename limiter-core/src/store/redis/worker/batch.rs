@@ -13,8 +13,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Worker;
 use super::batch_queue::BatchQueue;
-use super::join_all::join_all;
 use super::pending_call::{BatchedCall, PendingCall};
+use crate::join_all::join_all;
 use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::in_flight_batches::InFlightPermit;
 use crate::store::redis::connection::script_call::ScriptCall;

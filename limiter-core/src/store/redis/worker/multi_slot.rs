@@ -18,8 +18,8 @@ use tokio::task::spawn_local;
 
 use super::Worker;
 use super::call::{Call, Deadline};
-use super::join_all::join_all;
 use crate::Error;
+use crate::join_all::join_all;
 use crate::request::{OwnedRequest, RefundInfo, Request, StoreReply};
 use crate::store::redis::connection::slot_group::SlotGroup;
 use crate::store::redis::script::command::Action;

@@ -1,0 +1,265 @@
+//! The decision about a call under rules, by the settings and modes of each.
+
+use std::time::Duration;
+
+use crate::decision::{DIRECT_CALL, DecisionContext};
+use crate::join_all::join_all;
+use crate::limit::LimitOrNearest;
+use crate::limiter::Limiter;
+use crate::request::{CacheLookup, CallOptions, Request};
+use crate::rule::Settings;
+use crate::{Allowed, Decision, Denied, Error, Key, Limit, Mode, OnError};
+
+/// A call with the requests of its rules.
+///
+/// The rules that are enforced decide first, as one decision. If it allows the call, those in shadow mode decide, each
+/// by itself. A rule that is off adds nothing.
+#[derive(Default)]
+pub(crate) struct RuleCall<'a> {
+    enforced: RuleRequests<'a>,
+    shadowed: Vec<RuleRequests<'a>>,
+    /// The first rule that denies every call.
+    denying: Option<RuleRequests<'a>>,
+    /// The first enforced rule with an invalid limit.
+    invalid: Option<(usize, Error)>,
+    /// The first rule, which describes a call without any request.
+    first: Option<(&'static str, Limit)>,
+    pub(crate) policies: Policies,
+}
+
+/// The policies that the settings of a call's rules have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Policies {
+    /// Of the first rule that has one.
+    pub(crate) on_error: Option<OnError>,
+    /// The policy of rules that set none, in any layer or attribute.
+    pub(crate) default_on_error: Option<OnError>,
+    /// The shortest.
+    pub(crate) deadline: Option<Duration>,
+}
+
+impl Policies {
+    /// Adds the policies of the next rule.
+    #[inline]
+    pub(crate) fn add(&mut self, settings: &Settings) {
+        self.on_error = self.on_error.or(settings.on_error);
+        self.default_on_error = self.default_on_error.or(settings.default_on_error);
+        self.deadline = self.deadline.into_iter().chain(settings.deadline).min();
+    }
+}
+
+/// Requests of one decision, with the rule of each.
+#[derive(Default)]
+struct RuleRequests<'a> {
+    requests: Vec<Request<'a>>,
+    names: Vec<&'static str>,
+    rule_indices: Vec<usize>,
+}
+
+impl RuleRequests<'_> {
+    fn context(&self) -> DecisionContext<'_> {
+        DecisionContext { names: &self.names, requests: &self.requests }
+    }
+
+    fn rule_of(&self, denied: &Denied) -> usize {
+        self.rule_indices.get(denied.request_index()).copied().unwrap_or(0)
+    }
+}
+
+/// A rule of a call: its key, and the limits of its attribute or of a direct call, each with its cost.
+#[derive(Clone, Copy)]
+pub(crate) struct RuleArguments<'a, L> {
+    pub(crate) rule_index: usize,
+    pub(crate) name: &'static str,
+    pub(crate) key: &'a Key,
+    pub(crate) limits: L,
+}
+
+impl<'a> RuleCall<'a> {
+    /// Adds a rule with its settings.
+    pub(crate) fn add<L: Iterator<Item = (LimitOrNearest, u32)> + Clone>(
+        &mut self,
+        rule: &RuleArguments<'a, L>,
+        settings: &Settings,
+    ) {
+        let first_limit = || settings.limits().first().copied().or_else(|| rule.first_limit()).unwrap_or(Limit::WIDEST);
+        self.first.get_or_insert_with(|| (rule.name, first_limit()));
+        match settings.mode() {
+            Mode::Off => {}
+            Mode::Deny => {
+                self.denying.get_or_insert_with(|| {
+                    let mut denying = RuleRequests::default();
+                    denying.push(rule, first_limit(), 1);
+                    denying
+                });
+            }
+            Mode::Shadow => {
+                // All keys of a rule make one decision.
+                let is_next =
+                    self.shadowed.last().is_none_or(|last| last.rule_indices.first() != Some(&rule.rule_index));
+                if is_next {
+                    self.shadowed.push(RuleRequests::default());
+                }
+                if let Some(requests) = self.shadowed.last_mut() {
+                    // An invalid limit stops no call in this mode.
+                    let _ = requests.add(rule, settings);
+                }
+            }
+            Mode::Enforce => {
+                self.policies.add(settings);
+                if let Err(error) = self.enforced.add(rule, settings) {
+                    self.invalid.get_or_insert((rule.rule_index, error));
+                }
+            }
+        }
+    }
+}
+
+impl<L: Iterator<Item = (LimitOrNearest, u32)> + Clone> RuleArguments<'_, L> {
+    fn first_limit(&self) -> Option<Limit> {
+        self.limits.clone().next().map(|(limit, _)| limit.unwrap_or_else(|(_, nearest)| nearest))
+    }
+}
+
+impl RuleCall<'_> {
+    /// The decision about a call whose rules are off or have no limit.
+    fn without_limit(&self) -> Allowed {
+        let (name, limit) = self.first.unwrap_or((DIRECT_CALL, Limit::WIDEST));
+        Allowed::without_limit(name, limit)
+    }
+}
+
+impl<'a> RuleRequests<'a> {
+    fn push<L>(&mut self, rule: &RuleArguments<'a, L>, limit: Limit, cost: u32) {
+        self.requests.push(Request { key: rule.key, limit, cost });
+        self.names.push(rule.name);
+        self.rule_indices.push(rule.rule_index);
+    }
+
+    /// Adds the requests of a rule: one for each of its limits. Configured limits have the largest of its costs.
+    ///
+    /// # Errors
+    /// The first invalid limit. The requests then have the nearest valid limit in its place.
+    fn add<L: Iterator<Item = (LimitOrNearest, u32)> + Clone>(
+        &mut self,
+        rule: &RuleArguments<'a, L>,
+        settings: &Settings,
+    ) -> Result<(), Error> {
+        let mut invalid = None;
+        let mut add = |limit: LimitOrNearest, cost| {
+            let limit = limit.unwrap_or_else(|(error, nearest)| {
+                invalid.get_or_insert(error);
+                nearest
+            });
+            self.push(rule, limit, cost);
+        };
+        let apply = |limit: Limit, own| settings.apply(limit, own).map_err(|error| (error, limit));
+        match settings.limits() {
+            [] => rule.limits.clone().for_each(|(own, cost)| add(own.and_then(|own| apply(own, None)), cost)),
+            limits => {
+                let own = rule.limits.clone().find_map(|(own, _)| own.ok());
+                let cost = rule.limits.clone().map(|(_, cost)| cost).max().unwrap_or(1);
+                limits.iter().for_each(|limit| add(apply(*limit, own), cost));
+            }
+        }
+        invalid.map_or(Ok(()), Err)
+    }
+}
+
+/// The decision about a call under rules, with the index of the rule that denied it.
+pub(crate) type RuleDecision = Result<Allowed, (usize, Denied)>;
+
+impl Limiter {
+    /// Decides about a call under rules. It waits up to `max_wait` for the permits of the rules that are enforced.
+    ///
+    /// # Errors
+    /// The failure of an enforced rule, if `on_error` is [`OnError::Raise`].
+    pub(crate) async fn decide_rules(
+        &self,
+        call: RuleCall<'_>,
+        on_error: OnError,
+        max_wait: Duration,
+    ) -> Result<RuleDecision, Error> {
+        if let Some(denying) = &call.denying {
+            let denied = denying.context().denied_by_mode();
+            self.inner.observers.denied(&denied);
+            return Ok(Err((denying.rule_of(&denied), denied)));
+        }
+        let context = call.enforced.context();
+        let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
+        if let Some((rule_index, error)) = call.invalid {
+            let denied = self.fail_without_request(context, error, on_error)?;
+            return Ok(Err((rule_index, denied)));
+        }
+        let decision = if context.requests.is_empty() {
+            None
+        } else if max_wait.is_zero() {
+            Some(self.decide(context, options).await?)
+        } else {
+            Some(self.decide_waiting(context, options, max_wait).await?)
+        };
+        let allowed = match decision {
+            Some(Decision::Denied(denied)) => return Ok(Err((call.enforced.rule_of(&denied), denied))),
+            Some(Decision::Allowed(allowed)) => Some(allowed),
+            None => None,
+        };
+        let allowed = if call.shadowed.is_empty() {
+            allowed
+        } else {
+            Box::pin(self.decide_shadowed(allowed, &call.shadowed, options, max_wait)).await
+        };
+        Ok(Ok(allowed.unwrap_or_else(|| call.without_limit())))
+    }
+
+    /// Decides about a call under one rule without taking permits, and without calling the observers of decisions.
+    ///
+    /// # Errors
+    /// As for [`decide_rules`](Self::decide_rules).
+    pub(crate) async fn peek_rules(&self, call: RuleCall<'_>, on_error: OnError) -> Result<Decision, Error> {
+        let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
+        if let Some(denying) = &call.denying {
+            return Ok(Decision::Denied(denying.context().denied_by_mode()));
+        }
+        if let Some((_, error)) = call.invalid {
+            let denied = self.fail_without_request(call.enforced.context(), error, on_error)?;
+            return Ok(Decision::Denied(denied));
+        }
+        if !call.enforced.requests.is_empty() {
+            return self.peek_once(call.enforced.context(), options).await;
+        }
+        let shadowed = call.shadowed.first().filter(|rule| !rule.requests.is_empty());
+        let decision = match shadowed {
+            Some(rule) => self.peek_once(rule.context(), options).await.ok(),
+            None => None,
+        };
+        Ok(Decision::Allowed(decision.map_or_else(|| call.without_limit(), Allowed::from_shadow_decision)))
+    }
+
+    /// Decides about the rules in shadow mode of a call that is allowed. Nothing waits, and no failure stops the call.
+    async fn decide_shadowed(
+        &self,
+        allowed: Option<Allowed>,
+        rules: &[RuleRequests<'_>],
+        options: CallOptions,
+        max_wait: Duration,
+    ) -> Option<Allowed> {
+        // A leaky bucket gives the turn that enforcement would wait for.
+        let options = CallOptions { max_wait, cache_lookup: CacheLookup::Needed, ..options };
+        let decisions = join_all(rules.iter().filter(|rule| !rule.requests.is_empty()).map(|rule| async move {
+            let resolution = self.resolve(rule.context(), options).await.ok()?;
+            Some(rule.context().decision(&resolution, Some(self.inner.limiter_id)))
+        }));
+        let mut allowed = allowed;
+        for decision in decisions.await.into_iter().flatten() {
+            match &decision {
+                Decision::Allowed(_) => self.inner.observers.decided(&decision),
+                Decision::Denied(denied) => self.inner.observers.shadowed(denied),
+            }
+            allowed = Some(match allowed {
+                Some(allowed) => allowed.with_shadow_decision(decision),
+                None => Allowed::from_shadow_decision(decision),
+            });
+        }
+        allowed
+    }
+}

@@ -1,0 +1,78 @@
+//! The rules of a limiter: changes at run time, and the settings of a call.
+
+use crate::limit::LimitOrNearest;
+use crate::limiter::{Limiter, RuleArguments, RuleCall};
+use crate::{Error, Origin, RuleInForce, RuleSet};
+
+impl Limiter {
+    /// Replaces the rules of this process that were set at run time, at once. An empty set undoes them.
+    ///
+    /// A setting comes from the first of these that has it: `RATE_LIMITED_MODE`, these rules, the file of rules, the
+    /// builder, the attribute. The defaults of all sets come after the settings of all rules, in the same order.
+    ///
+    /// The rules hold for every call that begins after this one returned. A call that has begun ends by the settings it
+    /// began with, also if it waits. A changed `max` keeps each key's history. A changed window or algorithm starts a
+    /// new one.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Limiter, Rule, RuleSet};
+    ///
+    /// let limiter = Limiter::memory();
+    /// limiter.set_rules(RuleSet::new().rule("getId", Rule::new().limit("50/10s".parse()?)))?;
+    /// assert_eq!(limiter.rules()[0].limits(), ["50/10s".parse()?]);
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for settings that [`Builder::build`](crate::Builder::build) would
+    /// reject. The rules then stay as they were.
+    pub fn set_rules(&self, rules: RuleSet) -> Result<(), Error> {
+        self.inner.rules.set(Origin::Runtime, rules)
+    }
+
+    /// Lists the rules that have settings in this limiter, by name.
+    #[must_use]
+    pub fn rules(&self) -> Vec<RuleInForce> {
+        self.inner.rules.in_force()
+    }
+
+    /// Collects the requests of a call, in one state of the rules. `add` is called again if the rules change meanwhile.
+    ///
+    /// # Errors
+    /// The error of `add`.
+    pub(crate) fn collect<'a>(
+        &self,
+        mut add: impl FnMut(&mut RuleCall<'a>) -> Result<(), Error>,
+    ) -> Result<RuleCall<'a>, Error> {
+        loop {
+            let generation = self.rule_table().generation();
+            let mut call = RuleCall::default();
+            add(&mut call)?;
+            if self.rule_table().generation() == generation {
+                return Ok(call);
+            }
+        }
+    }
+
+    /// Adds a rule with its settings to a call. `position` is that of the rule in the caches of threads.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) if the settings cannot be read in this process.
+    pub(crate) fn add_rule<'a, L: Iterator<Item = (LimitOrNearest, u32)> + Clone>(
+        &self,
+        call: &mut RuleCall<'a>,
+        rule: &RuleArguments<'a, L>,
+        setting: RuleSetting<'_>,
+    ) -> Result<(), Error> {
+        let RuleSetting { name, position } = setting;
+        self.rule_table().with_rule(position, name, |resolved| call.add(rule, &resolved.settings_for(rule.key)))
+    }
+}
+
+/// The name of a rule in the sets of rules, with the rule's position in the caches of threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RuleSetting<'n> {
+    pub(crate) name: &'n str,
+    pub(crate) position: u32,
+}

@@ -1,0 +1,66 @@
+//! The rules of a limiter as an operator sees them.
+
+use std::time::Duration;
+
+use crate::rule::Settings;
+use crate::{Limit, Mode, OnError, Origin};
+
+/// A rule with its settings from all layers: see [`Limiter::rules`](crate::Limiter::rules).
+#[derive(Clone, Debug)]
+pub struct RuleInForce {
+    name: String,
+    limits: Vec<Limit>,
+    mode: Mode,
+    on_error: Option<OnError>,
+    deadline: Option<Duration>,
+    origin: Origin,
+}
+
+impl RuleInForce {
+    pub(crate) fn new(name: &str, settings: &Settings) -> Self {
+        Self {
+            name: name.to_owned(),
+            limits: settings.limits().to_vec(),
+            mode: settings.mode(),
+            on_error: settings.on_error.or(settings.default_on_error),
+            deadline: settings.deadline,
+            origin: settings.limits_origin(),
+        }
+    }
+
+    /// The rule's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The configured limits. Empty if the attribute's limits apply.
+    #[must_use]
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// The mode.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The configured failure policy. `None` for the attribute's, or else the limiter's.
+    #[must_use]
+    pub fn on_error(&self) -> Option<OnError> {
+        self.on_error
+    }
+
+    /// The configured deadline. `None` for the limiter's.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
+    /// The layer that the limits come from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+}

@@ -1,0 +1,121 @@
+//! The mode of a rule, and the switch of all rules by the environment.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Error, ErrorKind, TARGET};
+
+/// The mode of a rule: see [`Rule::mode`](crate::Rule::mode).
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Calls above the limit are denied.
+    #[default]
+    Enforce,
+    /// The rule is counted and decided as if it was enforced, and each call runs.
+    ///
+    /// A call that enforcement would deny takes nothing. Only
+    /// [`on_shadowed`](crate::Builder::on_shadowed) observers and [`Allowed::shadowed`](crate::Allowed::shadowed) get
+    /// its denial. No call waits for the rule's permits, and a failure of the store denies no call.
+    Shadow,
+    /// Calls run as if the rule did not exist. Nothing is counted or reported.
+    Off,
+    /// Every call is denied, and nothing is counted. The denial [is final](crate::Denied::is_final).
+    Deny,
+}
+
+impl Mode {
+    /// The name of the mode: `enforce`, `shadow`, `off` or `deny`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Off => "off",
+            Self::Deny => "deny",
+        }
+    }
+
+    /// Returns the mode of a rule while `RATE_LIMITED_MODE` has this value.
+    ///
+    /// `off` replaces every mode. `enforce` and `shadow` replace each other only.
+    pub(crate) fn switched_to(self, switch: Option<Self>) -> Self {
+        match (self, switch) {
+            (_, Some(Self::Off)) => Self::Off,
+            (Self::Enforce | Self::Shadow, Some(mode @ (Self::Enforce | Self::Shadow))) => mode,
+            _ => self,
+        }
+    }
+
+    /// Reads `RATE_LIMITED_MODE` and logs its value.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a value that is no such mode.
+    pub(crate) fn from_environment() -> Result<Option<Self>, Error> {
+        let Some(text) = std::env::var_os(MODE_VARIABLE) else { return Ok(None) };
+        let mode = match &*text.to_string_lossy() {
+            "off" => Self::Off,
+            "shadow" => Self::Shadow,
+            "enforce" => Self::Enforce,
+            other => {
+                let problem = format!(
+                    "`RATE_LIMITED_MODE` must be `off`, `shadow` or `enforce`, got `{}`: write one of them, or unset it",
+                    other.escape_default()
+                );
+                return Err(Error::new(ErrorKind::Config, problem));
+            }
+        };
+        tracing::warn!(target: TARGET, %mode, "{MODE_VARIABLE} sets the mode of all rate limits of a limiter");
+        Ok(Some(mode))
+    }
+}
+
+const MODE_VARIABLE: &str = "RATE_LIMITED_MODE";
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let modes = [Self::Enforce, Self::Shadow, Self::Off, Self::Deny];
+        modes.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| {
+            let problem = format!(
+                "`mode` must be `enforce`, `shadow`, `off` or `deny`, got `{}`: write one of them",
+                text.escape_debug()
+            );
+            Error::new(ErrorKind::Config, problem)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_switch_turns_everything_off_and_else_replaces_only_enforce_and_shadow() {
+        use Mode::{Deny, Enforce, Off, Shadow};
+        for (switch, expected) in [
+            (None, [Enforce, Shadow, Off, Deny]),
+            (Some(Off), [Off; 4]),
+            (Some(Shadow), [Shadow, Shadow, Off, Deny]),
+            (Some(Enforce), [Enforce, Enforce, Off, Deny]),
+        ] {
+            assert_eq!([Enforce, Shadow, Off, Deny].map(|mode| mode.switched_to(switch)), expected, "{switch:?}");
+        }
+    }
+
+    #[test]
+    fn a_mode_is_read_from_its_name() {
+        for mode in [Mode::Enforce, Mode::Shadow, Mode::Off, Mode::Deny] {
+            assert_eq!(mode.to_string().parse::<Mode>().expect("a mode"), mode);
+        }
+        let error = "Off".parse::<Mode>().expect_err("upper case");
+        assert_eq!(error.kind(), ErrorKind::Config);
+    }
+}

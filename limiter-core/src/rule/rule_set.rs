@@ -1,0 +1,101 @@
+//! A set of rules: one layer of a limiter's settings.
+
+use std::collections::BTreeMap;
+
+use crate::rule::Rule;
+use crate::{Error, ErrorKind};
+
+/// Rules by name, with defaults: the settings of one [`Origin`](crate::Origin).
+///
+/// ```
+/// # use limiter_core as rate_limited;
+/// use rate_limited::{Limiter, Mode, Rule, RuleSet};
+///
+/// let limiter = Limiter::memory();
+/// limiter.set_rules(
+///     RuleSet::new()
+///         .defaults(Rule::new().mode(Mode::Shadow))
+///         .rule("getId", Rule::new().limit("50/10s".parse()?).mode(Mode::Enforce)),
+/// )?;
+/// limiter.set_rules(RuleSet::new())?; // undoes it
+/// # Ok::<(), rate_limited::Error>(())
+/// ```
+#[must_use = "a set of rules has no effect until a builder or a limiter gets it"]
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    pub(crate) defaults: Rule,
+    pub(crate) rules: BTreeMap<String, Rule>,
+    pub(crate) is_strict: bool,
+    /// The name of a rule that was added twice.
+    duplicate: Option<String>,
+}
+
+impl RuleSet {
+    /// Creates an empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the mode, the failure policy and the deadline of all rules that have none of their own, in any set or
+    /// attribute. They do not apply to direct calls without a rule, as [`Limiter::check`](crate::Limiter::check).
+    pub fn defaults(mut self, rule: Rule) -> Self {
+        self.defaults = rule;
+        self
+    }
+
+    /// Adds the settings of the rule of this name: the attribute's `name`, or else its key as written there.
+    pub fn rule(mut self, name: &str, rule: Rule) -> Self {
+        if self.rules.insert(name.to_owned(), rule).is_some() {
+            self.duplicate = Some(name.to_owned());
+        }
+        self
+    }
+
+    /// Makes [`build`](crate::Builder::build) and [`set_rules`](crate::Limiter::set_rules) fail for a rule that no
+    /// function has and that was not [declared](crate::Builder::declare), and for a rule of `configured` limits that no
+    /// set gives any. Default: the log gets a warning.
+    pub fn strict(mut self) -> Self {
+        self.is_strict = true;
+        self
+    }
+
+    /// Returns the name of a rule that sets this layout or has a limit with it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_layout(&self, layout: crate::Layout) -> Option<&str> {
+        self.rules.iter().find(|(_, rule)| rule.has_layout(layout)).map(|(name, _)| name.as_str())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { defaults, rules, is_strict: _, duplicate: _ } = self;
+        rules.is_empty() && defaults.is_empty()
+    }
+
+    /// Checks the settings of all rules.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a setting out of its range, a rule without a name, a rule that was added twice, and a
+    /// default that is none.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let error = |problem: String| Err(Error::new(ErrorKind::Config, problem));
+        if let Some(name) = &self.duplicate {
+            return error(format!("`rule` must be set once for a name, got `{name}` twice: write one `Rule` for it"));
+        }
+        if let Some(setting) = self.defaults.setting_of_one_rule() {
+            return error(format!(
+                "`defaults` must have only `mode`, `on_error` and `deadline`, got `{setting}`: set it for a rule"
+            ));
+        }
+        self.defaults.check("the defaults")?;
+        for (name, rule) in &self.rules {
+            if name.is_empty() {
+                return error(
+                    "`rule` must have a name, got an empty text: write the attribute's `name`, or its key as written \
+                     there"
+                        .to_owned(),
+                );
+            }
+            rule.check(&format!("the rule `{name}`"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! The settings of a call under a rule, composed from all layers.
+
+use std::time::Duration;
+
+use crate::rule::{Mode, Origin, Rule};
+use crate::{Algorithm, Error, Layout, Limit, OnError};
+
+/// Settings composed from layers. `None` leaves a setting to the attribute, and an empty list the limits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    limits: Vec<Limit>,
+    limits_origin: Option<Origin>,
+    algorithm: Option<Algorithm>,
+    burst: Option<u32>,
+    layout: Option<Layout>,
+    mode: Option<Mode>,
+    pub(crate) on_error: Option<OnError>,
+    pub(crate) deadline: Option<Duration>,
+    /// The policy of rules that set none, in any layer or attribute.
+    pub(crate) default_on_error: Option<OnError>,
+}
+
+impl Settings {
+    /// Adds the settings of a rule in a lower layer: those that the layers above lack.
+    pub(crate) fn add(&mut self, rule: &Rule, origin: Origin) {
+        if self.limits.is_empty() && !rule.limits.is_empty() {
+            self.limits.clone_from(&rule.limits);
+            self.limits_origin = Some(origin);
+        }
+        self.algorithm = self.algorithm.or(rule.algorithm);
+        self.burst = self.burst.or(rule.burst);
+        self.layout = self.layout.or(rule.layout);
+        self.mode = self.mode.or(rule.mode);
+        self.on_error = self.on_error.or(rule.on_error);
+        self.deadline = self.deadline.or(rule.deadline);
+    }
+
+    /// Adds the defaults of a layer, after the settings of all layers and the attribute.
+    pub(crate) fn add_defaults(&mut self, defaults: &Rule) {
+        self.mode = self.mode.or(defaults.mode);
+        self.deadline = self.deadline.or(defaults.deadline);
+        self.default_on_error = self.default_on_error.or(defaults.on_error);
+    }
+
+    /// Replaces the mode as `RATE_LIMITED_MODE` requires.
+    pub(crate) fn switch_mode(&mut self, switch: Option<Mode>) {
+        self.mode = Some(self.mode().switched_to(switch));
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode.unwrap_or_default()
+    }
+
+    /// The configured limits. They replace the attribute's. Empty if no layer has any.
+    pub(crate) fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    pub(crate) fn limits_origin(&self) -> Origin {
+        self.limits_origin.unwrap_or(Origin::Attribute)
+    }
+
+    /// Returns the limit that a call is counted by. `own` is the attribute's limit, or a direct call's: a configured
+    /// limit without an algorithm of its own has that one's algorithm and burst.
+    ///
+    /// # Errors
+    /// The limit's algorithm does not support the layout.
+    pub(crate) fn apply(&self, limit: Limit, own: Option<Limit>) -> Result<Limit, Error> {
+        let names_algorithm = limit.algorithm() != Algorithm::default();
+        let inherited = own.filter(|_| !names_algorithm).map(|own| own.algorithm());
+        let algorithm = self.algorithm.or(inherited).unwrap_or(limit.algorithm());
+        let burst_of = |limit: Limit| limit.own_burst().filter(|_| limit.algorithm() == algorithm);
+        let burst = self.burst.or(burst_of(limit)).or(own.and_then(burst_of));
+        let mut applied = limit;
+        if algorithm != limit.algorithm() {
+            applied = limit.with_algorithm(algorithm);
+        }
+        if let Some(burst) = burst.filter(|_| algorithm.has_burst()) {
+            applied = applied.with_burst(burst)?;
+        }
+        let layout = match (self.layout, applied.layout(), own) {
+            (Some(layout), ..) => layout,
+            (None, Layout::Compact, Some(own)) if algorithm == Algorithm::SlidingWindow => own.layout(),
+            (None, layout, _) => layout,
+        };
+        applied.with_layout(layout)
+    }
+
+    /// Returns the one limit of a call whose attribute has one. `None` if there are several, or a layout that the limit
+    /// does not support.
+    #[inline]
+    pub(crate) fn single_limit(&self, own: Limit) -> Option<Limit> {
+        match self.limits[..] {
+            [] => self.apply(own, None).ok(),
+            [limit] => self.apply(limit, Some(own)).ok(),
+            _ => None,
+        }
+    }
+}

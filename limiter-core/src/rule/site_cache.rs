@@ -1,0 +1,94 @@
+//! A cache of resolved rules in each thread.
+//!
+//! A call finds its rule's settings by two look-ups without a lock: the generation of the limiter's rules, and the
+//! thread's entry for the rule. Nothing that other threads read is written. A change of the rules has a new generation,
+//! so each thread resolves a rule again at its next call. Until then its entry keeps the old settings alive.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::rule::ResolvedRule;
+
+/// A position in the caches of all threads: of a rule of an annotated function, or of a name.
+#[derive(Debug)]
+pub(crate) struct RuleId(AtomicU32);
+
+impl RuleId {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(UNASSIGNED))
+    }
+
+    /// The position, assigned at the first call together with those of the `count - 1` rules after it.
+    pub(crate) fn position(&self, count: u32) -> u32 {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        match self.0.load(Ordering::Relaxed) {
+            UNASSIGNED => {
+                let new = NEXT.fetch_add(count, Ordering::Relaxed);
+                let assigned = self.0.compare_exchange(UNASSIGNED, new, Ordering::Relaxed, Ordering::Relaxed);
+                // Another thread may have assigned one. The new positions then stay unused.
+                assigned.map_or_else(|theirs| theirs, |_| new)
+            }
+            position => position,
+        }
+    }
+}
+
+const UNASSIGNED: u32 = u32::MAX;
+
+/// The position of a rule that no thread caches.
+pub(crate) const UNCACHED: u32 = u32::MAX;
+
+/// A rule's settings in one generation. A generation belongs to one limiter.
+pub(crate) struct Entry {
+    pub(crate) generation: u64,
+    pub(crate) rule: Arc<ResolvedRule>,
+}
+
+thread_local! {
+    static ENTRIES: RefCell<Vec<Option<Entry>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Passes the entry of a position to `read`, if the thread has one of this generation.
+#[inline]
+pub(crate) fn get<R>(position: u32, generation: u64, read: impl FnOnce(&ResolvedRule) -> R) -> Option<R> {
+    let get = |entries: &RefCell<Vec<Option<Entry>>>| {
+        let entries = entries.borrow();
+        let entry = entries.get(usize::try_from(position).ok()?)?.as_ref()?;
+        (entry.generation == generation).then(|| read(&entry.rule))
+    };
+    ENTRIES.try_with(get).ok().flatten()
+}
+
+/// Stores an entry. Does nothing while the thread ends.
+pub(crate) fn put(position: u32, entry: Entry) {
+    let Some(position) = usize::try_from(position).ok().filter(|_| position != UNCACHED) else { return };
+    let replaced = ENTRIES.try_with(|entries| {
+        let mut entries = entries.borrow_mut();
+        if entries.len() <= position {
+            entries.resize_with(position + 1, || None);
+        }
+        entries[position].replace(entry)
+    });
+    // Dropped here, after the borrow.
+    drop(replaced);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_found_by_its_position_and_generation_only() {
+        let id = RuleId::new();
+        let position = id.position(3);
+        assert_eq!(id.position(3), position);
+        assert!(RuleId::new().position(1) >= position + 3);
+        put(position + 1, Entry { generation: 7, rule: Arc::default() });
+        let is_found = |position, generation| get(position, generation, |_| ()).is_some();
+        assert!(is_found(position + 1, 7));
+        assert!(!is_found(position + 1, 8) && !is_found(position, 7) && !is_found(UNCACHED, 7));
+        put(UNCACHED, Entry { generation: 7, rule: Arc::default() });
+        assert!(!is_found(UNCACHED, 7));
+    }
+}
