@@ -32,7 +32,8 @@
 //! | read why a call was denied, and until when | [`Denied`] |
 //! | choose what happens when the store fails | [`OnError`] |
 //! | change limits while the program runs, or try them out | [`Limiter::set_rules`], [`RuleSet`], [`Mode`] |
-//! | test code that is annotated | [`Limiter::scope`], `ManualClock` (feature `test-util`) |
+//! | list all annotated functions | [`sites`] |
+//! | test code that is annotated | [`Limiter::scope`], `ManualClock`, `Limiter::failing` (feature `test-util`) |
 //!
 //! # When the store is unavailable
 //!
@@ -45,8 +46,11 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `redis` | yes | the store that processes share |
+//! | `sites` | yes | [`sites`], the list of annotated functions, by code that runs before `main` |
 //! | `tls` | yes | `rediss://`, by rustls |
-//! | `test-util` | | `ManualClock`, a clock that tests move |
+//! | `rules` | | rules from a file that may change while the program runs: `Builder::rules_file`, and rules as TOML |
+//! | `serde` | | [`Limit`], [`Algorithm`], [`Layout`] and [`OnError`] in the formats of serde |
+//! | `test-util` | | `ManualClock`, a clock that tests move, and limiters that fail or are slow |
 //!
 //! Without `redis` there is the embedded store alone, and a small dependency tree.
 //!
@@ -57,8 +61,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub use limiter_core::{
-    Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, InstallError, Key,
-    Layout, Limit, Limiter, Mode, Named, OnError, OnErrorSetting, Origin, Overflow, Rule, RuleInForce, RuleSet, Source,
+    Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, Health, HealthState,
+    InstallError, Key, KeyMatch, Layout, Limit, Limiter, Mode, Named, OnError, OnErrorSetting, Origin, Overflow, Rule,
+    RuleInForce, RuleSet, Site, Source, sites,
 };
 
 #[cfg(feature = "redis")]

@@ -31,7 +31,8 @@ pub(crate) struct AlgorithmInput {
     /// The capacity of a bucket, in permits.
     pub(crate) burst: u32,
     pub(crate) cost: u32,
-    /// Permits that earlier requests of the same decision take from the same counter.
+    /// Permits that earlier requests of the same decision take from the same counter. In a refund: the permits of the
+    /// call that it still holds afterwards.
     pub(crate) pending: u32,
     /// The longest delay that the call accepts, in microseconds. Only the leaky bucket delays calls.
     pub(crate) max_wait: u64,
@@ -167,8 +168,8 @@ impl CounterState {
         }
     }
 
-    /// Returns permits taken at `stamp`, in microseconds. Afterwards no more permits are free than if they had never
-    /// been taken.
+    /// Returns `cost` permits of a call that took them at `stamp`, in microseconds. The call keeps `pending` permits.
+    /// Afterwards no more permits are free than if it had taken only those.
     pub(crate) fn refund(&mut self, input: &AlgorithmInput, stamp: u64) {
         match self {
             Self::SlidingWindow(log) => log.refund(input, stamp.div_ceil(1000)),

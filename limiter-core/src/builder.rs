@@ -1,13 +1,17 @@
 //! The options of a limiter.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
+#[cfg(feature = "rules")]
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
 
 use crate::clock::Clock;
 use crate::decision::limiter_id::LimiterId;
 use crate::guard::{Guard, RemoteStore};
+use crate::health::{Health, HealthObservers};
 use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{Backend, LimiterInner};
 use crate::local::LocalStateOptions;
@@ -15,20 +19,26 @@ use crate::local::standby::StandbyConfig;
 use crate::observer::Observers;
 use crate::on_error::OnError;
 use crate::overflow::Overflows;
-use crate::rule::{Mode, RuleSet, RuleTable, deadline_problem, is_valid_deadline};
+use crate::rule::{Catalog, Mode, RuleSet, RuleTable, deadline_problem, is_valid_deadline};
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
 use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule, Source};
 
+#[cfg(feature = "test-util")]
+use crate::store::SlowStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::{Endpoint, Naming, Options, ReadySignal, RedisStore, Secret};
 
 mod connection;
 mod constructors;
 mod on_error_setting;
+#[cfg(feature = "rules")]
+mod rules_file;
 
 use connection::{ConnectionOptions, Store};
 pub use on_error_setting::OnErrorSetting;
+#[cfg(feature = "rules")]
+use rules_file::FileOptions;
 
 /// The options of a [`Limiter`], which [`build`](Builder::build) or [`connect`](Builder::connect) creates.
 ///
@@ -50,6 +60,9 @@ pub struct Builder {
     connection: ConnectionOptions,
     on_error: OnError,
     rules: RuleSet,
+    declared: BTreeSet<String>,
+    #[cfg(feature = "rules")]
+    rules_file: FileOptions,
     deadline: Duration,
     max_in_flight: u32,
     prefix: String,
@@ -60,6 +73,8 @@ pub struct Builder {
     remember_denials: Duration,
     clock: Clock,
     observers: Observers,
+    exposes_keys: bool,
+    health_observers: HealthObservers,
 }
 
 impl Default for Builder {
@@ -68,6 +83,9 @@ impl Default for Builder {
             connection: ConnectionOptions::default(),
             on_error: OnError::default(),
             rules: RuleSet::default(),
+            declared: BTreeSet::new(),
+            #[cfg(feature = "rules")]
+            rules_file: FileOptions::default(),
             deadline: Duration::from_millis(100),
             max_in_flight: 100_000,
             prefix: "rl".to_owned(),
@@ -78,6 +96,8 @@ impl Default for Builder {
             remember_denials: Duration::from_secs(1),
             clock: Clock::default(),
             observers: Observers::default(),
+            exposes_keys: false,
+            health_observers: HealthObservers::default(),
         }
     }
 }
@@ -167,6 +187,14 @@ impl Builder {
         self
     }
 
+    /// Declares the name of a rule that no annotated function has, because only direct calls [under this
+    /// name](Limiter::named) use it. Settings of a name that is neither an annotated function's nor declared are a
+    /// warning in the log, or an error in a [strict](RuleSet::strict) set.
+    pub fn declare(mut self, name: &str) -> Self {
+        self.declared.insert(name.to_owned());
+        self
+    }
+
     /// Sets the rules of the builder: those of earlier calls of [`rule`](Builder::rule) and of this method are replaced.
     ///
     /// The environment variable `RATE_LIMITED_MODE` comes before every setting. `off` turns all rate limits of the
@@ -210,6 +238,29 @@ impl Builder {
     /// It also takes an observer, `|error: &Error| …`, as [`on_failure`](Builder::on_failure) does.
     pub fn on_error(mut self, setting: impl OnErrorSetting) -> Self {
         setting.apply(&mut self);
+        self
+    }
+
+    /// Makes each decision return its key, by [`Allowed::key`] and [`Denied::key`]. Default: decisions have no key.
+    ///
+    /// Observers, fallbacks and handlers then see the encoded keys, which may be personal data. With `hash_keys` they see
+    /// the digests that Redis has. Logs, spans and `Debug` forms contain neither. Each decision allocates its key's text.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Key, Limiter};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .expose_keys()
+    ///     .on_denied(|denied| println!("{} was denied", denied.key().unwrap_or_default()))
+    ///     .build()?;
+    /// let (key, limit) = (Key::new("user:").part(42), "5/10s".parse()?);
+    /// let allowed = limiter.check_blocking(&key, &limit)?.into_result()?;
+    /// assert_eq!(allowed.key(), Some("user:@42"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn expose_keys(mut self) -> Self {
+        self.exposes_keys = true;
         self
     }
 
@@ -258,6 +309,28 @@ impl Builder {
         self
     }
 
+    /// Adds an observer of the store's state, for alerts and readiness checks. Its panics are caught.
+    ///
+    /// It is called within 1 s of each change of [`Limiter::health`]'s state, also in a process without calls. It runs
+    /// on a thread of the process that all limiters share for observers of this kind and for log lines, so it may block,
+    /// which delays the others. It is called for changes alone: the first is usually that from
+    /// [`Connecting`](crate::HealthState::Connecting). The state of a limiter in memory never changes. A child of `fork`
+    /// observes the changes of its own state.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .on_state_change(|health| eprintln!("the rate limiter's store is {}", health.state))
+    ///     .build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn on_state_change(mut self, observer: impl Fn(&Health) + Send + Sync + 'static) -> Self {
+        self.health_observers.add(observer);
+        self
+    }
+
     /// Adds an observer of overflows: new keys share counters because [`max_keys`](Builder::max_keys) are in use.
     ///
     /// It is called with the next decision, and at most once a second. Its panics are caught. The log gets a warning,
@@ -291,13 +364,33 @@ impl Builder {
     /// # Errors
     /// [`ErrorKind::Config`] for an option out of its range or a URL that cannot be used.
     pub fn build(self) -> Result<Limiter, Error> {
+        #[cfg(feature = "rules")]
+        return self.open_rules_file()?.build(self);
+        #[cfg(not(feature = "rules"))]
+        self.build_without_file()
+    }
+
+    fn build_without_file(self) -> Result<Limiter, Error> {
         match self.store()? {
-            Store::Memory => Ok(self.memory(Mode::from_environment()?)),
+            Store::Memory => {
+                let rules = self.rule_table()?;
+                Ok(self.memory(rules))
+            }
+            #[cfg(feature = "test-util")]
+            Store::Failing(kind) => {
+                let rules = self.rule_table()?;
+                Ok(self.failing_with(kind, rules))
+            }
+            #[cfg(feature = "test-util")]
+            Store::Slow(delay) => {
+                let rules = self.rule_table()?;
+                Ok(self.slow_by(delay, rules))
+            }
             #[cfg(feature = "redis")]
             Store::Redis(endpoint) => {
-                let switch = Mode::from_environment()?;
+                let rules = self.rule_table()?;
                 let (store, overflows) = self.start(endpoint, None)?;
-                Ok(self.guarded(RemoteStore::Redis(store), overflows, switch))
+                Ok(self.guarded(RemoteStore::Redis(store), overflows, rules))
             }
         }
     }
@@ -310,30 +403,67 @@ impl Builder {
     /// # Cancel safety
     /// Dropping the future closes the connections that it has opened.
     pub async fn connect(self) -> Result<Limiter, Error> {
+        #[cfg(feature = "rules")]
+        return self.open_rules_file_async().await?.connect(self).await;
+        #[cfg(not(feature = "rules"))]
+        self.connect_without_file().await
+    }
+
+    async fn connect_without_file(self) -> Result<Limiter, Error> {
         match self.store()? {
-            Store::Memory => Ok(self.memory(Mode::from_environment()?)),
+            Store::Memory => {
+                let rules = self.rule_table()?;
+                Ok(self.memory(rules))
+            }
+            #[cfg(feature = "test-util")]
+            Store::Failing(kind) => {
+                let rules = self.rule_table()?;
+                Ok(self.failing_with(kind, rules))
+            }
+            #[cfg(feature = "test-util")]
+            Store::Slow(delay) => {
+                let rules = self.rule_table()?;
+                Ok(self.slow_by(delay, rules))
+            }
             #[cfg(feature = "redis")]
             Store::Redis(endpoint) => {
-                let switch = Mode::from_environment()?;
+                let rules = self.rule_table()?;
                 let (ready, is_ready) = ReadySignal::channel();
                 let (store, overflows) = self.start(endpoint, Some(ready))?;
                 is_ready.await?;
-                Ok(self.guarded(RemoteStore::Redis(store), overflows, switch))
+                Ok(self.guarded(RemoteStore::Redis(store), overflows, rules))
             }
         }
     }
 
-    pub(crate) fn memory(self, switch: Option<Mode>) -> Limiter {
+    pub(crate) fn memory(self, rules: RuleTable) -> Limiter {
         let store = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
-        self.with_overflows(store.overflows()).with_backend(Backend::Memory(store), switch)
+        self.with_overflows(store.overflows()).with_backend(Backend::Memory(store), rules)
     }
 
     /// Creates a limiter without a usable store. Each call fails with `error`.
     pub(crate) fn misconfigured(self, error: Error) -> Limiter {
-        let switch = Mode::from_environment().unwrap_or_default();
+        self.failing_by(error, RuleTable::of_environment())
+    }
+
+    fn failing_by(self, error: Error, rules: RuleTable) -> Limiter {
         let options = self.local_options(1);
         let local = options.new_state();
-        self.guarded(RemoteStore::Misconfigured(error, local), options.overflows, switch)
+        self.guarded(RemoteStore::Failing(error, local), options.overflows, rules)
+    }
+
+    #[cfg(feature = "test-util")]
+    fn failing_with(self, kind: ErrorKind, rules: RuleTable) -> Limiter {
+        let error = Error::new(kind, format!("the store of this test fails with `{kind}`"));
+        self.failing_by(error, rules)
+    }
+
+    #[cfg(feature = "test-util")]
+    fn slow_by(self, delay: Duration, rules: RuleTable) -> Limiter {
+        let memory = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
+        let (overflows, local) = (memory.overflows(), self.local_options(1).new_state());
+        let store = SlowStore { delay, deadline: self.deadline, clock: self.clock.clone(), memory };
+        self.guarded(RemoteStore::Slow(Box::new(store), local), overflows, rules)
     }
 
     /// The options of the local state beside a store with this number of slots.
@@ -345,8 +475,8 @@ impl Builder {
         LocalStateOptions { standby, remember_denials: self.remember_denials, clock, overflows }
     }
 
-    fn guarded(self, store: RemoteStore, overflows: Arc<Overflows>, switch: Option<Mode>) -> Limiter {
-        self.with_overflows(overflows).with_backend(Backend::Guarded(Guard::new(store)), switch)
+    fn guarded(self, store: RemoteStore, overflows: Arc<Overflows>, rules: RuleTable) -> Limiter {
+        self.with_overflows(overflows).with_backend(Backend::Guarded(Guard::new(store)), rules)
     }
 
     fn with_overflows(mut self, overflows: Arc<Overflows>) -> Self {
@@ -354,17 +484,21 @@ impl Builder {
         self
     }
 
-    fn with_backend(self, backend: Backend, switch: Option<Mode>) -> Limiter {
-        let Self { on_error, rules, observers, clock, .. } = self;
+    fn with_backend(self, backend: Backend, rules: RuleTable) -> Limiter {
+        let Self { on_error, observers, exposes_keys, clock, .. } = self;
         let queues = WaitQueues::new(clock.clone());
         Limiter::from_parts(LimiterInner {
             backend,
             on_error,
-            rules: RuleTable::new(rules, switch),
+            rules,
+            #[cfg(feature = "rules")]
+            rules_file: OnceLock::new(),
             observers,
+            exposes_keys,
             clock,
             queues: PerProcess::with_value(DroppedAtHome::new(queues)),
             limiter_id: LimiterId::next(),
+            built_at: SystemTime::now(),
         })
     }
 
@@ -374,14 +508,29 @@ impl Builder {
         let local = self.local_options(endpoint.slots());
         let overflows = Arc::clone(&local.overflows);
         let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());
-        let options = Options { naming, deadline, max_in_flight, clock, local };
+        let health_observers = Arc::new(self.health_observers.clone());
+        let options = Options { naming, deadline, max_in_flight, clock, local, health_observers };
         Ok((RedisStore::start(endpoint, options, ready)?, overflows))
+    }
+
+    /// Checks the rules, and reads `RATE_LIMITED_MODE`.
+    fn rule_table(&self) -> Result<RuleTable, Error> {
+        let catalog = Catalog::new(self.declared.clone());
+        let table = RuleTable::new(self.rules.clone(), catalog, Mode::from_environment()?)?;
+        #[cfg(feature = "rules")]
+        self.rules_file.add_to(&table)?;
+        table.check()?;
+        Ok(table)
+    }
+
+    /// Checks the options and the URL.
+    pub(crate) fn check_store(&self) -> Result<(), Error> {
+        self.store().map(drop)
     }
 
     /// Checks the options and parses the URL.
     fn store(&self) -> Result<Store, Error> {
         self.check()?;
-        self.rules.check()?;
         self.connection.store()
     }
 
@@ -406,23 +555,33 @@ impl Builder {
             )
         } else {
             #[cfg(feature = "redis")]
-            self.check_layouts()?;
+            check_layouts(&self.rules, self.hashes_keys()?)?;
             return Ok(());
         };
         Err(Error::new(ErrorKind::Config, problem))
     }
 
-    /// Checks that no rule has a layout whose keys cannot be hashed.
+    /// Returns whether keys are hashed in the store.
     #[cfg(feature = "redis")]
-    fn check_layouts(&self) -> Result<(), Error> {
-        let has_secret = self.secret.clone().transpose()?.is_some();
-        let Some(rule) = self.rules.with_layout(crate::Layout::Zset).filter(|_| has_secret) else { return Ok(()) };
-        let problem = format!(
-            "`hash_keys` must be left out with `Layout::Zset`, got the rule `{rule}` of that layout: remove one of them, \
-             because such a set is addressed by the plain key"
-        );
-        Err(Error::new(ErrorKind::Config, problem))
+    fn hashes_keys(&self) -> Result<bool, Error> {
+        Ok(self.secret.clone().transpose()?.is_some())
     }
+}
+
+/// Checks that no rule has a layout whose keys cannot be hashed.
+#[cfg(feature = "redis")]
+fn check_layouts(rules: &RuleSet, hashes_keys: bool) -> Result<(), Error> {
+    let Some(name) = rules.with_layout(crate::Layout::Zset).filter(|_| hashes_keys) else { return Ok(()) };
+    let place = rules.rules.get(name).map(|rule| rule.place).unwrap_or_default();
+    Err(Error::new(ErrorKind::Config, place.locate(&hashed_layout_problem(name))))
+}
+
+#[cfg(feature = "redis")]
+fn hashed_layout_problem(rule: &str) -> String {
+    format!(
+        "`hash_keys` must be left out with `Layout::Zset`, got the rule `{rule}` of that layout: remove one of them, \
+         because such a set is addressed by the plain key"
+    )
 }
 
 impl fmt::Debug for Builder {
@@ -434,6 +593,9 @@ impl fmt::Debug for Builder {
                 secret: _,
             on_error,
             rules,
+            declared,
+            #[cfg(feature = "rules")]
+            rules_file,
             deadline,
             max_in_flight,
             prefix,
@@ -442,10 +604,16 @@ impl fmt::Debug for Builder {
             remember_denials,
             clock,
             observers,
+            exposes_keys,
+            health_observers,
         } = self;
-        f.debug_struct("Builder")
+        let mut debug = f.debug_struct("Builder");
+        #[cfg(feature = "rules")]
+        debug.field("rules_file", rules_file);
+        debug
             .field("on_error", on_error)
             .field("rules", rules)
+            .field("declared", declared)
             .field("deadline", deadline)
             .field("max_in_flight", max_in_flight)
             .field("prefix", prefix)
@@ -454,6 +622,8 @@ impl fmt::Debug for Builder {
             .field("remember_denials", remember_denials)
             .field("clock", clock)
             .field("observers", observers)
+            .field("exposes_keys", exposes_keys)
+            .field("health_observers", health_observers)
             .finish_non_exhaustive()
     }
 }

@@ -164,6 +164,60 @@ mod manual {
     /// assert!(limiter.check_blocking(&key, &limit)?.is_allowed());
     /// # Ok::<(), rate_limited::Error>(())
     /// ```
+    ///
+    /// # Paused time of tokio
+    /// No limiter uses tokio's clock, because it works on any runtime or none. `tokio::time::pause` and `advance`
+    /// change nothing for it:
+    ///
+    /// - Windows, waits, and the delay of [`Builder::slow`](crate::Builder::slow) are of the limiter's own clock: this
+    ///   one if it is set. Otherwise it is the system's, or that of Redis for its windows.
+    /// - The deadlines of a Redis store, its pauses and its reconnects are always real time.
+    ///
+    /// In a test with paused time, a limiter with a manual clock works as in any other. Move both clocks:
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use std::time::Duration;
+    /// use rate_limited::{Key, Limiter, ManualClock};
+    ///
+    /// #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// async fn main() -> Result<(), rate_limited::Error> {
+    ///     let clock = ManualClock::new();
+    ///     let limiter = Limiter::builder().clock(clock.clone()).build()?;
+    ///     let (key, limit, window) = (Key::new("getId"), "1/10s".parse()?, Duration::from_secs(10));
+    ///     assert!(limiter.check(&key, &limit).await?.is_allowed());
+    ///
+    ///     tokio::time::advance(window).await;
+    ///     assert!(limiter.check(&key, &limit).await?.is_denied());
+    ///     clock.advance(window);
+    ///     assert!(limiter.check(&key, &limit).await?.is_allowed());
+    ///
+    ///     let (waiting, moving) = (limiter.wait(&key, &limit, window), async { clock.advance(window) });
+    ///     assert!(tokio::join!(waiting, moving).0?.is_allowed());
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// A call that takes real time does not go together with paused time: a wait by the system's clock, a slow limiter
+    /// or a Redis store. While it is pending, the runtime is idle, and tokio then advances its own clock to the next
+    /// timer. So a timeout around the call is over at once:
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use std::time::{Duration, Instant};
+    /// use rate_limited::{Key, Limiter};
+    ///
+    /// #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// async fn main() -> Result<(), rate_limited::Error> {
+    ///     let (limiter, key, limit) = (Limiter::memory(), Key::new("getId"), "1/h".parse()?);
+    ///     assert!(limiter.check(&key, &limit).await?.is_allowed());
+    ///     let (started_at, hour) = (Instant::now(), Duration::from_secs(3_600));
+    ///     let waiting = limiter.wait(&key, &limit, hour);
+    ///     assert!(tokio::time::timeout(Duration::from_secs(600), waiting).await.is_err());
+    ///     assert!(started_at.elapsed() < Duration::from_secs(60));
+    ///     Ok(())
+    /// }
+    /// ```
     #[derive(Clone, Debug)]
     pub struct ManualClock {
         nanos: Arc<AtomicU64>,

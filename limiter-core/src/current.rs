@@ -1,10 +1,16 @@
 //! The default limiter, which annotated functions without a limiter of their own use.
 
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::sync::OnceCell;
+use tracing::subscriber::NoSubscriber;
 
+#[cfg(not(feature = "rules"))]
+use crate::ErrorKind;
 use crate::builder::Builder;
 use crate::{Error, Limiter, TARGET};
 
@@ -19,6 +25,10 @@ tokio::task_local! {
 
 /// The environment variable that names the store of the default limiter.
 const URL_VARIABLE: &str = "RATE_LIMITED_URL";
+/// The environment variable that, as `1`, makes a wrong URL a panic.
+const STRICT_VARIABLE: &str = "RATE_LIMITED_STRICT";
+/// The environment variable that names the file of rules of the default limiter.
+const RULES_VARIABLE: &str = "RATE_LIMITED_RULES";
 
 /// The error of [`Limiter::install`]: a default limiter is installed already.
 #[derive(Debug)]
@@ -96,10 +106,18 @@ impl Limiter {
     /// 3. a limiter on the store that the environment variable `RATE_LIMITED_URL` names,
     /// 4. a limiter in memory, with one warning in the log.
     ///
-    /// If `RATE_LIMITED_URL` cannot be used, the log gets one error, and each decision fails with
-    /// [`Config`](crate::ErrorKind::Config). By the default policy the standby limiter then decides: limits count in
+    /// The limiters of 3 and 4 follow the file of rules that the variable `RATE_LIMITED_RULES`
+    /// names, if it is set (feature `rules`). A file that cannot be used at the start is handled like a URL that cannot
+    /// be used.
+    ///
+    /// If `RATE_LIMITED_URL` cannot be used, the log gets one error, or standard error does if no `tracing` subscriber is
+    /// set. Each decision fails with [`Config`](crate::ErrorKind::Config). By the default policy the standby limiter then decides: limits count in
     /// this process alone, and decisions have [`Source::Standby`](crate::Source::Standby). Only `on_error = raise`, or
     /// a handler, receives the error.
+    ///
+    /// # Panics
+    /// If one of the two cannot be used and `RATE_LIMITED_STRICT` is `1`, each use of the limiter on the environment
+    /// panics, with the error. Calls of annotated functions do so too. Any other value of that variable has no effect.
     #[must_use]
     pub fn current() -> Self {
         scoped().unwrap_or_else(|| process_wide().clone())
@@ -121,18 +139,28 @@ fn default_limiter() -> &'static Limiter {
     // The log is written once, and outside of the initialisation: a subscriber may call rate-limited functions itself.
     match startup_log {
         StartupLog::Nothing => {}
+        StartupLog::Strict(variable, error) => panic!("{variable} cannot be used: {error}"),
         _ if IS_LOGGED.swap(true, Ordering::Relaxed) => {}
         StartupLog::InMemory => tracing::warn!(
             target: TARGET,
             "no limiter is installed and {URL_VARIABLE} is not set: rate limits count in this process"
         ),
-        StartupLog::Unusable(error) => tracing::error!(
-            target: TARGET,
-            %error,
-            "{URL_VARIABLE} cannot be used: rate limits fail until it is corrected"
-        ),
+        StartupLog::Unusable(variable, error) => log_unusable(variable, error),
     }
     limiter
+}
+
+/// Logs that a variable cannot be used. Without a subscriber it is written to standard error: the program would not notice
+/// otherwise that limits are not shared.
+fn log_unusable(variable: &str, error: &Error) {
+    if tracing::dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>()) {
+        // A program may run without standard error.
+        let _ = writeln!(
+            io::stderr(),
+            "rate-limited: {variable} cannot be used: rate limits fail until it is corrected: {error}"
+        );
+    }
+    tracing::error!(target: TARGET, %error, "{variable} cannot be used: rate limits fail until it is corrected");
 }
 
 /// The default limiter of a program that installs none.
@@ -141,23 +169,67 @@ struct ProcessDefault {
     startup_log: StartupLog,
 }
 
-/// The log event about a default limiter.
+/// The event of the first use of a default limiter.
 enum StartupLog {
     Nothing,
     InMemory,
-    Unusable(Error),
+    /// An environment variable with an unusable value.
+    Unusable(&'static str, Error),
+    /// Not a log event: each use of the limiter panics.
+    Strict(&'static str, Error),
 }
 
 fn limiter_from_environment() -> ProcessDefault {
-    let Some(url) = std::env::var_os(URL_VARIABLE) else {
-        return ProcessDefault { limiter: Limiter::memory(), startup_log: StartupLog::InMemory };
-    };
-    // Invalid UTF-8 is replaced, and the URL then fails as one that names no store.
-    match Builder::default().url(&url.to_string_lossy()).build() {
-        Ok(limiter) => ProcessDefault { limiter, startup_log: StartupLog::Nothing },
-        Err(error) => {
+    let (url, rules) = (env::var_os(URL_VARIABLE), env::var_os(RULES_VARIABLE));
+    let startup_log = if url.is_some() { StartupLog::Nothing } else { StartupLog::InMemory };
+    if url.is_none() && rules.is_none() {
+        return ProcessDefault { limiter: Limiter::memory(), startup_log };
+    }
+    let mut builder = Builder::default();
+    if let Some(url) = url {
+        // Invalid UTF-8 is replaced, and the URL then fails as one that names no store.
+        builder = builder.url(&url.to_string_lossy());
+    }
+    match build(builder, rules) {
+        Ok(limiter) => ProcessDefault { limiter, startup_log },
+        Err((variable, error)) => {
             let limiter = Builder::default().misconfigured(error.clone());
-            ProcessDefault { limiter, startup_log: StartupLog::Unusable(error) }
+            let is_strict = env::var_os(STRICT_VARIABLE).is_some_and(|value| value == "1");
+            let event = if is_strict { StartupLog::Strict } else { StartupLog::Unusable };
+            ProcessDefault { limiter, startup_log: event(variable, error) }
         }
+    }
+}
+
+/// Builds the limiter with the file of rules that the environment names. An error comes with the variable that causes
+/// it.
+fn build(builder: Builder, rules: Option<OsString>) -> Result<Limiter, (&'static str, Error)> {
+    builder.check_store().map_err(|error| (URL_VARIABLE, error))?;
+    match rules {
+        Some(path) => build_with_file(builder, &path).map_err(|error| (RULES_VARIABLE, error)),
+        None => builder.build().map_err(|error| (URL_VARIABLE, error)),
+    }
+}
+
+#[cfg(feature = "rules")]
+fn build_with_file(builder: Builder, path: &OsStr) -> Result<Limiter, Error> {
+    builder.rules_file(path).build()
+}
+
+#[cfg(not(feature = "rules"))]
+fn build_with_file(_: Builder, _: &OsStr) -> Result<Limiter, Error> {
+    let problem = "`RATE_LIMITED_RULES` must be unset, got a file: turn on the feature `rules` of `rate-limited`";
+    Err(Error::new(ErrorKind::Config, problem))
+}
+
+#[cfg(all(test, not(limiter_loom), not(feature = "rules")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_rules_without_the_feature_is_an_error_that_names_it() {
+        let (variable, error) = build(Builder::default(), Some("rules.toml".into())).expect_err("no feature");
+        let message = "`RATE_LIMITED_RULES` must be unset, got a file: turn on the feature `rules` of `rate-limited`";
+        assert_eq!((variable, error.kind(), &*error.to_string()), (RULES_VARIABLE, ErrorKind::Config, message));
     }
 }

@@ -9,13 +9,60 @@ use crate::algorithm::Outcome;
 use crate::request::{OwnedRequest, Request, StoreReply};
 use crate::request::{RefundInfo, Resolution};
 use crate::source::Source;
-use crate::store::memory::MemoryReply;
+use crate::store::memory::{EntryPermits, MemoryReply};
 
 pub(crate) mod limiter_id;
 pub(crate) mod receipt;
 
 use limiter_id::LimiterId;
 use receipt::Receipt;
+
+macro_rules! detail_getters {
+    () => {
+        /// The rule's name: an attribute's `name`, or `check` for a direct call.
+        #[must_use]
+        pub fn name(&self) -> &str {
+            self.details().name
+        }
+
+        /// The limit that the decision describes: of several, the first that denied, or the one with the least permits
+        /// left.
+        #[must_use]
+        pub fn limit(&self) -> Limit {
+            self.details().limit
+        }
+
+        /// The encoded key that the decision describes, such as `user:@42`; `None` unless the limiter
+        /// [exposes keys](crate::Builder::expose_keys).
+        ///
+        /// It is the key of the request of [`limit`](Self::limit). [`Key::from_encoded`](crate::Key::from_encoded) reads
+        /// it. With [`hash_keys`](crate::Builder) it is the digest that Redis has. A call without any limit in force has
+        /// none. Neither `Debug` nor `Display` contains it.
+        #[must_use]
+        pub fn key(&self) -> Option<&str> {
+            self.exposed_key().map(|key| &key.encoded[..])
+        }
+
+        /// Permits left in the window now; 0 if a failure policy decided, and all of them if the rule is
+        /// [off](crate::Mode::Off).
+        #[must_use]
+        pub fn remaining(&self) -> u32 {
+            self.details().remaining
+        }
+
+        /// The time until all permits are available again, without further calls; zero if a failure policy decided.
+        #[must_use]
+        pub fn reset_after(&self) -> Duration {
+            Duration::from_micros(self.details().reset_after)
+        }
+
+        /// The part of the limiter that decided.
+        #[must_use]
+        pub fn source(&self) -> Source {
+            self.details().source
+        }
+    };
+}
 
 /// The decision about a call: allowed or denied. A denial is a value, not an error.
 #[must_use = "an unused decision limits nothing"]
@@ -40,12 +87,19 @@ impl Decision {
         matches!(self, Self::Denied(_))
     }
 
-    /// Permits left after this decision.
-    #[must_use]
-    pub fn remaining(&self) -> u32 {
+    detail_getters!();
+
+    fn details(&self) -> &Details {
         match self {
-            Self::Allowed(allowed) => allowed.remaining(),
-            Self::Denied(denied) => denied.remaining(),
+            Self::Allowed(allowed) => allowed.details(),
+            Self::Denied(denied) => denied.details(),
+        }
+    }
+
+    fn exposed_key(&self) -> Option<&ExposedKey> {
+        match self {
+            Self::Allowed(allowed) => allowed.exposed_key(),
+            Self::Denied(denied) => denied.exposed_key(),
         }
     }
 
@@ -55,8 +109,29 @@ impl Decision {
     /// of them is expected to take its permits.
     pub(crate) fn into_timed_out(self, retry_after: Duration) -> Denied {
         match self {
-            Self::Allowed(Allowed { details, .. }) => Denied { details, retry_after: Some(micros(retry_after)) },
+            Self::Allowed(Allowed { details, extras, .. }) => {
+                let key = extras.and_then(|extras| extras.key);
+                Denied { details, retry_after: Some(micros(retry_after)), key }
+            }
             Self::Denied(denied) => denied,
+        }
+    }
+
+    /// The index of the request that the decision describes.
+    pub(crate) fn request_index(&self) -> usize {
+        match self {
+            Self::Allowed(allowed) => allowed.details.request_index.into(),
+            Self::Denied(denied) => denied.request_index(),
+        }
+    }
+
+    /// Adds the key that the decision describes, in the form that users see.
+    pub(crate) fn set_key(&mut self, encoded: String) {
+        match self {
+            Self::Allowed(allowed) => {
+                allowed.extras.get_or_insert_default().key = Some(Box::new(ExposedKey { encoded }));
+            }
+            Self::Denied(denied) => denied.set_key(encoded),
         }
     }
 
@@ -78,16 +153,25 @@ pub struct Allowed {
     details: Details,
     /// `None` if there is nothing to refund.
     receipt: Option<Receipt>,
-    /// `None` if no rule was in shadow mode.
-    shadow: Option<Box<Shadow>>,
+    /// `None` unless a rule was in shadow mode or the limiter exposes keys.
+    extras: Option<Box<AllowedExtras>>,
 }
 
-/// The decisions about the rules of an allowed call that are in shadow mode.
+/// The parts of an allowed decision that most decisions do not have.
 #[derive(Clone, Default)]
-struct Shadow {
-    /// The first denial.
-    denied: Option<Denied>,
-    receipts: Vec<Receipt>,
+struct AllowedExtras {
+    /// The encoded key, if the limiter exposes keys.
+    key: Option<Box<ExposedKey>>,
+    /// The first denial of a rule in shadow mode.
+    shadowed: Option<Denied>,
+    /// The receipts of rules in shadow mode.
+    shadow_receipts: Vec<Receipt>,
+}
+
+/// The encoded key that a decision describes. A box of it is smaller than a `String`.
+#[derive(Clone)]
+struct ExposedKey {
+    encoded: String,
 }
 
 /// The denial of a call: the limit is reached, and nothing was taken or written.
@@ -96,6 +180,8 @@ pub struct Denied {
     details: Details,
     /// Microseconds; `None` for never.
     retry_after: Option<u64>,
+    /// `None` unless the limiter exposes keys.
+    key: Option<Box<ExposedKey>>,
 }
 
 /// The details that both decisions share. Kept small, because a decision is moved a few times before it is returned.
@@ -111,61 +197,33 @@ struct Details {
     source: Source,
 }
 
-macro_rules! detail_getters {
-    () => {
-        /// The rule's name: an attribute's `name`, or `check` for a direct call.
-        #[must_use]
-        pub fn name(&self) -> &str {
-            self.details.name
-        }
-
-        /// The limit that the decision describes: of several, the first that denied, or the one with the least permits
-        /// left.
-        #[must_use]
-        pub fn limit(&self) -> Limit {
-            self.details.limit
-        }
-
-        /// Permits left in the window now; 0 if a failure policy decided, and all of them if the rule is
-        /// [off](crate::Mode::Off).
-        #[must_use]
-        pub fn remaining(&self) -> u32 {
-            self.details.remaining
-        }
-
-        /// The time until all permits are available again, without further calls; zero if a failure policy decided.
-        #[must_use]
-        pub fn reset_after(&self) -> Duration {
-            Duration::from_micros(self.details.reset_after)
-        }
-
-        /// The part of the limiter that decided.
-        #[must_use]
-        pub fn source(&self) -> Source {
-            self.details.source
-        }
-    };
-}
-
 impl Allowed {
     detail_getters!();
+
+    fn details(&self) -> &Details {
+        &self.details
+    }
 
     /// The denial of a rule in [shadow mode](crate::Mode::Shadow), which was not enforced: of several rules, the first.
     #[must_use]
     pub fn shadowed(&self) -> Option<&Denied> {
-        self.shadow.as_ref()?.denied.as_ref()
+        self.extras.as_ref()?.shadowed.as_ref()
     }
 
     /// The receipts of all permits that the call took.
     pub(crate) fn receipts(&self) -> impl Iterator<Item = &Receipt> {
-        self.receipt.iter().chain(self.shadow.iter().flat_map(|shadow| &shadow.receipts))
+        self.receipt.iter().chain(self.extras.iter().flat_map(|extras| &extras.shadow_receipts))
+    }
+
+    fn exposed_key(&self) -> Option<&ExposedKey> {
+        self.extras.as_ref()?.key.as_deref()
     }
 
     /// The decision about a call whose rules are off or have no limit.
     pub(crate) fn without_limit(name: &'static str, limit: Limit) -> Self {
         let source = Source::Mode;
         let details = Details { name, request_index: 0, limit, remaining: limit.max_cost(), reset_after: 0, source };
-        Self { details, receipt: None, shadow: None }
+        Self { details, receipt: None, extras: None }
     }
 
     /// The decision about a call whose only rule is in shadow mode: the call is allowed.
@@ -173,19 +231,20 @@ impl Allowed {
         match decision {
             Decision::Allowed(allowed) => allowed,
             Decision::Denied(denied) => {
-                let shadow = Some(Box::new(Shadow { denied: Some(denied.clone()), receipts: Vec::new() }));
-                Self { details: denied.details, receipt: None, shadow }
+                let (details, key) = (denied.details, denied.key.clone());
+                let extras = AllowedExtras { key, shadowed: Some(denied), shadow_receipts: Vec::new() };
+                Self { details, receipt: None, extras: Some(Box::new(extras)) }
             }
         }
     }
 
     /// Adds the decision about a further rule, which is in shadow mode.
     pub(crate) fn with_shadow_decision(mut self, decision: Decision) -> Self {
-        let shadow = self.shadow.get_or_insert_default();
+        let extras = self.extras.get_or_insert_default();
         match decision {
-            Decision::Allowed(allowed) => shadow.receipts.extend(allowed.receipt),
+            Decision::Allowed(allowed) => extras.shadow_receipts.extend(allowed.receipt),
             Decision::Denied(denied) => {
-                shadow.denied.get_or_insert(denied);
+                extras.shadowed.get_or_insert(denied);
             }
         }
         self
@@ -195,9 +254,22 @@ impl Allowed {
 impl Denied {
     detail_getters!();
 
+    fn details(&self) -> &Details {
+        &self.details
+    }
+
+    fn exposed_key(&self) -> Option<&ExposedKey> {
+        self.key.as_deref()
+    }
+
     /// The index of the request that denied the decision: the first, if several did.
     pub(crate) fn request_index(&self) -> usize {
         self.details.request_index.into()
+    }
+
+    /// Adds the key that the denial describes, in the form that users see.
+    pub(crate) fn set_key(&mut self, encoded: String) {
+        self.key = Some(Box::new(ExposedKey { encoded }));
     }
 
     /// The [`retry_after`](Denied::retry_after) of a [final](Denied::is_final) denial: 136 years. An `Instant` plus
@@ -209,10 +281,35 @@ impl Denied {
     /// It is exact if a store decided, and at most a second if a failure policy did. For a denial that
     /// [is final](Denied::is_final) it is [`NEVER`](Denied::NEVER).
     ///
-    /// It is not rounded to seconds or milliseconds. Round it up for a client that can only wait for whole units.
+    /// It is not rounded to seconds or milliseconds. For a client that can only wait for whole seconds there is
+    /// [`retry_after_secs`](Denied::retry_after_secs).
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after.map_or(Self::NEVER, Duration::from_micros)
+    }
+
+    /// The [`retry_after`](Denied::retry_after) in whole seconds, rounded up, and at least 1: the value of the HTTP
+    /// header `Retry-After`.
+    ///
+    /// For a denial that [is final](Denied::is_final) it is 4 294 967 295, the seconds of [`NEVER`](Denied::NEVER).
+    /// Leave the header out then.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Decision, Key, Limiter};
+    ///
+    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("getId"), "1/10s".parse()?);
+    /// limiter.check_blocking(&key, &limit)?;
+    /// if let Decision::Denied(denied) = limiter.check_blocking(&key, &limit)? {
+    ///     println!("Retry-After: {}", denied.retry_after_secs());
+    ///     assert!(denied.retry_after_secs() >= 1);
+    /// }
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    #[must_use]
+    pub fn retry_after_secs(&self) -> u64 {
+        let retry_after = self.retry_after();
+        (retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0)).max(1)
     }
 
     /// Returns `true` if no wait helps: the call costs more than the limit ever allows, or its rule [denies every
@@ -237,14 +334,14 @@ impl Decision {
         let details =
             Details { name, request_index: 0, limit: request.limit, remaining, reset_after, source: Source::Store };
         if !allowed {
-            return Self::Denied(Denied { details, retry_after: retry_at.map(|at| reply.until(at)) });
+            return Self::Denied(Denied { details, retry_after: retry_at.map(|at| reply.until(at)), key: None });
         }
         let stamp = reply.now.micros();
         let receipt = match reply.entry {
-            Some(entry) => Receipt::for_memory_entry(limiter_id, entry, request.cost, stamp),
+            Some(entry) => Receipt::for_memory_entry(limiter_id, EntryPermits { entry, held: request.cost, stamp }),
             None => Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp)),
         };
-        Self::Allowed(Allowed { details, receipt, shadow: None })
+        Self::Allowed(Allowed { details, receipt, extras: None })
     }
 }
 
@@ -289,9 +386,9 @@ impl DecisionContext<'_> {
         let reset_after = micros(reply.reset_after);
         let details = Details { remaining: reply.remaining, reset_after, source, ..self.details(reply.request_index) };
         if reply.allowed {
-            Decision::Allowed(Allowed { details, receipt: receipt(), shadow: None })
+            Decision::Allowed(Allowed { details, receipt: receipt(), extras: None })
         } else {
-            Decision::Denied(Denied { details, retry_after: reply.retry_after.map(micros) })
+            Decision::Denied(Denied { details, retry_after: reply.retry_after.map(micros), key: None })
         }
     }
 
@@ -300,20 +397,21 @@ impl DecisionContext<'_> {
     fn failed_open(&self) -> Decision {
         let is_impossible = |request: &Request<'_>| request.cost > request.limit.burst();
         match self.requests.iter().position(is_impossible) {
-            Some(index) => Decision::Denied(Denied { details: self.details(index), retry_after: None }),
-            None => Decision::Allowed(Allowed { details: self.details(0), receipt: None, shadow: None }),
+            Some(index) => Decision::Denied(Denied { details: self.details(index), retry_after: None, key: None }),
+            None => Decision::Allowed(Allowed { details: self.details(0), receipt: None, extras: None }),
         }
     }
 
     /// The denial of a policy that fails closed.
     pub(crate) fn failed_closed(&self) -> Denied {
         let details = self.details(0);
-        Denied { details, retry_after: Some(micros(details.limit.window().min(Duration::from_secs(1)))) }
+        let retry_after = Some(micros(details.limit.window().min(Duration::from_secs(1))));
+        Denied { details, retry_after, key: None }
     }
 
     /// The final denial of a rule that denies every call.
     pub(crate) fn denied_by_mode(&self) -> Denied {
-        Denied { details: Details { source: Source::Mode, ..self.details(0) }, retry_after: None }
+        Denied { details: Details { source: Source::Mode, ..self.details(0) }, retry_after: None, key: None }
     }
 
     /// The details of a request that no store has replied to.
@@ -372,3 +470,6 @@ impl fmt::Display for Denied {
 }
 
 impl StdError for Denied {}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests;

@@ -65,6 +65,35 @@ pub enum ErrorKind {
     InvalidLimit,
 }
 
+impl ErrorKind {
+    /// The text for logs and metrics, such as `timeout` or `not_serving`: the name of the variant in snake case. It
+    /// stays the same in later versions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Loading => "loading",
+            Self::NotServing => "not_serving",
+            Self::ReadOnly => "read_only",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Overloaded => "overloaded",
+            Self::Forked => "forked",
+            Self::Refused => "refused",
+            Self::Protocol => "protocol",
+            Self::Config => "config",
+            Self::InvalidLimit => "invalid_limit",
+        }
+    }
+}
+
+/// Writes [`as_str`](ErrorKind::as_str).
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { inner: Arc::new(ErrorInner { kind, message: message.into(), source: None }) }
@@ -126,5 +155,31 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.inner.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_stable_text() {
+        let cases = [
+            (ErrorKind::Timeout, "timeout"),
+            (ErrorKind::Unavailable, "unavailable"),
+            (ErrorKind::Loading, "loading"),
+            (ErrorKind::NotServing, "not_serving"),
+            (ErrorKind::ReadOnly, "read_only"),
+            (ErrorKind::OutOfMemory, "out_of_memory"),
+            (ErrorKind::Overloaded, "overloaded"),
+            (ErrorKind::Forked, "forked"),
+            (ErrorKind::Refused, "refused"),
+            (ErrorKind::Protocol, "protocol"),
+            (ErrorKind::Config, "config"),
+            (ErrorKind::InvalidLimit, "invalid_limit"),
+        ];
+        for (kind, text) in cases {
+            assert_eq!((kind.as_str(), kind.to_string()), (text, text.to_owned()));
+        }
     }
 }

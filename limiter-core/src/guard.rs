@@ -1,6 +1,9 @@
 //! The failure policy of a shared store: the decision about a call whose store fails.
 
+use std::time::SystemTime;
+
 use crate::error::Error;
+use crate::health::{Health, HealthState};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::local::LocalState;
@@ -9,6 +12,8 @@ use crate::on_error::OnError;
 use crate::request::{CacheLookup, CallOptions, CountedReply, RefundInfo, Request, Resolution, StoreFailure};
 use crate::source::Source;
 use crate::store::RedisStore;
+#[cfg(feature = "test-util")]
+use crate::store::SlowStore;
 
 /// A store that may fail, with the failure policy for its calls.
 #[derive(Debug)]
@@ -21,8 +26,10 @@ pub(crate) struct Guard {
 pub(crate) enum RemoteStore {
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "the feature adds this store"))]
     Redis(RedisStore),
-    /// No store: the environment's URL cannot be used. Each call fails with this error.
-    Misconfigured(Error, LocalState),
+    /// No store: the environment's URL cannot be used, or a test has none. Each call fails with this error.
+    Failing(Error, LocalState),
+    #[cfg(feature = "test-util")]
+    Slow(Box<SlowStore>, LocalState),
 }
 
 impl Guard {
@@ -34,7 +41,36 @@ impl Guard {
     fn local(&self) -> &LocalState {
         match &self.store {
             RemoteStore::Redis(store) => store.local(),
-            RemoteStore::Misconfigured(_, local) => local,
+            RemoteStore::Failing(_, local) => local,
+            #[cfg(feature = "test-util")]
+            RemoteStore::Slow(_, local) => local,
+        }
+    }
+
+    /// The name of a request's counter in the store, if it has one.
+    pub(crate) fn key_name(&self, request: &Request<'_>) -> Option<String> {
+        match &self.store {
+            RemoteStore::Redis(store) => store.key_name(request),
+            _ => None,
+        }
+    }
+
+    /// A key as it appears in the store's names: encoded, or as a digest.
+    pub(crate) fn subject(&self, key: &Key) -> String {
+        match &self.store {
+            RemoteStore::Redis(store) => store.subject(key),
+            // These have no secret.
+            _ => key.encoded(),
+        }
+    }
+
+    /// Returns the health of the store. A limiter without a usable store has been down since it was built.
+    pub(crate) fn health(&self, built_at: SystemTime) -> Health {
+        match &self.store {
+            RemoteStore::Redis(store) => store.health(),
+            RemoteStore::Failing(..) => Health::new(HealthState::Down, built_at, None),
+            #[cfg(feature = "test-util")]
+            RemoteStore::Slow(..) => Health::new(HealthState::Up, built_at, None),
         }
     }
 
@@ -119,8 +155,8 @@ impl Guard {
         }
     }
 
-    /// Refunds permits to the store and its mirror, or to the standby limiter that granted them. No failure policy
-    /// applies: a failure is returned.
+    /// Refunds permits to the store and its mirror, or to the standby limiter that granted them. The cost of a request
+    /// is what the call holds. No failure policy applies: a failure is returned.
     pub(crate) async fn refund(
         &self,
         requests: &[Request<'_>],
@@ -134,7 +170,8 @@ impl Guard {
                 refunded.inspect_err(|error| observers.failed(error))
             }
             Source::Standby => {
-                self.local().standby.refund(requests, refund_info.mirror_stamp);
+                let RefundInfo { mirror_stamp, max_permits, .. } = refund_info;
+                self.local().standby.refund_part(requests, mirror_stamp, max_permits);
                 Ok(())
             }
             // Nothing was granted.
@@ -155,28 +192,36 @@ impl RemoteStore {
     async fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<CountedReply, StoreFailure> {
         match self {
             Self::Redis(store) => store.take(requests, options).await,
-            Self::Misconfigured(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
+            #[cfg(feature = "test-util")]
+            Self::Slow(store, _) => store.take(requests, options).await,
+            Self::Failing(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
         }
     }
 
     async fn peek(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<CountedReply, StoreFailure> {
         match self {
             Self::Redis(store) => store.peek(requests, options).await,
-            Self::Misconfigured(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
+            #[cfg(feature = "test-util")]
+            Self::Slow(store, _) => store.peek(requests, options).await,
+            Self::Failing(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
         }
     }
 
     async fn refund(&self, requests: &[Request<'_>], refund_info: RefundInfo) -> Result<(), Error> {
         match self {
             Self::Redis(store) => store.refund(requests, refund_info).await,
-            Self::Misconfigured(error, _) => Err(error.clone()),
+            #[cfg(feature = "test-util")]
+            Self::Slow(store, _) => store.refund(requests, refund_info).await,
+            Self::Failing(error, _) => Err(error.clone()),
         }
     }
 
     async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
         match self {
             Self::Redis(store) => store.reset(key, limit).await,
-            Self::Misconfigured(error, _) => Err(error.clone()),
+            #[cfg(feature = "test-util")]
+            Self::Slow(store, _) => store.reset(key, limit).await,
+            Self::Failing(error, _) => Err(error.clone()),
         }
     }
 }

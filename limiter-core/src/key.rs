@@ -5,7 +5,7 @@
 //! ```text
 //! subject = "+"                          ; the key of an empty text, alone
 //!         / sequence                     ; up to 200 bytes
-//!         / head "+" digest              ; longer: the sequence's first 135 bytes and its SHA-256 in hex
+//!         / head "+" 64HEXDIG            ; longer: the sequence's first 135 bytes and its SHA-256 (lower case)
 //! sequence = text *( "@" part "@" text ) [ "@" part ]
 //! text     = *( ALPHA / DIGIT / "-" / "_" / "." / ":" / "/" / escaped )
 //! part     = *( ALPHA / DIGIT / "-" / "_" / "." / escaped )
@@ -15,21 +15,31 @@
 //! Texts and parts contain neither mark, so a sequence splits at `@` in one way only: texts are at even positions,
 //! parts at odd ones. A part is visible even when it is empty (`user:@`). `{` and `}` are always escaped, so a subject
 //! cannot end the hash tag around it. No character needs quoting in a shell. With a secret, a name contains `"+"
-//! 32HEXDIG` (lower case) instead of the subject. No subject has that form: see `store/redis/naming.rs`.
+//! 32HEXDIG` (lower case) instead of the subject. No other subject has that form: see `store/redis/naming.rs`.
+//!
+//! A key can be read from a subject with a digest, and so can one from a name with a secret (`encoded`). Pieces that are
+//! added to such a key continue its subject as if that were a sequence. The result always has a digest. Its head is that
+//! of the subject, which is empty in a name with a secret. `+` occurs in no sequence, so no other key is equal.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 use std::hash::{Hash, Hasher};
 
-use sha2::{Digest, Sha256};
-
 mod buffer;
+mod encoded;
+mod hex;
+mod long_key;
+mod outline;
 mod static_key;
+mod template;
 #[cfg(feature = "redis")]
 mod spring_name;
 
 use buffer::Buffer;
+use long_key::LongKey;
+pub(crate) use outline::MAX_OUTLINE_PARTS;
 pub use static_key::StaticKey;
+pub(crate) use template::{KeyTemplate, TemplatePart};
 
 /// The identity of a counter: static text with values in it. Calls with equal keys share one counter.
 ///
@@ -54,8 +64,8 @@ pub use static_key::StaticKey;
 pub struct Key {
     /// The encoding so far. If there is a digest, only the readable head.
     head: Buffer,
-    /// The digest of the whole encoding, if that is longer than [`MAX_LEN`].
-    digest: Option<Box<Sha256>>,
+    /// The digest of the whole encoding, if that is longer than [`MAX_LEN`] or the key was read from a digest.
+    long: Option<Box<LongKey>>,
     /// The last piece was a part, so the next piece begins with its end mark.
     in_part: bool,
 }
@@ -71,7 +81,7 @@ impl Key {
     /// Creates a key of static text. Add values by [`part`](Key::part), not by formatting them into the text.
     #[must_use]
     pub fn new(text: impl AsRef<str>) -> Self {
-        Self { head: Buffer::EMPTY, digest: None, in_part: false }.text(text.as_ref())
+        Self { head: Buffer::EMPTY, long: None, in_part: false }.text(text.as_ref())
     }
 
     /// Returns whether this text is its own encoding, without escapes and short enough.
@@ -92,7 +102,7 @@ impl Key {
     /// The key of a static text that has an encoding without a digest. The text is not copied.
     #[inline]
     fn from_static(static_key: &'static StaticKey) -> Self {
-        Self { head: Buffer::Static(static_key), digest: None, in_part: false }
+        Self { head: Buffer::Static(static_key), long: None, in_part: false }
     }
 
     /// Adds the `Display` form of a value, delimited from the text around it.
@@ -123,18 +133,23 @@ impl Key {
     }
 
     fn push(&mut self, encoded: &str) {
-        if let Some(digest) = &mut self.digest {
-            digest.update(encoded);
-        } else if self.head.len() + encoded.len() <= MAX_LEN {
+        if self.long.is_none() && self.head.len() + encoded.len() <= MAX_LEN {
             self.head.push(encoded);
         } else {
-            let mut digest = Box::new(Sha256::new());
-            digest.update(self.head.as_bytes());
-            digest.update(encoded);
-            self.head.push(&encoded[..encoded.len().min(HEAD_LEN)]);
-            self.head.truncate(HEAD_LEN);
-            self.digest = Some(digest);
+            self.push_long(encoded);
         }
+    }
+
+    #[cold]
+    fn push_long(&mut self, encoded: &str) {
+        if let Some(long) = &mut self.long {
+            return long.push(self.head.as_str(), encoded);
+        }
+        let mut long = Box::new(LongKey::of_sequence(self.head.as_str()));
+        long.push("", encoded);
+        self.head.push(&encoded[..encoded.len().min(HEAD_LEN)]);
+        self.head.truncate(HEAD_LEN);
+        self.long = Some(long);
     }
 
     /// The readable head of the encoding: all of it, unless there is a digest.
@@ -145,7 +160,7 @@ impl Key {
     /// Returns whether the head is the whole encoding.
     #[inline]
     fn is_whole(&self) -> bool {
-        self.digest.is_none() && self.head.len() > 0
+        self.long.is_none() && self.head.len() > 0
     }
 
     /// The encoding. It is borrowed, unless the key is empty or has a digest.
@@ -218,21 +233,17 @@ pub(crate) struct EncodedKey<'a>(&'a Key);
 impl Display for EncodedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.head.as_str())?;
-        match &self.0.digest {
+        match &self.0.long {
             None if self.0.head.len() == 0 => f.write_char(DIGEST_MARK),
             None => Ok(()),
-            Some(digest) => {
-                f.write_char(DIGEST_MARK)?;
-                let digest = Sha256::clone(digest).finalize();
-                digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
+            Some(long) => long.write_digest(f),
         }
     }
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        match (&self.digest, &other.digest) {
+        match (&self.long, &other.long) {
             (None, None) => self.head.as_bytes() == other.head.as_bytes(),
             (Some(_), Some(_)) => self.subject().to_string() == other.subject().to_string(),
             _ => false,

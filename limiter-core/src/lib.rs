@@ -8,6 +8,9 @@ mod limit;
 mod key;
 mod source;
 mod on_error;
+mod health;
+#[cfg(feature = "serde")]
+mod serde;
 
 mod sync;
 mod block_on;
@@ -23,6 +26,7 @@ mod decision;
 mod convert;
 mod observer;
 mod guard;
+mod site;
 mod rule;
 mod limiter;
 mod builder;
@@ -41,6 +45,7 @@ pub use convert::{FromDenied, FromFailure};
 pub use current::InstallError;
 pub use decision::{Allowed, Decision, Denied};
 pub use error::{Error, ErrorKind};
+pub use health::{Health, HealthState};
 pub use key::Key;
 pub use limit::{Algorithm, Layout, Limit};
 pub use limiter::{Limiter, Named};
@@ -49,7 +54,8 @@ pub use overflow::Overflow;
 /// The version of the `redis` crate that [`Builder::client`] takes its client from.
 #[cfg(feature = "redis")]
 pub use redis;
-pub use rule::{Mode, Origin, Rule, RuleInForce, RuleSet};
+pub use rule::{KeyMatch, Mode, Origin, Rule, RuleInForce, RuleSet};
+pub use site::{Site, sites};
 pub use source::Source;
 #[cfg(feature = "redis")]
 pub use store::redis::Credentials;

@@ -9,6 +9,8 @@ mod layout;
 mod parse;
 
 pub use layout::Layout;
+#[cfg(feature = "rules")]
+pub(crate) use parse::parse_millis;
 
 /// A limit of at most [`max`](Limit::max) permits in any [`window`](Limit::window).
 ///

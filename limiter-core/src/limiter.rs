@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "rules")]
+use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use crate::clock::Clock;
 use crate::decision::limiter_id::LimiterId;
@@ -9,6 +12,8 @@ use crate::guard::Guard;
 use crate::limiter::wait_queue::WaitQueues;
 use crate::observer::Observers;
 use crate::on_error::OnError;
+#[cfg(feature = "rules")]
+use crate::rule::FileWatch;
 use crate::rule::RuleTable;
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
@@ -23,12 +28,13 @@ mod wait;
 mod rule_call;
 mod named;
 mod rules;
+#[cfg(feature = "rules")]
+mod rules_file;
 pub(crate) mod wait_queue;
 
 pub(crate) use decide::FastPath;
 pub use named::Named;
 pub(crate) use rule_call::{Policies, RuleArguments, RuleCall, RuleDecision};
-pub(crate) use rules::RuleSetting;
 
 /// A rate limiter that counts in this process or in a store that several processes share.
 ///
@@ -59,11 +65,16 @@ pub(crate) struct LimiterInner {
     pub(crate) backend: Backend,
     pub(crate) on_error: OnError,
     pub(crate) rules: RuleTable,
+    #[cfg(feature = "rules")]
+    pub(crate) rules_file: OnceLock<FileWatch>,
     pub(crate) observers: Observers,
+    /// Decisions have their key.
+    pub(crate) exposes_keys: bool,
     pub(crate) clock: Clock,
     /// The queues of each process. A child of `fork` inherits waiters whose tasks it does not have.
     pub(crate) queues: PerProcess<DroppedAtHome<Arc<WaitQueues>>>,
     pub(crate) limiter_id: LimiterId,
+    pub(crate) built_at: SystemTime,
 }
 
 /// The store of a limiter: one in this process, which has no failure policy to apply, or a guarded one.

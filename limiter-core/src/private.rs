@@ -5,30 +5,39 @@ mod keys;
 mod limiters;
 mod limits;
 mod outcome;
+mod permit;
 
+pub use crate::__register_sites as register_sites;
 pub use crate::convert::{FromDenied, FromFailure};
-use crate::rule::RuleId;
+use crate::rule::{KeyText, RuleId, RuleRef};
+#[cfg(feature = "sites")]
+pub use crate::site::Registration;
+pub use crate::site::RuleSite;
 pub use crate::{Algorithm, Denied, Error, Key, Limit, Limiter, OnError};
+#[cfg(feature = "sites")]
+pub use inventory;
 pub use keys::{StaticKey, ToKey, captured_value, key};
 pub use limiters::{LimiterHandle, LimiterRef, current, limiter};
 pub use limits::{LimitOrNearest, LimitRef, counted_by, limit, limit_from, limit_of};
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
+pub use permit::{allowed, allowed_blocking, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest, decide, decide_blocking, denied, denied_blocking};
 
-/// The names of an annotated function's rules and its failure policy, in a static inside the function.
+/// The rules of an annotated function and its failure policy, in a static inside the function.
 #[derive(Debug)]
-pub struct Site {
+pub struct AnnotatedFunction {
     names: &'static [&'static str],
+    rules: &'static [RuleSite],
     on_error: Option<OnError>,
     /// The position of the first rule in the caches of threads.
     first_rule: RuleId,
 }
 
-impl Site {
-    /// Creates a site from the names of its rules.
+impl AnnotatedFunction {
+    /// Creates it from the names and the descriptions of its rules, in the same order.
     #[must_use]
-    pub const fn new(names: &'static [&'static str]) -> Self {
-        Self { names, on_error: None, first_rule: RuleId::new() }
+    pub const fn new(names: &'static [&'static str], rules: &'static [RuleSite]) -> Self {
+        Self { names, rules, on_error: None, first_rule: RuleId::new() }
     }
 
     #[must_use]
@@ -37,9 +46,18 @@ impl Site {
         self
     }
 
-    /// The position of a rule in the caches of threads.
-    fn position(&self, rule_index: usize) -> u32 {
+    /// Returns the descriptions of its rules.
+    #[must_use]
+    pub fn rules(&self) -> &'static [RuleSite] {
+        self.rules
+    }
+
+    /// The rule of an index.
+    fn rule(&self, index: usize) -> RuleRef<'static> {
         let length = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        self.first_rule.position(length) + u32::try_from(rule_index).unwrap_or(0)
+        let position = self.first_rule.position(length) + u32::try_from(index).unwrap_or(0);
+        let name = self.names.get(index).copied().unwrap_or_default();
+        let key = self.rules.get(index).and_then(|rule| rule.key);
+        RuleRef { name, key: key.map_or(KeyText::Expression, KeyText::Template), position }
     }
 }

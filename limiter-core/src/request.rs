@@ -146,6 +146,17 @@ pub(crate) struct RefundInfo {
     stamps: Option<Arc<[u64]>>,
     /// Microseconds of the standby limiter's clock; 0 if it has no record of the permits.
     pub(crate) mirror_stamp: u64,
+    /// The most permits of each request that a refund returns. The request's cost is what the call holds before it.
+    pub(crate) max_permits: u32,
+}
+
+impl Request<'_> {
+    /// Returns how many permits a refund of at most `max_permits` returns, and how many the call keeps. The cost is
+    /// what the call holds before it.
+    pub(crate) fn refund_split(&self, max_permits: u32) -> (u32, u32) {
+        let returned = self.cost.min(max_permits);
+        (returned, self.cost - returned)
+    }
 }
 
 impl CountedReply {
@@ -179,21 +190,26 @@ impl CountedReply {
 
     pub(crate) fn refund_info(&self) -> RefundInfo {
         let Self { reply, source, mirror_stamp, stamps, .. } = self;
-        RefundInfo { source: *source, stamp: reply.stamp, stamps: stamps.clone(), mirror_stamp: *mirror_stamp }
+        let (source, mirror_stamp) = (*source, *mirror_stamp);
+        RefundInfo { source, stamp: reply.stamp, stamps: stamps.clone(), mirror_stamp, max_permits: u32::MAX }
     }
 }
 
 impl RefundInfo {
     /// The data for permits that only the store has counted, at this time of its clock in microseconds.
     pub(crate) fn from_store(stamp: u64) -> Self {
-        Self { source: Source::Store, stamp, stamps: None, mirror_stamp: 0 }
+        Self { source: Source::Store, stamp, stamps: None, mirror_stamp: 0, max_permits: u32::MAX }
     }
 
-    /// The part that one request of the decision needs.
+    /// Returns it for a refund of at most so many permits of each request.
+    pub(crate) fn with_max_permits(self, max_permits: u32) -> Self {
+        Self { max_permits, ..self }
+    }
+
+    /// The stamp of one request of the decision.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store has several clocks"))]
-    pub(crate) fn for_request(&self, index: usize) -> Self {
-        let stamp = self.stamps.as_ref().and_then(|stamps| stamps.get(index));
-        Self::from_store(stamp.copied().unwrap_or(self.stamp))
+    pub(crate) fn stamp_of_request(&self, index: usize) -> u64 {
+        self.stamps.as_ref().and_then(|stamps| stamps.get(index)).copied().unwrap_or(self.stamp)
     }
 }
 
@@ -204,7 +220,10 @@ pub(crate) struct CallOptions {
     /// The longest wait for a turn. Only a leaky bucket gives turns.
     pub(crate) max_wait: Duration,
     /// The time that the store has for its reply; `None` for the limiter's own deadline.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store has a deadline"))]
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "test-util")),
+        expect(dead_code, reason = "only the Redis store and the slow one have a deadline")
+    )]
     pub(crate) deadline: Option<Duration>,
     pub(crate) cache_lookup: CacheLookup,
 }

@@ -5,25 +5,44 @@ use std::time::Duration;
 use crate::limit::layout_problem;
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit, OnError};
 
+mod log_apart;
 mod mode;
 mod origin;
+mod text_place;
+mod suggest;
+mod key_match;
+mod override_index;
 mod rule_set;
 mod settings;
+mod key_text;
+mod catalog;
+mod layer_rule;
 mod layers;
 mod site_cache;
 mod table;
 mod names;
 mod in_force;
+#[cfg(feature = "rules")]
+mod text;
+#[cfg(feature = "rules")]
+mod file;
 
+pub(crate) use catalog::Catalog;
+#[cfg(feature = "rules")]
+pub(crate) use file::{FileWatch, OpenedFile, WatchIntervals, file_error};
 pub use in_force::RuleInForce;
+pub use key_match::KeyMatch;
+pub(crate) use key_text::KeyText;
 pub(crate) use layers::ResolvedRule;
+pub(crate) use log_apart::log_apart;
 pub use mode::Mode;
 pub(crate) use names::intern;
 pub use origin::Origin;
 pub use rule_set::RuleSet;
 pub(crate) use settings::Settings;
 pub(crate) use site_cache::{RuleId, UNCACHED};
-pub(crate) use table::RuleTable;
+pub(crate) use table::{RuleRef, RuleTable};
+pub(crate) use text_place::TextPlace;
 
 /// Settings for the annotated functions whose rule has a given name: see [`Builder::rule`](crate::Builder::rule).
 ///
@@ -51,6 +70,10 @@ pub struct Rule {
     pub(crate) mode: Option<Mode>,
     pub(crate) on_error: Option<OnError>,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) overrides: Vec<(KeyMatch, Rule)>,
+    /// The key that the rule's function must have. Only the text of a set has it.
+    pub(crate) key: Option<String>,
+    pub(crate) place: TextPlace,
 }
 
 impl Rule {
@@ -120,18 +143,47 @@ impl Rule {
         self
     }
 
+    /// Adds settings for the keys that match. They come before those of the rule itself, and a setting that they lack
+    /// comes from the rule.
+    ///
+    /// Of several overrides that match, the one with the most matching parts applies, and among equals the first. An
+    /// override of [one key](KeyMatch::key) matches all parts. Overrides cannot have overrides. A limiter can have
+    /// 100 000 of them.
+    ///
+    /// If this rule has limits, the limits of overrides in lower layers do not apply. Their modes do, unless this rule
+    /// has one.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{KeyMatch, Limiter, Mode, Rule};
+    ///
+    /// let rule = Rule::new()
+    ///     .limit("100/min".parse()?)
+    ///     .overriding(KeyMatch::parts([("user_id", 42)]), Rule::new().limit("1000/min".parse()?))
+    ///     .overriding(KeyMatch::parts([("user_id", 666)]), Rule::new().mode(Mode::Deny));
+    /// let limiter = Limiter::builder().rule("user:{user_id}", rule).build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn overriding(mut self, keys: KeyMatch, rule: Rule) -> Self {
+        self.overrides.push((keys, rule));
+        self
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Returns the name of a setting that only a single rule can have, if there is one.
     fn setting_of_one_rule(&self) -> Option<&'static str> {
-        let Self { limits, algorithm, burst, layout, mode: _, on_error: _, deadline: _ } = self;
+        let Self { limits, algorithm, burst, layout, mode: _, on_error: _, deadline: _, overrides, key, place: _ } =
+            self;
         let settings = [
             ("limit", !limits.is_empty()),
             ("algorithm", algorithm.is_some()),
             ("burst", burst.is_some()),
             ("layout", layout.is_some()),
+            ("overriding", !overrides.is_empty()),
+            ("key", key.is_some()),
         ];
         settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
     }
@@ -171,16 +223,22 @@ impl Rule {
                  `Algorithm::TokenBucket` or `Algorithm::LeakyBucket`, or remove it"
             ));
         }
-        Ok(())
+        if self.overrides.iter().any(|(_, rule)| !rule.overrides.is_empty()) {
+            return error(format!(
+                "`overriding` of {name} must have rules without overrides, got one with some: add them to the rule itself"
+            ));
+        }
+        self.overrides.iter().try_for_each(|(_, rule)| rule.check(&format!("an override of {name}")))
     }
 
     /// Returns whether the rule sets this layout or has a limit with it.
     #[cfg(feature = "redis")]
     fn has_layout(&self, layout: Layout) -> bool {
-        match self.layout {
+        let has_layout = match self.layout {
             Some(rule_layout) => rule_layout == layout,
             None => self.limits.iter().any(|limit| limit.layout() == layout),
-        }
+        };
+        has_layout || self.overrides.iter().any(|(_, rule)| rule.has_layout(layout))
     }
 }
 

@@ -1,5 +1,7 @@
 //! The origin of a decision.
 
+use std::fmt;
+
 /// The part of the limiter that made a decision.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,4 +18,45 @@ pub enum Source {
     Policy,
     /// The [mode](crate::Mode) of a rule, `Off` or `Deny`, or a rule without a limit. Nothing was counted.
     Mode,
+}
+
+impl Source {
+    /// The text for logs and metrics: `store`, `denied_until`, `standby`, `policy` or `mode`. It stays the same in
+    /// later versions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::DeniedUntil => "denied_until",
+            Self::Standby => "standby",
+            Self::Policy => "policy",
+            Self::Mode => "mode",
+        }
+    }
+}
+
+/// Writes [`as_str`](Source::as_str).
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_source_has_a_stable_text() {
+        let cases = [
+            (Source::Store, "store"),
+            (Source::DeniedUntil, "denied_until"),
+            (Source::Standby, "standby"),
+            (Source::Policy, "policy"),
+        ];
+        for (source, text) in cases {
+            assert_eq!((source.as_str(), source.to_string()), (text, text.to_owned()));
+        }
+        assert_eq!(format!("[{:>8}]", Source::Store), "[   store]");
+    }
 }

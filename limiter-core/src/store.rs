@@ -5,8 +5,12 @@ mod absent;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "test-util")]
+mod slow;
 
 #[cfg(not(feature = "redis"))]
 pub(crate) use absent::RedisStore;
 #[cfg(feature = "redis")]
 pub(crate) use redis::RedisStore;
+#[cfg(feature = "test-util")]
+pub(crate) use slow::SlowStore;

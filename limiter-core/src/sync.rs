@@ -2,18 +2,19 @@
 //!
 //! Loom runs each model in every possible interleaving of its threads; see `loom_models`.
 
+use std::hash::{BuildHasher, Hasher};
 use std::sync::LazyLock;
 
 #[cfg(not(all(test, limiter_loom)))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    atomic::{AtomicBool, AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
 };
 
 #[cfg(all(test, limiter_loom))]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    atomic::{AtomicBool, AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
 };
 
 /// A random seed: hashes differ between processes, so a client cannot choose keys that collide.
@@ -28,6 +29,14 @@ pub(crate) use foldhash::quality::FixedState as Seed;
 pub(crate) fn seed() -> Seed {
     static SEED: LazyLock<Seed> = LazyLock::new(Seed::default);
     SEED.clone()
+}
+
+/// Returns the hash of an encoded key, or of a part of one. Constant keys cache it.
+#[inline(always)]
+pub(crate) fn hash_bytes(seed: &Seed, bytes: &[u8]) -> u64 {
+    let mut hasher = seed.build_hasher();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 pub(crate) mod process;

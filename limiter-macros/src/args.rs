@@ -1,9 +1,10 @@
-//! The attribute's arguments as written: `name = value, …`. Only the names are checked here.
+//! The attribute's arguments as written: `name = value, …`, or a text and then arguments. Only the names are checked
+//! here.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Expr, Meta, Token, token};
+use syn::{Attribute, Expr, ExprLit, Lit, LitStr, Meta, Token, token};
 
 use crate::errors::Errors;
 use crate::names::{self, Argument, SKIP};
@@ -15,6 +16,8 @@ pub(crate) struct Args {
     /// Arguments whose value cannot be read. They have an error already, so they are not reported as missing.
     unreadable: Vec<Argument>,
     skip: Option<Ident>,
+    /// The text of `#[rate_limited("getId", …)]`, which is the key of a rule without limits of its own.
+    text: Option<LitStr>,
     /// The attribute itself, unless it is the one that the compiler expands.
     attribute: Option<Attribute>,
 }
@@ -48,6 +51,7 @@ impl Args {
         let mut args = Self::default();
         let mut misspelt = Vec::new();
         let parser = |input: ParseStream<'_>| {
+            args.parse_text(input, errors)?;
             while !input.is_empty() {
                 args.parse_argument(input, &mut misspelt, errors)?;
                 input.parse::<Option<Token![,]>>()?;
@@ -87,6 +91,11 @@ impl Args {
         self.skip.as_ref()
     }
 
+    /// Returns the key of an attribute that begins with a text, and takes its limits from configuration.
+    pub(crate) fn text(&self) -> Option<&LitStr> {
+        self.text.as_ref()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.written.is_empty() && self.unreadable.is_empty()
     }
@@ -101,6 +110,20 @@ impl Args {
             Some(attribute) => errors.push_at(attribute, message),
             None => errors.push_at_attribute(message),
         }
+    }
+
+    /// Parses the text before all arguments, if there is one. It counts as the `key`.
+    fn parse_text(&mut self, input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
+        if !input.peek(LitStr) {
+            return Ok(());
+        }
+        let text: LitStr = input.parse()?;
+        let value = Expr::Lit(ExprLit { attrs: Vec::new(), lit: Lit::Str(text.clone()) });
+        self.written.push(Written { argument: Argument::Key, ident: Ident::new("key", text.span()), value });
+        self.text = Some(text);
+        check_comma(input, errors)?;
+        input.parse::<Option<Token![,]>>()?;
+        Ok(())
     }
 
     /// Parses one `name = value`, up to the comma after it.
@@ -119,20 +142,25 @@ impl Args {
         if name == SKIP {
             return self.parse_skip(ident, input, errors);
         }
+        let is_bare = at_end(input);
+        let value = parse_value(input, &ident);
         let known = Argument::from_name(&name);
-        let meant = known.or_else(|| Argument::meant_by(&name));
+        let meant = known.or_else(|| Argument::meant_by(&name).map(|meant| meant.or_limit(value.as_ref().ok())));
         if known.is_none() {
             errors.push_at(&ident, names::unknown_message(&name, meant));
         }
-        if meant.is_none() && at_end(input) && names::means_skip(&name) {
+        if meant.is_none() && is_bare && names::means_skip(&name) {
             self.unreadable.extend(REQUIRED);
             return Ok(());
         }
-        let Some(value) = errors.take(parse_value(input, &ident)) else {
+        let Some(value) = errors.take(value) else {
             self.unreadable.extend(meant);
             return skip_argument(input);
         };
         match known {
+            Some(Argument::Key) if self.text.is_some() => {
+                errors.push_at(ident, "`key` is given twice: the text before it is the key, so keep one");
+            }
             Some(known) if self.get(known).is_some() => {
                 errors.push_at(ident, format!("`{name}` is given twice: keep one"));
             }

@@ -5,17 +5,30 @@ use std::fmt;
 /// The longest window in milliseconds: 366 days.
 const MAX_WINDOW_MILLIS: u64 = 366 * 24 * 60 * 60 * 1000;
 
-const UNITS: [(&str, u64); 9] = [
+/// The units with their lengths in milliseconds: the same table as in `limiter-core/src/limit/parse.rs`.
+const UNITS: [(&str, u64); 18] = [
     ("ms", 1),
     ("s", 1000),
     ("sec", 1000),
+    ("second", 1000),
+    ("seconds", 1000),
     ("m", 60 * 1000),
     ("min", 60 * 1000),
+    ("minute", 60 * 1000),
+    ("minutes", 60 * 1000),
     ("h", 60 * 60 * 1000),
     ("hour", 60 * 60 * 1000),
+    ("hours", 60 * 60 * 1000),
     ("d", 24 * 60 * 60 * 1000),
     ("day", 24 * 60 * 60 * 1000),
+    ("days", 24 * 60 * 60 * 1000),
+    ("w", 7 * 24 * 60 * 60 * 1000),
+    ("week", 7 * 24 * 60 * 60 * 1000),
+    ("weeks", 7 * 24 * 60 * 60 * 1000),
 ];
+
+/// The units in messages.
+const UNIT_LIST: &str = "`ms`, `s`, `min`, `h`, `d`, `w` and words such as `minutes`";
 
 /// An error in a duration or a limit, displayed as the end of a message.
 #[derive(PartialEq, Eq, Debug)]
@@ -34,7 +47,7 @@ impl fmt::Display for DurationProblem {
         match self {
             Self::Unreadable => Ok(()),
             Self::NoUnit(number) => write!(f, " (`{number}` of what? write `{number}s`)"),
-            Self::UnknownUnit(unit) => write!(f, " (`{unit}` is none of ms, s, min, h, d)"),
+            Self::UnknownUnit(unit) => write!(f, " (`{unit}` is none of the units {UNIT_LIST})"),
             Self::Zero => f.write_str(" (this is zero)"),
             Self::TooLong => f.write_str(" (this is longer)"),
             Self::NoPermits => f.write_str(" (0 would let nothing through, ever)"),
@@ -113,6 +126,15 @@ mod tests {
             ("min", 60_000),
             ("366d", MAX_WINDOW_MILLIS),
             ("0s1ms", 1),
+            ("second", 1000),
+            ("30seconds", 30_000),
+            ("1minute", 60_000),
+            ("2minutes30sec", 150_000),
+            ("24hours", 86_400_000),
+            ("7days", 604_800_000),
+            ("w", 604_800_000),
+            ("1week", 604_800_000),
+            ("52weeks2d", MAX_WINDOW_MILLIS),
         ];
         for (text, millis) in cases {
             assert_eq!(parse_window(text), Ok(millis), "{text}");
@@ -132,12 +154,14 @@ mod tests {
             ("10", DurationProblem::NoUnit("10".to_owned())),
             ("1m30", DurationProblem::NoUnit("30".to_owned())),
             ("10x", DurationProblem::UnknownUnit("x".to_owned())),
+            ("10minutess", DurationProblem::UnknownUnit("minutess".to_owned())),
             ("10S", DurationProblem::UnknownUnit("S".to_owned())),
             ("10µs", DurationProblem::UnknownUnit("µs".to_owned())),
             ("0s", DurationProblem::Zero),
             ("0m0s", DurationProblem::Zero),
             ("367d", DurationProblem::TooLong),
             ("366d1ms", DurationProblem::TooLong),
+            ("53w", DurationProblem::TooLong),
             ("99999999999999999999d", DurationProblem::TooLong),
         ];
         for (text, problem) in cases {

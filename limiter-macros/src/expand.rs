@@ -15,11 +15,13 @@ mod key;
 mod outcome;
 mod recover;
 mod rule;
+mod site;
+mod source_text;
 mod spans;
 
 use std::mem;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::Type;
 
@@ -53,12 +55,19 @@ struct Expansion<'a> {
     /// The module that generated code calls into.
     runtime: TokenStream,
     is_async: bool,
+    /// The name of the function.
+    function: Ident,
 }
 
 impl<'a> Expansion<'a> {
     fn new(plan: &'a Plan, function: &Function) -> Self {
         let facade = &plan.facade;
-        Self { plan, runtime: quote!(#facade::__private), is_async: function.is_async() }
+        Self {
+            plan,
+            runtime: quote!(#facade::__private),
+            is_async: function.is_async(),
+            function: function.signature.ident.clone(),
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The names of the arguments, and their names in other limiters.
 
+use syn::Expr;
+
 use crate::suggest::nearest;
+use crate::value::string;
 
 /// An argument of the attribute that has a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,11 +22,12 @@ pub(crate) enum Argument {
     Fallback,
     OnError,
     Recover,
+    Permit,
     Limiter,
     Crate,
 }
 
-const NAMES: [(&str, Argument); 16] = [
+const NAMES: [(&str, Argument); 17] = [
     ("key", Argument::Key),
     ("name", Argument::Name),
     ("window", Argument::Window),
@@ -38,12 +42,13 @@ const NAMES: [(&str, Argument); 16] = [
     ("fallback", Argument::Fallback),
     ("on_error", Argument::OnError),
     ("recover", Argument::Recover),
+    ("permit", Argument::Permit),
     ("limiter", Argument::Limiter),
     ("crate", Argument::Crate),
 ];
 
 /// Names of the arguments in other limiters and in older interfaces.
-const SYNONYMS: [(&str, &[&str]); 14] = [
+const SYNONYMS: [(&str, &[&str]); 15] = [
     ("key", &["by", "cache_key", "id", "keys", "prefix", "resource", "subject", "value"]),
     ("name", &["label", "rule"]),
     ("window", &["duration", "every", "interval", "per", "period", "time", "time_window", "window_time"]),
@@ -56,6 +61,7 @@ const SYNONYMS: [(&str, &[&str]); 14] = [
     ("fallback", &["default", "degrade", "degrade_callback", "fallback_fn", "fallback_method", "on_denied", "or_else"]),
     ("on_error", &["error", "error_callback", "error_handler", "fail", "on_err", "on_fail", "on_failure", "policy"]),
     ("recover", &["catch", "on_body_error", "rescue"]),
+    ("permit", &["allowed", "bind", "decision", "guard", "receipt"]),
     ("limiter", &["backend", "client", "redis", "store", "using", "with"]),
     ("crate", &["crate_path", "krate"]),
 ];
@@ -77,6 +83,14 @@ impl Argument {
     pub(crate) fn meant_by(text: &str) -> Option<Self> {
         let synonym = SYNONYMS.iter().find(|(_, others)| others.contains(&text)).map(|(name, _)| *name);
         synonym.or_else(|| nearest(text, NAMES.map(|(name, _)| name))).and_then(Self::from_name)
+    }
+
+    /// Returns `limit` instead of a number or a list of limits if the value is a string, as in `rate = "5/s"`.
+    pub(crate) fn or_limit(self, value: Option<&Expr>) -> Self {
+        match self {
+            Self::Max | Self::Limits if value.is_some_and(|value| string(value).is_some()) => Self::Limit,
+            other => other,
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
-use syn::{GenericArgument, PathArguments, ReturnType, Signature, Type, TypeParamBound, TypePath};
+use syn::{
+    GenericArgument, PathArguments, ReturnType, Signature, Type, TypeGroup, TypeParamBound, TypeParen, TypePath,
+};
 
 use crate::item::Function;
 use crate::params::mentions;
@@ -23,6 +25,15 @@ pub(crate) fn body_type(function: &Function) -> Option<&Type> {
         ReturnType::Type(_, output) if function.makes_its_future() => future_output(output),
         ReturnType::Type(_, output) => Some(output),
     }
+}
+
+/// Returns whether the body's value is an `impl Trait` itself, and not a type with one in it.
+pub(crate) fn is_impl_trait(function: &Function) -> bool {
+    let mut value = body_type(function);
+    while let Some(Type::Paren(TypeParen { elem, .. }) | Type::Group(TypeGroup { elem, .. })) = value {
+        value = Some(elem);
+    }
+    matches!(value, Some(Type::ImplTrait(_)))
 }
 
 pub(crate) fn contains_impl_trait(function: &Function) -> bool {

@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) wait: Option<Given<u64>>,
     pub(crate) on_error: FailurePolicy,
     pub(crate) recover: Option<Recovery>,
+    /// The variable of the body that holds the decision.
+    pub(crate) permit: Option<Ident>,
     pub(crate) rebinding: Rebinding,
 }
 
@@ -22,6 +24,8 @@ pub(crate) struct Plan {
 pub(crate) struct Rule {
     pub(crate) name: LitStr,
     pub(crate) key: Key,
+    /// The key as written, if it is a string.
+    pub(crate) key_text: Option<LitStr>,
     pub(crate) limits: Limits,
     pub(crate) cost: Given<u32>,
     pub(crate) when: Option<Expr>,
@@ -31,19 +35,21 @@ pub(crate) struct Rule {
 impl Rule {
     /// Returns permits and window, if the rule has one literal limit and nothing else, as most rules have.
     pub(crate) fn plain_limit(&self) -> Option<(u32, u64)> {
-        match (self.limits.limits.as_slice(), &self.limits.counted_by, &self.cost) {
-            (
-                &[Limit::Parts { max: Given::Literal(max), window_millis: Given::Literal(millis) }],
-                None,
-                Given::Literal(1),
-            ) => Some((max, millis)),
+        match (&self.limits, &self.cost) {
+            (Limits::Written { limits, counted_by: None, .. }, Given::Literal(1)) => match limits.as_slice() {
+                &[Limit::Parts { max: Given::Literal(max), window_millis: Given::Literal(millis) }] => {
+                    Some((max, millis))
+                }
+                _ => None,
+            },
             _ => None,
         }
     }
 
     /// Returns whether the request is known at compile time, except for its `when`.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.key.constant().is_some() && self.plain_limit().is_some()
+        let is_configured = matches!((&self.limits, &self.cost), (Limits::Configured, Given::Literal(1)));
+        self.key.constant().is_some() && (is_configured || self.plain_limit().is_some())
     }
 }
 
@@ -85,21 +91,22 @@ pub(crate) struct Captured {
     pub(crate) text_after: usize,
 }
 
-pub(crate) struct Limits {
-    /// One or more limits. A call takes permits from all of them or from none.
-    pub(crate) limits: Vec<Limit>,
-    pub(crate) counted_by: Option<CountedBy>,
+pub(crate) enum Limits {
+    /// The limits of the settings by name, with their algorithm.
+    Configured,
+    Written {
+        /// One or more limits. A call takes permits from all of them or from none.
+        limits: Vec<Limit>,
+        /// The source of each limit, for the list of sites.
+        sources: Vec<LimitSource>,
+        counted_by: Option<Box<CountedBy>>,
+    },
 }
 
-impl Limits {
-    pub(crate) fn is_literal(&self) -> bool {
-        let burst = self.counted_by.as_ref().and_then(|counted_by| counted_by.burst.as_ref());
-        let literal = |limit: &Limit| match limit {
-            Limit::Parts { max, window_millis } => max.is_literal() && window_millis.is_literal(),
-            Limit::Value(_) => false,
-        };
-        self.limits.iter().all(literal) && burst.is_none_or(Given::is_literal)
-    }
+/// A limit as it was written.
+pub(crate) enum LimitSource {
+    Whole(Expr),
+    Parts { max: Expr, window: Expr },
 }
 
 /// An algorithm that replaces that of each limit.
@@ -126,6 +133,15 @@ impl Algorithm {
 pub(crate) enum Limit {
     Parts { max: Given<u32>, window_millis: Given<u64> },
     Value(Expr),
+}
+
+impl Limit {
+    pub(crate) fn is_literal(&self) -> bool {
+        match self {
+            Self::Parts { max, window_millis } => max.is_literal() && window_millis.is_literal(),
+            Self::Value(_) => false,
+        }
+    }
 }
 
 /// A checked number, or an expression for run time.

@@ -1,6 +1,7 @@
 //! All checks of the arguments, their values and the function. All mistakes are collected; without one there is a plan.
 
 mod algorithm;
+mod configured;
 mod facade;
 mod function;
 mod key;
@@ -9,6 +10,7 @@ mod names;
 mod number;
 mod once;
 mod outcome;
+mod permit;
 mod recover;
 mod rule;
 mod skip;
@@ -60,6 +62,7 @@ pub(crate) fn validate(subject: &Subject<'_>, errors: &mut Errors) -> Option<Pla
     let planned: Vec<_> = rules.iter().map(|args| rule::rule(args, function, params, errors)).collect();
     let on_error = errors.take(outcome::on_error(once::written(rules, Argument::OnError), function, params));
     let recover = recover::recover(once::written(rules, Argument::Recover), function, params, errors);
+    let permit = permit::permit(subject, params, errors);
     let limiter = limiter(rules, errors);
     let wait = wait::wait(once::value(rules, Argument::Wait), errors);
 
@@ -72,7 +75,7 @@ pub(crate) fn validate(subject: &Subject<'_>, errors: &mut Errors) -> Option<Pla
         owned: recover.is_some() && function.signature.asyncness.is_some(),
     };
     let rebinding = Rebinding::new(function, reasons, &all_values(subject.rules));
-    errors.is_empty().then_some(Plan { facade, rules, limiter, wait, on_error, recover, rebinding })
+    errors.is_empty().then_some(Plan { facade, rules, limiter, wait, on_error, recover, permit, rebinding })
 }
 
 fn limiter(rules: &[Args], errors: &mut Errors) -> Limiter {

@@ -199,14 +199,14 @@ mod tests {
     fn a_schedule_survives_a_round_trip_as_text() {
         let lines = [
             "check sliding_window 5/10s cost 0",
-            "check token_bucket 4294967295/1ms burst 7 cost 4294967295",
+            "check token_bucket 4294967295/ms burst 7 cost 4294967295",
             "look leaky_bucket 1/366d",
             "reset sliding_counter 2/1s500ms",
             "refund 12",
             "wait 9999ms",
             "wait 0ms",
             "back 3us",
-            "check fixed_window 1/1s cost 1",
+            "check fixed_window 1/s cost 1",
         ];
         let text = format!("merging\n{}\n", lines.join("\n"));
         let schedule: Schedule = text.parse().expect("a schedule");

@@ -11,6 +11,7 @@ use crate::support::{Subject, key, limit};
 mod agreement;
 pub(crate) mod queue;
 mod refund;
+mod refund_part;
 mod stored;
 
 pub(crate) const ALL_ALGORITHMS: [Algorithm; 5] =

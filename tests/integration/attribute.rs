@@ -1,8 +1,10 @@
 //! Tests of the attribute on both stores. Accepted forms and messages are tested in `ui/`.
 
+mod configured;
 /// Included here so that clippy checks it.
 #[path = "../ui/pass/lints.rs"]
 mod lints;
+mod permit;
 mod size;
 
 use std::fmt;
@@ -65,10 +67,10 @@ async fn several_rules_take_all_permits_or_none() {
     for limiter in [memory, redis] {
         let calls = async {
             assert_eq!((run(1, 4).await, run(1, 2).await), ("ran".into(), "all".into()));
-            assert_eq!((run(1, 1).await, run(1, 1).await), ("ran".into(), "2/1m".into()));
+            assert_eq!((run(1, 1).await, run(1, 1).await), ("ran".into(), "2/min".into()));
             assert_eq!((run(0, 9).await, run(2, 1).await), ("ran".into(), "all".into()));
             clock.advance(Duration::from_secs(60));
-            assert_eq!((run(1, 1).await, run(1, 1).await), ("ran".into(), "3/1h".into()));
+            assert_eq!((run(1, 1).await, run(1, 1).await), ("ran".into(), "3/h".into()));
         };
         limiter.scope(calls).await;
     }

@@ -49,6 +49,9 @@ const SWITCH_CHANNEL: &str = "+switch-master";
 const ADMITTED: &str = "*2\r\n:1000000000000000\r\n$24\r\n\
     \0\0\0\x01\0\0\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\x7f\x7f\x7f\r\n";
 
+/// The script's reply that admits a write probe.
+const PROBED: &str = "*7\r\n:1\r\n:0\r\n:1\r\n:0\r\n:0\r\n:1000000000000000\r\n:0\r\n";
+
 impl FakeServer {
     /// Starts a server that sends this reply to script calls.
     pub(crate) fn with_script_reply(script_reply: ScriptReply) -> Self {
@@ -178,6 +181,8 @@ impl Drop for FakeServer {
 
 impl FakeState {
     fn serve(&self, stream: &TcpStream) {
+        // The replies to commands that are sent together do not wait for each other's acknowledgement.
+        let _ = stream.set_nodelay(true);
         let mut commands = BufReader::new(stream);
         while let Some(command) = read_command(&mut commands) {
             let words: Vec<_> = command.iter().map(String::as_str).collect();
@@ -198,6 +203,8 @@ impl FakeState {
                 ["SCRIPT", ..] => "$40\r\n0123456789012345678901234567890123456789\r\n",
                 // The check whether scripts are supported at all.
                 ["EVALSHA", _, "0"] => "-NOSCRIPT No matching script.\r\n",
+                // The limiter's own write, which is no call.
+                ["EVALSHA", _, "1", key, ..] if key.contains("{!probe") => PROBED,
                 ["EVALSHA", ..] => {
                     self.calls.fetch_add(1, Ordering::Relaxed);
                     match self.script_reply {

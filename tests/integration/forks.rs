@@ -2,14 +2,16 @@
 //!
 //! Each case runs in a separate process with the testkit's fork library loaded.
 
+use std::fs;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use limiter_testkit::{Ended, ForkLibrary, RedisServer, Reply, fork};
-use rate_limited::{Algorithm, Decision, Error, ErrorKind, Limiter, OnError, Source};
+use limiter_testkit::{Ended, ForkLibrary, Proxy, RedisServer, Reply, fork};
+use rate_limited::{Algorithm, Decision, Error, ErrorKind, HealthState, Limiter, OnError, RuleSet, Source};
 
+use tempfile::TempDir;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
@@ -50,7 +52,9 @@ cases!(
     child_can_wait_with_a_limiter_in_memory,
     child_can_wait_with_a_limiter_on_redis,
     child_may_drop_the_limiter,
+    child_keeps_the_rules_of_the_file,
     child_forked_in_an_outage_reconnects,
+    child_has_its_own_health,
     call_started_before_the_fork_fails_in_the_child,
     wait_started_before_the_fork_fails_in_the_child,
     fork_during_calls_never_hangs_the_child,
@@ -172,6 +176,33 @@ fn child_may_drop_the_limiter() {
     assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
 }
 
+fn child_keeps_the_rules_of_the_file() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("rules.toml");
+    let write = |max: u32| fs::write(&path, format!("[rules.a]\nlimit = \"{max}/h\"\n")).expect("written");
+    let max = |limiter: &Limiter| {
+        let rule = limiter.rules().into_iter().find(|rule| rule.name() == "a").expect("the rule");
+        rule.limits()[0].max()
+    };
+    write(3);
+    let mut limiter = Some(Limiter::builder().rules_file(&path).build().expect("a good file"));
+    let child = fork(|| {
+        let own = limiter.as_ref().is_some_and(|limiter| max(limiter) == 3 && limiter.rules_file_error().is_none());
+        let is_set = limiter.as_ref().is_some_and(|limiter| limiter.set_rules(RuleSet::new()).is_ok());
+        drop(limiter.take());
+        let built = Limiter::builder().rules_file(&path).build();
+        u8::from(own && is_set && built.is_ok_and(|limiter| max(&limiter) == 3))
+    });
+    assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(1));
+    // The thread of the parent does not end with the child's limiter.
+    write(4);
+    let (limiter, began) = (limiter.expect("the parent still has the limiter"), Instant::now());
+    while max(&limiter) != 4 {
+        assert!(began.elapsed() < CHILD_TIMEOUT, "the parent does not follow the file");
+        thread::yield_now();
+    }
+}
+
 fn child_forked_in_an_outage_reconnects() {
     let mut server = RedisServer::start();
     let limiter = builder_for(&server).build().expect("valid");
@@ -190,6 +221,43 @@ fn child_forked_in_an_outage_reconnects() {
     });
     server.restart();
     assert_eq!(child.wait_timeout(2 * CHILD_TIMEOUT), Ended::Returned(0));
+}
+
+/// The parent's connection is down and stays so. The child connects by itself, without a call.
+fn child_has_its_own_health() {
+    static CHANGES_BY: AtomicU32 = AtomicU32::new(0);
+
+    let server = RedisServer::start();
+    let proxy = Proxy::start(&server);
+    let builder = builder_for(&server).url(proxy.url());
+    let builder = builder.on_state_change(|_| CHANGES_BY.store(process::id(), Ordering::SeqCst));
+    let limiter = builder.build().expect("valid");
+    let wait_until = |holds: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !holds() {
+            assert!(began.elapsed() < CHILD_TIMEOUT, "{:?}", limiter.health());
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let is = |state| limiter.health().state == state;
+    wait_until(&|| is(HealthState::Up));
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(admitted(limiter.check_blocking(&key("a"), &limit("5/h"))).is_some(), "by the standby limiter");
+    assert!(is(HealthState::Full));
+    proxy.cut();
+    wait_until(&|| is(HealthState::Down));
+    let forked_at = SystemTime::now();
+    let child = fork(|| {
+        assert!(limiter.health().since >= forked_at, "the state of its own worker");
+        wait_until(&|| is(HealthState::Full));
+        wait_until(&|| CHANGES_BY.load(Ordering::SeqCst) == process::id());
+        0
+    });
+    proxy.pass();
+    assert_eq!(child.wait_timeout(2 * CHILD_TIMEOUT), Ended::Returned(0));
+    wait_until(&|| is(HealthState::Full));
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    wait_until(&|| is(HealthState::Up));
 }
 
 fn call_started_before_the_fork_fails_in_the_child() {

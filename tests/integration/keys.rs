@@ -5,6 +5,8 @@ use rate_limited::{Key, Limiter, rate_limited};
 
 use crate::support::{builder_for, limit};
 
+mod encoded;
+mod exposed;
 mod hashed;
 
 /// Constant keys are hashed with the random seed of the process. Unit tests have a fixed seed instead.

@@ -28,7 +28,7 @@ async fn observers_get_each_decision_with_its_rule() {
     assert_eq!(limiter.scope(get(1)).await, None);
     let _ = limiter.check(&key("a"), &limit("7/1m")).await.expect("answers");
     let _ = limiter.peek(&key("a"), &limit("7/1m")).await.expect("answers");
-    assert_eq!(*events.lock().expect("not poisoned"), ["allowed by-user 0", "denied by-user 1/1m", "allowed check 6"]);
+    assert_eq!(*events.lock().expect("not poisoned"), ["allowed by-user 0", "denied by-user 1/min", "allowed check 6"]);
 }
 
 #[tokio::test]

@@ -9,8 +9,11 @@ use crate::deadlines::MAX_LATENESS;
 use crate::support::{builder_for, limit};
 
 mod changes;
+mod file;
 mod modes;
 mod named;
+mod names;
+mod overrides;
 mod shadow_oracle;
 mod switch;
 
@@ -86,7 +89,7 @@ async fn all_limits_of_a_rule_hold() {
             }
             denials
         });
-        assert_eq!(calls.await, ["3/1s", "4/1h", "4/1h", "4/1h"]);
+        assert_eq!(calls.await, ["3/s", "4/h", "4/h", "4/h"]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks of the sources themselves: language, names, import order and the form of error messages.
+//! Checks of the sources themselves: language, names, import order, units and the form of error messages.
 
 mod imports;
 mod language;
@@ -6,3 +6,4 @@ mod messages;
 mod modules;
 mod names;
 mod sources;
+mod units;

@@ -319,7 +319,7 @@ async fn all_limits_in_force_are_listed() {
     let listed = service.get("/admin/limits").await.body;
     assert_eq!(listed.as_array().expect("a list").iter().map(|rule| &rule["name"]).collect::<Vec<_>>(), names);
     let quote = json!({
-        "name": "quote", "limit": "7/1m", "mode": "on", "on_error": "open", "users": { "alice": "4/10s" },
+        "name": "quote", "limit": "7/min", "mode": "on", "on_error": "open", "users": { "alice": "4/10s" },
         "denied_in_shadow": 0,
     });
     assert_eq!(service.listed("quote").await, quote);

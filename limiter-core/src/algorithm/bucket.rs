@@ -97,6 +97,14 @@ impl Bucket {
         }
     }
 
+    /// Subtracts up to `refund` units from the debt as of the last change, which was a take. That stays the last change.
+    pub(super) fn shorten_last_take(&mut self, refund: u128, input: &AlgorithmInput) {
+        if self.level(input).debt > 0 {
+            let debt = units(self.permits, input) + u128::from(self.fraction);
+            self.store_debt(debt.saturating_sub(refund), input);
+        }
+    }
+
     /// Returns true if permits taken at `stamp` are part of the debt.
     pub(super) fn covers(&self, stamp: u64) -> bool {
         stamp >= self.since
@@ -112,8 +120,12 @@ impl Bucket {
     }
 
     fn set(&mut self, level: &Level, debt: u128, input: &AlgorithmInput) {
-        let permit = units(1, input);
         self.at = level.now;
+        self.store_debt(debt, input);
+    }
+
+    fn store_debt(&mut self, debt: u128, input: &AlgorithmInput) {
+        let permit = units(1, input);
         self.permits = u64::try_from(debt / permit).unwrap_or(u64::MAX);
         self.fraction = u64::try_from(debt % permit).unwrap_or(0);
     }

@@ -33,11 +33,11 @@ pub(super) fn peek(bucket: &Bucket, input: &AlgorithmInput) -> Outcome {
     Outcome { allowed, remaining, retry_at, reset_at: turn, delay }
 }
 
-/// Returns the last turn that was granted, and no earlier one. Later turns keep their instants, so the turn that an
-/// earlier refund frees would coincide with one of them.
+/// Returns turns of the last call that was granted any, and of no earlier one. Later turns keep their instants, so the
+/// turns that an earlier refund frees would coincide with them. The rest of the call's turns can be returned later.
 pub(super) fn refund(bucket: &mut Bucket, input: &AlgorithmInput, stamp: u64) {
     if bucket.ends_with(stamp) {
-        bucket.refund_units(units(input.cost.into(), input), input);
+        bucket.shorten_last_take(units(input.cost.into(), input), input);
     }
 }
 

@@ -21,13 +21,15 @@ pub(super) fn peek(bucket: &Bucket, input: &AlgorithmInput) -> Outcome {
     Outcome { allowed, remaining, retry_at, reset_at, delay: 0 }
 }
 
-/// Returns the part of the permits that has not refilled since. Without the take the bucket might have been full in
-/// between, and that refill would have been lost. Permits of a bucket that has become void are not returned.
+/// Returns the permits that have not refilled since, of those that the call has held until now. Without the take the
+/// bucket might have been full in between, and that refill would have been lost. Permits of a bucket that has become
+/// void are not returned.
 pub(super) fn refund(bucket: &mut Bucket, input: &AlgorithmInput, stamp: u64) {
     let now = bucket.level(input).now;
     if bucket.covers(stamp) && stamp <= now {
         let refilled = u128::from(now - stamp) * u128::from(input.max);
-        bucket.refund_units(units(input.cost.into(), input).saturating_sub(refilled), input);
+        let held = units(u64::from(input.cost) + u64::from(input.pending), input);
+        bucket.refund_units(held.saturating_sub(refilled).min(units(input.cost.into(), input)), input);
     }
 }
 

@@ -9,6 +9,9 @@ use crate::builder::Builder;
 use crate::store::redis::{Endpoint, Provider, Server};
 use crate::{Error, ErrorKind};
 
+#[cfg(feature = "test-util")]
+use std::time::Duration;
+
 #[derive(Default)]
 pub(super) struct ConnectionOptions {
     target: Target,
@@ -25,6 +28,10 @@ enum Target {
     Url(String),
     #[cfg(feature = "redis")]
     Client(Box<redis::Client>),
+    #[cfg(feature = "test-util")]
+    Failing(ErrorKind),
+    #[cfg(feature = "test-util")]
+    Slow(Duration),
 }
 
 impl Builder {
@@ -53,6 +60,59 @@ impl Builder {
     #[cfg(feature = "redis")]
     pub fn client(mut self, client: redis::Client) -> Self {
         self.connection.target = Target::Client(Box::new(client));
+        self
+    }
+
+    /// Sets a store whose calls all fail with this kind, instead of a URL, for tests of [`on_error`](Builder::on_error)
+    /// and of fallbacks.
+    ///
+    /// The policy decides about each call, as it does while a store cannot be used. Refunds and resets return the
+    /// error. [`Limiter::failing`](crate::Limiter::failing) is such a limiter with the default policy.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{ErrorKind, Key, Limiter, OnError, Source};
+    ///
+    /// let builder = || Limiter::builder().failing(ErrorKind::Unavailable);
+    /// let (key, limit) = (Key::new("getId"), "5/10s".parse()?);
+    ///
+    /// let decision = builder().on_error(OnError::Open).build()?.check_blocking(&key, &limit)?;
+    /// assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Policy));
+    ///
+    /// let error = builder().on_error(OnError::Raise).build()?.check_blocking(&key, &limit).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Unavailable);
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    #[cfg(feature = "test-util")]
+    pub fn failing(mut self, kind: ErrorKind) -> Self {
+        self.connection.target = Target::Failing(kind);
+        self
+    }
+
+    /// Sets a store in memory that takes this long for each call, instead of a URL, for tests of deadlines.
+    ///
+    /// A call is decided when `delay` is over. If that is longer than its [deadline](Builder::deadline), it fails with
+    /// [`ErrorKind::Timeout`] when the deadline is over, takes nothing, and the policy decides. Both times are of the
+    /// limiter's own clock: with a [`ManualClock`](crate::ManualClock) a call ends when the test has moved it. Refunds
+    /// and resets take as long. [`Limiter::slow`](crate::Limiter::slow) is such a limiter with the default options.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use std::time::Duration;
+    /// use rate_limited::{Key, Limiter, OnError, Source};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .slow(Duration::from_secs(30))
+    ///     .deadline(Duration::from_millis(5))
+    ///     .on_error(OnError::Closed)
+    ///     .build()?;
+    /// let decision = limiter.check_blocking(&Key::new("getId"), &"5/10s".parse()?)?;
+    /// assert_eq!((decision.is_denied(), decision.source()), (true, Source::Policy));
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    #[cfg(feature = "test-util")]
+    pub fn slow(mut self, delay: Duration) -> Self {
+        self.connection.target = Target::Slow(delay);
         self
     }
 
@@ -103,6 +163,10 @@ pub(super) enum Store {
     Memory,
     #[cfg(feature = "redis")]
     Redis(Endpoint),
+    #[cfg(feature = "test-util")]
+    Failing(ErrorKind),
+    #[cfg(feature = "test-util")]
+    Slow(Duration),
 }
 
 impl ConnectionOptions {
@@ -113,6 +177,10 @@ impl ConnectionOptions {
             Target::Url(url) => Store::from_url(url)?,
             #[cfg(feature = "redis")]
             Target::Client(client) => Store::Redis(Endpoint::Single(Box::new(Server::from_client(client)))),
+            #[cfg(feature = "test-util")]
+            Target::Failing(kind) => Store::Failing(*kind),
+            #[cfg(feature = "test-util")]
+            Target::Slow(delay) => Store::Slow(*delay),
         };
         match store {
             Store::Memory => self.memory(),
@@ -125,6 +193,9 @@ impl ConnectionOptions {
                 let seeds = seeds.into_iter().map(|seed| self.with_options(seed));
                 Ok(Store::Redis(Endpoint::Cluster(seeds.collect::<Result<_, _>>()?)))
             }
+            // A test may keep the credentials and certificates of the program's own options.
+            #[cfg(feature = "test-util")]
+            Store::Failing(_) | Store::Slow(_) => Ok(store),
         }
     }
 

@@ -1,7 +1,11 @@
 //! The ways to create a limiter.
 
 use crate::builder::Builder;
-use crate::{Error, Limiter, Mode, TARGET};
+use crate::rule::RuleTable;
+use crate::{Error, Limiter};
+
+#[cfg(feature = "test-util")]
+use {crate::ErrorKind, std::time::Duration};
 
 impl Limiter {
     /// Creates a limiter that counts in this process alone. It starts nothing and has no server that can fail.
@@ -9,12 +13,7 @@ impl Limiter {
     /// It holds up to a million keys: see [`Builder::max_keys`].
     #[must_use]
     pub fn memory() -> Self {
-        // An invalid value must not turn limits off or into shadow mode.
-        let switch = Mode::from_environment().unwrap_or_else(|error| {
-            tracing::error!(target: TARGET, %error, "the mode of all rate limits is left as it is");
-            None
-        });
-        Builder::default().memory(switch)
+        Builder::default().memory(RuleTable::of_environment())
     }
 
     /// Connects to the store at `url` and returns its limiter.
@@ -46,6 +45,27 @@ impl Limiter {
     /// Dropping the future closes the connections that it has opened.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Builder::default().url(url).connect().await
+    }
+
+    /// Creates a limiter whose calls all fail with this kind, for tests: see [`Builder::failing`], with which the
+    /// policy can be set.
+    ///
+    /// It has the default policy, [`OnError::Standby`](crate::OnError::Standby): the standby limiter decides unless a
+    /// function or a rule has a policy of its own.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn failing(kind: ErrorKind) -> Self {
+        Builder::default().failing_with(kind, RuleTable::of_environment())
+    }
+
+    /// Creates a limiter in memory that takes this long for each decision, for tests: see [`Builder::slow`], with which
+    /// deadline, policy and clock can be set.
+    ///
+    /// It has the default deadline of 100 ms.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn slow(delay: Duration) -> Self {
+        Builder::default().slow_by(delay, RuleTable::of_environment())
     }
 
     /// Returns a [`Builder`] for a limiter with options.

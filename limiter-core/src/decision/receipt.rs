@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::decision::limiter_id::LimiterId;
-use crate::request::{OwnedRequest, RefundInfo};
-use crate::store::memory::EntryId;
-use crate::sync::{AtomicBool, Ordering};
+use crate::request::{OwnedRequest, RefundInfo, Request};
+use crate::store::memory::{EntryId, EntryPermits};
+use crate::sync::{AtomicU32, Ordering};
 
-/// The right to one refund by the limiter that granted the permits. All clones share it.
+/// The right to refunds of the permits by the limiter that granted them: once each. All clones share it.
 ///
 /// Most receipts are dropped unused. So a receipt for an entry of the memory store allocates nothing and is cheap to
 /// drop. If no code reads the decision, the compiler can leave the receipt out.
@@ -18,20 +18,38 @@ pub(crate) struct Receipt {
     target: RefundTarget,
 }
 
-/// The permits that a refund gives back.
+/// The permits that were granted.
 #[derive(Clone)]
-pub(crate) enum RefundTarget {
+enum RefundTarget {
     /// Permits of one limit, from the entry of its key in the memory store.
-    MemoryEntry { entry: EntryId, cost: u32, stamp: u64, used: UsedFlag },
+    ///
+    /// The fields of an [`EntryPermits`] are here by themselves, because the tag of the enum fits in their padding.
+    MemoryEntry { entry: EntryId, held: u32, stamp: u64, refunded: SharedCount },
     /// Permits of any requests, from any store.
     Any(Arc<FullReceipt>),
 }
 
 /// A receipt with copies of the requests.
-pub(crate) struct FullReceipt {
-    pub(crate) requests: Arc<[OwnedRequest]>,
-    pub(crate) refund_info: RefundInfo,
-    used: AtomicBool,
+struct FullReceipt {
+    requests: Arc<[OwnedRequest]>,
+    refund_info: RefundInfo,
+    refunded: AtomicU32,
+}
+
+/// The permits that a refund returns: at most `permits` of each request.
+pub(crate) struct Refund<'a> {
+    pub(crate) permits: u32,
+    pub(crate) granted: GrantedPermits<'a>,
+}
+
+/// The permits that a call holds before a refund.
+pub(crate) enum GrantedPermits<'a> {
+    MemoryEntry(EntryPermits),
+    /// The cost of a request is what the call holds of it.
+    Any {
+        requests: Vec<Request<'a>>,
+        refund_info: &'a RefundInfo,
+    },
 }
 
 impl Receipt {
@@ -40,16 +58,17 @@ impl Receipt {
         let has_cost = requests.iter().any(|request| request.as_request().cost > 0);
         has_cost.then(|| Self {
             limiter_id,
-            target: RefundTarget::Any(Arc::new(FullReceipt { requests, refund_info, used: AtomicBool::new(false) })),
+            target: RefundTarget::Any(Arc::new(FullReceipt { requests, refund_info, refunded: AtomicU32::new(0) })),
         })
     }
 
     /// Returns a receipt for permits from an entry of the memory store; `None` for a cost of 0.
     #[inline]
-    pub(crate) fn for_memory_entry(limiter_id: LimiterId, entry: EntryId, cost: u32, stamp: u64) -> Option<Self> {
-        (cost > 0).then(|| Self {
+    pub(crate) fn for_memory_entry(limiter_id: LimiterId, permits: EntryPermits) -> Option<Self> {
+        let EntryPermits { entry, held, stamp } = permits;
+        (held > 0).then(|| Self {
             limiter_id,
-            target: RefundTarget::MemoryEntry { entry, cost, stamp, used: UsedFlag::default() },
+            target: RefundTarget::MemoryEntry { entry, held, stamp, refunded: SharedCount::default() },
         })
     }
 
@@ -57,27 +76,49 @@ impl Receipt {
         self.limiter_id == limiter_id
     }
 
-    /// Uses the receipt up and returns what to refund; `None` if it or a clone of it was used before.
-    pub(crate) fn use_up(&self) -> Option<&RefundTarget> {
-        let used = match &self.target {
-            RefundTarget::MemoryEntry { used, .. } => used.shared(),
-            RefundTarget::Any(receipt) => &receipt.used,
+    /// Uses up to `permits` of each request, which no other refund then returns. Returns what to refund; `None` if this
+    /// receipt and its clones have refunded the whole cost before.
+    pub(crate) fn use_up(&self, permits: u32) -> Option<Refund<'_>> {
+        let (refunded, cost) = match &self.target {
+            RefundTarget::MemoryEntry { held, refunded, .. } => (&**refunded.shared(), *held),
+            RefundTarget::Any(receipt) => (&receipt.refunded, receipt.largest_cost()),
         };
-        (!used.swap(true, Ordering::AcqRel)).then_some(&self.target)
+        let total = |before: u32| before.saturating_add(permits).min(cost);
+        let add = |before| (before < total(before)).then(|| total(before));
+        let before = refunded.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
+        let granted = match &self.target {
+            RefundTarget::MemoryEntry { entry, held, stamp, .. } => {
+                GrantedPermits::MemoryEntry(EntryPermits { entry: *entry, held: held - before, stamp: *stamp })
+            }
+            RefundTarget::Any(receipt) => {
+                let requests = receipt.requests.iter().map(OwnedRequest::as_request);
+                let held = |request: Request<'_>| request.cost.saturating_sub(before);
+                let requests = requests.map(|request| Request { cost: held(request), ..request }).collect();
+                GrantedPermits::Any { requests, refund_info: &receipt.refund_info }
+            }
+        };
+        Some(Refund { permits: total(before) - before, granted })
     }
 }
 
-/// A flag that the clones of a receipt share. It is allocated by the first clone or the first use.
+impl FullReceipt {
+    /// The largest cost of a request. Each refund of `n` permits returns `n` of each request, while it has as many.
+    fn largest_cost(&self) -> u32 {
+        self.requests.iter().map(|request| request.as_request().cost).max().unwrap_or(0)
+    }
+}
+
+/// A count that the clones of a receipt share. It is allocated by the first clone or the first use.
 #[derive(Default)]
-pub(crate) struct UsedFlag(OnceLock<Arc<AtomicBool>>);
+struct SharedCount(OnceLock<Arc<AtomicU32>>);
 
-impl UsedFlag {
-    fn shared(&self) -> &Arc<AtomicBool> {
-        self.0.get_or_init(|| Arc::new(AtomicBool::new(false)))
+impl SharedCount {
+    fn shared(&self) -> &Arc<AtomicU32> {
+        self.0.get_or_init(|| Arc::new(AtomicU32::new(0)))
     }
 }
 
-impl Clone for UsedFlag {
+impl Clone for SharedCount {
     fn clone(&self) -> Self {
         Self(Arc::clone(self.shared()).into())
     }

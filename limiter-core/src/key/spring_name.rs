@@ -17,7 +17,7 @@ impl Key {
     /// so that no value can change the hash tag. The name of a key with a digest is its encoding.
     fn name(&self) -> String {
         let subject = self.subject().to_string();
-        if self.digest.is_some() {
+        if self.long.is_some() {
             return subject;
         }
         let mut name = String::with_capacity(subject.len());

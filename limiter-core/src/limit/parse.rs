@@ -7,9 +7,35 @@ use std::time::Duration;
 use crate::limit::{Algorithm, Layout, Limit};
 use crate::{Error, ErrorKind};
 
+/// The units with their lengths in milliseconds: the same table as in `limiter-macros/src/duration.rs`.
+const UNITS: [(&str, u64); 18] = [
+    ("ms", 1),
+    ("s", 1000),
+    ("sec", 1000),
+    ("second", 1000),
+    ("seconds", 1000),
+    ("m", 60 * 1000),
+    ("min", 60 * 1000),
+    ("minute", 60 * 1000),
+    ("minutes", 60 * 1000),
+    ("h", 60 * 60 * 1000),
+    ("hour", 60 * 60 * 1000),
+    ("hours", 60 * 60 * 1000),
+    ("d", 24 * 60 * 60 * 1000),
+    ("day", 24 * 60 * 60 * 1000),
+    ("days", 24 * 60 * 60 * 1000),
+    ("w", 7 * 24 * 60 * 60 * 1000),
+    ("week", 7 * 24 * 60 * 60 * 1000),
+    ("weeks", 7 * 24 * 60 * 60 * 1000),
+];
+
+/// The units in messages.
+const UNIT_LIST: &str = "`ms`, `s`, `min`, `h`, `d`, `w` and words such as `minutes`";
+
 /// Parses `permits/duration`, as in `5/10s`, `100/min` or `1000/1h30m`.
 ///
-/// The units are `ms`, `s` (`sec`), `m` (`min`), `h` (`hour`) and `d` (`day`). A unit without a number means one of it.
+/// The units are `ms`, `s`, `m` or `min`, `h`, `d` and `w`. They may be words: `sec`, `second(s)`, `minute(s)`,
+/// `hour(s)`, `day(s)` and `week(s)`. A unit without a number means one of it.
 impl FromStr for Limit {
     type Err = Error;
 
@@ -29,14 +55,14 @@ impl FromStr for Limit {
             return Err(invalid("with a window without a unit"));
         }
         let millis = parse_millis(window).ok_or_else(|| {
-            invalid("with a window that is not made of whole numbers and the units `ms`, `s`, `m`, `h`, `d`")
+            invalid(&format!("with a window that is not made of whole numbers and the units {UNIT_LIST}"))
         })?;
         Self::new(max, Duration::from_millis(millis))
     }
 }
 
 /// Parses `10s`, `1h30m` or `min` into milliseconds. The attribute parses the same grammar at compile time.
-fn parse_millis(text: &str) -> Option<u64> {
+pub(crate) fn parse_millis(text: &str) -> Option<u64> {
     let mut total: u64 = 0;
     let mut rest = text;
     while !rest.is_empty() {
@@ -48,29 +74,27 @@ fn parse_millis(text: &str) -> Option<u64> {
             "" if total == 0 && tail.is_empty() => 1,
             digits => digits.parse().ok()?,
         };
-        let unit = match unit {
-            "ms" => 1,
-            "s" | "sec" => 1000,
-            "m" | "min" => 60 * 1000,
-            "h" | "hour" => 60 * 60 * 1000,
-            "d" | "day" => 24 * 60 * 60 * 1000,
-            _ => return None,
-        };
-        total = total.checked_add(count.checked_mul(unit)?)?;
+        let (_, millis) = UNITS.into_iter().find(|(name, _)| *name == unit)?;
+        total = total.checked_add(count.checked_mul(millis)?)?;
         rest = tail;
     }
     (!text.is_empty()).then_some(total)
 }
 
+/// Writes `5/10s`, or `100/min` for a window of one unit. The text parses to a limit with the same permits and window;
+/// algorithm, burst and layout are not in it.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
+        const PARTS: [(u64, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
         write!(f, "{}/", self.max)?;
         let mut rest = self.window_millis.get();
-        for (unit, name) in UNITS {
-            if rest >= unit {
-                write!(f, "{}{name}", rest / unit)?;
-                rest %= unit;
+        if let Some((_, name)) = PARTS.iter().find(|(millis, _)| *millis == rest) {
+            return f.write_str(if *name == "m" { "min" } else { name });
+        }
+        for (millis, name) in PARTS {
+            if rest >= millis {
+                write!(f, "{}{name}", rest / millis)?;
+                rest %= millis;
             }
         }
         Ok(())
@@ -96,8 +120,14 @@ mod tests {
     fn a_formatted_limit_parses_to_itself() {
         let cases = [
             ("5/10s", 5, 10_000, "5/10s"),
-            ("100/min", 100, 60_000, "100/1m"),
-            ("1/s", 1, 1000, "1/1s"),
+            ("100/min", 100, 60_000, "100/min"),
+            ("100/1m", 100, 60_000, "100/min"),
+            ("100/2min", 100, 120_000, "100/2m"),
+            ("1/s", 1, 1000, "1/s"),
+            ("1/1ms", 1, 1, "1/ms"),
+            ("8/1h", 8, 3_600_000, "8/h"),
+            ("8/24h", 8, 86_400_000, "8/d"),
+            ("8/week", 8, 604_800_000, "8/7d"),
             ("7/1h30m", 7, 5_400_000, "7/1h30m"),
             ("9/1500ms", 9, 1500, "9/1s500ms"),
             (" 4 / 2d ", 4, 172_800_000, "4/2d"),
@@ -109,6 +139,28 @@ mod tests {
             assert_eq!(limit.to_string(), shown);
             assert_eq!(shown.parse::<Limit>().expect(shown), limit);
         }
+    }
+
+    #[test]
+    fn each_unit_has_its_length_with_and_without_a_number() {
+        for (names, millis) in [
+            (&["ms"][..], 1),
+            (&["s", "sec", "second", "seconds"], 1000),
+            (&["m", "min", "minute", "minutes"], 60_000),
+            (&["h", "hour", "hours"], 3_600_000),
+            (&["d", "day", "days"], 86_400_000),
+            (&["w", "week", "weeks"], 604_800_000),
+        ] {
+            for name in names {
+                for (text, millis) in [(format!("1/{name}"), millis), (format!("1/3{name}"), 3 * millis)] {
+                    assert_eq!(text.parse::<Limit>().expect(&text).window_millis(), millis, "{text}");
+                }
+            }
+        }
+        assert_eq!(
+            "1/1week2days3hours4minutes5seconds6ms".parse::<Limit>().expect("valid").to_string(),
+            "1/9d3h4m5s6ms"
+        );
     }
 
     #[test]
@@ -127,6 +179,9 @@ mod tests {
             "-5/10s",
             "5/10s10",
             "5/1sm",
+            "5/2minutess",
+            "5/S",
+            "5/53w",
             "4294967296/1s",
             "5/10 s",
             "5/99999999999999999999d",
@@ -146,7 +201,11 @@ mod tests {
             ("x/10s", "without a whole number of permits"),
             ("4294967296/1s", "with more than 4294967295 permits"),
             ("5/10", "with a window without a unit"),
-            ("5/ten", "with a window that is not made of whole numbers and the units `ms`, `s`, `m`, `h`, `d`"),
+            (
+                "5/ten",
+                "with a window that is not made of whole numbers and the units `ms`, `s`, `min`, `h`, `d`, `w` and \
+                 words such as `minutes`",
+            ),
         ];
         for (text, cause) in cases {
             let error = text.parse::<Limit>().expect_err(text);

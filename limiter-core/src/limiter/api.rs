@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::decision::receipt::{Receipt, RefundTarget};
+use crate::decision::receipt::{GrantedPermits, Receipt, Refund};
 use crate::decision::{Allowed, Decision, DecisionContext};
+use crate::health::{Health, HealthState};
 use crate::limiter::check::CheckFuture;
 use crate::limiter::{Backend, Limiter};
-use crate::request::{OwnedRequest, RefundInfo, Request};
+use crate::request::{RefundInfo, Request};
 use crate::{Error, ErrorKind, Key, Limit};
 
 impl Limiter {
@@ -122,8 +123,43 @@ impl Limiter {
     /// A future that is dropped while it waits takes nothing, and the next call in its queue goes on. A future that is
     /// dropped while its request is in flight may have taken its permit. A leaky bucket's turn then passes unused,
     /// because later calls have their turns already.
-    pub async fn wait(&self, key: &Key, limit: &Limit, max_wait: Duration) -> Result<Decision, Error> {
-        let requests = [Request { key, limit: *limit, cost: 1 }];
+    pub fn wait(
+        &self,
+        key: &Key,
+        limit: &Limit,
+        max_wait: Duration,
+    ) -> impl Future<Output = Result<Decision, Error>> + Send {
+        self.wait_n(key, limit, 1, max_wait)
+    }
+
+    /// Takes `cost` permits, all of them or none, waiting up to `max_wait` for them.
+    ///
+    /// It waits as [`wait`](Limiter::wait) does, in the same queues, which serve their calls in order whatever they
+    /// cost. So a call of a high cost is not passed by calls of lower costs. A cost of 0 takes nothing and waits for
+    /// its turn. A cost that [`check_n`](Limiter::check_n) would never allow is denied at once.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use std::time::Duration;
+    /// use rate_limited::{Key, Limiter};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rate_limited::Error> {
+    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("rows"), "500/20ms".parse()?);
+    /// for rows in [300, 300, 300] {
+    ///     assert!(limiter.wait_n(&key, &limit, rows, Duration::from_secs(5)).await?.is_allowed());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`check`](Limiter::check).
+    ///
+    /// # Cancel safety
+    /// As for [`wait`](Limiter::wait).
+    pub async fn wait_n(&self, key: &Key, limit: &Limit, cost: u32, max_wait: Duration) -> Result<Decision, Error> {
+        let requests = [Request { key, limit: *limit, cost }];
         if self.rule_table().switch().is_some() {
             return Box::pin(self.decide_switched(&requests, max_wait)).await;
         }
@@ -163,7 +199,7 @@ impl Limiter {
     /// - A server that has failed since the call, and so may have lost its permits, gives back nothing.
     /// - An allowed call that took nothing gives back nothing: one that a failure policy allowed, or one with a cost of
     ///   0.
-    /// - A receipt can be used once. Its clones are the same receipt.
+    /// - A receipt can be used once. Its clones are the same receipt. [`refund_n`](Limiter::refund_n) uses a part of it.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -187,14 +223,51 @@ impl Limiter {
     ///
     /// # Cancel safety
     /// A future that is dropped before it is done may have given the permits back, and has used the receipt up.
-    pub async fn refund(&self, allowed: &Allowed) -> Result<(), Error> {
+    pub fn refund(&self, allowed: &Allowed) -> impl Future<Output = Result<(), Error>> + Send {
+        self.refund_n(allowed, u32::MAX)
+    }
+
+    /// Refunds a part of the permits of an allowed call, for a cost that is known only afterwards.
+    ///
+    /// All refunds of a call together give back at most its cost. [`refund`](Limiter::refund) gives back what is left of
+    /// it, by the same rules. The rules treat the call as if it had cost less:
+    ///
+    /// - A token bucket gives back the permits that it has not refilled, of all that the call still holds.
+    /// - A leaky bucket gives back the last turns of the call, if it gave none since.
+    ///
+    /// If the decision had several requests, each gives back `permits`, or its whole cost if that is less. So after a
+    /// call with the costs 2 and 5, `refund_n(&allowed, 3)` leaves 0 and 2.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Decision, Key, Limiter};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rate_limited::Error> {
+    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("tokens"), "1000/m".parse()?);
+    /// if let Decision::Allowed(allowed) = limiter.check_n(&key, &limit, 500).await? {
+    ///     // The reply took 120 tokens.
+    ///     limiter.refund_n(&allowed, 500 - 120).await?;
+    /// }
+    /// assert_eq!(limiter.peek(&key, &limit).await?.remaining(), 880);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`refund`](Limiter::refund). After a failure this part of the receipt is used up.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is done may have given the permits back, and has used up this part of the
+    /// receipt.
+    pub async fn refund_n(&self, allowed: &Allowed, permits: u32) -> Result<(), Error> {
         for receipt in allowed.receipts() {
-            self.refund_receipt(receipt, allowed.limit()).await?;
+            self.refund_receipt(receipt, allowed.limit(), permits).await?;
         }
         Ok(())
     }
 
-    async fn refund_receipt(&self, receipt: &Receipt, limit: Limit) -> Result<(), Error> {
+    async fn refund_receipt(&self, receipt: &Receipt, limit: Limit, permits: u32) -> Result<(), Error> {
         if !receipt.belongs_to(self.inner.limiter_id) {
             return Err(Error::new(
                 ErrorKind::Config,
@@ -202,21 +275,17 @@ impl Limiter {
                  that granted it",
             ));
         }
-        let receipt = match receipt.use_up() {
-            None => return Ok(()),
-            Some(RefundTarget::MemoryEntry { entry, cost, stamp, .. }) => {
-                if let Backend::Memory(store) = &self.inner.backend {
-                    return store.refund_entry(*entry, limit, *cost, *stamp);
-                }
-                return Ok(());
+        let Some(Refund { permits, granted }) = receipt.use_up(permits) else { return Ok(()) };
+        match (&self.inner.backend, granted) {
+            (Backend::Memory(store), GrantedPermits::MemoryEntry(taken)) => store.refund_entry(taken, limit, permits),
+            (Backend::Guarded(_), GrantedPermits::MemoryEntry(_)) => Ok(()),
+            (Backend::Memory(store), GrantedPermits::Any { requests, refund_info }) => {
+                store.refund_part(&requests, refund_info.stamp, permits)
             }
-            Some(RefundTarget::Any(receipt)) => receipt,
-        };
-        let requests: Vec<_> = receipt.requests.iter().map(OwnedRequest::as_request).collect();
-        let refund_info = RefundInfo::clone(&receipt.refund_info);
-        match &self.inner.backend {
-            Backend::Memory(store) => store.refund(&requests, refund_info.stamp),
-            Backend::Guarded(guard) => guard.refund(&requests, refund_info, &self.inner.observers).await,
+            (Backend::Guarded(guard), GrantedPermits::Any { requests, refund_info }) => {
+                let refund_info = RefundInfo::clone(refund_info).with_max_permits(permits);
+                guard.refund(&requests, refund_info, &self.inner.observers).await
+            }
         }
     }
 
@@ -237,6 +306,58 @@ impl Limiter {
         match &self.inner.backend {
             Backend::Memory(store) => store.reset(key, *limit),
             Backend::Guarded(guard) => guard.reset(key, *limit, &self.inner.observers).await,
+        }
+    }
+
+    /// Returns the name of a key's counter in Redis, for tools that read or delete it there; `None` for a limiter in
+    /// memory.
+    ///
+    /// The name is that of the limiter's own commands, with its prefix, the limit's layout and, with
+    /// [`hash_keys`](crate::Builder), the digest. There is none if `hash_keys` forbids the layout. Nothing is sent.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{Key, Limiter};
+    ///
+    /// # #[cfg(feature = "redis")] {
+    /// let limiter = Limiter::builder().url("redis://127.0.0.1:6379").build()?;
+    /// let name = limiter.store_key(&Key::new("user:").part(42), &"5/10s".parse()?);
+    /// assert_eq!(name.as_deref(), Some("rl:{user:@42}:sw:10000"));
+    /// # }
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    #[must_use]
+    pub fn store_key(&self, key: &Key, limit: &Limit) -> Option<String> {
+        match &self.inner.backend {
+            Backend::Memory(_) => None,
+            Backend::Guarded(guard) => guard.key_name(&Request { key, limit: *limit, cost: 1 }),
+        }
+    }
+
+    /// Returns the health of the store, without a call to it: for readiness checks and metrics.
+    ///
+    /// It follows the connection and the server's error replies to calls. While it is not
+    /// [`Up`](crate::HealthState::Up), the limiter probes the server each second, by a write to a key of its own under
+    /// the prefix. So it recovers in a process without calls, and a replica or a full server is not `Up`, although it
+    /// replies to reads. While it is `Up`, nothing is probed: a server that stops replying is noticed by the first call
+    /// that times out. [`Builder::on_state_change`](crate::Builder::on_state_change) reports changes.
+    ///
+    /// Of several servers it is the worst. A node that joins a cluster does not count before the first attempt to
+    /// connect to it is over. A limiter in memory is always `Up`, and has no server. A child of `fork` has its own
+    /// state, which begins with its first call or its first `health`.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::{HealthState, Limiter};
+    ///
+    /// let health = Limiter::memory().health();
+    /// assert_eq!((health.state, health.server), (HealthState::Up, None));
+    /// ```
+    #[must_use]
+    pub fn health(&self) -> Health {
+        match &self.inner.backend {
+            Backend::Memory(_) => Health::new(HealthState::Up, self.inner.built_at, None),
+            Backend::Guarded(guard) => guard.health(self.inner.built_at),
         }
     }
 }

@@ -56,6 +56,16 @@ impl Limiter {
         block_on(self.wait(key, limit, max_wait))
     }
 
+    /// Takes `cost` permits, waiting up to `max_wait` for them: [`wait_n`](Limiter::wait_n) for code that is not async.
+    ///
+    /// The call waits in the same queues as tasks do. It takes its number when it begins.
+    ///
+    /// # Errors
+    /// As for [`check`](Limiter::check).
+    pub fn wait_n_blocking(&self, key: &Key, limit: &Limit, cost: u32, max_wait: Duration) -> Result<Decision, Error> {
+        block_on(self.wait_n(key, limit, cost, max_wait))
+    }
+
     /// Decides without taking a permit: [`peek`](Limiter::peek) for code that is not async.
     ///
     /// # Errors
@@ -70,6 +80,14 @@ impl Limiter {
     /// As for [`refund`](Limiter::refund).
     pub fn refund_blocking(&self, allowed: &Allowed) -> Result<(), Error> {
         block_on(self.refund(allowed))
+    }
+
+    /// Refunds a part of the permits of an allowed call: [`refund_n`](Limiter::refund_n) for code that is not async.
+    ///
+    /// # Errors
+    /// As for [`refund_n`](Limiter::refund_n).
+    pub fn refund_n_blocking(&self, allowed: &Allowed, permits: u32) -> Result<(), Error> {
+        block_on(self.refund_n(allowed, permits))
     }
 
     /// Resets the counter of a key: [`reset`](Limiter::reset) for code that is not async.

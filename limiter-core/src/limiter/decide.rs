@@ -57,7 +57,8 @@ impl Limiter {
             OnError::Raise => Err(error),
             // `Open` denies as well. The invalid limit may come from a caller, such as a plan with 0 calls.
             OnError::Open | OnError::Closed | OnError::Standby => {
-                let denied = context.failed_closed();
+                let mut denied = context.failed_closed();
+                self.expose_denied_key(&mut denied, context.requests);
                 observers.denied(&denied);
                 Ok(denied)
             }
@@ -69,8 +70,9 @@ impl Limiter {
     pub(super) fn decide_in_memory(&self, store: &MemoryStore, request: &Request<'_>) -> Poll<Result<Decision, Error>> {
         let LimiterInner { observers, limiter_id, .. } = &*self.inner;
         let decision = |reply: &_| Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)));
-        let ready = store.decide_one(request, 0, decision, || Poll::Ready(self.decide_in_child(request)));
-        if let Poll::Ready(Ok(decision)) = &ready {
+        let mut ready = store.decide_one(request, 0, decision, || Poll::Ready(self.decide_in_child(request)));
+        if let Poll::Ready(Ok(decision)) = &mut ready {
+            self.expose_key(decision, slice::from_ref(request));
             observers.decided(decision);
         }
         ready
@@ -99,7 +101,8 @@ impl Limiter {
         let Backend::Guarded(guard) = &self.inner.backend else { return None };
         let requests = [*request];
         let denial = guard.cached_denial(&requests)?;
-        let decision = DecisionContext { names: &[name], requests: &requests }.decision(&denial, None);
+        let mut decision = DecisionContext { names: &[name], requests: &requests }.decision(&denial, None);
+        self.expose_key(&mut decision, &requests);
         self.inner.observers.decided(&decision);
         Some(decision)
     }
@@ -124,7 +127,8 @@ impl Limiter {
                 FastPath::Decided(None)
             }
             FastReply::Used(reply) => {
-                let decision = Decision::from_memory(name, request, &reply, *limiter_id);
+                let mut decision = Decision::from_memory(name, request, &reply, *limiter_id);
+                self.expose_key(&mut decision, slice::from_ref(request));
                 observers.decided(&decision);
                 FastPath::Decided(decision.into_result().err())
             }
@@ -133,10 +137,29 @@ impl Limiter {
         }
     }
 
+    /// Decides as [`decide_fast`](Self::decide_fast), and returns the whole decision. `Err` if a shared store must
+    /// decide.
+    pub(crate) fn decide_fast_with_permit(
+        &self,
+        name: &'static str,
+        request: &Request<'_>,
+    ) -> Result<Decision, CacheLookup> {
+        let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
+        let Backend::Memory(store) = backend else {
+            return self.cached_denial(name, request).ok_or(CacheLookup::Done);
+        };
+        let decision = |reply: &_| Ok(Decision::from_memory(name, request, reply, *limiter_id));
+        let mut decision = store.decide_one(request, 0, decision, || Err(CacheLookup::Needed))?;
+        self.expose_key(&mut decision, slice::from_ref(request));
+        observers.decided(&decision);
+        Ok(decision)
+    }
+
     /// Decides about a call that does not wait, and calls the observers.
     pub(crate) async fn decide(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
         let resolution = self.resolve(context, options).await?;
-        let decision = context.decision(&resolution, Some(self.inner.limiter_id));
+        let mut decision = context.decision(&resolution, Some(self.inner.limiter_id));
+        self.expose_key(&mut decision, context.requests);
         self.inner.observers.decided(&decision);
         Ok(decision)
     }
@@ -170,6 +193,40 @@ impl Limiter {
             },
             Backend::Guarded(guard) => guard.peek(context.requests, options, &self.inner.observers).await?,
         };
-        Ok(context.decision(&resolution, None))
+        let mut decision = context.decision(&resolution, None);
+        self.expose_key(&mut decision, context.requests);
+        Ok(decision)
+    }
+
+    /// Adds its key to a decision, if the limiter exposes keys.
+    #[inline]
+    pub(super) fn expose_key(&self, decision: &mut Decision, requests: &[Request<'_>]) {
+        if self.inner.exposes_keys
+            && let Some(key) = self.exposed_key(requests, decision.request_index())
+        {
+            decision.set_key(key);
+        }
+    }
+
+    /// Adds its key to a denial, if the limiter exposes keys.
+    #[inline]
+    pub(super) fn expose_denied_key(&self, denied: &mut Denied, requests: &[Request<'_>]) {
+        if self.inner.exposes_keys
+            && let Some(key) = self.exposed_key(requests, denied.request_index())
+        {
+            denied.set_key(key);
+        }
+    }
+
+    /// Returns the key of a request as users see it: as it is in the names of a shared store.
+    #[cold]
+    #[inline(never)]
+    fn exposed_key(&self, requests: &[Request<'_>], index: usize) -> Option<String> {
+        // Decisions do not distinguish higher indices.
+        let Request { key, .. } = requests.get(index).filter(|_| index < usize::from(u16::MAX))?;
+        Some(match &self.inner.backend {
+            Backend::Memory(_) => key.encoded(),
+            Backend::Guarded(guard) => guard.subject(key),
+        })
     }
 }

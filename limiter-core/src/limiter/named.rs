@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::block_on::block_on;
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::limit::LimitOrNearest;
-use crate::limiter::{Limiter, Policies, RuleArguments, RuleCall, RuleSetting};
+use crate::limiter::{Limiter, Policies, RuleArguments, RuleCall};
 use crate::request::Request;
-use crate::rule::{Settings, UNCACHED, intern};
+use crate::rule::{KeyText, RuleRef, Settings, UNCACHED, intern};
 use crate::{Decision, Denied, Error, Key, Limit, OnError};
 
 /// Direct calls under a rule: [`Limiter::named`] returns it.
@@ -17,7 +17,7 @@ use crate::{Decision, Denied, Error, Key, Limit, OnError};
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
     limiter: &'a Limiter,
-    setting: RuleSetting<'a>,
+    rule: RuleRef<'a>,
     /// The name in decisions.
     name: &'static str,
     on_error: Option<OnError>,
@@ -47,7 +47,8 @@ impl Limiter {
     /// ```
     pub fn named<'a>(&'a self, rule: &'a str) -> Named<'a> {
         let (name, position) = intern(rule).unwrap_or((DIRECT_CALL, UNCACHED));
-        Named { limiter: self, setting: RuleSetting { name: rule, position }, name, on_error: None }
+        let rule = RuleRef { name: rule, key: KeyText::Unknown, position };
+        Named { limiter: self, rule, name, on_error: None }
     }
 
     /// Takes permits of several rules at once, all of them or none. Each rule is a `(name, key, limit, cost)`; the limit
@@ -64,9 +65,9 @@ impl Limiter {
     pub async fn check_rules(&self, rules: &[(&str, &Key, &Limit, u32)]) -> Result<Decision, Error> {
         let call = self.collect(|call| {
             rules.iter().enumerate().try_for_each(|(rule_index, &(rule, key, limit, cost))| {
-                let Named { setting, name, .. } = self.named(rule);
+                let Named { rule, name, .. } = self.named(rule);
                 let limits = [(Ok(*limit), cost)].into_iter();
-                self.add_rule(call, &RuleArguments { rule_index, name, key, limits }, setting)
+                self.add_rule(call, &RuleArguments { rule_index, name, key, limits, cost }, rule)
             })
         });
         self.decide_direct(call, None, Duration::ZERO).await
@@ -106,7 +107,7 @@ impl Limiter {
         let mut call = RuleCall::default();
         for Request { key, limit, cost } in requests {
             let limits = [(Ok(*limit), *cost)].into_iter();
-            call.add(&RuleArguments { rule_index: 0, name: DIRECT_CALL, key, limits }, &settings);
+            call.add(&RuleArguments { rule_index: 0, name: DIRECT_CALL, key, limits, cost: *cost }, &settings);
         }
         call
     }
@@ -214,8 +215,7 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset some of the counters.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
-        let RuleSetting { name, position } = self.setting;
-        let limits = self.limiter.rule_table().with_rule(position, name, |resolved| {
+        let limits = self.limiter.rule_table().with_rule(self.rule, |resolved| {
             let settings = resolved.settings_for(key);
             match settings.limits() {
                 [] => settings.apply(*limit, None).map(|limit| vec![limit]),
@@ -237,8 +237,9 @@ impl<'a> Named<'a> {
                 }
                 let of_key = limits.iter().filter(|(other, ..)| other == key);
                 let own = of_key.map(|(_, limit, cost)| (LimitOrNearest::Ok(**limit), *cost));
-                let rule = RuleArguments { rule_index: 0, name: self.name, key, limits: own };
-                self.limiter.add_rule(call, &rule, self.setting)?;
+                let cost = own.clone().map(|(_, cost)| cost).max().unwrap_or(0);
+                let rule = RuleArguments { rule_index: 0, name: self.name, key, limits: own, cost };
+                self.limiter.add_rule(call, &rule, self.rule)?;
             }
             Ok(())
         })

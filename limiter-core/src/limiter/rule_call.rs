@@ -24,6 +24,8 @@ pub(crate) struct RuleCall<'a> {
     invalid: Option<(usize, Error)>,
     /// The first rule, which describes a call without any request.
     first: Option<(&'static str, Limit)>,
+    /// The names of rules that have no limit.
+    unlimited: Vec<&'static str>,
     pub(crate) policies: Policies,
 }
 
@@ -73,6 +75,8 @@ pub(crate) struct RuleArguments<'a, L> {
     pub(crate) name: &'static str,
     pub(crate) key: &'a Key,
     pub(crate) limits: L,
+    /// The cost of a configured limit.
+    pub(crate) cost: u32,
 }
 
 impl<'a> RuleCall<'a> {
@@ -84,6 +88,9 @@ impl<'a> RuleCall<'a> {
     ) {
         let first_limit = || settings.limits().first().copied().or_else(|| rule.first_limit()).unwrap_or(Limit::WIDEST);
         self.first.get_or_insert_with(|| (rule.name, first_limit()));
+        if settings.limits().is_empty() && rule.limits.clone().next().is_none() && settings.mode() != Mode::Off {
+            self.unlimited.push(rule.name);
+        }
         match settings.mode() {
             Mode::Off => {}
             Mode::Deny => {
@@ -136,7 +143,7 @@ impl<'a> RuleRequests<'a> {
         self.rule_indices.push(rule.rule_index);
     }
 
-    /// Adds the requests of a rule: one for each of its limits. Configured limits have the largest of its costs.
+    /// Adds the requests of a rule: one for each of its limits.
     ///
     /// # Errors
     /// The first invalid limit. The requests then have the nearest valid limit in its place.
@@ -158,8 +165,7 @@ impl<'a> RuleRequests<'a> {
             [] => rule.limits.clone().for_each(|(own, cost)| add(own.and_then(|own| apply(own, None)), cost)),
             limits => {
                 let own = rule.limits.clone().find_map(|(own, _)| own.ok());
-                let cost = rule.limits.clone().map(|(_, cost)| cost).max().unwrap_or(1);
-                limits.iter().for_each(|limit| add(apply(*limit, own), cost));
+                limits.iter().for_each(|limit| add(apply(*limit, own), rule.cost));
             }
         }
         invalid.map_or(Ok(()), Err)
@@ -180,8 +186,10 @@ impl Limiter {
         on_error: OnError,
         max_wait: Duration,
     ) -> Result<RuleDecision, Error> {
+        call.unlimited.iter().for_each(|name| self.rule_table().count_unlimited(name));
         if let Some(denying) = &call.denying {
-            let denied = denying.context().denied_by_mode();
+            let mut denied = denying.context().denied_by_mode();
+            self.expose_denied_key(&mut denied, &denying.requests);
             self.inner.observers.denied(&denied);
             return Ok(Err((denying.rule_of(&denied), denied)));
         }
@@ -218,7 +226,9 @@ impl Limiter {
     pub(crate) async fn peek_rules(&self, call: RuleCall<'_>, on_error: OnError) -> Result<Decision, Error> {
         let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
         if let Some(denying) = &call.denying {
-            return Ok(Decision::Denied(denying.context().denied_by_mode()));
+            let mut denied = denying.context().denied_by_mode();
+            self.expose_denied_key(&mut denied, &denying.requests);
+            return Ok(Decision::Denied(denied));
         }
         if let Some((_, error)) = call.invalid {
             let denied = self.fail_without_request(call.enforced.context(), error, on_error)?;
@@ -247,7 +257,9 @@ impl Limiter {
         let options = CallOptions { max_wait, cache_lookup: CacheLookup::Needed, ..options };
         let decisions = join_all(rules.iter().filter(|rule| !rule.requests.is_empty()).map(|rule| async move {
             let resolution = self.resolve(rule.context(), options).await.ok()?;
-            Some(rule.context().decision(&resolution, Some(self.inner.limiter_id)))
+            let mut decision = rule.context().decision(&resolution, Some(self.inner.limiter_id));
+            self.expose_key(&mut decision, &rule.requests);
+            Some(decision)
         }));
         let mut allowed = allowed;
         for decision in decisions.await.into_iter().flatten() {

@@ -2,6 +2,7 @@
 
 use crate::limit::LimitOrNearest;
 use crate::limiter::{Limiter, RuleArguments, RuleCall};
+use crate::rule::RuleRef;
 use crate::{Error, Origin, RuleInForce, RuleSet};
 
 impl Limiter {
@@ -31,10 +32,17 @@ impl Limiter {
         self.inner.rules.set(Origin::Runtime, rules)
     }
 
-    /// Lists the rules that have settings in this limiter, by name.
+    /// Lists the rules by name: those of annotated functions, those that the builder declares, and those with settings.
     #[must_use]
     pub fn rules(&self) -> Vec<RuleInForce> {
         self.inner.rules.in_force()
+    }
+
+    /// The number of calls under rules of `configured` limits that no set of rules gives any. They are unlimited. The log
+    /// has a warning for the first call of each rule.
+    #[must_use]
+    pub fn unlimited_calls(&self) -> u64 {
+        self.inner.rules.unlimited_calls()
     }
 
     /// Collects the requests of a call, in one state of the rules. `add` is called again if the rules change meanwhile.
@@ -55,7 +63,7 @@ impl Limiter {
         }
     }
 
-    /// Adds a rule with its settings to a call. `position` is that of the rule in the caches of threads.
+    /// Adds a rule with its settings to a call.
     ///
     /// # Errors
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) if the settings cannot be read in this process.
@@ -63,16 +71,8 @@ impl Limiter {
         &self,
         call: &mut RuleCall<'a>,
         rule: &RuleArguments<'a, L>,
-        setting: RuleSetting<'_>,
+        reference: RuleRef<'_>,
     ) -> Result<(), Error> {
-        let RuleSetting { name, position } = setting;
-        self.rule_table().with_rule(position, name, |resolved| call.add(rule, &resolved.settings_for(rule.key)))
+        self.rule_table().with_rule(reference, |resolved| call.add(rule, &resolved.settings_for(rule.key)))
     }
-}
-
-/// The name of a rule in the sets of rules, with the rule's position in the caches of threads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RuleSetting<'n> {
-    pub(crate) name: &'n str,
-    pub(crate) position: u32,
 }

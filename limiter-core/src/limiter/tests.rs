@@ -1,11 +1,13 @@
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::*;
-use crate::{Builder, Decision, Error, ErrorKind, Key, Limit, Source};
+use crate::{Builder, Decision, Error, ErrorKind, Key, Limit, ManualClock, Source};
 
 /// Calls `run` with a limiter as in a child of `fork`. Every lock of its store is held, as by a thread of the parent.
 fn in_child_with_held_locks<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R) -> R {
-    let mut limiter = Builder::default().on_error(policy).max_keys(1).memory(None);
+    let mut limiter = Builder::default().on_error(policy).max_keys(1).memory(RuleTable::of_environment());
     let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
     let Backend::Memory(store) = &mut inner.backend else { panic!("a store in memory") };
     store.simulate_fork();
@@ -54,4 +56,40 @@ fn a_limiter_in_memory_works_in_a_child_if_no_lock_was_held() {
     store.simulate_fork();
     assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)), "with its counters");
     assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((false, Source::Store)));
+}
+
+/// Returns the result of one poll, if it is ready.
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn a_waiting_call_takes_its_whole_cost_or_nothing() {
+    let (clock, key, limit) = (ManualClock::new(), Key::new("a"), "5/10s".parse().expect("a limit"));
+    let limiter = Builder::default().clock(clock.clone()).memory(RuleTable::of_environment());
+    assert_eq!(result_of(limiter.check_n_blocking(&key, &limit, 3)), Ok((true, Source::Store)));
+    let mut wait = pin!(limiter.wait_n(&key, &limit, 4, Duration::from_secs(60)));
+    assert!(poll_once(wait.as_mut()).is_none());
+    assert_eq!(limiter.peek_blocking(&key, &limit).expect("decides").remaining(), 2, "nothing is taken yet");
+    clock.advance(Duration::from_secs(10));
+    let decision = poll_once(wait.as_mut()).expect("ready").expect("decides");
+    assert!(decision.is_allowed());
+    assert_eq!(decision.remaining(), 1);
+    let denied = limiter.wait_n_blocking(&key, &limit, 2, Duration::from_secs(9)).expect("decides");
+    assert_eq!((denied.is_denied(), denied.remaining()), (true, 1), "it cannot be served within its wait");
+    assert!(limiter.wait_n_blocking(&key, &limit, 1, Duration::ZERO).expect("decides").is_allowed());
+}
+
+#[test]
+fn a_wait_for_more_than_the_limit_ever_allows_is_denied_at_once() {
+    let (limiter, key, limit) = (Limiter::memory(), Key::new("a"), "5/10s".parse::<Limit>().expect("a limit"));
+    let bucket = limit.with_algorithm(crate::Algorithm::LeakyBucket).with_burst(3).expect("a bucket");
+    for (limit, cost) in [(limit, 6), (bucket, 4)] {
+        let decision = limiter.wait_n_blocking(&key, &limit, cost, Duration::from_secs(3_600)).expect("decides");
+        assert!(decision.into_result().expect_err("denied").is_final());
+        assert!(limiter.wait_n_blocking(&key, &limit, 0, Duration::ZERO).expect("decides").is_allowed());
+    }
 }

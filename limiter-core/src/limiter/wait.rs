@@ -29,13 +29,14 @@ impl Limiter {
         max_wait: Duration,
     ) -> impl Future<Output = Result<Decision, Error>> + Send + 'a {
         async move {
-            let decision = match context.requests {
+            let mut decision = match context.requests {
                 // A decision about several buckets would have a turn in each of them, so it waits in a queue instead.
                 [request] if request.limit.algorithm() == Algorithm::LeakyBucket => {
                     Box::pin(self.wait_for_turn(context, options, max_wait)).await?
                 }
                 _ => self.wait_in_queue(context, options, max_wait).await?,
             };
+            self.expose_key(&mut decision, context.requests);
             self.inner.observers.decided(&decision);
             Ok(decision)
         }

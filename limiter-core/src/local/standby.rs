@@ -131,9 +131,14 @@ impl Standby {
 
     /// Refunds permits that were granted, reserved or recorded at `stamp`.
     pub(crate) fn refund(&self, requests: &[Request<'_>], stamp: u64) {
+        self.refund_part(requests, stamp, u32::MAX);
+    }
+
+    /// Refunds at most `max_permits` of each request that were granted, reserved or recorded at `stamp`.
+    pub(crate) fn refund_part(&self, requests: &[Request<'_>], stamp: u64, max_permits: u32) {
         // In a child of `fork`, older permits were counted by the parent's standby limiter.
         if stamp >= self.forked_at {
-            let _ = self.mirror.refund(requests, stamp);
+            let _ = self.mirror.refund_part(requests, stamp, max_permits);
         }
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::block_on::block_on;
 use crate::decision::DecisionContext;
-use crate::limiter::{FastPath, Policies, RuleArguments, RuleDecision, RuleSetting};
+use crate::limiter::{FastPath, Policies, RuleArguments, RuleDecision};
 use crate::private::limiters::LimiterHandle;
-use crate::private::{LimitOrNearest, Site, StaticKey, limit};
+use crate::private::{AnnotatedFunction, LimitOrNearest, StaticKey, limit};
 use crate::request::{CacheLookup, CallOptions, Request};
 use crate::{Denied, Error, Key, Limiter, Mode, OnError};
 
@@ -44,6 +44,8 @@ impl From<&'static StaticKey> for KeyRef {
 enum Limits {
     One(LimitOrNearest),
     Several(Vec<LimitOrNearest>),
+    /// The limits are those of the settings by name. Without them the rule has none.
+    Configured,
 }
 
 impl RuleRequest {
@@ -74,6 +76,18 @@ impl RuleRequest {
         Some(Self { key: KeyRef::Static(key), limits: Limits::One(Ok(limit(max, window_millis))), cost: 1 })
     }
 
+    /// Creates the request of a rule whose limits are in the settings by name alone.
+    #[must_use]
+    pub fn configured(key: impl Into<KeyRef>, cost: u32) -> Option<Self> {
+        Some(Self { key: key.into(), limits: Limits::Configured, cost })
+    }
+
+    /// Creates the request of such a rule, of one permit and with a key without values, in a `static`.
+    #[must_use]
+    pub const fn configured_static(key: &'static StaticKey) -> Option<Self> {
+        Some(Self { key: KeyRef::Static(key), limits: Limits::Configured, cost: 1 })
+    }
+
     #[inline]
     fn key(&self) -> &Key {
         match &self.key {
@@ -86,6 +100,7 @@ impl RuleRequest {
         match &self.limits {
             Limits::One(limit) => slice::from_ref(limit),
             Limits::Several(limits) => limits,
+            Limits::Configured => &[],
         }
     }
 }
@@ -95,12 +110,12 @@ impl RuleRequest {
 /// A rule that does not apply is `None`. Returns the denial of a denied call, with the index of the rule that denied
 /// it.
 pub async fn denied(
-    site: &'static Site,
+    function: &'static AnnotatedFunction,
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
 ) -> Option<(usize, Denied)> {
-    let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
+    let call = AnnotatedCall { function, limiter: &limiter, rules, max_wait };
     let full_path = {
         let first = call.first_step();
         match call.decide_fast(&first) {
@@ -111,18 +126,18 @@ pub async fn denied(
     match full_path.await {
         Ok(decision) => decision.err(),
         // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
-        Err(_) => Some((0, DecisionContext { names: site.names, requests: &[] }.failed_closed())),
+        Err(_) => Some((0, DecisionContext { names: function.names, requests: &[] }.failed_closed())),
     }
 }
 
 /// Takes the permits of a call whose function handles the limiter's failures. `None` runs the body.
 pub async fn decide(
-    site: &'static Site,
+    function: &'static AnnotatedFunction,
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
 ) -> Option<Result<(usize, Denied), Error>> {
-    let call = AnnotatedCall { site, limiter: &limiter, rules, max_wait };
+    let call = AnnotatedCall { function, limiter: &limiter, rules, max_wait };
     let full_path = {
         let first = call.first_step();
         match call.decide_fast(&first) {
@@ -135,42 +150,42 @@ pub async fn decide(
 
 /// Blocking form of [`denied`].
 pub fn denied_blocking(
-    site: &'static Site,
+    function: &'static AnnotatedFunction,
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
 ) -> Option<(usize, Denied)> {
-    block_on(denied(site, limiter, rules, max_wait))
+    block_on(denied(function, limiter, rules, max_wait))
 }
 
 /// Blocking form of [`decide`].
 pub fn decide_blocking(
-    site: &'static Site,
+    function: &'static AnnotatedFunction,
     limiter: LimiterHandle,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
 ) -> Option<Result<(usize, Denied), Error>> {
-    block_on(decide(site, limiter, rules, max_wait))
+    block_on(decide(function, limiter, rules, max_wait))
 }
 
 /// A call of an annotated function, with the requests of its rules.
 #[derive(Clone, Copy)]
-struct AnnotatedCall<'a> {
-    site: &'static Site,
-    limiter: &'a Limiter,
-    rules: &'a [Option<RuleRequest>],
-    max_wait: Duration,
+pub(super) struct AnnotatedCall<'a> {
+    pub(super) function: &'static AnnotatedFunction,
+    pub(super) limiter: &'a Limiter,
+    pub(super) rules: &'a [Option<RuleRequest>],
+    pub(super) max_wait: Duration,
 }
 
 /// The handler of an error that the policy `Raise` returns.
 #[derive(Clone, Copy)]
-enum Handler {
+pub(super) enum Handler {
     Own,
     None,
 }
 
 /// The way to decide a call, after a look at its rules' settings.
-enum FirstStep<'a> {
+pub(super) enum FirstStep<'a> {
     /// One request decides: the call has one rule, with one limit, and the rule is enforced.
     Single(Request<'a>, Policies),
     /// The only rule is off.
@@ -182,19 +197,19 @@ enum FirstStep<'a> {
 impl<'a> AnnotatedCall<'a> {
     /// Looks at the settings of a call with one rule and one limit, as most calls are.
     #[inline]
-    fn first_step(&self) -> FirstStep<'a> {
-        let ([Some(rule)], [name]) = (self.rules, self.site.names) else { return FirstStep::Several };
+    pub(super) fn first_step(&self) -> FirstStep<'a> {
+        let ([Some(rule)], [_]) = (self.rules, self.function.names) else { return FirstStep::Several };
         if self.limiter.rule_table().has_settings() {
-            return self.first_step_by_settings(name, rule);
+            return self.first_step_by_settings(rule);
         }
         let Limits::One(Ok(limit)) = &rule.limits else { return FirstStep::Several };
         FirstStep::Single(Request { key: rule.key(), limit: *limit, cost: rule.cost }, Policies::default())
     }
 
     #[inline(never)]
-    fn first_step_by_settings(&self, name: &str, rule: &'a RuleRequest) -> FirstStep<'a> {
+    fn first_step_by_settings(&self, rule: &'a RuleRequest) -> FirstStep<'a> {
         let key = rule.key();
-        let step = self.limiter.rule_table().with_rule(self.site.position(0), name, |resolved| {
+        let step = self.limiter.rule_table().with_rule(self.function.rule(0), |resolved| {
             let settings = resolved.settings_for(key);
             match (settings.mode(), &rule.limits) {
                 (Mode::Off, _) => FirstStep::Off,
@@ -216,7 +231,7 @@ impl<'a> AnnotatedCall<'a> {
     /// Decides on the fast path of most calls: one request, no wait, and no request to a shared store.
     #[inline]
     fn decide_fast(&self, first: &FirstStep<'_>) -> FastPath {
-        match (first, self.site.names) {
+        match (first, self.function.names) {
             (FirstStep::Single(request, _), [name]) if self.max_wait.is_zero() => {
                 self.limiter.decide_fast(name, request)
             }
@@ -227,14 +242,14 @@ impl<'a> AnnotatedCall<'a> {
 
     /// Decides about all rules that apply. This full path is boxed, so that an annotated function's future does not
     /// contain it.
-    async fn decide(
+    pub(super) async fn decide(
         self,
         first: FirstStep<'_>,
         cache_lookup: CacheLookup,
         handler: Handler,
     ) -> Result<RuleDecision, Error> {
         let FirstStep::Single(request, policies) = first else { return self.decide_all(handler).await };
-        let context = DecisionContext { names: self.site.names, requests: &[request] };
+        let context = DecisionContext { names: self.function.names, requests: &[request] };
         let options = CallOptions {
             on_error: self.policy(policies, handler),
             deadline: policies.deadline,
@@ -252,23 +267,19 @@ impl<'a> AnnotatedCall<'a> {
     /// Collects the requests of all rules that apply, and decides about them.
     async fn decide_all(self, handler: Handler) -> Result<RuleDecision, Error> {
         let call = self.limiter.collect(|call| {
-            let rules = self.site.names.iter().copied().zip(self.rules).enumerate();
+            let rules = self.function.names.iter().copied().zip(self.rules).enumerate();
             rules.filter_map(|(rule_index, (name, rule))| Some((rule_index, name, rule.as_ref()?))).try_for_each(
                 |(rule_index, name, rule)| {
                     let limits = rule.limits().iter().map(|limit| (limit.clone(), rule.cost));
-                    let arguments = RuleArguments { rule_index, name, key: rule.key(), limits };
-                    self.limiter.add_rule(
-                        call,
-                        &arguments,
-                        RuleSetting { name, position: self.site.position(rule_index) },
-                    )
+                    let arguments = RuleArguments { rule_index, name, key: rule.key(), limits, cost: rule.cost };
+                    self.limiter.add_rule(call, &arguments, self.function.rule(rule_index))
                 },
             )
         });
         let call = match call {
             Ok(call) => call,
             Err(error) => {
-                let context = DecisionContext { names: self.site.names, requests: &[] };
+                let context = DecisionContext { names: self.function.names, requests: &[] };
                 let denied =
                     self.limiter.fail_without_request(context, error, self.policy(Policies::default(), handler))?;
                 return Ok(Err((0, denied)));
@@ -286,7 +297,7 @@ impl<'a> AnnotatedCall<'a> {
             (Some(policy), _) => policy,
             (None, Handler::Own) => OnError::Raise,
             (None, Handler::None) => {
-                let own = self.site.on_error.or(policies.default_on_error);
+                let own = self.function.on_error.or(policies.default_on_error);
                 match own.unwrap_or(self.limiter.default_options().on_error) {
                     // The function has no handler for an error.
                     OnError::Raise => OnError::Closed,
@@ -301,13 +312,13 @@ impl<'a> AnnotatedCall<'a> {
 mod tests {
     use super::*;
 
-    static SITE: Site = Site::new(&["a"]);
+    static FUNCTION: AnnotatedFunction = AnnotatedFunction::new(&["a"], &[]);
 
     /// An annotated function's future contains both.
     #[test]
     fn the_future_of_a_decision_and_its_rules_are_small() {
         let rules = [Some(RuleRequest::with_limit(Key::new("a"), Ok(limit(5, 10_000)), 1))];
-        let future = denied(&SITE, LimiterHandle::Other(Limiter::memory()), &rules, Duration::ZERO);
+        let future = denied(&FUNCTION, LimiterHandle::Other(Limiter::memory()), &rules, Duration::ZERO);
         let (future, rules) = (size_of_val(&future), size_of_val(&rules));
         assert!(future + rules <= 256, "{future} and {rules} bytes");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rule::Settings;
+use crate::rule::ResolvedRule;
 use crate::{Limit, Mode, OnError, Origin};
 
 /// A rule with its settings from all layers: see [`Limiter::rules`](crate::Limiter::rules).
@@ -14,10 +14,13 @@ pub struct RuleInForce {
     on_error: Option<OnError>,
     deadline: Option<Duration>,
     origin: Origin,
+    overrides: usize,
+    attribute_limits: &'static [&'static str],
 }
 
 impl RuleInForce {
-    pub(crate) fn new(name: &str, settings: &Settings) -> Self {
+    pub(crate) fn new(name: &str, rule: &ResolvedRule, attribute_limits: &'static [&'static str]) -> Self {
+        let settings = rule.settings();
         Self {
             name: name.to_owned(),
             limits: settings.limits().to_vec(),
@@ -25,6 +28,8 @@ impl RuleInForce {
             on_error: settings.on_error.or(settings.default_on_error),
             deadline: settings.deadline,
             origin: settings.limits_origin(),
+            overrides: rule.overrides(),
+            attribute_limits,
         }
     }
 
@@ -38,6 +43,12 @@ impl RuleInForce {
     #[must_use]
     pub fn limits(&self) -> &[Limit] {
         &self.limits
+    }
+
+    /// The limits of the attribute, as written in the source. Empty if no annotated function has the rule.
+    #[must_use]
+    pub fn attribute_limits(&self) -> &'static [&'static str] {
+        self.attribute_limits
     }
 
     /// The mode.
@@ -62,5 +73,11 @@ impl RuleInForce {
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
+    }
+
+    /// The number of overrides of the rule, in all layers.
+    #[must_use]
+    pub fn overrides(&self) -> usize {
+        self.overrides
     }
 }

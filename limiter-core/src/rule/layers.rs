@@ -1,41 +1,102 @@
 //! The layers of settings: sets of rules in their order of precedence.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::Key;
-use crate::rule::{Mode, Origin, Rule, RuleSet, Settings};
+use crate::rule::layer_rule::LayerRule;
+use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings};
+use crate::{Error, ErrorKind, Key};
+
+/// The most overrides of a set of rules.
+const MAX_OVERRIDES: usize = 100_000;
+
+/// A set of rules that has been checked, with its overrides indexed.
+#[derive(Debug, Default)]
+pub(crate) struct Layer {
+    defaults: Rule,
+    rules: BTreeMap<String, Arc<LayerRule>>,
+    is_strict: bool,
+}
+
+impl Layer {
+    /// Checks a set of rules, compares it with the program's, and indexes its overrides.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for settings that contradict each other, are out of their range or match no key.
+    pub(crate) fn new(set: RuleSet, catalog: &Catalog) -> Result<Self, Error> {
+        set.check()?;
+        catalog.check(&set)?;
+        let overrides: usize = set.rules.values().map(|rule| rule.overrides.len()).sum();
+        if overrides > MAX_OVERRIDES {
+            let problem = format!(
+                "`overriding` must be used at most {MAX_OVERRIDES} times, got {overrides}: use overrides that match parts"
+            );
+            return Err(Error::new(ErrorKind::Config, problem));
+        }
+        let RuleSet { defaults, rules, is_strict, .. } = set;
+        let layer_rule = |(name, rule): (String, Rule)| {
+            let rule = Arc::new(rule);
+            let rule = LayerRule::new(&name, Arc::clone(&rule), catalog.template(&name, &rule))?;
+            Ok::<_, Error>((name, Arc::new(rule)))
+        };
+        Ok(Self { defaults, rules: rules.into_iter().map(layer_rule).collect::<Result<_, _>>()?, is_strict })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.defaults.is_empty()
+    }
+}
 
 /// The sets of rules of a limiter. A setting comes from the first layer that has it, in the order of the fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layers {
-    pub(crate) runtime: Arc<RuleSet>,
-    pub(crate) file: Arc<RuleSet>,
-    pub(crate) builder: Arc<RuleSet>,
+    runtime: Arc<Layer>,
+    file: Arc<Layer>,
+    builder: Arc<Layer>,
 }
 
 impl Layers {
     /// The layers with their origins, from the highest to the lowest.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Origin, &RuleSet)> + Clone {
+    fn iter(&self) -> impl Iterator<Item = (Origin, &Layer)> + Clone {
         let Self { runtime, file, builder } = self;
         [(Origin::Runtime, runtime), (Origin::File, file), (Origin::Builder, builder)]
             .into_iter()
-            .map(|(origin, set)| (origin, &**set))
+            .map(|(origin, layer)| (origin, &**layer))
     }
 
-    /// Replaces the layer of an origin.
-    pub(crate) fn set(&mut self, origin: Origin, rules: RuleSet) {
-        let layer = match origin {
+    /// Replaces the layer of an origin, and returns the one before.
+    pub(crate) fn set(&mut self, origin: Origin, layer: Layer) -> Arc<Layer> {
+        let place = match origin {
             Origin::Runtime => &mut self.runtime,
             Origin::File => &mut self.file,
             Origin::Attribute | Origin::Builder => &mut self.builder,
         };
-        *layer = Arc::new(rules);
+        std::mem::replace(place, Arc::new(layer))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.iter().all(|(_, set)| set.is_empty())
+        self.iter().all(|(_, layer)| layer.is_empty())
+    }
+
+    /// Returns an error for a rule of `configured` limits without a limit, if any layer is strict.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] with the first of these rules.
+    pub(crate) fn check(&self, catalog: &Catalog) -> Result<(), Error> {
+        if !self.iter().any(|(_, layer)| layer.is_strict) {
+            return Ok(());
+        }
+        let has_limits = |name: &str| self.layers_of(name).any(|(_, rule)| !rule.rule.limits.is_empty());
+        let without_limit = catalog.without_limit(has_limits);
+        let Some((name, site)) = without_limit.first_key_value() else { return Ok(()) };
+        let problem = format!(
+            "`limit` of the rule `{name}` must be set with `strict`, got none for `configured` in {} ({}:{}): write one",
+            site.function(),
+            site.file(),
+            site.line()
+        );
+        Err(Error::new(ErrorKind::Config, problem))
     }
 
     /// Returns whether a rule has settings of its own.
@@ -45,46 +106,77 @@ impl Layers {
 
     /// The names of all rules with settings.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
-        self.iter().flat_map(|(_, set)| set.rules.keys().map(String::as_str)).collect()
+        self.iter().flat_map(|(_, layer)| layer.rules.keys().map(String::as_str)).collect()
     }
 
-    /// Composes the settings of a rule. `switch` is the value of `RATE_LIMITED_MODE`.
-    pub(crate) fn resolve(&self, name: &str, switch: Option<Mode>) -> ResolvedRule {
-        let mut settings = Settings::default();
-        for (origin, rule) in self.layers_of(name) {
-            settings.add(rule, origin);
-        }
-        self.complete(&mut settings, switch);
-        ResolvedRule { settings }
+    /// Composes the settings of a rule, for functions with this key. `switch` is the value of `RATE_LIMITED_MODE`.
+    pub(crate) fn resolve(&self, name: &str, key: KeyText, switch: Option<Mode>) -> ResolvedRule {
+        let layers = self.layers_of(name).map(|(origin, rule)| (origin, rule.for_key(name, key))).collect();
+        let defaults = self.iter().map(|(_, layer)| layer.defaults.clone()).collect();
+        let mut resolved = ResolvedRule { layers, defaults, switch, ..ResolvedRule::default() };
+        resolved.has_overrides = resolved.layers.iter().any(|(_, rule)| rule.has_overrides());
+        resolved.settings = resolved.compose(&[]);
+        resolved
     }
 
-    fn layers_of(&self, name: &str) -> impl Iterator<Item = (Origin, &Rule)> {
-        self.iter().filter_map(move |(origin, set)| Some((origin, set.rules.get(name)?)))
-    }
-
-    fn complete(&self, settings: &mut Settings, switch: Option<Mode>) {
-        for (_, set) in self.iter() {
-            settings.add_defaults(&set.defaults);
-        }
-        settings.switch_mode(switch);
+    fn layers_of(&self, name: &str) -> impl Iterator<Item = (Origin, &Arc<LayerRule>)> {
+        self.iter().filter_map(move |(origin, layer)| Some((origin, layer.rules.get(name)?)))
     }
 }
 
 /// The settings of a rule in one state of the layers.
 #[derive(Debug, Default)]
 pub(crate) struct ResolvedRule {
+    /// The settings of keys without overrides.
     settings: Settings,
+    has_overrides: bool,
+    /// The rule in each layer that has it, from the highest to the lowest.
+    layers: Vec<(Origin, Arc<LayerRule>)>,
+    defaults: Vec<Rule>,
+    switch: Option<Mode>,
 }
+
+/// The number of layers that can have overrides.
+const LAYERS: usize = 3;
 
 impl ResolvedRule {
     /// The settings of calls with this key.
     #[inline]
-    pub(crate) fn settings_for(&self, _key: &Key) -> Cow<'_, Settings> {
-        Cow::Borrowed(&self.settings)
+    pub(crate) fn settings_for(&self, key: &Key) -> Cow<'_, Settings> {
+        if self.has_overrides { self.settings_with_overrides(key) } else { Cow::Borrowed(&self.settings) }
+    }
+
+    #[inline(never)]
+    fn settings_with_overrides(&self, key: &Key) -> Cow<'_, Settings> {
+        let mut found = [None; LAYERS];
+        for (found, (_, rule)) in found.iter_mut().zip(&self.layers) {
+            *found = rule.find(key);
+        }
+        if found.iter().all(Option::is_none) { Cow::Borrowed(&self.settings) } else { Cow::Owned(self.compose(&found)) }
+    }
+
+    /// Composes the settings of all layers, with these overrides.
+    fn compose(&self, overrides: &[Option<&Rule>]) -> Settings {
+        let mut settings = Settings::default();
+        let overrides = overrides.iter().copied().chain(std::iter::repeat(None));
+        for ((origin, rule), found) in self.layers.iter().zip(overrides) {
+            if let Some(found) = found {
+                settings.add(found, *origin);
+            }
+            settings.add(&rule.rule, *origin);
+        }
+        self.defaults.iter().for_each(|defaults| settings.add_defaults(defaults));
+        settings.switch_mode(self.switch);
+        settings
     }
 
     /// The settings of keys without overrides.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// The number of overrides in all layers.
+    pub(crate) fn overrides(&self) -> usize {
+        self.layers.iter().map(|(_, rule)| rule.rule.overrides.len()).sum()
     }
 }

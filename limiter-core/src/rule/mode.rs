@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::rule::log_apart;
 use crate::{Error, ErrorKind, TARGET};
 
 /// The mode of a rule: see [`Rule::mode`](crate::Rule::mode).
@@ -65,7 +66,9 @@ impl Mode {
                 return Err(Error::new(ErrorKind::Config, problem));
             }
         };
-        tracing::warn!(target: TARGET, %mode, "{MODE_VARIABLE} sets the mode of all rate limits of a limiter");
+        log_apart(move || {
+            tracing::warn!(target: TARGET, %mode, "{MODE_VARIABLE} sets the mode of all rate limits of a limiter");
+        });
         Ok(Some(mode))
     }
 }

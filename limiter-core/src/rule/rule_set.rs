@@ -65,11 +65,6 @@ impl RuleSet {
         self.rules.iter().find(|(_, rule)| rule.has_layout(layout)).map(|(name, _)| name.as_str())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { defaults, rules, is_strict: _, duplicate: _ } = self;
-        rules.is_empty() && defaults.is_empty()
-    }
-
     /// Checks the settings of all rules.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! The settings of a call under a rule, composed from all layers.
 
+use std::slice;
 use std::time::Duration;
 
 use crate::rule::{Mode, Origin, Rule};
@@ -8,7 +9,7 @@ use crate::{Algorithm, Error, Layout, Limit, OnError};
 /// Settings composed from layers. `None` leaves a setting to the attribute, and an empty list the limits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    limits: Vec<Limit>,
+    limits: ConfiguredLimits,
     limits_origin: Option<Origin>,
     algorithm: Option<Algorithm>,
     burst: Option<u32>,
@@ -20,11 +21,30 @@ pub(crate) struct Settings {
     pub(crate) default_on_error: Option<OnError>,
 }
 
+/// The configured limits of a rule. One, as most rules have, is not allocated.
+#[derive(Clone, Debug, Default)]
+enum ConfiguredLimits {
+    #[default]
+    None,
+    One(Limit),
+    Several(Vec<Limit>),
+}
+
+impl ConfiguredLimits {
+    fn new(limits: &[Limit]) -> Self {
+        match *limits {
+            [] => Self::None,
+            [limit] => Self::One(limit),
+            _ => Self::Several(limits.to_vec()),
+        }
+    }
+}
+
 impl Settings {
     /// Adds the settings of a rule in a lower layer: those that the layers above lack.
     pub(crate) fn add(&mut self, rule: &Rule, origin: Origin) {
-        if self.limits.is_empty() && !rule.limits.is_empty() {
-            self.limits.clone_from(&rule.limits);
+        if self.limits_origin.is_none() && !rule.limits.is_empty() {
+            self.limits = ConfiguredLimits::new(&rule.limits);
             self.limits_origin = Some(origin);
         }
         self.algorithm = self.algorithm.or(rule.algorithm);
@@ -53,7 +73,11 @@ impl Settings {
 
     /// The configured limits. They replace the attribute's. Empty if no layer has any.
     pub(crate) fn limits(&self) -> &[Limit] {
-        &self.limits
+        match &self.limits {
+            ConfiguredLimits::None => &[],
+            ConfiguredLimits::One(limit) => slice::from_ref(limit),
+            ConfiguredLimits::Several(limits) => limits,
+        }
     }
 
     pub(crate) fn limits_origin(&self) -> Origin {
@@ -90,7 +114,7 @@ impl Settings {
     /// does not support.
     #[inline]
     pub(crate) fn single_limit(&self, own: Limit) -> Option<Limit> {
-        match self.limits[..] {
+        match *self.limits() {
             [] => self.apply(own, None).ok(),
             [limit] => self.apply(limit, Some(own)).ok(),
             _ => None,

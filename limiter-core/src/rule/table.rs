@@ -1,15 +1,15 @@
 //! The rules of a limiter, which can change at any time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::rule::layers::Layers;
+use crate::rule::layers::{Layer, Layers};
 use crate::rule::site_cache::{self, Entry};
-use crate::rule::{Mode, Origin, ResolvedRule, RuleSet};
+use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleSet};
 use crate::sync::process::{LOCK_TIMEOUT, forked, id, lock_contended};
 use crate::sync::{Mutex, MutexGuard};
-use crate::{Error, RuleInForce};
+use crate::{Error, RuleInForce, TARGET};
 
 /// The layers of settings with their composition for each rule.
 pub(crate) struct RuleTable {
@@ -17,6 +17,10 @@ pub(crate) struct RuleTable {
     generation: AtomicU64,
     /// The value of `RATE_LIMITED_MODE`.
     switch: Option<Mode>,
+    catalog: Catalog,
+    /// The number of calls under rules without a limit, and the names of these rules.
+    unlimited: AtomicU64,
+    unlimited_names: Mutex<BTreeSet<&'static str>>,
     home: u32,
     state: Mutex<State>,
 }
@@ -25,21 +29,64 @@ struct State {
     generation: u64,
     layers: Layers,
     /// The rules with settings that were used in this generation.
-    resolved: HashMap<String, Arc<ResolvedRule>>,
+    resolved: HashMap<(String, KeyText), Arc<ResolvedRule>>,
     /// Every rule without settings of its own.
     unset: Arc<ResolvedRule>,
 }
 
+/// A rule of a call: its name in the sets of rules, its key as written, and its position in the caches of threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RuleRef<'n> {
+    pub(crate) name: &'n str,
+    pub(crate) key: KeyText,
+    pub(crate) position: u32,
+}
+
 impl RuleTable {
-    /// Creates the table of a new limiter. `rules` have been checked.
-    pub(crate) fn new(rules: RuleSet, switch: Option<Mode>) -> Self {
-        let layers = Layers { builder: Arc::new(rules), ..Layers::default() };
+    /// Creates the table of a new limiter with the rules of its builder. [`check`](Self::check) is called when all
+    /// layers are there.
+    ///
+    /// # Errors
+    /// Those of [`Layer::new`].
+    pub(crate) fn new(rules: RuleSet, catalog: Catalog, switch: Option<Mode>) -> Result<Self, Error> {
+        let mut layers = Layers::default();
+        layers.set(Origin::Builder, Layer::new(rules, &catalog)?);
+        Ok(Self::with_layers(layers, catalog, switch))
+    }
+
+    /// Checks all layers together.
+    ///
+    /// # Errors
+    /// Those of [`Layers::check`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.lock().map_or(Ok(()), |state| state.layers.check(&self.catalog))
+    }
+
+    fn with_layers(layers: Layers, catalog: Catalog, switch: Option<Mode>) -> Self {
         let state = Mutex::new(State { generation: 0, layers, resolved: HashMap::new(), unset: Arc::default() });
-        let table = Self { generation: AtomicU64::new(0), switch, home: id(), state };
+        let table = Self {
+            generation: AtomicU64::new(0),
+            switch,
+            catalog,
+            unlimited: AtomicU64::new(0),
+            unlimited_names: Mutex::default(),
+            home: id(),
+            state,
+        };
         if let Some(mut state) = table.lock() {
             table.start_generation(&mut state);
         }
         table
+    }
+
+    /// Creates the table of a limiter without rules, whose constructor cannot fail.
+    pub(crate) fn of_environment() -> Self {
+        // An invalid value must not turn limits off or into shadow mode.
+        let switch = Mode::from_environment().unwrap_or_else(|error| {
+            tracing::error!(target: TARGET, %error, "the mode of all rate limits is left as it is");
+            None
+        });
+        Self::with_layers(Layers::default(), Catalog::new(BTreeSet::new()), switch)
     }
 
     /// Returns whether any rule may have settings.
@@ -62,13 +109,19 @@ impl RuleTable {
     /// Replaces the layer of an origin. Every call that begins afterwards uses it.
     ///
     /// # Errors
-    /// Those of [`RuleSet::check`]. The rules then stay as they were. [`ErrorKind::Forked`](crate::ErrorKind::Forked) if
+    /// Those of [`Layer::new`]. The rules then stay as they were. [`ErrorKind::Forked`](crate::ErrorKind::Forked) if
     /// another thread of the parent was changing the rules when this process was forked.
     pub(crate) fn set(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
-        rules.check()?;
+        let layer = Layer::new(rules, &self.catalog)?;
         let mut state = self.lock().ok_or_else(forked)?;
-        state.layers.set(origin, rules);
+        let mut layers = state.layers.clone();
+        let replaced = layers.set(origin, layer);
+        layers.check(&self.catalog)?;
+        state.layers = layers;
         self.start_generation(&mut state);
+        // A large layer takes a while to drop. Calls do not wait for that.
+        drop(state);
+        drop(replaced);
         Ok(())
     }
 
@@ -77,30 +130,23 @@ impl RuleTable {
     /// # Errors
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked), as for [`set`](Self::set).
     #[inline]
-    pub(crate) fn with_rule<R>(
-        &self,
-        position: u32,
-        name: &str,
-        mut read: impl FnMut(&ResolvedRule) -> R,
-    ) -> Result<R, Error> {
-        match site_cache::get(position, self.generation.load(Ordering::Acquire), &mut read) {
+    pub(crate) fn with_rule<R>(&self, rule: RuleRef<'_>, mut read: impl FnMut(&ResolvedRule) -> R) -> Result<R, Error> {
+        match site_cache::get(rule.position, self.generation.load(Ordering::Acquire), &mut read) {
             Some(result) => Ok(result),
-            None => self.resolve(position, name).map(|rule| read(&rule)),
+            None => self.resolve(rule).map(|rule| read(&rule)),
         }
     }
 
     #[cold]
-    fn resolve(&self, position: u32, name: &str) -> Result<Arc<ResolvedRule>, Error> {
+    fn resolve(&self, RuleRef { name, key, position }: RuleRef<'_>) -> Result<Arc<ResolvedRule>, Error> {
         let mut state = self.lock().ok_or_else(forked)?;
-        let rule = match state.resolved.get(name) {
-            Some(rule) => Arc::clone(rule),
-            // Names may come from callers, so others than those of the layers are not kept.
-            None if !state.layers.have(name) => Arc::clone(&state.unset),
-            None => {
-                let rule = Arc::new(state.layers.resolve(name, self.switch));
-                state.resolved.insert(name.to_owned(), Arc::clone(&rule));
-                rule
-            }
+        let State { layers, resolved, unset, .. } = &mut *state;
+        // Names may come from callers, so others than those of the layers are not kept.
+        let rule = if layers.have(name) {
+            let new = || Arc::new(layers.resolve(name, key, self.switch));
+            Arc::clone(resolved.entry((name.to_owned(), key)).or_insert_with(new))
+        } else {
+            Arc::clone(unset)
         };
         let entry = Entry { generation: state.generation, rule: Arc::clone(&rule) };
         drop(state);
@@ -108,11 +154,33 @@ impl RuleTable {
         Ok(rule)
     }
 
-    /// Lists the rules that have settings, by name.
+    /// Lists the rules that the program or a layer has, by name.
     pub(crate) fn in_force(&self) -> Vec<RuleInForce> {
         let Some(state) = self.lock() else { return Vec::new() };
-        let in_force = |name: &str| RuleInForce::new(name, state.layers.resolve(name, self.switch).settings());
-        state.layers.names().into_iter().map(in_force).collect()
+        let in_force = |name: &str| {
+            let attribute_limits = self.catalog.sites_of(name).next().map_or(&[][..], |site| site.limits());
+            RuleInForce::new(name, &state.layers.resolve(name, KeyText::Unknown, self.switch), attribute_limits)
+        };
+        let names: BTreeSet<_> = state.layers.names().union(&self.catalog.names()).copied().collect();
+        names.into_iter().map(in_force).collect()
+    }
+
+    /// Counts a call under a rule that has no limit, and logs the first one.
+    #[cold]
+    pub(crate) fn count_unlimited(&self, name: &'static str) {
+        self.unlimited.fetch_add(1, Ordering::Relaxed);
+        let names = match self.unlimited_names.try_lock() {
+            Ok(names) => Some(names),
+            Err(_) => lock_contended(&self.unlimited_names, self.home, LOCK_TIMEOUT),
+        };
+        if names.is_some_and(|mut names| names.insert(name)) {
+            tracing::warn!(target: TARGET, rule = name, "a rule of `configured` limits has none: its calls are unlimited");
+        }
+    }
+
+    /// The number of calls under rules that have no limit.
+    pub(crate) fn unlimited_calls(&self) -> u64 {
+        self.unlimited.load(Ordering::Relaxed)
     }
 
     /// Begins a generation for changed layers. The calls that begin afterwards read them.
@@ -121,7 +189,7 @@ impl RuleTable {
         let is_unset = state.layers.is_empty() && self.switch.is_none();
         state.generation = if is_unset { 0 } else { NEXT.fetch_add(1, Ordering::Relaxed) };
         state.resolved.clear();
-        state.unset = Arc::new(state.layers.resolve("", self.switch));
+        state.unset = Arc::new(state.layers.resolve("", KeyText::Unknown, self.switch));
         self.generation.store(state.generation, Ordering::Release);
     }
 

@@ -1,5 +1,6 @@
 //! A `RedisStore` that cannot exist, so its methods are never called, for builds without the feature `redis`.
 
+use crate::health::Health;
 use crate::local::LocalState;
 use crate::request::Request;
 use crate::request::{CallOptions, CountedReply, RefundInfo, StoreFailure};
@@ -10,6 +11,18 @@ pub(crate) enum RedisStore {}
 
 impl RedisStore {
     pub(crate) fn local(&self) -> &LocalState {
+        match *self {}
+    }
+
+    pub(crate) fn key_name(&self, _: &Request<'_>) -> Option<String> {
+        match *self {}
+    }
+
+    pub(crate) fn subject(&self, _: &Key) -> String {
+        match *self {}
+    }
+
+    pub(crate) fn health(&self) -> Health {
         match *self {}
     }
 

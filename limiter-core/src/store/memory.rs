@@ -1,7 +1,7 @@
 //! The embedded store: sharded, bounded maps of counters. Each insertion removes a few expired ones.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
 use crate::request::{Request, StoreReply};
 use crate::sync::process::forked;
-use crate::sync::{MutexGuard, Seed, seed};
+use crate::sync::{MutexGuard, Seed, hash_bytes, seed};
 use crate::{Error, Key, Limit, Source};
 
 mod arithmetic;
@@ -123,24 +123,35 @@ impl MemoryStore {
     }
 
     /// Returns permits taken at `stamp`.
+    #[cfg(test)]
     pub(crate) fn refund(&self, requests: &[Request<'_>], stamp: u64) -> Result<(), Error> {
-        for request in requests.iter().filter(|request| request.cost > 0) {
+        self.refund_part(requests, stamp, u32::MAX)
+    }
+
+    /// Returns at most `max_permits` of each request, taken at `stamp`. The cost of a request is what the call holds.
+    pub(crate) fn refund_part(&self, requests: &[Request<'_>], stamp: u64, max_permits: u32) -> Result<(), Error> {
+        for request in requests {
+            let (returned, kept) = request.refund_split(max_permits);
+            if returned == 0 {
+                continue;
+            }
             let encoding = self.hashed_encoding(request.key);
             let key_hash = self.key_hash(&encoding, request.limit);
             let mut shard = self.lock(key_hash.shard)?;
             self.denials.invalidate(key_hash.shard, key_hash.hash);
-            shard.refund(&key_hash, &input(request.limit, request.cost, 0, self.clock.now()), stamp);
+            shard.refund(&key_hash, &input(request.limit, returned, kept, self.clock.now()), stamp);
         }
         Ok(())
     }
 
     /// Returns permits taken at `stamp` from an entry. Does nothing if the entry was removed since, because then none
     /// of its permits counted any more.
-    pub(crate) fn refund_entry(&self, entry: EntryId, limit: Limit, cost: u32, stamp: u64) -> Result<(), Error> {
-        let index = self.shard_index(entry.hash);
+    pub(crate) fn refund_entry(&self, taken: EntryPermits, limit: Limit, permits: u32) -> Result<(), Error> {
+        let EntryPermits { entry, held, stamp } = taken;
+        let (index, returned) = (self.shard_index(entry.hash), permits.min(held));
         let mut shard = self.lock(index)?;
         self.denials.invalidate(index, entry.hash);
-        shard.refund_entry(entry, &input(limit, cost, 0, self.clock.now()), stamp);
+        shard.refund_entry(entry, &input(limit, returned, held - returned, self.clock.now()), stamp);
         Ok(())
     }
 
@@ -284,11 +295,7 @@ impl MemoryStore {
 
     #[inline(always)]
     fn hashed_encoding<'k>(&self, key: &'k Key) -> HashedEncoding<'k> {
-        key.hashed_encoding(|encoding| {
-            let mut hasher = self.seed.build_hasher();
-            hasher.write(encoding);
-            hasher.finish()
-        })
+        key.hashed_encoding(|encoding| hash_bytes(&self.seed, encoding))
     }
 
     #[inline(always)]
@@ -327,6 +334,16 @@ pub(crate) struct EntryId {
     hash: u64,
     /// A number that the shard never assigns again.
     id: u64,
+}
+
+/// Permits of one call from an entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryPermits {
+    pub(crate) entry: EntryId,
+    /// The permits that the call has not returned.
+    pub(crate) held: u32,
+    /// The time at which they were taken, in microseconds.
+    pub(crate) stamp: u64,
 }
 
 /// The reply to one request.

@@ -6,7 +6,7 @@
 //! The thread ends with the store.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 mod slot;
 mod naming;
@@ -14,6 +14,7 @@ mod server_text;
 mod notifier;
 mod log_throttle;
 mod command_error;
+mod health;
 mod script;
 mod server;
 mod endpoint;
@@ -30,6 +31,7 @@ pub use server::Credentials;
 pub use server::Tls;
 pub(crate) use server::{Provider, Server};
 
+use health::HealthBoard;
 use script::command::Action;
 use script::redis_key::RedisKeys;
 use worker::WorkerSettings;
@@ -37,6 +39,7 @@ use worker::call::CallResult;
 use worker_handle::WorkerHandle;
 
 use crate::clock::Clock;
+use crate::health::{Health, HealthObservers, HealthState};
 use crate::local::{LocalState, LocalStateOptions};
 use crate::request::{CallOptions, RefundInfo, Request, StoreFailure};
 use crate::sync::process::PerProcess;
@@ -58,6 +61,7 @@ pub(crate) struct Options {
     pub(crate) max_in_flight: u32,
     pub(crate) clock: Clock,
     pub(crate) local: LocalStateOptions,
+    pub(crate) health_observers: Arc<HealthObservers>,
 }
 
 impl Options {
@@ -68,7 +72,8 @@ impl Options {
         ready: Option<ReadySignal>,
     ) -> Result<WorkerHandle, Error> {
         let naming = Arc::clone(&self.naming);
-        let settings = WorkerSettings { naming, deadline: self.deadline, clock: self.clock.clone(), local };
+        let health = Arc::new(HealthBoard::new(endpoint.to_string(), &self.health_observers));
+        let settings = WorkerSettings { naming, deadline: self.deadline, clock: self.clock.clone(), local, health };
         WorkerHandle::start(endpoint, settings, self.max_in_flight, ready)
     }
 }
@@ -88,6 +93,14 @@ impl RedisStore {
         self.latest().local()
     }
 
+    /// Returns the health of this process's store. In a child of `fork` it starts the worker, as a call would.
+    pub(crate) fn health(&self) -> Health {
+        match self.worker() {
+            Ok(worker) => worker.health(),
+            Err(error) => Health::new(HealthState::after(&error), SystemTime::now(), Some(self.endpoint.to_string())),
+        }
+    }
+
     fn latest(&self) -> &WorkerHandle {
         self.workers.latest().expect("a store starts with a worker")
     }
@@ -100,6 +113,16 @@ impl RedisStore {
                 Error::with_source(ErrorKind::Forked, problem, error)
             })
         })
+    }
+
+    /// The name of a request's counter; `None` if it would contain a key that must be hidden.
+    pub(crate) fn key_name(&self, request: &Request<'_>) -> Option<String> {
+        self.options.naming.name(request)
+    }
+
+    /// A key as it appears in names.
+    pub(crate) fn subject(&self, key: &Key) -> String {
+        self.options.naming.subject(key).to_string()
     }
 
     /// Decides, and takes the permits if they fit.

@@ -12,7 +12,7 @@ use loom::thread;
 
 use crate::clock::{Clock, Moment};
 use crate::decision::limiter_id::LimiterId;
-use crate::decision::receipt::Receipt;
+use crate::decision::receipt::{GrantedPermits, Receipt, Refund};
 use crate::limiter::wait_queue::{Schedule, Ticket, Turn, WaitQueues};
 use crate::local::denial_cache::DenialCache;
 use crate::local::standby::{Precheck, Standby, StandbyConfig};
@@ -132,19 +132,29 @@ fn no_call_after_a_refund_gets_the_earlier_denial() {
     });
 }
 
+/// Of a cost of 3, one thread refunds 2 and then all, and the other one 2.
 #[test]
-fn a_receipt_is_used_once() {
+fn a_receipt_refunds_each_permit_once() {
     model(|| {
         let key = Key::new("getId");
         let granted = RefundInfo::from_store(1);
-        let receipt =
-            Receipt::new(LimiterId::next(), OwnedRequest::copy_all(&[request(&key, "1/1m")]), granted).expect("a cost");
+        let requests = [Request { cost: 3, ..request(&key, "3/1m") }, Request { cost: 1, ..request(&key, "3/1h") }];
+        let receipt = Receipt::new(LimiterId::next(), OwnedRequest::copy_all(&requests), granted).expect("a cost");
+        let refund = |receipt: &Receipt, permits| {
+            let Some(Refund { permits, granted: GrantedPermits::Any { requests, .. } }) = receipt.use_up(permits)
+            else {
+                return [0, 0];
+            };
+            [0, 1].map(|index: usize| requests[index].refund_split(permits).0)
+        };
         let other = {
             let receipt = receipt.clone();
-            thread::spawn(move || receipt.use_up().is_some())
+            thread::spawn(move || refund(&receipt, 2))
         };
-        let this = receipt.use_up().is_some();
-        assert!(this != other.join().expect("no panic"));
+        let mut refunds = vec![refund(&receipt, 2), refund(&receipt, u32::MAX)];
+        refunds.push(other.join().expect("no panic"));
+        let sums = [0, 1].map(|index: usize| refunds.iter().map(|refunded| refunded[index]).sum::<u32>());
+        assert_eq!(sums, [3, 1], "{refunds:?}");
     });
 }
 

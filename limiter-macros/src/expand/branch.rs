@@ -10,6 +10,9 @@ use crate::plan::{FailurePolicy, Occasion, Outcome};
 impl Expansion<'_> {
     pub(super) fn limited(&self, body: &TokenStream) -> TokenStream {
         let (denied, on_denied) = self.denial();
+        if let Some(permit) = &self.plan.permit {
+            return self.with_permit(permit, &denied, &on_denied, body);
+        }
         let FailurePolicy::Handled(handler) = &self.plan.on_error else {
             let decision = self.decision("denied");
             return quote!(if let ::core::option::Option::Some(#denied) = #decision { #on_denied } else #body);
@@ -25,6 +28,36 @@ impl Expansion<'_> {
                     ::core::result::Result::Err(#error) => { #on_error }
                 }
             } else #body
+        }
+    }
+
+    /// Returns the branch of a body that gets the permit.
+    fn with_permit(
+        &self,
+        permit: &Ident,
+        denied: &TokenStream,
+        on_denied: &TokenStream,
+        body: &TokenStream,
+    ) -> TokenStream {
+        let result = quote!(::core::result::Result);
+        let FailurePolicy::Handled(handler) = &self.plan.on_error else {
+            let decision = self.decision("allowed");
+            return quote! {
+                match #decision {
+                    #result::Err(#denied) => { #on_denied }
+                    #result::Ok(#permit) => #body
+                }
+            };
+        };
+        let on_error = self.outcome(handler, Occasion::Failure);
+        let error = Occasion::Failure.binding(handler);
+        let decision = self.decision("try_allowed");
+        quote! {
+            match #decision {
+                #result::Err(#result::Ok(#denied)) => { #on_denied }
+                #result::Err(#result::Err(#error)) => { #on_error }
+                #result::Ok(#permit) => #body
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use syn::Expr;
 
 use super::Expansion;
 use super::spans::{borrowed, local, point_at};
-use crate::plan::{FailurePolicy, Given, Limiter, Policy};
+use crate::plan::{Given, Limiter};
 
 impl Expansion<'_> {
     /// Returns the call of the run time's function of this name, or of its blocking variant.
@@ -14,7 +14,7 @@ impl Expansion<'_> {
         let runtime = &self.runtime;
         let [limiter, wait, decision] = ["limiter", "wait", "decision"].map(local);
         let (rules_let, rules) = self.rule_requests();
-        let site = self.site();
+        let function_static = self.function_static();
         let (limiter_let, limiter) = match &self.plan.limiter {
             Limiter::Current => (TokenStream::new(), quote!(#runtime::current())),
             Limiter::Value(value) => {
@@ -39,7 +39,7 @@ impl Expansion<'_> {
             #rules_let
             #limiter_let
             #wait_let
-            let #decision = #runtime::#function(#site, #limiter, #rules, #wait) #awaited;
+            let #decision = #runtime::#function(#function_static, #limiter, #rules, #wait) #awaited;
             #decision
         }}
     }
@@ -57,19 +57,6 @@ impl Expansion<'_> {
         }
         let name = local("rules");
         (quote!(let #name = [#(#requests),*];), quote!(&#name))
-    }
-
-    /// Returns a reference to the static of the call site, which the user's expressions cannot see.
-    fn site(&self) -> TokenStream {
-        let runtime = &self.runtime;
-        let names = self.plan.rules.iter().map(|rule| &rule.name);
-        let policy = match &self.plan.on_error {
-            FailurePolicy::Policy(Policy::Open) => quote!(.on_error(#runtime::OnError::Open)),
-            FailurePolicy::Policy(Policy::Closed) => quote!(.on_error(#runtime::OnError::Closed)),
-            FailurePolicy::Policy(Policy::Standby) => quote!(.on_error(#runtime::OnError::Standby)),
-            FailurePolicy::Default | FailurePolicy::Handled(_) => TokenStream::new(),
-        };
-        quote!({ static SITE: #runtime::Site = #runtime::Site::new(&[#(#names),*]) #policy; &SITE })
     }
 
     pub(super) fn duration(&self, duration: &Given<u64>) -> TokenStream {

@@ -5,30 +5,43 @@ use quote::quote;
 
 use super::Expansion;
 use super::spans::{borrowed, local, point_at};
-use crate::plan::{Given, Limit, Limits, Rule};
+use crate::plan::{CountedBy, Given, Limit, Limits, Rule};
 
 impl Expansion<'_> {
     pub(super) fn rule_request(&self, rule: &Rule) -> TokenStream {
         let runtime = &self.runtime;
         let [key, limit, cost] = ["key", "limit", "cost"].map(local);
         let key_value = self.key(rule);
-        let request = if let Some((max, millis)) = rule.plain_limit() {
-            match self.plan.rules.len() {
+        let request = match (rule.plain_limit(), &rule.limits) {
+            (Some((max, millis)), _) => match self.plan.rules.len() {
                 _ if rule.is_fixed() => quote!(#runtime::RuleRequest::one_permit_static(#key_value, #max, #millis)),
                 1 => quote!(#runtime::RuleRequest::one_permit(#key_value, #max, #millis)),
                 _ => quote!({ let #key = #key_value; #runtime::RuleRequest::one_permit(#key, #max, #millis) }),
+            },
+            (None, Limits::Configured) if rule.is_fixed() => {
+                quote!(#runtime::RuleRequest::configured_static(#key_value))
             }
-        } else {
-            let limits = self.limits(&rule.limits);
-            let (limit_let, limit) = bind(&limit, limits, rule.limits.is_literal());
-            let (cost_let, cost) = bind(&cost, self.permits(&rule.cost), rule.cost.is_literal());
-            let constructor = if rule.limits.limits.len() == 1 { quote!(with_limit) } else { quote!(with_limits) };
-            quote! {{
-                let #key = #key_value;
-                #limit_let
-                #cost_let
-                ::core::option::Option::Some(#runtime::RuleRequest::#constructor(#key, #limit, #cost))
-            }}
+            (None, Limits::Configured) => {
+                let (cost_let, cost) = bind(&cost, self.permits(&rule.cost), rule.cost.is_literal());
+                quote! {{
+                    let #key = #key_value;
+                    #cost_let
+                    #runtime::RuleRequest::configured(#key, #cost)
+                }}
+            }
+            (None, Limits::Written { limits, counted_by, .. }) => {
+                let burst = counted_by.as_ref().and_then(|counted_by| counted_by.burst.as_ref());
+                let is_literal = limits.iter().all(Limit::is_literal) && burst.is_none_or(Given::is_literal);
+                let constructor = if limits.len() == 1 { quote!(with_limit) } else { quote!(with_limits) };
+                let (limit_let, limit) = bind(&limit, self.limits(limits, counted_by.as_deref()), is_literal);
+                let (cost_let, cost) = bind(&cost, self.permits(&rule.cost), rule.cost.is_literal());
+                quote! {{
+                    let #key = #key_value;
+                    #limit_let
+                    #cost_let
+                    ::core::option::Option::Some(#runtime::RuleRequest::#constructor(#key, #limit, #cost))
+                }}
+            }
         };
         match &rule.when {
             None => request,
@@ -40,14 +53,14 @@ impl Expansion<'_> {
     }
 
     /// Returns one limit, or an array of several.
-    fn limits(&self, limits: &Limits) -> TokenStream {
-        let values = limits.limits.iter().map(|limit| self.counted_by(limits, self.limit(limit)));
-        if limits.limits.len() == 1 { quote!(#(#values)*) } else { quote!([#(#values),*]) }
+    fn limits(&self, limits: &[Limit], counted_by: Option<&CountedBy>) -> TokenStream {
+        let values = limits.iter().map(|limit| self.counted_by(counted_by, self.limit(limit)));
+        if limits.len() == 1 { quote!(#(#values)*) } else { quote!([#(#values),*]) }
     }
 
-    fn counted_by(&self, limits: &Limits, limit: TokenStream) -> TokenStream {
+    fn counted_by(&self, counted_by: Option<&CountedBy>, limit: TokenStream) -> TokenStream {
         let runtime = &self.runtime;
-        let Some(counted_by) = &limits.counted_by else { return limit };
+        let Some(counted_by) = counted_by else { return limit };
         let algorithm = Ident::new(&format!("{:?}", counted_by.algorithm), Span::mixed_site());
         let burst = match &counted_by.burst {
             None => quote!(::core::option::Option::None),

@@ -93,6 +93,40 @@ fn several_limits() {
 }
 
 #[test]
+fn configured() {
+    check("configured", r#""getId", wait = "1s""#, "async fn get_id() -> Result<u64, Busy> { Ok(7) }");
+}
+
+#[test]
+fn configured_with_values() {
+    check(
+        "configured_with_values",
+        r#""user:{id}", name = "user", cost = size, when = size > 0, fallback = 0"#,
+        "#[rate_limited(key = KEY.clone(), name = \"all\", limit = configured, cost = 2, fallback = 1)] \
+         fn get(id: u64, size: u32) -> u64 { id }",
+    );
+}
+
+#[test]
+fn permit() {
+    check(
+        "permit",
+        r#"key = "getId", max = MAX, window = "10s", permit = allowed"#,
+        "async fn get_id() -> Result<u32, Busy> { Ok(allowed.remaining()) }",
+    );
+}
+
+#[test]
+fn permit_beside_handlers() {
+    check(
+        "permit_beside_handlers",
+        r#"key = "a", limit = "5/s", fallback = None, on_error = |error| { report(error); None }"#,
+        "#[rate_limited(key = \"b\", limit = \"9/s\", fallback = slower, permit = allowed, recover = |_| None)] \
+         fn get(id: u64) -> Option<Allowed> { Some(allowed) }",
+    );
+}
+
+#[test]
 fn several_attributes() {
     check(
         "several_attributes",

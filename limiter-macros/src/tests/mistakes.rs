@@ -32,7 +32,7 @@ fn every_mistake_of_one_attribute_is_reported_once() {
         "unknown argument `keyy`, did you mean `key`?",
         "unknown argument `limit_max`, did you mean `max`?",
         "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `limits`, `algorithm`, \
-         `burst`, `cost`, `when`, `wait`, `fallback`, `on_error`, `recover`, `limiter`, `crate`",
+         `burst`, `cost`, `when`, `wait`, `fallback`, `on_error`, `recover`, `permit`, `limiter`, `crate`",
         "`limiter` needs a value: `limiter = …`",
         "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions \
          that call it",
@@ -58,9 +58,26 @@ fn missing_arguments_are_reported_together() {
 }
 
 #[test]
+fn a_word_for_a_limit_is_one_mistake() {
+    for name in ["rate", "rates", "quota", "qps", "requests", "limts"] {
+        let arguments = format!("key = \"k\", {name} = \"5/s\"");
+        assert_eq!(messages(&arguments, "fn get() {}"), [format!("unknown argument `{name}`, did you mean `limit`?")]);
+    }
+    let of_numbers = messages("key = \"k\", quota = 5, per = \"1s\"", "fn get() {}");
+    assert_eq!(
+        of_numbers,
+        ["unknown argument `quota`, did you mean `max`?", "unknown argument `per`, did you mean `window`?"]
+    );
+    let of_a_list = messages("key = \"k\", rates = [\"5/s\"]", "fn get() {}");
+    assert_eq!(of_a_list, ["unknown argument `rates`, did you mean `limits`?"]);
+}
+
+#[test]
 fn parsing_continues_after_an_invalid_argument() {
     let cases = [
-        (r#""getId", limit = "5/s""#, vec!["expected an argument, such as `key = \"getId\"`"]),
+        (r#"limit = "5/s", "getId""#, vec!["expected an argument, such as `key = \"getId\"`"]),
+        (r#"5, key = "k", limit = "5/s""#, vec!["expected an argument, such as `key = \"getId\"`"]),
+        (r#""getId" fallback = (), wait = """#, vec!["expected `,` before the next argument", "`wait` must be"]),
         (r#"key = "k" limit = "5/s""#, vec!["expected `,` before the next argument"]),
         (r#"key: "k", limit = "5/s""#, vec!["`key` needs a value: `key = …`"]),
         (r#"key("k"), limit = "5/s""#, vec!["`key` needs a value: `key = …`"]),
@@ -74,6 +91,72 @@ fn parsing_continues_after_an_invalid_argument() {
         for expected in &expected {
             assert!(messages.iter().any(|message| message.starts_with(expected)), "{arguments}: {messages:?}");
         }
+    }
+}
+
+/// The numbers, the algorithm and the burst come from configuration, so none of them is beside `configured`.
+#[test]
+fn configured_stands_without_limits_of_the_attribute() {
+    let cases = [
+        ("limit = configured, max = 5", "`limit = configured` takes", "remove `max`"),
+        ("window = \"10s\", limit = configured", "`limit = configured` takes", "remove `window`"),
+        ("limit = configured, limits = [\"5/s\"]", "`limit = configured` takes", "remove `limits`"),
+        ("limit = configured, algorithm = token_bucket", "`limit = configured` takes", "remove `algorithm`"),
+        ("limit = configured, burst = 5", "`limit = configured` takes", "remove `burst`"),
+        ("limit = \"configured\"", "`configured` is written without quotes", "`limit = configured`"),
+        ("limit = configurd", "unknown word `configurd`", "did you mean `limit = configured`?"),
+        ("limits = configured", "`configured` stands for all limits of the rule", "not `limits`"),
+        ("limits = [\"5/s\", configured]", "`configured` stands for all limits of the rule", "not `limits`"),
+        ("max = configured, window = \"1s\"", "`configured` stands for all limits of the rule", "not `max`"),
+    ];
+    for (arguments, start, remedy) in cases {
+        let messages = messages(&format!("key = \"k\", {arguments}"), "fn get() {}");
+        assert_eq!(messages.len(), 1, "{arguments}: {messages:?}");
+        assert!(messages[0].starts_with(start) && messages[0].contains(remedy), "{arguments}: {messages:?}");
+    }
+    for arguments in
+        ["limit = \"5/s\"", "limit = configured", "max = 5", "limits = []", "algorithm = gcra", "burst = 0"]
+    {
+        let messages = messages(&format!("\"getId\", {arguments}"), "fn get() {}");
+        assert_eq!(messages.len(), 1, "{arguments}: {messages:?}");
+        assert!(messages[0].starts_with("`\"getId\"` alone takes its limits"), "{arguments}: {messages:?}");
+    }
+    let twice = messages("\"getId\", key = \"getId\"", "fn get() {}");
+    assert_eq!(twice, ["`key` is given twice: the text before it is the key, so keep one"]);
+    let accepted =
+        rate_limited(tokens("key = \"k\", limit = configured, fallback = ()"), tokens("fn f(configured: Limit) {}"));
+    assert!(accepted.to_string().contains("limit_from"), "an argument of that name is an expression: {accepted}");
+}
+
+#[test]
+fn a_permit_is_a_new_variable_of_one_body() {
+    let cases = [
+        ("permit = id", "fn get(id: u64) {}", "`id` is an argument here"),
+        ("permit = id", "fn get((id, _): (u64, u64)) {}", "`id` is an argument here"),
+        (
+            "permit = id",
+            "fn get(__arg0: Pair) -> BoxFuture<'static, ()> { Box::pin(async move { let (id, _) = __arg0; () }) }",
+            "`id` is an argument here",
+        ),
+        ("permit = \"allowed\"", "fn get() {}", "a variable is written without quotes: `permit = allowed`"),
+        ("permit = \"an allowed\"", "fn get() {}", "`permit` must be the name of a new variable"),
+        ("permit = self", "fn get(&self) {}", "`permit` must be the name of a new variable"),
+        ("permit = Allowed", "fn get() {}", "`permit` must be the name of a new variable"),
+        ("permit = self.allowed", "fn get(&self) {}", "`permit` must be the name of a new variable"),
+        ("permit = _", "fn get() {}", "`permit` must be the name of a new variable"),
+        ("permit = allowed", "impl S { fn a() {} fn b() {} }", "`permit` is a variable of one body"),
+        (
+            "permit = allowed",
+            "#[rate_limited(key = \"b\", limit = \"5/s\", fallback = (), permit = allowed)] fn get() {}",
+            "`permit` is given twice",
+        ),
+        ("receipt = allowed", "fn get() {}", "unknown argument `receipt`, did you mean `permit`?"),
+    ];
+    for (argument, item, expected) in cases {
+        let arguments = format!("key = \"a\", limit = \"5/s\", fallback = (), {argument}");
+        let output = rate_limited(tokens(&arguments), tokens(item)).to_string();
+        assert_eq!(output.matches("compile_error").count(), 1, "{argument}, {item}: {output}");
+        assert!(output.contains(expected), "{argument}, {item}: {output}");
     }
 }
 

@@ -2,23 +2,32 @@
 
 use syn::Expr;
 
-use super::number;
+use super::{configured, number};
 use crate::args::{Args, Written};
 use crate::duration::{parse_limit, parse_window};
 use crate::errors::Errors;
 use crate::names::Argument;
-use crate::plan::{Given, Limit};
+use crate::params::Params;
+use crate::plan::{Given, Limit, LimitSource};
 use crate::value::{literal, string};
 
-pub(super) fn limits(args: &Args, errors: &mut Errors) -> Option<Vec<Limit>> {
+pub(super) fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Vec<(Limit, LimitSource)>> {
     check_combination(args, errors);
+    if configured::check_misplaced(args, params, errors) {
+        return None;
+    }
     // Each is parsed even if another is missing, so that its own mistake is reported too.
     let max = args.value(Argument::Max).and_then(|value| errors.take(max(value)));
     let window_millis = args.value(Argument::Window).and_then(|value| errors.take(window(value)));
     let limit = args.value(Argument::Limit).and_then(|value| errors.take(limit_value(value, Argument::Limit)));
     let limits = args.value(Argument::Limits).and_then(|value| limit_list(value, errors));
-    let one = || limit.or_else(|| Some(Limit::Parts { max: max?, window_millis: window_millis? })).map(|one| vec![one]);
-    limits.or_else(one)
+    let whole = |limit| Some((limit, LimitSource::Whole(args.value(Argument::Limit)?.clone())));
+    let parts = || {
+        let (max_source, window_source) = (args.value(Argument::Max)?.clone(), args.value(Argument::Window)?.clone());
+        let source = LimitSource::Parts { max: max_source, window: window_source };
+        Some((Limit::Parts { max: max?, window_millis: window_millis? }, source))
+    };
+    limits.or_else(|| limit.and_then(whole).or_else(parts).map(|one| vec![one]))
 }
 
 /// Reports combinations of the four arguments that are incomplete or contradictory.
@@ -54,7 +63,7 @@ fn check_combination(args: &Args, errors: &mut Errors) {
 }
 
 /// Parses a list such as `["5/s", "100/min"]`, of literals and expressions.
-fn limit_list(value: &Expr, errors: &mut Errors) -> Option<Vec<Limit>> {
+fn limit_list(value: &Expr, errors: &mut Errors) -> Option<Vec<(Limit, LimitSource)>> {
     let Expr::Array(list) = value else {
         errors.push_at(value, "`limits` must be a list such as `[\"5/s\", \"100/min\"]`; one alone is a `limit`");
         return None;
@@ -75,7 +84,7 @@ fn limit_list(value: &Expr, errors: &mut Errors) -> Option<Vec<Limit>> {
             }
             windows.push(window);
         }
-        limits.push(limit);
+        limits.push((limit, LimitSource::Whole(element.clone())));
     }
     Some(limits).filter(|limits| !limits.is_empty())
 }

@@ -6,11 +6,12 @@ use crate::args::{Args, Written};
 use crate::errors::Errors;
 use crate::names::Argument;
 
-const DECISION_ARGUMENTS: [(Argument, &str); 5] = [
+const DECISION_ARGUMENTS: [(Argument, &str); 6] = [
     (Argument::Limiter, "the rules of a function are one decision, which one limiter takes"),
     (Argument::Wait, "the rules of a function are one decision, and there is one wait for it"),
     (Argument::OnError, "the rules of a function are one decision, which fails as a whole"),
     (Argument::Recover, "a function has one body to recover from"),
+    (Argument::Permit, "the rules of a function are one decision, with one permit"),
     (Argument::Crate, "the rules of a function are one decision, which one crate takes"),
 ];
 

@@ -117,7 +117,7 @@ fn check_closure(closure: &ExprClosure, argument: &str, name: &str, function: &F
 
 fn converted(function: &Function, what: &str, instead: &str) -> syn::Result<Outcome> {
     let place = output::error_place(function);
-    if output::contains_impl_trait(function) {
+    if output::is_impl_trait(function) {
         let message = format!("`impl Trait` hides the type that {what} becomes: {instead}");
         return Err(syn::Error::new_spanned(place, message));
     }

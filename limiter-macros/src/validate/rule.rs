@@ -2,28 +2,38 @@
 
 use syn::{Expr, Lit};
 
-use super::{algorithm, key, limit, number, outcome};
+use super::{algorithm, configured, key, limit, number, outcome};
 use crate::args::Args;
 use crate::errors::Errors;
 use crate::item::Function;
 use crate::names::Argument;
 use crate::params::Params;
 use crate::plan::{Given, Limit, Limits, Rule};
-use crate::value::literal;
+use crate::value::{literal, string};
 
 pub(super) fn rule(args: &Args, function: &Function, params: Params<'_>, errors: &mut Errors) -> Option<Rule> {
     let name = key::name(args, errors);
     let key = key::key(args, params, errors);
-    let limits = limit::limits(args, errors);
-    let counted_by = algorithm::algorithm(args, errors);
+    let limits = limits(args, params, errors);
     let cost = cost(args, errors);
     let when = when(args, errors);
     let on_denied = errors.take(outcome::on_denied(args, function, params));
 
-    let limits = Limits { limits: limits?, counted_by };
-    let cost = cost?;
+    let (limits, cost) = (limits?, cost?);
     check_cost(args, &limits, &cost, errors);
-    Some(Rule { name: name?, key: key?, limits, cost, when, on_denied: on_denied? })
+    let key_text = args.value(Argument::Key).and_then(string).cloned();
+    Some(Rule { name: name?, key: key?, key_text, limits, cost, when, on_denied: on_denied? })
+}
+
+fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Limits> {
+    if configured::is_configured(args, params) {
+        configured::check(args, errors);
+        return Some(Limits::Configured);
+    }
+    let limits = limit::limits(args, params, errors);
+    let counted_by = algorithm::algorithm(args, errors).map(Box::new);
+    let (limits, sources) = limits?.into_iter().unzip();
+    Some(Limits::Written { limits, sources, counted_by })
 }
 
 fn cost(args: &Args, errors: &mut Errors) -> Option<Given<u32>> {
@@ -49,8 +59,8 @@ fn when(args: &Args, errors: &mut Errors) -> Option<Expr> {
 
 /// Reports a cost above the greatest number of permits that a limit can grant at once.
 fn check_cost(args: &Args, limits: &Limits, cost: &Given<u32>, errors: &mut Errors) {
-    let Given::Literal(cost) = *cost else { return };
-    let burst = limits.counted_by.as_ref().and_then(|counted_by| counted_by.burst.as_ref());
+    let (Limits::Written { limits, counted_by, .. }, &Given::Literal(cost)) = (limits, cost) else { return };
+    let burst = counted_by.as_ref().and_then(|counted_by| counted_by.burst.as_ref());
     let capacity = match burst {
         Some(Given::Literal(burst)) => Some(("burst", *burst)),
         Some(Given::Expression(_)) => None,
@@ -59,7 +69,7 @@ fn check_cost(args: &Args, limits: &Limits, cost: &Given<u32>, errors: &mut Erro
                 Limit::Parts { max: Given::Literal(max), .. } => Some(*max),
                 _ => None,
             };
-            limits.limits.iter().filter_map(max).min().map(|max| ("max", max))
+            limits.iter().filter_map(max).min().map(|max| ("max", max))
         }
     };
     if let (Some((what, capacity)), Some(value)) = (capacity, args.value(Argument::Cost))

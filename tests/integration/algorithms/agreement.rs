@@ -54,15 +54,17 @@ async fn assert_stores_agree(algorithm: Algorithm, mut random: Random, steps: u3
             Algorithm::TokenBucket | Algorithm::LeakyBucket => limit.with_burst(edge(12)).expect("a bucket"),
             _ => limit,
         };
-        let cost = if edge(4) == 1 { 0 } else { edge(5) };
+        let (cost, part) = (if edge(4) == 1 { 0 } else { edge(5) }, edge(5));
         let decisions = match random.below(10) {
             0 => [redis.limiter.peek(&key, &limit).await, memory.peek(&key, &limit).await],
             1 if !receipts.is_empty() => {
-                let [one, other] =
-                    receipts.swap_remove(usize::try_from(random.any() >> 32).unwrap_or(0) % receipts.len());
+                let index = usize::try_from(random.any() >> 32).unwrap_or(0) % receipts.len();
+                let is_part = random.below(3) == 0;
+                let permits = if is_part { part } else { u32::MAX };
+                let [one, other] = if is_part { receipts[index].clone() } else { receipts.swap_remove(index) };
                 for (limiter, decision) in [(&redis.limiter, one), (&memory, other)] {
                     let allowed = decision.into_result().expect("allowed");
-                    limiter.refund(&allowed).await.expect("the store answers");
+                    limiter.refund_n(&allowed, permits).await.expect("the store answers");
                 }
                 [redis.limiter.peek(&key, &limit).await, memory.peek(&key, &limit).await]
             }

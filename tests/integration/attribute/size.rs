@@ -5,7 +5,7 @@ use std::time::Duration;
 use rate_limited::{Denied, Limit, rate_limited};
 
 /// The largest growth of a future, beside arguments that are bound again.
-const MAX_EXTRA_BYTES: usize = 512;
+const MAX_EXTRA_BYTES: usize = 528;
 
 struct Busy;
 

@@ -38,6 +38,12 @@ async fn multi_slot_decision_takes_all_permits_or_none() {
     assert_eq!(left().await, [3, 1, 3, 0], "no permit was taken");
     limiter.refund(&first).await.expect("refunded");
     assert_eq!(left().await, [5, 2, 5, 2]);
+    // A part of one permit of each request, then the rest of those that cost more.
+    let Decision::Allowed(second) = limiter.check_all(&requests).await.expect("a decision") else { panic!("all fit") };
+    limiter.refund_n(&second, 1).await.expect("refunded");
+    assert_eq!(left().await, [5, 2, 4, 2]);
+    limiter.refund(&second).await.expect("refunded");
+    assert_eq!(left().await, [5, 2, 5, 2]);
     // A cost above one limit's maximum is denied permanently, whatever the other limit decides.
     let never = limiter.check_all(&[(&keys[0], &wide, 1), (&keys[1], &narrow, 3)]).await.expect("a decision");
     assert!(never.into_result().is_err_and(|denied| denied.is_final()));

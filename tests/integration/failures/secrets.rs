@@ -209,7 +209,8 @@ async fn log_an_outage() {
     }
     tracing::subscriber::set_global_default(RecordingSubscriber).expect("the first");
     let mut kept = Vec::new();
-    for (_, server) in rejecting_servers() {
+    let served = ("served", RedisServer::builder().password(PASSWORD));
+    for (_, server) in rejecting_servers().into_iter().chain([served]) {
         let mut server = server.start();
         let limiter = Limiter::builder().url(&server.url()).prefix(&unique("logs")).build().expect("a URL");
         let (key, limit) = (secret_key(), limit("5/10s"));

@@ -4,7 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Decision, Limiter, Source};
+use rate_limited::{Decision, HealthState, Limiter, Source};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 use crate::child_process;
 use crate::deadlines::eventually;
@@ -79,4 +81,75 @@ fn source(decision: &Decision) -> String {
     };
     // A denial by the store is cached for a while.
     format!("{source:?}").replace("DeniedUntil", "Store")
+}
+
+/// Runs a process with a URL that cannot be used. Returns its output, which ends with what the caller received.
+fn output_with_bad_url(strict: &str, subscriber: &str) -> String {
+    let variables =
+        [(URL_VARIABLE, "http://:s3cret@127.0.0.1"), ("RATE_LIMITED_STRICT", strict), ("SUBSCRIBER", subscriber)];
+    let printed = child_process::run("start::environment::use_the_default_limiter", &variables);
+    assert!(!printed.contains("s3cret"), "{printed}");
+    printed
+}
+
+#[test]
+fn bad_url_is_written_to_standard_error_without_a_subscriber() {
+    const MESSAGE: &str = "RATE_LIMITED_URL cannot be used: rate limits fail until it is corrected: `url` must begin";
+    let printed = output_with_bad_url("0", "no");
+    assert_eq!(printed.matches(MESSAGE).count(), 1, "{printed}");
+    assert!(printed.contains("no panic"), "{printed}");
+    let printed = output_with_bad_url("", "yes");
+    assert!(!printed.contains("RATE_LIMITED_URL"), "{printed}");
+}
+
+#[test]
+fn bad_url_panics_at_the_first_use_if_strict() {
+    let printed = output_with_bad_url("1", "no");
+    assert!(printed.contains("panicked twice: RATE_LIMITED_URL cannot be used: `url` must begin"), "{printed}");
+    let variables = [(URL_VARIABLE, "memory:"), ("RATE_LIMITED_STRICT", "1"), ("SUBSCRIBER", "no")];
+    assert!(child_process::run("start::environment::use_the_default_limiter", &variables).contains("no panic"));
+}
+
+#[test]
+#[ignore = "needs a process of its own, for its environment"]
+fn use_the_default_limiter() {
+    if !child_process::is_child() {
+        return;
+    }
+    if child_process::variable("SUBSCRIBER") == "yes" {
+        tracing::subscriber::set_global_default(DropsLines).expect("a process of its own");
+    }
+    let current = || {
+        let used = std::panic::catch_unwind(|| Limiter::current().health());
+        used.map_err(|panic| panic.downcast::<String>().map_or_else(|_| String::new(), |message| *message))
+    };
+    match (current(), current()) {
+        (Ok(first), Ok(second)) => {
+            assert_eq!(first, second);
+            let is_memory = child_process::variable(URL_VARIABLE) == "memory:";
+            let expected = if is_memory { HealthState::Up } else { HealthState::Down };
+            assert_eq!((first.state, first.server), (expected, None));
+            println!("no panic");
+        }
+        (Err(first), Err(second)) if first == second => println!("panicked twice: {first}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+struct DropsLines;
+
+impl Subscriber for DropsLines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn event(&self, _: &Event<'_>) {}
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
 }

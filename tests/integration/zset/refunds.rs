@@ -28,6 +28,17 @@ async fn refund_leaves_entries_of_others() {
 }
 
 #[tokio::test]
+async fn refund_of_a_part_removes_as_many_own_entries() {
+    let mut shared = SharedKey::new().await;
+    assert!(shared.spring_allows(10_000, 9));
+    let own = taken(&shared, "9/10s", 5).await;
+    for (permits, left) in [(2, 4), (0, 4), (1, 3), (7, 1), (1, 1)] {
+        shared.limiter.refund_n(&own, permits).await.expect("the store answers");
+        assert_eq!(shared.entry_count(), left, "{permits}");
+    }
+}
+
+#[tokio::test]
 async fn refund_from_before_a_reset_removes_nothing() {
     let mut shared = SharedKey::new().await;
     let early = taken(&shared, "5/10s", 2).await;

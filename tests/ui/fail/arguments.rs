@@ -59,6 +59,9 @@ fn quoted_limiter() {}
 #[rate_limited(key = "k", rates = ["5/10s"], fallback = (), timeout = "1s", weight = 2, condition = true)]
 fn more_words_of_other_limiters() {}
 
+#[rate_limited(key = "k", rate = "5/s", fallback = ())]
+fn text_of_a_rate() {}
+
 // No further errors here: the functions are emitted despite the mistakes in their attributes.
 fn main() {
     nothing();

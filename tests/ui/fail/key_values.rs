@@ -18,6 +18,9 @@ fn unknown_beside_an_expression(user: &User) {}
 #[rate_limited(key = key_of(user), name = "user", limit = "5/10s", fallback = ())]
 fn unknown_function(user: &User) {}
 
+#[rate_limited("user:{nope}", fallback = ())]
+fn unknown_in_a_text_alone() {}
+
 fn main() {
     let _ = Key::new("k");
 }

@@ -14,8 +14,8 @@ fn in_words() {}
 #[rate_limited(key = "k", window = "10 s", max = 5, fallback = ())]
 fn spaced() {}
 
-#[rate_limited(key = "k", window = "10w", max = 5, fallback = ())]
-fn weeks() {}
+#[rate_limited(key = "k", window = "10x", max = 5, fallback = ())]
+fn unknown_unit() {}
 
 #[rate_limited(key = "k", window = "367d", max = 5, fallback = ())]
 fn too_long() {}

@@ -43,4 +43,14 @@ async fn raises() -> Option<u64> {
     None
 }
 
+#[rate_limited(key = "k", limit = "5/10s")]
+fn option_of_impl_trait() -> Option<impl Copy> {
+    Some(1)
+}
+
+#[rate_limited(key = "k", limit = "5/10s")]
+async fn impl_trait_with_other_error() -> Result<impl Copy, std::num::ParseIntError> {
+    "1".parse::<u64>()
+}
+
 fn main() {}

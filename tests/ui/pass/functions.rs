@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Display};
 
-use rate_limited::{Limiter, rate_limited};
+use rate_limited::{Denied, Error, Limiter, rate_limited};
 
 #[rate_limited(key = "plain", limit = "1/1h", fallback = "denied")]
 fn plain() -> &'static str {
@@ -59,6 +59,38 @@ fn elided_denied(text: &str) -> Option<&str> {
 #[rate_limited(key = "impl trait", limit = "1/1h", fallback = vec![0].into_iter())]
 fn impl_trait(values: impl IntoIterator<Item = u64> + Debug) -> impl Iterator<Item = u64> {
     values.into_iter().collect::<Vec<_>>().into_iter()
+}
+
+#[derive(Debug, PartialEq)]
+enum Busy {
+    Denied,
+    Failed,
+}
+
+impl From<Denied> for Busy {
+    fn from(_: Denied) -> Self {
+        Self::Denied
+    }
+}
+
+impl From<Error> for Busy {
+    fn from(_: Error) -> Self {
+        Self::Failed
+    }
+}
+
+#[rate_limited(key = "impl trait in a result", limit = "1/1h")]
+fn impl_trait_in_result(text: &str) -> Result<impl Iterator<Item = u64> + use<>, Busy> {
+    let number = text.len().try_into().map_err(|_| Busy::Failed)?;
+    Ok(std::iter::once(number))
+}
+
+#[rate_limited(key = "async impl trait in a result", limit = "1/1h", on_error = raise)]
+async fn async_impl_trait_in_result(id: u64) -> Result<(impl Display + Send, u64), Busy> {
+    if id == 0 {
+        return Err(Busy::Failed);
+    }
+    Ok((format!("ran {id}"), id))
 }
 
 #[rate_limited(key = "boxed", limit = "1/1h", fallback = |denied| Box::new(denied.to_string()))]
@@ -157,6 +189,8 @@ fn check_sync() {
     assert_eq!((panics(|| never()), panics(|| never())), ("ran".to_owned(), "denied".to_owned()));
     assert_eq!((lifetimes("a", "b"), lifetimes("a", "b")), ("a", "b"));
     assert_eq!(impl_trait([1, 2]).chain(impl_trait([3])).collect::<Vec<_>>(), [1, 2, 0]);
+    assert_eq!(impl_trait_in_result("four").map(Iterator::collect::<Vec<_>>), Ok(vec![4]));
+    assert_eq!(impl_trait_in_result("four").map(Iterator::collect::<Vec<_>>), Err(Busy::Denied));
     assert_eq!(boxed("ran").to_string(), "ran");
     assert_ne!(boxed("ran").to_string(), "ran");
     assert_eq!((patterns((2, 3), [4, 0], 0), patterns((2, 3), [4, 0], 0)), (24, 9));
@@ -177,6 +211,10 @@ async fn check_async() {
     }
     assert_eq!(generic("seven", [0; 0]).await, "ran seven 0");
     assert_eq!((elided("a-b").await, elided("a-b").await), (Some("a"), Some("b")));
+    let of_impl_trait = async |id| async_impl_trait_in_result(id).await.map(|(text, id)| (text.to_string(), id));
+    assert_eq!(of_impl_trait(0).await, Err(Busy::Failed));
+    assert_eq!(of_impl_trait(7).await, Err(Busy::Denied));
+    assert_eq!(Limiter::memory().scope(of_impl_trait(7)).await, Ok(("ran 7".to_owned(), 7)));
     assert_eq!((early("x").await, early("x").await), (None, Some(0)));
     for expected in ["ran", "denied"] {
         let limiter = Limiter::current();

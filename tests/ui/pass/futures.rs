@@ -173,6 +173,16 @@ fn made(id: u64) -> impl Future<Output = Result<u64, Busy>> + Send {
     }
 }
 
+#[rate_limited(key = "impl trait {id}", limit = "1/1h")]
+fn made_of_impl_trait(id: u64) -> impl Future<Output = Result<impl Iterator<Item = u64> + Send, Busy>> + Send {
+    async move {
+        if id == 0 {
+            return Err(Busy);
+        }
+        Ok([id].into_iter())
+    }
+}
+
 #[rate_limited(key = "future {text}", limit = "1/1h", fallback = 0, on_error = |_| async { 1 })]
 fn combinator(text: String) -> BoxFuture<'static, usize> {
     async move { text.len() }.boxed()
@@ -232,6 +242,8 @@ async fn check() {
 
     drop(boxed("id"));
     assert_eq!((boxed("id").await, boxed("id").await), ("id", "d"));
+    let once = async |id| made_of_impl_trait(id).await.map(|numbers| numbers.sum::<u64>());
+    assert_eq!((once(5).await, once(5).await, once(0).await), (Ok(5), Err(Busy), Err(Busy)));
     drop(made(1));
     assert_eq!((sent(made(1)).await, made(1).await, made(0).await), (Ok(2), Err(Busy), Err(Busy)));
     let text = || "text".to_owned();

@@ -16,6 +16,12 @@ fn decide_one(store: &MemoryStore, request: &Request<'_>) -> MemoryReply {
     store.decide_one(request, 0, |reply| *reply, || unreachable!("no lock is orphaned"))
 }
 
+/// One permit from the entry of a reply.
+#[cfg(feature = "test-util")]
+fn entry_permits(reply: &MemoryReply, stamp: u64) -> EntryPermits {
+    EntryPermits { entry: reply.entry.expect("an entry"), held: 1, stamp }
+}
+
 fn keys(store: &MemoryStore) -> usize {
     (0..store.shards.len()).map(|index| store.lock(index).expect("no lock is orphaned").len()).sum()
 }
@@ -72,13 +78,9 @@ fn a_receipt_of_a_removed_entry_returns_nothing() {
     assert!(store.decide(&[Request { key: &Key::new("b"), ..request }]).allowed);
     let second = decide_one(&store, &request);
     // The stamp is that of the permits taken since, but the entry is the removed one.
-    store
-        .refund_entry(first.entry.expect("an entry"), request.limit, 1, second.now.micros())
-        .expect("no lock is orphaned");
+    store.refund_entry(entry_permits(&first, second.now.micros()), request.limit, 1).expect("no lock is orphaned");
     assert!(!store.decide(&[request]).allowed);
-    store
-        .refund_entry(second.entry.expect("an entry"), request.limit, 1, second.now.micros())
-        .expect("no lock is orphaned");
+    store.refund_entry(entry_permits(&second, second.now.micros()), request.limit, 1).expect("no lock is orphaned");
     assert!(store.decide(&[request]).allowed);
 }
 

@@ -72,6 +72,11 @@ impl CommandError {
         code == "NOPERM" || (code == "ERR" && self.0.detail().is_some_and(|detail| missing_command(detail).is_some()))
     }
 
+    /// Returns true if the user may not use a key of the command.
+    pub(crate) fn is_key_refused(&self) -> bool {
+        self.0.code() == Some("NOPERM") && self.0.detail().is_some_and(names_a_key)
+    }
+
     /// Returns true if the connection broke, so the error is not a reply of the server.
     pub(crate) fn is_connection_lost(&self) -> bool {
         self.0.is_io_error()
@@ -196,11 +201,16 @@ fn missing_permission(detail: &str) -> String {
     ];
     if let Some(command) = COMMANDS.into_iter().find(|command| detail.contains(&format!("'{command}'"))) {
         format!(": +{command}")
-    } else if detail.contains("access") && detail.contains("key") {
+    } else if names_a_key(detail) {
         ": its keys, `~` and the limiter's prefix".to_owned()
     } else {
         String::new()
     }
+}
+
+/// Returns true if the text of a missing permission is about keys.
+fn names_a_key(detail: &str) -> bool {
+    detail.contains("access") && detail.contains("key")
 }
 
 /// Describes an error reply by its code.

@@ -2,8 +2,9 @@
 
 pub(crate) mod breaker;
 pub(crate) mod breaker_table;
-pub(crate) mod context;
 pub(crate) mod server_connection;
+pub(crate) mod write_probe;
+pub(crate) mod context;
 pub(crate) mod attempt;
 pub(crate) mod in_flight_batches;
 pub(crate) mod slot_group;

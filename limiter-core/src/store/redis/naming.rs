@@ -1,9 +1,11 @@
 //! The names of Redis keys.
 
 use std::fmt::{self, Write};
+use std::ops::RangeInclusive;
+use std::slice;
 
 use crate::request::Request;
-use crate::store::redis::slot::slot_of_name;
+use crate::store::redis::slot::{self, slot_of_name, slot_of_tag};
 use crate::{Algorithm, Key, Layout};
 
 mod secret;
@@ -21,6 +23,11 @@ pub(crate) struct Naming {
     /// True if keys are spread over the slots of a cluster.
     is_cluster: bool,
 }
+
+/// The prefix of sorted sets that are shared with the Spring system.
+const ZSET_PREFIX: &str = "CurrentLimiter";
+/// Hash tags that are tried for a key in given slots. A single slot has 20 of them on average.
+const MAX_PROBE_TAGS: u32 = 20 * slot::COUNT as u32;
 
 impl Naming {
     pub(crate) fn new(prefix: &str, secret: Option<Secret>, is_cluster: bool) -> Self {
@@ -58,13 +65,34 @@ impl Naming {
         if self.is_cluster { slot_of_name(name.as_bytes()) } else { 0 }
     }
 
-    fn subject<'a>(&'a self, key: &'a Key) -> NamedKey<'a> {
-        NamedKey { secret: self.secret.as_ref(), key }
+    /// The name of a request's counter; `None` if it would contain a key that the secret must hide.
+    pub(crate) fn name(&self, request: &Request<'_>) -> Option<String> {
+        let mut name = String::new();
+        self.write(request, &mut name);
+        Some(name).filter(|_| !self.would_expose_key(slice::from_ref(request)))
+    }
+
+    /// Returns names of two keys of the limiter's own in one of these slots: one under the prefix, and one for users with
+    /// sorted sets alone. No counter has such a name, because `!` is in no subject. `None` if there is no slot.
+    pub(crate) fn probe_keys(&self, slots: &[RangeInclusive<u16>]) -> Option<[String; 2]> {
+        let is_here = |tag: &String| slots.iter().any(|range| range.contains(&slot_of_tag(tag.as_bytes())));
+        let tag = match (self.is_cluster, slots.is_empty()) {
+            (false, _) => Some("!probe".to_owned()),
+            (true, true) => None,
+            (true, false) => (0..MAX_PROBE_TAGS).map(|number| format!("!probe{number}")).find(is_here),
+        };
+        tag.map(|tag| [&*self.prefix, ZSET_PREFIX].map(|prefix| format!("{prefix}:{{{tag}}}")))
+    }
+
+    /// A key as it appears in names.
+    pub(crate) fn subject<'a>(&'a self, key: &'a Key) -> NamedKey<'a> {
+        // A key that was read from such a digest is not hashed again.
+        NamedKey { secret: self.secret.as_ref().filter(|_| !key.is_hmac()), key }
     }
 }
 
 /// A key as it appears in names: encoded, or as an HMAC digest.
-struct NamedKey<'a> {
+pub(crate) struct NamedKey<'a> {
     secret: Option<&'a Secret>,
     key: &'a Key,
 }

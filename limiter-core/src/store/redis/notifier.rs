@@ -1,4 +1,4 @@
-//! A thread that runs callbacks of the program, such as log subscribers.
+//! A thread that runs callbacks of the program: log subscribers, and observers of the store's state.
 //!
 //! A callback may block, panic, or call a limiter, so it must not run on the thread of a worker or of a caller. All
 //! limiters of a process share one thread, which runs the callbacks in order.
@@ -25,12 +25,24 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A callback that does not fit into the queue is dropped on the calling thread. The number of dropped callbacks is
 /// logged when the queue is empty.
 pub(crate) fn notify(callback: impl FnOnce() + Send + 'static) {
+    if let Some(notifier) = notifier() {
+        notifier.push(Box::new(callback), MAX_QUEUED_CALLBACKS);
+    }
+}
+
+/// Runs a callback like [`notify`], and never drops it. A caller must have at most one such callback in the queue.
+pub(crate) fn notify_always(callback: impl FnOnce() + Send + 'static) {
+    if let Some(notifier) = notifier() {
+        notifier.push(Box::new(callback), usize::MAX);
+    }
+}
+
+/// The notifier of this process.
+fn notifier() -> Option<&'static Notifier> {
     static NOTIFIER: PerProcess<Notifier> = PerProcess::new();
     // An error means that another thread created the notifier at the moment of a fork. Then this child logs nothing,
     // and each call waits for that thread until a timeout.
-    if let Ok(notifier) = NOTIFIER.get_or_make(|| Ok(Notifier::new())) {
-        notifier.push(Box::new(callback));
-    }
+    NOTIFIER.get_or_make(|| Ok(Notifier::new())).ok()
 }
 
 /// The queue and the thread of one process. The thread is started by the first callback, and again after it has ended.
@@ -56,9 +68,10 @@ impl Notifier {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&'static self, callback: Callback) {
+    /// Queues a callback, unless `max_queued` or more wait already.
+    fn push(&'static self, callback: Callback, max_queued: usize) {
         let mut queue = self.lock();
-        if queue.callbacks.len() < MAX_QUEUED_CALLBACKS {
+        if queue.callbacks.len() < max_queued {
             queue.callbacks.push_back(callback);
         } else {
             queue.dropped += 1;
@@ -118,18 +131,25 @@ mod tests {
     /// Longer than any test takes.
     const LONG: Duration = Duration::from_secs(60);
 
-    fn notifier() -> &'static Notifier {
+    fn leaked_notifier() -> &'static Notifier {
         Box::leak(Box::new(Notifier::new()))
+    }
+
+    fn push(notifier: &'static Notifier, callback: Callback) {
+        notifier.push(callback, MAX_QUEUED_CALLBACKS);
     }
 
     /// Queues a callback that blocks until the returned sender is dropped, and waits until it runs.
     fn block(notifier: &'static Notifier) -> Sender<()> {
         let (release, released) = channel::<()>();
         let (started, starts) = channel();
-        notifier.push(Box::new(move || {
-            started.send(()).expect("the test waits");
-            let _ = released.recv();
-        }));
+        push(
+            notifier,
+            Box::new(move || {
+                started.send(()).expect("the test waits");
+                let _ = released.recv();
+            }),
+        );
         starts.recv_timeout(LONG).expect("the callback runs");
         release
     }
@@ -139,7 +159,7 @@ mod tests {
         let (sender, numbers) = channel();
         for number in 0..count {
             let sender = sender.clone();
-            notifier.push(Box::new(move || sender.send(number).expect("the test waits")));
+            push(notifier, Box::new(move || sender.send(number).expect("the test waits")));
         }
         numbers
     }
@@ -150,12 +170,12 @@ mod tests {
 
     #[test]
     fn callbacks_run_in_order_on_one_thread() {
-        let notifier = notifier();
+        let notifier = leaked_notifier();
         let (sender, threads) = channel();
         let numbers = send_numbers(notifier, 50);
         for _ in 0..2 {
             let sender = sender.clone();
-            notifier.push(Box::new(move || sender.send(thread::current().id()).expect("the test waits")));
+            push(notifier, Box::new(move || sender.send(thread::current().id()).expect("the test waits")));
         }
         assert_eq!(receive(&numbers, 50), (0..50).collect::<Vec<_>>());
         let id = || threads.recv_timeout(LONG).expect("an id");
@@ -171,25 +191,40 @@ mod tests {
                 panic!("the payload's own fault");
             }
         }
-        let notifier = notifier();
-        notifier.push(Box::new(|| panic!("the callback's own fault")));
-        notifier.push(Box::new(|| std::panic::panic_any(PanicsOnDrop)));
+        let notifier = leaked_notifier();
+        push(notifier, Box::new(|| panic!("the callback's own fault")));
+        push(notifier, Box::new(|| std::panic::panic_any(PanicsOnDrop)));
         assert_eq!(receive(&send_numbers(notifier, 1), 1), [0]);
     }
 
     #[test]
     fn a_callback_may_queue_another() {
-        let notifier = notifier();
+        let notifier = leaked_notifier();
         let (sender, numbers) = channel();
-        notifier.push(Box::new(move || {
-            notifier.push(Box::new(move || sender.send(7).expect("the test waits")));
-        }));
+        push(
+            notifier,
+            Box::new(move || {
+                push(notifier, Box::new(move || sender.send(7).expect("the test waits")));
+            }),
+        );
         assert_eq!(receive(&numbers, 1), [7]);
     }
 
     #[test]
+    fn a_callback_without_a_bound_is_queued_behind_a_full_queue() {
+        let notifier = leaked_notifier();
+        let release = block(notifier);
+        let numbers = send_numbers(notifier, MAX_QUEUED_CALLBACKS);
+        let (sender, last) = channel();
+        notifier.push(Box::new(move || sender.send(7).expect("the test waits")), usize::MAX);
+        drop(release);
+        assert_eq!(receive(&numbers, MAX_QUEUED_CALLBACKS).len(), MAX_QUEUED_CALLBACKS);
+        assert_eq!(receive(&last, 1), [7]);
+    }
+
+    #[test]
     fn the_thread_ends_when_idle_and_starts_again() {
-        let notifier = notifier();
+        let notifier = leaked_notifier();
         for _ in 0..2 {
             assert_eq!(receive(&send_numbers(notifier, 1), 1), [0]);
             assert!(notifier.lock().is_running);
@@ -234,14 +269,17 @@ mod tests {
 
     #[test]
     fn while_a_callback_blocks_the_queue_is_bounded_and_the_rest_is_counted() {
-        let notifier = notifier();
+        let notifier = leaked_notifier();
         let release = block(notifier);
         let ran = Arc::new(AtomicUsize::new(0));
         for _ in 0..MAX_QUEUED_CALLBACKS + 44 {
             let ran = Arc::clone(&ran);
-            notifier.push(Box::new(move || {
-                ran.fetch_add(1, Ordering::SeqCst);
-            }));
+            push(
+                notifier,
+                Box::new(move || {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                }),
+            );
         }
         assert_eq!(notifier.lock().callbacks.len(), MAX_QUEUED_CALLBACKS);
         assert_eq!(notifier.lock().dropped, 44);

@@ -33,7 +33,9 @@ use super::connection::managed::ManagedConnection;
 use super::connection::script_call::ScriptCall;
 use super::connection::slot_group::SlotGroup;
 use super::connection::topology::Topology;
+use super::connection::write_probe::WriteProbe;
 use super::endpoint::Endpoint;
+use super::health::{HealthBoard, StoreHealth};
 use super::naming::Naming;
 use super::ready_signal::ReadySignal;
 use super::script::command::{Action, Commands, KeyNames};
@@ -51,6 +53,7 @@ pub(crate) struct WorkerSettings {
     pub(crate) deadline: Duration,
     pub(crate) clock: Clock,
     pub(crate) local: LocalState,
+    pub(crate) health: Arc<HealthBoard>,
 }
 
 /// Starts the worker's thread. It runs until all senders of `calls` are dropped.
@@ -101,10 +104,12 @@ impl Worker {
         settings: WorkerSettings,
         ready: Option<ReadySignal>,
     ) -> Self {
-        let WorkerSettings { naming, deadline, clock, local } = settings;
+        let WorkerSettings { naming, deadline, clock, local, health } = settings;
         let deadlines = Rc::new(Deadlines::new(&local.standby));
         let reconciler = Reconciler::new(local.clone());
-        let context = Rc::new(ConnectionContext::new(sources(&clock), deadline, local));
+        let write_probe = WriteProbe::new(clock.clone(), Arc::clone(&naming));
+        let health = StoreHealth::new(health);
+        let context = Rc::new(ConnectionContext::new(sources(&clock), deadline, local, health, write_probe));
         let topology = Rc::new(Topology::start(endpoint, breakers, &context, ready));
         Self {
             context,

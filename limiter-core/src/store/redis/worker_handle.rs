@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::connection::breaker_table::BreakerTable;
 use super::endpoint::Endpoint;
+use super::health::HealthBoard;
 use super::log_throttle::LogThrottle;
 use super::ready_signal::{ReadySignal, worker_stopped};
 use super::script::command::Action;
@@ -18,6 +19,7 @@ use super::worker::call::{Call, CallResult, Deadline};
 use super::worker::in_flight::{InFlight, InFlightCall};
 use super::worker::{self, WorkerSettings};
 use crate::Error;
+use crate::health::Health;
 use crate::local::LocalState;
 use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
 use crate::sync::process::{DroppedAtHome, forked, is_this};
@@ -30,6 +32,7 @@ pub(crate) struct WorkerHandle {
     calls: DroppedAtHome<mpsc::UnboundedSender<Call>>,
     breakers: Arc<BreakerTable>,
     local: LocalState,
+    health: Arc<HealthBoard>,
     in_flight: InFlight,
     log: LogThrottle,
 }
@@ -46,12 +49,13 @@ impl WorkerHandle {
             Endpoint::Single(_) => BreakerTable::single(),
             Endpoint::Cluster(_) => BreakerTable::by_slot(),
         });
-        let local = settings.local.clone();
+        let (local, health) = (settings.local.clone(), Arc::clone(&settings.health));
         worker::spawn(endpoint.clone_without_state(), Arc::clone(&breakers), settings, receiver, ready)?;
         Ok(Self {
             calls: DroppedAtHome::new(calls),
             breakers,
             local,
+            health,
             in_flight: InFlight::new(max_in_flight),
             log: LogThrottle::new(endpoint.to_string()),
         })
@@ -59,6 +63,10 @@ impl WorkerHandle {
 
     pub(crate) fn local(&self) -> &LocalState {
         &self.local
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        self.health.health()
     }
 
     /// Sends a call to the worker and waits for the reply.

@@ -22,10 +22,24 @@ fn get(id: u64) -> Option<u64> {
         ];
         let __decision = ::rate_limited::__private::denied_blocking(
             {
-                static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                static SITES: [::rate_limited::__private::RuleSite; 1usize] = [
+                    ::rate_limited::__private::RuleSite {
+                        name: "{REGION}/{{user}}:{id}!",
+                        key: ::core::option::Option::Some("{REGION}/{{user}}:{id}!"),
+                        limits: &["5/s"],
+                        function: ::core::concat!(::core::module_path!(), "::", "get"),
+                        file: ::core::file!(),
+                        line: ::core::line!(),
+                    },
+                ];
+                static FUNCTION: ::rate_limited::__private::AnnotatedFunction = ::rate_limited::__private::AnnotatedFunction::new(
                     &["{REGION}/{{user}}:{id}!"],
+                    &SITES,
                 );
-                &SITE
+                ::rate_limited::__private::register_sites! {
+                    & SITES
+                }
+                &FUNCTION
             },
             ::rate_limited::__private::current(),
             &__rules,

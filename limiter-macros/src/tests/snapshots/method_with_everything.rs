@@ -25,10 +25,26 @@ async fn get(&self, mut id: u64, _unused: &str) -> Reply {
         let __limiter = ::my::facade::__private::limiter(&(self.limiter));
         let __decision = ::my::facade::__private::decide(
                 {
-                    static SITE: ::my::facade::__private::Site = ::my::facade::__private::Site::new(
+                    static SITES: [::my::facade::__private::RuleSite; 1usize] = [
+                        ::my::facade::__private::RuleSite {
+                            name: "get",
+                            key: ::core::option::Option::None,
+                            limits: &["self . max/1m30s"],
+                            function: ::core::concat!(
+                                ::core::module_path!(), "::", "get"
+                            ),
+                            file: ::core::file!(),
+                            line: ::core::line!(),
+                        },
+                    ];
+                    static FUNCTION: ::my::facade::__private::AnnotatedFunction = ::my::facade::__private::AnnotatedFunction::new(
                         &["get"],
+                        &SITES,
                     );
-                    &SITE
+                    ::my::facade::__private::register_sites! {
+                        & SITES
+                    }
+                    &FUNCTION
                 },
                 __limiter,
                 &__rules,

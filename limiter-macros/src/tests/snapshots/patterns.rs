@@ -25,10 +25,24 @@ fn get(
         ];
         let __decision = ::rate_limited::__private::denied_blocking(
             {
-                static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                static SITES: [::rate_limited::__private::RuleSite; 1usize] = [
+                    ::rate_limited::__private::RuleSite {
+                        name: "{id}/{first}",
+                        key: ::core::option::Option::Some("{id}/{first}"),
+                        limits: &["5/s"],
+                        function: ::core::concat!(::core::module_path!(), "::", "get"),
+                        file: ::core::file!(),
+                        line: ::core::line!(),
+                    },
+                ];
+                static FUNCTION: ::rate_limited::__private::AnnotatedFunction = ::rate_limited::__private::AnnotatedFunction::new(
                     &["{id}/{first}"],
+                    &SITES,
                 );
-                &SITE
+                ::rate_limited::__private::register_sites! {
+                    & SITES
+                }
+                &FUNCTION
             },
             ::rate_limited::__private::current(),
             &__rules,

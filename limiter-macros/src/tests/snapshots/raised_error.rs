@@ -6,10 +6,26 @@ async fn get() -> Result<(), Failed> {
     if let ::core::option::Option::Some(__stopped) = {
         let __decision = ::rate_limited::__private::decide(
                 {
-                    static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                    static SITES: [::rate_limited::__private::RuleSite; 1usize] = [
+                        ::rate_limited::__private::RuleSite {
+                            name: "k",
+                            key: ::core::option::Option::Some("k"),
+                            limits: &["5/s"],
+                            function: ::core::concat!(
+                                ::core::module_path!(), "::", "get"
+                            ),
+                            file: ::core::file!(),
+                            line: ::core::line!(),
+                        },
+                    ];
+                    static FUNCTION: ::rate_limited::__private::AnnotatedFunction = ::rate_limited::__private::AnnotatedFunction::new(
                         &["k"],
+                        &SITES,
                     );
-                    &SITE
+                    ::rate_limited::__private::register_sites! {
+                        & SITES
+                    }
+                    &FUNCTION
                 },
                 ::rate_limited::__private::current(),
                 {

@@ -12,10 +12,26 @@ async fn get(id: u64, name: String) -> Result<u64, Failed> {
         ];
         let __decision = ::rate_limited::__private::denied(
                 {
-                    static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                    static SITES: [::rate_limited::__private::RuleSite; 1usize] = [
+                        ::rate_limited::__private::RuleSite {
+                            name: "user:{id}",
+                            key: ::core::option::Option::Some("user:{id}"),
+                            limits: &["5/s"],
+                            function: ::core::concat!(
+                                ::core::module_path!(), "::", "get"
+                            ),
+                            file: ::core::file!(),
+                            line: ::core::line!(),
+                        },
+                    ];
+                    static FUNCTION: ::rate_limited::__private::AnnotatedFunction = ::rate_limited::__private::AnnotatedFunction::new(
                         &["user:{id}"],
+                        &SITES,
                     );
-                    &SITE
+                    ::rate_limited::__private::register_sites! {
+                        & SITES
+                    }
+                    &FUNCTION
                 },
                 ::rate_limited::__private::current(),
                 &__rules,

@@ -21,11 +21,37 @@ async fn get(id: u64) -> u64 {
         ];
         let __decision = ::rate_limited::__private::denied(
                 {
-                    static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                    static SITES: [::rate_limited::__private::RuleSite; 2usize] = [
+                        ::rate_limited::__private::RuleSite {
+                            name: "user:{id}",
+                            key: ::core::option::Option::Some("user:{id}"),
+                            limits: &["5/s"],
+                            function: ::core::concat!(
+                                ::core::module_path!(), "::", "get"
+                            ),
+                            file: ::core::file!(),
+                            line: ::core::line!(),
+                        },
+                        ::rate_limited::__private::RuleSite {
+                            name: "global",
+                            key: ::core::option::Option::Some("global"),
+                            limits: &["100/s"],
+                            function: ::core::concat!(
+                                ::core::module_path!(), "::", "get"
+                            ),
+                            file: ::core::file!(),
+                            line: ::core::line!(),
+                        },
+                    ];
+                    static FUNCTION: ::rate_limited::__private::AnnotatedFunction = ::rate_limited::__private::AnnotatedFunction::new(
                             &["user:{id}", "global"],
+                            &SITES,
                         )
                         .on_error(::rate_limited::__private::OnError::Open);
-                    &SITE
+                    ::rate_limited::__private::register_sites! {
+                        & SITES
+                    }
+                    &FUNCTION
                 },
                 ::rate_limited::__private::current(),
                 &__rules,

@@ -42,10 +42,26 @@ async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> {
         ];
         let __decision = ::rate_limited::__private::denied(
                 {
-                    static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                    static SITES: [::rate_limited::__private::RuleSite; 1usize] = [
+                        ::rate_limited::__private::RuleSite {
+                            name: "{id}",
+                            key: ::core::option::Option::Some("{id}"),
+                            limits: &["5/s", "limit"],
+                            function: ::core::concat!(
+                                ::core::module_path!(), "::", "get"
+                            ),
+                            file: ::core::file!(),
+                            line: ::core::line!(),
+                        },
+                    ];
+                    static FUNCTION: ::rate_limited::__private::AnnotatedFunction = ::rate_limited::__private::AnnotatedFunction::new(
                         &["{id}"],
+                        &SITES,
                     );
-                    &SITE
+                    ::rate_limited::__private::register_sites! {
+                        & SITES
+                    }
+                    &FUNCTION
                 },
                 ::rate_limited::__private::current(),
                 &__rules,

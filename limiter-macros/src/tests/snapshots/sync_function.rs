@@ -5,10 +5,26 @@ fn get_id() -> Result<u64, Busy> {
     if let ::core::option::Option::Some((_, __denied)) = {
         let __decision = ::rate_limited::__private::denied_blocking(
             {
-                static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                static SITES: [::rate_limited::__private::RuleSite; 1usize] = [
+                    ::rate_limited::__private::RuleSite {
+                        name: "getId",
+                        key: ::core::option::Option::Some("getId"),
+                        limits: &["5/10s"],
+                        function: ::core::concat!(
+                            ::core::module_path!(), "::", "get_id"
+                        ),
+                        file: ::core::file!(),
+                        line: ::core::line!(),
+                    },
+                ];
+                static FUNCTION: ::rate_limited::__private::AnnotatedFunction = ::rate_limited::__private::AnnotatedFunction::new(
                     &["getId"],
+                    &SITES,
                 );
-                &SITE
+                ::rate_limited::__private::register_sites! {
+                    & SITES
+                }
+                &FUNCTION
             },
             ::rate_limited::__private::current(),
             {

@@ -23,11 +23,27 @@ fn get(tenant: &str, user: &User, hash: u32) -> Reply {
         ];
         let __decision = ::rate_limited::__private::denied_blocking(
             {
-                static SITE: ::rate_limited::__private::Site = ::rate_limited::__private::Site::new(
+                static SITES: [::rate_limited::__private::RuleSite; 1usize] = [
+                    ::rate_limited::__private::RuleSite {
+                        name: "{tenant}/{{{user.id}}}:{hash:08x}",
+                        key: ::core::option::Option::Some(
+                            "{tenant}/{{{user.id}}}:{hash:08x}",
+                        ),
+                        limits: &["LIMIT"],
+                        function: ::core::concat!(::core::module_path!(), "::", "get"),
+                        file: ::core::file!(),
+                        line: ::core::line!(),
+                    },
+                ];
+                static FUNCTION: ::rate_limited::__private::AnnotatedFunction = ::rate_limited::__private::AnnotatedFunction::new(
                         &["{tenant}/{{{user.id}}}:{hash:08x}"],
+                        &SITES,
                     )
                     .on_error(::rate_limited::__private::OnError::Open);
-                &SITE
+                ::rate_limited::__private::register_sites! {
+                    & SITES
+                }
+                &FUNCTION
             },
             ::rate_limited::__private::current(),
             &__rules,

@@ -19,7 +19,9 @@ use super::breaker_table::BreakerTable;
 use super::context::ConnectionContext;
 use super::managed::{ManagedConnection, with_jitter};
 use super::server_connection::ServerConnection;
+use crate::health::HealthState;
 use crate::store::redis::command_error::{CommandError, Redirect};
+use crate::store::redis::health::ServerHealth;
 use crate::store::redis::ready_signal::ReadySignal;
 use crate::store::redis::server::Server;
 use crate::store::redis::slot;
@@ -42,6 +44,8 @@ pub(crate) struct Cluster {
     map_changed: Notify,
     /// The index of the node that the next map is read from first.
     next_node: Cell<usize>,
+    /// The health of the map: whether it can be read, and every slot has an owner.
+    health: Rc<ServerHealth>,
 }
 
 struct SlotMap {
@@ -69,12 +73,19 @@ const MIN_REFRESH_PAUSE: Duration = Duration::from_millis(200);
 const MAX_REFRESH_PAUSE: Duration = Duration::from_secs(1);
 
 impl Cluster {
-    pub(crate) fn new(seeds: Vec<Server>, context: Rc<ConnectionContext>, breakers: Arc<BreakerTable>) -> Self {
+    /// Creates a cluster without a map. `name` is for log lines and the health of the map.
+    pub(crate) fn new(
+        seeds: Vec<Server>,
+        name: String,
+        context: Rc<ConnectionContext>,
+        breakers: Arc<BreakerTable>,
+    ) -> Self {
         let map = SlotMap { owners: vec![None; slot::COUNT.into()], nodes: Vec::new(), problem: None, is_known: false };
         let unowned = breakers.default_breaker();
         let (map, migrations) = (RefCell::new(map), SlotMigrations::default());
         let (map_changed, next_node) = (Notify::new(), Cell::new(0));
-        Self { seeds, context, breakers, unowned, map, migrations, map_changed, next_node }
+        let health = ServerHealth::new(&context.health, name);
+        Self { seeds, context, breakers, unowned, map, migrations, map_changed, next_node, health }
     }
 
     pub(crate) fn known_owner_of(&self, slot: u16) -> Option<Rc<ManagedConnection>> {
@@ -153,6 +164,7 @@ impl Cluster {
                         return ready.send(Err(error));
                     }
                     self.unowned.open(error.clone());
+                    self.health.set_failed(&error);
                     self.map.borrow_mut().problem = Some(error);
                     self.map_changed.notify_waiters();
                 }
@@ -209,7 +221,8 @@ impl Cluster {
         let max_time = MAX_MAP_READ.min(MAX_ALL_SEEDS / u32::try_from(self.seeds.len()).unwrap_or(u32::MAX).max(1));
         for seed in &self.seeds {
             let attempt = async {
-                let connection = ServerConnection::new(seed.open(max_time, Arc::default()).await?, Arc::default());
+                let connection =
+                    ServerConnection::new(seed.open(max_time, Arc::default()).await?, Arc::default(), None);
                 request_map(&connection, seed).await
             };
             match timeout(max_time, attempt).await {
@@ -257,6 +270,11 @@ impl Cluster {
         }
         self.remove_owners(&owners);
         self.unowned.open(no_owner());
+        if self.map.borrow().owners.iter().all(Option::is_some) {
+            self.health.set_up();
+        } else {
+            self.health.set_failed_as(HealthState::NotServing, &no_owner());
+        }
         self.map_changed.notify_waiters();
     }
 

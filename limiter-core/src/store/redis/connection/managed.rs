@@ -1,10 +1,14 @@
 //! The connection to one server. A background task reconnects it, so no call waits for that.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -13,10 +17,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::breaker::Breaker;
 use super::context::ConnectionContext;
 use super::server_connection::ServerConnection;
-use crate::store::redis::notifier::notify;
+use super::write_probe::Written;
+use crate::store::redis::health::ServerHealth;
 use crate::store::redis::ready_signal::ReadySignal;
 use crate::store::redis::server::Server;
-use crate::{Error, ErrorKind, TARGET};
+use crate::{Error, ErrorKind};
 
 /// The longest first attempt to connect that a caller waits for.
 const MAX_FIRST_ATTEMPT: Duration = Duration::from_secs(4);
@@ -27,6 +32,13 @@ const MAX_ATTEMPT: Duration = Duration::from_secs(1);
 const MAX_SHORT_ATTEMPT: Duration = Duration::from_millis(500);
 /// Round trips of an attempt, each of up to one deadline.
 const ROUND_TRIPS: u32 = 5;
+/// The longest wait for the write probe of the first connection that a caller waits for.
+const MAX_FIRST_PROBE: Duration = Duration::from_secs(1);
+/// The pause between two write probes of a server that is connected but not up. With the probe it takes less than a
+/// second.
+const PROBE_PAUSE: Duration = Duration::from_millis(900);
+/// The shortest time after which a write probe of a connected server has failed.
+const MIN_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(450);
 
@@ -39,6 +51,7 @@ pub(crate) struct ManagedConnection {
     slots: RefCell<Vec<RangeInclusive<u16>>>,
     status: RefCell<ConnectionStatus>,
     status_changed: Notify,
+    health: Rc<ServerHealth>,
 }
 
 enum ConnectionStatus {
@@ -54,7 +67,8 @@ impl ManagedConnection {
         let status = RefCell::new(ConnectionStatus::Connecting);
         // All keys of a single server are in slot 0.
         let slots = RefCell::new(vec![0..=0]);
-        Self { server, context, breaker, slots, status, status_changed: Notify::new() }
+        let health = ServerHealth::new(&context.health, server.to_string());
+        Self { server, context, breaker, slots, status, status_changed: Notify::new(), health }
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -121,7 +135,8 @@ impl ManagedConnection {
                 Err(Error::new(ErrorKind::Unavailable, problem))
             });
             match attempt {
-                Ok(connection) => {
+                Ok((connection, problem)) => {
+                    self.set_connected(&connection, problem.as_ref());
                     if let Some(ready) = ready.take() {
                         ready.send(Ok(()));
                     }
@@ -152,40 +167,99 @@ impl ManagedConnection {
         }
     }
 
-    async fn open(&self, max_time: Duration, is_first: bool) -> Result<ServerConnection, Error> {
+    /// Opens a connection, and probes it by a write. Returns an error of the probe that does not prevent the use of the
+    /// connection: some calls succeed all the same, and the failure policy decides about the others.
+    async fn open(&self, max_time: Duration, is_first: bool) -> Result<(ServerConnection, Option<Error>), Error> {
         let lost = Arc::new(Notify::new());
         let connection = self.server.open(max_time, Arc::clone(&lost)).await?;
-        let connection = ServerConnection::new(connection, lost);
+        let connection = ServerConnection::new(connection, lost, Some(Rc::clone(&self.health)));
         connection.load_scripts(0, &self.context.scripts).await?;
-        if !is_first {
-            // A server that is too slow for a call is still down.
-            timeout(self.context.deadline, connection.probe()).await.unwrap_or_else(|_| {
-                let problem = format!("{} does not answer within {:?}", self.server, self.context.deadline);
-                Err(Error::new(ErrorKind::Unavailable, problem))
-            })?;
+        let max_probe = if is_first { MAX_FIRST_PROBE } else { self.context.deadline };
+        let probed = timeout(max_probe, self.probe_write(&connection)).await;
+        match probed.unwrap_or_else(|_| Err(self.no_answer(max_probe))) {
+            Ok(()) => Ok((connection, None)),
+            Err(problem) => match problem.kind() {
+                ErrorKind::OutOfMemory | ErrorKind::NotServing | ErrorKind::Refused | ErrorKind::Config => {
+                    Ok((connection, Some(problem)))
+                }
+                // A caller that waits for the first connection gets it. The first call fails.
+                _ if is_first => Ok((connection, Some(problem))),
+                // A server that is too slow for a call is still down, and so is a replica.
+                _ => Err(problem),
+            },
         }
-        Ok(connection)
+    }
+
+    /// Probes the server by a write.
+    ///
+    /// # Errors
+    /// The server's error.
+    async fn probe_write(&self, connection: &ServerConnection) -> Result<(), Error> {
+        let slots = self.slots.borrow().clone();
+        let written = self.context.write_probe.run(connection, &slots, &self.context.scripts).await?;
+        if let Written::Elsewhere = written {
+            self.context.topology_changed.notify_one();
+        }
+        Ok(())
+    }
+
+    fn no_answer(&self, max_wait: Duration) -> Error {
+        Error::new(ErrorKind::Unavailable, format!("{} does not answer within {max_wait:?}", self.server))
+    }
+
+    fn set_connected(&self, connection: &ServerConnection, problem: Option<&Error>) {
+        if let ConnectionStatus::Down(_) = self.set_status(ConnectionStatus::Up(connection.clone())) {
+            self.report_data_loss();
+        }
+        match problem {
+            None => self.health.set_up(),
+            Some(problem) => self.health.set_failed(problem),
+        }
+        self.breaker.close();
     }
 
     async fn serve_until_lost(&self, connection: ServerConnection) {
-        if let ConnectionStatus::Down(_) = self.set_status(ConnectionStatus::Up(connection.clone())) {
-            self.report_data_loss();
-            let server = self.server.to_string();
-            notify(move || tracing::info!(target: TARGET, server, "the rate limiter's store is back"));
-        }
-        self.breaker.close();
-        let cause = connection.lost().await;
+        let (mut lost, mut watch) = (pin!(connection.lost()), pin!(self.watch_health(&connection)));
+        let cause = poll_fn(|context| match lost.as_mut().poll(context) {
+            Poll::Pending => watch.as_mut().poll(context).map(|never| match never {}),
+            cause => cause,
+        })
+        .await;
         let lost = || Error::new(ErrorKind::Unavailable, format!("the connection to {} was lost", self.server));
         self.set_down(cause.unwrap_or_else(lost));
     }
 
+    /// Probes the server by writes while it is connected but not up. So it recovers in a process without calls.
+    async fn watch_health(&self, connection: &ServerConnection) -> Infallible {
+        loop {
+            let is_urgent = self.health.trouble().await;
+            if !is_urgent {
+                sleep(PROBE_PAUSE).await;
+            }
+            let (sent_at, max_wait) = (Instant::now(), self.context.deadline.max(MIN_PROBE_TIMEOUT));
+            match timeout(max_wait, self.probe_write(connection)).await {
+                Ok(Ok(())) => self.health.set_up(),
+                Ok(Err(error)) => {
+                    self.health.set_failed(&error);
+                    connection.close_after(&error);
+                }
+                Err(_) => {
+                    self.health.set_failed(&self.no_answer(max_wait));
+                    connection.check_liveness(sent_at);
+                }
+            }
+            if is_urgent {
+                // Many calls may be refused, and each of them requests a probe.
+                sleep(PROBE_PAUSE).await;
+            }
+        }
+    }
+
     fn set_down(&self, error: Error) {
         self.report_data_loss();
+        self.health.set_failed(&error);
         self.breaker.open(error.clone());
-        if !matches!(self.set_status(ConnectionStatus::Down(error.clone())), ConnectionStatus::Down(_)) {
-            let server = self.server.to_string();
-            notify(move || tracing::warn!(target: TARGET, server, %error, "the rate limiter's store is away"));
-        }
+        self.set_status(ConnectionStatus::Down(error));
         self.context.topology_changed.notify_one();
     }
 

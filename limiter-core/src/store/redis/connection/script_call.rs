@@ -125,6 +125,8 @@ impl ScriptCall {
         let is_cluster_down = error.is_cluster_down();
         let error = Error::from(error);
         if is_cluster_down {
+            // It may be the whole cluster, or this slot alone.
+            connection.request_write_probe();
             self.context.topology_changed.notify_one();
         } else {
             connection.report_error(&error);

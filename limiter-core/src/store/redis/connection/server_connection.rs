@@ -16,6 +16,7 @@ use tokio::task::{spawn_local, yield_now};
 use tokio::time::{Instant, timeout};
 
 use crate::store::redis::command_error::CommandError;
+use crate::store::redis::health::ServerHealth;
 use crate::store::redis::script::Program;
 use crate::{Error, ErrorKind};
 
@@ -45,6 +46,8 @@ struct ConnectionState {
     /// Set when this process closes the connection: calls in flight on it fail at once.
     is_closed: Cell<bool>,
     closed: Notify,
+    /// The health of the server, if it is tracked.
+    health: Option<Rc<ServerHealth>>,
 }
 
 /// Time for the reply to a probe of a server that has not replied for a deadline, and for what is in the socket's
@@ -52,7 +55,7 @@ struct ConnectionState {
 const READ_TIME: Duration = Duration::from_millis(25);
 
 impl ServerConnection {
-    pub(crate) fn new(connection: MultiplexedConnection, lost: Arc<Notify>) -> Self {
+    pub(crate) fn new(connection: MultiplexedConnection, lost: Arc<Notify>, health: Option<Rc<ServerHealth>>) -> Self {
         let state = ConnectionState {
             lost,
             cause: RefCell::default(),
@@ -64,6 +67,7 @@ impl ServerConnection {
             is_probe_running: Cell::new(false),
             is_closed: Cell::new(false),
             closed: Notify::new(),
+            health,
         };
         Self { connection, state: Rc::new(state) }
     }
@@ -81,12 +85,15 @@ impl ServerConnection {
     pub(crate) async fn probe(&self) -> Result<(), Error> {
         match self.send(redis::cmd("TIME")).await? {
             Value::Array(parts) if matches!(parts[..], [Value::BulkString(_), Value::BulkString(_)]) => Ok(()),
-            _ => {
-                let error = Error::new(ErrorKind::Protocol, "Redis has sent the reply to another command");
-                self.close(error.clone());
-                Err(error)
-            }
+            _ => Err(self.close_out_of_step()),
         }
+    }
+
+    /// Closes the connection after the reply to another command than the one that was sent. Returns the error.
+    pub(crate) fn close_out_of_step(&self) -> Error {
+        let error = Error::new(ErrorKind::Protocol, "Redis has sent the reply to another command");
+        self.close(error.clone());
+        error
     }
 
     /// Sends a command after ASKING, to a node that does not own the slot yet.
@@ -102,6 +109,15 @@ impl ServerConnection {
         let mut connection = self.connection.clone();
         let result = self.until_closed(connection.send_packed_command(&command)).await;
         self.receive(result)
+    }
+
+    /// Sends a command and a second one behind it, and returns the reply to the first.
+    pub(crate) async fn send_with_second(&self, command: Cmd, second: Cmd) -> Result<Value, CommandError> {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(command).add_command(second);
+        let mut connection = self.connection.clone();
+        let result = self.until_closed(connection.send_packed_commands(&pipeline, 0, 2)).await;
+        self.receive(result.map(|values| values.into_iter().next().unwrap_or(Value::Nil)))
     }
 
     /// Waits for a reply until the connection is closed.
@@ -199,8 +215,23 @@ impl ServerConnection {
         });
     }
 
-    /// Closes the connection after an error that later calls on it would get too.
+    /// Requests a probe of the server: an error may concern more than the call that got it.
+    pub(crate) fn request_write_probe(&self) {
+        if let Some(health) = &self.state.health {
+            health.request_probe();
+        }
+    }
+
+    /// Records the server's error reply to a call in its health, and closes the connection if it is of no more use.
     pub(crate) fn report_error(&self, error: &Error) {
+        if let Some(health) = &self.state.health {
+            health.call_failed(error);
+        }
+        self.close_after(error);
+    }
+
+    /// Closes the connection after an error that later calls on it would get too.
+    pub(crate) fn close_after(&self, error: &Error) {
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ReadOnly) {
             self.close(error.clone());
         }

@@ -28,6 +28,7 @@ impl Topology {
         context: &Rc<ConnectionContext>,
         ready: Option<ReadySignal>,
     ) -> Self {
+        let name = endpoint.to_string();
         match endpoint {
             Endpoint::Single(server) => {
                 let breaker = breakers.default_breaker();
@@ -36,7 +37,7 @@ impl Topology {
                 Self::Single(connection)
             }
             Endpoint::Cluster(seeds) => {
-                let cluster = Rc::new(Cluster::new(seeds, Rc::clone(context), breakers));
+                let cluster = Rc::new(Cluster::new(seeds, name, Rc::clone(context), breakers));
                 spawn_local(Rc::clone(&cluster).refresh_loop(ready));
                 Self::Cluster(cluster)
             }

@@ -206,3 +206,18 @@ fn a_secret_spreads_keys_that_were_chosen_for_one_slot() {
     assert!(chosen > 500, "{chosen}");
     assert!(slots.len() * 10 > chosen * 9, "{chosen} keys in {} slots", slots.len());
 }
+
+/// `!` is in no subject, and a user of the prefix may write both keys that the documented rules allow.
+#[test]
+fn probe_keys_are_in_one_of_the_slots_and_belong_to_no_counter() {
+    let names = |slots: &[_], is_cluster| Naming::new("app", None, is_cluster).probe_keys(slots);
+    let single = names(&[0..=0], false).expect("one slot");
+    assert_eq!(single, ["app:{!probe}", "CurrentLimiter:{!probe}"]);
+    for slots in [vec![7..=7], vec![16_383..=16_383], vec![1..=1, 100..=8_000], vec![0..=16_383]] {
+        for name in names(&slots, true).expect("a name for each slot") {
+            assert!(slots.iter().any(|range| range.contains(&slot_of_name(name.as_bytes()))), "{name} in {slots:?}");
+            assert!(name.contains(":{!"), "{name}");
+        }
+    }
+    assert_eq!(names(&[], true), None);
+}

@@ -74,9 +74,14 @@ impl Commands {
             Action::Reset => ("forget", 0),
         };
         let mut arguments = vec![Argument::Word(operation), Argument::Number(number)];
-        for Request { limit, cost, .. } in requests {
+        for request @ Request { limit, cost, .. } in requests {
             arguments.push(Argument::Word(module(*limit)));
-            let numbers = [limit.window_millis(), limit.max().into(), limit.burst().into(), (*cost).into()];
+            let (cost, burst) = match action {
+                // A refund needs no capacity, but the permits that the call keeps.
+                Action::Refund(info) => request.refund_split(info.max_permits),
+                _ => (*cost, limit.burst()),
+            };
+            let numbers = [limit.window_millis(), limit.max().into(), burst.into(), cost.into()];
             arguments.extend(numbers.map(Argument::Number));
         }
         arguments.extend(self.time());

@@ -84,8 +84,8 @@ impl MultiSlotCall<'_> {
                 Ok(merge_replies(&replies).into())
             }
             Action::Refund(info) => {
-                let stamps: Vec<_> = (0..self.requests.len()).map(|index| info.for_request(index).stamp).collect();
-                let replies = self.refund_each(&stamps, groups).await?;
+                let stamps: Vec<_> = (0..self.requests.len()).map(|index| info.stamp_of_request(index)).collect();
+                let replies = self.refund_each(&stamps, info.max_permits, groups).await?;
                 Ok(merge_replies(&replies).into())
             }
         }
@@ -126,11 +126,19 @@ impl MultiSlotCall<'_> {
         Ok(DecisionReply { reply: merge_replies(&replies), stamps: Some(reservation.commit()) })
     }
 
-    /// Refunds permits with these stamps, one for each request.
-    async fn refund_each(&self, stamps: &[u64], groups: Vec<SlotGroup>) -> Result<Vec<GroupReply>, Error> {
+    /// Refunds at most `max_permits` of each request. The stamps are those of the requests' permits.
+    async fn refund_each(
+        &self,
+        stamps: &[u64],
+        max_permits: u32,
+        groups: Vec<SlotGroup>,
+    ) -> Result<Vec<GroupReply>, Error> {
         // Permits that were taken group by group may be in one slot and still have several stamps.
         let groups = groups.iter().flat_map(|group| group.split_by(|index| stamps[index])).collect();
-        let refund = |group: &SlotGroup| Action::Refund(Box::new(RefundInfo::from_store(stamps[group.indices[0]])));
+        let refund = |group: &SlotGroup| {
+            let info = RefundInfo::from_store(stamps[group.indices[0]]).with_max_permits(max_permits);
+            Action::Refund(Box::new(info))
+        };
         self.call_each(refund, groups).await
     }
 
@@ -225,7 +233,7 @@ impl Drop for Reservation {
             let taken: Vec<_> = groups.iter().flat_map(|group| group.select(&requests)).collect();
             let call = MultiSlotCall { worker: &worker, requests: &requests, keys: &keys, deadline };
             // If this fails, the permits come back when their window is over.
-            let _ = call.refund_each(&stamps, groups).await;
+            let _ = call.refund_each(&stamps, u32::MAX, groups).await;
             // Calls may have been denied meanwhile.
             worker.reconciler.invalidate_denials(&taken);
         });

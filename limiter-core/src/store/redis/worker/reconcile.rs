@@ -127,7 +127,7 @@ impl Reconciler {
 
     /// Completes a refund. It runs here and not only in the caller, which may have been dropped.
     pub(crate) fn complete_refund(&self, requests: &[Request<'_>], info: &RefundInfo) {
-        self.standby().refund(requests, info.mirror_stamp);
+        self.standby().refund_part(requests, info.mirror_stamp, info.max_permits);
         self.local.denials.invalidate(requests);
     }
 

@@ -15,7 +15,8 @@ fn settings() -> WorkerSettings {
         denials: Arc::new(DenialCache::new(Duration::ZERO, Clock::System)),
     };
     let naming = Arc::new(Naming::new("", None, false));
-    WorkerSettings { naming, deadline: Duration::from_millis(100), clock: Clock::System, local }
+    let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));
+    WorkerSettings { naming, deadline: Duration::from_millis(100), clock: Clock::System, local, health }
 }
 
 fn server() -> Server {

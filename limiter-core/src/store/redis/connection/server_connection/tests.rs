@@ -49,7 +49,7 @@ async fn time_until_closed(call_reply: Delayed, time_reply: Delayed) -> Option<(
             MultiplexedConnection::new_with_config(&RedisConnectionInfo::default(), client_end, config).await;
         let (client, driver) = connected.expect("the server replies");
         tokio::spawn(driver);
-        let connection = ServerConnection::new(client, Arc::default());
+        let connection = ServerConnection::new(client, Arc::default(), None);
         let attempt = Attempt::new(DEADLINE);
         let started = Instant::now();
         attempt.sent_on(&connection);

@@ -83,6 +83,20 @@ local function bucket_of(version)
     return true
   end
 
+  -- Subtracts up to so many permits from the debt as of the last change, which was a take, and returns true if that
+  -- changes it. That stays the last change.
+  local function shorten_last_take(state, permits, max)
+    local left, part = level(state, max)
+    if left + part == 0 or permits == 0 then
+      return false
+    end
+    state.permits = state.permits - permits
+    if state.permits < 0 then
+      state.permits, state.fraction = 0, 0
+    end
+    return true
+  end
+
   local function close(state)
     if state.permits + state.fraction == 0 then
       return nil
@@ -95,6 +109,6 @@ local function bucket_of(version)
 
   return {
     open = open, take = take, close = close, scale = 1, level = level, shrinks_to = shrinks_to,
-    refund_permits = refund_permits,
+    refund_permits = refund_permits, shorten_last_take = shorten_last_take,
   }
 end

@@ -8,7 +8,7 @@
 --   algorithm   the argument of `make`, which returns the module
 --   window      milliseconds
 --   max         permits in any window (1 to 2^32 - 1)
---   burst       the capacity of a bucket (1 to 2^32 - 1)
+--   burst       the capacity of a bucket (1 to 2^32 - 1); in a 'refund' the permits that the call keeps
 --   cost        permits to take or to return (0 to 2^32 - 1)
 --
 -- Reply    { allowed 1 or 0, deciding request, remaining, retry after in µs (-1: never), reset after in µs, stamp in

@@ -30,7 +30,7 @@ function algorithms.leaky_bucket()
 
   local function refund(state, request, stamp)
     local is_last = stamp == state.at and not state.instant_is_shared
-    return is_last and bucket.refund_permits(state, request.cost, 0, request.max)
+    return is_last and bucket.shorten_last_take(state, request.cost, request.max)
   end
 
   bucket.evaluate, bucket.refund = evaluate, refund

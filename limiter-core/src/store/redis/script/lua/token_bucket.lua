@@ -28,9 +28,13 @@ function algorithms.token_bucket()
     end
     local windows = math.floor(elapsed / state.window)
     local refilled, rest = share(elapsed - windows * state.window, request.max, state.window)
-    local permits, fraction = request.cost - windows * request.max - refilled, -rest
+    -- Of a refund `burst` is the number of permits that the call keeps.
+    local permits, fraction = request.cost + tonumber(request.burst) - windows * request.max - refilled, -rest
     if fraction < 0 then
       permits, fraction = permits - 1, fraction + state.window
+    end
+    if permits >= request.cost then
+      permits, fraction = request.cost, 0
     end
     return permits >= 0 and bucket.refund_permits(state, permits, fraction, request.max)
   end

@@ -1,0 +1,126 @@
+//! The file of rules of a new limiter.
+
+use std::mem;
+use std::path::{Path, PathBuf};
+
+use crate::builder::Builder;
+use crate::rule::{OpenedFile, RuleTable, file_error};
+use crate::{Error, Limiter, Origin, RuleSet};
+
+impl Builder {
+    /// Sets a file of rules, in TOML, that operators change while the program runs. Default: none. Needs the feature
+    /// `rules`.
+    ///
+    /// [`build`](Builder::build) and [`connect`](Builder::connect) read the file once, and fail if it cannot be used.
+    /// `build` waits for the file system meanwhile. Later a thread of its own checks the file each second, by its
+    /// length, time and inode, and every 30 s by its bytes. A new content is used when two readings 200 ms apart agree,
+    /// for all calls that begin from then on.
+    ///
+    /// A file that cannot be used changes nothing: the last good rules stay in force. This holds for a mistake in one
+    /// rule, a file that is written slowly, deleted or replaced by a directory, and for more than 16 MB. The log gets
+    /// one error for each distinct mistake, with line and column. Alert on
+    /// [`rules_file_errors`](Limiter::rules_file_errors).
+    ///
+    /// The rules are those of a layer of their own, after [`set_rules`](Limiter::set_rules) and before this builder.
+    /// The thread ends when the last clone of the limiter is dropped. A child of `fork` has no such thread and keeps
+    /// the rules of the fork: build a limiter there.
+    ///
+    /// ```no_run
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// let limiter = Limiter::builder().rules_file("/etc/shop/rules.toml").build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    #[cfg(feature = "rules")]
+    pub fn rules_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.rules_file.path = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Reads the file of rules, if there is one.
+    pub(super) fn open_rules_file(&self) -> Result<RulesFile, Error> {
+        let file = self.rules_file.path.as_deref().map(OpenedFile::read).transpose()?;
+        self.with_checks(file)
+    }
+
+    /// Reads the file of rules, if there is one, on another thread.
+    pub(super) async fn open_rules_file_async(&self) -> Result<RulesFile, Error> {
+        let file = match self.rules_file.path.clone() {
+            Some(path) => Some(OpenedFile::read_on_a_thread(path).await?),
+            None => None,
+        };
+        self.with_checks(file)
+    }
+
+    fn with_checks(&self, file: Option<OpenedFile>) -> Result<RulesFile, Error> {
+        #[cfg(feature = "redis")]
+        let hashes_keys = self.hashes_keys()?;
+        #[cfg(not(feature = "redis"))]
+        let hashes_keys = false;
+        if let Some(file) = &file {
+            check(&file.rules, hashes_keys).map_err(|error| file_error(&file.path, &error))?;
+        }
+        Ok(RulesFile { file, hashes_keys })
+    }
+}
+
+/// The file of a builder.
+#[derive(Debug, Default)]
+pub(super) struct FileOptions {
+    path: Option<PathBuf>,
+    /// The rules of the file with its path, once it was read.
+    rules: Option<(PathBuf, RuleSet)>,
+}
+
+impl FileOptions {
+    /// Adds the rules of the file to a table.
+    pub(super) fn add_to(&self, table: &RuleTable) -> Result<(), Error> {
+        let Some((path, rules)) = &self.rules else { return Ok(()) };
+        table.set(Origin::File, rules.clone()).map_err(|error| file_error(path, &error))
+    }
+}
+
+/// The file of rules of a limiter that is being built.
+pub(super) struct RulesFile {
+    file: Option<OpenedFile>,
+    hashes_keys: bool,
+}
+
+impl RulesFile {
+    /// Builds the limiter that follows the file.
+    pub(super) fn build(mut self, mut builder: Builder) -> Result<Limiter, Error> {
+        builder.rules_file.rules = self.take_rules();
+        self.follow_from(builder.build_without_file()?)
+    }
+
+    /// Builds the limiter that follows the file, once it is connected.
+    pub(super) async fn connect(mut self, mut builder: Builder) -> Result<Limiter, Error> {
+        builder.rules_file.rules = self.take_rules();
+        self.follow_from(builder.connect_without_file().await?)
+    }
+
+    fn take_rules(&mut self) -> Option<(PathBuf, RuleSet)> {
+        self.file.as_mut().map(|file| (file.path.clone(), mem::take(&mut file.rules)))
+    }
+
+    /// Follows the changes of the file.
+    fn follow_from(self, limiter: Limiter) -> Result<Limiter, Error> {
+        let Self { file, hashes_keys } = self;
+        if let Some(file) = file {
+            limiter.follow_rules(file, move |rules| check(rules, hashes_keys))?;
+        }
+        Ok(limiter)
+    }
+}
+
+/// Checks rules against the other options of the limiter.
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(unused_variables, clippy::unnecessary_wraps, reason = "layouts are those of Redis")
+)]
+fn check(rules: &RuleSet, hashes_keys: bool) -> Result<(), Error> {
+    #[cfg(feature = "redis")]
+    super::check_layouts(rules, hashes_keys)?;
+    Ok(())
+}

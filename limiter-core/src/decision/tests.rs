@@ -1,0 +1,53 @@
+use super::*;
+use crate::{Key, Limiter, ManualClock};
+
+fn denied(retry_after: Option<u64>) -> Denied {
+    let details = Details {
+        name: DIRECT_CALL,
+        request_index: 0,
+        limit: Limit::WIDEST,
+        remaining: 0,
+        reset_after: 0,
+        source: Source::Store,
+    };
+    Denied { details, retry_after, key: None }
+}
+
+#[test]
+fn a_decision_has_the_details_of_its_allowed_or_denied_call() {
+    let limiter = Limiter::builder().clock(ManualClock::new()).build().expect("builds");
+    let (key, limit) = (Key::new("a"), "1/10s".parse().expect("valid"));
+    let details = |decision: &Decision| {
+        let name = decision.name().to_owned();
+        (name, decision.limit(), decision.remaining(), decision.reset_after(), decision.source())
+    };
+    for is_allowed in [true, false] {
+        let decision = limiter.check_blocking(&key, &limit).expect("decides");
+        assert_eq!(decision.is_allowed(), is_allowed);
+        let (name, own_limit, remaining, reset_after, source) = details(&decision);
+        assert_eq!((&*name, own_limit, remaining, source), ("check", limit, 0, Source::Store));
+        assert_eq!(reset_after, limit.window());
+        let of_call = match &decision {
+            Decision::Allowed(call) => (call.name(), call.limit(), call.remaining(), call.reset_after(), call.source()),
+            Decision::Denied(call) => (call.name(), call.limit(), call.remaining(), call.reset_after(), call.source()),
+        };
+        assert_eq!((&*name, own_limit, remaining, reset_after, source), of_call);
+    }
+}
+
+#[test]
+fn seconds_until_a_retry_are_rounded_up_and_at_least_one() {
+    let cases = [
+        (Some(0), 1),
+        (Some(1), 1),
+        (Some(1_000_000), 1),
+        (Some(1_000_001), 2),
+        (Some(59_999_999), 60),
+        (Some(u64::MAX), 18_446_744_073_710),
+        (None, 4_294_967_295),
+    ];
+    for (micros, seconds) in cases {
+        assert_eq!(denied(micros).retry_after_secs(), seconds, "{micros:?}");
+    }
+    assert_eq!(denied(None).retry_after_secs(), Denied::NEVER.as_secs());
+}

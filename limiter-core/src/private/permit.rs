@@ -1,0 +1,98 @@
+//! The decision about an annotated call whose body gets its permit: `permit = allowed`.
+
+use std::time::Duration;
+
+use crate::block_on::block_on;
+use crate::decision::DecisionContext;
+use crate::limiter::RuleDecision;
+use crate::private::rules::{AnnotatedCall, FirstStep, Handler};
+use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
+use crate::request::CacheLookup;
+use crate::{Allowed, Denied, Error, Limiter};
+
+/// Takes the permits of an annotated call as [`denied`](crate::private::denied) does, and returns the permit of an
+/// allowed call.
+///
+/// If no rule applies, or the failure policy allows the call, the permit has nothing to refund.
+///
+/// # Errors
+/// The denial of a denied call, with the index of the rule that denied it.
+pub async fn allowed(
+    function: &'static AnnotatedFunction,
+    limiter: LimiterHandle,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
+) -> Result<Allowed, (usize, Denied)> {
+    match decide_with_permit(function, &limiter, rules, max_wait, Handler::None).await {
+        Ok(decided) => decided,
+        // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
+        Err(_) => Err((0, DecisionContext { names: function.names, requests: &[] }.failed_closed())),
+    }
+}
+
+/// Takes the permits of a call whose function handles the limiter's failures.
+///
+/// # Errors
+/// The denial of a denied call, as [`allowed`] returns it, or the failure of the limiter.
+pub async fn try_allowed(
+    function: &'static AnnotatedFunction,
+    limiter: LimiterHandle,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
+) -> Result<Allowed, Result<(usize, Denied), Error>> {
+    match decide_with_permit(function, &limiter, rules, max_wait, Handler::Own).await {
+        Ok(decided) => decided.map_err(Ok),
+        Err(error) => Err(Err(error)),
+    }
+}
+
+/// Blocking form of [`allowed`].
+///
+/// # Errors
+/// As for [`allowed`].
+pub fn allowed_blocking(
+    function: &'static AnnotatedFunction,
+    limiter: LimiterHandle,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
+) -> Result<Allowed, (usize, Denied)> {
+    block_on(allowed(function, limiter, rules, max_wait))
+}
+
+/// Blocking form of [`try_allowed`].
+///
+/// # Errors
+/// As for [`try_allowed`].
+pub fn try_allowed_blocking(
+    function: &'static AnnotatedFunction,
+    limiter: LimiterHandle,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
+) -> Result<Allowed, Result<(usize, Denied), Error>> {
+    block_on(try_allowed(function, limiter, rules, max_wait))
+}
+
+/// Decides on the fast path if the call has one request and does not wait, and else on the full path.
+async fn decide_with_permit(
+    function: &'static AnnotatedFunction,
+    limiter: &Limiter,
+    rules: &[Option<RuleRequest>],
+    max_wait: Duration,
+    handler: Handler,
+) -> Result<RuleDecision, Error> {
+    let call = AnnotatedCall { function, limiter, rules, max_wait };
+    let full_path = {
+        let first = call.first_step();
+        let cache_lookup = match (&first, function.names) {
+            (FirstStep::Single(request, _), [name]) if max_wait.is_zero() => {
+                match limiter.decide_fast_with_permit(name, request) {
+                    Ok(decision) => return Ok(decision.into_result().map_err(|denied| (0, denied))),
+                    Err(cache_lookup) => cache_lookup,
+                }
+            }
+            _ => CacheLookup::Needed,
+        };
+        Box::pin(call.decide(first, cache_lookup, handler))
+    };
+    full_path.await
+}

@@ -1,0 +1,124 @@
+//! The rules that the program has: those of its annotated functions, and those that it declares.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::rule::suggest::nearest;
+use crate::rule::{KeyText, Rule, RuleSet, log_apart};
+use crate::{Error, ErrorKind, Site, TARGET, sites};
+
+/// The rules of the program, to compare sets of rules with.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    /// Empty if they are unknown.
+    sites: Vec<Site>,
+    declared: BTreeSet<String>,
+}
+
+impl Catalog {
+    /// Creates the catalog of this program, with the names that its builder declares.
+    pub(crate) fn new(declared: BTreeSet<String>) -> Self {
+        Self { sites: sites(), declared }
+    }
+
+    /// The names of all rules that are known.
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
+        let declared = self.declared.iter().map(String::as_str);
+        self.sites.iter().map(|site| site.rule()).chain(declared).collect()
+    }
+
+    /// The rule of the annotated functions with this name.
+    pub(crate) fn sites_of<'c>(&'c self, name: &'c str) -> impl Iterator<Item = &'c Site> + Clone {
+        self.sites.iter().filter(move |site| site.rule() == name)
+    }
+
+    /// The key to which the overrides of a rule belong: that of its text, or of its function, or else its name.
+    pub(crate) fn template<'c>(&'c self, name: &'c str, rule: &'c Rule) -> Option<&'c str> {
+        match (&rule.key, self.key_of(name)) {
+            (Some(key), _) => Some(key),
+            (None, KeyText::Template(key)) => Some(key),
+            (None, KeyText::Expression) => None,
+            (None, KeyText::Unknown) => Some(name),
+        }
+    }
+
+    fn key_of(&self, name: &str) -> KeyText {
+        match self.sites_of(name).next() {
+            Some(site) => site.key().map_or(KeyText::Expression, KeyText::Template),
+            None => KeyText::Unknown,
+        }
+    }
+
+    /// Compares a set of rules with the program's. A rule without a function is a warning, or an error if the set is
+    /// strict.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for such a rule in a strict set, and for a key that differs from the function's.
+    pub(crate) fn check(&self, set: &RuleSet) -> Result<(), Error> {
+        for (name, rule) in &set.rules {
+            if let Some(key) = &rule.key
+                && let Some(other) = self.sites_of(name).find(|site| site.key() != Some(key))
+            {
+                let problem = format!(
+                    "`key` of the rule `{name}` must be that of its function {} ({}:{}), got `{key}`: write that one, or remove it",
+                    other.function(),
+                    other.file(),
+                    other.line()
+                );
+                return Err(config_error(problem, rule));
+            }
+        }
+        set.rules.keys().for_each(|name| self.warn_of_two_limits(name));
+        if self.sites.is_empty() {
+            return Ok(());
+        }
+        let known = self.names();
+        let unknown: Vec<_> =
+            set.rules.iter().filter(|(name, rule)| rule.key.is_none() && !known.contains(name.as_str())).collect();
+        let described = |name: &str| match nearest(name, known.iter().copied()) {
+            Some(nearest) => format!("`{name}` (is it `{nearest}`?)"),
+            None => format!("`{name}`"),
+        };
+        let Some((_, first)) = unknown.first() else { return Ok(()) };
+        let names: Vec<_> = unknown.iter().map(|(name, _)| described(name)).collect();
+        let names = names.join(", ");
+        if set.is_strict {
+            let problem = format!(
+                "`strict` rules must each have a function, got {names}: write the names of functions, or \
+                 call `Builder::declare`"
+            );
+            return Err(config_error(problem, first));
+        }
+        log_apart(move || {
+            tracing::warn!(target: TARGET, rules = names, "there are settings of rules that no annotated function has");
+        });
+        Ok(())
+    }
+
+    /// Logs that functions under a name have different limits: settings apply to all of them.
+    fn warn_of_two_limits(&self, name: &str) {
+        let mut sites = self.sites_of(name);
+        let Some(first) = sites.next().copied() else { return };
+        let Some(other) = sites.find(|site| site.limits() != first.limits()).copied() else { return };
+        let place = |site: Site| format!("{}:{} ({})", site.file(), site.line(), site.limits().join(", "));
+        log_apart(move || {
+            tracing::warn!(
+                target: TARGET,
+                rule = first.rule(),
+                one = place(first),
+                other = place(other),
+                "settings apply to two functions with different limits under one name"
+            );
+        });
+    }
+
+    /// The rules of `configured` limits that none of these names has limits for, each with its function.
+    pub(crate) fn without_limit(&self, has_limits: impl Fn(&str) -> bool) -> BTreeMap<&str, &Site> {
+        let is_configured = |site: &&Site| site.limits() == ["configured"] && !has_limits(site.rule());
+        self.sites.iter().filter(is_configured).map(|site| (site.rule(), site)).collect()
+    }
+}
+
+/// Returns the error of a rule, with its place in the text.
+fn config_error(problem: impl Into<String>, rule: &Rule) -> Error {
+    Error::new(ErrorKind::Config, rule.place.locate(&problem.into()))
+}

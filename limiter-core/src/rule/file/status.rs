@@ -1,0 +1,56 @@
+//! The state of a file of rules, as its thread sees it.
+
+use std::sync::PoisonError;
+
+use crate::Error;
+use crate::sync::process::{LOCK_TIMEOUT, id, lock_contended};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+
+/// The present error of a file, and the number of all of them.
+#[derive(Debug)]
+pub(crate) struct FileStatus {
+    home: u32,
+    errors: AtomicU64,
+    error: Mutex<Option<Error>>,
+}
+
+impl FileStatus {
+    pub(super) fn new() -> Self {
+        Self { home: id(), errors: AtomicU64::new(0), error: Mutex::new(None) }
+    }
+
+    /// The number of errors since the start.
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// The present error. `None` if the rules in force are those of the file.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.lock()?.clone()
+    }
+
+    /// Sets the error. Returns true if it is another one than before.
+    pub(super) fn fail(&self, error: &Error) -> bool {
+        let Some(mut present) = self.lock() else { return false };
+        let is_new = present.as_ref().is_none_or(|present| present.to_string() != error.to_string());
+        *present = Some(error.clone());
+        if is_new {
+            self.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// Removes the error. Returns true if there was one.
+    pub(super) fn succeed(&self) -> bool {
+        self.lock().is_some_and(|mut error| error.take().is_some())
+    }
+
+    /// Locks the error. `None` in a child of `fork` whose parent was changing it.
+    fn lock(&self) -> Option<MutexGuard<'_, Option<Error>>> {
+        match self.error.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
+            Err(std::sync::TryLockError::WouldBlock) => lock_contended(&self.error, self.home, LOCK_TIMEOUT),
+        }
+    }
+}

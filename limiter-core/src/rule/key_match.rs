@@ -1,0 +1,76 @@
+//! The keys that an override applies to.
+
+use std::fmt::{self, Display};
+
+use crate::Key;
+
+/// The keys that an override of a rule applies to: one key, or all keys with some parts.
+///
+/// The parts are those of the attribute's key, by the text between its braces. Parts that are omitted match anything.
+///
+/// `Debug` does not show the contents.
+///
+/// ```
+/// # use limiter_core as rate_limited;
+/// use rate_limited::{Key, KeyMatch};
+///
+/// // For the attribute `key = "{tenant}/{user_id}"`: all users of a tenant, one user of any tenant, and one key.
+/// let tenant = KeyMatch::parts([("tenant", "acme")]);
+/// let user = KeyMatch::parts([("user_id", 42)]);
+/// let both = KeyMatch::key(&Key::new("").part("acme").text("/").part(42));
+/// ```
+#[must_use = "a match has no effect until it is added to a rule"]
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyMatch {
+    pub(crate) pattern: KeyPattern,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum KeyPattern {
+    /// Names and values.
+    Parts(Vec<(String, String)>),
+    Key(Key),
+}
+
+impl KeyMatch {
+    /// Matches the keys whose parts of these names have these values, whatever the other parts are.
+    ///
+    /// A value is compared as text with the part's text in the key. For `{id:08}` that is `00000042`. The name is the
+    /// text between the braces. It may omit the format spec, if no other part then has the same name.
+    pub fn parts<N, V>(parts: impl IntoIterator<Item = (N, V)>) -> Self
+    where
+        N: Into<String>,
+        V: Display,
+    {
+        let parts = parts.into_iter().map(|(name, value)| (name.into(), value.to_string()));
+        Self { pattern: KeyPattern::Parts(parts.collect()) }
+    }
+
+    /// Matches one key.
+    pub fn key(key: &Key) -> Self {
+        Self { pattern: KeyPattern::Key(key.clone()) }
+    }
+}
+
+impl fmt::Debug for KeyMatch {
+    /// Formats the kind of the match alone: its values may be personal data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.pattern {
+            KeyPattern::Parts(_) => "parts",
+            KeyPattern::Key(_) => "key",
+        };
+        f.debug_struct("KeyMatch").field("kind", &kind).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_contents() {
+        for key_match in [KeyMatch::parts([("user", "secret")]), KeyMatch::key(&Key::new("secret"))] {
+            assert!(!format!("{key_match:?}").contains("secret"), "{key_match:?}");
+        }
+    }
+}

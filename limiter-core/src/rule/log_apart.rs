@@ -1,0 +1,10 @@
+//! Log events about rules.
+
+use std::thread;
+
+/// Logs on a thread of its own. The default limiter of the process may be under construction, and a subscriber that
+/// calls a rate-limited function would wait for it for ever.
+pub(crate) fn log_apart(log: impl FnOnce() + Send + 'static) {
+    // Without a thread the event is lost: nothing depends on it.
+    drop(thread::Builder::new().name("rate-limited-log".to_owned()).spawn(log));
+}

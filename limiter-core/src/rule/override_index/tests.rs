@@ -1,0 +1,262 @@
+//! The override of each key is that of a naive search through all overrides.
+
+use limiter_testkit::{Random, full_or};
+
+use super::*;
+
+fn index(template: Option<&str>, overrides: &[KeyMatch]) -> OverrideIndex {
+    OverrideIndex::new(template, overrides).unwrap_or_else(|invalid| panic!("{invalid:?}"))
+}
+
+fn key(template: &str, values: &[&str]) -> Key {
+    KeyTemplate::parse(template).expect("a template").key(values)
+}
+
+#[test]
+fn the_override_with_the_most_parts_applies() {
+    let template = "{a}/{b}{c}";
+    let overrides = [
+        KeyMatch::parts([("b", "2")]),
+        KeyMatch::parts([("a", "1")]),
+        KeyMatch::parts([("c", "3"), ("b", "2")]),
+        KeyMatch::parts([("a", "1"), ("b", "2")]),
+        KeyMatch::parts([("a", "1"), ("b", "2"), ("c", "3")]),
+        KeyMatch::key(&Key::new("").part(7).text("/").part(2).part(3)),
+        KeyMatch::key(&Key::new("other")),
+        KeyMatch::parts([("a", "")]),
+    ];
+    let index = index(Some(template), &overrides);
+    let cases = [
+        (["1", "2", "3"], Some(4)),
+        (["1", "2", "4"], Some(3)),
+        (["7", "2", "3"], Some(5)),
+        (["8", "2", "3"], Some(2)),
+        (["8", "2", "4"], Some(0)),
+        (["1", "9", "3"], Some(1)),
+        (["", "9", "3"], Some(7)),
+        (["", "", "3"], Some(7)),
+        (["9", "", "2"], None),
+        (["@1", "9", "3"], None),
+    ];
+    for (values, expected) in cases {
+        assert_eq!(index.find(&key(template, &values)), expected, "{values:?}");
+    }
+    assert_eq!(index.find(&Key::new("other")), Some(6));
+    let of_other_shapes = [
+        Key::new(""),
+        Key::new("1"),
+        Key::new("").part(1),
+        Key::new("").part(1).text("/").part(2),
+        Key::new("").part(1).text(":").part(2).part(3),
+        Key::new("").part(1).text("/").part(2).part(3).part(4),
+        Key::new("").part(1).text("/").part(2).part(3).text("/"),
+        Key::new("x").part(1).text("/").part(2).part(3),
+    ];
+    for key in of_other_shapes {
+        assert_eq!(index.find(&key), None, "{}", key.encoded());
+    }
+}
+
+/// Whatever the length of the other parts, and of the texts.
+#[test]
+fn a_longer_part_escapes_no_override_of_another_one() {
+    for text in [":", &"text".repeat(100)] {
+        let template = format!("user{text}{{user}}{text}{{tenant}}{{path}}");
+        let long_user = "é".repeat(500);
+        let overrides = [
+            KeyMatch::parts([("user", "mallory")]),
+            KeyMatch::parts([("user", &long_user)]),
+            KeyMatch::parts([("tenant", "acme"), ("path", "/")]),
+            KeyMatch::parts([("user", "eve"), ("tenant", &"x".repeat(201)), ("path", "")]),
+        ];
+        let index = index(Some(&template), &overrides);
+        for len in [0, 1, 40, 100, 150, 190, 199, 200, 201, 500, 10_000] {
+            let filler = "x".repeat(len);
+            let found = |user: &str, tenant: &str, path: &str| index.find(&key(&template, &[user, tenant, path]));
+            assert_eq!(found("mallory", &filler, ""), Some(0), "{len}");
+            assert_eq!(found("mallory", "", &filler), Some(0), "{len}");
+            assert_eq!(found("mallory", &filler, &filler), Some(0), "{len}");
+            assert_eq!(found(&long_user, "", &filler), Some(1), "{len}");
+            assert_eq!(found(&(long_user.clone() + "x"), "", &filler), None, "{len}");
+            assert_eq!(found(&filler, "acme", "/"), Some(2), "{len}");
+            assert_eq!(found("eve", &filler, ""), (len == 201).then_some(3), "{len}");
+            assert_eq!(found("alice", &filler, &filler), None, "{len}");
+        }
+    }
+}
+
+/// A key that was read from its digest matches overrides of the whole key.
+#[test]
+fn a_key_of_a_digest_matches_by_the_whole_key() {
+    let (template, long) = ("{user}/{path}", "x".repeat(300));
+    let overrides = [
+        KeyMatch::parts([("user", "1"), ("path", &long)]),
+        KeyMatch::parts([("user", "2")]),
+        KeyMatch::key(&Key::from_encoded(&key(template, &["3", &long]).encoded()).expect("an encoding")),
+    ];
+    let index = index(Some(template), &overrides);
+    for (user, expected) in [("1", Some(0)), ("2", Some(1)), ("3", Some(2)), ("4", None)] {
+        assert_eq!(index.find(&key(template, &[user, &long])), expected, "{user}");
+        let read = Key::from_encoded(&key(template, &[user, &long]).encoded()).expect("an encoding");
+        assert_eq!(index.find(&read), expected.filter(|index| *index != 1), "{user}");
+    }
+}
+
+#[test]
+fn a_rule_with_an_expression_has_overrides_of_keys() {
+    let index = index(None, &[KeyMatch::key(&Key::new("a").part(1)), KeyMatch::key(&Key::new("b"))]);
+    assert_eq!(index.find(&Key::new("b")), Some(1));
+    assert_eq!(index.find(&Key::new("a").part(1)), Some(0));
+    assert_eq!(index.find(&Key::new("a").part(2)), None);
+    assert_eq!(OverrideIndex::new(None, []).expect("an index").find(&Key::new("a")), None);
+}
+
+#[test]
+fn a_part_is_named_by_the_text_between_its_braces() {
+    let template = "{id:08}{id:x}{user.id}{user.id}{path:?}";
+    let overrides = [
+        KeyMatch::parts([("id:x", "2")]),
+        KeyMatch::parts([("id:08", "00000001"), ("id:x", "1")]),
+        KeyMatch::parts([("user.id", "5"), ("path", "\"/\"")]),
+    ];
+    let index = index(Some(template), &overrides);
+    let cases = [
+        (["0", "2", "4", "5", "\"/\""], Some(0)),
+        (["00000001", "1", "4", "5", "\"/\""], Some(1)),
+        (["0", "2", "5", "5", "\"/\""], Some(2)),
+        (["0", "3", "5", "5", "/"], None),
+        (["0", "3", "5", "6", "\"/\""], None),
+    ];
+    for (values, expected) in cases {
+        assert_eq!(index.find(&key(template, &values)), expected, "{values:?}");
+    }
+}
+
+#[test]
+fn overrides_that_cannot_apply_are_rejected() {
+    let hashed = Key::from_encoded(&("+".to_owned() + &"0f".repeat(16))).expect("an encoding");
+    let many = "{a}".repeat(33);
+    let secret = Key::new("user:").part("secret");
+    let cases: [(Option<&str>, Vec<KeyMatch>, usize, &str); 15] = [
+        (None, vec![KeyMatch::parts([("a", "1")])], 0, "`parts` must be used with a key that is a template"),
+        (Some("user:{"), vec![KeyMatch::parts([("a", "1")])], 0, "`parts` must be used with a key that is a template"),
+        (Some("user:{id}"), vec![KeyMatch::parts([("", ""); 0])], 0, "got none"),
+        (Some("user:{user_id}"), vec![KeyMatch::parts([("userid", "secret")])], 0, "got `userid`: write `user_id`"),
+        (Some("{tenant}{id}"), vec![KeyMatch::parts([("x", "secret")])], 0, "got `x`: write one of `tenant`, `id`"),
+        (
+            Some("getId"),
+            vec![KeyMatch::parts([("x", "secret")])],
+            0,
+            "`getId`, a key without parts: use `KeyMatch::key`",
+        ),
+        (Some("{id:x}{id:o}"), vec![KeyMatch::parts([("id", "1")])], 0, "got `id`: write"),
+        (Some("{a}{b}"), vec![KeyMatch::parts([("a", "1"), ("a", "2")])], 0, "got `a` twice"),
+        (Some("{a:x}{b}"), vec![KeyMatch::parts([("a", "1"), ("a:x", "2")])], 0, "got `a:x` twice"),
+        (Some(&many), vec![KeyMatch::parts([("a", "1")])], 0, "at most 32 parts"),
+        (None, vec![KeyMatch::key(&hashed)], 0, "got a digest of `hash_keys`"),
+        (
+            None,
+            vec![KeyMatch::key(&secret), KeyMatch::key(&secret)],
+            1,
+            "number 2 that matches the same keys as number 1",
+        ),
+        (
+            Some("user:{id}"),
+            vec![KeyMatch::key(&Key::new("x")), KeyMatch::parts([("id", "secret")]), KeyMatch::key(&secret)],
+            2,
+            "number 3 that matches the same keys as number 2",
+        ),
+        (
+            Some("{a}{b}{c}"),
+            vec![KeyMatch::parts([("a", "1"), ("c", "2")]), KeyMatch::parts([("c", "2"), ("a", "1")])],
+            1,
+            "number 2 that matches the same keys as number 1",
+        ),
+        (
+            Some("{a}{b}"),
+            vec![KeyMatch::parts([("a", "1")]), KeyMatch::parts([("b", "1")]), KeyMatch::parts([("b", "1")])],
+            2,
+            "number 3 that matches the same keys as number 2",
+        ),
+    ];
+    for (template, overrides, at, expected) in cases {
+        let invalid = OverrideIndex::new(template, &overrides).expect_err(expected);
+        assert_eq!(invalid.index, at, "{invalid:?}");
+        assert!(invalid.message.contains(expected), "{invalid:?}");
+        assert!(!invalid.message.contains("secret"), "{invalid:?}");
+    }
+}
+
+const VALUES: [&str; 9] = ["", "a", "b", "@", "%", "a@b", "é", "/", "+"];
+
+fn value(random: &mut Random) -> String {
+    let value = VALUES[usize::try_from(random.below(9)).expect("small")];
+    match random.below(8) {
+        0 => value.repeat(usize::try_from(random.between(30, 110)).expect("small")),
+        1 => format!("{value}{}", "x".repeat(200)),
+        _ => value.to_owned(),
+    }
+}
+
+/// The list is searched as the documentation describes it.
+fn naive(names: &[&str], overrides: &[KeyMatch], values: &[String], key: &Key) -> Option<usize> {
+    let score = |key_match: &KeyMatch| match &key_match.pattern {
+        KeyPattern::Key(other) => (other == key).then_some(names.len()),
+        KeyPattern::Parts(parts) => {
+            let position = |name: &str| names.iter().position(|other| *other == name).expect("a name");
+            parts.iter().all(|(name, value)| values[position(name)] == *value).then_some(parts.len())
+        }
+    };
+    let scores: Vec<_> = overrides.iter().map(score).collect();
+    let most = scores.iter().flatten().max()?;
+    scores.iter().position(|score| *score == Some(*most))
+}
+
+#[test]
+fn look_ups_agree_with_a_naive_search() {
+    let templates = ["{a}", "user:{a}", "{a}{b}", "{a}/{b}:", "x{a}y{b}{c}", "{a}{b}{c}{d}{{é}}"];
+    let mut random = Random::new(15);
+    let (mut hits, mut long) = (0, 0);
+    let rounds = full_or(20_000, 2_000);
+    for _ in 0..rounds {
+        let template = templates[usize::try_from(random.below(6)).expect("small")];
+        let names: Vec<_> =
+            ["a", "b", "c", "d"].into_iter().filter(|name| template.contains(&format!("{{{name}}}"))).collect();
+        let random_key = |random: &mut Random| {
+            let values: Vec<_> = names.iter().map(|_| value(random)).collect();
+            let key = key(template, &values.iter().map(String::as_str).collect::<Vec<_>>());
+            (values, key)
+        };
+        let mut overrides: Vec<KeyMatch> = Vec::new();
+        for _ in 0..random.below(12) {
+            let next = if random.below(4) == 0 {
+                KeyMatch::key(&random_key(&mut random).1)
+            } else {
+                let named: Vec<_> = names.iter().filter(|_| random.below(2) == 0).copied().collect();
+                if named.is_empty() {
+                    continue;
+                }
+                KeyMatch::parts(named.iter().map(|name| (*name, value(&mut random))))
+            };
+            overrides.push(next);
+            if OverrideIndex::new(Some(template), &overrides).is_err() {
+                overrides.pop();
+            }
+        }
+        let index = index(Some(template), &overrides);
+        for _ in 0..20 {
+            let (values, key) = random_key(&mut random);
+            let expected = naive(&names, &overrides, &values, &key);
+            assert_eq!(index.find(&key), expected, "{template} {overrides:?} {values:?}");
+            hits += usize::from(expected.is_some());
+            long += usize::from(expected.is_some() && key.encoded().contains('+'));
+        }
+    }
+    assert!(hits > rounds && long > rounds / 10, "{hits} and {long} of {rounds}");
+}
+
+#[test]
+fn debug_shows_no_contents() {
+    let index = index(Some("{a}{b}"), &[KeyMatch::parts([("a", "secret")]), KeyMatch::key(&Key::new("secret"))]);
+    assert_eq!(format!("{index:?}"), "OverrideIndex { keys: 1, groups: [([0], 1)], .. }");
+}

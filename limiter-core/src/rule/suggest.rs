@@ -1,0 +1,56 @@
+//! Suggestions for misspelt names, by their edit distance. limiter-macros has the same for the attribute's words.
+
+/// Returns the candidate that `text` probably means: it differs by at most one edit in three letters.
+pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|candidate| (edit_distance(text, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Counts letters that are added, omitted, changed or swapped with their neighbour: the optimal string alignment
+/// distance.
+fn edit_distance(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut table = vec![vec![0; to.len() + 1]; from.len() + 1];
+    for row in 0..=from.len() {
+        for column in 0..=to.len() {
+            if row == 0 || column == 0 {
+                table[row][column] = row + column;
+                continue;
+            }
+            let changed = usize::from(from[row - 1] != to[column - 1]);
+            let mut least =
+                (table[row - 1][column - 1] + changed).min(table[row - 1][column] + 1).min(table[row][column - 1] + 1);
+            let swapped = row > 1 && column > 1 && from[row - 1] == to[column - 2] && from[row - 2] == to[column - 1];
+            if swapped {
+                least = least.min(table[row - 2][column - 2] + 1);
+            }
+            table[row][column] = least;
+        }
+    }
+    table[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggests_names_within_one_edit_in_three_letters() {
+        let names = ["user_id", "tenant", "req.path"];
+        let cases = [
+            ("userid", Some("user_id")),
+            ("user_di", Some("user_id")),
+            ("tennant", Some("tenant")),
+            ("path", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(nearest(text, names), expected, "{text}");
+        }
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+    }
+}

@@ -1,0 +1,117 @@
+//! The text of a set of rules, in TOML.
+
+use std::fmt;
+use std::str::{self, FromStr};
+
+use toml::de::DeTable;
+
+use crate::{Error, RuleSet};
+
+mod mistake;
+mod words;
+mod value;
+mod rule_reader;
+mod override_fields;
+mod rule_fields;
+mod write;
+
+use mistake::{Mistake, TextLines, config_error};
+use override_fields::OverrideReader;
+use value::{entries, flag, table};
+
+#[cfg(all(test, not(limiter_loom)))]
+pub(super) mod tests;
+
+/// The largest size of a text.
+pub(super) const MAX_BYTES: usize = 16 << 20;
+
+const TOP_LEVEL: [&str; 3] = ["strict", "defaults", "rules"];
+
+/// Parses TOML, as the [file of rules](crate::Builder::rules_file) has it. Needs the feature `rules`.
+///
+/// ```
+/// # use limiter_core as rate_limited;
+/// use rate_limited::{Limiter, RuleSet};
+///
+/// let rules: RuleSet = r#"
+///     [defaults]
+///     deadline = "50ms"
+///     [rules.getId]
+///     limit = "50/10s"
+///     mode = "shadow"
+/// "#
+/// .parse()?;
+/// Limiter::memory().set_rules(rules)?;
+/// # Ok::<(), rate_limited::Error>(())
+/// ```
+///
+/// The error is an [`ErrorKind::Config`](crate::ErrorKind::Config) with the line and the column of the mistake. A text
+/// has at most 16 MB.
+impl FromStr for RuleSet {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        read(text).map_err(|mistake| mistake.locate(text))
+    }
+}
+
+impl RuleSet {
+    /// Parses the bytes of a file.
+    ///
+    /// # Errors
+    /// As for a text, and [`ErrorKind::Config`](crate::ErrorKind::Config) for bytes that are not UTF-8.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        match str::from_utf8(bytes) {
+            Ok(text) => text.parse(),
+            Err(error) => {
+                let (valid, rest) = bytes.split_at(error.valid_up_to());
+                let byte = rest.first().copied().unwrap_or_default();
+                let problem = format!("the text must be UTF-8, got the byte {byte:#04x}: use UTF-8 in the editor");
+                Err(config_error(problem, valid.len()).locate(str::from_utf8(valid).unwrap_or_default()))
+            }
+        }
+    }
+}
+
+/// Writes the text in TOML that parses to the same set. Needs the feature `rules`.
+///
+/// Deadlines are written in whole milliseconds, rounded up. The text of a set that
+/// [`build`](crate::Builder::build) rejects does not parse.
+impl fmt::Display for RuleSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write::rule_set(self, f)
+    }
+}
+
+fn read(text: &str) -> Result<RuleSet, Mistake> {
+    if text.len() > MAX_BYTES {
+        return Err(too_long());
+    }
+    let document = DeTable::parse(text).map_err(|error| {
+        let problem = format!("the text must be TOML, got a mistake in it, {}: check this line", error.message());
+        config_error(problem, error.span().map_or(0, |span| span.start))
+    })?;
+    let lines = TextLines::new(text);
+    let mut overrides = OverrideReader::new(&lines);
+    let mut set = RuleSet::new();
+    for entry in entries(document.get_ref()) {
+        match entry.name {
+            "strict" => set.is_strict = flag(&entry)?,
+            "defaults" => set.defaults = rule_fields::defaults(table(&entry)?)?,
+            "rules" => {
+                for entry in entries(table(&entry)?) {
+                    set.rules.insert(entry.name.to_owned(), rule_fields::rule(&entry, &mut overrides)?);
+                }
+            }
+            _ => return Err(entry.unknown("one of `strict`, `defaults` and `rules`", &TOP_LEVEL)),
+        }
+    }
+    // Their mistakes were found above, with their positions.
+    set.check().map_err(|error| Mistake::new(error.to_string(), 0))?;
+    Ok(set)
+}
+
+/// Returns the mistake of a text above [`MAX_BYTES`].
+pub(super) fn too_long() -> Mistake {
+    config_error("the text must have at most 16 MB, got more: remove rules that are not used", 0)
+}

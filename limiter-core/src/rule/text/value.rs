@@ -1,0 +1,144 @@
+//! The values of a text, with the messages for those of another kind.
+
+use std::fmt::Write;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::mistake::{Mistake, config_error};
+use super::words::{WordValue, list};
+use crate::rule::suggest::nearest;
+
+/// A setting of a table: its name and its value, with their positions.
+pub(super) struct TextEntry<'t> {
+    pub(super) name: &'t str,
+    name_at: usize,
+    value: &'t Spanned<DeValue<'t>>,
+}
+
+/// Returns the settings of a table in the order of the text.
+pub(super) fn entries<'t>(table: &'t DeTable<'t>) -> Vec<TextEntry<'t>> {
+    let mut entries: Vec<_> = table
+        .iter()
+        .map(|(name, value)| TextEntry { name: name.get_ref(), name_at: name.span().start, value })
+        .collect();
+    entries.sort_by_key(|entry| entry.name_at);
+    entries
+}
+
+impl<'t> TextEntry<'t> {
+    pub(super) fn at(&self) -> usize {
+        self.value.span().start
+    }
+
+    pub(super) fn name_at(&self) -> usize {
+        self.name_at
+    }
+
+    pub(super) fn value(&self) -> &'t DeValue<'t> {
+        self.value.get_ref()
+    }
+
+    /// Returns the mistake of a name that is none of `known`, with a suggestion.
+    pub(super) fn unknown(&self, bound: &str, known: &[&'static str]) -> Mistake {
+        let name = cut(self.name);
+        let fix = match meant(self.name, known) {
+            Some(meant) => format!("`{meant}`"),
+            None if self.value().is_table() => {
+                "a rule's name with dots in quotes, as in `[rules.\"a.b\"]`, or remove it".to_owned()
+            }
+            None => format!("{}, or remove it; a newer version may have more", alternatives(known)),
+        };
+        config_error(format!("`{name}` must be {bound}, got an unknown name: write {fix}"), self.name_at)
+    }
+
+    /// Returns the mistake of a value outside of its bound. `fix` is what to write.
+    pub(super) fn wrong(&self, bound: &str, fix: &str) -> Mistake {
+        let (name, value) = (cut(self.name), describe(self.value()));
+        config_error(format!("`{name}` must be {bound}, got {value}: write {fix}"), self.at())
+    }
+}
+
+/// Returns a table, as behind `[name]`.
+pub(super) fn table<'t>(entry: &TextEntry<'t>) -> Result<&'t DeTable<'t>, Mistake> {
+    let fix = || format!("it as `[{}]`, with a setting in each line below", cut(entry.name));
+    entry.value().as_table().ok_or_else(|| entry.wrong("a table", &fix()))
+}
+
+/// Returns the tables of a list, as behind `[[name]]`, with their positions.
+pub(super) fn list_tables<'t>(entry: &TextEntry<'t>) -> Result<Vec<(&'t DeTable<'t>, usize)>, Mistake> {
+    let mistake = || entry.wrong("a list of tables", &format!("`[[rules.name.{}]]` before each", entry.name));
+    let values = entry.value().as_array().ok_or_else(mistake)?;
+    let table = |value: &'t Spanned<DeValue<'t>>| Some((value.get_ref().as_table()?, value.span().start));
+    values.iter().map(|value| table(value).ok_or_else(mistake)).collect()
+}
+
+pub(super) fn flag(entry: &TextEntry<'_>) -> Result<bool, Mistake> {
+    entry.value().as_bool().ok_or_else(|| entry.wrong("`true` or `false`", "it without quotes"))
+}
+
+/// Returns a text. `example` is one in the message.
+pub(super) fn text<'t>(entry: &TextEntry<'t>, example: &str) -> Result<&'t str, Mistake> {
+    match entry.value() {
+        DeValue::String(text) => Ok(text),
+        _ => Err(entry.wrong("a text in quotes", &format!("one such as `{example}`"))),
+    }
+}
+
+/// Returns a number of permits, 1 to `u32::MAX`.
+pub(super) fn permits(entry: &TextEntry<'_>) -> Result<u32, Mistake> {
+    let number =
+        entry.value().as_integer().and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
+    number
+        .filter(|number| *number > 0)
+        .ok_or_else(|| entry.wrong("a whole number from 1 to 4294967295", "one such as `10`, without quotes"))
+}
+
+/// Returns the value that a name stands for.
+pub(super) fn word<T: WordValue>(entry: &TextEntry<'_>) -> Result<T, Mistake> {
+    let words: Vec<_> = T::VALUES.iter().map(|value| value.word()).collect();
+    let found = entry.value().as_str().and_then(|text| T::VALUES.iter().find(|value| value.word() == text));
+    found.copied().ok_or_else(|| {
+        let meant = entry.value().as_str().and_then(|text| meant(text, &words));
+        let fix = match meant {
+            Some(meant) => format!("`\"{meant}\"`"),
+            None => "one of them, in quotes".to_owned(),
+        };
+        entry.wrong(&format!("one of {}", list(&words)), &fix)
+    })
+}
+
+/// Describes a value in a message: a scalar as written, or the kind of a composed value.
+pub(super) fn describe(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("`\"{}\"`", cut(text)),
+        DeValue::Integer(number) => format!("`{}`", cut(&number.to_string())),
+        DeValue::Float(number) => format!("`{}`", cut(number.as_str())),
+        DeValue::Boolean(flag) => format!("`{flag}`"),
+        DeValue::Datetime(_) => "a date or time".to_owned(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+/// Returns a text for a message: escaped, and its beginning if it is long.
+pub(super) fn cut(text: &str) -> String {
+    const MAX_LETTERS: usize = 60;
+    let mut cut: String = text.chars().take(MAX_LETTERS).flat_map(char::escape_debug).collect();
+    let rest = text.chars().skip(MAX_LETTERS).count();
+    if rest > 0 {
+        let _ = write!(cut, "… and {rest} more characters");
+    }
+    cut
+}
+
+/// Lists names to choose from: `a`, `b` or `c`.
+fn alternatives(words: &[&str]) -> String {
+    list(words).replacen(" and ", " or ", 1)
+}
+
+/// Returns the name that a text probably means. The time grows with the length, so no long text means one.
+fn meant<'w>(text: &str, words: &[&'w str]) -> Option<&'w str> {
+    const MAX_BYTES: usize = 100;
+    Some(text).filter(|text| text.len() <= MAX_BYTES).and_then(|text| nearest(text, words.iter().copied()))
+}

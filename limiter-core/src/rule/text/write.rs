@@ -1,0 +1,137 @@
+//! The text of a set, written.
+
+use std::fmt::{self, Formatter, Write};
+
+use super::words::WordValue;
+use crate::rule::key_match::KeyPattern;
+use crate::{Algorithm, KeyMatch, Layout, Limit, Rule, RuleSet};
+
+/// Writes a set of rules as TOML.
+pub(super) fn rule_set(set: &RuleSet, f: &mut Formatter<'_>) -> fmt::Result {
+    let RuleSet { defaults, rules, is_strict, .. } = set;
+    let mut separator = "";
+    if *is_strict {
+        f.write_str("strict = true\n")?;
+        separator = "\n";
+    }
+    if !defaults.is_empty() {
+        write!(f, "{separator}[defaults]\n{}", RuleFields(defaults))?;
+        separator = "\n";
+    }
+    for (name, rule) in rules {
+        write!(f, "{separator}[rules.{}]\n{}", TomlKey(name), RuleFields(rule))?;
+        separator = "\n";
+        for (keys, rule) in &rule.overrides {
+            let fields = OverrideFields(keys, rule);
+            write!(f, "\n[[rules.{}.override]]\n{fields}", TomlKey(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the settings of a rule, one in a line.
+struct RuleFields<'r>(&'r Rule);
+
+impl fmt::Display for RuleFields<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Rule { limits, algorithm, burst, layout, mode, on_error, deadline, key, overrides: _, place: _ } = self.0;
+        if let Some(key) = key {
+            writeln!(f, "key = {}", TomlText(key))?;
+        }
+        match &limits[..] {
+            [] => {}
+            [limit] => writeln!(f, "limit = {}", LimitValue(*limit))?,
+            limits => {
+                let limits: Vec<_> = limits.iter().map(|limit| LimitValue(*limit).to_string()).collect();
+                writeln!(f, "limits = [{}]", limits.join(", "))?;
+            }
+        }
+        let words = [
+            ("algorithm", algorithm.map(WordValue::word)),
+            ("layout", layout.map(WordValue::word)),
+            ("mode", mode.map(WordValue::word)),
+            ("on_error", on_error.map(WordValue::word)),
+        ];
+        for (field, word) in words {
+            if let Some(word) = word {
+                writeln!(f, "{field} = \"{word}\"")?;
+            }
+        }
+        if let Some(burst) = burst {
+            writeln!(f, "burst = {burst}")?;
+        }
+        if let Some(deadline) = deadline {
+            writeln!(f, "deadline = \"{}ms\"", deadline.as_nanos().div_ceil(1_000_000))?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the keys and the settings of an override.
+struct OverrideFields<'r>(&'r KeyMatch, &'r Rule);
+
+impl fmt::Display for OverrideFields<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(keys, rule) = self;
+        match &keys.pattern {
+            KeyPattern::Parts(parts) => {
+                let part = |(name, value): &(String, String)| format!("{} = {}", TomlKey(name), TomlText(value));
+                let parts: Vec<_> = parts.iter().map(part).collect();
+                writeln!(f, "match = {{ {} }}", parts.join(", "))?;
+            }
+            KeyPattern::Key(key) => writeln!(f, "key = {}", TomlText(&key.encoded()))?,
+        }
+        write!(f, "{}", RuleFields(rule))?;
+        // No text has them, so the set does not parse.
+        if rule.overrides.is_empty() { Ok(()) } else { f.write_str("override = []\n") }
+    }
+}
+
+/// Writes a limit: its text, or a table where the text would lose a part of it.
+struct LimitValue(Limit);
+
+impl fmt::Display for LimitValue {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(limit) = self;
+        let (algorithm, layout) = (limit.algorithm(), limit.layout());
+        let is_plain = algorithm == Algorithm::default() && layout == Layout::default();
+        if is_plain && limit.own_burst().is_none() {
+            return write!(f, "\"{limit}\"");
+        }
+        write!(f, "{{ limit = \"{limit}\", algorithm = \"{}\"", algorithm.word())?;
+        if let Some(burst) = limit.own_burst() {
+            write!(f, ", burst = {burst}")?;
+        }
+        if layout != Layout::default() {
+            write!(f, ", layout = \"{}\"", layout.word())?;
+        }
+        f.write_str(" }")
+    }
+}
+
+/// Writes a key, in quotes if it needs them.
+struct TomlKey<'k>(&'k str);
+
+impl fmt::Display for TomlKey<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        if !self.0.is_empty() && self.0.bytes().all(is_bare) { f.write_str(self.0) } else { TomlText(self.0).fmt(f) }
+    }
+}
+
+/// Writes a text in quotes.
+struct TomlText<'t>(&'t str);
+
+impl fmt::Display for TomlText<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for letter in self.0.chars() {
+            match letter {
+                '"' | '\\' => write!(f, "\\{letter}")?,
+                control if control.is_control() => write!(f, "\\u{:04x}", u32::from(control))?,
+                letter => f.write_char(letter)?,
+            }
+        }
+        f.write_char('"')
+    }
+}

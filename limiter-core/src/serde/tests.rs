@@ -1,0 +1,119 @@
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use serde_core::Serialize;
+use serde_core::de::DeserializeOwned;
+
+use crate::{Algorithm, Layout, Limit, OnError};
+
+fn assert_round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: T, json: &str, toml: &str) {
+    assert_eq!(serde_json::to_string(&value).expect("a text"), json);
+    assert_eq!(serde_json::from_str::<T>(json).expect(json), value);
+    let table = BTreeMap::from([("value", &value)]);
+    assert_eq!(toml::to_string(&table).expect("a text").trim_end(), toml);
+    let mut read: BTreeMap<String, T> = toml::from_str(toml).expect(toml);
+    assert_eq!(read.remove("value"), Some(value));
+}
+
+fn limit(text: &str, algorithm: Algorithm) -> Limit {
+    text.parse::<Limit>().expect("valid").with_algorithm(algorithm)
+}
+
+#[test]
+fn names_are_those_of_the_attribute_in_both_directions() {
+    for (value, name) in [
+        (Algorithm::SlidingWindow, "sliding_window"),
+        (Algorithm::FixedWindow, "fixed_window"),
+        (Algorithm::SlidingCounter, "sliding_counter"),
+        (Algorithm::TokenBucket, "token_bucket"),
+        (Algorithm::LeakyBucket, "leaky_bucket"),
+    ] {
+        assert_round_trip(value, &format!("\"{name}\""), &format!("value = \"{name}\""));
+    }
+    for (value, name) in [(Layout::Compact, "compact"), (Layout::Zset, "zset")] {
+        assert_round_trip(value, &format!("\"{name}\""), &format!("value = \"{name}\""));
+    }
+    for (value, name) in
+        [(OnError::Open, "open"), (OnError::Closed, "closed"), (OnError::Standby, "standby"), (OnError::Raise, "raise")]
+    {
+        assert_round_trip(value, &format!("\"{name}\""), &format!("value = \"{name}\""));
+    }
+}
+
+#[test]
+fn a_limit_is_its_text_or_a_map_of_what_the_text_would_lose() {
+    assert_round_trip(limit("100/min", Algorithm::SlidingWindow), r#""100/min""#, r#"value = "100/min""#);
+    assert_round_trip(
+        limit("5/10s", Algorithm::FixedWindow),
+        r#"{"limit":"5/10s","algorithm":"fixed_window"}"#,
+        "[value]\nlimit = \"5/10s\"\nalgorithm = \"fixed_window\"",
+    );
+    assert_round_trip(
+        limit("5/10s", Algorithm::TokenBucket).with_burst(5).expect("valid"),
+        r#"{"limit":"5/10s","algorithm":"token_bucket","burst":5}"#,
+        "[value]\nlimit = \"5/10s\"\nalgorithm = \"token_bucket\"\nburst = 5",
+    );
+    assert_round_trip(
+        limit("5/10s", Algorithm::SlidingWindow).with_layout(Layout::Zset).expect("valid"),
+        r#"{"limit":"5/10s","layout":"zset"}"#,
+        "[value]\nlimit = \"5/10s\"\nlayout = \"zset\"",
+    );
+}
+
+#[test]
+fn a_limit_of_all_defaults_may_be_a_map() {
+    let map = r#"{"layout":"compact","algorithm":"sliding_window","limit":"5/10s"}"#;
+    let limit: Limit = serde_json::from_str(map).expect("valid");
+    assert_eq!(limit, "5/10s".parse().expect("valid"));
+}
+
+#[test]
+fn errors_state_the_remedy() {
+    const EXPECTED_LIMIT: &str = "a limit such as `5/10s`, or a map of `limit` with `algorithm`, `burst` and `layout`";
+    let too_large = "for `burst` a whole number between 1 and 4294967295";
+    let cases = [
+        (r#""5""#, "`limit` must be `permits/window`, got `5` without a `/`: write one such as `5/10s` or `100/min`"),
+        ("5", &format!("invalid type: integer `5`, expected {EXPECTED_LIMIT}")),
+        (r#"["5/s"]"#, &format!("invalid type: sequence, expected {EXPECTED_LIMIT}")),
+        ("{}", "`limit` must be set, got a map without it: write one such as `5/10s`"),
+        (r#"{"limit":"0/s"}"#, "`max` must be at least 1, got 0: write the number of permits in a window"),
+        (r#"{"limit":5}"#, "invalid type: integer `5`, expected for `limit` a text such as `5/10s`"),
+        (r#"{"limit":"5/s","limit":"5/s"}"#, "`limit` must be set once, got two: remove one"),
+        (
+            r#"{"limit":"5/s","bursts":7}"#,
+            "a field of a limit must be one of `limit`, `algorithm`, `burst` and `layout`, got `bursts`: remove it",
+        ),
+        (
+            r#"{"limit":"5/s","algorithm":"gcra"}"#,
+            "`algorithm` must be one of `sliding_window`, `fixed_window`, `sliding_counter`, `token_bucket`, \
+             `leaky_bucket`, got `gcra`: write one of these",
+        ),
+        (r#"{"limit":"5/s","layout":1}"#, "invalid type: integer `1`, expected for `layout` one of `compact`, `zset`"),
+        (
+            r#"{"limit":"5/s","burst":7}"#,
+            "`burst` must be left out for `sliding_window`, got 7: set `algorithm` to `token_bucket` or \
+             `leaky_bucket`, or remove it",
+        ),
+        (
+            r#"{"limit":"5/s","burst":0,"algorithm":"token_bucket"}"#,
+            "`burst` must be at least 1, got 0: leave it out for the default, the permits of `limit`",
+        ),
+        (r#"{"limit":"5/s","burst":-1}"#, &format!("invalid value: integer `-1`, expected {too_large}")),
+        (
+            r#"{"limit":"5/s","burst":4294967296}"#,
+            &format!("invalid value: integer `4294967296`, expected {too_large}"),
+        ),
+        (
+            r#"{"limit":"5/s","layout":"zset","algorithm":"leaky_bucket"}"#,
+            "`layout` must be `compact` for `leaky_bucket`, got `zset`: set `algorithm` to `sliding_window`, or remove \
+             it",
+        ),
+    ];
+    for (json, message) in cases {
+        let error = serde_json::from_str::<Limit>(json).expect_err(json).to_string();
+        assert!(error.starts_with(&format!("{message} at line 1 column ")), "{json}: {error}");
+    }
+    let error = toml::from_str::<BTreeMap<String, OnError>>("a = \"close\"").expect_err("no policy").to_string();
+    let message = "`on_error` must be one of `open`, `closed`, `standby`, `raise`, got `close`: write one of these";
+    assert!(error.contains("line 1, column 5") && error.contains(message), "{error}");
+}

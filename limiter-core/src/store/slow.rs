@@ -1,0 +1,66 @@
+//! A store in memory that takes a while for each call, for tests of deadlines.
+
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::request::{CallOptions, CountedReply, RefundInfo, Request, StoreFailure};
+use crate::store::memory::MemoryStore;
+use crate::{Error, ErrorKind, Key, Limit};
+
+#[derive(Debug)]
+pub(crate) struct SlowStore {
+    pub(crate) delay: Duration,
+    /// The deadline of calls without one of their own.
+    pub(crate) deadline: Duration,
+    pub(crate) clock: Clock,
+    pub(crate) memory: MemoryStore,
+}
+
+impl SlowStore {
+    /// Decides after the delay, and takes the permits if they fit.
+    pub(crate) async fn take(
+        &self,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+    ) -> Result<CountedReply, StoreFailure> {
+        self.call(options.deadline, || self.memory.decide_within(requests, options.max_wait))
+            .await
+            .map(|reply| CountedReply::from_store(reply, 0))
+            .map_err(|error| StoreFailure { error, reservation: None })
+    }
+
+    /// Returns the reply that [`take`](Self::take) would give, and takes nothing.
+    pub(crate) async fn peek(
+        &self,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+    ) -> Result<CountedReply, StoreFailure> {
+        self.call(options.deadline, || self.memory.peek(requests))
+            .await
+            .map(|reply| CountedReply::from_store(reply, 0))
+            .map_err(|error| StoreFailure { error, reservation: None })
+    }
+
+    pub(crate) async fn refund(&self, requests: &[Request<'_>], refund_info: RefundInfo) -> Result<(), Error> {
+        self.call(None, || self.memory.refund_part(requests, refund_info.stamp, refund_info.max_permits)).await
+    }
+
+    pub(crate) async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
+        self.call(None, || self.memory.reset(key, limit)).await
+    }
+
+    /// Returns the result of `run` after the delay, or a timeout at the deadline.
+    async fn call<R>(&self, deadline: Option<Duration>, run: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+        let deadline = deadline.unwrap_or(self.deadline);
+        self.clock.sleep(self.delay.min(deadline)).await?;
+        if self.delay > deadline {
+            let problem =
+                format!("the store of this test takes {:?} and sent no reply within {deadline:?}", self.delay);
+            return Err(Error::new(ErrorKind::Timeout, problem));
+        }
+        run()
+    }
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests;

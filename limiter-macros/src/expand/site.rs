@@ -1,0 +1,77 @@
+//! The static of the annotated function: its rules as written, and their place in the source.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+use syn::{Expr, Lit};
+
+use super::Expansion;
+use super::source_text::source_text;
+use crate::plan::{FailurePolicy, LimitSource, Limits, Policy, Rule};
+use crate::value::literal;
+
+impl Expansion<'_> {
+    /// Returns a reference to the static, which the user's expressions cannot see. Its rules are registered for the list
+    /// of all sites.
+    pub(super) fn function_static(&self) -> TokenStream {
+        let runtime = &self.runtime;
+        let rules = &self.plan.rules;
+        let (names, count) = (rules.iter().map(|rule| &rule.name), rules.len());
+        let sites = rules.iter().map(|rule| self.rule_site(rule));
+        let policy = match &self.plan.on_error {
+            FailurePolicy::Policy(Policy::Open) => quote!(.on_error(#runtime::OnError::Open)),
+            FailurePolicy::Policy(Policy::Closed) => quote!(.on_error(#runtime::OnError::Closed)),
+            FailurePolicy::Policy(Policy::Standby) => quote!(.on_error(#runtime::OnError::Standby)),
+            FailurePolicy::Default | FailurePolicy::Handled(_) => TokenStream::new(),
+        };
+        let function = quote!(#runtime::AnnotatedFunction);
+        quote! {{
+            static SITES: [#runtime::RuleSite; #count] = [#(#sites),*];
+            static FUNCTION: #function = #function::new(&[#(#names),*], &SITES) #policy;
+            #runtime::register_sites! { &SITES }
+            &FUNCTION
+        }}
+    }
+
+    fn rule_site(&self, rule: &Rule) -> TokenStream {
+        let runtime = &self.runtime;
+        let (name, function) = (&rule.name, self.function.to_string());
+        let key = match &rule.key_text {
+            Some(text) => quote!(::core::option::Option::Some(#text)),
+            None => quote!(::core::option::Option::None),
+        };
+        let limits = match &rule.limits {
+            Limits::Configured => quote!("configured"),
+            Limits::Written { sources, .. } => {
+                let texts = sources.iter().map(limit_text);
+                quote!(#(#texts),*)
+            }
+        };
+        quote! {
+            #runtime::RuleSite {
+                name: #name,
+                key: #key,
+                limits: &[#limits],
+                function: ::core::concat!(::core::module_path!(), "::", #function),
+                file: ::core::file!(),
+                line: ::core::line!(),
+            }
+        }
+    }
+}
+
+/// Returns the text of a limit, such as `5/10s`.
+fn limit_text(source: &LimitSource) -> String {
+    match source {
+        LimitSource::Whole(limit) => text(limit),
+        LimitSource::Parts { max, window } => format!("{}/{}", text(max), text(window)),
+    }
+}
+
+/// Returns the content of a string, the digits of a number, or the source text of another expression.
+fn text(value: &Expr) -> String {
+    match literal(value) {
+        Some(Lit::Str(text)) => text.value(),
+        Some(Lit::Int(number)) => number.base10_digits().to_owned(),
+        _ => source_text(value.to_token_stream()),
+    }
+}

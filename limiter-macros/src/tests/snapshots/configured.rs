@@ -1,0 +1,52 @@
+// #[rate_limited("getId", wait = "1s")]
+// async fn get_id() -> Result<u64, Busy> { Ok(7) }
+
+async fn get_id() -> Result<u64, Busy> {
+    if let ::core::option::Option::Some((_, __denied)) = {
+        let __decision = ::rate_limited::__private::denied(
+                {
+                    static SITES: [::rate_limited::__private::RuleSite; 1usize] = [
+                        ::rate_limited::__private::RuleSite {
+                            name: "getId",
+                            key: ::core::option::Option::Some("getId"),
+                            limits: &["configured"],
+                            function: ::core::concat!(
+                                ::core::module_path!(), "::", "get_id"
+                            ),
+                            file: ::core::file!(),
+                            line: ::core::line!(),
+                        },
+                    ];
+                    static FUNCTION: ::rate_limited::__private::AnnotatedFunction = ::rate_limited::__private::AnnotatedFunction::new(
+                        &["getId"],
+                        &SITES,
+                    );
+                    ::rate_limited::__private::register_sites! {
+                        & SITES
+                    }
+                    &FUNCTION
+                },
+                ::rate_limited::__private::current(),
+                {
+                    static RULES: [::core::option::Option<
+                        ::rate_limited::__private::RuleRequest,
+                    >; 1usize] = [
+                        ::rate_limited::__private::RuleRequest::configured_static({
+                            static KEY: ::rate_limited::__private::StaticKey = ::rate_limited::__private::StaticKey::new(
+                                "getId",
+                            );
+                            &KEY
+                        }),
+                    ];
+                    &RULES
+                },
+                ::core::time::Duration::from_millis(1000u64),
+            )
+            .await;
+        __decision
+    } {
+        ::rate_limited::__private::FromDenied::from_denied(__denied)
+    } else {
+        Ok(7)
+    }
+}

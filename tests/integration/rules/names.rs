@@ -1,0 +1,78 @@
+//! Names of rules that are compared with those of annotated functions.
+
+use std::collections::BTreeSet;
+
+use rate_limited::{ErrorKind, Key, KeyMatch, Limiter, Rule, RuleSet, rate_limited};
+
+use crate::support::limit;
+
+#[rate_limited(key = "known to sites:{user}", name = "known to sites", limit = "5/h", fallback = ())]
+fn known(user: u64) {}
+
+#[rate_limited("without a limit", fallback = ())]
+fn without_a_limit() {}
+
+#[test]
+fn a_strict_set_must_have_a_function_for_each_rule() {
+    let with_limit = |set: RuleSet| set.rule("without a limit", Rule::new().limit(limit("1/h")));
+    let limiter = Limiter::builder().declare("declared").build().expect("valid");
+    limiter.set_rules(with_limit(configured_rules().strict())).expect("all functions are known");
+    let known = with_limit(configured_rules().strict())
+        .rule("known to sites", Rule::new().limit(limit("9/h")))
+        .rule("declared", Rule::new().limit(limit("9/h")));
+    limiter.set_rules(known.clone()).expect("known names");
+    let error = limiter.set_rules(known.rule("known to sitse", Rule::new())).expect_err("a wrong name");
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(
+        error.to_string(),
+        "`strict` rules must each have a function, got `known to sitse` (is it `known to sites`?): write the names \
+         of functions, or call `Builder::declare`"
+    );
+    let rules = limiter.rules();
+    let rule = rules.iter().find(|rule| rule.name() == "known to sites").expect("a rule");
+    assert_eq!((rule.limits(), rule.attribute_limits()), (&[limit("9/h")][..], &["5/h"][..]));
+}
+
+/// Limits for all rules of this program that have none of their own, except one.
+fn configured_rules() -> RuleSet {
+    let names: BTreeSet<_> = rate_limited::sites()
+        .into_iter()
+        .filter(|site| site.limits() == ["configured"] && site.rule() != "without a limit")
+        .map(|site| site.rule())
+        .collect();
+    names.into_iter().fold(RuleSet::new(), |set, name| set.rule(name, Rule::new().limit(limit("5/h"))))
+}
+
+#[test]
+fn a_strict_set_must_have_a_limit_for_each_configured_rule() {
+    let limiter = Limiter::memory();
+    let error = limiter.set_rules(configured_rules().strict()).expect_err("one has no limit");
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let start = "`limit` of the rule `without a limit` must be set with `strict`, got none for `configured` in ";
+    assert!(error.to_string().starts_with(start), "{error}");
+}
+
+#[test]
+fn calls_without_a_limit_are_counted() {
+    let limiter = Limiter::memory();
+    limiter.scope_sync(|| (0..3).for_each(|_| without_a_limit()));
+    assert_eq!(limiter.unlimited_calls(), 3);
+    limiter.set_rules(RuleSet::new().rule("without a limit", Rule::new().limit(limit("1/h")))).expect("valid");
+    limiter.scope_sync(|| (0..3).for_each(|_| without_a_limit()));
+    assert_eq!(limiter.unlimited_calls(), 3);
+}
+
+/// The parts of an override are those of the function's key, also if the rule has another name.
+#[test]
+fn parts_of_overrides_are_those_of_the_functions_key() {
+    let limiter = Limiter::memory();
+    let rule = |part| Rule::new().overriding(KeyMatch::parts([(part, "7")]), Rule::new().limit(limit("1/h")));
+    limiter.set_rules(RuleSet::new().rule("known to sites", rule("user"))).expect("valid");
+    limiter.scope_sync(|| (0..3).for_each(|_| known(7)));
+    let key = Key::new("known to sites:").part(7);
+    assert_eq!(limiter.peek_blocking(&key, &limit("5/h")).expect("memory").remaining(), 4);
+    let error = limiter.set_rules(RuleSet::new().rule("known to sites", rule("name"))).expect_err("no such part");
+    let start = "override 1 of the rule `known to sites`: `parts` must name parts of the \
+                 key `known to sites:{user}`, got `name`: write one of `user`";
+    assert!(error.to_string().starts_with(start), "{error}");
+}
