@@ -47,6 +47,14 @@ impl Guard {
         }
     }
 
+    /// The error of a store that fails each call, because the limiter could not be configured.
+    pub(crate) fn permanent_failure(&self) -> Option<&Error> {
+        match &self.store {
+            RemoteStore::Failing(error, _) => Some(error),
+            _ => None,
+        }
+    }
+
     /// The name of a request's counter in the store, if it has one.
     pub(crate) fn key_name(&self, request: &Request<'_>) -> Option<String> {
         match &self.store {

@@ -261,10 +261,12 @@ impl Limiter {
     /// A future that is dropped before it is done may have given the permits back, and has used up this part of the
     /// receipt.
     pub async fn refund_n(&self, allowed: &Allowed, permits: u32) -> Result<(), Error> {
+        let mut result = Ok(());
         for receipt in allowed.receipts() {
-            self.refund_receipt(receipt, allowed.limit(), permits).await?;
+            let refunded = self.refund_receipt(receipt, allowed.limit(), permits).await;
+            result = result.and(refunded);
         }
-        Ok(())
+        result
     }
 
     async fn refund_receipt(&self, receipt: &Receipt, limit: Limit, permits: u32) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::join_all::join_all;
 use crate::limit::LimitOrNearest;
-use crate::limiter::Limiter;
+use crate::limiter::{Backend, Limiter};
 use crate::request::{CacheLookup, CallOptions, Request};
 use crate::rule::Settings;
 use crate::{Allowed, Decision, Denied, Error, Key, Limit, Mode, OnError};
@@ -56,6 +56,7 @@ struct RuleRequests<'a> {
     requests: Vec<Request<'a>>,
     names: Vec<&'static str>,
     rule_indices: Vec<usize>,
+    policies: Policies,
 }
 
 impl RuleRequests<'_> {
@@ -88,7 +89,10 @@ impl<'a> RuleCall<'a> {
     ) {
         let first_limit = || settings.limits().first().copied().or_else(|| rule.first_limit()).unwrap_or(Limit::WIDEST);
         self.first.get_or_insert_with(|| (rule.name, first_limit()));
-        if settings.limits().is_empty() && rule.limits.clone().next().is_none() && settings.mode() != Mode::Off {
+        if settings.limits().is_empty()
+            && rule.limits.clone().next().is_none()
+            && matches!(settings.mode(), Mode::Enforce)
+        {
             self.unlimited.push(rule.name);
         }
         match settings.mode() {
@@ -108,6 +112,7 @@ impl<'a> RuleCall<'a> {
                     self.shadowed.push(RuleRequests::default());
                 }
                 if let Some(requests) = self.shadowed.last_mut() {
+                    requests.policies.add(settings);
                     // An invalid limit stops no call in this mode.
                     let _ = requests.add(rule, settings);
                 }
@@ -186,7 +191,16 @@ impl Limiter {
         on_error: OnError,
         max_wait: Duration,
     ) -> Result<RuleDecision, Error> {
-        call.unlimited.iter().for_each(|name| self.rule_table().count_unlimited(name));
+        if let Some(name) = call.unlimited.first() {
+            // The limits may be in the settings that could not be read: such a call must not be unlimited.
+            if let Backend::Guarded(guard) = &self.inner.backend
+                && let Some(error) = guard.permanent_failure()
+            {
+                let context = DecisionContext { names: &[name], requests: &[] };
+                return Ok(Err((0, self.fail_without_request(context, error.clone(), on_error)?)));
+            }
+            call.unlimited.iter().for_each(|name| self.rule_table().count_unlimited(name));
+        }
         if let Some(denying) = &call.denying {
             let mut denied = denying.context().denied_by_mode();
             self.expose_denied_key(&mut denied, &denying.requests);
@@ -256,6 +270,9 @@ impl Limiter {
         // A leaky bucket gives the turn that enforcement would wait for.
         let options = CallOptions { max_wait, cache_lookup: CacheLookup::Needed, ..options };
         let decisions = join_all(rules.iter().filter(|rule| !rule.requests.is_empty()).map(|rule| async move {
+            let Policies { on_error, default_on_error, deadline } = rule.policies;
+            let on_error = on_error.or(default_on_error).unwrap_or(self.inner.on_error);
+            let options = CallOptions { on_error, deadline, ..options };
             let resolution = self.resolve(rule.context(), options).await.ok()?;
             let mut decision = rule.context().decision(&resolution, Some(self.inner.limiter_id));
             self.expose_key(&mut decision, &rule.requests);

@@ -6,6 +6,9 @@ use crate::rule::suggest::nearest;
 use crate::rule::{KeyText, Rule, RuleSet, log_apart};
 use crate::{Error, ErrorKind, Site, TARGET, sites};
 
+/// The most unknown names that a message lists.
+const MAX_LISTED: usize = 20;
+
 /// The rules of the program, to compare sets of rules with.
 #[derive(Debug)]
 pub(crate) struct Catalog {
@@ -39,6 +42,11 @@ impl Catalog {
             (None, KeyText::Expression) => None,
             (None, KeyText::Unknown) => Some(name),
         }
+    }
+
+    /// Returns whether the key of a rule is known: the functions are, or the rule states it, or its name is a template.
+    pub(crate) fn knows_key_of(&self, name: &str, rule: &Rule) -> bool {
+        !self.sites.is_empty() || rule.key.is_some() || name.contains('{')
     }
 
     fn key_of(&self, name: &str) -> KeyText {
@@ -79,7 +87,10 @@ impl Catalog {
             None => format!("`{name}`"),
         };
         let Some((_, first)) = unknown.first() else { return Ok(()) };
-        let names: Vec<_> = unknown.iter().map(|(name, _)| described(name)).collect();
+        let mut names: Vec<_> = unknown.iter().take(MAX_LISTED).map(|(name, _)| described(name)).collect();
+        if unknown.len() > MAX_LISTED {
+            names.push(format!("and {} more", unknown.len() - MAX_LISTED));
+        }
         let names = names.join(", ");
         if set.is_strict {
             let problem = format!(

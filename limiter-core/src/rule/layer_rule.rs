@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::rule::override_index::OverrideIndex;
-use crate::rule::{KeyText, Rule};
+use crate::rule::{KeyText, Rule, log_apart};
 use crate::{Error, ErrorKind, Key, TARGET};
 
 /// A rule in one layer.
@@ -41,19 +41,28 @@ impl LayerRule {
         if self.overrides.is_none() || self.template.as_deref() == template {
             return Arc::clone(self);
         }
-        let mut rule = Rule::clone(&self.rule);
-        loop {
-            match OverrideIndex::new(template, rule.overrides.iter().map(|(keys, _)| keys)) {
-                Ok(overrides) => {
-                    let template = template.map(Into::into);
-                    return Arc::new(Self { rule: Arc::new(rule), overrides: Some(overrides), template });
-                }
-                Err(invalid) => {
-                    tracing::warn!(target: TARGET, rule = name, problem = invalid.message, "an override does not apply");
-                    drop(rule.overrides.remove(invalid.index));
-                }
-            }
+        let (overrides, invalid) = OverrideIndex::of_valid(template, self.rule.overrides.iter().map(|(keys, _)| keys));
+        if invalid > 0 {
+            let rule = name.to_owned();
+            log_apart(move || {
+                tracing::warn!(
+                    target: TARGET,
+                    rule,
+                    invalid,
+                    "overrides match no key of a function that has this rule with another key"
+                );
+            });
         }
+        let template = template.map(Into::into);
+        Arc::new(Self { rule: Arc::clone(&self.rule), overrides: Some(overrides), template })
+    }
+
+    /// Creates the rule of a name whose function's key is unknown. Overrides of parts that its name does not have match
+    /// nothing before [`for_key`](Self::for_key).
+    pub(crate) fn of_unknown_key(name: &str, rule: Arc<Rule>) -> Self {
+        let index = || OverrideIndex::of_valid(Some(name), rule.overrides.iter().map(|(keys, _)| keys)).0;
+        let overrides = (!rule.overrides.is_empty()).then(index);
+        Self { rule, overrides, template: Some(name.into()) }
     }
 
     pub(crate) fn has_overrides(&self) -> bool {

@@ -37,7 +37,11 @@ impl Layer {
         let RuleSet { defaults, rules, is_strict, .. } = set;
         let layer_rule = |(name, rule): (String, Rule)| {
             let rule = Arc::new(rule);
-            let rule = LayerRule::new(&name, Arc::clone(&rule), catalog.template(&name, &rule))?;
+            let rule = if catalog.knows_key_of(&name, &rule) {
+                LayerRule::new(&name, Arc::clone(&rule), catalog.template(&name, &rule))?
+            } else {
+                LayerRule::of_unknown_key(&name, rule)
+            };
             Ok::<_, Error>((name, Arc::new(rule)))
         };
         Ok(Self { defaults, rules: rules.into_iter().map(layer_rule).collect::<Result<_, _>>()?, is_strict })
@@ -161,7 +165,7 @@ impl ResolvedRule {
         let overrides = overrides.iter().copied().chain(std::iter::repeat(None));
         for ((origin, rule), found) in self.layers.iter().zip(overrides) {
             if let Some(found) = found {
-                settings.add(found, *origin);
+                settings.add_override(found, *origin);
             }
             settings.add(&rule.rule, *origin);
         }

@@ -55,6 +55,7 @@ impl Mode {
     pub(crate) fn from_environment() -> Result<Option<Self>, Error> {
         let Some(text) = std::env::var_os(MODE_VARIABLE) else { return Ok(None) };
         let mode = match &*text.to_string_lossy() {
+            "" => return Ok(None),
             "off" => Self::Off,
             "shadow" => Self::Shadow,
             "enforce" => Self::Enforce,

@@ -53,17 +53,54 @@ impl OverrideIndex {
         template: Option<&str>,
         overrides: impl IntoIterator<Item = &'a KeyMatch>,
     ) -> Result<Self, InvalidOverride> {
+        Self::build(template, overrides, Err)
+    }
+
+    /// Creates the index of the overrides that can be in it, with the number of the others.
+    pub(crate) fn of_valid<'a>(
+        template: Option<&str>,
+        overrides: impl IntoIterator<Item = &'a KeyMatch>,
+    ) -> (Self, usize) {
+        let mut invalid = 0;
+        let count = |_| {
+            invalid += 1;
+            Ok(())
+        };
+        let index = Self::build(template, overrides, count).unwrap_or_else(|_| Self::empty());
+        (index, invalid)
+    }
+
+    fn empty() -> Self {
+        Self { keys: MatchTable::with_hasher(seed()), groups: Vec::new(), shape: OutlineShape::default() }
+    }
+
+    /// Creates the index. `on_invalid` decides whether an override that cannot be in it is an error.
+    fn build<'a>(
+        template: Option<&str>,
+        overrides: impl IntoIterator<Item = &'a KeyMatch>,
+        mut on_invalid: impl FnMut(InvalidOverride) -> Result<(), InvalidOverride>,
+    ) -> Result<Self, InvalidOverride> {
         let parsed = template.and_then(KeyTemplate::parse);
         let new_table = || MatchTable::with_hasher(seed());
         let (mut keys, mut groups) = (new_table(), HashMap::<Vec<usize>, MatchTable>::new());
         for (index, key_match) in overrides.into_iter().enumerate() {
-            let error = |problem| InvalidOverride { index, message: override_problem(template, &problem) };
+            let invalid = |problem| InvalidOverride { index, message: override_problem(template, &problem) };
             let slot = match &key_match.pattern {
-                KeyPattern::Key(key) if key.is_hmac() => return Err(error(OverrideProblem::HashedKey)),
+                KeyPattern::Key(key) if key.is_hmac() => {
+                    on_invalid(invalid(OverrideProblem::HashedKey))?;
+                    continue;
+                }
                 KeyPattern::Key(key) => keys.entry(MatchText::new(&key.encoding())),
                 KeyPattern::Parts(parts) => {
-                    let template = parsed.as_ref().ok_or_else(|| error(OverrideProblem::NoTemplate))?;
-                    let values = values_by_position(template, parts).map_err(error)?;
+                    let found = parsed.as_ref().ok_or(OverrideProblem::NoTemplate);
+                    let (template, values) =
+                        match found.and_then(|template| Ok((template, values_by_position(template, parts)?))) {
+                            Ok(found) => found,
+                            Err(problem) => {
+                                on_invalid(invalid(problem))?;
+                                continue;
+                            }
+                        };
                     match values.iter().copied().collect::<Option<Vec<_>>>() {
                         Some(values) => keys.entry(MatchText::new(&template.key(values).encoding())),
                         None => {
@@ -77,7 +114,7 @@ impl OverrideIndex {
             };
             match slot {
                 Entry::Occupied(earlier) => {
-                    return Err(error(OverrideProblem::Equal { earlier: *earlier.get(), index }));
+                    on_invalid(invalid(OverrideProblem::Equal { earlier: *earlier.get(), index }))?;
                 }
                 Entry::Vacant(slot) => _ = slot.insert(u32::try_from(index).unwrap_or(u32::MAX)),
             }

@@ -43,13 +43,27 @@ impl ConfiguredLimits {
 impl Settings {
     /// Adds the settings of a rule in a lower layer: those that the layers above lack.
     pub(crate) fn add(&mut self, rule: &Rule, origin: Origin) {
+        // A limit that names an algorithm is whole. Those of the layers below belong to other limits.
+        let is_whole = self.limits().iter().any(|limit| limit.algorithm() != Algorithm::default());
+        if !is_whole {
+            self.algorithm = self.algorithm.or(rule.algorithm);
+            self.burst = self.burst.or(rule.burst);
+            self.layout = self.layout.or(rule.layout);
+        }
         if self.limits_origin.is_none() && !rule.limits.is_empty() {
             self.limits = ConfiguredLimits::new(&rule.limits);
             self.limits_origin = Some(origin);
         }
-        self.algorithm = self.algorithm.or(rule.algorithm);
-        self.burst = self.burst.or(rule.burst);
-        self.layout = self.layout.or(rule.layout);
+        self.mode = self.mode.or(rule.mode);
+        self.on_error = self.on_error.or(rule.on_error);
+        self.deadline = self.deadline.or(rule.deadline);
+    }
+
+    /// Adds the settings of an override in a lower layer. If its limits are hidden, so is what belongs to them.
+    pub(crate) fn add_override(&mut self, rule: &Rule, origin: Origin) {
+        if self.limits_origin.is_none() {
+            return self.add(rule, origin);
+        }
         self.mode = self.mode.or(rule.mode);
         self.on_error = self.on_error.or(rule.on_error);
         self.deadline = self.deadline.or(rule.deadline);

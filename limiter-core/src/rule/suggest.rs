@@ -4,6 +4,8 @@
 pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
+        // The table of the distance has a row for each letter, and names may be long.
+        .filter(|candidate| text.len().abs_diff(candidate.len()) <= candidate.len().max(text.len()) / 3)
         .map(|candidate| (edit_distance(text, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
         .min_by_key(|(distance, _)| *distance)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::rule::layers::{Layer, Layers};
 use crate::rule::site_cache::{self, Entry};
-use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleSet};
+use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleSet, log_apart};
 use crate::sync::process::{LOCK_TIMEOUT, forked, id, lock_contended};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, RuleInForce, TARGET};
@@ -83,7 +83,9 @@ impl RuleTable {
     pub(crate) fn of_environment() -> Self {
         // An invalid value must not turn limits off or into shadow mode.
         let switch = Mode::from_environment().unwrap_or_else(|error| {
-            tracing::error!(target: TARGET, %error, "the mode of all rate limits is left as it is");
+            log_apart(move || {
+                tracing::error!(target: TARGET, %error, "the mode of all rate limits is left as it is");
+            });
             None
         });
         Self::with_layers(Layers::default(), Catalog::new(BTreeSet::new()), switch)

@@ -1,7 +1,7 @@
 //! Rules whose limits are in the program's configuration alone.
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Allowed, Denied, Limiter, Rule, rate_limited};
+use rate_limited::{Allowed, Denied, ErrorKind, Limiter, Rule, Source, rate_limited};
 
 use crate::support::builder_for;
 
@@ -57,4 +57,13 @@ async fn a_configured_rule_without_a_limit_is_unlimited() {
         };
         limiter.scope(calls).await;
     }
+}
+
+/// The limits may be in settings that could not be read, as behind a wrong URL.
+#[tokio::test]
+async fn a_configured_rule_is_not_unlimited_while_the_limiter_cannot_be_configured() {
+    let limiter = Limiter::failing(ErrorKind::Config);
+    let denied = limiter.scope(text_alone()).await.expect_err("no limit is known");
+    assert_eq!((denied.name(), denied.source()), ("configured", Source::Policy));
+    assert_eq!(limiter.unlimited_calls(), 0);
 }

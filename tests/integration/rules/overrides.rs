@@ -137,3 +137,48 @@ async fn overrides_apply_to_named_calls() {
     };
     assert_eq!((decide("a").await, decide("b").await), (limit("1/h"), limit("3/h")));
 }
+
+/// What belongs to another limit does not apply: the burst of a lower layer, and that of a hidden override.
+#[tokio::test]
+async fn a_limit_with_an_algorithm_keeps_its_own_burst() {
+    let bucket = limit("5/s").with_algorithm(Algorithm::TokenBucket);
+    let lower = max("1000/h")
+        .algorithm(Algorithm::TokenBucket)
+        .burst(500)
+        .overriding(KeyMatch::parts([("user", "vip")]), max("2000/h").burst(900));
+    let limiter = Limiter::builder().rules(rules(lower)).build().expect("valid");
+    let applied = async |user| {
+        let key = Key::new("").part("t").text("/").part(user);
+        let peeked = limiter.named("{tenant}/{user}").peek(&key, &limit("9/h")).await.expect("memory");
+        peeked.into_result().expect("nothing is taken").limit()
+    };
+    assert_eq!((applied("any").await.burst(), applied("vip").await.burst()), (500, 900));
+    limiter.set_rules(rules(Rule::new().limit(bucket))).expect("valid");
+    assert_eq!((applied("any").await, applied("vip").await), (bucket, bucket));
+    limiter.set_rules(rules(max("7/h"))).expect("valid");
+    assert_eq!((applied("any").await.burst(), applied("vip").await.burst()), (500, 500));
+}
+
+/// Functions with another key under the same name: only the overrides that match their keys apply.
+#[rate_limited(key = "shared:{user}", name = "shared name", limit = "2/h")]
+fn first_of_name(user: u32) -> Result<(), Denied> {
+    let _ = user;
+    Ok(())
+}
+
+#[rate_limited(key = "shared:{user}:{file}", name = "shared name", limit = "2/h")]
+fn second_of_name(user: u32, file: u32) -> Result<(), Denied> {
+    let _ = (user, file);
+    Ok(())
+}
+
+#[test]
+fn overrides_apply_to_all_functions_whose_keys_have_the_parts() {
+    let limiter = Limiter::memory();
+    let rule = Rule::new().overriding(KeyMatch::parts([("user", 7)]), Rule::new().mode(Mode::Deny));
+    limiter.set_rules(RuleSet::new().rule("shared name", rule)).expect("valid");
+    limiter.scope_sync(|| {
+        assert!(first_of_name(7).is_err() && second_of_name(7, 1).is_err());
+        assert!(first_of_name(8).is_ok() && second_of_name(8, 1).is_ok());
+    });
+}

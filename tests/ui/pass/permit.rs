@@ -120,7 +120,7 @@ fn main() {
         assert_eq!((Mailer.send(), Mailer.purge(), from_macro()), (1, 5, 8));
         for allowed in [unlimited(), unlimited(), configured(1), configured(1)] {
             let allowed = allowed.expect("is not limited");
-            assert_eq!((allowed.source(), allowed.remaining()), (Source::Policy, u32::MAX));
+            assert_eq!((allowed.source(), allowed.remaining()), (Source::Mode, u32::MAX));
             limiter.refund_blocking(&allowed).expect("refunds nothing");
         }
     });

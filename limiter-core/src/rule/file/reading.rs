@@ -80,6 +80,19 @@ impl Reading {
         RuleSet::from_bytes(self.content.as_ref().map_err(Error::clone)?)
     }
 
+    /// Returns the rules of a file that was replaced. An empty one is more likely half written than meant.
+    ///
+    /// # Errors
+    /// As for [`rules`](Self::rules), and for a file without any text.
+    pub(super) fn new_rules(&self) -> Result<RuleSet, Error> {
+        if matches!(&self.content, Ok(bytes) if bytes.trim_ascii().is_empty()) {
+            return Err(config_error(
+                "`rules_file` must have a text, got an empty file: write `#` for a set without rules",
+            ));
+        }
+        self.rules()
+    }
+
     /// Returns the reading without its bytes, to be compared with others.
     pub(super) fn without_bytes(self) -> Self {
         Self { content: self.content.map(|_| Vec::new()), ..self }

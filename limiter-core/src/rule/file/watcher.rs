@@ -74,7 +74,7 @@ impl Watcher {
     /// Uses the rules of a new content, or reports its mistake.
     fn judge(&mut self, reading: &Reading) {
         let apply = &mut self.apply;
-        let result = reading.rules().and_then(|rules| {
+        let result = reading.new_rules().and_then(|rules| {
             let count = rules.rules.len();
             apply(rules).map(|()| count)
         });

@@ -196,7 +196,8 @@ impl ManagedConnection {
     /// The server's error.
     async fn probe_write(&self, connection: &ServerConnection) -> Result<(), Error> {
         let slots = self.slots.borrow().clone();
-        let written = self.context.write_probe.run(connection, &slots, &self.context.scripts).await?;
+        let ConnectionContext { write_probe, scripts, .. } = &*self.context;
+        let written = write_probe.run(connection, &slots, scripts, || self.report_data_loss()).await?;
         if let Written::Elsewhere = written {
             self.context.topology_changed.notify_one();
         }
@@ -211,11 +212,12 @@ impl ManagedConnection {
         if let ConnectionStatus::Down(_) = self.set_status(ConnectionStatus::Up(connection.clone())) {
             self.report_data_loss();
         }
+        // Before observers learn of it: their calls must not meet an open breaker.
+        self.breaker.close();
         match problem {
             None => self.health.set_up(),
             Some(problem) => self.health.set_failed(problem),
         }
-        self.breaker.close();
     }
 
     async fn serve_until_lost(&self, connection: ServerConnection) {

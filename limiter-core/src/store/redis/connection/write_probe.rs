@@ -38,7 +38,8 @@ impl WriteProbe {
     }
 
     /// Takes a permit of a counter in one of these slots, and deletes the counter. A server without slots is probed by a
-    /// read.
+    /// read. `on_missing_scripts` runs before the scripts are loaded again: a server without them was restarted or
+    /// replaced behind its connection.
     ///
     /// # Errors
     /// The server's error.
@@ -47,14 +48,15 @@ impl WriteProbe {
         connection: &ServerConnection,
         slots: &[RangeInclusive<u16>],
         scripts: &[String; 2],
+        on_missing_scripts: impl Fn(),
     ) -> Result<Written, Error> {
         let Some([name, zset_name]) = self.naming.probe_keys(slots) else {
             return connection.probe().await.map(|()| Written::Here);
         };
-        let mut taken = self.take(connection, &name, Layout::Compact, scripts).await?;
+        let mut taken = self.take(connection, &name, Layout::Compact, scripts, &on_missing_scripts).await?;
         if matches!(&taken, Err(error) if error.is_key_refused()) {
             // A user with sorted sets alone may not write under the prefix. For others this is refused too.
-            taken = self.take(connection, &zset_name, Layout::Zset, scripts).await?;
+            taken = self.take(connection, &zset_name, Layout::Zset, scripts, &on_missing_scripts).await?;
         }
         match taken {
             Ok(()) => Ok(Written::Here),
@@ -76,11 +78,13 @@ impl WriteProbe {
         name: &str,
         layout: Layout,
         scripts: &[String; 2],
+        on_missing_scripts: &impl Fn(),
     ) -> Result<Result<(), CommandError>, Error> {
         let command = self.command(name, layout);
         let script_epoch = connection.script_epoch();
         let mut sent = send(connection, &command, name).await;
         if matches!(&sent, Err(error) if error.is_no_script()) {
+            on_missing_scripts();
             connection.load_scripts(script_epoch, scripts).await?;
             sent = send(connection, &command, name).await;
         }
