@@ -110,7 +110,7 @@ fn rules_of(text: &str) -> String {
 fn a_changed_file_is_in_force_when_two_readings_agree() {
     let mut file = FollowedFile::new(FIRST);
     assert_eq!(file.rules(), rules_of(FIRST));
-    for text in [SECOND, FIRST, "", SECOND] {
+    for text in [SECOND, FIRST, "#", SECOND] {
         let before = file.rules();
         file.settle();
         file.write(text);
@@ -118,6 +118,18 @@ fn a_changed_file_is_in_force_when_two_readings_agree() {
         assert_eq!(file.rules(), before);
         assert!(!file.check());
         assert_eq!((file.rules(), file.status.errors()), (rules_of(text), 0));
+    }
+}
+
+/// A writer that stops after it has emptied the file must not turn all limits off.
+#[test]
+fn an_emptied_file_leaves_the_last_rules_in_force() {
+    let mut file = FollowedFile::new(FIRST);
+    for text in ["", " \n"] {
+        file.settle();
+        file.write(text);
+        assert!(file.check() && !file.check());
+        assert_eq!((file.rules(), file.status.errors()), (rules_of(FIRST), 1), "{text:?}");
     }
 }
 
