@@ -19,7 +19,7 @@ use crate::local::standby::StandbyConfig;
 use crate::observer::Observers;
 use crate::on_error::OnError;
 use crate::overflow::Overflows;
-use crate::rule::{Catalog, Mode, RuleSet, RuleTable, deadline_problem, is_valid_deadline};
+use crate::rule::{Mode, RuleSet, RuleTable, deadline_problem, is_valid_deadline};
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
 use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule, Source};
@@ -515,8 +515,7 @@ impl Builder {
 
     /// Checks the rules, and reads `RATE_LIMITED_MODE`.
     fn rule_table(&self) -> Result<RuleTable, Error> {
-        let catalog = Catalog::new(self.declared.clone());
-        let table = RuleTable::new(self.rules.clone(), catalog, Mode::from_environment()?)?;
+        let table = RuleTable::new(self.rules.clone(), self.declared.clone(), Mode::from_environment()?)?;
         #[cfg(feature = "rules")]
         self.rules_file.add_to(&table)?;
         table.check()?;

@@ -11,15 +11,15 @@ const MAX_LISTED: usize = 20;
 
 /// The rules of the program, to compare sets of rules with.
 #[derive(Debug)]
-pub(crate) struct Catalog {
+pub(crate) struct Catalog<'d> {
     /// Empty if they are unknown.
     sites: Vec<Site>,
-    declared: BTreeSet<String>,
+    declared: &'d BTreeSet<String>,
 }
 
-impl Catalog {
+impl<'d> Catalog<'d> {
     /// Creates the catalog of this program, with the names that its builder declares.
-    pub(crate) fn new(declared: BTreeSet<String>) -> Self {
+    pub(crate) fn new(declared: &'d BTreeSet<String>) -> Self {
         Self { sites: sites(), declared }
     }
 

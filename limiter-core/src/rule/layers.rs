@@ -24,7 +24,7 @@ impl Layer {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for settings that contradict each other, are out of their range or match no key.
-    pub(crate) fn new(set: RuleSet, catalog: &Catalog) -> Result<Self, Error> {
+    pub(crate) fn new(set: RuleSet, catalog: &Catalog<'_>) -> Result<Self, Error> {
         set.check()?;
         catalog.check(&set)?;
         let overrides: usize = set.rules.values().map(|rule| rule.overrides.len()).sum();
@@ -87,11 +87,12 @@ impl Layers {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] with the first of these rules.
-    pub(crate) fn check(&self, catalog: &Catalog) -> Result<(), Error> {
+    pub(crate) fn check<'c>(&self, catalog: impl FnOnce() -> Catalog<'c>) -> Result<(), Error> {
         if !self.iter().any(|(_, layer)| layer.is_strict) {
             return Ok(());
         }
         let has_limits = |name: &str| self.layers_of(name).any(|(_, rule)| !rule.rule.limits.is_empty());
+        let catalog = catalog();
         let without_limit = catalog.without_limit(has_limits);
         let Some((name, site)) = without_limit.first_key_value() else { return Ok(()) };
         let problem = format!(

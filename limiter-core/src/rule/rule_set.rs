@@ -65,6 +65,11 @@ impl RuleSet {
         self.rules.iter().find(|(_, rule)| rule.has_layout(layout)).map(|(name, _)| name.as_str())
     }
 
+    /// Returns whether the set has settings, or requires some.
+    pub(crate) fn is_in_use(&self) -> bool {
+        !self.rules.is_empty() || !self.defaults.is_empty() || self.is_strict
+    }
+
     /// Checks the settings of all rules.
     ///
     /// # Errors

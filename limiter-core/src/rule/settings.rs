@@ -54,16 +54,19 @@ impl Settings {
             self.limits = ConfiguredLimits::new(&rule.limits);
             self.limits_origin = Some(origin);
         }
-        self.mode = self.mode.or(rule.mode);
-        self.on_error = self.on_error.or(rule.on_error);
-        self.deadline = self.deadline.or(rule.deadline);
+        self.add_policies(rule);
     }
 
     /// Adds the settings of an override in a lower layer. If its limits are hidden, so is what belongs to them.
     pub(crate) fn add_override(&mut self, rule: &Rule, origin: Origin) {
-        if self.limits_origin.is_none() {
-            return self.add(rule, origin);
+        match self.limits_origin {
+            None => self.add(rule, origin),
+            Some(_) => self.add_policies(rule),
         }
+    }
+
+    /// Adds the settings that do not belong to limits.
+    fn add_policies(&mut self, rule: &Rule) {
         self.mode = self.mode.or(rule.mode);
         self.on_error = self.on_error.or(rule.on_error);
         self.deadline = self.deadline.or(rule.deadline);

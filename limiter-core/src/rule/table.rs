@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::rule::layers::{Layer, Layers};
 use crate::rule::site_cache::{self, Entry};
 use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleSet, log_apart};
-use crate::sync::process::{LOCK_TIMEOUT, forked, id, lock_contended};
+use crate::sync::process::{forked, id, lock};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, RuleInForce, TARGET};
 
@@ -17,7 +17,8 @@ pub(crate) struct RuleTable {
     generation: AtomicU64,
     /// The value of `RATE_LIMITED_MODE`.
     switch: Option<Mode>,
-    catalog: Catalog,
+    /// The names that the builder declares.
+    declared: BTreeSet<String>,
     /// The number of calls under rules without a limit, and the names of these rules.
     unlimited: AtomicU64,
     unlimited_names: Mutex<BTreeSet<&'static str>>,
@@ -48,10 +49,13 @@ impl RuleTable {
     ///
     /// # Errors
     /// Those of [`Layer::new`].
-    pub(crate) fn new(rules: RuleSet, catalog: Catalog, switch: Option<Mode>) -> Result<Self, Error> {
+    pub(crate) fn new(rules: RuleSet, declared: BTreeSet<String>, switch: Option<Mode>) -> Result<Self, Error> {
         let mut layers = Layers::default();
-        layers.set(Origin::Builder, Layer::new(rules, &catalog)?);
-        Ok(Self::with_layers(layers, catalog, switch))
+        // Most limiters have no rules, and need no list of the program's.
+        if rules.is_in_use() {
+            layers.set(Origin::Builder, Layer::new(rules, &Catalog::new(&declared))?);
+        }
+        Ok(Self::with_layers(layers, declared, switch))
     }
 
     /// Checks all layers together.
@@ -59,15 +63,19 @@ impl RuleTable {
     /// # Errors
     /// Those of [`Layers::check`].
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.lock().map_or(Ok(()), |state| state.layers.check(&self.catalog))
+        self.lock().map_or(Ok(()), |state| state.layers.check(|| self.catalog()))
     }
 
-    fn with_layers(layers: Layers, catalog: Catalog, switch: Option<Mode>) -> Self {
+    fn catalog(&self) -> Catalog<'_> {
+        Catalog::new(&self.declared)
+    }
+
+    fn with_layers(layers: Layers, declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
         let state = Mutex::new(State { generation: 0, layers, resolved: HashMap::new(), unset: Arc::default() });
         let table = Self {
             generation: AtomicU64::new(0),
             switch,
-            catalog,
+            declared,
             unlimited: AtomicU64::new(0),
             unlimited_names: Mutex::default(),
             home: id(),
@@ -88,16 +96,17 @@ impl RuleTable {
             });
             None
         });
-        Self::with_layers(Layers::default(), Catalog::new(BTreeSet::new()), switch)
+        Self::with_layers(Layers::default(), BTreeSet::new(), switch)
     }
 
     /// Returns whether any rule may have settings.
     #[inline]
     pub(crate) fn has_settings(&self) -> bool {
-        self.generation.load(Ordering::Acquire) != 0
+        self.generation() != 0
     }
 
     /// The number of the present state of the rules.
+    #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -114,11 +123,11 @@ impl RuleTable {
     /// Those of [`Layer::new`]. The rules then stay as they were. [`ErrorKind::Forked`](crate::ErrorKind::Forked) if
     /// another thread of the parent was changing the rules when this process was forked.
     pub(crate) fn set(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
-        let layer = Layer::new(rules, &self.catalog)?;
+        let layer = Layer::new(rules, &self.catalog())?;
         let mut state = self.lock().ok_or_else(forked)?;
         let mut layers = state.layers.clone();
         let replaced = layers.set(origin, layer);
-        layers.check(&self.catalog)?;
+        layers.check(|| self.catalog())?;
         state.layers = layers;
         self.start_generation(&mut state);
         // A large layer takes a while to drop. Calls do not wait for that.
@@ -133,7 +142,7 @@ impl RuleTable {
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked), as for [`set`](Self::set).
     #[inline]
     pub(crate) fn with_rule<R>(&self, rule: RuleRef<'_>, mut read: impl FnMut(&ResolvedRule) -> R) -> Result<R, Error> {
-        match site_cache::get(rule.position, self.generation.load(Ordering::Acquire), &mut read) {
+        match site_cache::get(rule.position, self.generation(), &mut read) {
             Some(result) => Ok(result),
             None => self.resolve(rule).map(|rule| read(&rule)),
         }
@@ -158,12 +167,13 @@ impl RuleTable {
 
     /// Lists the rules that the program or a layer has, by name.
     pub(crate) fn in_force(&self) -> Vec<RuleInForce> {
+        let catalog = self.catalog();
         let Some(state) = self.lock() else { return Vec::new() };
         let in_force = |name: &str| {
-            let attribute_limits = self.catalog.sites_of(name).next().map_or(&[][..], |site| site.limits());
+            let attribute_limits = catalog.sites_of(name).next().map_or(&[][..], |site| site.limits());
             RuleInForce::new(name, &state.layers.resolve(name, KeyText::Unknown, self.switch), attribute_limits)
         };
-        let names: BTreeSet<_> = state.layers.names().union(&self.catalog.names()).copied().collect();
+        let names: BTreeSet<_> = state.layers.names().union(&catalog.names()).copied().collect();
         names.into_iter().map(in_force).collect()
     }
 
@@ -171,11 +181,7 @@ impl RuleTable {
     #[cold]
     pub(crate) fn count_unlimited(&self, name: &'static str) {
         self.unlimited.fetch_add(1, Ordering::Relaxed);
-        let names = match self.unlimited_names.try_lock() {
-            Ok(names) => Some(names),
-            Err(_) => lock_contended(&self.unlimited_names, self.home, LOCK_TIMEOUT),
-        };
-        if names.is_some_and(|mut names| names.insert(name)) {
+        if lock(&self.unlimited_names, self.home).is_some_and(|mut names| names.insert(name)) {
             tracing::warn!(target: TARGET, rule = name, "a rule of `configured` limits has none: its calls are unlimited");
         }
     }
@@ -197,9 +203,6 @@ impl RuleTable {
 
     /// Locks the state. `None` in a child of `fork` whose parent was changing the rules.
     fn lock(&self) -> Option<MutexGuard<'_, State>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(_) => lock_contended(&self.state, self.home, LOCK_TIMEOUT),
-        }
+        lock(&self.state, self.home)
     }
 }

@@ -184,6 +184,11 @@ pub(crate) fn lock_contended<T>(mutex: &Mutex<T>, home: u32, max_wait: Duration)
     retry_until(max_wait, || unless_blocked(mutex.try_lock()))
 }
 
+/// Locks a mutex of the process `home`, as [`lock_contended`] does if another thread holds it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>, home: u32) -> Option<MutexGuard<'_, T>> {
+    unless_blocked(mutex.try_lock()).or_else(|| lock_contended(mutex, home, LOCK_TIMEOUT))
+}
+
 /// Locks data that a worker shares with its callers. `None` in a child of the process `home`, if the lock is taken: the
 /// child no longer uses that data.
 #[cfg(feature = "redis")]

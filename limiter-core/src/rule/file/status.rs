@@ -1,9 +1,7 @@
 //! The state of a file of rules, as its thread sees it.
 
-use std::sync::PoisonError;
-
 use crate::Error;
-use crate::sync::process::{LOCK_TIMEOUT, id, lock_contended};
+use crate::sync::process::{id, lock};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// The present error of a file, and the number of all of them.
@@ -47,10 +45,6 @@ impl FileStatus {
 
     /// Locks the error. `None` in a child of `fork` whose parent was changing it.
     fn lock(&self) -> Option<MutexGuard<'_, Option<Error>>> {
-        match self.error.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
-            Err(std::sync::TryLockError::WouldBlock) => lock_contended(&self.error, self.home, LOCK_TIMEOUT),
-        }
+        lock(&self.error, self.home)
     }
 }
