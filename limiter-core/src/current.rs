@@ -134,6 +134,7 @@ pub(crate) fn process_wide() -> &'static Limiter {
     INSTALLED.get().unwrap_or_else(default_limiter)
 }
 
+#[inline(never)]
 fn default_limiter() -> &'static Limiter {
     let ProcessDefault { limiter, startup_log } = DEFAULT.get_or_init(limiter_from_environment);
     // The log is written once, and outside of the initialisation: a subscriber may call rate-limited functions itself.

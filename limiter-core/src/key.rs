@@ -166,7 +166,8 @@ impl Key {
     /// The encoding. It is borrowed, unless the key is empty or has a digest.
     #[inline(always)]
     pub(crate) fn encoding(&self) -> Cow<'_, [u8]> {
-        if self.is_whole() { Cow::Borrowed(self.head.as_bytes()) } else { Cow::Owned(self.encode()) }
+        let head = self.head.as_bytes();
+        if self.long.is_none() && !head.is_empty() { Cow::Borrowed(head) } else { Cow::Owned(self.encode()) }
     }
 
     #[cold]
@@ -178,11 +179,13 @@ impl Key {
     /// hash.
     #[inline(always)]
     pub(crate) fn hashed_encoding(&self, hash: impl FnOnce(&[u8]) -> u64) -> (Cow<'_, [u8]>, u64) {
+        if let Buffer::Static(static_key) = self.head {
+            // It is the whole encoding.
+            let encoding = static_key.encoding().as_bytes();
+            return (Cow::Borrowed(encoding), static_key.cached_hash(|| hash(encoding)));
+        }
         let encoding = self.encoding();
-        let hash = match self.head {
-            Buffer::Static(static_key) => static_key.cached_hash(|| hash(&encoding)),
-            _ => hash(&encoding),
-        };
+        let hash = hash(&encoding);
         (encoding, hash)
     }
 

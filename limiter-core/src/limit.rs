@@ -206,6 +206,12 @@ impl Limit {
         }
     }
 
+    /// Returns whether the limit has the default algorithm and layout.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        matches!((self.algorithm, self.layout, self.burst), (Algorithm::SlidingWindow, Layout::Compact, None))
+    }
+
     /// The burst that was set. `None` for the default.
     pub(crate) const fn own_burst(&self) -> Option<u32> {
         match self.burst {

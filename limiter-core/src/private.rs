@@ -2,6 +2,7 @@
 
 mod rules;
 mod keys;
+mod call;
 mod limiters;
 mod limits;
 mod outcome;
@@ -14,6 +15,7 @@ use crate::rule::{KeyText, RuleId, RuleRef};
 pub use crate::site::Registration;
 pub use crate::site::RuleSite;
 pub use crate::{Algorithm, Denied, Error, Key, Limit, Limiter, OnError};
+pub use call::{decide, decide_blocking, denied, denied_blocking};
 #[cfg(feature = "sites")]
 pub use inventory;
 pub use keys::{StaticKey, ToKey, captured_value, key};
@@ -21,7 +23,7 @@ pub use limiters::{LimiterHandle, LimiterRef, current, limiter};
 pub use limits::{LimitOrNearest, LimitRef, counted_by, limit, limit_from, limit_of};
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use permit::{allowed, allowed_blocking, try_allowed, try_allowed_blocking};
-pub use rules::{KeyRef, RuleRequest, decide, decide_blocking, denied, denied_blocking};
+pub use rules::{KeyRef, RuleRequest};
 
 /// The rules of an annotated function and its failure policy, in a static inside the function.
 #[derive(Debug)]
@@ -53,11 +55,29 @@ impl AnnotatedFunction {
     }
 
     /// The rule of an index.
-    fn rule(&self, index: usize) -> RuleRef<'static> {
-        let length = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        let position = self.first_rule.position(length) + u32::try_from(index).unwrap_or(0);
-        let name = self.names.get(index).copied().unwrap_or_default();
-        let key = self.rules.get(index).and_then(|rule| rule.key);
-        RuleRef { name, key: key.map_or(KeyText::Expression, KeyText::Template), position }
+    #[inline]
+    fn rule(&'static self, index: usize) -> FunctionRule {
+        FunctionRule { function: self, index }
+    }
+}
+
+/// A rule of an annotated function.
+#[derive(Clone, Copy)]
+struct FunctionRule {
+    function: &'static AnnotatedFunction,
+    index: usize,
+}
+
+impl RuleRef for FunctionRule {
+    #[inline]
+    fn position(&self) -> u32 {
+        let length = u32::try_from(self.function.names.len()).unwrap_or(u32::MAX);
+        self.function.first_rule.position(length) + u32::try_from(self.index).unwrap_or(0)
+    }
+
+    fn name_and_key(&self) -> (&str, KeyText) {
+        let name = self.function.names.get(self.index).copied().unwrap_or_default();
+        let key = self.function.rules.get(self.index).and_then(|rule| rule.key);
+        (name, key.map_or(KeyText::Expression, KeyText::Template))
     }
 }

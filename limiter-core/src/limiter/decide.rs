@@ -15,10 +15,19 @@ use crate::sync::process::forked;
 
 /// The result of a decision without a request to a shared store.
 pub(crate) enum FastPath {
-    /// The call is allowed, or denied by this denial.
-    Decided(Option<Denied>),
+    Allowed,
+    Denied(Denied),
     /// The full path must decide. It looks the requests up in the denial cache if the fast path has not.
     NeedsStore(CacheLookup),
+}
+
+impl From<Decision> for FastPath {
+    fn from(decision: Decision) -> Self {
+        match decision {
+            Decision::Allowed(_) => Self::Allowed,
+            Decision::Denied(denied) => Self::Denied(denied),
+        }
+    }
 }
 
 /// The part of the memory store's reply that the fast path uses.
@@ -112,7 +121,7 @@ impl Limiter {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
             return match self.cached_denial(name, request) {
-                Some(decision) => FastPath::Decided(decision.into_result().err()),
+                Some(decision) => decision.into(),
                 None => FastPath::NeedsStore(CacheLookup::Done),
             };
         };
@@ -124,13 +133,13 @@ impl Limiter {
         match store.decide_one(request, 0, fast_reply, || FastReply::Forked) {
             FastReply::Allowed => {
                 observers.report_overflow();
-                FastPath::Decided(None)
+                FastPath::Allowed
             }
             FastReply::Used(reply) => {
                 let mut decision = Decision::from_memory(name, request, &reply, *limiter_id);
                 self.expose_key(&mut decision, slice::from_ref(request));
                 observers.decided(&decision);
-                FastPath::Decided(decision.into_result().err())
+                decision.into()
             }
             // The full path fails again, and applies the failure policy.
             FastReply::Forked => FastPath::NeedsStore(CacheLookup::Needed),

@@ -17,10 +17,26 @@ use crate::{Decision, Denied, Error, Key, Limit, OnError};
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
     limiter: &'a Limiter,
-    rule: RuleRef<'a>,
+    rule: NamedRule<'a>,
     /// The name in decisions.
     name: &'static str,
     on_error: Option<OnError>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NamedRule<'a> {
+    name: &'a str,
+    position: u32,
+}
+
+impl RuleRef for NamedRule<'_> {
+    fn position(&self) -> u32 {
+        self.position
+    }
+
+    fn name_and_key(&self) -> (&str, KeyText) {
+        (self.name, KeyText::Unknown)
+    }
 }
 
 impl Limiter {
@@ -47,7 +63,7 @@ impl Limiter {
     /// ```
     pub fn named<'a>(&'a self, rule: &'a str) -> Named<'a> {
         let (name, position) = intern(rule).unwrap_or((DIRECT_CALL, UNCACHED));
-        let rule = RuleRef { name: rule, key: KeyText::Unknown, position };
+        let rule = NamedRule { name: rule, position };
         Named { limiter: self, rule, name, on_error: None }
     }
 
@@ -67,7 +83,7 @@ impl Limiter {
             rules.iter().enumerate().try_for_each(|(rule_index, &(rule, key, limit, cost))| {
                 let Named { rule, name, .. } = self.named(rule);
                 let limits = [(Ok(*limit), cost)].into_iter();
-                self.add_rule(call, &RuleArguments { rule_index, name, key, limits, cost }, rule)
+                self.add_rule(call, &RuleArguments { rule_index, name, key, limits, cost }, &rule)
             })
         });
         self.decide_direct(call, None, Duration::ZERO).await
@@ -215,7 +231,7 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset some of the counters.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
-        let limits = self.limiter.rule_table().with_rule(self.rule, |resolved| {
+        let limits = self.limiter.rule_table().with_rule(&self.rule, |resolved| {
             let settings = resolved.settings_for(key);
             match settings.limits() {
                 [] => settings.apply(*limit, None).map(|limit| vec![limit]),
@@ -239,7 +255,7 @@ impl<'a> Named<'a> {
                 let own = of_key.map(|(_, limit, cost)| (LimitOrNearest::Ok(**limit), *cost));
                 let cost = own.clone().map(|(_, cost)| cost).max().unwrap_or(0);
                 let rule = RuleArguments { rule_index: 0, name: self.name, key, limits: own, cost };
-                self.limiter.add_rule(call, &rule, self.rule)?;
+                self.limiter.add_rule(call, &rule, &self.rule)?;
             }
             Ok(())
         })

@@ -41,6 +41,13 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
+    /// The policies of a call with one rule.
+    #[inline]
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let Settings { on_error, default_on_error, deadline, .. } = *settings;
+        Self { on_error, default_on_error, deadline }
+    }
+
     /// Adds the policies of the next rule.
     #[inline]
     pub(crate) fn add(&mut self, settings: &Settings) {

@@ -71,7 +71,7 @@ impl Limiter {
         &self,
         call: &mut RuleCall<'a>,
         rule: &RuleArguments<'a, L>,
-        reference: RuleRef<'_>,
+        reference: &impl RuleRef,
     ) -> Result<(), Error> {
         self.rule_table().with_rule(reference, |resolved| call.add(rule, &resolved.settings_for(rule.key)))
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::block_on::block_on;
 use crate::decision::DecisionContext;
 use crate::limiter::RuleDecision;
-use crate::private::rules::{AnnotatedCall, FirstStep, Handler};
+use crate::private::call::{AnnotatedCall, Handler};
+use crate::private::rules::FirstStep;
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
 use crate::request::CacheLookup;
 use crate::{Allowed, Denied, Error, Limiter};
@@ -80,19 +81,15 @@ async fn decide_with_permit(
     max_wait: Duration,
     handler: Handler,
 ) -> Result<RuleDecision, Error> {
-    let call = AnnotatedCall { function, limiter, rules, max_wait };
-    let full_path = {
-        let first = call.first_step();
-        let cache_lookup = match (&first, function.names) {
-            (FirstStep::Single(request, _), [name]) if max_wait.is_zero() => {
-                match limiter.decide_fast_with_permit(name, request) {
-                    Ok(decision) => return Ok(decision.into_result().map_err(|denied| (0, denied))),
-                    Err(cache_lookup) => cache_lookup,
-                }
+    let call = AnnotatedCall { function, rules, max_wait };
+    let cache_lookup = match (call.first_step(limiter), function.names) {
+        (FirstStep::Single(request), [name]) if max_wait.is_zero() => {
+            match limiter.decide_fast_with_permit(name, &request) {
+                Ok(decision) => return Ok(decision.into_result().map_err(|denied| (0, denied))),
+                Err(cache_lookup) => cache_lookup,
             }
-            _ => CacheLookup::Needed,
-        };
-        Box::pin(call.decide(first, cache_lookup, handler))
+        }
+        _ => CacheLookup::Needed,
     };
-    full_path.await
+    Box::pin(call.decide(limiter, cache_lookup, handler)).await
 }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::rule::layer_rule::LayerRule;
+use crate::rule::settings::{DefaultSettings, SimpleLimit};
 use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings};
-use crate::{Error, ErrorKind, Key};
+use crate::{Error, ErrorKind, Key, Limit};
 
 /// The most overrides of a set of rules.
 const MAX_OVERRIDES: usize = 100_000;
@@ -117,10 +118,12 @@ impl Layers {
     /// Composes the settings of a rule, for functions with this key. `switch` is the value of `RATE_LIMITED_MODE`.
     pub(crate) fn resolve(&self, name: &str, key: KeyText, switch: Option<Mode>) -> ResolvedRule {
         let layers = self.layers_of(name).map(|(origin, rule)| (origin, rule.for_key(name, key))).collect();
-        let defaults = self.iter().map(|(_, layer)| layer.defaults.clone()).collect();
+        let mut defaults = DefaultSettings::default();
+        self.iter().for_each(|(_, layer)| defaults.add(&layer.defaults));
         let mut resolved = ResolvedRule { layers, defaults, switch, ..ResolvedRule::default() };
         resolved.has_overrides = resolved.layers.iter().any(|(_, rule)| rule.has_overrides());
         resolved.settings = resolved.compose(&[]);
+        resolved.simple = resolved.settings.simple_limit().filter(|_| !resolved.has_overrides);
         resolved
     }
 
@@ -134,10 +137,12 @@ impl Layers {
 pub(crate) struct ResolvedRule {
     /// The settings of keys without overrides.
     settings: Settings,
+    /// `None` for a rule with overrides, or with settings of other kinds than a limit and policies.
+    simple: Option<SimpleLimit>,
     has_overrides: bool,
     /// The rule in each layer that has it, from the highest to the lowest.
     layers: Vec<(Origin, Arc<LayerRule>)>,
-    defaults: Vec<Rule>,
+    defaults: DefaultSettings,
     switch: Option<Mode>,
 }
 
@@ -145,6 +150,17 @@ pub(crate) struct ResolvedRule {
 const LAYERS: usize = 3;
 
 impl ResolvedRule {
+    /// Returns the limit of an enforced call under a limit without an algorithm of its own, if one that is configured
+    /// replaces it or none does. `None` for other calls and rules: see [`settings_for`](Self::settings_for).
+    #[inline]
+    pub(crate) fn simple_limit(&self, own: Limit) -> Option<Limit> {
+        match self.simple {
+            Some(SimpleLimit::Configured(limit)) if own.is_plain() => Some(limit),
+            Some(SimpleLimit::Own) if own.is_plain() => Some(own),
+            _ => None,
+        }
+    }
+
     /// The settings of calls with this key.
     #[inline]
     pub(crate) fn settings_for(&self, key: &Key) -> Cow<'_, Settings> {
@@ -170,7 +186,7 @@ impl ResolvedRule {
             }
             settings.add(&rule.rule, *origin);
         }
-        self.defaults.iter().for_each(|defaults| settings.add_defaults(defaults));
+        settings.add_defaults(&self.defaults);
         settings.switch_mode(self.switch);
         settings
     }

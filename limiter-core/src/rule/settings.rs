@@ -40,6 +40,31 @@ impl ConfiguredLimits {
     }
 }
 
+/// The limit of calls whose own limit has the default algorithm and layout.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SimpleLimit {
+    /// The call's own.
+    Own,
+    Configured(Limit),
+}
+
+/// The defaults of all rules, composed from layers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DefaultSettings {
+    mode: Option<Mode>,
+    deadline: Option<Duration>,
+    on_error: Option<OnError>,
+}
+
+impl DefaultSettings {
+    /// Adds the defaults of a lower layer: those that the layers above lack.
+    pub(crate) fn add(&mut self, defaults: &Rule) {
+        self.mode = self.mode.or(defaults.mode);
+        self.deadline = self.deadline.or(defaults.deadline);
+        self.on_error = self.on_error.or(defaults.on_error);
+    }
+}
+
 impl Settings {
     /// Adds the settings of a rule in a lower layer: those that the layers above lack.
     pub(crate) fn add(&mut self, rule: &Rule, origin: Origin) {
@@ -72,11 +97,11 @@ impl Settings {
         self.deadline = self.deadline.or(rule.deadline);
     }
 
-    /// Adds the defaults of a layer, after the settings of all layers and the attribute.
-    pub(crate) fn add_defaults(&mut self, defaults: &Rule) {
+    /// Adds the defaults, after the settings of all layers and the attribute.
+    pub(crate) fn add_defaults(&mut self, defaults: &DefaultSettings) {
         self.mode = self.mode.or(defaults.mode);
         self.deadline = self.deadline.or(defaults.deadline);
-        self.default_on_error = self.default_on_error.or(defaults.on_error);
+        self.default_on_error = defaults.on_error;
     }
 
     /// Replaces the mode as `RATE_LIMITED_MODE` requires.
@@ -125,6 +150,17 @@ impl Settings {
             (None, layout, _) => layout,
         };
         applied.with_layout(layout)
+    }
+
+    /// Returns the limit of enforced calls, if the settings have no other kinds than one limit and policies, as most.
+    pub(crate) fn simple_limit(&self) -> Option<SimpleLimit> {
+        let names_algorithm = self.algorithm.is_some() || self.burst.is_some() || self.layout.is_some();
+        match *self.limits() {
+            _ if names_algorithm || self.mode() != Mode::Enforce => None,
+            [] => Some(SimpleLimit::Own),
+            [limit] => Some(SimpleLimit::Configured(limit)),
+            _ => None,
+        }
     }
 
     /// Returns the one limit of a call whose attribute has one. `None` if there are several, or a layout that the limit

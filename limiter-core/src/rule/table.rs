@@ -35,12 +35,13 @@ struct State {
     unset: Arc<ResolvedRule>,
 }
 
-/// A rule of a call: its name in the sets of rules, its key as written, and its position in the caches of threads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RuleRef<'n> {
-    pub(crate) name: &'n str,
-    pub(crate) key: KeyText,
-    pub(crate) position: u32,
+/// A rule of a call. Most calls need its position alone.
+pub(crate) trait RuleRef {
+    /// The position in the caches of threads.
+    fn position(&self) -> u32;
+
+    /// The name in the sets of rules, and the key as written.
+    fn name_and_key(&self) -> (&str, KeyText);
 }
 
 impl RuleTable {
@@ -141,15 +142,20 @@ impl RuleTable {
     /// # Errors
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked), as for [`set`](Self::set).
     #[inline]
-    pub(crate) fn with_rule<R>(&self, rule: RuleRef<'_>, mut read: impl FnMut(&ResolvedRule) -> R) -> Result<R, Error> {
-        match site_cache::get(rule.position, self.generation(), &mut read) {
+    pub(crate) fn with_rule<R>(
+        &self,
+        rule: &impl RuleRef,
+        mut read: impl FnMut(&ResolvedRule) -> R,
+    ) -> Result<R, Error> {
+        let position = rule.position();
+        match site_cache::get(position, self.generation(), &mut read) {
             Some(result) => Ok(result),
-            None => self.resolve(rule).map(|rule| read(&rule)),
+            None => self.resolve(rule.name_and_key(), position).map(|rule| read(&rule)),
         }
     }
 
     #[cold]
-    fn resolve(&self, RuleRef { name, key, position }: RuleRef<'_>) -> Result<Arc<ResolvedRule>, Error> {
+    fn resolve(&self, (name, key): (&str, KeyText), position: u32) -> Result<Arc<ResolvedRule>, Error> {
         let mut state = self.lock().ok_or_else(forked)?;
         let State { layers, resolved, unset, .. } = &mut *state;
         // Names may come from callers, so others than those of the layers are not kept.
