@@ -3,28 +3,26 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The keys that are counted at a time.
+/// The keys that are counted at a time. A key has at most 200 bytes, whatever its user is called.
 const MAX_KEYS: usize = 1000;
-/// The longest part of a user's name that is kept, in characters.
-const MAX_USER_CHARS: usize = 64;
 
 /// The counts of denials of this process.
 #[derive(Default)]
 pub(crate) struct Denials {
     by_key: Mutex<HashMap<CountedKey, u64>>,
-    in_shadow: Mutex<BTreeMap<&'static str, u64>>,
+    in_shadow: Mutex<BTreeMap<String, u64>>,
 }
 
 /// A rule and the user whose calls it denied.
-type CountedKey = (&'static str, Option<String>);
+type CountedKey = (String, Option<String>);
 
 impl Denials {
     /// Counts a denial of a key.
     ///
     /// If all places are taken, the key replaces the one with the fewest denials and continues its count. So a key
     /// with many denials is always counted, and its count is at most that much too high (Metwally's space saving).
-    pub(crate) fn count(&self, rule: &'static str, user: Option<&str>) {
-        let key = (rule, user.map(|user| user.chars().take(MAX_USER_CHARS).collect()));
+    pub(crate) fn count(&self, rule: &str, user: Option<&str>) {
+        let key = (rule.to_owned(), user.map(str::to_owned));
         let mut counts = lock(&self.by_key);
         let mut count = 0;
         if counts.len() >= MAX_KEYS
@@ -47,8 +45,8 @@ impl Denials {
     }
 
     /// Counts a call that a rule in shadow mode would have denied.
-    pub(crate) fn count_in_shadow(&self, rule: &'static str) {
-        *lock(&self.in_shadow).entry(rule).or_default() += 1;
+    pub(crate) fn count_in_shadow(&self, rule: &str) {
+        *lock(&self.in_shadow).entry(rule.to_owned()).or_default() += 1;
     }
 
     /// Returns the number of calls that a rule in shadow mode would have denied.

@@ -6,26 +6,22 @@
 //! curl -i http://127.0.0.1:3000/quote/bob
 //! ```
 //!
-//! The handlers call the limiter directly and do not use the attribute: they need the permits that a call took, for
-//! headers and refunds.
+//! The attributes in `handlers.rs` have the names and keys of the limits, and `limits.toml` has their numbers.
 
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use axum::Router;
 use clap::Parser;
-use rate_limited::{Limiter, OnError};
+use rate_limited::{Builder, Limiter, Source};
 use tokio::net::TcpListener;
 
-use crate::gate::Gate;
-use crate::rules_file::RulesFile;
+use crate::denials::Denials;
 
-mod rules;
-mod rules_file;
 mod denials;
-mod gate;
 mod reply;
 mod handlers;
 #[cfg(test)]
@@ -47,25 +43,44 @@ struct Options {
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
     let options = Options::parse();
-
-    // The rules choose the policy, and the file may change it. So the limiter reports its failures.
-    let mut limiter = Limiter::builder().on_error(OnError::Raise);
-    if let Ok(url) = std::env::var("REDIS_URL") {
-        limiter = limiter.url(&url);
-    }
-    let (rules_file, rules) = RulesFile::open(options.limits).await?;
-    let gate = Gate::new(limiter.build()?, rules)?;
-    tokio::spawn(rules_file.watch());
+    let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "memory:".to_owned());
+    let denials = Arc::new(Denials::default());
+    limiter(Limiter::builder().url(&url), &options.limits, &denials)?.install()?;
 
     let listener = TcpListener::bind(options.listen).await?;
     tracing::info!(address = %listener.local_addr()?, "listening");
-    serve(listener, gate, ctrl_c()).await?;
+    serve(listener, handlers::router(denials), ctrl_c()).await?;
     Ok(())
 }
 
+/// Creates a limiter with the limits of a file, whose denials are counted.
+///
+/// # Errors
+/// The file or the URL cannot be used.
+fn limiter(builder: Builder, limits: &Path, denials: &Arc<Denials>) -> Result<Limiter, rate_limited::Error> {
+    let (denied_calls, shadowed_calls) = (Arc::clone(denials), Arc::clone(denials));
+    builder
+        .rules_file(limits)
+        .expose_keys()
+        .on_denied(move |denied| {
+            // A call that is denied because the store failed is not the user's fault.
+            if denied.source() != Source::Policy {
+                // The user is in the key: `quote:@bob`.
+                let user = denied.key().and_then(|key| key.split_once('@')).map(|(_, user)| user);
+                denied_calls.count(denied.name(), user);
+            }
+        })
+        .on_shadowed(move |denied| shadowed_calls.count_in_shadow(denied.name()))
+        .build()
+}
+
 /// Serves until `stop` is done, and then ends the requests in flight.
-async fn serve(listener: TcpListener, gate: Gate, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-    axum::serve(listener, handlers::router(Arc::new(gate))).with_graceful_shutdown(stop).await
+async fn serve(
+    listener: TcpListener,
+    router: Router,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    axum::serve(listener, router).with_graceful_shutdown(stop).await
 }
 
 async fn ctrl_c() {

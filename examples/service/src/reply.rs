@@ -1,62 +1,69 @@
 //! Decisions as parts of an HTTP reply.
 
-use std::convert::Infallible;
-use std::time::Duration;
-
 use axum::Json;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
-use rate_limited::Limit;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use rate_limited::{Allowed, Denied, Limiter, Mode, RuleInForce, Source};
 use serde_json::json;
 
-use crate::gate::Permit;
-
 /// The answer to a call that was not let through.
-pub(crate) enum Rejection {
-    /// The limit is reached.
-    Denied { rule: &'static str, limit: Limit, retry_after: Duration },
-    /// The limiter failed, and the call's policy is `closed`.
-    Unavailable,
+pub(crate) struct Rejection(Denied);
+
+impl From<Denied> for Rejection {
+    fn from(denied: Denied) -> Self {
+        Self(denied)
+    }
 }
 
 impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
-        match self {
-            Self::Denied { rule, limit, retry_after } => {
-                let seconds = whole_seconds(retry_after).max(1);
-                let body = json!({
-                    "error": "rate limited",
-                    "rule": rule,
-                    "limit": limit.to_string(),
-                    "retry_after": seconds,
-                });
-                let headers = [(header::RETRY_AFTER, HeaderValue::from(seconds))];
-                (StatusCode::TOO_MANY_REQUESTS, headers, Json(body)).into_response()
-            }
-            Self::Unavailable => {
-                (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": "unavailable" }))).into_response()
-            }
+        let Self(denied) = self;
+        if denied.source() == Source::Policy {
+            return (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": "unavailable" }))).into_response();
         }
+        // No wait helps a blocked user.
+        let retry_after = (!denied.is_final()).then(|| denied.retry_after_secs());
+        let header = retry_after.map(|seconds| [(header::RETRY_AFTER, seconds.to_string())]);
+        let body = json!({
+            "error": "rate limited",
+            "rule": denied.name(),
+            "limit": denied.limit(),
+            "retry_after": retry_after,
+        });
+        (StatusCode::TOO_MANY_REQUESTS, header, Json(body)).into_response()
     }
 }
 
-impl IntoResponseParts for Permit {
-    type Error = Infallible;
+/// The headers of a limit. `None` for a call that no limit bounds.
+pub(crate) type LimitHeaders = Option<[(&'static str, String); 3]>;
 
-    fn into_response_parts(self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
-        if let Some(allowed) = self.allowed {
-            let max = allowed.limit().max();
-            let remaining = allowed.remaining().saturating_add(self.refunded).min(max);
-            let headers = parts.headers_mut();
-            headers.insert("ratelimit-limit", max.into());
-            headers.insert("ratelimit-remaining", remaining.into());
-            headers.insert("ratelimit-reset", whole_seconds(allowed.reset_after()).into());
-        }
-        Ok(parts)
-    }
+/// Returns the headers of an allowed call.
+pub(crate) fn limit_headers(allowed: &Allowed) -> LimitHeaders {
+    headers_after_refund(allowed, 0)
 }
 
-/// Returns whole seconds, rounded up.
-fn whole_seconds(duration: Duration) -> u64 {
-    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+/// Gives permits of an allowed call back, and returns its headers.
+pub(crate) async fn refund(allowed: &Allowed, permits: u32) -> LimitHeaders {
+    if let Err(error) = Limiter::current().refund_n(allowed, permits).await {
+        tracing::warn!(%error, "permits were not given back");
+    }
+    headers_after_refund(allowed, permits)
+}
+
+fn headers_after_refund(allowed: &Allowed, refunded: u32) -> LimitHeaders {
+    let is_counted = !matches!(allowed.source(), Source::Policy | Source::Mode);
+    // Clients must not obey a limit that is only tried.
+    let in_shadow = |rule: &RuleInForce| rule.name() == allowed.name() && rule.mode() == Mode::Shadow;
+    if !is_counted || Limiter::current().rules().iter().any(in_shadow) {
+        return None;
+    }
+    let max = allowed.limit().max();
+    let remaining = allowed.remaining().saturating_add(refunded).min(max);
+    // Without its microseconds: 60 s must not become 61 s.
+    let reset_seconds = allowed.reset_after().as_millis().div_ceil(1_000);
+    Some([
+        ("ratelimit-limit", max.to_string()),
+        ("ratelimit-remaining", remaining.to_string()),
+        ("ratelimit-reset", reset_seconds.to_string()),
+    ])
 }

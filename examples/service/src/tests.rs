@@ -1,57 +1,54 @@
 //! Tests of the whole service, in this process and in memory.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
-use rate_limited::{Limiter, ManualClock, OnError};
+use rate_limited::{Builder, HealthState, Limiter, ManualClock, RuleSet};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::denials::Denials;
-use crate::gate::Gate;
 use crate::handlers;
-use crate::rules::Rules;
-use crate::rules_file::{CurrentRules, RulesFile};
 
 const LIMITS: &str = r#"
-[quote]
+strict = true
+
+[rules.quote]
 limit = "2/10s"
 on_error = "open"
-users = { alice = "4/10s" }
+override = [{ match = { user = "alice" }, limit = "4/10s" }]
 
-[order]
+[rules.order]
 limit = "2/10s"
 on_error = "closed"
 
-[order-all]
+[rules.order-all]
 limit = "3/10s"
 on_error = "closed"
 
-[login]
+[rules.login]
 limit = "2/10s"
 on_error = "closed"
 
-[report]
+[rules.report]
 limit = "12/10s"
 on_error = "open"
 "#;
 
 /// A service on a clock that the test moves.
 struct Service {
+    limiter: Limiter,
     router: Router,
     clock: ManualClock,
-    rules_file: RulesFile,
-    rules: CurrentRules,
     directory: TempDir,
 }
 
@@ -63,24 +60,22 @@ struct Reply {
 }
 
 impl Service {
-    async fn new() -> Self {
+    fn new() -> Self {
         let clock = ManualClock::new();
-        let limiter = Limiter::builder().on_error(OnError::Raise).clock(clock.clone()).build().expect("a limiter");
-        Self::with(limiter, clock).await
+        Self::with(Limiter::builder().clock(clock.clone()), clock)
     }
 
     /// Starts a service whose store cannot be reached.
-    async fn without_store() -> Self {
-        let limiter = Limiter::builder().on_error(OnError::Raise).url("redis://127.0.0.1:1");
-        Self::with(limiter.build().expect("a limiter"), ManualClock::new()).await
+    fn without_store() -> Self {
+        Self::with(Limiter::builder().url("redis://127.0.0.1:1"), ManualClock::new())
     }
 
-    async fn with(limiter: Limiter, clock: ManualClock) -> Self {
+    fn with(builder: Builder, clock: ManualClock) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("limits.toml"), LIMITS).expect("a file of limits");
-        let (rules_file, rules) = RulesFile::open(directory.path().join("limits.toml")).await.expect("limits");
-        let gate = Gate::new(limiter, rules.clone()).expect("a gate");
-        Self { router: handlers::router(Arc::new(gate)), clock, rules_file, rules, directory }
+        let denials = Arc::new(Denials::default());
+        let limiter = crate::limiter(builder, &directory.path().join("limits.toml"), &denials).expect("a limiter");
+        Self { limiter, router: handlers::router(denials), clock, directory }
     }
 
     async fn get(&self, path: &str) -> Reply {
@@ -98,7 +93,8 @@ impl Service {
     async fn send(&self, method: Method, path: &str, body: impl Into<Body>) -> Reply {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         let request = request.body(body.into()).expect("a request");
-        let (parts, body) = self.router.clone().oneshot(request).await.expect("infallible").into_parts();
+        let reply = self.limiter.scope(self.router.clone().oneshot(request)).await;
+        let (parts, body) = reply.expect("infallible").into_parts();
         let body = to_bytes(body, usize::MAX).await.expect("a body");
         let body = serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into());
         Reply { status: parts.status, headers: parts.headers, body }
@@ -108,12 +104,18 @@ impl Service {
         self.directory.path().join("limits.toml")
     }
 
-    /// Replaces a part of the file of limits, and lets the service check the file.
-    async fn edit(&mut self, from: &str, to: &str) {
+    /// Replaces a part of the file of limits, and waits until the service has read the file.
+    async fn edit(&self, from: &str, to: &str) {
         let text = fs::read_to_string(self.limits_path()).expect("the file of limits");
         assert!(text.contains(from), "{from}");
+        let before = self.file_state();
         fs::write(self.limits_path(), text.replacen(from, to, 1)).expect("the file of limits");
-        self.rules_file.check().await;
+        until(|| self.file_state() != before).await;
+    }
+
+    /// Returns what the service has read of the file: its rules, and its mistakes.
+    fn file_state(&self) -> String {
+        format!("{:?} {:?}", self.limiter.rules(), self.limiter.rules_file_error())
     }
 
     /// Returns a rule as the list of limits shows it.
@@ -121,6 +123,15 @@ impl Service {
         let list = self.get("/admin/limits").await.body;
         let rules = list.as_array().expect("a list");
         rules.iter().find(|rule| rule["name"] == name).expect("the rule").clone()
+    }
+}
+
+/// Waits until a condition holds.
+async fn until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it never happened");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -137,7 +148,7 @@ impl Reply {
 
 #[tokio::test]
 async fn quotes_are_limited_for_each_user() {
-    let service = Service::new().await;
+    let service = Service::new();
     let first = service.get("/quote/bob").await;
     assert_eq!((first.status, first.limit_headers()), (StatusCode::OK, [Some("2"), Some("1"), Some("10")]));
     assert_eq!(service.get("/quote/bob").await.limit_headers(), [Some("2"), Some("0"), Some("10")]);
@@ -147,7 +158,7 @@ async fn quotes_are_limited_for_each_user() {
 
 #[tokio::test]
 async fn a_denial_states_whole_seconds_after_which_a_call_is_allowed() {
-    let service = Service::new().await;
+    let service = Service::new();
     service.get("/quote/bob").await;
     service.get("/quote/bob").await;
     service.clock.advance(Duration::from_millis(2_500));
@@ -163,7 +174,7 @@ async fn a_denial_states_whole_seconds_after_which_a_call_is_allowed() {
 
 #[tokio::test]
 async fn an_order_that_one_rule_denies_takes_nothing_of_the_other() {
-    let service = Service::new().await;
+    let service = Service::new();
     assert_eq!(service.order("bob").await.status, StatusCode::CREATED);
     assert_eq!(service.order("bob").await.status, StatusCode::CREATED);
     let by_user = service.order("bob").await;
@@ -176,7 +187,7 @@ async fn an_order_that_one_rule_denies_takes_nothing_of_the_other() {
 
 #[tokio::test]
 async fn only_failed_logins_count() {
-    let service = Service::new().await;
+    let service = Service::new();
     for _ in 0..5 {
         let reply = service.login("bob", "open sesame").await;
         assert_eq!((reply.status, reply.header("ratelimit-remaining")), (StatusCode::OK, Some("2")));
@@ -191,7 +202,7 @@ async fn only_failed_logins_count() {
 
 #[tokio::test]
 async fn a_report_costs_as_many_permits_as_it_has_sections() {
-    let service = Service::new().await;
+    let service = Service::new();
     let reply = service.get("/report/ab").await;
     assert_eq!(reply.body, json!({ "sections": ["section a", "section b"] }));
     assert_eq!(reply.limit_headers(), [Some("12"), Some("10"), Some("10")]);
@@ -202,7 +213,7 @@ async fn a_report_costs_as_many_permits_as_it_has_sections() {
 
 #[tokio::test]
 async fn a_failing_limiter_allows_quotes_and_refuses_orders() {
-    let service = Service::without_store().await;
+    let service = Service::without_store();
     let quote = service.get("/quote/bob").await;
     assert_eq!((quote.status, quote.limit_headers()), (StatusCode::OK, [None; 3]));
     let order = service.order("bob").await;
@@ -211,11 +222,12 @@ async fn a_failing_limiter_allows_quotes_and_refuses_orders() {
 
 #[tokio::test]
 async fn readiness_is_the_state_of_the_store_and_liveness_is_not() {
-    let service = Service::new().await;
+    let service = Service::new();
     let ready = service.get("/readyz").await;
     assert_eq!((ready.status, ready.body), (StatusCode::OK, json!({ "store": "up" })));
 
-    let service = Service::without_store().await;
+    let service = Service::without_store();
+    until(|| service.limiter.health().state != HealthState::Connecting).await;
     let ready = service.get("/readyz").await;
     assert_eq!((ready.status, ready.body), (StatusCode::SERVICE_UNAVAILABLE, json!({ "store": "down" })));
     assert_eq!(service.get("/healthz").await.status, StatusCode::OK);
@@ -223,7 +235,7 @@ async fn readiness_is_the_state_of_the_store_and_liveness_is_not() {
 
 #[tokio::test]
 async fn a_single_user_may_have_a_limit_of_its_own() {
-    let service = Service::new().await;
+    let service = Service::new();
     for remaining in ["3", "2", "1", "0"] {
         assert_eq!(service.get("/quote/alice").await.header("ratelimit-remaining"), Some(remaining));
     }
@@ -231,8 +243,19 @@ async fn a_single_user_may_have_a_limit_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_changed_file_takes_effect_and_counts_go_on() {
-    let mut service = Service::new().await;
+async fn a_blocked_user_gets_no_time_to_retry_after() {
+    let service = Service::new();
+    let rules: RuleSet =
+        "rules.quote.override = [{ match = { user = \"eve\" }, mode = \"deny\" }]".parse().expect("rules");
+    service.limiter.set_rules(rules).expect("rules");
+    let blocked = service.get("/quote/eve").await;
+    assert_eq!((blocked.status, blocked.header("retry-after")), (StatusCode::TOO_MANY_REQUESTS, None));
+    assert_eq!(service.get("/quote/bob").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_changed_file_takes_effect_while_the_service_runs_and_counts_go_on() {
+    let service = Service::new();
     service.get("/quote/bob").await;
     service.get("/quote/bob").await;
     service.edit("2/10s", "3/10s").await;
@@ -243,55 +266,45 @@ async fn a_changed_file_takes_effect_and_counts_go_on() {
     assert_eq!((unlimited.status, unlimited.limit_headers()), (StatusCode::OK, [None; 3]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_file_is_checked_each_second() {
-    let Service { rules_file, mut rules, directory, .. } = Service::new().await;
-    tokio::spawn(rules_file.watch());
-    tokio::time::sleep(Duration::from_millis(500)).await; // after the first check
-    let start = Instant::now();
-    fs::write(directory.path().join("limits.toml"), LIMITS.replace("12/10s", "13/10s")).expect("the file of limits");
-    rules.changed().await.expect("a watch");
-    assert!(start.elapsed() <= Duration::from_secs(1), "{:?}", start.elapsed());
-    assert_eq!(rules.borrow().report.limit_of(None).max(), 13);
-}
-
 #[tokio::test]
-async fn a_broken_file_keeps_the_limits_and_logs_one_line() {
-    let mut service = Service::new().await;
-    let log = service.directory.path().join("log");
-    let file = Arc::new(File::create(&log).expect("a log"));
-    let _subscriber = tracing::subscriber::set_default(tracing_subscriber::fmt().with_writer(file).finish());
+async fn a_broken_file_keeps_the_limits_and_is_one_error_with_its_line() {
+    let service = Service::new();
     service.edit("2/10s", "2/10parsecs").await;
-    service.rules_file.check().await;
     service.get("/quote/bob").await;
     assert_eq!(service.get("/quote/bob").await.limit_headers(), [Some("2"), Some("0"), Some("10")]);
-    let lines = fs::read_to_string(&log).expect("the log");
-    assert!(lines.lines().count() == 1 && lines.contains("line 3: ") && lines.contains("2/10parsecs"), "{lines}");
+    let error = service.limiter.rules_file_error().expect("an error").to_string();
+    assert!(error.contains("line 5, column 9: ") && error.contains("2/10parsecs"), "{error}");
+    assert_eq!(service.limiter.rules_file_errors(), 1);
 
     service.edit("2/10parsecs", "5/10s").await;
     assert_eq!(service.get("/quote/bob").await.header("ratelimit-limit"), Some("5"));
     fs::remove_file(service.limits_path()).expect("no file");
-    service.rules_file.check().await;
+    until(|| service.limiter.rules_file_error().is_some()).await;
     assert_eq!(service.get("/quote/bob").await.header("ratelimit-limit"), Some("5"));
 }
 
 #[test]
-fn a_file_needs_every_rule_and_may_have_no_other() {
+fn a_file_needs_every_limit_and_may_have_no_other_rule() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("limits.toml");
+    let start = |text: &str| {
+        fs::write(&path, text).expect("the file of limits");
+        crate::limiter(Limiter::builder(), &path, &Arc::default())
+    };
     for (broken, message) in [
-        (LIMITS.replace("[order-all]", "[order-everyone]"), "line 11: unknown field `order-everyone`"),
-        (LIMITS.replace("[login]", "[quote.users]"), "duplicate"),
-        (LIMITS.replace("12/10s", "9/10s"), "`report` must allow at least 10 permits, got 9/10s"),
-        (LIMITS.replacen("on_error = \"open\"", "", 1), "missing field `on_error`"),
+        (LIMITS.replace("order-all", "order-everyone"), "`order-everyone`"),
+        (LIMITS.replace("login", "quote"), "duplicate"),
+        (LIMITS.replacen("limit = \"2/10s\"", "", 1), "`quote`"),
     ] {
-        let error = Rules::parse(&broken).expect_err("broken");
+        let error = start(&broken).expect_err("broken").to_string();
         assert!(error.contains(message) && !error.contains('\n'), "{error}");
     }
-    Rules::parse(include_str!("../limits.toml")).expect("the file of the example");
+    start(include_str!("../limits.toml")).expect("the file of the example");
 }
 
 #[tokio::test]
 async fn a_rule_in_shadow_mode_only_counts() {
-    let mut service = Service::new().await;
+    let service = Service::new();
     service.edit("on_error = \"open\"", "on_error = \"open\"\nmode = \"shadow\"").await;
     for _ in 0..5 {
         let reply = service.get("/quote/bob").await;
@@ -303,7 +316,7 @@ async fn a_rule_in_shadow_mode_only_counts() {
 
 #[tokio::test]
 async fn an_order_that_is_denied_is_not_counted_in_shadow() {
-    let mut service = Service::new().await;
+    let service = Service::new();
     service.edit("limit = \"3/10s\"", "mode = \"shadow\"\nlimit = \"1/10s\"").await;
     for status in [StatusCode::CREATED, StatusCode::CREATED, StatusCode::TOO_MANY_REQUESTS] {
         assert_eq!(service.order("bob").await.status, status);
@@ -313,13 +326,13 @@ async fn an_order_that_is_denied_is_not_counted_in_shadow() {
 
 #[tokio::test]
 async fn all_limits_in_force_are_listed() {
-    let mut service = Service::new().await;
+    let service = Service::new();
     service.edit("2/10s", "7/min").await;
-    let names = ["quote", "order", "order-all", "login", "report"];
+    let names = ["login", "order", "order-all", "quote", "report"];
     let listed = service.get("/admin/limits").await.body;
     assert_eq!(listed.as_array().expect("a list").iter().map(|rule| &rule["name"]).collect::<Vec<_>>(), names);
     let quote = json!({
-        "name": "quote", "limit": "7/min", "mode": "on", "on_error": "open", "users": { "alice": "4/10s" },
+        "name": "quote", "limits": ["7/min"], "mode": "enforce", "on_error": "open", "overrides": 1,
         "denied_in_shadow": 0,
     });
     assert_eq!(service.listed("quote").await, quote);
@@ -327,7 +340,7 @@ async fn all_limits_in_force_are_listed() {
 
 #[tokio::test]
 async fn the_keys_with_the_most_denials_are_listed() {
-    let service = Service::new().await;
+    let service = Service::new();
     for _ in 0..4 {
         service.get("/quote/bob").await;
     }
@@ -353,17 +366,17 @@ fn a_flood_of_keys_does_not_displace_the_most_denied_one() {
         denials.count("quote", Some(&flood.to_string()));
     }
     let top = denials.top(usize::MAX);
-    assert_eq!((top.len(), &top[0]), (1000, &(("quote", Some("bob".to_owned())), 5_000)));
+    assert_eq!((top.len(), &top[0]), (1000, &(("quote".to_owned(), Some("bob".to_owned())), 5_000)));
 }
 
 #[tokio::test]
 async fn a_server_answers_until_it_is_stopped() {
-    let service = Service::new().await;
-    let gate = Gate::new(Limiter::memory(), service.rules).expect("a gate");
+    let service = Service::new();
+    service.limiter.install().expect("the only one"); // the server's tasks have no scope
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = tokio::spawn(crate::serve(listener, gate, async {
+    let server = tokio::spawn(crate::serve(listener, service.router, async {
         let _ = stopped.await;
     }));
     let mut client = TcpStream::connect(address).await.expect("a connection");
