@@ -73,6 +73,14 @@ impl Limiter {
         rule: &RuleArguments<'a, L>,
         reference: &impl RuleRef,
     ) -> Result<(), Error> {
-        self.rule_table().with_rule(reference, |resolved| call.add(rule, &resolved.settings_for(rule.key)))
+        let ignores_burst = self.rule_table().with_rule(reference, |resolved| {
+            let settings = resolved.settings_for(rule.key);
+            call.add(rule, &settings);
+            settings.ignores_burst(rule.limits.clone().filter_map(|(limit, _)| limit.ok()))
+        })?;
+        if ignores_burst {
+            self.rule_table().warn_of_ignored_burst(rule.name);
+        }
+        Ok(())
     }
 }

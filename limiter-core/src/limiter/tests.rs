@@ -1,9 +1,14 @@
 use std::pin::{Pin, pin};
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
 use super::*;
-use crate::{Builder, Decision, Error, ErrorKind, Key, Limit, ManualClock, Source};
+use crate::rule::Settings;
+use crate::{Algorithm, Builder, Decision, Error, ErrorKind, Key, Limit, ManualClock, Rule, RuleSet, Source};
 
 /// Calls `run` with a limiter as in a child of `fork`. Every lock of its store is held, as by a thread of the parent.
 fn in_child_with_held_locks<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R) -> R {
@@ -86,10 +91,68 @@ fn a_waiting_call_takes_its_whole_cost_or_nothing() {
 #[test]
 fn a_wait_for_more_than_the_limit_ever_allows_is_denied_at_once() {
     let (limiter, key, limit) = (Limiter::memory(), Key::new("a"), "5/10s".parse::<Limit>().expect("a limit"));
-    let bucket = limit.with_algorithm(crate::Algorithm::LeakyBucket).with_burst(3).expect("a bucket");
+    let bucket = limit.with_algorithm(Algorithm::LeakyBucket).with_burst(3).expect("a bucket");
     for (limit, cost) in [(limit, 6), (bucket, 4)] {
         let decision = limiter.wait_n_blocking(&key, &limit, cost, Duration::from_secs(3_600)).expect("decides");
         assert!(decision.into_result().expect_err("denied").is_final());
         assert!(limiter.wait_n_blocking(&key, &limit, 0, Duration::ZERO).expect("decides").is_allowed());
     }
+}
+
+/// A subscriber that records the fields of warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn fmt::Debug| {
+            line += &format!("{field}={value:?} ");
+        });
+        self.0.lock().expect("no panic").push(line);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_burst_that_no_algorithm_uses_is_one_warning_for_each_rule() {
+    let (limiter, key, limit) = (Limiter::memory(), Key::new("a"), "50/10s".parse::<Limit>().expect("a limit"));
+    let bucket = limit.with_algorithm(Algorithm::TokenBucket);
+    let rule = || Rule::new().burst(7);
+    let rules = RuleSet::new().rule("own window", rule()).rule("own bucket", rule());
+    limiter.set_rules(rules.rule("configured", rule().limit(limit))).expect("valid");
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        for (name, limit) in [("own window", limit), ("own bucket", bucket), ("configured", limit)] {
+            let named = limiter.named(name);
+            assert!((0..3).all(|_| named.check_blocking(&key, &limit).expect("memory").is_allowed()));
+        }
+    });
+    let lines = warnings.0.lock().expect("no panic").clone();
+    let is_about = |line: &String, name| line.contains("a rule has a burst") && line.contains(name);
+    assert!(lines.len() == 2 && is_about(&lines[0], "own window") && is_about(&lines[1], "configured"), "{lines:?}");
+}
+
+/// The fast path of annotated calls does not warn.
+#[test]
+fn a_limit_that_ignores_the_burst_of_its_rule_is_not_for_the_fast_path() {
+    let limit = "5/10s".parse::<Limit>().expect("a limit");
+    let mut settings = Settings::default();
+    assert_eq!(settings.single_limit(limit), Some(limit));
+    settings.add(&Rule::new().burst(7), crate::Origin::Runtime);
+    assert_eq!(settings.single_limit(limit), None);
+    let bucket = settings.single_limit(limit.with_algorithm(Algorithm::TokenBucket)).expect("a bucket");
+    assert_eq!(bucket.burst(), 7);
 }

@@ -163,14 +163,27 @@ impl Settings {
         }
     }
 
-    /// Returns the one limit of a call whose attribute has one. `None` if there are several, or a layout that the limit
-    /// does not support.
+    /// Returns the one limit of a call whose attribute has one. `None` if there are several, or a burst or a layout that
+    /// the limit does not support.
     #[inline]
     pub(crate) fn single_limit(&self, own: Limit) -> Option<Limit> {
-        match *self.limits() {
-            [] => self.apply(own, None).ok(),
-            [limit] => self.apply(limit, Some(own)).ok(),
-            _ => None,
-        }
+        let limit = match *self.limits() {
+            [] => self.apply(own, None).ok()?,
+            [limit] => self.apply(limit, Some(own)).ok()?,
+            _ => return None,
+        };
+        Some(limit).filter(|limit| self.burst.is_none() || limit.algorithm().has_burst())
+    }
+
+    /// Returns whether a limit of a call has no use for the burst. `own` are the limits of the attribute, or of a direct
+    /// call.
+    pub(crate) fn ignores_burst(&self, own: impl Iterator<Item = Limit> + Clone) -> bool {
+        let lacks_burst = |limit: Result<Limit, Error>| limit.is_ok_and(|limit| !limit.algorithm().has_burst());
+        let first = own.clone().next();
+        self.burst.is_some()
+            && match self.limits() {
+                [] => own.map(|own| self.apply(own, None)).any(lacks_burst),
+                limits => limits.iter().map(|limit| self.apply(*limit, first)).any(lacks_burst),
+            }
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct RuleTable {
     /// The number of calls under rules without a limit, and the names of these rules.
     unlimited: AtomicU64,
     unlimited_names: Mutex<BTreeSet<&'static str>>,
+    /// The names of rules whose burst was ignored.
+    ignored_bursts: Mutex<BTreeSet<&'static str>>,
     home: u32,
     state: Mutex<State>,
 }
@@ -79,6 +81,7 @@ impl RuleTable {
             declared,
             unlimited: AtomicU64::new(0),
             unlimited_names: Mutex::default(),
+            ignored_bursts: Mutex::default(),
             home: id(),
             state,
         };
@@ -189,6 +192,18 @@ impl RuleTable {
         self.unlimited.fetch_add(1, Ordering::Relaxed);
         if lock(&self.unlimited_names, self.home).is_some_and(|mut names| names.insert(name)) {
             tracing::warn!(target: TARGET, rule = name, "a rule of `configured` limits has none: its calls are unlimited");
+        }
+    }
+
+    /// Logs the first call under a rule that has a burst for a limit without one.
+    #[cold]
+    pub(crate) fn warn_of_ignored_burst(&self, name: &'static str) {
+        if lock(&self.ignored_bursts, self.home).is_some_and(|mut names| names.insert(name)) {
+            tracing::warn!(
+                target: TARGET,
+                rule = name,
+                "a rule has a burst, and a limit of an algorithm that ignores it: set a bucket as the `algorithm`, or remove it"
+            );
         }
     }
 
