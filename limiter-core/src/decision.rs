@@ -2,12 +2,13 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::mem::take;
 use std::time::Duration;
 
 use crate::Limit;
 use crate::algorithm::Outcome;
 use crate::request::{OwnedRequest, Request, StoreReply};
-use crate::request::{RefundInfo, Resolution};
+use crate::request::{RefundInfo, RequestReport, Resolution};
 use crate::source::Source;
 use crate::store::memory::{EntryPermits, MemoryReply};
 
@@ -128,9 +129,7 @@ impl Decision {
     /// Adds the key that the decision describes, in the form that users see.
     pub(crate) fn set_key(&mut self, encoded: String) {
         match self {
-            Self::Allowed(allowed) => {
-                allowed.extras.get_or_insert_default().key = Some(Box::new(ExposedKey { encoded }));
-            }
+            Self::Allowed(allowed) => allowed.set_key(encoded),
             Self::Denied(denied) => denied.set_key(encoded),
         }
     }
@@ -148,12 +147,15 @@ impl Decision {
 }
 
 /// The permits of an allowed call, and the receipt for a [refund](crate::Limiter::refund) of them.
+///
+/// [Observers](crate::Builder::on_allowed) of a call that several rules allow get one for each rule, as a report: it is
+/// no receipt. It holds no permits, and a refund of it does nothing.
 #[derive(Clone)]
 pub struct Allowed {
     details: Details,
     /// `None` if there is nothing to refund.
     receipt: Option<Receipt>,
-    /// `None` unless a rule was in shadow mode or the limiter exposes keys.
+    /// `None` unless a rule was in shadow mode, the limiter exposes keys, or observers received several reports.
     extras: Option<Box<AllowedExtras>>,
 }
 
@@ -166,6 +168,8 @@ struct AllowedExtras {
     shadowed: Option<Denied>,
     /// The receipts of rules in shadow mode.
     shadow_receipts: Vec<Receipt>,
+    /// The report of each request, until the observers get them.
+    reports: Vec<RequestReport>,
 }
 
 /// The encoded key that a decision describes. A box of it is smaller than a `String`.
@@ -210,6 +214,11 @@ impl Allowed {
         self.extras.as_ref()?.shadowed.as_ref()
     }
 
+    /// Adds the key that the decision describes, in the form that users see.
+    pub(crate) fn set_key(&mut self, encoded: String) {
+        self.extras.get_or_insert_default().key = Some(Box::new(ExposedKey { encoded }));
+    }
+
     /// The receipts of all permits that the call took.
     pub(crate) fn receipts(&self) -> impl Iterator<Item = &Receipt> {
         self.receipt.iter().chain(self.extras.iter().flat_map(|extras| &extras.shadow_receipts))
@@ -232,7 +241,7 @@ impl Allowed {
             Decision::Allowed(allowed) => allowed,
             Decision::Denied(denied) => {
                 let (details, key) = (denied.details, denied.key.clone());
-                let extras = AllowedExtras { key, shadowed: Some(denied), shadow_receipts: Vec::new() };
+                let extras = AllowedExtras { key, shadowed: Some(denied), ..AllowedExtras::default() };
                 Self { details, receipt: None, extras: Some(Box::new(extras)) }
             }
         }
@@ -373,7 +382,32 @@ impl DecisionContext<'_> {
         };
         let requests = || counted.requests.clone().unwrap_or_else(|| OwnedRequest::copy_all(self.requests));
         let receipt = || limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, requests(), counted.refund_info()));
-        self.counted_decision(&counted.reply, counted.source, receipt)
+        let mut decision = self.counted_decision(&counted.reply, counted.source, receipt);
+        if let (Some(per_request), Decision::Allowed(allowed)) = (&counted.per_request, &mut decision)
+            && !per_request.reports.is_empty()
+        {
+            allowed.extras.get_or_insert_default().reports.clone_from(&per_request.reports);
+        }
+        decision
+    }
+
+    /// Removes the reports of an allowed decision, and returns them for observers: one for each of several requests, in
+    /// their order, without a receipt. Returns none for one request, which the decision itself reports.
+    pub(crate) fn reports(&self, allowed: &mut Allowed) -> Vec<Allowed> {
+        if self.requests.len() < 2 {
+            return Vec::new();
+        }
+        let source = allowed.details.source;
+        let reports = match source {
+            Source::Policy => vec![RequestReport::default(); self.requests.len()],
+            _ => allowed.extras.as_mut().map(|extras| take(&mut extras.reports)).unwrap_or_default(),
+        };
+        let report = |(index, RequestReport { remaining, reset_after })| {
+            let reset_after = micros(reset_after);
+            let details = Details { remaining, reset_after, source, ..self.details(index) };
+            Allowed { details, receipt: None, extras: None }
+        };
+        reports.into_iter().enumerate().map(report).collect()
     }
 
     #[inline]

@@ -9,7 +9,9 @@ use crate::limit::Limit;
 use crate::local::LocalState;
 use crate::observer::Observers;
 use crate::on_error::OnError;
-use crate::request::{CacheLookup, CallOptions, CountedReply, RefundInfo, Request, Resolution, StoreFailure};
+use crate::request::{
+    CacheLookup, CallOptions, CountedReply, DecisionReply, RefundInfo, Request, Resolution, StoreFailure,
+};
 use crate::source::Source;
 use crate::store::RedisStore;
 #[cfg(feature = "test-util")]
@@ -103,8 +105,8 @@ impl Guard {
         };
         observers.failed(&error);
         let on_error = on_error.for_error(&error);
-        if let (OnError::Closed | OnError::Raise, Some(reservation)) = (on_error, reservation) {
-            self.local().standby.refund(requests, reservation.stamp);
+        if let (OnError::Closed | OnError::Raise, Some(reservation)) = (on_error, &reservation) {
+            self.local().standby.refund(requests, reservation.reply.stamp);
         }
         // The failure is recorded before the decision and after it. This task may have been woken late, and other calls
         // must consult the standby limiter meanwhile.
@@ -117,7 +119,7 @@ impl Guard {
                 Resolution::FailedOpen
             }
             OnError::Closed => Resolution::FailedClosed,
-            OnError::Standby => match reservation.map_or_else(|| self.local().standby.decide(requests, max_wait), Ok) {
+            OnError::Standby => match reservation.map_or_else(|| self.decide_by_standby(requests, &options), Ok) {
                 Ok(reply) => Resolution::Counted(CountedReply::from_standby(reply)),
                 Err(forked) => {
                     observers.failed(&forked);
@@ -129,6 +131,16 @@ impl Guard {
         // The store has no record of permits that were granted just now, for a window from now.
         self.local().standby.call_failed(requests);
         Ok(resolution)
+    }
+
+    fn decide_by_standby(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<DecisionReply, Error> {
+        let standby = &self.local().standby;
+        if !options.wants_reports {
+            return standby.decide(requests, options.max_wait).map(DecisionReply::from);
+        }
+        let mut reports = Vec::new();
+        let reply = standby.decide_each(requests, &mut reports)?;
+        Ok(DecisionReply::with_reports(reply, reports))
     }
 
     /// Returns the cached denial of the store, if it still holds.

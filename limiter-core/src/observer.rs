@@ -62,6 +62,21 @@ impl Observers {
         self.report_overflow();
     }
 
+    /// Calls the observers of a decision, and reports an overflow if that is due. The observers of an allowed one get
+    /// each of its reports, or the decision itself if it has none.
+    #[inline]
+    pub(crate) fn decided_each(&self, decision: &mut Decision, reports: impl FnOnce(&mut Allowed) -> Vec<Allowed>) {
+        match decision {
+            Decision::Allowed(allowed) if self.observe_allowed() => match &reports(allowed)[..] {
+                [] => call_all(&self.allowed, allowed),
+                reports => reports.iter().for_each(|report| call_all(&self.allowed, report)),
+            },
+            Decision::Allowed(_) => {}
+            Decision::Denied(denied) => call_each(&self.denied, denied),
+        }
+        self.report_overflow();
+    }
+
     /// Reports overflows to the observers and the log, if a report is due.
     #[inline]
     pub(crate) fn report_overflow(&self) {

@@ -112,6 +112,42 @@ impl StoreReply {
     };
 }
 
+/// The permits left of one request after an allowed decision, for observers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestReport {
+    pub(crate) remaining: u32,
+    pub(crate) reset_after: Duration,
+}
+
+/// The data of a decision that each request has by itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PerRequest {
+    /// The time at which the permits of each request were taken; empty if they were taken together.
+    pub(crate) stamps: Vec<u64>,
+    /// Empty unless the decision is allowed and [`CallOptions::wants_reports`] is set.
+    pub(crate) reports: Vec<RequestReport>,
+}
+
+/// The reply to one decision, with the data of each request. Most replies have none.
+#[derive(Clone, Debug)]
+pub(crate) struct DecisionReply {
+    pub(crate) reply: StoreReply,
+    pub(crate) per_request: Option<Arc<PerRequest>>,
+}
+
+impl From<StoreReply> for DecisionReply {
+    fn from(reply: StoreReply) -> Self {
+        Self { reply, per_request: None }
+    }
+}
+
+impl DecisionReply {
+    pub(crate) fn with_reports(reply: StoreReply, reports: Vec<RequestReport>) -> Self {
+        let per_request = (!reports.is_empty()).then(|| Arc::new(PerRequest { stamps: Vec::new(), reports }));
+        Self { reply, per_request }
+    }
+}
+
 /// The result of a call, before it becomes a decision.
 #[derive(Clone, Debug)]
 pub(crate) enum Resolution {
@@ -130,8 +166,7 @@ pub(crate) struct CountedReply {
     pub(crate) source: Source,
     /// The time at which the standby limiter took the permits, in microseconds of its clock; 0 if it took none.
     pub(crate) mirror_stamp: u64,
-    /// The time at which the permits of each request were taken, if they were not taken together.
-    pub(crate) stamps: Option<Arc<[u64]>>,
+    pub(crate) per_request: Option<Arc<PerRequest>>,
     /// The requests, if they were copied for another thread.
     pub(crate) requests: Option<Arc<[OwnedRequest]>>,
 }
@@ -143,7 +178,7 @@ pub(crate) struct RefundInfo {
     /// Microseconds of the store's clock.
     pub(crate) stamp: u64,
     /// The stamp of each request, if their permits were not taken together.
-    stamps: Option<Arc<[u64]>>,
+    per_request: Option<Arc<PerRequest>>,
     /// Microseconds of the standby limiter's clock; 0 if it has no record of the permits.
     pub(crate) mirror_stamp: u64,
     /// The most permits of each request that a refund returns. The request's cost is what the call holds before it.
@@ -160,16 +195,18 @@ impl Request<'_> {
 }
 
 impl CountedReply {
-    pub(crate) fn from_store(reply: StoreReply, mirror_stamp: u64) -> Self {
-        Self { reply, source: Source::Store, mirror_stamp, stamps: None, requests: None }
+    pub(crate) fn from_store(reply: impl Into<DecisionReply>, mirror_stamp: u64) -> Self {
+        let DecisionReply { reply, per_request } = reply.into();
+        Self { reply, source: Source::Store, mirror_stamp, per_request, requests: None }
     }
 
     pub(crate) fn from_denial_cache(reply: StoreReply) -> Self {
-        Self { reply, source: Source::DeniedUntil, mirror_stamp: 0, stamps: None, requests: None }
+        Self { reply, source: Source::DeniedUntil, mirror_stamp: 0, per_request: None, requests: None }
     }
 
-    pub(crate) fn from_standby(reply: StoreReply) -> Self {
-        Self { reply, source: Source::Standby, mirror_stamp: reply.stamp, stamps: None, requests: None }
+    pub(crate) fn from_standby(reply: impl Into<DecisionReply>) -> Self {
+        let DecisionReply { reply, per_request } = reply.into();
+        Self { reply, source: Source::Standby, mirror_stamp: reply.stamp, per_request, requests: None }
     }
 
     /// The store's reply with the mirror's stamp, or the denial of the standby limiter if it denies the admission after
@@ -189,16 +226,16 @@ impl CountedReply {
     }
 
     pub(crate) fn refund_info(&self) -> RefundInfo {
-        let Self { reply, source, mirror_stamp, stamps, .. } = self;
-        let (source, mirror_stamp) = (*source, *mirror_stamp);
-        RefundInfo { source, stamp: reply.stamp, stamps: stamps.clone(), mirror_stamp, max_permits: u32::MAX }
+        let Self { reply, source, mirror_stamp, per_request, .. } = self;
+        let (source, mirror_stamp, per_request) = (*source, *mirror_stamp, per_request.clone());
+        RefundInfo { source, stamp: reply.stamp, per_request, mirror_stamp, max_permits: u32::MAX }
     }
 }
 
 impl RefundInfo {
     /// The data for permits that only the store has counted, at this time of its clock in microseconds.
     pub(crate) fn from_store(stamp: u64) -> Self {
-        Self { source: Source::Store, stamp, stamps: None, mirror_stamp: 0, max_permits: u32::MAX }
+        Self { source: Source::Store, stamp, per_request: None, mirror_stamp: 0, max_permits: u32::MAX }
     }
 
     /// Returns it for a refund of at most so many permits of each request.
@@ -209,7 +246,8 @@ impl RefundInfo {
     /// The stamp of one request of the decision.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "without it no store has several clocks"))]
     pub(crate) fn stamp_of_request(&self, index: usize) -> u64 {
-        self.stamps.as_ref().and_then(|stamps| stamps.get(index)).copied().unwrap_or(self.stamp)
+        let stamp = |per_request: &Arc<PerRequest>| per_request.stamps.get(index).copied();
+        self.per_request.as_ref().and_then(stamp).unwrap_or(self.stamp)
     }
 }
 
@@ -226,6 +264,8 @@ pub(crate) struct CallOptions {
     )]
     pub(crate) deadline: Option<Duration>,
     pub(crate) cache_lookup: CacheLookup,
+    /// True if the call has several requests and an observer receives a report of each. Such a call waits for no turn.
+    pub(crate) wants_reports: bool,
 }
 
 /// The state of a call's one look-up in the denial cache.
@@ -242,5 +282,5 @@ pub(crate) enum CacheLookup {
 pub(crate) struct StoreFailure {
     pub(crate) error: Error,
     /// The reply of the standby limiter, if it had reserved the permits for the call.
-    pub(crate) reservation: Option<StoreReply>,
+    pub(crate) reservation: Option<DecisionReply>,
 }

@@ -14,7 +14,7 @@ use crate::support::{key, limit};
 mod migration;
 mod multi_slot;
 
-fn builder_for(cluster: &Cluster) -> Builder {
+pub(crate) fn builder_for(cluster: &Cluster) -> Builder {
     Limiter::builder()
         .url(&cluster.url())
         .prefix(&unique("cluster"))
@@ -23,7 +23,7 @@ fn builder_for(cluster: &Cluster) -> Builder {
 }
 
 /// Returns a key for each master, in the order of their slots.
-fn key_per_master(cluster: &Cluster) -> Vec<Key> {
+pub(crate) fn key_per_master(cluster: &Cluster) -> Vec<Key> {
     let masters = cluster.masters();
     let name = |master| {
         let mut names = (0..).map(|number| format!("k{number}"));
@@ -37,7 +37,7 @@ fn names_in(slot: u16) -> impl Iterator<Item = String> {
     (0..).map(|number| format!("s{number}")).filter(move |name| slot_of(name.as_bytes()) == slot)
 }
 
-fn name_in(slot: u16) -> String {
+pub(crate) fn name_in(slot: u16) -> String {
     names_in(slot).next().expect("one of many names")
 }
 

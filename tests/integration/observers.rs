@@ -6,6 +6,12 @@ use rate_limited::{Limiter, rate_limited};
 
 use crate::support::{key, limit};
 
+mod each_rule;
+mod each_rule_redis;
+mod reports;
+
+pub(crate) use reports::{Report, Reports};
+
 #[rate_limited(key = "user:{id}", name = "by-user", limit = "1/1m", fallback = None)]
 async fn get(id: u32) -> Option<u32> {
     Some(id)

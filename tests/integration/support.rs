@@ -34,14 +34,20 @@ impl Subject {
     /// Creates a limiter with the layout of the Spring system, without cached denials. Keys have no prefix in this
     /// layout, so each limiter has its own database.
     pub(crate) async fn zset() -> Self {
+        Self::zset_with(|builder| builder).await
+    }
+
+    /// Creates such a limiter with further options.
+    pub(crate) async fn zset_with(configure: impl FnOnce(Builder) -> Builder) -> Self {
         static DATABASES: AtomicU32 = AtomicU32::new(1);
         let server = RedisServer::timeless();
         let url = format!("redis+unix://{}?db={}", server.socket().display(), DATABASES.fetch_add(1, Relaxed));
-        let subject = Self::with_builder(builder_for(server).url(&url).remember_denials(Duration::ZERO)).await;
+        let builder = builder_for(server).url(&url).remember_denials(Duration::ZERO);
+        let subject = Self::with_builder(configure(builder)).await;
         Self { layout: Layout::Zset, ..subject }
     }
 
-    async fn with_builder(builder: Builder) -> Self {
+    pub(crate) async fn with_builder(builder: Builder) -> Self {
         let clock = ManualClock::new();
         let limiter = builder.clock(clock.clone()).connect().await.expect("the store is there");
         Self { limiter, clock, layout: Layout::Compact }

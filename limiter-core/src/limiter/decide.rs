@@ -4,7 +4,6 @@ use std::slice;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::Error;
 use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied};
 use crate::limiter::{Backend, Limiter, LimiterInner};
 use crate::on_error::OnError;
@@ -12,6 +11,7 @@ use crate::request::{CacheLookup, CallOptions, CountedReply, Request, Resolution
 use crate::rule::RuleTable;
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::sync::process::forked;
+use crate::{Allowed, Error};
 
 /// The result of a decision without a request to a shared store.
 pub(crate) enum FastPath {
@@ -49,7 +49,7 @@ impl Limiter {
     /// The options of a call without options of its own.
     pub(crate) fn default_options(&self) -> CallOptions {
         let (on_error, cache_lookup) = (self.inner.on_error, CacheLookup::Needed);
-        CallOptions { on_error, max_wait: Duration::ZERO, deadline: None, cache_lookup }
+        CallOptions { on_error, max_wait: Duration::ZERO, deadline: None, cache_lookup, wants_reports: false }
     }
 
     /// Applies the failure policy to a call that failed before any request was made, as one with an invalid limit. The
@@ -169,8 +169,28 @@ impl Limiter {
         let resolution = self.resolve(context, options).await?;
         let mut decision = context.decision(&resolution, Some(self.inner.limiter_id));
         self.expose_key(&mut decision, context.requests);
-        self.inner.observers.decided(&decision);
+        self.report(context, &mut decision);
         Ok(decision)
+    }
+
+    /// Calls the observers of a decision: once for each request of an allowed one.
+    #[inline]
+    pub(super) fn report(&self, context: DecisionContext<'_>, decision: &mut Decision) {
+        self.inner.observers.decided_each(decision, |allowed| self.reports(context, allowed));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reports(&self, context: DecisionContext<'_>, allowed: &mut Allowed) -> Vec<Allowed> {
+        let mut reports = context.reports(allowed);
+        if self.inner.exposes_keys {
+            for (index, report) in reports.iter_mut().enumerate() {
+                if let Some(key) = self.exposed_key(context.requests, index) {
+                    report.set_key(key);
+                }
+            }
+        }
+        reports
     }
 
     /// Takes the permits from the store, or applies the failure policy.
@@ -179,13 +199,16 @@ impl Limiter {
         context: DecisionContext<'_>,
         options: CallOptions,
     ) -> Result<Resolution, Error> {
-        match &self.inner.backend {
-            Backend::Memory(store) => match store.decide_within(context.requests, options.max_wait) {
+        let LimiterInner { backend, observers, .. } = &*self.inner;
+        let wants_reports = context.requests.len() > 1 && observers.observe_allowed();
+        let options = CallOptions { wants_reports, ..options };
+        match backend {
+            Backend::Memory(store) => match store.decide_with(context.requests, &options) {
                 Ok(reply) => Ok(Resolution::Counted(CountedReply::from_store(reply, 0))),
                 Err(error) => self.resolve_by_policy(error, options),
             },
             _ if context.requests.is_empty() => Ok(Resolution::FailedOpen),
-            Backend::Guarded(guard) => guard.decide(context.requests, options, &self.inner.observers).await,
+            Backend::Guarded(guard) => guard.decide(context.requests, options, observers).await,
         }
     }
 

@@ -283,12 +283,12 @@ impl Limiter {
             let resolution = self.resolve(rule.context(), options).await.ok()?;
             let mut decision = rule.context().decision(&resolution, Some(self.inner.limiter_id));
             self.expose_key(&mut decision, &rule.requests);
-            Some(decision)
+            Some((rule, decision))
         }));
         let mut allowed = allowed;
-        for decision in decisions.await.into_iter().flatten() {
+        for (rule, mut decision) in decisions.await.into_iter().flatten() {
             match &decision {
-                Decision::Allowed(_) => self.inner.observers.decided(&decision),
+                Decision::Allowed(_) => self.report(rule.context(), &mut decision),
                 Decision::Denied(denied) => self.inner.observers.shadowed(denied),
             }
             allowed = Some(match allowed {

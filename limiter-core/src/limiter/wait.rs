@@ -37,7 +37,7 @@ impl Limiter {
                 _ => self.wait_in_queue(context, options, max_wait).await?,
             };
             self.expose_key(&mut decision, context.requests);
-            self.inner.observers.decided(&decision);
+            self.report(context, &mut decision);
             Ok(decision)
         }
     }

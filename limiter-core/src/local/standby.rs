@@ -10,7 +10,7 @@ use crate::Source;
 use crate::clock::Clock;
 use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
-use crate::request::{Request, SlottedRequests, StoreReply};
+use crate::request::{Request, RequestReport, SlottedRequests, StoreReply};
 use crate::store::memory::MemoryStore;
 use crate::{Error, Key, Limit};
 
@@ -88,6 +88,18 @@ impl Standby {
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked), in a child of the process that made it.
     pub(crate) fn decide(&self, requests: &[Request<'_>], max_wait: Duration) -> Result<StoreReply, Error> {
         self.with_shares(requests, |requests| self.mirror.decide_within(requests, max_wait))
+    }
+
+    /// Decides by the mirror about several requests. Adds the report of each if they are allowed.
+    ///
+    /// # Errors
+    /// As for [`decide`](Self::decide).
+    pub(crate) fn decide_each(
+        &self,
+        requests: &[Request<'_>],
+        reports: &mut Vec<RequestReport>,
+    ) -> Result<StoreReply, Error> {
+        self.with_shares(requests, |requests| self.mirror.decide_each(requests, reports))
     }
 
     /// Decides by the mirror without taking permits.
@@ -175,10 +187,23 @@ impl Standby {
 
     /// Reserves the permits of a call before it is sent to the store, if the standby limiter is consulted.
     pub(crate) fn reserve(&self, requests: SlottedRequests<'_>, max_wait: Duration) -> Precheck {
+        self.reserve_by(requests, || self.decide(requests.requests, max_wait))
+    }
+
+    /// Reserves the permits of a call about several requests as [`reserve`](Self::reserve) does. Adds the report of each.
+    pub(crate) fn reserve_each(&self, requests: SlottedRequests<'_>, reports: &mut Vec<RequestReport>) -> Precheck {
+        self.reserve_by(requests, || self.decide_each(requests.requests, reports))
+    }
+
+    fn reserve_by(
+        &self,
+        requests: SlottedRequests<'_>,
+        decide: impl FnOnce() -> Result<StoreReply, Error>,
+    ) -> Precheck {
         if !self.is_consulted(requests) {
             return Precheck::Skip;
         }
-        match self.decide(requests.requests, max_wait) {
+        match decide() {
             Ok(reply) if reply.allowed => Precheck::Reserved(reply),
             Ok(reply) => Precheck::Denied(reply),
             // The worker runs only in the process that made the standby limiter, where this does not happen.

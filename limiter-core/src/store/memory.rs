@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::algorithm::{AlgorithmInput, CounterKind, Outcome};
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
-use crate::request::{Request, StoreReply};
+use crate::request::{CallOptions, DecisionReply, Request, RequestReport, StoreReply};
 use crate::sync::process::forked;
 use crate::sync::{MutexGuard, Seed, hash_bytes, seed};
 use crate::{Error, Key, Limit, Source};
@@ -90,6 +90,41 @@ impl MemoryStore {
             let max_wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
             return self.decide_one(request, max_wait, |reply| Ok(reply.store_reply()), || Err(forked()));
         }
+        self.decide_several(requests, |_, _| {})
+    }
+
+    /// Decides by the options of a call: see [`decide_within`](Self::decide_within) and
+    /// [`decide_each`](Self::decide_each).
+    pub(crate) fn decide_with(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<DecisionReply, Error> {
+        if !options.wants_reports {
+            return self.decide_within(requests, options.max_wait).map(DecisionReply::from);
+        }
+        let mut reports = Vec::new();
+        let reply = self.decide_each(requests, &mut reports)?;
+        Ok(DecisionReply::with_reports(reply, reports))
+    }
+
+    /// Decides without a wait about several requests. Adds the report of each if they are allowed.
+    pub(crate) fn decide_each(
+        &self,
+        requests: &[Request<'_>],
+        reports: &mut Vec<RequestReport>,
+    ) -> Result<StoreReply, Error> {
+        self.decide_several(requests, |outcomes, now| {
+            let report = |&Outcome { remaining, reset_at, .. }: &Outcome| RequestReport {
+                remaining,
+                reset_after: now.until_micros(reset_at),
+            };
+            reports.extend(outcomes.iter().map(report));
+        })
+    }
+
+    /// Decides without a wait. `on_allowed` gets the outcomes of the requests after their permits were taken.
+    fn decide_several(
+        &self,
+        requests: &[Request<'_>],
+        on_allowed: impl FnOnce(&[Outcome], Moment),
+    ) -> Result<StoreReply, Error> {
         let encodings = self.hashed_encodings(requests);
         let mut locked = self.lock_all(requests, &encodings)?;
         let now = self.clock.now();
@@ -100,7 +135,9 @@ impl MemoryStore {
         // The permits fit, and the locks are still held.
         locked.apply(requests, now, WriteOp::Record);
         let of_no_cost: Vec<_> = requests.iter().map(|request| Request { cost: 0, ..*request }).collect();
-        Ok(merge_outcomes(&locked.peek(&of_no_cost, now), now))
+        let outcomes = locked.peek(&of_no_cost, now);
+        on_allowed(&outcomes, now);
+        Ok(merge_outcomes(&outcomes, now))
     }
 
     /// Returns the reply that a decision would have, and takes nothing.

@@ -127,7 +127,9 @@ impl RedisStore {
 
     /// Decides, and takes the permits if they fit.
     pub(crate) fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> impl Future<Output = CallResult> {
-        self.call(Action::Take { max_wait: options.max_wait }, requests, options.deadline)
+        let &CallOptions { max_wait, wants_reports, .. } = options;
+        let action = if wants_reports { Action::TakeWithReports } else { Action::Take { max_wait } };
+        self.call(action, requests, options.deadline)
     }
 
     /// Returns the reply that [`take`](Self::take) would give, and takes nothing.

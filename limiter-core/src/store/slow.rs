@@ -23,7 +23,7 @@ impl SlowStore {
         requests: &[Request<'_>],
         options: &CallOptions,
     ) -> Result<CountedReply, StoreFailure> {
-        self.call(options.deadline, || self.memory.decide_within(requests, options.max_wait))
+        self.call(options.deadline, || self.memory.decide_with(requests, options))
             .await
             .map(|reply| CountedReply::from_store(reply, 0))
             .map_err(|error| StoreFailure { error, reservation: None })

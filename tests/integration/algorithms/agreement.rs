@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use limiter_testkit::{Random, full_or};
+use limiter_testkit::{Random, RedisServer, full_or};
 use rate_limited::{Algorithm, Decision, Key, Limit, Limiter};
 
 use super::ALL_ALGORITHMS;
-use crate::support::Subject;
+use crate::observers::Reports;
+use crate::support::{Subject, builder_for};
 
 /// Both stores use one clock. The full run makes a few thousand calls with each algorithm.
 #[tokio::test]
@@ -22,7 +23,8 @@ async fn redis_and_memory_agree_at_numeric_limits() {
 const WINDOWS_MS: [u64; 6] = [1_000, 10_000, 86_400_000, 1 << 30, 40_000_000_000 >> 1, 31_622_400_000];
 
 async fn assert_stores_agree(algorithm: Algorithm, mut random: Random, steps: u32) {
-    let redis = Subject::redis().await;
+    let reports = [Reports::default(), Reports::default()];
+    let redis = Subject::with_builder(reports[0].observe(builder_for(RedisServer::timeless()))).await;
     let mut memory = Limiter::memory();
     let mut receipts: Vec<[Decision; 2]> = Vec::new();
     let (mut window, mut key) = (0, Key::new("edge"));
@@ -31,7 +33,8 @@ async fn assert_stores_agree(algorithm: Algorithm, mut random: Random, steps: u3
             window = WINDOWS_MS[usize::try_from(random.below(6)).expect("small")];
             key = Key::new("edge:").part(step);
             // A new store with one key: calls on other keys would sweep an expired key before the clock steps back.
-            memory = Limiter::builder().clock(redis.clock.clone()).connect().await.expect("memory");
+            let builder = reports[1].observe(Limiter::builder());
+            memory = builder.clock(redis.clock.clone()).connect().await.expect("memory");
             receipts.clear();
         }
         let span = window * 1_000;
@@ -55,6 +58,7 @@ async fn assert_stores_agree(algorithm: Algorithm, mut random: Random, steps: u3
             _ => limit,
         };
         let (cost, part) = (if edge(4) == 1 { 0 } else { edge(5) }, edge(5));
+        let wide = Limit::new(u32::MAX, Duration::from_millis(window)).expect("a limit").with_algorithm(algorithm);
         let decisions = match random.below(10) {
             0 => [redis.limiter.peek(&key, &limit).await, memory.peek(&key, &limit).await],
             1 if !receipts.is_empty() => {
@@ -74,12 +78,21 @@ async fn assert_stores_agree(algorithm: Algorithm, mut random: Random, steps: u3
                 }
                 continue;
             }
+            // The same counter under two limits.
+            3 | 4 => {
+                let both = [(&key, &limit, cost), (&key, &wide, 1)];
+                [redis.limiter.check_all(&both).await, memory.check_all(&both).await]
+            }
             _ => [redis.limiter.check_n(&key, &limit, cost).await, memory.check_n(&key, &limit, cost).await],
         }
         .map(|decision| decision.expect("the store answers"));
         // The source of a denial may differ.
         let [on_redis, in_memory] =
             decisions.each_ref().map(|decision| format!("{decision:?}").replace("DeniedUntil", "Store"));
+        assert_eq!(on_redis, in_memory, "{algorithm:?}, step {step}, cost {cost}");
+        let allowed =
+            |reports: &Reports| reports.take().into_iter().filter(|report| report.is_allowed).collect::<Vec<_>>();
+        let [on_redis, in_memory] = reports.each_ref().map(allowed);
         assert_eq!(on_redis, in_memory, "{algorithm:?}, step {step}, cost {cost}");
         if decisions.iter().all(Decision::is_allowed) {
             receipts.push(decisions);

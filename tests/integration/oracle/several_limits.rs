@@ -3,24 +3,28 @@
 use std::time::Duration;
 
 use limiter_testkit::schedule::{AnyOracle, Step, verdict_us};
-use limiter_testkit::{Random, Verdict, full_or};
-use rate_limited::{Key, Limit};
+use limiter_testkit::{Random, RedisServer, Verdict, full_or};
+use rate_limited::{Builder, Key, Limit, Limiter};
 
 use super::{FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
-use crate::support::Subject;
+use crate::observers::Reports;
+use crate::support::{Subject, builder_for};
 
 #[tokio::test]
 async fn memory_takes_all_limits_or_none() {
-    assert_decides_all_or_nothing(Subject::memory().await, full_or(10_000, 1_000)).await;
+    assert_decides_all_or_nothing(Limiter::builder(), full_or(10_000, 1_000)).await;
 }
 
 #[tokio::test]
 async fn redis_takes_all_limits_or_none() {
-    assert_decides_all_or_nothing(Subject::redis().await, full_or(4_000, 500)).await;
+    assert_decides_all_or_nothing(builder_for(RedisServer::timeless()), full_or(4_000, 500)).await;
 }
 
-/// Decides over one to five limits, each with another algorithm and key, in random order.
-async fn assert_decides_all_or_nothing(subject: Subject, steps: u32) {
+/// Decides over one to five limits, each with another algorithm and key, in random order. Observers get the verdict of
+/// each limit if the call is allowed, and otherwise the decision.
+async fn assert_decides_all_or_nothing(builder: Builder, steps: u32) {
+    let reports = Reports::default();
+    let subject = Subject::with_builder(reports.observe(builder)).await;
     let mut random = Random::new(11);
     let algorithms = [SlidingWindow, FixedWindow, SlidingCounter, TokenBucket, LeakyBucket];
     let keys: Vec<Key> = (0..5).map(|index| Key::new("mixed:").part(index)).collect();
@@ -51,13 +55,15 @@ async fn assert_decides_all_or_nothing(subject: Subject, steps: u32) {
         let mut after = oracles.clone();
         let verdicts: Vec<Verdict> =
             requests.iter().map(|(index, step)| after[*index].check(subject.now_us(), step)).collect();
-        let expected = combined_verdict(&verdicts);
+        let (expected, is_first_allowed) = (combined_verdict(&verdicts), verdicts[0].allowed);
         assert_eq!(verdict_us(&decision), expected, "step {number}: {requests:?}");
+        let reported: Vec<_> = reports.take_decisions().iter().map(verdict_us).collect();
+        assert_eq!(reported, if expected.allowed { verdicts } else { vec![expected] }, "step {number}: {requests:?}");
         if expected.allowed {
             allowed += 1;
             oracles = after;
         } else {
-            denied_later += u32::from(verdicts[0].allowed);
+            denied_later += u32::from(is_first_allowed);
         }
     }
     assert!(allowed > steps / 10 && denied_later > steps / 10, "{allowed} allowed, {denied_later} denied later");

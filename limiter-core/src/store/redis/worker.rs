@@ -24,7 +24,7 @@ mod tests;
 use batch_queue::BatchQueue;
 use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
-use multi_slot::{DecisionReply, MultiSlotCall, ScriptCallError};
+use multi_slot::{MultiSlotCall, ScriptCallError};
 use reconcile::{Reconciler, SentTake};
 
 use super::connection::breaker_table::BreakerTable;
@@ -43,7 +43,7 @@ use super::script::redis_key::RedisKey;
 use super::script::sources;
 use crate::clock::Clock;
 use crate::local::LocalState;
-use crate::request::{CountedReply, Request, StoreFailure, StoreReply};
+use crate::request::{CountedReply, DecisionReply, Request, StoreFailure};
 use crate::{Error, ErrorKind};
 
 /// The settings of one worker.
@@ -195,6 +195,10 @@ impl Worker {
         let mut reservation = None;
         match &call.action {
             Action::Take { max_wait } => match self.reconciler.reserve(slotted, *max_wait) {
+                Ok(reserved) => reservation = reserved.map(DecisionReply::from),
+                Err(denial) => return Ok(denial),
+            },
+            Action::TakeWithReports => match self.reconciler.reserve_each(slotted) {
                 Ok(reserved) => reservation = reserved,
                 Err(denial) => return Ok(denial),
             },
@@ -212,15 +216,17 @@ impl Worker {
         }
         let version = requests.first().and_then(|request| self.reconciler.cache_version(request));
         let decision = MultiSlotCall { worker: self, requests: &requests, keys: &keys, deadline: call.deadline };
-        let DecisionReply { reply, stamps } = match decision.decide(call, groups).await {
+        let DecisionReply { reply, per_request } = match decision.decide(call, groups).await {
             Ok(reply) => reply,
             Err(error) => return failed(error, reservation),
         };
         Ok(match &call.action {
-            Action::Take { max_wait } => {
-                let take = SentTake { requests: slotted, max_wait: *max_wait, reservation, version };
+            action @ (Action::Take { .. } | Action::TakeWithReports) => {
+                let max_wait = action.max_wait().unwrap_or_default();
+                let reservation = reservation.map(|reserved| reserved.reply);
+                let take = SentTake { requests: slotted, max_wait, reservation, version };
                 let counted = self.reconciler.complete_take(&take, reply);
-                CountedReply { stamps, ..counted }
+                CountedReply { per_request, ..counted }
             }
             Action::Refund(info) => {
                 self.reconciler.complete_refund(&requests, info);
@@ -242,7 +248,7 @@ impl Worker {
         keys: impl Iterator<Item = &RedisKey>,
         slot: u16,
         deadline: Deadline,
-    ) -> Result<StoreReply, ScriptCallError> {
+    ) -> Result<DecisionReply, ScriptCallError> {
         let names = keys.map(|key| &*key.name).collect::<KeyNames>();
         let command = self.commands.decide(action, requests, names);
         let script_call = ScriptCall::new(&self.context, &self.topology, None);

@@ -83,7 +83,7 @@ impl WorkerHandle {
         if let Some(error) = self.breakers.open_error(keys.slots()) {
             return Err(StoreFailure { error, reservation: None });
         }
-        let takes_permits = matches!(action, Action::Take { .. });
+        let takes_permits = action.max_wait().is_some();
         let result = match self.send(action, requests, keys, timeout) {
             Ok(sent) => sent.await,
             Err(error) => Err(StoreFailure { error, reservation: None }),

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use super::Program;
 use super::reply::{self, BatchEntryReply};
 use crate::clock::Clock;
-use crate::request::{RefundInfo, Request, StoreReply};
+use crate::request::{DecisionReply, RefundInfo, Request};
 use crate::{Algorithm, Error, Layout, Limit};
 
 /// The operation of one decision.
@@ -18,9 +18,22 @@ pub(crate) enum Action {
     Take {
         max_wait: Duration,
     },
+    /// Takes the permits of several requests without a wait. The reply to an allowed call has a report of each request.
+    TakeWithReports,
     Peek,
     Refund(Box<RefundInfo>),
     Reset,
+}
+
+impl Action {
+    /// The longest delay of the permits that it takes; `None` if it takes none.
+    pub(crate) fn max_wait(&self) -> Option<Duration> {
+        match self {
+            Self::Take { max_wait } => Some(*max_wait),
+            Self::TakeWithReports => Some(Duration::ZERO),
+            Self::Peek | Self::Refund(_) | Self::Reset => None,
+        }
+    }
 }
 
 /// The upper bound of a time argument, in microseconds: 142 years. A Lua number holds it exactly.
@@ -36,6 +49,8 @@ pub(crate) struct Command {
     program: Program,
     keys: KeyNames,
     arguments: Vec<Argument>,
+    /// True if an allowed reply has a report of each request.
+    has_reports: bool,
 }
 
 /// The names of several keys, in one buffer.
@@ -70,6 +85,7 @@ impl Commands {
         let (operation, number) = match action {
             Action::Peek => ("look", 0),
             Action::Take { max_wait } => ("take", micros(max_wait)),
+            Action::TakeWithReports => ("report", 0),
             Action::Refund(info) => ("refund", info.stamp),
             Action::Reset => ("forget", 0),
         };
@@ -85,7 +101,8 @@ impl Commands {
             arguments.extend(numbers.map(Argument::Number));
         }
         arguments.extend(self.time());
-        Command { program: Program::Decide, keys, arguments }
+        let has_reports = matches!(action, Action::TakeWithReports);
+        Command { program: Program::Decide, keys, arguments, has_reports }
     }
 
     /// The command for a batch. `keys` are the names of the entries' keys.
@@ -110,7 +127,7 @@ impl Commands {
             arguments.extend(indices.into_iter().map(|index| Argument::Number(index as u64)));
         }
         arguments.extend(self.time());
-        Command { program: Program::Batch, keys, arguments }
+        Command { program: Program::Batch, keys, arguments, has_reports: false }
     }
 
     /// The time of a manual clock, which each command carries.
@@ -195,8 +212,8 @@ impl Command {
         command
     }
 
-    pub(crate) fn decode(&self, reply: &Value) -> Result<StoreReply, Error> {
-        reply::decode(reply, self.keys.len())
+    pub(crate) fn decode(&self, reply: &Value) -> Result<DecisionReply, Error> {
+        reply::decode(reply, self.keys.len(), self.has_reports)
     }
 
     pub(crate) fn decode_batch(&self, reply: Value) -> Result<Vec<Result<BatchEntryReply, Error>>, Error> {

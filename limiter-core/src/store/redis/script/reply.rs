@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::request::StoreReply;
+use crate::request::{DecisionReply, RequestReport, StoreReply};
 use crate::store::redis::command_error::CommandError;
 use crate::{Error, ErrorKind};
 
@@ -66,22 +66,22 @@ pub(crate) fn encode_entry(granted: u32, remaining: u32, retry_after: i64, reset
     bytes
 }
 
-/// Decodes the reply to one decision about so many requests.
+/// Decodes the reply to one decision about so many requests. If it is allowed and has reports, there is one for each.
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] for anything else.
-pub(crate) fn decode(reply: &Value, requests: usize) -> Result<StoreReply, Error> {
-    decode_integers(reply, requests).ok_or_else(unexpected_reply)
+pub(crate) fn decode(reply: &Value, requests: usize, has_reports: bool) -> Result<DecisionReply, Error> {
+    decode_integers(reply, requests, has_reports).ok_or_else(unexpected_reply)
 }
 
-fn decode_integers(reply: &Value, requests: usize) -> Option<StoreReply> {
+fn decode_integers(reply: &Value, requests: usize, has_reports: bool) -> Option<DecisionReply> {
     let Value::Array(values) = reply else { return None };
     let integers: Vec<i64> = values
         .iter()
         .map(|value| if let Value::Int(integer) = value { Some(*integer) } else { None })
         .collect::<Option<_>>()?;
-    let [allowed, request_index, remaining, retry, reset, stamp, delay] = integers[..] else { return None };
-    Some(StoreReply {
+    let (&[allowed, request_index, remaining, retry, reset, stamp, delay], reports) = integers.split_first_chunk()?;
+    let reply = StoreReply {
         allowed: match allowed {
             0 => false,
             1 => true,
@@ -93,7 +93,16 @@ fn decode_integers(reply: &Value, requests: usize) -> Option<StoreReply> {
         reset_after: Duration::from_micros(u64::try_from(reset).ok()?),
         stamp: u64::try_from(stamp).ok()?,
         delay: Duration::from_micros(u64::try_from(delay).ok()?),
-    })
+    };
+    let (reports, rest) = reports.as_chunks();
+    let reports: Vec<_> = reports.iter().map(decode_report).collect::<Option<_>>()?;
+    let is_complete = reports.len() == if has_reports && reply.allowed { requests } else { 0 };
+    (is_complete && rest.is_empty()).then(|| DecisionReply::with_reports(reply, reports))
+}
+
+fn decode_report(&[remaining, reset]: &[i64; 2]) -> Option<RequestReport> {
+    let reset_after = Duration::from_micros(u64::try_from(reset).ok()?);
+    Some(RequestReport { remaining: u32::try_from(remaining).ok()?, reset_after })
 }
 
 /// Decodes the reply to a batch of so many entries: one result for each.

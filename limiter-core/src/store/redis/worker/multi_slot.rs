@@ -20,29 +20,16 @@ use super::Worker;
 use super::call::{Call, Deadline};
 use crate::Error;
 use crate::join_all::join_all;
-use crate::request::{OwnedRequest, RefundInfo, Request, StoreReply};
+use crate::request::{DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, StoreReply};
 use crate::store::redis::connection::slot_group::SlotGroup;
 use crate::store::redis::script::command::Action;
 use crate::store::redis::script::redis_key::RedisKey;
-
-/// The reply to a decision.
-pub(crate) struct DecisionReply {
-    pub(crate) reply: StoreReply,
-    /// The stamp of each request, if the permits were not taken together.
-    pub(crate) stamps: Option<Arc<[u64]>>,
-}
 
 /// The reason why a script call has no reply.
 pub(crate) enum ScriptCallError {
     /// The slot is moving, and no node has all keys. The script did not run.
     NeedsSplit,
     Failed(Error),
-}
-
-impl From<StoreReply> for DecisionReply {
-    fn from(reply: StoreReply) -> Self {
-        Self { reply, stamps: None }
-    }
 }
 
 /// A slot group with the reply to it.
@@ -68,7 +55,7 @@ impl MultiSlotCall<'_> {
         };
         let reply = self.worker.call_script(action, self.requests, self.keys.iter(), group.slot, self.deadline);
         match reply.await {
-            Ok(reply) => Ok(reply.into()),
+            Ok(reply) => Ok(reply),
             Err(ScriptCallError::NeedsSplit) => {
                 Box::pin(self.decide_by_group(call, split_by_key(group, self.keys))).await
             }
@@ -78,7 +65,9 @@ impl MultiSlotCall<'_> {
 
     async fn decide_by_group(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
         match &call.action {
-            Action::Take { .. } => self.take_by_group(call, groups).await,
+            // As in one script call about several counters, no turn of a leaky bucket is waited for.
+            Action::Take { .. } => self.take_by_group(call, Action::Take { max_wait: Duration::ZERO }, groups).await,
+            Action::TakeWithReports => self.take_by_group(call, Action::TakeWithReports, groups).await,
             action @ (Action::Peek | Action::Reset) => {
                 let replies = self.call_each(|_| action.clone(), groups).await?;
                 Ok(merge_replies(&replies).into())
@@ -91,7 +80,8 @@ impl MultiSlotCall<'_> {
         }
     }
 
-    async fn take_by_group(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
+    /// Takes the permits group by group, each by `action`.
+    async fn take_by_group(&self, call: &Call, action: Action, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
         let mut peeked = self.call_each(|_| Action::Peek, groups).await?;
         let before = merge_replies(&peeked);
         if !before.allowed {
@@ -101,18 +91,16 @@ impl MultiSlotCall<'_> {
         let mut untaken: VecDeque<_> = peeked.into_iter().map(|(group, _)| group).collect();
         let mut reservation = Reservation::new(self.worker, call, self.keys);
         let mut replies = Vec::new();
-        // As in one script call about several counters, no turn of a leaky bucket is waited for.
-        let action = Action::Take { max_wait: Duration::ZERO };
         while let Some(group) = untaken.pop_front() {
             if call.is_abandoned() {
                 break;
             }
             match self.call_group(&action, &group).await {
-                Ok(reply) if reply.allowed => {
-                    reservation.add(group.clone(), reply.stamp);
-                    replies.push((group, reply));
+                Ok(taken) if taken.reply.allowed => {
+                    reservation.add(group.clone(), &taken);
+                    replies.push((group, taken.reply));
                 }
-                Ok(denial) => return Ok(merge_replies(&[(group, denial)]).into()),
+                Ok(denial) => return Ok(merge_replies(&[(group, denial.reply)]).into()),
                 Err(ScriptCallError::NeedsSplit) => {
                     split_by_key(&group, self.keys).into_iter().rev().for_each(|group| untaken.push_front(group));
                 }
@@ -123,7 +111,7 @@ impl MultiSlotCall<'_> {
             // No caller gets this denial. It also releases the reservation of the standby limiter.
             return Ok(StoreReply { allowed: false, ..before }.into());
         }
-        Ok(DecisionReply { reply: merge_replies(&replies), stamps: Some(reservation.commit()) })
+        Ok(DecisionReply { reply: merge_replies(&replies), per_request: Some(Arc::new(reservation.commit())) })
     }
 
     /// Refunds at most `max_permits` of each request. The stamps are those of the requests' permits.
@@ -157,7 +145,7 @@ impl MultiSlotCall<'_> {
             let results = join_all(groups.iter().map(call)).await;
             for (group, result) in take(&mut groups).into_iter().zip(results) {
                 match result {
-                    Ok(reply) => replies.push((group, reply)),
+                    Ok(DecisionReply { reply, .. }) => replies.push((group, reply)),
                     Err(ScriptCallError::NeedsSplit) => groups.extend(split_by_key(&group, self.keys)),
                     Err(ScriptCallError::Failed(error)) => failure = failure.or(Some(error)),
                 }
@@ -167,7 +155,7 @@ impl MultiSlotCall<'_> {
     }
 
     /// Calls the script for one group.
-    async fn call_group(&self, action: &Action, group: &SlotGroup) -> Result<StoreReply, ScriptCallError> {
+    async fn call_group(&self, action: &Action, group: &SlotGroup) -> Result<DecisionReply, ScriptCallError> {
         let keys = group.indices.iter().map(|index| &self.keys[*index]);
         self.worker.call_script(action, &group.select(self.requests), keys, group.slot, self.deadline).await
     }
@@ -192,8 +180,8 @@ struct Reservation {
     keys: Arc<[RedisKey]>,
     deadline: Deadline,
     groups: Vec<SlotGroup>,
-    /// The stamp of each request.
-    stamps: Vec<u64>,
+    /// The stamps of all requests, and the reports if there are any.
+    per_request: PerRequest,
 }
 
 impl Reservation {
@@ -204,25 +192,30 @@ impl Reservation {
             keys: Arc::clone(keys),
             deadline: *deadline,
             groups: Vec::new(),
-            stamps: vec![0; requests.len()],
+            per_request: PerRequest { stamps: vec![0; requests.len()], reports: Vec::new() },
         }
     }
 
-    fn add(&mut self, group: SlotGroup, stamp: u64) {
-        group.indices.iter().for_each(|index| self.stamps[*index] = stamp);
+    fn add(&mut self, group: SlotGroup, taken: &DecisionReply) {
+        let PerRequest { stamps, reports } = &mut self.per_request;
+        group.indices.iter().for_each(|index| stamps[*index] = taken.reply.stamp);
+        if let Some(of_group) = &taken.per_request {
+            reports.resize(stamps.len(), RequestReport::default());
+            group.indices.iter().zip(&of_group.reports).for_each(|(index, report)| reports[*index] = *report);
+        }
         self.groups.push(group);
     }
 
-    /// Keeps the permits, and returns the stamp of each request.
-    fn commit(mut self) -> Arc<[u64]> {
+    /// Keeps the permits, and returns the stamps and reports.
+    fn commit(mut self) -> PerRequest {
         self.groups.clear();
-        take(&mut self.stamps).into()
+        take(&mut self.per_request)
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let (groups, stamps) = (take(&mut self.groups), take(&mut self.stamps));
+        let (groups, stamps) = (take(&mut self.groups), take(&mut self.per_request.stamps));
         if groups.is_empty() {
             return;
         }

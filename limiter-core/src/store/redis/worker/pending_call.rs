@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::call::{Call, CallResult, Deadline};
 use crate::Error;
-use crate::request::{OwnedRequest, Request, StoreFailure, StoreReply};
+use crate::request::{DecisionReply, OwnedRequest, Request, StoreFailure, StoreReply};
 use crate::store::redis::connection::attempt::Attempt;
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::script::redis_key::RedisKeys;
@@ -81,7 +81,7 @@ impl PendingCall {
     }
 
     pub(crate) fn fail(&self, error: Error) {
-        self.reply(Err(StoreFailure { error, reservation: self.reservation.get() }));
+        self.reply(Err(StoreFailure { error, reservation: self.reservation.get().map(DecisionReply::from) }));
     }
 
     /// Reports its timeout to the connection that it waits for.

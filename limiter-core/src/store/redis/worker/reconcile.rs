@@ -11,7 +11,7 @@ use super::pending_call::BatchedCall;
 use crate::local::LocalState;
 use crate::local::denial_cache::CacheVersion;
 use crate::local::standby::{Precheck, Standby};
-use crate::request::{CountedReply, RefundInfo, Request, SlottedRequests, StoreReply};
+use crate::request::{CountedReply, DecisionReply, RefundInfo, Request, SlottedRequests, StoreReply};
 use crate::store::redis::script::reply::BatchEntryReply;
 
 pub(crate) struct Reconciler {
@@ -49,6 +49,19 @@ impl Reconciler {
         match self.standby().reserve(requests, max_wait) {
             Precheck::Skip => Ok(None),
             Precheck::Reserved(reply) => Ok(Some(reply)),
+            Precheck::Denied(reply) => Err(CountedReply::from_standby(reply)),
+        }
+    }
+
+    /// Reserves permits for a call about several requests, with a report of each.
+    ///
+    /// # Errors
+    /// As for [`reserve`](Self::reserve).
+    pub(crate) fn reserve_each(&self, requests: SlottedRequests<'_>) -> Result<Option<DecisionReply>, CountedReply> {
+        let mut reports = Vec::new();
+        match self.standby().reserve_each(requests, &mut reports) {
+            Precheck::Skip => Ok(None),
+            Precheck::Reserved(reply) => Ok(Some(DecisionReply::with_reports(reply, reports))),
             Precheck::Denied(reply) => Err(CountedReply::from_standby(reply)),
         }
     }

@@ -8,7 +8,7 @@ use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
 
 use crate::clock::Clock;
 use crate::limit::Limit;
-use crate::request::{Request, StoreReply};
+use crate::request::{DecisionReply, Request, StoreReply};
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::script::command::{Action, BatchEntry, Command, Commands, KeyNames};
 use crate::store::redis::script::fuzz::pick;
@@ -29,7 +29,7 @@ fn share(full: u32) -> u32 {
 #[test]
 fn no_decision_reply_makes_the_decoder_panic() {
     in_two_threads(share(DECISIONS) / STEPS, |random, decoder| {
-        let mut reply = Value::Array(answer(random));
+        let mut reply = Value::Array(decoder.answer(random));
         for _ in 0..STEPS {
             decoder.read(&reply);
             if let Value::Array(values) = &mut reply {
@@ -101,7 +101,7 @@ fn packed(random: &mut Random) -> Vec<u8> {
 #[test]
 fn no_reply_makes_the_decoder_panic() {
     in_two_threads(share(TREES), |random, decoder| match random.below(8) {
-        0 => decoder.decode_or_convert(Value::Array(answer(random))),
+        0 => decoder.decode_or_convert(Value::Array(decoder.answer(random))),
         _ => decoder.decode_or_convert(tree(random, 3)),
     });
 }
@@ -120,7 +120,8 @@ fn in_two_threads(rounds: u32, fuzz: impl Fn(&mut Random, &mut Decoder) + Sync) 
         for seed in 0..2 {
             let fuzz = &fuzz;
             scope.spawn(move || {
-                let (mut random, mut decoder) = (Random::new(seed), Decoder::new());
+                let action = [Action::Peek, Action::TakeWithReports][usize::from(seed == 1)].clone();
+                let (mut random, mut decoder) = (Random::new(seed), Decoder::new(&action));
                 for _ in 0..rounds / 2 {
                     fuzz(&mut random, &mut decoder);
                 }
@@ -135,18 +136,30 @@ fn in_two_threads(rounds: u32, fuzz: impl Fn(&mut Random, &mut Decoder) + Sync) 
 struct Decoder {
     command: Command,
     requests: usize,
+    has_reports: bool,
     answers: u32,
     errors: u32,
 }
 
 impl Decoder {
-    fn new() -> Self {
+    fn new(action: &Action) -> Self {
         let key = Key::new("a");
         let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
         let requests = [Request { key: &key, limit, cost: 1 }; 3];
         let names = KeyNames::from_iter(["a", "b", "c"]);
-        let command = Commands::new(Clock::System).decide(&Action::Peek, &requests, names);
-        Self { command, requests: requests.len(), answers: 0, errors: 0 }
+        let command = Commands::new(Clock::System).decide(action, &requests, names);
+        let has_reports = matches!(action, Action::TakeWithReports);
+        Self { command, requests: requests.len(), has_reports, answers: 0, errors: 0 }
+    }
+
+    /// Integers that may be a reply: seven, and two for the report of each request.
+    fn answer(&self, random: &mut Random) -> Vec<Value> {
+        let is_allowed = random.below(2) == 0;
+        let mut values = vec![Value::Int(is_allowed.into()), Value::Int(0)];
+        values.extend((0..5).map(|place| Value::Int(integer(random).saturating_abs() >> (8 * place))));
+        let reports = if self.has_reports && is_allowed { 2 * self.requests } else { 0 };
+        values.extend((0..reports).map(|_| Value::Int(integer(random).saturating_abs() >> 32)));
+        values
     }
 
     /// Decodes a reply, or converts the error in it.
@@ -159,7 +172,9 @@ impl Decoder {
 
     fn read(&mut self, reply: &Value) {
         match self.command.decode(reply) {
-            Ok(StoreReply { request_index, .. }) => {
+            Ok(DecisionReply { reply: StoreReply { request_index, allowed, .. }, per_request }) => {
+                let reports = per_request.map_or(0, |per_request| per_request.reports.len());
+                assert_eq!(reports, if self.has_reports && allowed { self.requests } else { 0 });
                 assert!(request_index < self.requests);
                 self.answers += 1;
             }
@@ -183,13 +198,6 @@ impl Decoder {
 
 /// The number of changes to one reply.
 const STEPS: u32 = 9;
-
-/// Seven integers that may be a reply.
-fn answer(random: &mut Random) -> Vec<Value> {
-    let mut values = vec![Value::Int(i64::from(random.below(2) == 0)), Value::Int(0)];
-    values.extend((0..5).map(|place| Value::Int(integer(random).saturating_abs() >> (8 * place))));
-    values
-}
 
 /// Changes one value; sometimes adds or removes some.
 fn change(values: &mut Vec<Value>, random: &mut Random) {
@@ -279,8 +287,9 @@ fn wire(random: &mut Random) -> Vec<u8> {
         0 => format!("-{}\r\n", text(random)).into_bytes(),
         1 => format!("*2\r\n${}\r\n{}\r\n_\r\n", pick(random, 20), text(random)).into_bytes(),
         _ => {
-            let mut reply = "*7\r\n".to_owned();
-            for _ in 0..7 {
+            let numbers = [7, 13][pick(random, 2)];
+            let mut reply = format!("*{numbers}\r\n");
+            for _ in 0..numbers {
                 reply.push_str(&format!(":{}\r\n", random.below(2)));
             }
             reply.into_bytes()

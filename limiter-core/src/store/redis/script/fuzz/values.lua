@@ -17,9 +17,9 @@ local function call_decide(action, window, max, burst, cost)
   return ok, reply, table.concat(words, ' ')
 end
 
-local function is_sane(reply, window, max_remaining)
-  if #reply ~= 7 then
-    return 'not seven numbers'
+local function is_sane(reply, window, max_remaining, action)
+  if #reply ~= (action == 'report' and reply[1] == 1 and 9 or 7) then
+    return 'not as many numbers as it should have'
   end
   for _, number in ipairs(reply) do
     if type(number) ~= 'number' or number ~= math.floor(number) or math.abs(number) > 9007199254740992 then
@@ -33,6 +33,9 @@ local function is_sane(reply, window, max_remaining)
   local is_wait = reset >= 0 and reset <= max_wait and delay >= 0 and delay <= max_wait
   if deciding ~= 0 or remaining < 0 or remaining > max_remaining or not is_wait then
     return 'out of bounds'
+  end
+  if reply[8] and (reply[8] ~= remaining or reply[9] ~= reset) then
+    return 'a report that differs from the reply'
   end
   if allowed == 1 and retry ~= 0 or allowed == 0 and (retry < -1 or retry > max_wait) then
     return 'a wait out of bounds'
@@ -61,7 +64,7 @@ for round = 1, rounds do
   move_clock(window)
   local before = mutate(value)
   redis.call('SET', key, before)
-  local action = ({ 'take', 'take', 'take', 'look', 'refund' })[random(1, 5)]
+  local action = ({ 'take', 'take', 'report', 'look', 'refund' })[random(1, 5)]
   local ok, reply, words = call_decide(action, window, max, burst, cost)
   local after = redis.call('GET', key)
   local problem
@@ -71,7 +74,7 @@ for round = 1, rounds do
     foreign = foreign + 1
     problem = string.sub(reply.err, 1, 8) ~= 'FOREIGN ' and reply.err or after ~= before and 'touched what is foreign'
   else
-    problem = is_sane(reply, window, burst)
+    problem = is_sane(reply, window, burst, action)
     if reply[1] == 1 then
       allowed = allowed + 1
     else

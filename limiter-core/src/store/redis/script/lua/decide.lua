@@ -1,8 +1,8 @@
 -- One decision about any number of keys. If all of them allow it, each takes its permits; otherwise none does.
 --
 -- KEYS     the keys of the counters, one for each request; a key may come twice
--- ARGV[1]  'take' takes the permits if they fit, 'look' takes nothing, 'refund' returns them, 'forget' deletes the
---          counters
+-- ARGV[1]  'take' takes the permits if they fit, 'report' does that too and replies more, 'look' takes nothing, 'refund'
+--          returns them, 'forget' deletes the counters
 -- ARGV[2]  in µs: the longest delay that a 'take' accepts, or the stamp of the permits that a 'refund' returns
 -- then, for each key:
 --   algorithm   the argument of `make`, which returns the module
@@ -13,8 +13,9 @@
 --
 -- Reply    { allowed 1 or 0, deciding request, remaining, retry after in µs (-1: never), reset after in µs, stamp in
 --          µs, delay until the turn in µs }. The deciding request, counted from 0, is the one of `remaining` and `reset
---          after`: the first that denies, or the one with the least remaining. Or an error: FOREIGN if a key holds a
---          value of another kind, which stays as it is, or the server's error of a command
+--          after`: the first that denies, or the one with the least remaining. After a 'report' that is allowed,
+--          remaining and reset after of each request follow. Or an error: FOREIGN if a key holds a value of another
+--          kind, which stays as it is, or the server's error of a command
 -- Clock    the server's, by TIME
 -- Expiry   set with the value, in one command: when the last permit expires, plus half a second of slack, as the expiry
 --          clock may differ
@@ -98,10 +99,11 @@ local function reply(allowed, deciding, remaining, reset_at, delay, retry_at)
 end
 
 local NOTHING = { 1, 0, 0, 0, 0, now_micros, 0 }
-local is_refund = ARGV[1] == 'refund'
+local operation = ARGV[1]
+local is_refund = operation == 'refund'
 local changed = {}
 local delay
-if ARGV[1] == 'forget' then
+if operation == 'forget' then
   for _, key in ipairs(KEYS) do
     local deleted = redis.pcall('DEL', key)
     if type(deleted) == 'table' then
@@ -122,7 +124,7 @@ else
   local denied, deciding, remaining, reset_at, waits, retry_at = evaluate()
   if denied then
     return reply(0, deciding, remaining, reset_at, 0, retry_at)
-  elseif ARGV[1] == 'look' then
+  elseif operation == 'look' then
     return reply(1, deciding, remaining, reset_at, waits, now_micros)
   end
   delay = waits
@@ -155,4 +157,12 @@ if is_refund then
   return NOTHING
 end
 local _, deciding, remaining, reset_at = evaluate()
-return reply(1, deciding, remaining, reset_at, delay, now_micros)
+local allowed = reply(1, deciding, remaining, reset_at, delay, now_micros)
+if operation == 'report' then
+  for _, request in ipairs(requests) do
+    local module = request.algorithm
+    local _, left, _, resets_at = module.evaluate(counters[request.id], request)
+    allowed[#allowed + 1], allowed[#allowed + 2] = left, math.max(resets_at * module.scale - now_micros, 0)
+  end
+end
+return allowed
