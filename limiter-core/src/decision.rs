@@ -2,13 +2,12 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::mem::take;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Limit;
 use crate::algorithm::Outcome;
-use crate::request::{OwnedRequest, Request, StoreReply};
-use crate::request::{RefundInfo, RequestReport, Resolution};
+use crate::request::{OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, Resolution, StoreReply};
 use crate::source::Source;
 use crate::store::memory::{EntryPermits, MemoryReply};
 
@@ -168,8 +167,8 @@ struct AllowedExtras {
     shadowed: Option<Denied>,
     /// The receipts of rules in shadow mode.
     shadow_receipts: Vec<Receipt>,
-    /// The report of each request, until the observers get them.
-    reports: Vec<RequestReport>,
+    /// The data with the report of each request, until the observers get them.
+    reported: Option<Arc<PerRequest>>,
 }
 
 /// The encoded key that a decision describes. A box of it is smaller than a `String`.
@@ -386,7 +385,7 @@ impl DecisionContext<'_> {
         if let (Some(per_request), Decision::Allowed(allowed)) = (&counted.per_request, &mut decision)
             && !per_request.reports.is_empty()
         {
-            allowed.extras.get_or_insert_default().reports.clone_from(&per_request.reports);
+            allowed.extras.get_or_insert_default().reported = Some(Arc::clone(per_request));
         }
         decision
     }
@@ -398,16 +397,20 @@ impl DecisionContext<'_> {
             return Vec::new();
         }
         let source = allowed.details.source;
-        let reports = match source {
-            Source::Policy => vec![RequestReport::default(); self.requests.len()],
-            _ => allowed.extras.as_mut().map(|extras| take(&mut extras.reports)).unwrap_or_default(),
-        };
-        let report = |(index, RequestReport { remaining, reset_after })| {
+        let report = |index, &RequestReport { remaining, reset_after }: &_| {
             let reset_after = micros(reset_after);
             let details = Details { remaining, reset_after, source, ..self.details(index) };
             Allowed { details, receipt: None, extras: None }
         };
-        reports.into_iter().enumerate().map(report).collect()
+        let reported = allowed.extras.as_mut().and_then(|extras| extras.reported.take());
+        match (&reported, source) {
+            (Some(reported), _) => (0..).zip(&reported.reports).map(|(index, values)| report(index, values)).collect(),
+            // Nothing was counted.
+            (None, Source::Policy) => {
+                (0..self.requests.len()).map(|index| report(index, &RequestReport::default())).collect()
+            }
+            (None, _) => Vec::new(),
+        }
     }
 
     #[inline]
