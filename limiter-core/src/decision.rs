@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::Limit;
 use crate::algorithm::Outcome;
-use crate::request::{OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, Resolution, StoreReply};
+use crate::request::{CountedReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, Resolution};
 use crate::source::Source;
 use crate::store::memory::{EntryPermits, MemoryReply};
 
@@ -169,6 +169,15 @@ struct AllowedExtras {
     shadow_receipts: Vec<Receipt>,
     /// The data with the report of each request, until the observers get them.
     reported: Option<Arc<PerRequest>>,
+}
+
+impl AllowedExtras {
+    /// The extras of a decision whose requests are reported one by one; `None` if there are no reports.
+    #[cold]
+    fn for_reports(per_request: &Arc<PerRequest>) -> Option<Box<Self>> {
+        let reported = Some(per_request).filter(|per_request| !per_request.reports.is_empty()).cloned()?;
+        Some(Box::new(Self { reported: Some(reported), ..Self::default() }))
+    }
 }
 
 /// The encoded key that a decision describes. A box of it is smaller than a `String`.
@@ -381,13 +390,7 @@ impl DecisionContext<'_> {
         };
         let requests = || counted.requests.clone().unwrap_or_else(|| OwnedRequest::copy_all(self.requests));
         let receipt = || limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, requests(), counted.refund_info()));
-        let mut decision = self.counted_decision(&counted.reply, counted.source, receipt);
-        if let (Some(per_request), Decision::Allowed(allowed)) = (&counted.per_request, &mut decision)
-            && !per_request.reports.is_empty()
-        {
-            allowed.extras.get_or_insert_default().reported = Some(Arc::clone(per_request));
-        }
-        decision
+        self.counted_decision(counted, receipt)
     }
 
     /// Removes the reports of an allowed decision, and returns them for observers: one for each of several requests, in
@@ -414,16 +417,13 @@ impl DecisionContext<'_> {
     }
 
     #[inline]
-    fn counted_decision(
-        &self,
-        reply: &StoreReply,
-        source: Source,
-        receipt: impl FnOnce() -> Option<Receipt>,
-    ) -> Decision {
+    fn counted_decision(&self, counted: &CountedReply, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
+        let &CountedReply { ref reply, source, .. } = counted;
         let reset_after = micros(reply.reset_after);
         let details = Details { remaining: reply.remaining, reset_after, source, ..self.details(reply.request_index) };
         if reply.allowed {
-            Decision::Allowed(Allowed { details, receipt: receipt(), extras: None })
+            let extras = counted.per_request.as_ref().and_then(AllowedExtras::for_reports);
+            Decision::Allowed(Allowed { details, receipt: receipt(), extras })
         } else {
             Decision::Denied(Denied { details, retry_after: reply.retry_after.map(micros), key: None })
         }

@@ -120,7 +120,9 @@ impl Guard {
             }
             OnError::Closed => Resolution::FailedClosed,
             OnError::Standby => match reservation.map_or_else(|| self.decide_by_standby(requests, &options), Ok) {
-                Ok(reply) => Resolution::Counted(CountedReply::from_standby(reply)),
+                Ok(DecisionReply { reply, per_request }) => {
+                    Resolution::Counted(CountedReply { per_request, ..CountedReply::from_standby(reply) })
+                }
                 Err(forked) => {
                     observers.failed(&forked);
                     Resolution::FailedClosed

@@ -64,7 +64,7 @@ impl Observers {
 
     /// Calls the observers of a decision, and reports an overflow if that is due. The observers of an allowed one get
     /// each of its reports, or the decision itself if it has none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decided_each(&self, decision: &mut Decision, reports: impl FnOnce(&mut Allowed) -> Vec<Allowed>) {
         match decision {
             Decision::Allowed(allowed) if self.observe_allowed() => match &reports(allowed)[..] {

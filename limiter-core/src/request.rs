@@ -195,18 +195,16 @@ impl Request<'_> {
 }
 
 impl CountedReply {
-    pub(crate) fn from_store(reply: impl Into<DecisionReply>, mirror_stamp: u64) -> Self {
-        let DecisionReply { reply, per_request } = reply.into();
-        Self { reply, source: Source::Store, mirror_stamp, per_request, requests: None }
+    pub(crate) fn from_store(reply: StoreReply, mirror_stamp: u64) -> Self {
+        Self { reply, source: Source::Store, mirror_stamp, per_request: None, requests: None }
     }
 
     pub(crate) fn from_denial_cache(reply: StoreReply) -> Self {
         Self { reply, source: Source::DeniedUntil, mirror_stamp: 0, per_request: None, requests: None }
     }
 
-    pub(crate) fn from_standby(reply: impl Into<DecisionReply>) -> Self {
-        let DecisionReply { reply, per_request } = reply.into();
-        Self { reply, source: Source::Standby, mirror_stamp: reply.stamp, per_request, requests: None }
+    pub(crate) fn from_standby(reply: StoreReply) -> Self {
+        Self { reply, source: Source::Standby, mirror_stamp: reply.stamp, per_request: None, requests: None }
     }
 
     /// The store's reply with the mirror's stamp, or the denial of the standby limiter if it denies the admission after

@@ -174,7 +174,7 @@ impl Limiter {
     }
 
     /// Calls the observers of a decision: once for each request of an allowed one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn report(&self, context: DecisionContext<'_>, decision: &mut Decision) {
         self.inner.observers.decided_each(decision, |allowed| self.reports(context, allowed));
     }
@@ -201,14 +201,19 @@ impl Limiter {
     ) -> Result<Resolution, Error> {
         let LimiterInner { backend, observers, .. } = &*self.inner;
         let wants_reports = context.requests.len() > 1 && observers.observe_allowed();
-        let options = CallOptions { wants_reports, ..options };
         match backend {
-            Backend::Memory(store) => match store.decide_with(context.requests, &options) {
+            Backend::Memory(store) if wants_reports => match store.decide_with_reports(context.requests) {
+                Ok(counted) => Ok(Resolution::Counted(counted)),
+                Err(error) => self.resolve_by_policy(error, options),
+            },
+            Backend::Memory(store) => match store.decide_within(context.requests, options.max_wait) {
                 Ok(reply) => Ok(Resolution::Counted(CountedReply::from_store(reply, 0))),
                 Err(error) => self.resolve_by_policy(error, options),
             },
             _ if context.requests.is_empty() => Ok(Resolution::FailedOpen),
-            Backend::Guarded(guard) => guard.decide(context.requests, options, observers).await,
+            Backend::Guarded(guard) => {
+                guard.decide(context.requests, CallOptions { wants_reports, ..options }, observers).await
+            }
         }
     }
 

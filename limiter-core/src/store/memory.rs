@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::algorithm::{AlgorithmInput, CounterKind, Outcome};
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
-use crate::request::{CallOptions, DecisionReply, Request, RequestReport, StoreReply};
+use crate::request::{CountedReply, DecisionReply, Request, RequestReport, StoreReply};
 use crate::sync::process::forked;
 use crate::sync::{MutexGuard, Seed, hash_bytes, seed};
 use crate::{Error, Key, Limit, Source};
@@ -93,15 +93,13 @@ impl MemoryStore {
         self.decide_several(requests, |_, _| {})
     }
 
-    /// Decides by the options of a call: see [`decide_within`](Self::decide_within) and
-    /// [`decide_each`](Self::decide_each).
-    pub(crate) fn decide_with(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<DecisionReply, Error> {
-        if !options.wants_reports {
-            return self.decide_within(requests, options.max_wait).map(DecisionReply::from);
-        }
+    /// Decides without a wait about several requests, with a report of each if they are allowed.
+    #[cold]
+    pub(crate) fn decide_with_reports(&self, requests: &[Request<'_>]) -> Result<CountedReply, Error> {
         let mut reports = Vec::new();
         let reply = self.decide_each(requests, &mut reports)?;
-        Ok(DecisionReply::with_reports(reply, reports))
+        let DecisionReply { reply, per_request } = DecisionReply::with_reports(reply, reports);
+        Ok(CountedReply { per_request, ..CountedReply::from_store(reply, 0) })
     }
 
     /// Decides without a wait about several requests. Adds the report of each if they are allowed.

@@ -23,10 +23,14 @@ impl SlowStore {
         requests: &[Request<'_>],
         options: &CallOptions,
     ) -> Result<CountedReply, StoreFailure> {
-        self.call(options.deadline, || self.memory.decide_with(requests, options))
-            .await
-            .map(|reply| CountedReply::from_store(reply, 0))
-            .map_err(|error| StoreFailure { error, reservation: None })
+        let decide = || match options.wants_reports {
+            true => self.memory.decide_with_reports(requests),
+            false => {
+                let reply = self.memory.decide_within(requests, options.max_wait)?;
+                Ok(CountedReply::from_store(reply, 0))
+            }
+        };
+        self.call(options.deadline, decide).await.map_err(|error| StoreFailure { error, reservation: None })
     }
 
     /// Returns the reply that [`take`](Self::take) would give, and takes nothing.

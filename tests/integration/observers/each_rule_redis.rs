@@ -19,7 +19,7 @@ fn last_script_call(server: &RedisServer) -> (Vec<String>, Reply) {
     (call, reply)
 }
 
-/// Without an observer of allowed calls, requests and replies are the same as before there were reports.
+/// Requests and replies are the same as before there were reports, without an observer of allowed calls.
 #[tokio::test]
 async fn only_an_observer_of_allowed_calls_adds_to_the_script_call() {
     let server = RedisServer::start();
