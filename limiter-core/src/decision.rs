@@ -125,6 +125,14 @@ impl Decision {
         }
     }
 
+    /// The same decision about a rule in shadow mode.
+    pub(crate) fn in_shadow(mut self) -> Self {
+        match &mut self {
+            Self::Allowed(Allowed { details, .. }) | Self::Denied(Denied { details, .. }) => details.is_shadow = true,
+        }
+        self
+    }
+
     /// Adds the key that the decision describes, in the form that users see.
     pub(crate) fn set_key(&mut self, encoded: String) {
         match self {
@@ -207,6 +215,8 @@ struct Details {
     /// Microseconds.
     reset_after: u64,
     source: Source,
+    /// The rule is in shadow mode.
+    is_shadow: bool,
 }
 
 impl Allowed {
@@ -214,6 +224,15 @@ impl Allowed {
 
     fn details(&self) -> &Details {
         &self.details
+    }
+
+    /// Returns whether the limit that the decision describes is enforced.
+    ///
+    /// `false` if every rule of the call is in [shadow mode](crate::Mode::Shadow), is off or has no limit. Headers for
+    /// clients should describe enforced limits only.
+    #[must_use]
+    pub fn is_enforced(&self) -> bool {
+        !self.details.is_shadow && self.details.source != Source::Mode
     }
 
     /// The denial of a rule in [shadow mode](crate::Mode::Shadow), which was not enforced: of several rules, the first.
@@ -239,7 +258,8 @@ impl Allowed {
     /// The decision about a call whose rules are off or have no limit.
     pub(crate) fn without_limit(name: &'static str, limit: Limit) -> Self {
         let source = Source::Mode;
-        let details = Details { name, request_index: 0, limit, remaining: limit.max_cost(), reset_after: 0, source };
+        let remaining = limit.max_cost();
+        let details = Details { name, request_index: 0, limit, remaining, reset_after: 0, source, is_shadow: false };
         Self { details, receipt: None, extras: None }
     }
 
@@ -348,8 +368,8 @@ impl Decision {
     ) -> Self {
         let Outcome { allowed, remaining, retry_at, reset_at, .. } = reply.outcome;
         let reset_after = reply.until(reset_at);
-        let details =
-            Details { name, request_index: 0, limit: request.limit, remaining, reset_after, source: Source::Store };
+        let (limit, source) = (request.limit, Source::Store);
+        let details = Details { name, request_index: 0, limit, remaining, reset_after, source, is_shadow: false };
         if !allowed {
             return Self::Denied(Denied { details, retry_after: retry_at.map(|at| reply.until(at)), key: None });
         }
@@ -399,10 +419,10 @@ impl DecisionContext<'_> {
         if self.requests.len() < 2 {
             return Vec::new();
         }
-        let source = allowed.details.source;
+        let Details { source, is_shadow, .. } = allowed.details;
         let report = |index, &RequestReport { remaining, reset_after }: &_| {
             let reset_after = micros(reset_after);
-            let details = Details { remaining, reset_after, source, ..self.details(index) };
+            let details = Details { remaining, reset_after, source, is_shadow, ..self.details(index) };
             Allowed { details, receipt: None, extras: None }
         };
         let reported = allowed.extras.as_mut().and_then(|extras| extras.reported.take());
@@ -457,7 +477,7 @@ impl DecisionContext<'_> {
         let name = self.names.get(request_index).or(self.names.first()).copied().unwrap_or_default();
         let limit = self.requests.get(request_index).map_or(Limit::WIDEST, |request| request.limit);
         let request_index = u16::try_from(request_index).unwrap_or(u16::MAX);
-        Details { name, request_index, limit, remaining: 0, reset_after: 0, source: Source::Policy }
+        Details { name, request_index, limit, remaining: 0, reset_after: 0, source: Source::Policy, is_shadow: false }
     }
 }
 
@@ -481,7 +501,7 @@ impl fmt::Debug for Denied {
 
 impl Details {
     fn debug<'a, 'b, 'c>(&self, debug: &'c mut fmt::DebugStruct<'a, 'b>) -> &'c mut fmt::DebugStruct<'a, 'b> {
-        let Self { name, request_index: _, limit, remaining, reset_after, source } = self;
+        let Self { name, request_index: _, limit, remaining, reset_after, source, is_shadow: _ } = self;
         debug
             .field("name", name)
             .field("limit", limit)

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use rate_limited::{Allowed, Denied, Limiter, Mode, RuleInForce, Source};
+use rate_limited::{Allowed, Denied, Limiter, Source};
 use serde_json::json;
 
 /// The answer to a call that was not let through.
@@ -51,10 +51,8 @@ pub(crate) async fn refund(allowed: &Allowed, permits: u32) -> LimitHeaders {
 }
 
 fn headers_after_refund(allowed: &Allowed, refunded: u32) -> LimitHeaders {
-    let is_counted = !matches!(allowed.source(), Source::Policy | Source::Mode);
-    // Clients must not obey a limit that is only tried.
-    let in_shadow = |rule: &RuleInForce| rule.name() == allowed.name() && rule.mode() == Mode::Shadow;
-    if !is_counted || Limiter::current().rules().iter().any(in_shadow) {
+    // Clients must not obey a limit that is only tried, and without a store there are no numbers.
+    if !allowed.is_enforced() || allowed.source() == Source::Policy {
         return None;
     }
     let max = allowed.limit().max();

@@ -9,6 +9,7 @@ fn denied(retry_after: Option<u64>) -> Denied {
         remaining: 0,
         reset_after: 0,
         source: Source::Store,
+        is_shadow: false,
     };
     Denied { details, retry_after, key: None }
 }

@@ -60,15 +60,26 @@ impl Limiter {
         error: Error,
         on_error: OnError,
     ) -> Result<Denied, Error> {
-        let observers = &self.inner.observers;
-        observers.failed(&error);
+        let denied = self.deny_after_failure(context, error, on_error)?;
+        self.inner.observers.denied(&denied);
+        Ok(denied)
+    }
+
+    /// Applies the failure policy as [`fail_without_request`](Self::fail_without_request) does, and does not call the
+    /// observers of denials.
+    pub(super) fn deny_after_failure(
+        &self,
+        context: DecisionContext<'_>,
+        error: Error,
+        on_error: OnError,
+    ) -> Result<Denied, Error> {
+        self.inner.observers.failed(&error);
         match on_error {
             OnError::Raise => Err(error),
             // `Open` denies as well. The invalid limit may come from a caller, such as a plan with 0 calls.
             OnError::Open | OnError::Closed | OnError::Standby => {
                 let mut denied = context.failed_closed();
                 self.expose_denied_key(&mut denied, context.requests);
-                observers.denied(&denied);
                 Ok(denied)
             }
         }

@@ -208,18 +208,13 @@ impl Limiter {
             }
             call.unlimited.iter().for_each(|name| self.rule_table().count_unlimited(name));
         }
-        if let Some(denying) = &call.denying {
-            let mut denied = denying.context().denied_by_mode();
-            self.expose_denied_key(&mut denied, &denying.requests);
+        let mut call = call;
+        if let Some((rule_index, denied)) = self.deny_without_store(&mut call, on_error)? {
             self.inner.observers.denied(&denied);
-            return Ok(Err((denying.rule_of(&denied), denied)));
+            return Ok(Err((rule_index, denied)));
         }
         let context = call.enforced.context();
         let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
-        if let Some((rule_index, error)) = call.invalid {
-            let denied = self.fail_without_request(context, error, on_error)?;
-            return Ok(Err((rule_index, denied)));
-        }
         let decision = if context.requests.is_empty() {
             None
         } else if max_wait.is_zero() {
@@ -240,19 +235,25 @@ impl Limiter {
         Ok(Ok(allowed.unwrap_or_else(|| call.without_limit())))
     }
 
+    /// Returns the denial of a call that no store decides: a rule denies every call, or has an invalid limit.
+    fn deny_without_store(&self, call: &mut RuleCall<'_>, on_error: OnError) -> Result<Option<(usize, Denied)>, Error> {
+        if let Some(denying) = &call.denying {
+            let mut denied = denying.context().denied_by_mode();
+            self.expose_denied_key(&mut denied, &denying.requests);
+            return Ok(Some((denying.rule_of(&denied), denied)));
+        }
+        let Some((rule_index, error)) = call.invalid.take() else { return Ok(None) };
+        Ok(Some((rule_index, self.deny_after_failure(call.enforced.context(), error, on_error)?)))
+    }
+
     /// Decides about a call under one rule without taking permits, and without calling the observers of decisions.
     ///
     /// # Errors
     /// As for [`decide_rules`](Self::decide_rules).
     pub(crate) async fn peek_rules(&self, call: RuleCall<'_>, on_error: OnError) -> Result<Decision, Error> {
         let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
-        if let Some(denying) = &call.denying {
-            let mut denied = denying.context().denied_by_mode();
-            self.expose_denied_key(&mut denied, &denying.requests);
-            return Ok(Decision::Denied(denied));
-        }
-        if let Some((_, error)) = call.invalid {
-            let denied = self.fail_without_request(call.enforced.context(), error, on_error)?;
+        let mut call = call;
+        if let Some((_, denied)) = self.deny_without_store(&mut call, on_error)? {
             return Ok(Decision::Denied(denied));
         }
         if !call.enforced.requests.is_empty() {
@@ -260,7 +261,7 @@ impl Limiter {
         }
         let shadowed = call.shadowed.first().filter(|rule| !rule.requests.is_empty());
         let decision = match shadowed {
-            Some(rule) => self.peek_once(rule.context(), options).await.ok(),
+            Some(rule) => self.peek_once(rule.context(), options).await.ok().map(Decision::in_shadow),
             None => None,
         };
         Ok(Decision::Allowed(decision.map_or_else(|| call.without_limit(), Allowed::from_shadow_decision)))
@@ -281,7 +282,7 @@ impl Limiter {
             let on_error = on_error.or(default_on_error).unwrap_or(self.inner.on_error);
             let options = CallOptions { on_error, deadline, ..options };
             let resolution = self.resolve(rule.context(), options).await.ok()?;
-            let mut decision = rule.context().decision(&resolution, Some(self.inner.limiter_id));
+            let mut decision = rule.context().decision(&resolution, Some(self.inner.limiter_id)).in_shadow();
             self.expose_key(&mut decision, &rule.requests);
             Some((rule, decision))
         }));

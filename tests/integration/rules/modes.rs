@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Builder, Denied, Key, Limiter, Mode, OnError, Rule, RuleSet, Source, rate_limited};
+use rate_limited::{
+    Allowed, Builder, Decision, Denied, Key, Limiter, Mode, OnError, Rule, RuleSet, Source, rate_limited,
+};
 
 use crate::support::{builder_for, limit};
 
@@ -76,6 +78,7 @@ on_both_stores! {
     deny_is_final_and_counts_nothing,
     enforced_rules_decide_before_those_in_shadow,
     deny_of_one_rule_takes_nothing_of_the_other,
+    decisions_know_whether_their_rule_is_enforced,
     shadow_does_not_wait,
 }
 
@@ -151,6 +154,33 @@ async fn deny_of_one_rule_takes_nothing_of_the_other(builder: Builder) {
     assert_eq!(limiter.scope(two()).await.expect_err("one denies").name(), "second");
     let first = limiter.peek(&Key::new("first"), &limit("3/h")).await.expect("a store");
     assert_eq!(first.remaining(), 3);
+}
+
+async fn decisions_know_whether_their_rule_is_enforced(builder: Builder) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let reports = Arc::clone(&seen);
+    let report = move |allowed: &Allowed| {
+        reports.lock().expect("no panic").push((allowed.name().to_owned(), allowed.is_enforced()));
+    };
+    let limiter = builder.on_allowed(report).build().expect("valid");
+    let (first, second, default) = (Key::new("first"), Key::new("second"), limit("9/h"));
+    let check = async |expected: bool| {
+        let rules = [("first", &first, &default, 1), ("second", &second, &default, 1)];
+        let decision = limiter.check_rules(&rules).await.expect("decides");
+        assert_eq!(decision.into_result().map(|allowed| allowed.is_enforced()).ok(), Some(expected));
+    };
+    check(true).await;
+    limiter.set_rules(mode("second", Mode::Shadow)).expect("valid");
+    check(true).await;
+    limiter.set_rules(RuleSet::new().defaults(Rule::new().mode(Mode::Shadow))).expect("valid");
+    check(false).await;
+    let peeked = limiter.named("first").peek(&first, &default).await.expect("decides");
+    assert!(matches!(peeked, Decision::Allowed(allowed) if !allowed.is_enforced()));
+    limiter.set_rules(RuleSet::new().defaults(Rule::new().mode(Mode::Off))).expect("valid");
+    check(false).await;
+    let expected = [true, true, true, false, false, false];
+    let names = ["first", "second"].into_iter().cycle().map(str::to_owned);
+    assert_eq!(*seen.lock().expect("no panic"), names.zip(expected).collect::<Vec<_>>());
 }
 
 async fn shadow_does_not_wait(builder: Builder) {
