@@ -2,33 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::num::NonZeroU32;
-use std::sync::Arc;
-#[cfg(feature = "rules")]
-use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::decision::limiter_id::LimiterId;
-use crate::guard::{Guard, RemoteStore};
 use crate::health::{Health, HealthObservers};
-use crate::limiter::wait_queue::WaitQueues;
-use crate::limiter::{Backend, LimiterInner};
-use crate::local::LocalStateOptions;
-use crate::local::standby::StandbyConfig;
 use crate::observer::Observers;
 use crate::on_error::OnError;
-use crate::overflow::Overflows;
-use crate::rule::{Mode, RuleSet, RuleTable, deadline_problem, is_valid_deadline};
-use crate::store::memory::MemoryStore;
-use crate::sync::process::{DroppedAtHome, PerProcess};
-use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule, Source};
-
-#[cfg(feature = "test-util")]
-use crate::store::SlowStore;
+use crate::rule::{RuleSet, deadline_problem, is_valid_deadline};
 #[cfg(feature = "redis")]
-use crate::store::redis::{Endpoint, Naming, Options, ReadySignal, RedisStore, Secret};
+use crate::store::redis::Secret;
+use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule};
 
+mod build;
 mod connection;
 mod constructors;
 mod on_error_setting;
@@ -396,31 +381,6 @@ impl Builder {
         self.build_without_file()
     }
 
-    fn build_without_file(self) -> Result<Limiter, Error> {
-        match self.store()? {
-            Store::Memory => {
-                let rules = self.rule_table()?;
-                Ok(self.memory(rules))
-            }
-            #[cfg(feature = "test-util")]
-            Store::Failing(kind) => {
-                let rules = self.rule_table()?;
-                Ok(self.failing_with(kind, rules))
-            }
-            #[cfg(feature = "test-util")]
-            Store::Slow(delay) => {
-                let rules = self.rule_table()?;
-                Ok(self.slow_by(delay, rules))
-            }
-            #[cfg(feature = "redis")]
-            Store::Redis(endpoint) => {
-                let rules = self.rule_table()?;
-                let (store, overflows) = self.start(endpoint, None)?;
-                Ok(self.guarded(RemoteStore::Redis(store), overflows, rules))
-            }
-        }
-    }
-
     /// Creates a limiter and waits until it is connected to its store.
     ///
     /// # Errors
@@ -433,119 +393,6 @@ impl Builder {
         return self.open_rules_file_async().await?.connect(self).await;
         #[cfg(not(feature = "rules"))]
         self.connect_without_file().await
-    }
-
-    async fn connect_without_file(self) -> Result<Limiter, Error> {
-        match self.store()? {
-            Store::Memory => {
-                let rules = self.rule_table()?;
-                Ok(self.memory(rules))
-            }
-            #[cfg(feature = "test-util")]
-            Store::Failing(kind) => {
-                let rules = self.rule_table()?;
-                Ok(self.failing_with(kind, rules))
-            }
-            #[cfg(feature = "test-util")]
-            Store::Slow(delay) => {
-                let rules = self.rule_table()?;
-                Ok(self.slow_by(delay, rules))
-            }
-            #[cfg(feature = "redis")]
-            Store::Redis(endpoint) => {
-                let rules = self.rule_table()?;
-                let (ready, is_ready) = ReadySignal::channel();
-                let (store, overflows) = self.start(endpoint, Some(ready))?;
-                is_ready.await?;
-                Ok(self.guarded(RemoteStore::Redis(store), overflows, rules))
-            }
-        }
-    }
-
-    pub(crate) fn memory(self, rules: RuleTable) -> Limiter {
-        let store = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
-        self.with_overflows(store.overflows()).with_backend(Backend::Memory(store), rules)
-    }
-
-    /// Creates a limiter without a usable store. Each call fails with `error`.
-    pub(crate) fn misconfigured(self, error: Error) -> Limiter {
-        self.failing_by(error, RuleTable::of_environment())
-    }
-
-    fn failing_by(self, error: Error, rules: RuleTable) -> Limiter {
-        let options = self.local_options(1);
-        let local = options.new_state();
-        self.guarded(RemoteStore::Failing(error, local), options.overflows, rules)
-    }
-
-    #[cfg(feature = "test-util")]
-    fn failing_with(self, kind: ErrorKind, rules: RuleTable) -> Limiter {
-        let error = Error::new(kind, format!("the store of this test fails with `{kind}`"));
-        self.failing_by(error, rules)
-    }
-
-    #[cfg(feature = "test-util")]
-    fn slow_by(self, delay: Duration, rules: RuleTable) -> Limiter {
-        let memory = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
-        let (overflows, local) = (memory.overflows(), self.local_options(1).new_state());
-        let store = SlowStore { delay, deadline: self.deadline, clock: self.clock.clone(), memory };
-        self.guarded(RemoteStore::Slow(Box::new(store), local), overflows, rules)
-    }
-
-    /// The options of the local state beside a store with this number of slots.
-    fn local_options(&self, slots: u16) -> LocalStateOptions {
-        let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
-        let (max_keys, clock) = (self.max_keys, self.clock.clone());
-        let standby = StandbyConfig { max_keys, instances, slots };
-        let overflows = Overflows::new(Source::Standby, max_keys, clock.clone());
-        LocalStateOptions { standby, remember_denials: self.remember_denials, clock, overflows }
-    }
-
-    fn guarded(self, store: RemoteStore, overflows: Arc<Overflows>, rules: RuleTable) -> Limiter {
-        self.with_overflows(overflows).with_backend(Backend::Guarded(Guard::new(store)), rules)
-    }
-
-    fn with_overflows(mut self, overflows: Arc<Overflows>) -> Self {
-        self.observers.attach_overflow(overflows);
-        self
-    }
-
-    fn with_backend(self, backend: Backend, rules: RuleTable) -> Limiter {
-        let Self { on_error, observers, exposes_keys, clock, .. } = self;
-        let queues = WaitQueues::new(clock.clone());
-        Limiter::from_parts(LimiterInner {
-            backend,
-            on_error,
-            rules,
-            #[cfg(feature = "rules")]
-            rules_file: OnceLock::new(),
-            observers,
-            exposes_keys,
-            clock,
-            queues: PerProcess::with_value(DroppedAtHome::new(queues)),
-            limiter_id: LimiterId::next(),
-            built_at: SystemTime::now(),
-        })
-    }
-
-    #[cfg(feature = "redis")]
-    fn start(&self, endpoint: Endpoint, ready: Option<ReadySignal>) -> Result<(RedisStore, Arc<Overflows>), Error> {
-        let naming = Arc::new(Naming::new(&self.prefix, self.secret.clone().transpose()?, endpoint.is_cluster()));
-        let local = self.local_options(endpoint.slots());
-        let overflows = Arc::clone(&local.overflows);
-        let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());
-        let health_observers = Arc::new(self.health_observers.clone());
-        let options = Options { naming, deadline, max_in_flight, clock, local, health_observers };
-        Ok((RedisStore::start(endpoint, options, ready)?, overflows))
-    }
-
-    /// Checks the rules, and reads `RATE_LIMITED_MODE`.
-    fn rule_table(&self) -> Result<RuleTable, Error> {
-        let table = RuleTable::new(self.rules.clone(), self.declared.clone(), Mode::from_environment()?)?;
-        #[cfg(feature = "rules")]
-        self.rules_file.add_to(&table)?;
-        table.check()?;
-        Ok(table)
     }
 
     /// Checks the options and the URL.
@@ -579,34 +426,10 @@ impl Builder {
                 "`remember_denials` must be at most 60 s, got {remember_denials:?}: leave it out for the default of 1 s"
             )
         } else {
-            #[cfg(feature = "redis")]
-            check_layouts(&self.rules, self.hashes_keys()?)?;
             return Ok(());
         };
         Err(Error::new(ErrorKind::Config, problem))
     }
-
-    /// Returns whether keys are hashed in the store.
-    #[cfg(feature = "redis")]
-    fn hashes_keys(&self) -> Result<bool, Error> {
-        Ok(self.secret.clone().transpose()?.is_some())
-    }
-}
-
-/// Checks that no rule has a layout whose keys cannot be hashed.
-#[cfg(feature = "redis")]
-fn check_layouts(rules: &RuleSet, hashes_keys: bool) -> Result<(), Error> {
-    let Some(name) = rules.with_layout(crate::Layout::Zset).filter(|_| hashes_keys) else { return Ok(()) };
-    let place = rules.rules.get(name).map(|rule| rule.place).unwrap_or_default();
-    Err(Error::new(ErrorKind::Config, place.locate(&hashed_layout_problem(name))))
-}
-
-#[cfg(feature = "redis")]
-fn hashed_layout_problem(rule: &str) -> String {
-    format!(
-        "`hash_keys` must be left out with `Layout::Zset`, got the rule `{rule}` of that layout: remove one of them, \
-         because such a set is addressed by the plain key"
-    )
 }
 
 impl fmt::Debug for Builder {

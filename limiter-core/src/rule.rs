@@ -232,7 +232,6 @@ impl Rule {
     }
 
     /// Returns whether the rule sets this layout or has a limit with it.
-    #[cfg(feature = "redis")]
     fn has_layout(&self, layout: Layout) -> bool {
         let has_layout = match self.layout {
             Some(rule_layout) => rule_layout == layout,

@@ -10,6 +10,7 @@ use crate::support::{builder_for, limit};
 
 mod changes;
 mod file;
+mod layers;
 mod modes;
 mod named;
 mod names;

@@ -160,9 +160,14 @@ impl Builder {
 
 /// The store of a new limiter.
 pub(super) enum Store {
-    Memory,
+    InProcess(InProcessStore),
     #[cfg(feature = "redis")]
     Redis(Endpoint),
+}
+
+/// A store that starts nothing and connects to nothing.
+pub(super) enum InProcessStore {
+    Memory,
     #[cfg(feature = "test-util")]
     Failing(ErrorKind),
     #[cfg(feature = "test-util")]
@@ -173,17 +178,17 @@ impl ConnectionOptions {
     /// Returns the store that the options describe.
     pub(super) fn store(&self) -> Result<Store, Error> {
         let store = match &self.target {
-            Target::Memory => Store::Memory,
+            Target::Memory => Store::InProcess(InProcessStore::Memory),
             Target::Url(url) => Store::from_url(url)?,
             #[cfg(feature = "redis")]
             Target::Client(client) => Store::Redis(Endpoint::Single(Box::new(Server::from_client(client)))),
             #[cfg(feature = "test-util")]
-            Target::Failing(kind) => Store::Failing(*kind),
+            Target::Failing(kind) => Store::InProcess(InProcessStore::Failing(*kind)),
             #[cfg(feature = "test-util")]
-            Target::Slow(delay) => Store::Slow(*delay),
+            Target::Slow(delay) => Store::InProcess(InProcessStore::Slow(*delay)),
         };
         match store {
-            Store::Memory => self.memory(),
+            Store::InProcess(InProcessStore::Memory) => self.memory(),
             #[cfg(feature = "redis")]
             Store::Redis(Endpoint::Single(server)) => {
                 Ok(Store::Redis(Endpoint::Single(Box::new(self.with_options(*server)?))))
@@ -195,7 +200,7 @@ impl ConnectionOptions {
             }
             // A test may keep the credentials and certificates of the program's own options.
             #[cfg(feature = "test-util")]
-            Store::Failing(_) | Store::Slow(_) => Ok(store),
+            Store::InProcess(InProcessStore::Failing(_) | InProcessStore::Slow(_)) => Ok(store),
         }
     }
 
@@ -213,7 +218,7 @@ impl ConnectionOptions {
                 "`tls` must be used with a server, got the store `memory:`: write a URL such as `rediss://host`",
             ));
         }
-        Ok(Store::Memory)
+        Ok(Store::InProcess(InProcessStore::Memory))
     }
 
     #[cfg(feature = "redis")]
@@ -234,7 +239,7 @@ impl Store {
     fn from_url(url: &str) -> Result<Self, Error> {
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
-            "memory" if url == "memory:" => Ok(Self::Memory),
+            "memory" if url == "memory:" => Ok(Self::InProcess(InProcessStore::Memory)),
             "memory" => Err(config_error(
                 "`url` must be `memory:` alone for the store in this process, got more text behind it: write `memory:`",
             )),

@@ -40,28 +40,13 @@ impl Builder {
 
     /// Reads the file of rules, if there is one.
     pub(super) fn open_rules_file(&self) -> Result<RulesFile, Error> {
-        let file = self.rules_file.path.as_deref().map(OpenedFile::read).transpose()?;
-        self.with_checks(file)
+        Ok(RulesFile(self.rules_file.path.as_deref().map(OpenedFile::read).transpose()?))
     }
 
     /// Reads the file of rules, if there is one, on another thread.
     pub(super) async fn open_rules_file_async(&self) -> Result<RulesFile, Error> {
-        let file = match self.rules_file.path.clone() {
-            Some(path) => Some(OpenedFile::read_on_a_thread(path).await?),
-            None => None,
-        };
-        self.with_checks(file)
-    }
-
-    fn with_checks(&self, file: Option<OpenedFile>) -> Result<RulesFile, Error> {
-        #[cfg(feature = "redis")]
-        let hashes_keys = self.hashes_keys()?;
-        #[cfg(not(feature = "redis"))]
-        let hashes_keys = false;
-        if let Some(file) = &file {
-            check(&file.rules, hashes_keys).map_err(|error| file_error(&file.path, &error))?;
-        }
-        Ok(RulesFile { file, hashes_keys })
+        let Some(path) = self.rules_file.path.clone() else { return Ok(RulesFile(None)) };
+        Ok(RulesFile(Some(OpenedFile::read_on_a_thread(path).await?)))
     }
 }
 
@@ -82,10 +67,7 @@ impl FileOptions {
 }
 
 /// The file of rules of a limiter that is being built.
-pub(super) struct RulesFile {
-    file: Option<OpenedFile>,
-    hashes_keys: bool,
-}
+pub(super) struct RulesFile(Option<OpenedFile>);
 
 impl RulesFile {
     /// Builds the limiter that follows the file.
@@ -101,26 +83,14 @@ impl RulesFile {
     }
 
     fn take_rules(&mut self) -> Option<(PathBuf, RuleSet)> {
-        self.file.as_mut().map(|file| (file.path.clone(), mem::take(&mut file.rules)))
+        self.0.as_mut().map(|file| (file.path.clone(), mem::take(&mut file.rules)))
     }
 
     /// Follows the changes of the file.
     fn follow_from(self, limiter: Limiter) -> Result<Limiter, Error> {
-        let Self { file, hashes_keys } = self;
-        if let Some(file) = file {
-            limiter.follow_rules(file, move |rules| check(rules, hashes_keys))?;
+        if let Some(file) = self.0 {
+            limiter.follow_rules(file)?;
         }
         Ok(limiter)
     }
-}
-
-/// Checks rules against the other options of the limiter.
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(unused_variables, clippy::unnecessary_wraps, reason = "layouts are those of Redis")
-)]
-fn check(rules: &RuleSet, hashes_keys: bool) -> Result<(), Error> {
-    #[cfg(feature = "redis")]
-    super::check_layouts(rules, hashes_keys)?;
-    Ok(())
 }

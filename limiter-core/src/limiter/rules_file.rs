@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::limiter::Limiter;
 use crate::rule::{FileWatch, OpenedFile, WatchIntervals};
-use crate::{Error, Origin, RuleSet};
+use crate::{Error, Origin};
 
 impl Limiter {
     /// Returns how often the file of rules became unusable since the limiter was built, for a metric with an alert. 0
@@ -28,22 +28,14 @@ impl Limiter {
         self.inner.rules_file.get()?.status().error()
     }
 
-    /// Follows the changes of a file whose rules are in force, until the limiter is dropped. `check` rejects rules that
-    /// the limiter cannot use.
+    /// Follows the changes of a file whose rules are in force, until the limiter is dropped.
     ///
     /// # Errors
     /// No thread can be started.
-    pub(crate) fn follow_rules(
-        &self,
-        file: OpenedFile,
-        check: impl Fn(&RuleSet) -> Result<(), Error> + Send + 'static,
-    ) -> Result<(), Error> {
+    pub(crate) fn follow_rules(&self, file: OpenedFile) -> Result<(), Error> {
         // The thread must not keep the limiter alive.
         let limiter = Arc::downgrade(&self.inner);
-        let apply = move |rules| {
-            check(&rules)?;
-            limiter.upgrade().map_or(Ok(()), |limiter| limiter.rules.set(Origin::File, rules))
-        };
+        let apply = move |rules| limiter.upgrade().map_or(Ok(()), |limiter| limiter.rules.set(Origin::File, rules));
         let watch: FileWatch = file.watch(WatchIntervals::default(), apply)?;
         // A limiter follows one file.
         let _ = self.inner.rules_file.set(watch);

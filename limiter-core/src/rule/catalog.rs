@@ -44,9 +44,14 @@ impl<'d> Catalog<'d> {
         }
     }
 
-    /// Returns whether the key of a rule is known: the functions are, or the rule states it, or its name is a template.
+    /// Returns whether the key of a rule is known: a function has it, or the rule states it, or its name is a template.
     pub(crate) fn knows_key_of(&self, name: &str, rule: &Rule) -> bool {
-        !self.sites.is_empty() || rule.key.is_some() || name.contains('{')
+        rule.key.is_some() || name.contains('{') || self.sites_of(name).next().is_some()
+    }
+
+    /// Returns whether the rules of the program's functions are known.
+    pub(crate) fn knows_sites(&self) -> bool {
+        !self.sites.is_empty()
     }
 
     fn key_of(&self, name: &str) -> KeyText {

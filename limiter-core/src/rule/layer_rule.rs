@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::rule::override_index::OverrideIndex;
-use crate::rule::{KeyText, Rule, log_apart};
+use crate::rule::{Rule, log_apart};
 use crate::{Error, ErrorKind, Key, TARGET};
 
 /// A rule in one layer.
@@ -14,6 +14,8 @@ pub(crate) struct LayerRule {
     overrides: Option<OverrideIndex>,
     /// The template that the overrides' parts belong to; `None` for a key that is an expression.
     template: Option<Box<str>>,
+    /// False if the template is only a guess.
+    is_key_known: bool,
 }
 
 impl LayerRule {
@@ -27,17 +29,12 @@ impl LayerRule {
             let place = rule.overrides.get(invalid.index).map(|(_, rule)| rule.place).unwrap_or_default();
             Error::new(ErrorKind::Config, place.locate(&invalid.in_rule(name)))
         })?;
-        Ok(Self { rule, overrides, template: template.map(Into::into) })
+        Ok(Self { rule, overrides, template: template.map(Into::into), is_key_known: true })
     }
 
-    /// Returns this rule for a function with this key, which may differ from the one that the rule was made for. The
-    /// overrides that match no key of the function are left out, with a warning.
-    pub(crate) fn for_key(self: &Arc<Self>, name: &str, key: KeyText) -> Arc<Self> {
-        let template = match key {
-            KeyText::Template(template) => Some(template),
-            KeyText::Expression => None,
-            KeyText::Unknown => return Arc::clone(self),
-        };
+    /// Returns this rule for a function with this key, which may differ from the one that the rule was made for. `None`
+    /// is an expression. The overrides that match no key of the function are left out, with a warning.
+    pub(crate) fn for_template(self: &Arc<Self>, name: &str, template: Option<&str>) -> Arc<Self> {
         if self.overrides.is_none() || self.template.as_deref() == template {
             return Arc::clone(self);
         }
@@ -54,15 +51,21 @@ impl LayerRule {
             });
         }
         let template = template.map(Into::into);
-        Arc::new(Self { rule: Arc::clone(&self.rule), overrides: Some(overrides), template })
+        Arc::new(Self { rule: Arc::clone(&self.rule), overrides: Some(overrides), template, is_key_known: true })
     }
 
     /// Creates the rule of a name whose function's key is unknown. Overrides of parts that its name does not have match
-    /// nothing before [`for_key`](Self::for_key).
+    /// nothing before [`for_template`](Self::for_template).
     pub(crate) fn of_unknown_key(name: &str, rule: Arc<Rule>) -> Self {
         let index = || OverrideIndex::of_valid(Some(name), rule.overrides.iter().map(|(keys, _)| keys)).0;
         let overrides = (!rule.overrides.is_empty()).then(index);
-        Self { rule, overrides, template: Some(name.into()) }
+        // Without overrides the key is needed for nothing.
+        let is_key_known = overrides.is_none();
+        Self { rule, overrides, template: Some(name.into()), is_key_known }
+    }
+
+    pub(crate) fn is_key_known(&self) -> bool {
+        self.is_key_known
     }
 
     pub(crate) fn has_overrides(&self) -> bool {

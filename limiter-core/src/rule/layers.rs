@@ -84,16 +84,69 @@ impl Layers {
         self.iter().all(|(_, layer)| layer.is_empty())
     }
 
-    /// Returns an error for a rule of `configured` limits without a limit, if any layer is strict.
+    /// Checks the layers together.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the first of these rules.
+    /// [`ErrorKind::Config`] for settings of several layers that contradict each other, for an override of parts that
+    /// the key lacks, and, if any layer is strict, for a rule of `configured` limits without a limit.
     pub(crate) fn check<'c>(&self, catalog: impl FnOnce() -> Catalog<'c>) -> Result<(), Error> {
-        if !self.iter().any(|(_, layer)| layer.is_strict) {
+        self.names().into_iter().try_for_each(|name| self.check_rule(name))?;
+        let has_unknown_key = |(_, layer): (Origin, &Layer)| layer.rules.values().any(|rule| !rule.is_key_known());
+        let (is_strict, has_unknown_key) =
+            (self.iter().any(|(_, layer)| layer.is_strict), self.iter().any(has_unknown_key));
+        // Most layers need no list of the program's rules.
+        if !is_strict && !has_unknown_key {
             return Ok(());
         }
-        let has_limits = |name: &str| self.layers_of(name).any(|(_, rule)| !rule.rule.limits.is_empty());
         let catalog = catalog();
+        self.check_keys(&catalog)?;
+        if is_strict { self.check_limits(&catalog) } else { Ok(()) }
+    }
+
+    /// Checks the settings that a rule has from all layers, without overrides and with each of them.
+    fn check_rule(&self, name: &str) -> Result<(), Error> {
+        let mut keys = self.layers_of(name).filter_map(|(origin, rule)| Some((origin, rule.rule.key.as_deref()?)));
+        if let Some((origin, key)) = keys.next()
+            && let Some((other_origin, other)) = keys.find(|(_, other)| *other != key)
+        {
+            let problem = format!(
+                "`key` of the rule `{name}` must be the same in all sets of rules, got `{key}` ({origin:?}) and `{other}` \
+                 ({other_origin:?}): remove one"
+            );
+            return Err(Error::new(ErrorKind::Config, problem));
+        }
+        if self.layers_of(name).count() < 2 {
+            return Ok(()); // The layer itself is checked already.
+        }
+        let resolved = self.resolve(name, KeyText::Unknown, None);
+        resolved.settings.to_rule().check(&format!("the rule `{name}` with all sets of rules"))?;
+        let overridden = format!("an override of the rule `{name}` with all sets of rules");
+        for (index, (_, rule)) in resolved.layers.iter().enumerate() {
+            let mut found = [None; LAYERS];
+            for (_, override_rule) in &rule.rule.overrides {
+                found[index] = Some(override_rule);
+                resolved.compose(&found).to_rule().check(&overridden)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the overrides of rules whose key was unknown to their own layer.
+    fn check_keys(&self, catalog: &Catalog<'_>) -> Result<(), Error> {
+        for (_, layer) in self.iter() {
+            for (name, rule) in layer.rules.iter().filter(|(_, rule)| !rule.is_key_known()) {
+                let key = self.key_of(name).or_else(|| catalog.knows_sites().then_some(name));
+                if let Some(key) = key {
+                    LayerRule::new(name, Arc::clone(&rule.rule), Some(key))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that each rule of `configured` limits has one.
+    fn check_limits(&self, catalog: &Catalog<'_>) -> Result<(), Error> {
+        let has_limits = |name: &str| self.layers_of(name).any(|(_, rule)| !rule.rule.limits.is_empty());
         let without_limit = catalog.without_limit(has_limits);
         let Some((name, site)) = without_limit.first_key_value() else { return Ok(()) };
         let problem = format!(
@@ -103,6 +156,11 @@ impl Layers {
             site.line()
         );
         Err(Error::new(ErrorKind::Config, problem))
+    }
+
+    /// The key that a set of rules states for a rule.
+    fn key_of(&self, name: &str) -> Option<&str> {
+        self.layers_of(name).find_map(|(_, rule)| rule.rule.key.as_deref())
     }
 
     /// Returns whether a rule has settings of its own.
@@ -117,7 +175,16 @@ impl Layers {
 
     /// Composes the settings of a rule, for functions with this key. `switch` is the value of `RATE_LIMITED_MODE`.
     pub(crate) fn resolve(&self, name: &str, key: KeyText, switch: Option<Mode>) -> ResolvedRule {
-        let layers = self.layers_of(name).map(|(origin, rule)| (origin, rule.for_key(name, key))).collect();
+        let template = match key {
+            KeyText::Template(template) => Some(Some(template)),
+            KeyText::Expression => Some(None),
+            KeyText::Unknown => self.key_of(name).map(Some),
+        };
+        let layer = |(origin, rule): (Origin, &Arc<LayerRule>)| match template {
+            Some(template) => (origin, rule.for_template(name, template)),
+            None => (origin, Arc::clone(rule)),
+        };
+        let layers = self.layers_of(name).map(layer).collect();
         let mut defaults = DefaultSettings::default();
         self.iter().for_each(|(_, layer)| defaults.add(&layer.defaults));
         let mut resolved = ResolvedRule { layers, defaults, switch, ..ResolvedRule::default() };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::rule::Rule;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Layout};
 
 /// Rules by name, with defaults: the settings of one [`Origin`](crate::Origin).
 ///
@@ -59,10 +59,19 @@ impl RuleSet {
         self
     }
 
-    /// Returns the name of a rule that sets this layout or has a limit with it.
-    #[cfg(feature = "redis")]
-    pub(crate) fn with_layout(&self, layout: crate::Layout) -> Option<&str> {
-        self.rules.iter().find(|(_, rule)| rule.has_layout(layout)).map(|(name, _)| name.as_str())
+    /// Checks that no rule has a layout whose keys cannot be hashed, for a limiter that hashes keys.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for such a rule.
+    pub(crate) fn check_hashed_layouts(&self) -> Result<(), Error> {
+        let Some((name, rule)) = self.rules.iter().find(|(_, rule)| rule.has_layout(Layout::Zset)) else {
+            return Ok(());
+        };
+        let problem = format!(
+            "`hash_keys` must be left out with `Layout::Zset`, got the rule `{name}` of that layout: remove one of them, \
+             because such a set is addressed by the plain key"
+        );
+        Err(Error::new(ErrorKind::Config, rule.place.locate(&problem)))
     }
 
     /// Returns whether the set has settings, or requires some.

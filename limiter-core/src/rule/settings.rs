@@ -104,6 +104,12 @@ impl Settings {
         self.default_on_error = defaults.on_error;
     }
 
+    /// Returns the settings of limits as a rule, for its checks.
+    pub(crate) fn to_rule(&self) -> Rule {
+        let Self { algorithm, burst, layout, .. } = *self;
+        Rule { limits: self.limits().to_vec(), algorithm, burst, layout, ..Rule::default() }
+    }
+
     /// Replaces the mode as `RATE_LIMITED_MODE` requires.
     pub(crate) fn switch_mode(&mut self, switch: Option<Mode>) {
         self.mode = Some(self.mode().switched_to(switch));

@@ -19,6 +19,8 @@ pub(crate) struct RuleTable {
     switch: Option<Mode>,
     /// The names that the builder declares.
     declared: BTreeSet<String>,
+    /// The limiter hashes keys, which not every layout allows.
+    hashes_keys: bool,
     /// The number of calls under rules without a limit, and the names of these rules.
     unlimited: AtomicU64,
     unlimited_names: Mutex<BTreeSet<&'static str>>,
@@ -52,13 +54,28 @@ impl RuleTable {
     ///
     /// # Errors
     /// Those of [`Layer::new`].
-    pub(crate) fn new(rules: RuleSet, declared: BTreeSet<String>, switch: Option<Mode>) -> Result<Self, Error> {
-        let mut layers = Layers::default();
+    pub(crate) fn new(
+        rules: RuleSet,
+        declared: BTreeSet<String>,
+        hashes_keys: bool,
+        switch: Option<Mode>,
+    ) -> Result<Self, Error> {
+        let mut table = Self::without_rules(declared, switch);
+        table.hashes_keys = hashes_keys;
         // Most limiters have no rules, and need no list of the program's.
         if rules.is_in_use() {
-            layers.set(Origin::Builder, Layer::new(rules, &Catalog::new(&declared))?);
+            let layer = table.layer(rules)?;
+            table.replace(Origin::Builder, layer, |_| Ok(()))?;
         }
-        Ok(Self::with_layers(layers, declared, switch))
+        Ok(table)
+    }
+
+    /// Checks a set of rules by itself.
+    fn layer(&self, rules: RuleSet) -> Result<Layer, Error> {
+        if self.hashes_keys {
+            rules.check_hashed_layouts()?;
+        }
+        Layer::new(rules, &self.catalog())
     }
 
     /// Checks all layers together.
@@ -73,12 +90,14 @@ impl RuleTable {
         Catalog::new(&self.declared)
     }
 
-    fn with_layers(layers: Layers, declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
+    fn without_rules(declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
+        let layers = Layers::default();
         let state = Mutex::new(State { generation: 0, layers, resolved: HashMap::new(), unset: Arc::default() });
         let table = Self {
             generation: AtomicU64::new(0),
             switch,
             declared,
+            hashes_keys: false,
             unlimited: AtomicU64::new(0),
             unlimited_names: Mutex::default(),
             ignored_bursts: Mutex::default(),
@@ -100,7 +119,7 @@ impl RuleTable {
             });
             None
         });
-        Self::with_layers(Layers::default(), BTreeSet::new(), switch)
+        Self::without_rules(BTreeSet::new(), switch)
     }
 
     /// Returns whether any rule may have settings.
@@ -127,11 +146,20 @@ impl RuleTable {
     /// Those of [`Layer::new`]. The rules then stay as they were. [`ErrorKind::Forked`](crate::ErrorKind::Forked) if
     /// another thread of the parent was changing the rules when this process was forked.
     pub(crate) fn set(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
-        let layer = Layer::new(rules, &self.catalog())?;
+        let layer = self.layer(rules)?;
+        self.replace(origin, layer, |layers| layers.check(|| self.catalog()))
+    }
+
+    fn replace(
+        &self,
+        origin: Origin,
+        layer: Layer,
+        check: impl FnOnce(&Layers) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut state = self.lock().ok_or_else(forked)?;
         let mut layers = state.layers.clone();
         let replaced = layers.set(origin, layer);
-        layers.check(|| self.catalog())?;
+        check(&layers)?;
         state.layers = layers;
         self.start_generation(&mut state);
         // A large layer takes a while to drop. Calls do not wait for that.

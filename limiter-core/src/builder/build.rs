@@ -1,0 +1,160 @@
+//! The construction of a limiter from its options.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+#[cfg(feature = "rules")]
+use std::sync::OnceLock;
+#[cfg(feature = "test-util")]
+use std::time::Duration;
+use std::time::SystemTime;
+
+use crate::builder::Builder;
+use crate::builder::connection::{InProcessStore, Store};
+use crate::decision::limiter_id::LimiterId;
+use crate::guard::{Guard, RemoteStore};
+use crate::limiter::wait_queue::WaitQueues;
+use crate::limiter::{Backend, LimiterInner};
+use crate::local::LocalStateOptions;
+use crate::local::standby::StandbyConfig;
+use crate::overflow::Overflows;
+use crate::rule::{Mode, RuleTable};
+use crate::store::memory::MemoryStore;
+use crate::sync::process::{DroppedAtHome, PerProcess};
+use crate::{Error, Limiter, Source};
+
+#[cfg(feature = "redis")]
+use crate::store::redis::{Endpoint, Naming, Options, ReadySignal, RedisStore};
+#[cfg(feature = "test-util")]
+use crate::{ErrorKind, store::SlowStore};
+
+impl Builder {
+    /// Builds a limiter whose file of rules is read already.
+    pub(super) fn build_without_file(self) -> Result<Limiter, Error> {
+        match self.prepare()? {
+            (Store::InProcess(store), rules) => Ok(self.in_process(&store, rules)),
+            #[cfg(feature = "redis")]
+            (Store::Redis(endpoint), rules) => self.redis(endpoint, rules, None),
+        }
+    }
+
+    /// Builds a limiter whose file of rules is read already, and waits until it is connected.
+    pub(super) async fn connect_without_file(self) -> Result<Limiter, Error> {
+        match self.prepare()? {
+            (Store::InProcess(store), rules) => Ok(self.in_process(&store, rules)),
+            #[cfg(feature = "redis")]
+            (Store::Redis(endpoint), rules) => {
+                let (ready, is_ready) = ReadySignal::channel();
+                let limiter = self.redis(endpoint, rules, Some(ready))?;
+                is_ready.await?;
+                Ok(limiter)
+            }
+        }
+    }
+
+    /// Checks the options and the rules, and parses the URL.
+    fn prepare(&self) -> Result<(Store, RuleTable), Error> {
+        Ok((self.store()?, self.rule_table()?))
+    }
+
+    fn in_process(self, store: &InProcessStore, rules: RuleTable) -> Limiter {
+        match store {
+            InProcessStore::Memory => self.memory(rules),
+            #[cfg(feature = "test-util")]
+            InProcessStore::Failing(kind) => self.failing_with(*kind, rules),
+            #[cfg(feature = "test-util")]
+            InProcessStore::Slow(delay) => self.slow_by(*delay, rules),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn redis(self, endpoint: Endpoint, rules: RuleTable, ready: Option<ReadySignal>) -> Result<Limiter, Error> {
+        let naming = Arc::new(Naming::new(&self.prefix, self.secret.clone().transpose()?, endpoint.is_cluster()));
+        let local = self.local_options(endpoint.slots());
+        let overflows = Arc::clone(&local.overflows);
+        let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());
+        let health_observers = Arc::new(self.health_observers.clone());
+        let options = Options { naming, deadline, max_in_flight, clock, local, health_observers };
+        let store = RedisStore::start(endpoint, options, ready)?;
+        Ok(self.guarded(RemoteStore::Redis(store), overflows, rules))
+    }
+
+    pub(crate) fn memory(self, rules: RuleTable) -> Limiter {
+        let store = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
+        self.with_overflows(store.overflows()).with_backend(Backend::Memory(store), rules)
+    }
+
+    /// Creates a limiter without a usable store. Each call fails with `error`.
+    pub(crate) fn misconfigured(self, error: Error) -> Limiter {
+        self.failing_by(error, RuleTable::of_environment())
+    }
+
+    fn failing_by(self, error: Error, rules: RuleTable) -> Limiter {
+        let options = self.local_options(1);
+        let local = options.new_state();
+        self.guarded(RemoteStore::Failing(error, local), options.overflows, rules)
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(super) fn failing_with(self, kind: ErrorKind, rules: RuleTable) -> Limiter {
+        let error = Error::new(kind, format!("the store of this test fails with `{kind}`"));
+        self.failing_by(error, rules)
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(super) fn slow_by(self, delay: Duration, rules: RuleTable) -> Limiter {
+        let memory = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
+        let (overflows, local) = (memory.overflows(), self.local_options(1).new_state());
+        let store = SlowStore { delay, deadline: self.deadline, clock: self.clock.clone(), memory };
+        self.guarded(RemoteStore::Slow(Box::new(store), local), overflows, rules)
+    }
+
+    /// The options of the local state beside a store with this number of slots.
+    fn local_options(&self, slots: u16) -> LocalStateOptions {
+        let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
+        let (max_keys, clock) = (self.max_keys, self.clock.clone());
+        let standby = StandbyConfig { max_keys, instances, slots };
+        let overflows = Overflows::new(Source::Standby, max_keys, clock.clone());
+        LocalStateOptions { standby, remember_denials: self.remember_denials, clock, overflows }
+    }
+
+    fn guarded(self, store: RemoteStore, overflows: Arc<Overflows>, rules: RuleTable) -> Limiter {
+        self.with_overflows(overflows).with_backend(Backend::Guarded(Guard::new(store)), rules)
+    }
+
+    fn with_overflows(mut self, overflows: Arc<Overflows>) -> Self {
+        self.observers.attach_overflow(overflows);
+        self
+    }
+
+    fn with_backend(self, backend: Backend, rules: RuleTable) -> Limiter {
+        let Self { on_error, observers, exposes_keys, clock, .. } = self;
+        let queues = WaitQueues::new(clock.clone());
+        Limiter::from_parts(LimiterInner {
+            backend,
+            on_error,
+            rules,
+            #[cfg(feature = "rules")]
+            rules_file: OnceLock::new(),
+            observers,
+            exposes_keys,
+            clock,
+            queues: PerProcess::with_value(DroppedAtHome::new(queues)),
+            limiter_id: LimiterId::next(),
+            built_at: SystemTime::now(),
+        })
+    }
+
+    /// Checks the rules, and reads `RATE_LIMITED_MODE`.
+    fn rule_table(&self) -> Result<RuleTable, Error> {
+        #[cfg(feature = "redis")]
+        let hashes_keys = self.secret.clone().transpose()?.is_some();
+        #[cfg(not(feature = "redis"))]
+        let hashes_keys = false;
+        let (rules, declared) = (self.rules.clone(), self.declared.clone());
+        let table = RuleTable::new(rules, declared, hashes_keys, Mode::from_environment()?)?;
+        #[cfg(feature = "rules")]
+        self.rules_file.add_to(&table)?;
+        table.check()?;
+        Ok(table)
+    }
+}

@@ -1,0 +1,87 @@
+//! Sets of rules that are checked together, as each call uses them together.
+
+use rate_limited::{Algorithm, Builder, ErrorKind, Key, KeyMatch, Layout, Limiter, Rule, RuleSet};
+
+use crate::support::limit;
+
+fn set(rule: Rule) -> RuleSet {
+    RuleSet::new().rule("job:{id}", rule)
+}
+
+fn builder(rule: Rule) -> Builder {
+    Limiter::builder().declare("job:{id}").declare("upload").rules(set(rule))
+}
+
+/// Asserts that the rules are rejected with this message, and that those in force stay.
+fn assert_rejected(limiter: &Limiter, rules: RuleSet, message: &str) {
+    let before = limiter.rules();
+    let error = limiter.set_rules(rules).expect_err(message);
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().starts_with(message), "{error}");
+    let texts = |rules: &[_]| format!("{rules:?}");
+    assert_eq!(texts(&limiter.rules()), texts(&before));
+}
+
+#[test]
+fn settings_of_several_sets_that_contradict_each_other_are_rejected() {
+    let bucket = || Rule::new().algorithm(Algorithm::TokenBucket);
+    let limiter = builder(Rule::new().limit(limit("5/s")).layout(Layout::Zset)).build().expect("valid");
+    assert_rejected(
+        &limiter,
+        set(bucket()),
+        "`layout` of the rule `job:{id}` with all sets of rules must be `Layout::Compact` for `TokenBucket`",
+    );
+    let override_of_one = set(Rule::new().overriding(KeyMatch::parts([("id", 7)]), bucket()));
+    assert_rejected(
+        &limiter,
+        override_of_one,
+        "`layout` of an override of the rule `job:{id}` with all sets of rules must be `Layout::Compact`",
+    );
+    let limiter = builder(Rule::new().algorithm(Algorithm::FixedWindow)).build().expect("valid");
+    assert_rejected(
+        &limiter,
+        set(Rule::new().burst(7)),
+        "`burst` of the rule `job:{id}` with all sets of rules must be left out for `FixedWindow`, got 7",
+    );
+    limiter.set_rules(set(bucket().burst(7))).expect("the higher algorithm applies");
+}
+
+#[test]
+fn sorted_sets_cannot_be_set_at_run_time_if_keys_are_hashed() {
+    let limiter = builder(Rule::new()).hash_keys([7; 16]).build().expect("valid");
+    let rules = set(Rule::new().limit(limit("5/s")).layout(Layout::Zset));
+    assert_rejected(&limiter, rules, "`hash_keys` must be left out with `Layout::Zset`, got the rule `job:{id}`");
+}
+
+#[tokio::test]
+async fn a_key_that_one_set_states_is_that_of_the_rule_in_all_sets() {
+    let stated: RuleSet = "[rules.upload]\nkey = \"upload:{user}\"".parse().expect("valid");
+    let for_user = || {
+        let one = Rule::new().limit(limit("1/h"));
+        RuleSet::new().rule("upload", Rule::new().overriding(KeyMatch::parts([("user", 42)]), one))
+    };
+    let limiter = Limiter::builder().rules(stated).build().expect("valid");
+    limiter.set_rules(for_user()).expect("the key is known");
+    let (user, other) = (Key::new("upload:").part(42), Key::new("upload:").part(43));
+    let upload = limiter.named("upload");
+    let default = limit("9/h");
+    assert!(upload.check(&user, &default).await.expect("decides").is_allowed());
+    assert!(upload.check(&user, &default).await.expect("decides").is_denied());
+    assert!(upload.check(&other, &default).await.expect("decides").is_allowed());
+    assert!(upload.check(&other, &default).await.expect("decides").is_allowed());
+
+    let wrong_part = Rule::new().overriding(KeyMatch::parts([("usr", 42)]), Rule::new());
+    assert_rejected(
+        &limiter,
+        RuleSet::new().rule("upload", wrong_part),
+        "override 1 of the rule `upload`: `parts` must name parts of the key `upload:{user}`, got `usr`",
+    );
+    assert_rejected(
+        &limiter,
+        "[rules.upload]\nkey = \"upload:{client}\"".parse().expect("valid"),
+        "`key` of the rule `upload` must be the same in all sets of rules",
+    );
+    // Without the key the parts are unknown.
+    let error = Limiter::builder().declare("upload").rules(for_user()).build().expect_err("no key");
+    assert_eq!(error.kind(), ErrorKind::Config);
+}
