@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::block_on::block_on;
 use crate::decision::{DIRECT_CALL, DecisionContext};
-use crate::limit::LimitOrNearest;
 use crate::limiter::{Limiter, Policies, RuleArguments, RuleCall};
 use crate::request::Request;
 use crate::rule::{KeyText, RuleRef, Settings, UNCACHED, intern};
@@ -71,7 +70,8 @@ impl Limiter {
     /// is the rule's default.
     ///
     /// The decision's [`name`](Decision::name) is that of the rule that it describes. Otherwise it is as for
-    /// [`check_all`](Limiter::check_all), with the settings of each rule.
+    /// [`check_all`](Limiter::check_all), with the settings of each rule. If a rule comes twice with one key, configured
+    /// limits apply once, at the largest of the costs.
     ///
     /// # Errors
     /// As for [`check`](Limiter::check).
@@ -80,10 +80,14 @@ impl Limiter {
     /// As for [`check`](Limiter::check).
     pub async fn check_rules(&self, rules: &[(&str, &Key, &Limit, u32)]) -> Result<Decision, Error> {
         let call = self.collect(|call| {
-            rules.iter().enumerate().try_for_each(|(rule_index, &(rule, key, limit, cost))| {
+            rules.iter().enumerate().try_for_each(|(rule_index, &(rule, key, ..))| {
+                let is_same = |&&(other, other_key, ..): &&(&str, &Key, &Limit, u32)| (other, other_key) == (rule, key);
+                if rules[..rule_index].iter().any(|earlier| is_same(&earlier)) {
+                    return Ok(());
+                }
+                let of_rule = rules.iter().filter(is_same).map(|&(.., limit, cost)| (limit, cost));
                 let Named { rule, name, .. } = self.named(rule);
-                let limits = [(Ok(*limit), cost)].into_iter();
-                self.add_rule(call, &RuleArguments { rule_index, name, key, limits, cost }, &rule)
+                self.add_rule(call, &RuleArguments::direct(rule_index, name, key, of_rule), &rule)
             })
         });
         self.decide_direct(call, None, Duration::ZERO).await
@@ -252,10 +256,8 @@ impl<'a> Named<'a> {
                     continue;
                 }
                 let of_key = limits.iter().filter(|(other, ..)| other == key);
-                let own = of_key.map(|(_, limit, cost)| (LimitOrNearest::Ok(**limit), *cost));
-                let cost = own.clone().map(|(_, cost)| cost).max().unwrap_or(0);
-                let rule = RuleArguments { rule_index: 0, name: self.name, key, limits: own, cost };
-                self.limiter.add_rule(call, &rule, &self.rule)?;
+                let of_key = of_key.map(|&(_, limit, cost)| (limit, cost));
+                self.limiter.add_rule(call, &RuleArguments::direct(0, self.name, key, of_key), &self.rule)?;
             }
             Ok(())
         })

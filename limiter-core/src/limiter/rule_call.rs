@@ -87,6 +87,19 @@ pub(crate) struct RuleArguments<'a, L> {
     pub(crate) cost: u32,
 }
 
+impl<'a> RuleArguments<'a, ()> {
+    /// The rule of a direct call, with its limits and the cost of each. A configured limit has the largest of the costs.
+    pub(crate) fn direct<'l>(
+        rule_index: usize,
+        name: &'static str,
+        key: &'a Key,
+        limits: impl Iterator<Item = (&'l Limit, u32)> + Clone,
+    ) -> RuleArguments<'a, impl Iterator<Item = (LimitOrNearest, u32)> + Clone> {
+        let cost = limits.clone().map(|(_, cost)| cost).max().unwrap_or(0);
+        RuleArguments { rule_index, name, key, limits: limits.map(|(limit, cost)| (Ok(*limit), cost)), cost }
+    }
+}
+
 impl<'a> RuleCall<'a> {
     /// Adds a rule with its settings.
     pub(crate) fn add<L: Iterator<Item = (LimitOrNearest, u32)> + Clone>(

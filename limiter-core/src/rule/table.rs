@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::rule::layers::{Layer, Layers};
 use crate::rule::site_cache::{self, Entry};
 use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleSet, log_apart};
-use crate::sync::process::{forked, id, lock};
+use crate::sync::process::{ORPHANED_LOCK_TIMEOUT, forked, id, lock, lock_contended};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, RuleInForce, TARGET};
 
@@ -27,6 +27,8 @@ pub(crate) struct RuleTable {
     /// The names of rules whose burst was ignored.
     ignored_bursts: Mutex<BTreeSet<&'static str>>,
     home: u32,
+    /// True in a child of `fork` whose parent was changing the rules: an earlier call has waited for the lock in vain.
+    is_orphaned: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -102,6 +104,7 @@ impl RuleTable {
             unlimited_names: Mutex::default(),
             ignored_bursts: Mutex::default(),
             home: id(),
+            is_orphaned: AtomicBool::new(false),
             state,
         };
         if let Some(mut state) = table.lock() {
@@ -252,6 +255,13 @@ impl RuleTable {
 
     /// Locks the state. `None` in a child of `fork` whose parent was changing the rules.
     fn lock(&self) -> Option<MutexGuard<'_, State>> {
-        lock(&self.state, self.home)
+        if self.is_orphaned.load(Ordering::Relaxed) {
+            return lock_contended(&self.state, self.home, ORPHANED_LOCK_TIMEOUT);
+        }
+        let state = lock(&self.state, self.home);
+        if state.is_none() {
+            self.is_orphaned.store(true, Ordering::Relaxed);
+        }
+        state
     }
 }

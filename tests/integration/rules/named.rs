@@ -124,6 +124,21 @@ async fn several_rules_make_one_decision_with_the_name_of_the_rule_that_denies()
     assert_eq!(limiter.peek(&user, &wide).await.expect("memory").remaining(), 9);
 }
 
+#[tokio::test]
+async fn a_configured_limit_counts_a_key_of_one_rule_once() {
+    let limiter = Limiter::memory();
+    let (user, second, hour, configured_limit) = (Key::new("user"), limit("9/s"), limit("99/h"), limit("5/m"));
+    let rules = [("user", &user, &second, 2), ("other", &user, &second, 1), ("user", &user, &hour, 3)];
+    limiter.set_rules(configured("user", Rule::new().limit(configured_limit))).expect("valid");
+    assert!(limiter.check_rules(&rules).await.expect("memory").is_allowed());
+    assert_eq!(limiter.peek(&user, &configured_limit).await.expect("memory").remaining(), 2);
+    assert_eq!(limiter.peek(&user, &second).await.expect("memory").remaining(), 8);
+    limiter.set_rules(RuleSet::new()).expect("valid");
+    assert!(limiter.check_rules(&rules).await.expect("memory").is_allowed());
+    assert_eq!(limiter.peek(&user, &second).await.expect("memory").remaining(), 5);
+    assert_eq!(limiter.peek(&user, &hour).await.expect("memory").remaining(), 96);
+}
+
 /// The policy of a rule comes before that of the call, which comes before the defaults and the limiter's.
 #[tokio::test]
 async fn the_first_failure_policy_applies() {

@@ -11,7 +11,6 @@ use std::time::{Instant, SystemTime};
 use tokio::sync::Notify;
 
 use crate::health::{Health, HealthObservers, HealthState};
-use crate::store::redis::log_throttle::LogThrottle;
 use crate::store::redis::notifier::{notify, notify_always};
 use crate::sync::Mutex;
 use crate::{Error, ErrorKind, TARGET};
@@ -159,7 +158,10 @@ impl ServerHealth {
     }
 
     pub(crate) fn set_failed_as(&self, state: HealthState, error: &Error) {
-        self.fail(state, error, false);
+        self.set(state);
+        let line = self.log.borrow_mut().failed(Instant::now());
+        self.log(line, Some(error));
+        self.trouble.notify_one();
     }
 
     /// Records the server's error reply to a call. The state changes at once if the error concerns all calls. Other
@@ -167,20 +169,11 @@ impl ServerHealth {
     pub(crate) fn call_failed(&self, error: &Error) {
         match error.kind() {
             ErrorKind::ReadOnly | ErrorKind::OutOfMemory | ErrorKind::Loading | ErrorKind::NotServing => {
-                let is_logged = LogThrottle::logs(error.kind());
-                self.fail(HealthState::after(error), error, is_logged);
+                self.set_failed(error);
             }
             ErrorKind::Refused => self.request_probe(),
             _ => {}
         }
-    }
-
-    /// Sets a state that is not up. `is_logged` is true if the call logs the error.
-    fn fail(&self, state: HealthState, error: &Error, is_logged: bool) {
-        self.set(state);
-        let line = self.log.borrow_mut().failed(Instant::now(), is_logged);
-        self.log(line, Some(error));
-        self.trouble.notify_one();
     }
 
     /// Requests a probe, which decides about the state.

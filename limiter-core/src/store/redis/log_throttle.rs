@@ -35,11 +35,6 @@ impl LogThrottle {
         Self { servers, logged: AtomicU8::new(0), recoveries: Mutex::default() }
     }
 
-    /// Returns true if errors of this kind are logged.
-    pub(crate) fn logs(kind: ErrorKind) -> bool {
-        classify(kind).is_some()
-    }
-
     pub(crate) fn on_failure(&self, error: &Error) {
         let Some((bit, message)) = classify(error.kind()) else { return };
         if self.logged.fetch_or(bit, Ordering::Relaxed) & bit == 0 {

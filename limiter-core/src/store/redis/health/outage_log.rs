@@ -48,8 +48,8 @@ impl OutageLog {
         }
     }
 
-    /// Records that the server is not up, or still not up. `has_line` is true if the log has a line about it already.
-    pub(super) fn failed(&mut self, now: Instant, has_line: bool) -> Option<LogLine> {
+    /// Records that the server is not up, or still not up.
+    pub(super) fn failed(&mut self, now: Instant) -> Option<LogLine> {
         if let Some(outage) = &mut self.outage {
             if now.saturating_duration_since(outage.last_line) < INTERVAL {
                 return None;
@@ -63,7 +63,7 @@ impl OutageLog {
         let is_logged = self.outages_in_interval < MAX_OUTAGES_PER_INTERVAL;
         self.outages_in_interval += u32::from(is_logged);
         self.outage = Some(Outage { began: now, last_line: now, is_logged });
-        (is_logged && !has_line).then_some(LogLine::Away)
+        is_logged.then_some(LogLine::Away)
     }
 }
 
@@ -107,9 +107,8 @@ mod tests {
         assert_eq!(log.up(start), Some(LogLine::Connected));
         assert_eq!(log.up(start), None);
         let began = start + SECOND;
-        let lines: Vec<_> = (0..150)
-            .filter_map(|second| log.failed(began + second * SECOND, false).map(|line| (second, line)))
-            .collect();
+        let lines: Vec<_> =
+            (0..150).filter_map(|second| log.failed(began + second * SECOND).map(|line| (second, line))).collect();
         let still = |seconds: u32| (seconds, LogLine::StillAway(seconds * SECOND));
         assert_eq!(lines, [(0, LogLine::Away), still(60), still(120)]);
         assert_eq!(log.up(began + 150 * SECOND), Some(LogLine::Back(150 * SECOND)));
@@ -119,18 +118,8 @@ mod tests {
     #[test]
     fn a_first_connection_after_an_outage_is_logged_as_its_end() {
         let (mut log, start) = (OutageLog::default(), Instant::now());
-        assert_eq!(log.failed(start, false), Some(LogLine::Away));
+        assert_eq!(log.failed(start), Some(LogLine::Away));
         assert_eq!(log.up(start + SECOND), Some(LogLine::Back(SECOND)));
-    }
-
-    #[test]
-    fn an_outage_that_is_logged_elsewhere_is_logged_from_its_first_minute_on() {
-        let (mut log, start) = (OutageLog::default(), Instant::now());
-        assert_eq!(log.failed(start, true), None);
-        assert_eq!(log.failed(start + INTERVAL, false), Some(LogLine::StillAway(INTERVAL)));
-        assert_eq!(log.up(start + INTERVAL), Some(LogLine::Back(INTERVAL)));
-        assert_eq!(log.failed(start + INTERVAL, true), None);
-        assert_eq!(log.up(start + INTERVAL + SECOND), Some(LogLine::Back(SECOND)));
     }
 
     #[test]
@@ -139,14 +128,14 @@ mod tests {
         let mut lines = Vec::new();
         for second in 0..59 {
             let now = start + second * SECOND;
-            lines.extend(log.failed(now, false));
+            lines.extend(log.failed(now));
             lines.extend(log.up(now + SECOND / 2));
         }
         assert_eq!(lines, [LogLine::Away, LogLine::Back(SECOND / 2)].repeat(3));
         // An outage that lasts is logged after all.
         let began = start + 59 * SECOND;
-        assert_eq!(log.failed(began, false), None);
-        assert_eq!(log.failed(began + INTERVAL, false), Some(LogLine::StillAway(INTERVAL)));
+        assert_eq!(log.failed(began), None);
+        assert_eq!(log.failed(began + INTERVAL), Some(LogLine::StillAway(INTERVAL)));
         assert_eq!(log.up(began + INTERVAL), Some(LogLine::Back(INTERVAL)));
     }
 }
