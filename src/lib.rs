@@ -85,6 +85,18 @@ pub use limiter_core::private as __private;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+#[cfg(all(doctest, feature = "rules"))]
+#[doc = include_str!("../docs/rules.md")]
+struct Rules;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/operations.md")]
+struct Operations;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/keys.md")]
+struct Keys;
+
 #[cfg(doctest)]
 #[doc = include_str!("../docs/migrating.md")]
 struct Migrating;
