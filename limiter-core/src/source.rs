@@ -53,6 +53,7 @@ mod tests {
             (Source::DeniedUntil, "denied_until"),
             (Source::Standby, "standby"),
             (Source::Policy, "policy"),
+            (Source::Mode, "mode"),
         ];
         for (source, text) in cases {
             assert_eq!((source.as_str(), source.to_string()), (text, text.to_owned()));

@@ -81,7 +81,10 @@ impl<'a> AnnotatedCall<'a> {
         if limiter.rule_table().has_settings() {
             return self.first_step_by_settings(limiter, rule);
         }
-        rule.single()
+        match rule.own_limit() {
+            Some(limit) => FirstStep::Single(rule.request(rule.key(), *limit)),
+            None => FirstStep::Several,
+        }
     }
 
     #[inline(never)]

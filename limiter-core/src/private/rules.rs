@@ -92,31 +92,31 @@ impl RuleRequest {
         }
     }
 
-    /// Returns the request of a call under this rule alone, if the rule has one limit and no settings.
+    /// The limit of the attribute, if it is valid and the only one.
     #[inline]
-    pub(super) fn single(&self) -> FirstStep<'_> {
-        match &self.limits {
-            Limits::One(Ok(limit)) => FirstStep::Single(self.request(self.key(), *limit)),
-            _ => FirstStep::Several,
-        }
+    pub(super) fn own_limit(&self) -> Option<&Limit> {
+        if let Limits::One(Ok(limit)) = &self.limits { Some(limit) } else { None }
     }
 
     /// Looks at the settings of a call under this rule alone.
     #[inline]
     pub(super) fn single_by_settings<'a>(&self, key: &'a Key, resolved: &ResolvedRule) -> FirstStep<'a> {
-        if let Limits::One(Ok(own)) = &self.limits
-            && let Some(limit) = resolved.simple_limit(*own)
-        {
-            return FirstStep::Single(self.request(key, limit));
+        let limit = match &self.limits {
+            Limits::One(Ok(own)) => resolved.simple_limit(*own),
+            Limits::Configured => resolved.simple_configured_limit(),
+            _ => None,
+        };
+        match limit {
+            Some(limit) => FirstStep::Single(self.request(key, limit)),
+            None => self.single_by_all_settings(key, &resolved.settings_for(key)),
         }
-        self.single_by_all_settings(key, &resolved.settings_for(key))
     }
 
     #[inline(never)]
     fn single_by_all_settings<'a>(&self, key: &'a Key, settings: &Settings) -> FirstStep<'a> {
-        match (settings.mode(), &self.limits) {
+        match (settings.mode(), self.own_limit()) {
             (Mode::Off, _) => FirstStep::Off,
-            (Mode::Enforce, Limits::One(Ok(own))) => settings
+            (Mode::Enforce, Some(own)) => settings
                 .single_limit(*own)
                 .map_or(FirstStep::Several, |limit| FirstStep::Single(self.request(key, limit))),
             _ => FirstStep::Several,
@@ -124,7 +124,7 @@ impl RuleRequest {
     }
 
     #[inline]
-    fn request<'a>(&self, key: &'a Key, limit: Limit) -> Request<'a> {
+    pub(super) fn request<'a>(&self, key: &'a Key, limit: Limit) -> Request<'a> {
         Request { key, limit, cost: self.cost }
     }
 

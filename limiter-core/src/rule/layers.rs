@@ -228,6 +228,12 @@ impl ResolvedRule {
         }
     }
 
+    /// Returns the limit of an enforced call without a limit of its own, in the same cases.
+    #[inline]
+    pub(crate) fn simple_configured_limit(&self) -> Option<Limit> {
+        if let Some(SimpleLimit::Configured(limit)) = self.simple { Some(limit) } else { None }
+    }
+
     /// The settings of calls with this key.
     #[inline]
     pub(crate) fn settings_for(&self, key: &Key) -> Cow<'_, Settings> {
