@@ -4,13 +4,12 @@
 //! describes how the parts fit together.
 
 mod error;
+mod named_value;
 mod limit;
 mod key;
 mod source;
 mod on_error;
 mod health;
-#[cfg(feature = "serde")]
-mod serde;
 
 mod sync;
 mod block_on;
@@ -28,6 +27,8 @@ mod observer;
 mod guard;
 mod site;
 mod rule;
+#[cfg(feature = "serde")]
+mod serde;
 mod limiter;
 mod builder;
 mod current;

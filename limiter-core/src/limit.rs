@@ -3,6 +3,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use crate::named_value::NamedValue;
 use crate::{Error, ErrorKind};
 
 mod layout;
@@ -62,6 +63,22 @@ impl Algorithm {
     /// Returns whether limits of this algorithm have a burst.
     pub(crate) const fn has_burst(self) -> bool {
         matches!(self, Self::TokenBucket | Self::LeakyBucket)
+    }
+}
+
+impl NamedValue for Algorithm {
+    const OPTION: &'static str = "algorithm";
+    const VALUES: &'static [Self] =
+        &[Self::SlidingWindow, Self::FixedWindow, Self::SlidingCounter, Self::TokenBucket, Self::LeakyBucket];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::SlidingWindow => "sliding_window",
+            Self::FixedWindow => "fixed_window",
+            Self::SlidingCounter => "sliding_counter",
+            Self::TokenBucket => "token_bucket",
+            Self::LeakyBucket => "leaky_bucket",
+        }
     }
 }
 

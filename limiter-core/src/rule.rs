@@ -10,6 +10,7 @@ mod mode;
 mod origin;
 mod text_place;
 mod suggest;
+pub(crate) mod message_text;
 mod key_match;
 mod override_index;
 mod rule_set;

@@ -10,12 +10,12 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 /// The modules in order, from the leaves to the interface. A module that is not named belongs to its parent.
 const ORDER: &[&str] = &[
     "error",
+    "named_value",
     "limit",
     "key",
     "source",
     "on_error",
     "health",
-    "serde",
     "sync",
     "block_on",
     "join_all",
@@ -49,6 +49,7 @@ const ORDER: &[&str] = &[
     "guard",
     "site",
     "rule",
+    "serde",
     "limiter",
     "builder",
     "current",

@@ -1,5 +1,7 @@
 //! The layouts of a sliding window in Redis.
 
+use crate::named_value::NamedValue;
+
 /// The layout of a sliding window's log in Redis: this crate's own, or one that other programs share.
 ///
 /// The layout does not change decisions. In memory and in the standby limiter all layouts are the same.
@@ -27,4 +29,16 @@ pub enum Layout {
     ///   denial.
     /// - A refund removes exactly the entries that the call added.
     Zset,
+}
+
+impl NamedValue for Layout {
+    const OPTION: &'static str = "layout";
+    const VALUES: &'static [Self] = &[Self::Compact, Self::Zset];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Compact => "compact",
+            Self::Zset => "zset",
+        }
+    }
 }

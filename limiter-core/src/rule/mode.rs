@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::named_value::NamedValue;
 use crate::rule::log_apart;
+use crate::rule::message_text::{quoted, wrong_name_problem};
 use crate::{Error, ErrorKind, TARGET};
 
 /// The mode of a rule: see [`Rule::mode`](crate::Rule::mode).
@@ -26,9 +28,10 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The name of the mode: `enforce`, `shadow`, `off` or `deny`.
+    /// The name of the mode, as in a file of rules: `enforce`, `shadow`, `off` or `deny`. It stays the same in later
+    /// versions.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
             Self::Shadow => "shadow",
@@ -76,24 +79,29 @@ impl Mode {
 
 const MODE_VARIABLE: &str = "RATE_LIMITED_MODE";
 
+impl NamedValue for Mode {
+    const OPTION: &'static str = "mode";
+    const VALUES: &'static [Self] = &[Self::Enforce, Self::Shadow, Self::Off, Self::Deny];
+
+    fn name(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+/// Writes [`as_str`](Mode::as_str).
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
+/// Parses the [name](Mode::as_str) of a mode.
 impl FromStr for Mode {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let modes = [Self::Enforce, Self::Shadow, Self::Off, Self::Deny];
-        modes.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| {
-            let problem = format!(
-                "`mode` must be `enforce`, `shadow`, `off` or `deny`, got `{}`: write one of them",
-                text.escape_debug()
-            );
-            Error::new(ErrorKind::Config, problem)
-        })
+        Self::named(text)
+            .ok_or_else(|| Error::new(ErrorKind::Config, wrong_name_problem::<Self>(&quoted(text), Some(text))))
     }
 }
 
@@ -116,10 +124,13 @@ mod tests {
 
     #[test]
     fn a_mode_is_read_from_its_name() {
-        for mode in [Mode::Enforce, Mode::Shadow, Mode::Off, Mode::Deny] {
-            assert_eq!(mode.to_string().parse::<Mode>().expect("a mode"), mode);
+        let cases = [(Mode::Enforce, "enforce"), (Mode::Shadow, "shadow"), (Mode::Off, "off"), (Mode::Deny, "deny")];
+        for (mode, name) in cases {
+            assert_eq!((mode.as_str(), mode.to_string()), (name, name.to_owned()));
+            assert_eq!(name.parse::<Mode>().expect("a mode"), mode);
         }
         let error = "Off".parse::<Mode>().expect_err("upper case");
-        assert_eq!(error.kind(), ErrorKind::Config);
+        let message = "`mode` must be one of `enforce`, `shadow`, `off` and `deny`, got `\"Off\"`: write `\"off\"`";
+        assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::Config, message));
     }
 }

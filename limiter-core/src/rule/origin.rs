@@ -1,5 +1,7 @@
 //! The layers that settings come from.
 
+use std::fmt;
+
 /// The layer that a rule's limits come from.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,4 +14,42 @@ pub enum Origin {
     File,
     /// [`Limiter::set_rules`](crate::Limiter::set_rules).
     Runtime,
+}
+
+impl Origin {
+    /// The text for logs and metrics: `attribute`, `builder`, `file` or `runtime`. It stays the same in later versions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Attribute => "attribute",
+            Self::Builder => "builder",
+            Self::File => "file",
+            Self::Runtime => "runtime",
+        }
+    }
+}
+
+/// Writes [`as_str`](Origin::as_str).
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_origin_has_a_stable_text() {
+        let cases = [
+            (Origin::Attribute, "attribute"),
+            (Origin::Builder, "builder"),
+            (Origin::File, "file"),
+            (Origin::Runtime, "runtime"),
+        ];
+        for (origin, text) in cases {
+            assert_eq!((origin.as_str(), origin.to_string()), (text, text.to_owned()));
+        }
+    }
 }

@@ -8,7 +8,6 @@ use toml::de::DeTable;
 use crate::{Error, RuleSet};
 
 mod mistake;
-mod words;
 mod value;
 mod rule_reader;
 mod override_fields;

@@ -6,7 +6,7 @@ use serde_core::de::{self, IgnoredAny, MapAccess, Visitor};
 use serde_core::ser::SerializeMap;
 use serde_core::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::ByName;
+use crate::named_value::NamedValue;
 use crate::{Algorithm, Layout, Limit};
 
 /// Writes the text, such as `5/10s`, for a sliding window of the compact layout. Otherwise it writes a map of `limit`,

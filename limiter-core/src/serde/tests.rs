@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
 
-use crate::{Algorithm, Layout, Limit, OnError};
+use crate::{Algorithm, Layout, Limit, Mode, OnError};
 
 fn assert_round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: T, json: &str, toml: &str) {
     assert_eq!(serde_json::to_string(&value).expect("a text"), json);
@@ -31,6 +31,11 @@ fn names_are_those_of_the_attribute_in_both_directions() {
         assert_round_trip(value, &format!("\"{name}\""), &format!("value = \"{name}\""));
     }
     for (value, name) in [(Layout::Compact, "compact"), (Layout::Zset, "zset")] {
+        assert_round_trip(value, &format!("\"{name}\""), &format!("value = \"{name}\""));
+    }
+    for (value, name) in
+        [(Mode::Enforce, "enforce"), (Mode::Shadow, "shadow"), (Mode::Off, "off"), (Mode::Deny, "deny")]
+    {
         assert_round_trip(value, &format!("\"{name}\""), &format!("value = \"{name}\""));
     }
     for (value, name) in
@@ -85,10 +90,13 @@ fn errors_state_the_remedy() {
         ),
         (
             r#"{"limit":"5/s","algorithm":"gcra"}"#,
-            "`algorithm` must be one of `sliding_window`, `fixed_window`, `sliding_counter`, `token_bucket`, \
-             `leaky_bucket`, got `gcra`: write one of these",
+            "`algorithm` must be one of `sliding_window`, `fixed_window`, `sliding_counter`, `token_bucket` \
+             and `leaky_bucket`, got `\"gcra\"`: write one of them, in quotes",
         ),
-        (r#"{"limit":"5/s","layout":1}"#, "invalid type: integer `1`, expected for `layout` one of `compact`, `zset`"),
+        (
+            r#"{"limit":"5/s","layout":1}"#,
+            "invalid type: integer `1`, expected for `layout` one of `compact` and `zset`",
+        ),
         (
             r#"{"limit":"5/s","burst":7}"#,
             "`burst` must be left out for `sliding_window`, got 7: set `algorithm` to `token_bucket` or \
@@ -114,6 +122,7 @@ fn errors_state_the_remedy() {
         assert!(error.starts_with(&format!("{message} at line 1 column ")), "{json}: {error}");
     }
     let error = toml::from_str::<BTreeMap<String, OnError>>("a = \"close\"").expect_err("no policy").to_string();
-    let message = "`on_error` must be one of `open`, `closed`, `standby`, `raise`, got `close`: write one of these";
+    let message =
+        "`on_error` must be one of `open`, `closed`, `standby` and `raise`, got `\"close\"`: write `\"closed\"`";
     assert!(error.contains("line 1, column 5") && error.contains(message), "{error}");
 }

@@ -6,7 +6,8 @@ use toml::de::DeValue;
 
 use super::mistake::{Mistake, TextLines, config_error};
 use super::rule_reader::RuleReader;
-use super::value::{TextEntry, cut, entries, list_tables, table, text};
+use super::value::{TextEntry, entries, list_tables, table, text};
+use crate::rule::message_text::cut;
 use crate::{Key, KeyMatch, Rule};
 
 const OVERRIDE_FIELDS: [&str; 10] =

@@ -6,10 +6,11 @@ use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 use super::mistake::{Mistake, config_error};
-use super::value::{TextEntry, cut, describe, entries, permits, text, word};
-use super::words::WordValue;
+use super::value::{TextEntry, describe, entries, permits, text, word};
 use crate::limit::parse_millis;
+use crate::named_value::NamedValue;
 use crate::rule::is_valid_deadline;
+use crate::rule::message_text::cut;
 use crate::{Algorithm, Layout, Limit, Rule};
 
 const LIMIT_FIELDS: [&str; 4] = ["limit", "algorithm", "burst", "layout"];
@@ -144,7 +145,7 @@ fn deadline(entry: &TextEntry<'_>) -> Result<Duration, Mistake> {
 }
 
 fn burst_mistake(algorithm: Algorithm, burst: u32, at: usize) -> Mistake {
-    let algorithm = algorithm.word();
+    let algorithm = algorithm.name();
     let problem = format!(
         "`burst` must be left out for `{algorithm}`, got {burst}: write `algorithm = \"token_bucket\"` or \
          `\"leaky_bucket\"`, or remove it"
@@ -153,7 +154,7 @@ fn burst_mistake(algorithm: Algorithm, burst: u32, at: usize) -> Mistake {
 }
 
 fn layout_mistake(algorithm: Algorithm, at: usize) -> Mistake {
-    let algorithm = algorithm.word();
+    let algorithm = algorithm.name();
     let problem = format!(
         "`layout` must be `compact` for `{algorithm}`, got `zset`: write `algorithm = \"sliding_window\"`, or remove it"
     );

@@ -1,13 +1,11 @@
 //! The values of a text, with the messages for those of another kind.
 
-use std::fmt::Write;
-
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::mistake::{Mistake, config_error};
-use super::words::{WordValue, list};
-use crate::rule::suggest::nearest;
+use crate::named_value::NamedValue;
+use crate::rule::message_text::{cut, list, meant, quoted, wrong_name_problem};
 
 /// A setting of a table: its name and its value, with their positions.
 pub(super) struct TextEntry<'t> {
@@ -95,23 +93,16 @@ pub(super) fn permits(entry: &TextEntry<'_>) -> Result<u32, Mistake> {
 }
 
 /// Returns the value that a name stands for.
-pub(super) fn word<T: WordValue>(entry: &TextEntry<'_>) -> Result<T, Mistake> {
-    let words: Vec<_> = T::VALUES.iter().map(|value| value.word()).collect();
-    let found = entry.value().as_str().and_then(|text| T::VALUES.iter().find(|value| value.word() == text));
-    found.copied().ok_or_else(|| {
-        let meant = entry.value().as_str().and_then(|text| meant(text, &words));
-        let fix = match meant {
-            Some(meant) => format!("`\"{meant}\"`"),
-            None => "one of them, in quotes".to_owned(),
-        };
-        entry.wrong(&format!("one of {}", list(&words)), &fix)
-    })
+pub(super) fn word<T: NamedValue>(entry: &TextEntry<'_>) -> Result<T, Mistake> {
+    let text = entry.value().as_str();
+    text.and_then(T::named)
+        .ok_or_else(|| config_error(wrong_name_problem::<T>(&describe(entry.value()), text), entry.at()))
 }
 
 /// Describes a value in a message: a scalar as written, or the kind of a composed value.
 pub(super) fn describe(value: &DeValue<'_>) -> String {
     match value {
-        DeValue::String(text) => format!("`\"{}\"`", cut(text)),
+        DeValue::String(text) => quoted(text),
         DeValue::Integer(number) => format!("`{}`", cut(&number.to_string())),
         DeValue::Float(number) => format!("`{}`", cut(number.as_str())),
         DeValue::Boolean(flag) => format!("`{flag}`"),
@@ -121,24 +112,7 @@ pub(super) fn describe(value: &DeValue<'_>) -> String {
     }
 }
 
-/// Returns a text for a message: escaped, and its beginning if it is long.
-pub(super) fn cut(text: &str) -> String {
-    const MAX_LETTERS: usize = 60;
-    let mut cut: String = text.chars().take(MAX_LETTERS).flat_map(char::escape_debug).collect();
-    let rest = text.chars().skip(MAX_LETTERS).count();
-    if rest > 0 {
-        let _ = write!(cut, "… and {rest} more characters");
-    }
-    cut
-}
-
 /// Lists names to choose from: `a`, `b` or `c`.
 fn alternatives(words: &[&str]) -> String {
     list(words).replacen(" and ", " or ", 1)
-}
-
-/// Returns the name that a text probably means. The time grows with the length, so no long text means one.
-fn meant<'w>(text: &str, words: &[&'w str]) -> Option<&'w str> {
-    const MAX_BYTES: usize = 100;
-    Some(text).filter(|text| text.len() <= MAX_BYTES).and_then(|text| nearest(text, words.iter().copied()))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Formatter, Write};
 
-use super::words::WordValue;
+use crate::named_value::NamedValue;
 use crate::rule::key_match::KeyPattern;
 use crate::{Algorithm, KeyMatch, Layout, Limit, Rule, RuleSet};
 
@@ -47,10 +47,10 @@ impl fmt::Display for RuleFields<'_> {
             }
         }
         let words = [
-            ("algorithm", algorithm.map(WordValue::word)),
-            ("layout", layout.map(WordValue::word)),
-            ("mode", mode.map(WordValue::word)),
-            ("on_error", on_error.map(WordValue::word)),
+            ("algorithm", algorithm.map(NamedValue::name)),
+            ("layout", layout.map(NamedValue::name)),
+            ("mode", mode.map(NamedValue::name)),
+            ("on_error", on_error.map(NamedValue::name)),
         ];
         for (field, word) in words {
             if let Some(word) = word {
@@ -98,12 +98,12 @@ impl fmt::Display for LimitValue {
         if is_plain && limit.own_burst().is_none() {
             return write!(f, "\"{limit}\"");
         }
-        write!(f, "{{ limit = \"{limit}\", algorithm = \"{}\"", algorithm.word())?;
+        write!(f, "{{ limit = \"{limit}\", algorithm = \"{}\"", algorithm.name())?;
         if let Some(burst) = limit.own_burst() {
             write!(f, ", burst = {burst}")?;
         }
         if layout != Layout::default() {
-            write!(f, ", layout = \"{}\"", layout.word())?;
+            write!(f, ", layout = \"{}\"", layout.name())?;
         }
         f.write_str(" }")
     }
