@@ -49,7 +49,7 @@
 //! | `sites` | yes | [`sites`], the list of annotated functions, by code that runs before `main` |
 //! | `tls` | yes | `rediss://`, by rustls |
 //! | `rules` | | rules from a file that may change while the program runs: `Builder::rules_file`, and rules as TOML |
-//! | `serde` | | [`Limit`], [`Algorithm`], [`Layout`] and [`OnError`] in the formats of serde |
+//! | `serde` | | [`Rule`], [`Limit`], [`Mode`], [`Algorithm`], [`Layout`] and [`OnError`] in the formats of serde; [`RuleInForce`] and [`Origin`] are written |
 //! | `test-util` | | `ManualClock`, a clock that tests move, and limiters that fail or are slow |
 //!
 //! Without `redis` there is the embedded store alone, and a small dependency tree.

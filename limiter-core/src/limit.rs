@@ -10,7 +10,7 @@ mod layout;
 mod parse;
 
 pub use layout::Layout;
-#[cfg(feature = "rules")]
+#[cfg(any(feature = "rules", feature = "serde"))]
 pub(crate) use parse::parse_millis;
 
 /// A limit of at most [`max`](Limit::max) permits in any [`window`](Limit::window).

@@ -11,7 +11,9 @@ mod origin;
 mod text_place;
 mod suggest;
 pub(crate) mod message_text;
-mod key_match;
+#[cfg(any(feature = "rules", feature = "serde"))]
+pub(crate) mod fields;
+pub(crate) mod key_match;
 mod override_index;
 mod rule_set;
 mod settings;
@@ -24,7 +26,7 @@ mod table;
 mod names;
 mod in_force;
 #[cfg(feature = "rules")]
-mod text;
+pub(crate) mod text;
 #[cfg(feature = "rules")]
 mod file;
 
@@ -193,7 +195,7 @@ impl Rule {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a setting out of its range, or for settings that contradict each other.
-    fn check(&self, name: &str) -> Result<(), Error> {
+    pub(crate) fn check(&self, name: &str) -> Result<(), Error> {
         let error = |problem: String| Err(Error::new(ErrorKind::Config, problem));
         if let Some(deadline) = self.deadline.filter(|deadline| !is_valid_deadline(*deadline)) {
             return error(deadline_problem(&format!("`deadline` of {name}"), deadline));

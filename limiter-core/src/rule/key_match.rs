@@ -20,14 +20,14 @@ use crate::Key;
 /// let both = KeyMatch::key(&Key::new("").part("acme").text("/").part(42));
 /// ```
 #[must_use = "a match has no effect until it is added to a rule"]
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct KeyMatch {
     pub(crate) pattern: KeyPattern,
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum KeyPattern {
-    /// Names and values.
+    /// Names and values, by name.
     Parts(Vec<(String, String)>),
     Key(Key),
 }
@@ -43,7 +43,10 @@ impl KeyMatch {
         V: Display,
     {
         let parts = parts.into_iter().map(|(name, value)| (name.into(), value.to_string()));
-        Self { pattern: KeyPattern::Parts(parts.collect()) }
+        let mut parts: Vec<_> = parts.collect();
+        // Their order makes no difference to the keys that match.
+        parts.sort();
+        Self { pattern: KeyPattern::Parts(parts) }
     }
 
     /// Matches one key.
@@ -66,6 +69,12 @@ impl fmt::Debug for KeyMatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_order_of_parts_makes_no_difference() {
+        assert_eq!(KeyMatch::parts([("a", 1), ("b", 2)]), KeyMatch::parts([("b", 2), ("a", 1)]));
+        assert_ne!(KeyMatch::parts([("a", 1), ("b", 2)]), KeyMatch::parts([("a", 2), ("b", 1)]));
+    }
 
     #[test]
     fn debug_shows_no_contents() {

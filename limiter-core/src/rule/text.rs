@@ -19,7 +19,7 @@ use override_fields::OverrideReader;
 use value::{entries, flag, table};
 
 #[cfg(all(test, not(limiter_loom)))]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 /// The largest size of a text.
 pub(super) const MAX_BYTES: usize = 16 << 20;

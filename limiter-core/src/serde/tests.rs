@@ -6,6 +6,8 @@ use serde_core::de::DeserializeOwned;
 
 use crate::{Algorithm, Layout, Limit, Mode, OnError};
 
+mod rules;
+
 fn assert_round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: T, json: &str, toml: &str) {
     assert_eq!(serde_json::to_string(&value).expect("a text"), json);
     assert_eq!(serde_json::from_str::<T>(json).expect(json), value);
@@ -75,19 +77,16 @@ fn a_limit_of_all_defaults_may_be_a_map() {
 #[test]
 fn errors_state_the_remedy() {
     const EXPECTED_LIMIT: &str = "a limit such as `5/10s`, or a map of `limit` with `algorithm`, `burst` and `layout`";
-    let too_large = "for `burst` a whole number between 1 and 4294967295";
+    let number = "`burst` must be a whole number from 1 to 4294967295, got";
     let cases = [
         (r#""5""#, "`limit` must be `permits/window`, got `5` without a `/`: write one such as `5/10s` or `100/min`"),
         ("5", &format!("invalid type: integer `5`, expected {EXPECTED_LIMIT}")),
         (r#"["5/s"]"#, &format!("invalid type: sequence, expected {EXPECTED_LIMIT}")),
-        ("{}", "`limit` must be set, got a map without it: write one such as `5/10s`"),
+        ("{}", "`limit` must be in the table of a limit, got none: write one such as `{ limit = \"5/10s\" }`"),
         (r#"{"limit":"0/s"}"#, "`max` must be at least 1, got 0: write the number of permits in a window"),
         (r#"{"limit":5}"#, "invalid type: integer `5`, expected for `limit` a text such as `5/10s`"),
         (r#"{"limit":"5/s","limit":"5/s"}"#, "`limit` must be set once, got two: remove one"),
-        (
-            r#"{"limit":"5/s","bursts":7}"#,
-            "a field of a limit must be one of `limit`, `algorithm`, `burst` and `layout`, got `bursts`: remove it",
-        ),
+        (r#"{"limit":"5/s","bursts":7}"#, "`bursts` must be a part of a limit, got an unknown name: write `burst`"),
         (
             r#"{"limit":"5/s","algorithm":"gcra"}"#,
             "`algorithm` must be one of `sliding_window`, `fixed_window`, `sliding_counter`, `token_bucket` \
@@ -99,22 +98,22 @@ fn errors_state_the_remedy() {
         ),
         (
             r#"{"limit":"5/s","burst":7}"#,
-            "`burst` must be left out for `sliding_window`, got 7: set `algorithm` to `token_bucket` or \
-             `leaky_bucket`, or remove it",
+            "`burst` must be left out for `sliding_window`, got 7: write `algorithm = \"token_bucket\"` or \
+             `\"leaky_bucket\"`, or remove it",
         ),
         (
             r#"{"limit":"5/s","burst":0,"algorithm":"token_bucket"}"#,
-            "`burst` must be at least 1, got 0: leave it out for the default, the permits of `limit`",
+            &format!("{number} `0`: write one such as `10`, without quotes"),
         ),
-        (r#"{"limit":"5/s","burst":-1}"#, &format!("invalid value: integer `-1`, expected {too_large}")),
+        (r#"{"limit":"5/s","burst":-1}"#, &format!("{number} `-1`: write one such as `10`, without quotes")),
         (
             r#"{"limit":"5/s","burst":4294967296}"#,
-            &format!("invalid value: integer `4294967296`, expected {too_large}"),
+            &format!("{number} `4294967296`: write one such as `10`, without quotes"),
         ),
         (
             r#"{"limit":"5/s","layout":"zset","algorithm":"leaky_bucket"}"#,
-            "`layout` must be `compact` for `leaky_bucket`, got `zset`: set `algorithm` to `sliding_window`, or remove \
-             it",
+            "`layout` must be `compact` for `leaky_bucket`, got `zset`: write `algorithm = \"sliding_window\"`, or \
+             remove it",
         ),
     ];
     for (json, message) in cases {

@@ -7,10 +7,9 @@ use super::override_fields::OverrideReader;
 use super::rule_reader::RuleReader;
 use super::value::{TextEntry, entries, table, text};
 use crate::Rule;
+use crate::rule::fields::{RULE_FIELD, RULE_FIELDS};
 
 const DEFAULT_FIELDS: [&str; 3] = ["mode", "on_error", "deadline"];
-const RULE_FIELDS: [&str; 10] =
-    ["limit", "limits", "algorithm", "burst", "layout", "mode", "on_error", "deadline", "key", "override"];
 
 /// Reads `[defaults]`.
 pub(super) fn defaults(table: &DeTable<'_>) -> Result<Rule, Mistake> {
@@ -37,7 +36,7 @@ pub(super) fn rule(rule: &TextEntry<'_>, overrides: &mut OverrideReader<'_>) -> 
             "key" => reader.rule.key = Some(text(&entry, "key = \"user:{user_id}\"")?.to_owned()),
             "override" => reader.rule.overrides = overrides.read(&entry)?,
             name if RULE_FIELDS.contains(&name) => reader.read(&entry)?,
-            _ => return Err(entry.unknown("a setting of a rule", &RULE_FIELDS)),
+            _ => return Err(entry.unknown(RULE_FIELD, &RULE_FIELDS)),
         }
     }
     let mut read = reader.finish()?;

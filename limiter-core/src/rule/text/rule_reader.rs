@@ -7,16 +7,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::mistake::{Mistake, config_error};
 use super::value::{TextEntry, describe, entries, permits, text, word};
-use crate::limit::parse_millis;
-use crate::named_value::NamedValue;
-use crate::rule::is_valid_deadline;
-use crate::rule::message_text::cut;
+use crate::rule::fields::{
+    LIMIT_FIELD, LIMIT_FIELDS, LimitParts, both_limits_problem, burst_problem, deadline_text_problem,
+    no_limits_problem, parse_deadline, parse_limit, zset_problem,
+};
 use crate::{Algorithm, Layout, Limit, Rule};
-
-const LIMIT_FIELDS: [&str; 4] = ["limit", "algorithm", "burst", "layout"];
-
-/// The longest text of a limit that is parsed.
-const MAX_LIMIT_BYTES: usize = 200;
 
 /// The settings of a rule that were read, with the positions of their values.
 #[derive(Default)]
@@ -31,8 +26,7 @@ impl RuleReader {
         let rule = &mut self.rule;
         match entry.name {
             "limit" | "limits" if !rule.limits.is_empty() => {
-                let problem = "`limit` must be left out with `limits`, got both: remove one of them";
-                return Err(config_error(problem, entry.name_at()));
+                return Err(config_error(both_limits_problem(), entry.name_at()));
             }
             "limit" => rule.limits = vec![limit(entry.value(), entry.at())?],
             "limits" => rule.limits = limits(entry)?,
@@ -80,9 +74,7 @@ fn limits(entry: &TextEntry<'_>) -> Result<Vec<Limit>, Mistake> {
     const FIX: &str = "one such as `[\"5/s\", \"100/min\"]`";
     let Some(values) = entry.value().as_array() else { return Err(entry.wrong("a list of limits", FIX)) };
     if values.is_empty() {
-        let problem = "`limits` must have at least one limit, got an empty list: write one such as `[\"5/s\", \"100/min\"]`, \
-                       or remove it for the attribute's";
-        return Err(config_error(problem, entry.at()));
+        return Err(config_error(no_limits_problem(), entry.at()));
     }
     values.iter().map(|value| limit(value.get_ref(), value.span().start)).collect()
 }
@@ -103,60 +95,40 @@ fn limit(value: &DeValue<'_>, at: usize) -> Result<Limit, Mistake> {
 }
 
 fn limit_from_text(text: &str, at: usize) -> Result<Limit, Mistake> {
-    if text.len() > MAX_LIMIT_BYTES || text.contains(char::is_control) {
-        let found = cut(text);
-        let problem =
-            format!("`limit` must be `permits/window`, got `{found}`: write one such as `\"5/10s\"` or `\"100/min\"`");
-        return Err(config_error(problem, at));
-    }
-    text.parse().map_err(|error: crate::Error| Mistake::new(error.to_string(), at))
+    parse_limit(text).map_err(|error| Mistake::new(error.to_string(), at))
 }
 
 fn limit_from_table(table: &DeTable<'_>, at: usize) -> Result<Limit, Mistake> {
-    let (mut limit, mut algorithm, mut burst, mut layout) = (None, Algorithm::default(), None, None);
+    let mut parts = LimitParts::default();
+    let mut positions = BTreeMap::new();
     for entry in entries(table) {
         match entry.name {
-            "limit" => limit = Some(limit_from_text(text(&entry, "limit = \"5/10s\"")?, entry.at())?),
-            "algorithm" => algorithm = word(&entry)?,
-            "burst" => burst = Some((permits(&entry)?, entry.at())),
-            "layout" => layout = Some((word(&entry)?, entry.at())),
-            _ => return Err(entry.unknown("a part of a limit", &LIMIT_FIELDS)),
+            "limit" => parts.limit = Some(limit_from_text(text(&entry, "limit = \"5/10s\"")?, entry.at())?),
+            "algorithm" => parts.algorithm = Some(word(&entry)?),
+            "burst" => parts.burst = Some(permits(&entry)?),
+            "layout" => parts.layout = Some(word(&entry)?),
+            _ => return Err(entry.unknown(LIMIT_FIELD, &LIMIT_FIELDS)),
         }
+        positions.insert(entry.name, entry.at());
     }
-    let Some(limit) = limit else {
-        let problem = "`limit` must be in the table of a limit, got none: write one such as `{ limit = \"5/10s\" }`";
-        return Err(config_error(problem, at));
-    };
-    let mut limit: Limit = Limit::with_algorithm(limit, algorithm);
-    if let Some((burst, at)) = burst {
-        limit = limit.with_burst(burst).map_err(|_| burst_mistake(algorithm, burst, at))?;
-    }
-    if let Some((layout, at)) = layout {
-        limit = limit.with_layout(layout).map_err(|_| layout_mistake(algorithm, at))?;
-    }
-    Ok(limit)
+    parts.build().map_err(|(field, problem)| {
+        let field_at = field.and_then(|field| positions.get(field));
+        Mistake::new(problem, field_at.copied().unwrap_or(at))
+    })
 }
 
 fn deadline(entry: &TextEntry<'_>) -> Result<Duration, Mistake> {
-    const FIX: &str = "one such as `\"50ms\"` or `\"2s\"`";
-    let millis = entry.value().as_str().and_then(parse_millis);
-    let deadline = millis.map(Duration::from_millis).filter(|deadline| is_valid_deadline(*deadline));
-    deadline.ok_or_else(|| entry.wrong("a duration from 1 ms to 60 s, in quotes", FIX))
+    entry
+        .value()
+        .as_str()
+        .and_then(parse_deadline)
+        .ok_or_else(|| config_error(deadline_text_problem(entry.name, &describe(entry.value())), entry.at()))
 }
 
 fn burst_mistake(algorithm: Algorithm, burst: u32, at: usize) -> Mistake {
-    let algorithm = algorithm.name();
-    let problem = format!(
-        "`burst` must be left out for `{algorithm}`, got {burst}: write `algorithm = \"token_bucket\"` or \
-         `\"leaky_bucket\"`, or remove it"
-    );
-    config_error(problem, at)
+    config_error(burst_problem(algorithm, burst), at)
 }
 
 fn layout_mistake(algorithm: Algorithm, at: usize) -> Mistake {
-    let algorithm = algorithm.name();
-    let problem = format!(
-        "`layout` must be `compact` for `{algorithm}`, got `zset`: write `algorithm = \"sliding_window\"`, or remove it"
-    );
-    config_error(problem, at)
+    config_error(zset_problem(algorithm), at)
 }

@@ -403,7 +403,7 @@ fn random_rule(random: &mut Random) -> Rule {
     rule
 }
 
-fn random_rule_with_overrides(random: &mut Random) -> Rule {
+pub(crate) fn random_rule_with_overrides(random: &mut Random) -> Rule {
     let mut rule = random_rule(random);
     for index in 0..random.below(3) {
         let keys = match random.below(3) {

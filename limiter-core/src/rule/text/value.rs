@@ -5,7 +5,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::mistake::{Mistake, config_error};
 use crate::named_value::NamedValue;
-use crate::rule::message_text::{cut, list, meant, quoted, wrong_name_problem};
+use crate::rule::fields::{permits_problem, unknown_field_problem, wrong_value_problem};
+use crate::rule::message_text::{cut, meant, quoted, wrong_name_problem};
 
 /// A setting of a table: its name and its value, with their positions.
 pub(super) struct TextEntry<'t> {
@@ -39,21 +40,21 @@ impl<'t> TextEntry<'t> {
 
     /// Returns the mistake of a name that is none of `known`, with a suggestion.
     pub(super) fn unknown(&self, bound: &str, known: &[&'static str]) -> Mistake {
-        let name = cut(self.name);
-        let fix = match meant(self.name, known) {
-            Some(meant) => format!("`{meant}`"),
-            None if self.value().is_table() => {
-                "a rule's name with dots in quotes, as in `[rules.\"a.b\"]`, or remove it".to_owned()
-            }
-            None => format!("{}, or remove it; a newer version may have more", alternatives(known)),
+        let problem = if self.value().is_table() && meant(self.name, known).is_none() {
+            let name = cut(self.name);
+            format!(
+                "`{name}` must be {bound}, got an unknown name: write a rule's name with dots in quotes, as in \
+                 `[rules.\"a.b\"]`, or remove it"
+            )
+        } else {
+            unknown_field_problem(self.name, bound, known)
         };
-        config_error(format!("`{name}` must be {bound}, got an unknown name: write {fix}"), self.name_at)
+        config_error(problem, self.name_at)
     }
 
     /// Returns the mistake of a value outside of its bound. `fix` is what to write.
     pub(super) fn wrong(&self, bound: &str, fix: &str) -> Mistake {
-        let (name, value) = (cut(self.name), describe(self.value()));
-        config_error(format!("`{name}` must be {bound}, got {value}: write {fix}"), self.at())
+        config_error(wrong_value_problem(self.name, bound, &describe(self.value()), fix), self.at())
     }
 }
 
@@ -89,7 +90,7 @@ pub(super) fn permits(entry: &TextEntry<'_>) -> Result<u32, Mistake> {
         entry.value().as_integer().and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
     number
         .filter(|number| *number > 0)
-        .ok_or_else(|| entry.wrong("a whole number from 1 to 4294967295", "one such as `10`, without quotes"))
+        .ok_or_else(|| config_error(permits_problem(entry.name, &describe(entry.value())), entry.at()))
 }
 
 /// Returns the value that a name stands for.
@@ -110,9 +111,4 @@ pub(super) fn describe(value: &DeValue<'_>) -> String {
         DeValue::Array(_) => "a list".to_owned(),
         DeValue::Table(_) => "a table".to_owned(),
     }
-}
-
-/// Lists names to choose from: `a`, `b` or `c`.
-fn alternatives(words: &[&str]) -> String {
-    list(words).replacen(" and ", " or ", 1)
 }

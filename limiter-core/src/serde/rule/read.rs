@@ -1,0 +1,251 @@
+//! Rules that are read from a map.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_core::de::{self, MapAccess, SeqAccess, Visitor};
+use serde_core::{Deserialize, Deserializer};
+
+use super::check_overrides;
+use crate::rule::fields::{
+    MAX_OVERRIDES, OVERRIDE_FIELD, OVERRIDE_FIELDS, RULE_FIELD, RULE_FIELDS, both_limits_problem, both_matches_problem,
+    deadline_text_problem, no_limits_problem, no_match_problem, parse_deadline, too_many_overrides_problem,
+    unknown_field_problem,
+};
+use crate::rule::message_text::quoted;
+use crate::serde::FieldsOnce;
+use crate::serde::limit::Burst;
+use crate::{Key, KeyMatch, Limit, Rule};
+
+/// Reads the map that a rule is in the [file of rules](crate::Builder::rules_file), from a format that describes itself,
+/// such as TOML or JSON. Needs the feature `serde`.
+///
+/// The errors are those of the file: unknown fields, values out of their range, and settings that contradict each
+/// other.
+impl<'de> Deserialize<'de> for Rule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RuleVisitor)
+    }
+}
+
+struct RuleVisitor;
+
+impl<'de> Visitor<'de> for RuleVisitor {
+    type Value = Rule;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a rule: a map of settings such as `limit` and `mode`")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Rule, M::Error> {
+        let mut fields = FieldsOnce::default();
+        let mut rule = Rule::new();
+        while let Some(field) = map.next_key::<String>()? {
+            fields.begin(&field)?;
+            match &*field {
+                "key" => rule.key = Some(map.next_value()?),
+                "override" => rule.overrides = map.next_value::<OverrideList>()?.0,
+                name if RULE_FIELDS.contains(&name) => read_setting(&mut rule, name, &mut map)?,
+                _ => return Err(de::Error::custom(unknown_field_problem(&field, RULE_FIELD, &RULE_FIELDS))),
+            }
+        }
+        rule.check("the rule").map_err(de::Error::custom)?;
+        Ok(rule)
+    }
+}
+
+/// Reads the value of a setting that rules and overrides have.
+fn read_setting<'de, M: MapAccess<'de>>(rule: &mut Rule, name: &str, map: &mut M) -> Result<(), M::Error> {
+    match name {
+        "limit" | "limits" if !rule.limits.is_empty() => return Err(de::Error::custom(both_limits_problem())),
+        "limit" => rule.limits = vec![map.next_value()?],
+        "limits" => rule.limits = map.next_value::<LimitList>()?.0,
+        "algorithm" => rule.algorithm = Some(map.next_value()?),
+        "burst" => rule.burst = Some(map.next_value::<Burst>()?.0),
+        "layout" => rule.layout = Some(map.next_value()?),
+        "mode" => rule.mode = Some(map.next_value()?),
+        "on_error" => rule.on_error = Some(map.next_value()?),
+        _ => rule.deadline = Some(map.next_value::<DeadlineText>()?.0),
+    }
+    Ok(())
+}
+
+/// The limits of `limits`, at least one.
+struct LimitList(Vec<Limit>);
+
+impl<'de> Deserialize<'de> for LimitList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(LimitListVisitor)
+    }
+}
+
+struct LimitListVisitor;
+
+impl<'de> Visitor<'de> for LimitListVisitor {
+    type Value = LimitList;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for `limits` a list of limits such as `[\"5/s\", \"100/min\"]`")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<LimitList, S::Error> {
+        let mut limits = Vec::new();
+        while let Some(limit) = sequence.next_element()? {
+            limits.push(limit);
+        }
+        if limits.is_empty() { Err(de::Error::custom(no_limits_problem())) } else { Ok(LimitList(limits)) }
+    }
+}
+
+/// The time of `deadline`.
+struct DeadlineText(Duration);
+
+impl<'de> Deserialize<'de> for DeadlineText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(DeadlineVisitor)
+    }
+}
+
+struct DeadlineVisitor;
+
+impl Visitor<'_> for DeadlineVisitor {
+    type Value = DeadlineText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for `deadline` a text such as `50ms` or `2s`")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<DeadlineText, E> {
+        let deadline = parse_deadline(text).map(DeadlineText);
+        deadline.ok_or_else(|| E::custom(deadline_text_problem("deadline", &quoted(text))))
+    }
+}
+
+/// The overrides of a rule.
+struct OverrideList(Vec<(KeyMatch, Rule)>);
+
+impl<'de> Deserialize<'de> for OverrideList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(OverrideListVisitor)
+    }
+}
+
+struct OverrideListVisitor;
+
+impl<'de> Visitor<'de> for OverrideListVisitor {
+    type Value = OverrideList;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for `override` a list of maps")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<OverrideList, S::Error> {
+        let mut overrides = Vec::new();
+        while let Some(OverrideOfKeys(keys, rule)) = sequence.next_element()? {
+            if overrides.len() == MAX_OVERRIDES {
+                return Err(de::Error::custom(too_many_overrides_problem()));
+            }
+            overrides.push((keys, rule));
+        }
+        check_overrides(&overrides).map_err(de::Error::custom)?;
+        Ok(OverrideList(overrides))
+    }
+}
+
+/// An override: its keys and its settings.
+struct OverrideOfKeys(KeyMatch, Rule);
+
+impl<'de> Deserialize<'de> for OverrideOfKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OverrideVisitor)
+    }
+}
+
+struct OverrideVisitor;
+
+impl<'de> Visitor<'de> for OverrideVisitor {
+    type Value = OverrideOfKeys;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an override: a map of `match` or `key` with settings such as `limit`")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<OverrideOfKeys, M::Error> {
+        let mut fields = FieldsOnce::default();
+        let (mut keys, mut rule) = (None, Rule::new());
+        while let Some(field) = map.next_key::<String>()? {
+            fields.begin(&field)?;
+            match &*field {
+                "match" | "key" if keys.is_some() => return Err(de::Error::custom(both_matches_problem())),
+                "match" => keys = Some(map.next_value::<MatchedParts>()?.0),
+                "key" => keys = Some(matched_key(&map.next_value::<String>()?)?),
+                name if OVERRIDE_FIELDS.contains(&name) => read_setting(&mut rule, name, &mut map)?,
+                _ => return Err(de::Error::custom(unknown_field_problem(&field, OVERRIDE_FIELD, &OVERRIDE_FIELDS))),
+            }
+        }
+        let keys = keys.ok_or_else(|| de::Error::custom(no_match_problem()))?;
+        Ok(OverrideOfKeys(keys, rule))
+    }
+}
+
+fn matched_key<E: de::Error>(encoded: &str) -> Result<KeyMatch, E> {
+    Key::from_encoded(encoded).map(|key| KeyMatch::key(&key)).map_err(E::custom)
+}
+
+/// The keys of a `match`.
+struct MatchedParts(KeyMatch);
+
+impl<'de> Deserialize<'de> for MatchedParts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PartsVisitor)
+    }
+}
+
+struct PartsVisitor;
+
+impl<'de> Visitor<'de> for PartsVisitor {
+    type Value = MatchedParts;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for `match` a map of parts such as `{ user_id = \"42\" }`")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<MatchedParts, M::Error> {
+        let mut parts = Vec::new();
+        while let Some((name, PartText(value))) = map.next_entry::<String, _>()? {
+            parts.push((name, value));
+        }
+        Ok(MatchedParts(KeyMatch::parts(parts)))
+    }
+}
+
+/// The value of a part. A whole number stands for its digits.
+struct PartText(String);
+
+impl<'de> Deserialize<'de> for PartText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PartVisitor)
+    }
+}
+
+struct PartVisitor;
+
+impl Visitor<'_> for PartVisitor {
+    type Value = PartText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for a part of `match` a text or a whole number")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<PartText, E> {
+        Ok(PartText(text.to_owned()))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<PartText, E> {
+        Ok(PartText(number.to_string()))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<PartText, E> {
+        Ok(PartText(number.to_string()))
+    }
+}
