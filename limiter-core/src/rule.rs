@@ -203,28 +203,22 @@ impl Rule {
         if self.burst == Some(0) {
             return error(format!("`burst` of {name} must be at least 1, got 0: leave it out for the attribute's"));
         }
-        if self.layout == Some(Layout::Zset) && self.limits.len() > 1 {
-            let count = self.limits.len();
-            return error(format!(
-                "`limit` of {name} must be set once with `Layout::Zset`, got {count} limits: write one"
-            ));
-        }
-        let algorithms = self.limits.iter().map(|limit| limit.algorithm());
-        let known = |algorithm: Algorithm| self.algorithm.unwrap_or(algorithm);
-        let mut known_algorithms = algorithms.map(known).chain(self.algorithm);
-        if self.layout == Some(Layout::Zset)
-            && let Some(algorithm) = known_algorithms.clone().find(|known| *known != Algorithm::SlidingWindow)
-        {
-            return error(layout_problem(&format!("`layout` of {name}"), algorithm));
-        }
-        if let Some(burst) = self.burst
-            && let Some(algorithm) = known_algorithms
-                .find(|known| !known.has_burst() && (self.algorithm.is_some() || *known != Algorithm::default()))
-        {
-            return error(format!(
-                "`burst` of {name} must be left out for `{algorithm:?}`, got {burst}: write \
-                 `Algorithm::TokenBucket` or `Algorithm::LeakyBucket`, or remove it"
-            ));
+        match self.contradiction() {
+            Some(Contradiction::ZsetOfLimits(count)) => {
+                return error(format!(
+                    "`limit` of {name} must be set once with `Layout::Zset`, got {count} limits: write one"
+                ));
+            }
+            Some(Contradiction::ZsetOf(algorithm)) => {
+                return error(layout_problem(&format!("`layout` of {name}"), algorithm));
+            }
+            Some(Contradiction::BurstOf(algorithm, burst)) => {
+                return error(format!(
+                    "`burst` of {name} must be left out for `{algorithm:?}`, got {burst}: write \
+                     `Algorithm::TokenBucket` or `Algorithm::LeakyBucket`, or remove it"
+                ));
+            }
+            None => {}
         }
         if self.overrides.iter().any(|(_, rule)| !rule.overrides.is_empty()) {
             return error(format!(
@@ -232,6 +226,25 @@ impl Rule {
             ));
         }
         self.overrides.iter().try_for_each(|(_, rule)| rule.check(&format!("an override of {name}")))
+    }
+
+    /// Returns settings that contradict each other, if there are some. A limit of the default algorithm may have that of
+    /// an attribute, so a burst does not contradict it.
+    pub(crate) fn contradiction(&self) -> Option<Contradiction> {
+        let Self { limits, algorithm, burst, layout, .. } = self;
+        let algorithms = || limits.iter().map(|limit| algorithm.unwrap_or(limit.algorithm())).chain(*algorithm);
+        if *layout == Some(Layout::Zset) {
+            if limits.len() > 1 {
+                return Some(Contradiction::ZsetOfLimits(limits.len()));
+            }
+            if let Some(other) = algorithms().find(|other| *other != Algorithm::SlidingWindow) {
+                return Some(Contradiction::ZsetOf(other));
+            }
+        }
+        let lacks_burst =
+            |other: &Algorithm| !other.has_burst() && (algorithm.is_some() || *other != Algorithm::default());
+        let burst = (*burst)?;
+        algorithms().find(lacks_burst).map(|other| Contradiction::BurstOf(other, burst))
     }
 
     /// Returns whether the rule sets this layout or has a limit with it.
@@ -242,6 +255,17 @@ impl Rule {
         };
         has_layout || self.overrides.iter().any(|(_, rule)| rule.has_layout(layout))
     }
+}
+
+/// Settings of a rule that contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contradiction {
+    /// A sorted set beside so many limits.
+    ZsetOfLimits(usize),
+    /// A sorted set beside an algorithm that has none.
+    ZsetOf(Algorithm),
+    /// A burst beside an algorithm that has none.
+    BurstOf(Algorithm, u32),
 }
 
 /// Returns the message for a deadline out of its range.

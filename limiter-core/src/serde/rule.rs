@@ -23,8 +23,8 @@ impl Serialize for Rule {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.check("the rule").map_err(ser::Error::custom)?;
         check_overrides(&self.overrides).map_err(ser::Error::custom)?;
-        let rules = self.overrides.iter().map(|(_, rule)| rule).chain([self]);
-        rules.map(check_deadline).collect::<Result<(), _>>().map_err(ser::Error::custom)?;
+        let mut rules = self.overrides.iter().map(|(_, rule)| rule).chain([self]);
+        rules.try_for_each(check_deadline).map_err(ser::Error::custom)?;
         let key = self.key.as_deref().map(|key| ("key", FieldValue::Text(key)));
         let mut fields: Vec<_> = key.into_iter().chain(settings(self)).collect();
         if !self.overrides.is_empty() {
@@ -35,6 +35,7 @@ impl Serialize for Rule {
 }
 
 /// Checks the number of overrides, and the keys that they match.
+#[expect(clippy::mutable_key_type, reason = "the caches of a key are in no hash and no comparison")]
 fn check_overrides(overrides: &[(KeyMatch, Rule)]) -> Result<(), String> {
     if overrides.len() > MAX_OVERRIDES {
         return Err(too_many_overrides_problem());

@@ -30,6 +30,7 @@ impl<'l> OverrideReader<'l> {
     }
 
     /// Reads `[[rules.name.override]]`, all of them.
+    #[expect(clippy::mutable_key_type, reason = "the caches of a key are in no hash and no comparison")]
     pub(super) fn read(&mut self, entry: &TextEntry<'_>) -> Result<Vec<(KeyMatch, Rule)>, Mistake> {
         let mut overrides = Vec::new();
         let mut seen = HashMap::new();

@@ -7,11 +7,12 @@ use toml::de::{DeTable, DeValue};
 
 use super::mistake::{Mistake, config_error};
 use super::value::{TextEntry, describe, entries, permits, text, word};
+use crate::rule::Contradiction;
 use crate::rule::fields::{
     LIMIT_FIELD, LIMIT_FIELDS, LimitParts, both_limits_problem, burst_problem, deadline_text_problem,
     no_limits_problem, parse_deadline, parse_limit, zset_problem,
 };
-use crate::{Algorithm, Layout, Limit, Rule};
+use crate::{Limit, Rule};
 
 /// The settings of a rule that were read, with the positions of their values.
 #[derive(Default)]
@@ -45,28 +46,18 @@ impl RuleReader {
     pub(super) fn finish(self) -> Result<Rule, Mistake> {
         let Self { rule, positions } = self;
         let at = |field| positions.get(field).copied().unwrap_or(0);
-        let Rule { limits, algorithm, burst, layout, .. } = &rule;
-        let known = |limit: &Limit| algorithm.unwrap_or(limit.algorithm());
-        if *layout == Some(Layout::Zset) {
-            if limits.len() > 1 {
-                let count = limits.len();
-                let problem =
-                    format!("`limits` must have one limit with `layout = \"zset\"`, got {count}: remove the others");
-                return Err(config_error(problem, at("limits")));
+        let mistake = match rule.contradiction() {
+            None => return Ok(rule),
+            Some(Contradiction::ZsetOfLimits(count)) => config_error(
+                format!("`limits` must have one limit with `layout = \"zset\"`, got {count}: remove the others"),
+                at("limits"),
+            ),
+            Some(Contradiction::ZsetOf(algorithm)) => config_error(zset_problem(algorithm), at("layout")),
+            Some(Contradiction::BurstOf(algorithm, burst)) => {
+                config_error(burst_problem(algorithm, burst), at("burst"))
             }
-            let mut algorithms = limits.iter().map(known).chain(*algorithm);
-            if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::SlidingWindow) {
-                return Err(layout_mistake(algorithm, at("layout")));
-            }
-        }
-        let has_burst = |algorithm: &Algorithm| {
-            algorithm.has_burst() || (rule.algorithm.is_none() && *algorithm == Algorithm::default())
         };
-        let mut algorithms = limits.iter().map(known).chain(*algorithm);
-        match (burst, algorithms.find(|algorithm| !has_burst(algorithm))) {
-            (Some(burst), Some(algorithm)) => Err(burst_mistake(algorithm, *burst, at("burst"))),
-            _ => Ok(rule),
-        }
+        Err(mistake)
     }
 }
 
@@ -123,12 +114,4 @@ fn deadline(entry: &TextEntry<'_>) -> Result<Duration, Mistake> {
         .as_str()
         .and_then(parse_deadline)
         .ok_or_else(|| config_error(deadline_text_problem(entry.name, &describe(entry.value())), entry.at()))
-}
-
-fn burst_mistake(algorithm: Algorithm, burst: u32, at: usize) -> Mistake {
-    config_error(burst_problem(algorithm, burst), at)
-}
-
-fn layout_mistake(algorithm: Algorithm, at: usize) -> Mistake {
-    config_error(zset_problem(algorithm), at)
 }
