@@ -44,10 +44,13 @@ pub(crate) fn limit_headers(allowed: &Allowed) -> LimitHeaders {
 
 /// Gives permits of an allowed call back, and returns its headers.
 pub(crate) async fn refund(allowed: &Allowed, permits: u32) -> LimitHeaders {
-    if let Err(error) = Limiter::current().refund_n(allowed, permits).await {
-        tracing::warn!(%error, "permits were not given back");
+    match Limiter::current().refund_n(allowed, permits).await {
+        Ok(()) => headers_after_refund(allowed, permits),
+        Err(error) => {
+            tracing::warn!(%error, "permits were not given back");
+            limit_headers(allowed)
+        }
     }
-    headers_after_refund(allowed, permits)
 }
 
 fn headers_after_refund(allowed: &Allowed, refunded: u32) -> LimitHeaders {

@@ -80,11 +80,12 @@ impl Limiter {
     /// As for [`check`](Limiter::check).
     pub async fn check_rules(&self, rules: &[(&str, &Key, &Limit, u32)]) -> Result<Decision, Error> {
         let call = self.collect(|call| {
-            rules.iter().enumerate().try_for_each(|(rule_index, &(rule, key, ..))| {
+            rules.iter().enumerate().try_for_each(|(index, &(rule, key, ..))| {
                 let is_same = |&&(other, other_key, ..): &&(&str, &Key, &Limit, u32)| (other, other_key) == (rule, key);
-                if rules[..rule_index].iter().any(|earlier| is_same(&earlier)) {
+                if rules[..index].iter().any(|earlier| is_same(&earlier)) {
                     return Ok(());
                 }
+                let rule_index = rules.iter().position(|(other, ..)| *other == rule).unwrap_or(index);
                 let of_rule = rules.iter().filter(is_same).map(|&(.., limit, cost)| (limit, cost));
                 let Named { rule, name, .. } = self.named(rule);
                 self.add_rule(call, &RuleArguments::direct(rule_index, name, key, of_rule), &rule)

@@ -126,12 +126,16 @@ impl<'a> RuleCall<'a> {
             }
             Mode::Shadow => {
                 // All keys of a rule make one decision.
-                let is_next =
-                    self.shadowed.last().is_none_or(|last| last.rule_indices.first() != Some(&rule.rule_index));
-                if is_next {
+                let is_same = |other: &RuleRequests<'_>| other.rule_indices.first() == Some(&rule.rule_index);
+                let earlier = self.shadowed.iter().position(is_same);
+                if earlier.is_none() {
                     self.shadowed.push(RuleRequests::default());
                 }
-                if let Some(requests) = self.shadowed.last_mut() {
+                let requests = match earlier {
+                    Some(earlier) => self.shadowed.get_mut(earlier),
+                    None => self.shadowed.last_mut(),
+                };
+                if let Some(requests) = requests {
                     requests.policies.add(settings);
                     // An invalid limit stops no call in this mode.
                     let _ = requests.add(rule, settings);

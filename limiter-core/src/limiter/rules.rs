@@ -3,7 +3,7 @@
 use crate::limit::LimitOrNearest;
 use crate::limiter::{Limiter, RuleArguments, RuleCall};
 use crate::rule::RuleRef;
-use crate::{Error, Origin, RuleInForce, RuleSet};
+use crate::{Error, Origin, RuleInForce, RuleSet, TARGET};
 
 impl Limiter {
     /// Replaces the rules of this process that were set at run time, at once. An empty set undoes them.
@@ -27,7 +27,8 @@ impl Limiter {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for settings that [`Builder::build`](crate::Builder::build) would
-    /// reject. The rules then stay as they were.
+    /// reject, and for settings that contradict those of the file or the builder. The rules then stay as they were. An
+    /// empty set is never rejected.
     pub fn set_rules(&self, rules: RuleSet) -> Result<(), Error> {
         self.inner.rules.set(Origin::Runtime, rules)
     }
@@ -73,13 +74,18 @@ impl Limiter {
         rule: &RuleArguments<'a, L>,
         reference: &impl RuleRef,
     ) -> Result<(), Error> {
-        let ignores_burst = self.rule_table().with_rule(reference, |resolved| {
+        let is_burst_ignored = self.rule_table().with_rule(reference, |resolved| {
             let settings = resolved.settings_for(rule.key);
             call.add(rule, &settings);
-            settings.ignores_burst(rule.limits.clone().filter_map(|(limit, _)| limit.ok()))
+            let own = rule.limits.clone().filter_map(|(limit, _)| limit.ok());
+            settings.ignores_burst(own) && resolved.log_burst_once()
         })?;
-        if ignores_burst {
-            self.rule_table().warn_of_ignored_burst(rule.name);
+        if is_burst_ignored {
+            tracing::warn!(
+                target: TARGET,
+                rule = rule.name,
+                "a rule has a burst, and a limit of an algorithm that ignores it: set a bucket as the `algorithm`, or remove it"
+            );
         }
         Ok(())
     }

@@ -7,7 +7,6 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::*;
-use crate::rule::Settings;
 use crate::{Algorithm, Builder, Decision, Error, ErrorKind, Key, Limit, ManualClock, Rule, RuleSet, Source};
 
 /// Calls `run` with a limiter as in a child of `fork`. Every lock of its store is held, as by a thread of the parent.
@@ -143,16 +142,4 @@ fn a_burst_that_no_algorithm_uses_is_one_warning_for_each_rule() {
     let lines = warnings.0.lock().expect("no panic").clone();
     let is_about = |line: &String, name| line.contains("a rule has a burst") && line.contains(name);
     assert!(lines.len() == 2 && is_about(&lines[0], "own window") && is_about(&lines[1], "configured"), "{lines:?}");
-}
-
-/// The fast path of annotated calls does not warn.
-#[test]
-fn a_limit_that_ignores_the_burst_of_its_rule_is_not_for_the_fast_path() {
-    let limit = "5/10s".parse::<Limit>().expect("a limit");
-    let mut settings = Settings::default();
-    assert_eq!(settings.single_limit(limit), Some(limit));
-    settings.add(&Rule::new().burst(7), crate::Origin::Runtime);
-    assert_eq!(settings.single_limit(limit), None);
-    let bucket = settings.single_limit(limit.with_algorithm(Algorithm::TokenBucket)).expect("a bucket");
-    assert_eq!(bucket.burst(), 7);
 }

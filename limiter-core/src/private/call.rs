@@ -103,11 +103,13 @@ impl<'a> AnnotatedCall<'a> {
     fn first_step_with_policies(&self, limiter: &Limiter) -> (FirstStep<'a>, Policies) {
         let [Some(rule)] = self.rules else { return (FirstStep::Several, Policies::default()) };
         if !limiter.rule_table().has_settings() {
-            return (self.first_step(limiter), Policies::default());
+            let step = rule.own_limit().map(|limit| FirstStep::Single(rule.request(rule.key(), *limit)));
+            return (step.unwrap_or_default(), Policies::default());
         }
         let key = rule.key();
         let read = limiter.rule_table().with_rule(&self.function.rule(0), |resolved| {
-            (rule.single_by_settings(key, resolved), Policies::new(&resolved.settings_for(key)))
+            let settings = resolved.settings_for(key);
+            (rule.single_by_all_settings(key, resolved, &settings), Policies::new(&settings))
         });
         read.unwrap_or_default()
     }

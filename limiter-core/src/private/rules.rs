@@ -108,17 +108,29 @@ impl RuleRequest {
         };
         match limit {
             Some(limit) => FirstStep::Single(self.request(key, limit)),
-            None => self.single_by_all_settings(key, &resolved.settings_for(key)),
+            None => self.single_by_all_settings(key, resolved, &resolved.settings_for(key)),
         }
     }
 
+    /// Looks at the settings as [`single_by_settings`](Self::single_by_settings) does. `settings` are those of the key.
     #[inline(never)]
-    fn single_by_all_settings<'a>(&self, key: &'a Key, settings: &Settings) -> FirstStep<'a> {
-        match (settings.mode(), self.own_limit()) {
+    pub(super) fn single_by_all_settings<'a>(
+        &self,
+        key: &'a Key,
+        resolved: &ResolvedRule,
+        settings: &Settings,
+    ) -> FirstStep<'a> {
+        let own = match &self.limits {
+            Limits::One(Ok(limit)) => Some(*limit),
+            Limits::Configured => None,
+            Limits::One(Err(_)) | Limits::Several(_) => return FirstStep::Several,
+        };
+        match (settings.mode(), settings.single_limit(own)) {
             (Mode::Off, _) => FirstStep::Off,
-            (Mode::Enforce, Some(own)) => settings
-                .single_limit(*own)
-                .map_or(FirstStep::Several, |limit| FirstStep::Single(self.request(key, limit))),
+            // The full path logs an ignored burst.
+            (Mode::Enforce, Some(limit)) if !settings.ignores_burst_of(limit) || resolved.is_burst_logged() => {
+                FirstStep::Single(self.request(key, limit))
+            }
             _ => FirstStep::Several,
         }
     }

@@ -59,13 +59,17 @@ impl LayerRule {
     pub(crate) fn of_unknown_key(name: &str, rule: Arc<Rule>) -> Self {
         let index = || OverrideIndex::of_valid(Some(name), rule.overrides.iter().map(|(keys, _)| keys)).0;
         let overrides = (!rule.overrides.is_empty()).then(index);
-        // Without overrides the key is needed for nothing.
-        let is_key_known = overrides.is_none();
-        Self { rule, overrides, template: Some(name.into()), is_key_known }
+        Self { rule, overrides, template: Some(name.into()), is_key_known: false }
     }
 
-    pub(crate) fn is_key_known(&self) -> bool {
-        self.is_key_known
+    /// Returns whether the overrides, if there are any, are those of the key that a set of rules states, or else of a key
+    /// that is known.
+    pub(crate) fn belongs_to(&self, stated: Option<&str>) -> bool {
+        match stated {
+            _ if self.overrides.is_none() => true,
+            Some(stated) => self.template.as_deref() == Some(stated),
+            None => self.is_key_known,
+        }
     }
 
     pub(crate) fn has_overrides(&self) -> bool {

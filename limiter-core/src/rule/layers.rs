@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::rule::layer_rule::LayerRule;
 use crate::rule::settings::{DefaultSettings, SimpleLimit};
-use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings};
+use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings, TextPlace};
 use crate::{Error, ErrorKind, Key, Limit};
 
 /// The most overrides of a set of rules.
@@ -71,31 +72,41 @@ impl Layers {
     }
 
     /// Replaces the layer of an origin, and returns the one before.
-    pub(crate) fn set(&mut self, origin: Origin, layer: Layer) -> Arc<Layer> {
+    pub(crate) fn set(&mut self, origin: Origin, layer: Arc<Layer>) -> Arc<Layer> {
         let place = match origin {
             Origin::Runtime => &mut self.runtime,
             Origin::File => &mut self.file,
             Origin::Attribute | Origin::Builder => &mut self.builder,
         };
-        std::mem::replace(place, Arc::new(layer))
+        std::mem::replace(place, layer)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.iter().all(|(_, layer)| layer.is_empty())
     }
 
-    /// Checks the layers together.
+    /// Checks the layers together, and each with those below it alone: the layers above can be removed at any time.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for settings of several layers that contradict each other, for an override of parts that
     /// the key lacks, and, if any layer is strict, for a rule of `configured` limits without a limit.
-    pub(crate) fn check<'c>(&self, catalog: impl FnOnce() -> Catalog<'c>) -> Result<(), Error> {
+    pub(crate) fn check<'c>(&self, catalog: impl Fn() -> Catalog<'c>) -> Result<(), Error> {
+        let builder = Self { builder: Arc::clone(&self.builder), ..Self::default() };
+        let file = Self { file: Arc::clone(&self.file), ..builder.clone() };
+        let layers = [(&self.builder, &builder), (&self.file, &file), (&self.runtime, self)];
+        layers
+            .into_iter()
+            .filter(|(highest, _)| !highest.is_empty() || highest.is_strict)
+            .try_for_each(|(_, layers)| layers.check_together(&catalog))
+    }
+
+    fn check_together<'c>(&self, catalog: impl Fn() -> Catalog<'c>) -> Result<(), Error> {
         self.names().into_iter().try_for_each(|name| self.check_rule(name))?;
-        let has_unknown_key = |(_, layer): (Origin, &Layer)| layer.rules.values().any(|rule| !rule.is_key_known());
-        let (is_strict, has_unknown_key) =
-            (self.iter().any(|(_, layer)| layer.is_strict), self.iter().any(has_unknown_key));
+        let is_strict = self.iter().any(|(_, layer)| layer.is_strict);
+        let needs_key =
+            |(_, layer): (Origin, &Layer)| layer.rules.iter().any(|(name, rule)| !rule.belongs_to(self.key_of(name)));
         // Most layers need no list of the program's rules.
-        if !is_strict && !has_unknown_key {
+        if !is_strict && !self.iter().any(needs_key) {
             return Ok(());
         }
         let catalog = catalog();
@@ -119,24 +130,36 @@ impl Layers {
             return Ok(()); // The layer itself is checked already.
         }
         let resolved = self.resolve(name, KeyText::Unknown, None);
-        resolved.settings.to_rule().check(&format!("the rule `{name}` with all sets of rules"))?;
-        let overridden = format!("an override of the rule `{name}` with all sets of rules");
+        let check = |settings: &Settings, place: TextPlace, described: &str| {
+            let described = format!("{described} `{name}` with all sets of rules");
+            settings
+                .to_rule()
+                .check(&described)
+                .map_err(|error| Error::new(ErrorKind::Config, place.locate(&error.to_string())))
+        };
+        let place = resolved.layers.first().map(|(_, rule)| rule.rule.place).unwrap_or_default();
+        check(&resolved.settings, place, "the rule")?;
         for (index, (_, rule)) in resolved.layers.iter().enumerate() {
             let mut found = [None; LAYERS];
-            for (_, override_rule) in &rule.rule.overrides {
+            for (number, (_, override_rule)) in (1..).zip(&rule.rule.overrides) {
                 found[index] = Some(override_rule);
-                resolved.compose(&found).to_rule().check(&overridden)?;
+                let settings = resolved.compose(&found);
+                if settings.to_rule().contradiction().is_some() {
+                    check(&settings, override_rule.place, &format!("override {number} of the rule"))?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Checks the overrides of rules whose key was unknown to their own layer.
+    /// Checks the overrides of rules whose key their own layer does not know.
     fn check_keys(&self, catalog: &Catalog<'_>) -> Result<(), Error> {
         for (_, layer) in self.iter() {
-            for (name, rule) in layer.rules.iter().filter(|(_, rule)| !rule.is_key_known()) {
-                let key = self.key_of(name).or_else(|| catalog.knows_sites().then_some(name));
-                if let Some(key) = key {
+            for (name, rule) in &layer.rules {
+                let stated = self.key_of(name);
+                if !rule.belongs_to(stated)
+                    && let Some(key) = stated.or_else(|| catalog.knows_sites().then_some(name))
+                {
                     LayerRule::new(name, Arc::clone(&rule.rule), Some(key))?;
                 }
             }
@@ -211,6 +234,8 @@ pub(crate) struct ResolvedRule {
     layers: Vec<(Origin, Arc<LayerRule>)>,
     defaults: DefaultSettings,
     switch: Option<Mode>,
+    /// True once the log has a line about a burst that a limit ignores.
+    is_burst_logged: AtomicBool,
 }
 
 /// The number of layers that can have overrides.
@@ -262,6 +287,15 @@ impl ResolvedRule {
         settings.add_defaults(&self.defaults);
         settings.switch_mode(self.switch);
         settings
+    }
+
+    pub(crate) fn is_burst_logged(&self) -> bool {
+        self.is_burst_logged.load(Ordering::Relaxed)
+    }
+
+    /// Returns true for the first call.
+    pub(crate) fn log_burst_once(&self) -> bool {
+        !self.is_burst_logged.swap(true, Ordering::Relaxed)
     }
 
     /// The settings of keys without overrides.

@@ -71,15 +71,23 @@ impl Settings {
         // A limit that names an algorithm is whole. Those of the layers below belong to other limits.
         let is_whole = self.limits().iter().any(|limit| limit.algorithm() != Algorithm::default());
         if !is_whole {
-            self.algorithm = self.algorithm.or(rule.algorithm);
-            self.burst = self.burst.or(rule.burst);
-            self.layout = self.layout.or(rule.layout);
+            self.add_algorithm(rule);
         }
         if self.limits_origin.is_none() && !rule.limits.is_empty() {
             self.limits = ConfiguredLimits::new(&rule.limits);
             self.limits_origin = Some(origin);
         }
         self.add_policies(rule);
+    }
+
+    /// Adds the algorithm of a rule in a lower layer, with what belongs to it. A burst is left out if a layer above has an
+    /// algorithm without one: it belongs to another algorithm.
+    fn add_algorithm(&mut self, rule: &Rule) {
+        if self.algorithm.is_none_or(Algorithm::has_burst) {
+            self.burst = self.burst.or(rule.burst);
+        }
+        self.algorithm = self.algorithm.or(rule.algorithm);
+        self.layout = self.layout.or(rule.layout);
     }
 
     /// Adds the settings of an override in a lower layer. If its limits are hidden, so is what belongs to them.
@@ -169,24 +177,28 @@ impl Settings {
         }
     }
 
-    /// Returns the one limit of a call whose attribute has one. `None` if there are several, or a burst or a layout that
-    /// the limit does not support.
-    #[inline]
-    pub(crate) fn single_limit(&self, own: Limit) -> Option<Limit> {
-        let limit = match *self.limits() {
-            [] => self.apply(own, None).ok()?,
-            [limit] => self.apply(limit, Some(own)).ok()?,
-            _ => return None,
-        };
-        Some(limit).filter(|limit| self.burst.is_none() || limit.algorithm().has_burst())
+    /// Returns the one limit of a call. `own` is the attribute's. `None` if there is not one, or for a layout that it does
+    /// not support.
+    pub(crate) fn single_limit(&self, own: Option<Limit>) -> Option<Limit> {
+        match (self.limits(), own) {
+            ([], Some(own)) => self.apply(own, None).ok(),
+            ([limit], own) => self.apply(*limit, own).ok(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a limit that applies has no use for the burst.
+    pub(crate) fn ignores_burst_of(&self, limit: Limit) -> bool {
+        self.burst.is_some() && !limit.algorithm().has_burst()
     }
 
     /// Returns whether a limit of a call has no use for the burst. `own` are the limits of the attribute, or of a direct
     /// call.
     pub(crate) fn ignores_burst(&self, own: impl Iterator<Item = Limit> + Clone) -> bool {
-        let lacks_burst = |limit: Result<Limit, Error>| limit.is_ok_and(|limit| !limit.algorithm().has_burst());
+        let lacks_burst = |limit: Result<Limit, Error>| limit.is_ok_and(|limit| self.ignores_burst_of(limit));
         let first = own.clone().next();
         self.burst.is_some()
+            && matches!(self.mode(), Mode::Enforce | Mode::Shadow)
             && match self.limits() {
                 [] => own.map(|own| self.apply(own, None)).any(lacks_burst),
                 limits => limits.iter().map(|limit| self.apply(*limit, first)).any(lacks_burst),

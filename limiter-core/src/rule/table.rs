@@ -24,8 +24,6 @@ pub(crate) struct RuleTable {
     /// The number of calls under rules without a limit, and the names of these rules.
     unlimited: AtomicU64,
     unlimited_names: Mutex<BTreeSet<&'static str>>,
-    /// The names of rules whose burst was ignored.
-    ignored_bursts: Mutex<BTreeSet<&'static str>>,
     home: u32,
     /// True in a child of `fork` whose parent was changing the rules: an earlier call has waited for the lock in vain.
     is_orphaned: AtomicBool,
@@ -34,6 +32,8 @@ pub(crate) struct RuleTable {
 
 struct State {
     generation: u64,
+    /// The number of changes so far.
+    changes: u64,
     layers: Layers,
     /// The rules with settings that were used in this generation.
     resolved: HashMap<(String, KeyText), Arc<ResolvedRule>>,
@@ -66,8 +66,11 @@ impl RuleTable {
         table.hashes_keys = hashes_keys;
         // Most limiters have no rules, and need no list of the program's.
         if rules.is_in_use() {
-            let layer = table.layer(rules)?;
-            table.replace(Origin::Builder, layer, |_| Ok(()))?;
+            let layer = Arc::new(table.layer(rules)?);
+            if let Some(mut state) = table.lock() {
+                state.layers.set(Origin::Builder, layer);
+                table.start_generation(&mut state);
+            }
         }
         Ok(table)
     }
@@ -94,7 +97,8 @@ impl RuleTable {
 
     fn without_rules(declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
         let layers = Layers::default();
-        let state = Mutex::new(State { generation: 0, layers, resolved: HashMap::new(), unset: Arc::default() });
+        let state =
+            Mutex::new(State { generation: 0, changes: 0, layers, resolved: HashMap::new(), unset: Arc::default() });
         let table = Self {
             generation: AtomicU64::new(0),
             switch,
@@ -102,7 +106,6 @@ impl RuleTable {
             hashes_keys: false,
             unlimited: AtomicU64::new(0),
             unlimited_names: Mutex::default(),
-            ignored_bursts: Mutex::default(),
             home: id(),
             is_orphaned: AtomicBool::new(false),
             state,
@@ -149,26 +152,26 @@ impl RuleTable {
     /// Those of [`Layer::new`]. The rules then stay as they were. [`ErrorKind::Forked`](crate::ErrorKind::Forked) if
     /// another thread of the parent was changing the rules when this process was forked.
     pub(crate) fn set(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
-        let layer = self.layer(rules)?;
-        self.replace(origin, layer, |layers| layers.check(|| self.catalog()))
-    }
-
-    fn replace(
-        &self,
-        origin: Origin,
-        layer: Layer,
-        check: impl FnOnce(&Layers) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut state = self.lock().ok_or_else(forked)?;
-        let mut layers = state.layers.clone();
-        let replaced = layers.set(origin, layer);
-        check(&layers)?;
-        state.layers = layers;
-        self.start_generation(&mut state);
-        // A large layer takes a while to drop. Calls do not wait for that.
-        drop(state);
-        drop(replaced);
-        Ok(())
+        let layer = Arc::new(self.layer(rules)?);
+        loop {
+            let (changes, mut layers) = {
+                let state = self.lock().ok_or_else(forked)?;
+                (state.changes, state.layers.clone())
+            };
+            let replaced = layers.set(origin, Arc::clone(&layer));
+            // This may take a while. Calls do not wait for it.
+            layers.check(|| self.catalog())?;
+            let mut state = self.lock().ok_or_else(forked)?;
+            if state.changes != changes {
+                continue;
+            }
+            state.layers = layers;
+            self.start_generation(&mut state);
+            drop(state);
+            // A large layer takes a while to drop.
+            drop(replaced);
+            return Ok(());
+        }
     }
 
     /// Passes the settings of a rule to `read`: its settings now, or at a time during this call.
@@ -226,18 +229,6 @@ impl RuleTable {
         }
     }
 
-    /// Logs the first call under a rule that has a burst for a limit without one.
-    #[cold]
-    pub(crate) fn warn_of_ignored_burst(&self, name: &'static str) {
-        if lock(&self.ignored_bursts, self.home).is_some_and(|mut names| names.insert(name)) {
-            tracing::warn!(
-                target: TARGET,
-                rule = name,
-                "a rule has a burst, and a limit of an algorithm that ignores it: set a bucket as the `algorithm`, or remove it"
-            );
-        }
-    }
-
     /// The number of calls under rules that have no limit.
     pub(crate) fn unlimited_calls(&self) -> u64 {
         self.unlimited.load(Ordering::Relaxed)
@@ -246,6 +237,7 @@ impl RuleTable {
     /// Begins a generation for changed layers. The calls that begin afterwards read them.
     fn start_generation(&self, state: &mut State) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        state.changes += 1;
         let is_unset = state.layers.is_empty() && self.switch.is_none();
         state.generation = if is_unset { 0 } else { NEXT.fetch_add(1, Ordering::Relaxed) };
         state.resolved.clear();
@@ -255,12 +247,14 @@ impl RuleTable {
 
     /// Locks the state. `None` in a child of `fork` whose parent was changing the rules.
     fn lock(&self) -> Option<MutexGuard<'_, State>> {
-        if self.is_orphaned.load(Ordering::Relaxed) {
-            return lock_contended(&self.state, self.home, ORPHANED_LOCK_TIMEOUT);
-        }
-        let state = lock(&self.state, self.home);
-        if state.is_none() {
-            self.is_orphaned.store(true, Ordering::Relaxed);
+        let was_orphaned = self.is_orphaned.load(Ordering::Relaxed);
+        let state = if was_orphaned {
+            lock_contended(&self.state, self.home, ORPHANED_LOCK_TIMEOUT)
+        } else {
+            lock(&self.state, self.home)
+        };
+        if state.is_none() != was_orphaned {
+            self.is_orphaned.store(state.is_none(), Ordering::Relaxed);
         }
         state
     }

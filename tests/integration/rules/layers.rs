@@ -35,7 +35,7 @@ fn settings_of_several_sets_that_contradict_each_other_are_rejected() {
     assert_rejected(
         &limiter,
         override_of_one,
-        "`layout` of an override of the rule `job:{id}` with all sets of rules must be `Layout::Compact`",
+        "`layout` of override 1 of the rule `job:{id}` with all sets of rules must be `Layout::Compact`",
     );
     let limiter = builder(Rule::new().algorithm(Algorithm::FixedWindow)).build().expect("valid");
     assert_rejected(
@@ -44,6 +44,21 @@ fn settings_of_several_sets_that_contradict_each_other_are_rejected() {
         "`burst` of the rule `job:{id}` with all sets of rules must be left out for `FixedWindow`, got 7",
     );
     limiter.set_rules(set(bucket().burst(7))).expect("the higher algorithm applies");
+}
+
+#[tokio::test]
+async fn a_burst_belongs_to_the_algorithm_of_its_set_and_those_above() {
+    let limiter = builder(Rule::new().algorithm(Algorithm::TokenBucket).burst(50)).build().expect("valid");
+    let (key, default) = (Key::new("job:").part(1), limit("9/h"));
+    for algorithm in [Algorithm::SlidingWindow, Algorithm::FixedWindow, Algorithm::LeakyBucket] {
+        limiter
+            .set_rules(set(Rule::new().limit(limit("5/s")).algorithm(algorithm)))
+            .expect("the higher algorithm applies");
+        let applied = limiter.named("job:{id}").peek(&key, &default).await.expect("decides").limit();
+        assert_eq!((applied.algorithm(), applied.max()), (algorithm, 5));
+        assert_eq!(applied.burst(), if algorithm == Algorithm::LeakyBucket { 50 } else { 5 });
+        limiter.set_rules(RuleSet::new()).expect("an empty set undoes");
+    }
 }
 
 #[test]

@@ -139,6 +139,20 @@ async fn a_configured_limit_counts_a_key_of_one_rule_once() {
     assert_eq!(limiter.peek(&user, &hour).await.expect("memory").remaining(), 96);
 }
 
+/// All keys of a rule make one decision in shadow mode too.
+#[tokio::test]
+async fn a_rule_in_shadow_mode_takes_all_permits_of_a_call_or_none() {
+    let limiter = Limiter::memory();
+    let (one, two, default) = (Key::new("one"), Key::new("two"), limit("1/h"));
+    assert!(limiter.check(&two, &default).await.expect("memory").is_allowed());
+    limiter.set_rules(configured("tried", Rule::new().mode(Mode::Shadow))).expect("valid");
+    let other = Key::new("other");
+    let rules = [("tried", &one, &default, 1), ("else", &other, &default, 1), ("tried", &two, &default, 1)];
+    let allowed = limiter.check_rules(&rules).await.expect("memory").into_result().expect("shadow mode");
+    assert!(allowed.shadowed().is_some());
+    assert!(limiter.peek(&one, &default).await.expect("memory").is_allowed());
+}
+
 /// The policy of a rule comes before that of the call, which comes before the defaults and the limiter's.
 #[tokio::test]
 async fn the_first_failure_policy_applies() {

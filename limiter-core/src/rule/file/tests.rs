@@ -15,7 +15,7 @@ use super::{FileStatus, OpenedFile, WatchIntervals};
 use crate::ErrorKind;
 use crate::rule::text::MAX_BYTES;
 use crate::rule::text::tests::{EXAMPLE, mutated};
-use crate::rule::{Origin, RuleTable};
+use crate::rule::{Origin, RuleSet, RuleTable};
 
 const FIRST: &str = "[rules.a]\nlimit = \"5/10s\"\n";
 const SECOND: &str = "[rules.a]\nlimit = \"6/10s\"\n[rules.b]\nmode = \"off\"\n";
@@ -131,6 +131,22 @@ fn an_emptied_file_leaves_the_last_rules_in_force() {
         assert!(file.check() && !file.check());
         assert_eq!((file.rules(), file.status.errors()), (rules_of(FIRST), 1), "{text:?}");
     }
+}
+
+#[test]
+fn a_file_that_contradicts_other_rules_is_tried_again() {
+    let mut file = FollowedFile::new(FIRST);
+    let runtime = "[rules.getId]\nalgorithm = \"fixed_window\"".parse().expect("good rules");
+    file.rules.set(Origin::Runtime, runtime).expect("good rules");
+    let text = "[rules.getId]\nlimit = \"5/s\"\nlayout = \"zset\"";
+    file.write(text);
+    assert!(file.check() && !file.check() && !file.check());
+    let error = file.error().expect("a contradiction");
+    assert!(error.contains("`layout` of the rule `getId` with all sets of rules must be"), "{error}");
+    assert_eq!(file.status.errors(), 1);
+    file.rules.set(Origin::Runtime, RuleSet::new()).expect("an empty set undoes");
+    assert!(!file.check());
+    assert_eq!((file.rules(), file.error()), (rules_of(text), None));
 }
 
 #[test]

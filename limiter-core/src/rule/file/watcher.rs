@@ -60,8 +60,11 @@ impl Watcher {
         }
         match pending {
             Some(pending) if pending.digest == reading.digest => {
-                self.judge(&reading);
-                self.judged = reading.without_bytes();
+                if self.judge(&reading) {
+                    self.judged = reading.without_bytes();
+                } else {
+                    self.pending = Some(reading.without_bytes());
+                }
                 self.intervals.check
             }
             _ => {
@@ -71,15 +74,20 @@ impl Watcher {
         }
     }
 
-    /// Uses the rules of a new content, or reports its mistake.
-    fn judge(&mut self, reading: &Reading) {
+    /// Uses the rules of a new content, or reports its mistake. Returns false if the content may be used later: it is
+    /// free of mistakes, but contradicts other rules of the limiter, which can change.
+    fn judge(&mut self, reading: &Reading) -> bool {
+        let mut is_judged = true;
         let apply = &mut self.apply;
         let result = reading.new_rules().and_then(|rules| {
             let count = rules.rules.len();
-            apply(rules).map(|()| count)
+            let applied = apply(rules);
+            is_judged = applied.is_ok();
+            applied.map(|()| count)
         });
         // A panic of the log's subscriber must not end this thread.
         let _ = catch_unwind(AssertUnwindSafe(|| self.report(result)));
+        is_judged
     }
 
     fn report(&self, result: Result<usize, Error>) {
