@@ -12,7 +12,8 @@ use tracing::subscriber::NoSubscriber;
 #[cfg(not(feature = "rules"))]
 use crate::ErrorKind;
 use crate::builder::Builder;
-use crate::{Error, Limiter, TARGET};
+use crate::rule::MODE_VARIABLE;
+use crate::{Error, Limiter, Mode, TARGET};
 
 static INSTALLED: OnceCell<Limiter> = OnceCell::new();
 static DEFAULT: OnceCell<ProcessDefault> = OnceCell::new();
@@ -108,7 +109,7 @@ impl Limiter {
     ///
     /// The limiters of 3 and 4 follow the file of rules that the variable `RATE_LIMITED_RULES`
     /// names, if it is set (feature `rules`). A file that cannot be used at the start is handled like a URL that cannot
-    /// be used.
+    /// be used. If one of the two variables is set, so is a wrong value of `RATE_LIMITED_MODE`.
     ///
     /// If `RATE_LIMITED_URL` cannot be used, the log gets one error, or standard error does if no `tracing` subscriber is
     /// set. Each decision fails with [`Config`](crate::ErrorKind::Config). By the default policy the standby limiter then decides: limits count in
@@ -116,7 +117,7 @@ impl Limiter {
     /// a handler, receives the error.
     ///
     /// # Panics
-    /// If one of the two cannot be used and `RATE_LIMITED_STRICT` is `1`, each use of the limiter on the environment
+    /// If one of these variables cannot be used and `RATE_LIMITED_STRICT` is `1`, each use of the limiter on the environment
     /// panics, with the error. Calls of annotated functions do so too. Any other value of that variable has no effect.
     #[must_use]
     pub fn current() -> Self {
@@ -206,6 +207,7 @@ fn limiter_from_environment() -> ProcessDefault {
 /// it.
 fn build(builder: Builder, rules: Option<OsString>) -> Result<Limiter, (&'static str, Error)> {
     builder.check_store().map_err(|error| (URL_VARIABLE, error))?;
+    Mode::in_environment().map_err(|error| (MODE_VARIABLE, error))?;
     match rules {
         Some(path) => build_with_file(builder, &path).map_err(|error| (RULES_VARIABLE, error)),
         None => builder.build().map_err(|error| (URL_VARIABLE, error)),

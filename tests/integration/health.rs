@@ -15,7 +15,7 @@ use crate::deadlines::{DEADLINE, WAIT_TIMEOUT, eventually};
 use crate::fake_server::{FakeServer, ScriptReply};
 use crate::support::{builder_for, key, limit, tcp_address};
 
-mod log;
+pub(crate) mod log;
 
 /// The states that an observer has received.
 #[derive(Clone, Default)]

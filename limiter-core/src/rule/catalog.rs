@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::rule::message_text::list;
 use crate::rule::suggest::nearest;
 use crate::rule::{KeyText, Rule, RuleSet, log_apart};
 use crate::{Error, ErrorKind, Site, TARGET, sites};
@@ -87,12 +88,12 @@ impl<'d> Catalog<'d> {
         let known = self.names();
         let unknown: Vec<_> =
             set.rules.iter().filter(|(name, rule)| rule.key.is_none() && !known.contains(name.as_str())).collect();
-        let described = |name: &str| match nearest(name, known.iter().copied()) {
-            Some(nearest) => format!("`{name}` (is it `{nearest}`?)"),
-            None => format!("`{name}`"),
-        };
         let Some((_, first)) = unknown.first() else { return Ok(()) };
-        let mut names: Vec<_> = unknown.iter().take(MAX_LISTED).map(|(name, _)| described(name)).collect();
+        let described = |(name, rule): &(&String, &Rule)| match rule.place.line() {
+            line if line > 0 && !set.is_strict => format!("`{name}` in line {line}{}", self.hint(name, &known)),
+            _ => format!("`{name}`{}", self.hint(name, &known)),
+        };
+        let mut names: Vec<_> = unknown.iter().take(MAX_LISTED).map(described).collect();
         if unknown.len() > MAX_LISTED {
             names.push(format!("and {} more", unknown.len() - MAX_LISTED));
         }
@@ -104,10 +105,40 @@ impl<'d> Catalog<'d> {
             );
             return Err(config_error(problem, first));
         }
+        let file = set.file.as_ref().map(|file| file.display().to_string());
         log_apart(move || {
-            tracing::warn!(target: TARGET, rules = names, "there are settings of rules that no annotated function has");
+            tracing::warn!(
+                target: TARGET,
+                rules = names,
+                file,
+                "there are settings of rules that no annotated function has: correct the name, or declare it with \
+                 `Builder::declare`"
+            );
         });
         Ok(())
+    }
+
+    /// Returns the error of a rule's overrides. The cause is the name, if no function has it.
+    pub(crate) fn explain(&self, name: &str, rule: &Rule, error: Error) -> Error {
+        let known = self.names();
+        if self.sites.is_empty() || rule.key.is_some() || known.contains(name) {
+            return error;
+        }
+        config_error(unknown_rule_problem(name, &self.hint(name, &known), &error), rule)
+    }
+
+    /// Returns the known names that are probably meant by an unknown one, in parentheses: those of functions with this
+    /// name, or else the nearest. Empty without one.
+    fn hint(&self, name: &str, known: &BTreeSet<&str>) -> String {
+        const MAX_RULES: usize = 3;
+        let of_function = self.sites.iter().filter(|site| site.function().rsplit("::").next() == Some(name));
+        let rules: BTreeSet<_> = of_function.map(Site::rule).collect();
+        match (rules.into_iter().take(MAX_RULES).collect::<Vec<_>>().as_slice(), nearest(name, known.iter().copied())) {
+            ([], None) => String::new(),
+            ([], Some(nearest)) => format!(" (is it `{nearest}`?)"),
+            ([rule], _) => format!(" (is it `{rule}`, the rule of that function?)"),
+            (rules, _) => format!(" (is it one of {}, the rules of such functions?)", list(rules)),
+        }
     }
 
     /// Logs that functions under a name have different limits: settings apply to all of them.
@@ -132,6 +163,14 @@ impl<'d> Catalog<'d> {
         let is_configured = |site: &&Site| site.limits() == ["configured"] && !has_limits(site.rule());
         self.sites.iter().filter(is_configured).map(|site| (site.rule(), site)).collect()
     }
+}
+
+/// Returns the message for overrides of a rule that no function has. `error` is that of the overrides.
+fn unknown_rule_problem(name: &str, hint: &str, error: &Error) -> String {
+    format!(
+        "the rule `{name}` must be that of a function, got a name that none has{hint}: write the attribute's `name`, or its \
+         key as written there; {error}"
+    )
 }
 
 /// Returns the error of a rule, with its place in the text.

@@ -56,6 +56,7 @@ impl OpenedFile {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let reading = Reading::of(&path);
         let rules = reading.rules().map_err(|error| file_error(&path, &error))?;
+        let rules = rules.of_file(&path);
         Ok(Self { path, reading: reading.without_bytes(), rules })
     }
 

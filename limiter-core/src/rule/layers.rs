@@ -40,7 +40,8 @@ impl Layer {
         let layer_rule = |(name, rule): (String, Rule)| {
             let rule = Arc::new(rule);
             let rule = if catalog.knows_key_of(&name, &rule) {
-                LayerRule::new(&name, Arc::clone(&rule), catalog.template(&name, &rule))?
+                LayerRule::new(&name, Arc::clone(&rule), catalog.template(&name, &rule))
+                    .map_err(|error| catalog.explain(&name, &rule, error))?
             } else {
                 LayerRule::of_unknown_key(&name, rule)
             };

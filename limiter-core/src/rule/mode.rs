@@ -54,8 +54,22 @@ impl Mode {
     /// Reads `RATE_LIMITED_MODE` and logs its value.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a value that is no such mode.
+    /// As for [`in_environment`](Self::in_environment).
     pub(crate) fn from_environment() -> Result<Option<Self>, Error> {
+        let mode = Self::in_environment()?;
+        if let Some(mode) = mode {
+            log_apart(move || {
+                tracing::warn!(target: TARGET, %mode, "{MODE_VARIABLE} sets the mode of all rate limits of a limiter");
+            });
+        }
+        Ok(mode)
+    }
+
+    /// Reads `RATE_LIMITED_MODE`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a value that is no such mode.
+    pub(crate) fn in_environment() -> Result<Option<Self>, Error> {
         let Some(text) = std::env::var_os(MODE_VARIABLE) else { return Ok(None) };
         let mode = match &*text.to_string_lossy() {
             "" => return Ok(None),
@@ -70,14 +84,12 @@ impl Mode {
                 return Err(Error::new(ErrorKind::Config, problem));
             }
         };
-        log_apart(move || {
-            tracing::warn!(target: TARGET, %mode, "{MODE_VARIABLE} sets the mode of all rate limits of a limiter");
-        });
         Ok(Some(mode))
     }
 }
 
-const MODE_VARIABLE: &str = "RATE_LIMITED_MODE";
+/// The environment variable that sets the mode of all rules.
+pub(crate) const MODE_VARIABLE: &str = "RATE_LIMITED_MODE";
 
 impl NamedValue for Mode {
     const OPTION: &'static str = "mode";

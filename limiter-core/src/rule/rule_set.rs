@@ -1,6 +1,8 @@
 //! A set of rules: one layer of a limiter's settings.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 use crate::rule::Rule;
 use crate::{Error, ErrorKind, Layout};
@@ -26,6 +28,8 @@ pub struct RuleSet {
     pub(crate) defaults: Rule,
     pub(crate) rules: BTreeMap<String, Rule>,
     pub(crate) is_strict: bool,
+    /// The file that the set was read from.
+    pub(crate) file: Option<Arc<Path>>,
     /// The name of a rule that was added twice.
     duplicate: Option<String>,
 }
@@ -57,6 +61,12 @@ impl RuleSet {
     pub fn strict(mut self) -> Self {
         self.is_strict = true;
         self
+    }
+
+    /// Returns the set as one that was read from this file.
+    #[cfg(feature = "rules")]
+    pub(crate) fn of_file(self, path: &Path) -> Self {
+        Self { file: Some(Arc::from(path)), ..self }
     }
 
     /// Checks that no rule has a layout whose keys cannot be hashed, for a limiter that hashes keys.

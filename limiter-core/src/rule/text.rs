@@ -8,6 +8,7 @@ use toml::de::DeTable;
 use crate::{Error, RuleSet};
 
 mod mistake;
+mod header;
 mod value;
 mod rule_reader;
 mod override_fields;
@@ -87,8 +88,14 @@ fn read(text: &str) -> Result<RuleSet, Mistake> {
         return Err(too_long());
     }
     let document = DeTable::parse(text).map_err(|error| {
-        let problem = format!("the text must be TOML, got a mistake in it, {}: check this line", error.message());
-        config_error(problem, error.span().map_or(0, |span| span.start))
+        let (message, at) = (error.message(), error.span().map_or(0, |span| span.start));
+        let problem = match header::in_quotes(text, at) {
+            Some(header) => {
+                format!("the text must be TOML, got a mistake in it, {message}: write the name in quotes: `{header}`")
+            }
+            None => format!("the text must be TOML, got a mistake in it, {message}: check this line"),
+        };
+        config_error(problem, at)
     })?;
     let lines = TextLines::new(text);
     let mut overrides = OverrideReader::new(&lines);

@@ -19,7 +19,6 @@ impl TextPlace {
     }
 
     /// The line. 0 without a text.
-    #[cfg(feature = "rules")]
     pub(crate) fn line(self) -> u32 {
         self.line
     }

@@ -16,7 +16,8 @@ use crate::support::builder_for;
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-struct RecordsLines;
+/// A subscriber that records the limiter's log lines.
+pub(crate) struct RecordsLines;
 
 impl Subscriber for RecordsLines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -49,7 +50,7 @@ impl Visit for Line {
 }
 
 /// Returns the level and the message of each line.
-fn lines() -> Vec<String> {
+pub(crate) fn lines() -> Vec<String> {
     LINES.lock().expect("no panic").clone()
 }
 

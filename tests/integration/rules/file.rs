@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use crate::child_process;
 use crate::deadlines::eventually;
+use crate::health::log::{RecordsLines, lines};
 use crate::support::{key, limit};
 
 const RULES_VARIABLE: &str = "RATE_LIMITED_RULES";
@@ -139,6 +140,42 @@ fn a_strict_file_with_an_unknown_rule_fails_the_build_at_its_line() {
     let error = Limiter::builder().rules_file(&file.path).build().expect_err("another key");
     let message = format!("{}: line 1, column 8: `key` of the rule `from_file` must be ", file.path.display());
     assert!(error.to_string().starts_with(&message), "{error}");
+}
+
+#[test]
+fn settings_of_an_unknown_rule_are_logged_with_their_place() {
+    child_process::run("rules::file::log_of_unknown_rules", &[("", ""); 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs a process of its own, for its log"]
+async fn log_of_unknown_rules() {
+    if !child_process::is_child() {
+        return;
+    }
+    tracing::subscriber::set_global_default(RecordsLines).expect("the first");
+    let unknown = "[rules.from_fiel]\nmode = \"off\"\n\n[rules.without_a_limit]\nmode = \"off\"\n";
+    let file = RulesFile::new(unknown);
+    let limiter = Limiter::builder().rules_file(&file.path).build().expect("a good file");
+    const MESSAGE: &str = "message=there are settings of rules that no annotated function has: correct the name, or \
+                           declare it with `Builder::declare`";
+    let logged = |first_line: u32| {
+        let rules = format!(
+            "rules=\"`from_fiel` in line {first_line} (is it `from_file`?), `without_a_limit` in line {} (is it \
+             `without a limit`, the rule of that function?)\"",
+            first_line + 3
+        );
+        let file = format!("file=\"{}\"", file.path.display());
+        let parts = ["WARN", MESSAGE, &rules, &file];
+        lines().iter().any(|line| parts.iter().all(|part| line.contains(part)))
+    };
+    eventually("logged", async || logged(1)).await;
+    file.write(&format!("# changed\n{unknown}"));
+    eventually("logged again", async || logged(2)).await;
+    // Without a text there is no place.
+    limiter.set_rules(RuleSet::new().rule("nothing like it", Rule::new())).expect("a warning");
+    let is_plain = |line: &String| line.contains("rules=\"`nothing like it`\"") && !line.contains("file=");
+    eventually("logged without a place", async || lines().iter().any(is_plain)).await;
 }
 
 #[rate_limited(key = "file:{user}", limit = "1/h")]

@@ -12,6 +12,16 @@ fn known(user: u64) {}
 #[rate_limited("without a limit", fallback = ())]
 fn without_a_limit() {}
 
+mod first {
+    #[rate_limited::rate_limited(key = "first twin", limit = "5/h", fallback = ())]
+    pub(super) fn twin_function() {}
+}
+
+mod second {
+    #[rate_limited::rate_limited(key = "second twin", limit = "5/h", fallback = ())]
+    pub(super) fn twin_function() {}
+}
+
 #[test]
 fn a_strict_set_must_have_a_function_for_each_rule() {
     let with_limit = |set: RuleSet| set.rule("without a limit", Rule::new().limit(limit("1/h")));
@@ -31,6 +41,31 @@ fn a_strict_set_must_have_a_function_for_each_rule() {
     let rules = limiter.rules();
     let rule = rules.iter().find(|rule| rule.name() == "known to sites").expect("a rule");
     assert_eq!((rule.limits(), rule.attribute_limits()), (&[limit("9/h")][..], &["5/h"][..]));
+}
+
+/// The overrides of a rule cannot be right if its name is wrong, so the message begins with the name.
+#[test]
+fn overrides_of_an_unknown_rule_are_explained_by_its_name() {
+    let limiter = Limiter::builder().declare("declared").build().expect("valid");
+    let rule = || Rule::new().overriding(KeyMatch::parts([("user", "7")]), Rule::new().limit(limit("1/h")));
+    let unknown = [
+        ("twin_function", " (is it one of `first twin` and `second twin`, the rules of such functions?)"),
+        ("known", " (is it `known to sites`, the rule of that function?)"),
+        ("known to sitse", " (is it `known to sites`?)"),
+        ("resembles nothing", ""),
+    ];
+    for (name, hint) in unknown {
+        let error = limiter.set_rules(RuleSet::new().rule(name, rule())).expect_err(name);
+        let message = format!(
+            "the rule `{name}` must be that of a function, got a name that none has{hint}: write the attribute's `name`, \
+             or its key as written there; override 1 of the rule `{name}`: `parts` must be left out for `{name}`, "
+        );
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().starts_with(&message), "{error}");
+    }
+    limiter.scope_sync(|| (first::twin_function(), second::twin_function()));
+    let error = limiter.set_rules(RuleSet::new().rule("declared", rule())).expect_err("no parts");
+    assert!(error.to_string().starts_with("override 1 of the rule `declared`: `parts` must be left out "), "{error}");
 }
 
 /// Limits for all rules of this program that have none of their own, except one.

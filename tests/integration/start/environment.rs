@@ -102,6 +102,30 @@ fn bad_url_is_written_to_standard_error_without_a_subscriber() {
     assert!(!printed.contains("RATE_LIMITED_URL"), "{printed}");
 }
 
+/// A wrong value is reported under the name of its own variable.
+#[test]
+fn bad_mode_is_reported_by_the_name_of_its_variable() {
+    let printed = |strict| {
+        let variables = [
+            (URL_VARIABLE, "memory:"),
+            ("RATE_LIMITED_MODE", "OFF"),
+            ("RATE_LIMITED_STRICT", strict),
+            ("SUBSCRIBER", "no"),
+        ];
+        child_process::run("start::environment::use_the_default_limiter", &variables)
+    };
+    const MESSAGE: &str =
+        "RATE_LIMITED_MODE cannot be used: rate limits fail until it is corrected: `RATE_LIMITED_MODE`";
+    let lenient = printed("0");
+    assert!(lenient.contains(MESSAGE) && lenient.contains("no panic"), "{lenient}");
+    assert!(!lenient.contains(URL_VARIABLE), "{lenient}");
+    let strict = printed("1");
+    assert!(
+        strict.contains("panicked twice: RATE_LIMITED_MODE cannot be used: `RATE_LIMITED_MODE` must be"),
+        "{strict}"
+    );
+}
+
 #[test]
 fn bad_url_panics_at_the_first_use_if_strict() {
     let printed = output_with_bad_url("1", "no");
@@ -127,7 +151,8 @@ fn use_the_default_limiter() {
         (Ok(first), Ok(second)) => {
             assert_eq!(first, second);
             let is_memory = child_process::variable(URL_VARIABLE) == "memory:";
-            let expected = if is_memory { HealthState::Up } else { HealthState::Down };
+            let is_usable = is_memory && std::env::var_os("RATE_LIMITED_MODE").is_none();
+            let expected = if is_usable { HealthState::Up } else { HealthState::Down };
             assert_eq!((first.state, first.server), (expected, None));
             println!("no panic");
         }

@@ -78,10 +78,10 @@ impl Watcher {
     /// free of mistakes, but contradicts other rules of the limiter, which can change.
     fn judge(&mut self, reading: &Reading) -> bool {
         let mut is_judged = true;
-        let apply = &mut self.apply;
+        let (apply, path) = (&mut self.apply, &*self.path);
         let result = reading.new_rules().and_then(|rules| {
             let count = rules.rules.len();
-            let applied = apply(rules);
+            let applied = apply(rules.of_file(path));
             is_judged = applied.is_ok();
             applied.map(|()| count)
         });

@@ -294,6 +294,28 @@ fn each_mistake_has_its_position_and_a_remedy() {
             "[rules.a]\nlimit = \"5/s\"\n[rules.a]",
             "line 3, column 8: the text must be TOML, got a mistake in it, duplicate key: check this line",
         ),
+        (
+            "[rules.user:{user_id}]\nlimit = \"5/s\"",
+            "line 1, column 13: the text must be TOML, got a mistake in it, unclosed table, expected `]`: write the name in \
+             quotes: `[rules.\"user:{user_id}\"]`",
+        ),
+        (
+            "[rules.a]\n [[ rules.{tenant}.{user\\}.override ]] # [x]\nkey = \"a\"",
+            "line 2, column 11: the text must be TOML, got a mistake in it, unquoted keys cannot be empty, expected \
+             letters, numbers, `-`, `_`: write the name in quotes: `[[rules.\"{tenant}.{user\\\\}\".override]]`",
+        ),
+        (
+            "[rules.\"user\":{user_id}]\nlimit = \"5/s\"",
+            "line 1, column 14: the text must be TOML, got a mistake in it, unclosed table, expected `]`: check this line",
+        ),
+        (
+            "[other.user:{user_id}]\nlimit = \"5/s\"",
+            "line 1, column 13: the text must be TOML, got a mistake in it, unclosed table, expected `]`: check this line",
+        ),
+        (
+            "[rules.a.b\nlimit = \"5/s\"",
+            "line 1, column 11: the text must be TOML, got a mistake in it, unclosed table, expected `]`: check this line",
+        ),
     ];
     for (text, message) in cases {
         let error = text.parse::<RuleSet>().map(drop).expect_err(message);

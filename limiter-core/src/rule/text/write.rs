@@ -110,13 +110,17 @@ impl fmt::Display for LimitValue {
 }
 
 /// Writes a key, in quotes if it needs them.
-struct TomlKey<'k>(&'k str);
+pub(super) struct TomlKey<'k>(pub(super) &'k str);
 
 impl fmt::Display for TomlKey<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         if !self.0.is_empty() && self.0.bytes().all(is_bare) { f.write_str(self.0) } else { TomlText(self.0).fmt(f) }
     }
+}
+
+/// Returns whether a key may have this byte without quotes.
+pub(super) fn is_bare(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_".contains(&byte)
 }
 
 /// Writes a text in quotes.
