@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use crate::Limit;
 use crate::algorithm::Outcome;
-use crate::request::{CountedReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, Resolution};
+use crate::request::{OwnedRequest, PerRequest, RefundInfo, Request};
 use crate::source::Source;
 use crate::store::memory::{EntryPermits, MemoryReply};
 
+mod context;
 pub(crate) mod limiter_id;
 pub(crate) mod receipt;
 
+pub(crate) use context::{DIRECT_CALL, DecisionContext};
 use limiter_id::LimiterId;
 use receipt::Receipt;
 
@@ -379,105 +381,6 @@ impl Decision {
             None => Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp)),
         };
         Self::Allowed(Allowed { details, receipt, extras: None })
-    }
-}
-
-/// The requests of one decision, and the names of the rules they come from.
-#[derive(Clone, Copy)]
-pub(crate) struct DecisionContext<'a> {
-    /// One name for each request, or one for all.
-    pub(crate) names: &'a [&'static str],
-    pub(crate) requests: &'a [Request<'a>],
-}
-
-/// The rule name in decisions of direct calls.
-pub(crate) const DIRECT_CALL: &str = "check";
-
-impl<'a> DecisionContext<'a> {
-    /// The context of a direct call.
-    pub(crate) fn direct(requests: &'a [Request<'a>]) -> Self {
-        Self { names: &[DIRECT_CALL], requests }
-    }
-}
-
-impl DecisionContext<'_> {
-    /// Converts a resolution into a decision. An allowed one has a receipt if `limiter_id` is given.
-    pub(crate) fn decision(&self, resolution: &Resolution, limiter_id: Option<LimiterId>) -> Decision {
-        let counted = match resolution {
-            Resolution::Counted(counted) => counted,
-            Resolution::FailedOpen => return self.failed_open(),
-            Resolution::FailedClosed => return Decision::Denied(self.failed_closed()),
-        };
-        let requests = || counted.requests.clone().unwrap_or_else(|| OwnedRequest::copy_all(self.requests));
-        let receipt = || limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, requests(), counted.refund_info()));
-        self.counted_decision(counted, receipt)
-    }
-
-    /// Removes the reports of an allowed decision, and returns them for observers: one for each of several requests, in
-    /// their order, without a receipt. Returns none for one request, which the decision itself reports.
-    pub(crate) fn reports(&self, allowed: &mut Allowed) -> Vec<Allowed> {
-        if self.requests.len() < 2 {
-            return Vec::new();
-        }
-        let Details { source, is_shadow, .. } = allowed.details;
-        let report = |index, &RequestReport { remaining, reset_after }: &_| {
-            let reset_after = micros(reset_after);
-            let details = Details { remaining, reset_after, source, is_shadow, ..self.details(index) };
-            Allowed { details, receipt: None, extras: None }
-        };
-        let reported = allowed.extras.as_mut().and_then(|extras| extras.reported.take());
-        match (&reported, source) {
-            (Some(reported), _) => (0..).zip(&reported.reports).map(|(index, values)| report(index, values)).collect(),
-            // Nothing was counted.
-            (None, Source::Policy) => {
-                (0..self.requests.len()).map(|index| report(index, &RequestReport::default())).collect()
-            }
-            (None, _) => Vec::new(),
-        }
-    }
-
-    #[inline]
-    fn counted_decision(&self, counted: &CountedReply, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
-        let &CountedReply { ref reply, source, .. } = counted;
-        let reset_after = micros(reply.reset_after);
-        let details = Details { remaining: reply.remaining, reset_after, source, ..self.details(reply.request_index) };
-        if reply.allowed {
-            let extras = counted.per_request.as_ref().and_then(AllowedExtras::for_reports);
-            Decision::Allowed(Allowed { details, receipt: receipt(), extras })
-        } else {
-            Decision::Denied(Denied { details, retry_after: reply.retry_after.map(micros), key: None })
-        }
-    }
-
-    /// The decision of a policy that fails open. A call that costs more than its limit ever allows is denied all the
-    /// same.
-    fn failed_open(&self) -> Decision {
-        let is_impossible = |request: &Request<'_>| request.cost > request.limit.burst();
-        match self.requests.iter().position(is_impossible) {
-            Some(index) => Decision::Denied(Denied { details: self.details(index), retry_after: None, key: None }),
-            None => Decision::Allowed(Allowed { details: self.details(0), receipt: None, extras: None }),
-        }
-    }
-
-    /// The denial of a policy that fails closed.
-    pub(crate) fn failed_closed(&self) -> Denied {
-        let details = self.details(0);
-        let retry_after = Some(micros(details.limit.window().min(Duration::from_secs(1))));
-        Denied { details, retry_after, key: None }
-    }
-
-    /// The final denial of a rule that denies every call.
-    pub(crate) fn denied_by_mode(&self) -> Denied {
-        Denied { details: Details { source: Source::Mode, ..self.details(0) }, retry_after: None, key: None }
-    }
-
-    /// The details of a request that no store has replied to.
-    #[inline]
-    fn details(&self, request_index: usize) -> Details {
-        let name = self.names.get(request_index).or(self.names.first()).copied().unwrap_or_default();
-        let limit = self.requests.get(request_index).map_or(Limit::WIDEST, |request| request.limit);
-        let request_index = u16::try_from(request_index).unwrap_or(u16::MAX);
-        Details { name, request_index, limit, remaining: 0, reset_after: 0, source: Source::Policy, is_shadow: false }
     }
 }
 

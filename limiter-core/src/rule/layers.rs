@@ -161,7 +161,10 @@ impl Layers {
                 if !rule.belongs_to(stated)
                     && let Some(key) = stated.or_else(|| catalog.knows_sites().then_some(name))
                 {
-                    LayerRule::new(name, Arc::clone(&rule.rule), Some(key))?;
+                    LayerRule::new(name, Arc::clone(&rule.rule), Some(key)).map_err(|error| match stated {
+                        Some(_) => error,
+                        None => catalog.explain(name, &rule.rule, error),
+                    })?;
                 }
             }
         }
