@@ -121,7 +121,9 @@ fn call_each<T>(observers: &[Observer<T>], event: &T) {
 #[cold]
 fn call_all<T>(observers: &[Observer<T>], event: &T) {
     for observer in observers {
-        if catch_unwind(AssertUnwindSafe(|| observer(event))).is_err() {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| observer(event))) {
+            // Dropping the payload may panic as well.
+            std::mem::forget(panic);
             tracing::error!(target: TARGET, "an observer of the rate limiter panicked; the decision stands");
         }
     }
@@ -135,5 +137,26 @@ impl fmt::Debug for Observers {
             .field("failed", &self.failed.len())
             .field("overflowed", &self.overflowed.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use crate::{Key, Limiter};
+
+    /// A payload whose drop panics as well.
+    struct PanicInDrop;
+
+    impl Drop for PanicInDrop {
+        fn drop(&mut self) {
+            panic!("a panic of the drop");
+        }
+    }
+
+    #[test]
+    fn the_payload_of_a_panic_affects_no_call() {
+        let limiter = Limiter::builder().on_allowed(|_| std::panic::panic_any(PanicInDrop)).build().expect("builds");
+        let decision = limiter.check_blocking(&Key::new("a"), &"1/min".parse().expect("a limit"));
+        assert!(decision.expect("decides").is_allowed());
     }
 }
