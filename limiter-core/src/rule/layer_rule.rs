@@ -16,6 +16,8 @@ pub(crate) struct LayerRule {
     template: Option<Box<str>>,
     /// False if the template is only a guess.
     is_key_known: bool,
+    /// The number of overrides that match no key of the guessed template.
+    unmatched: usize,
 }
 
 impl LayerRule {
@@ -29,7 +31,7 @@ impl LayerRule {
             let place = rule.overrides.get(invalid.index).map(|(_, rule)| rule.place).unwrap_or_default();
             Error::new(ErrorKind::Config, place.locate(&invalid.in_rule(name)))
         })?;
-        Ok(Self { rule, overrides, template: template.map(Into::into), is_key_known: true })
+        Ok(Self { rule, overrides, template: template.map(Into::into), is_key_known: true, unmatched: 0 })
     }
 
     /// Returns this rule for a function with this key, which may differ from the one that the rule was made for. `None`
@@ -51,15 +53,33 @@ impl LayerRule {
             });
         }
         let template = template.map(Into::into);
-        Arc::new(Self { rule: Arc::clone(&self.rule), overrides: Some(overrides), template, is_key_known: true })
+        let rule = Arc::clone(&self.rule);
+        Arc::new(Self { rule, overrides: Some(overrides), template, is_key_known: true, unmatched: 0 })
     }
 
     /// Creates the rule of a name whose function's key is unknown. Overrides of parts that its name does not have match
     /// nothing before [`for_template`](Self::for_template).
     pub(crate) fn of_unknown_key(name: &str, rule: Arc<Rule>) -> Self {
-        let index = || OverrideIndex::of_valid(Some(name), rule.overrides.iter().map(|(keys, _)| keys)).0;
-        let overrides = (!rule.overrides.is_empty()).then(index);
-        Self { rule, overrides, template: Some(name.into()), is_key_known: false }
+        let index = || OverrideIndex::of_valid(Some(name), rule.overrides.iter().map(|(keys, _)| keys));
+        let (overrides, unmatched) = (!rule.overrides.is_empty()).then(index).unzip();
+        let template = Some(name.into());
+        Self { rule, overrides, template, is_key_known: false, unmatched: unmatched.unwrap_or(0) }
+    }
+
+    /// Logs that overrides match no key of a direct call, whose template is the rule's name.
+    pub(crate) fn warn_of_unmatched(&self, name: &str) {
+        let unmatched = self.unmatched;
+        if unmatched > 0 {
+            let rule = name.to_owned();
+            log_apart(move || {
+                tracing::warn!(
+                    target: TARGET,
+                    rule,
+                    unmatched,
+                    "overrides match no key of direct calls under this rule: write its `key` into the rules"
+                );
+            });
+        }
     }
 
     /// Returns whether the overrides, if there are any, are those of the key that a set of rules states, or else of a key
@@ -81,5 +101,21 @@ impl LayerRule {
     pub(crate) fn find(&self, key: &Key) -> Option<&Rule> {
         let index = self.overrides.as_ref()?.find(key)?;
         self.rule.overrides.get(index).map(|(_, rule)| rule)
+    }
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use super::*;
+    use crate::{KeyMatch, Mode};
+
+    #[test]
+    fn overrides_that_match_no_direct_call_are_counted() {
+        let by_part = || Rule::new().overriding(KeyMatch::parts([("user_id", "42")]), Rule::new().mode(Mode::Deny));
+        let rule = by_part().overriding(KeyMatch::key(&Key::new("upload:").part(42)), Rule::new().mode(Mode::Deny));
+        for (name, rule, expected) in [("upload", rule, 1), ("upload:{user_id}", by_part(), 0)] {
+            let rule = LayerRule::of_unknown_key(name, Arc::new(rule));
+            assert_eq!((rule.unmatched, rule.is_key_known()), (expected, false), "{name}");
+        }
     }
 }

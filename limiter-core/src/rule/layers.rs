@@ -221,6 +221,13 @@ impl Layers {
         resolved
     }
 
+    /// Logs the overrides of a rule that match no key of a direct call, if no set of rules states the key.
+    pub(crate) fn warn_of_unmatched(&self, name: &str) {
+        if self.key_of(name).is_none() {
+            self.layers_of(name).for_each(|(_, rule)| rule.warn_of_unmatched(name));
+        }
+    }
+
     fn layers_of(&self, name: &str) -> impl Iterator<Item = (Origin, &Arc<LayerRule>)> {
         self.iter().filter_map(move |(origin, layer)| Some((origin, layer.rules.get(name)?)))
     }

@@ -197,7 +197,12 @@ impl RuleTable {
         let State { layers, resolved, unset, .. } = &mut *state;
         // Names may come from callers, so others than those of the layers are not kept.
         let rule = if layers.have(name) {
-            let new = || Arc::new(layers.resolve(name, key, self.switch));
+            let new = || {
+                if key == KeyText::Unknown {
+                    layers.warn_of_unmatched(name);
+                }
+                Arc::new(layers.resolve(name, key, self.switch))
+            };
             Arc::clone(resolved.entry((name.to_owned(), key)).or_insert_with(new))
         } else {
             Arc::clone(unset)
