@@ -115,7 +115,7 @@ mod tests {
         let rule = by_part().overriding(KeyMatch::key(&Key::new("upload:").part(42)), Rule::new().mode(Mode::Deny));
         for (name, rule, expected) in [("upload", rule, 1), ("upload:{user_id}", by_part(), 0)] {
             let rule = LayerRule::of_unknown_key(name, Arc::new(rule));
-            assert_eq!((rule.unmatched, rule.is_key_known()), (expected, false), "{name}");
+            assert_eq!((rule.unmatched, rule.is_key_known), (expected, false), "{name}");
         }
     }
 }

@@ -85,7 +85,8 @@ impl Reading {
     /// # Errors
     /// As for [`rules`](Self::rules), and for a file without any text.
     pub(super) fn new_rules(&self) -> Result<RuleSet, Error> {
-        if matches!(&self.content, Ok(bytes) if bytes.trim_ascii().is_empty()) {
+        let is_empty = |bytes: &[u8]| bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii().is_empty();
+        if matches!(&self.content, Ok(bytes) if is_empty(bytes)) {
             return Err(config_error(
                 "`rules_file` must have a text, got an empty file: write `#` for a set without rules",
             ));
@@ -98,6 +99,9 @@ impl Reading {
         Self { content: self.content.map(|_| Vec::new()), ..self }
     }
 }
+
+/// The start of a text by some editors, also of an empty one.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();

@@ -23,6 +23,8 @@ pub(super) struct Watcher {
     judged: Reading,
     /// A new content that was read once.
     pending: Option<Reading>,
+    /// The rules of the last content are correct, and other layers contradict them. Those may change.
+    is_contradicted: bool,
     checks_without_read: u32,
 }
 
@@ -37,7 +39,8 @@ impl Watcher {
     ) -> Self {
         // The file may have been written while it was read at the start.
         let checks_without_read = intervals.checks_per_read;
-        Self { path, intervals, status, apply, judged: in_force, pending: None, checks_without_read }
+        let (pending, is_contradicted) = (None, false);
+        Self { path, intervals, status, apply, judged: in_force, pending, is_contradicted, checks_without_read }
     }
 
     pub(super) fn settle(&self) -> Duration {
@@ -55,16 +58,16 @@ impl Watcher {
         let reading = Reading::of(&self.path);
         let pending = self.pending.take();
         if reading.digest == self.judged.digest {
+            if self.is_contradicted {
+                self.judge(&reading);
+            }
             self.judged.stamp = reading.stamp;
             return self.intervals.check;
         }
         match pending {
             Some(pending) if pending.digest == reading.digest => {
-                if self.judge(&reading) {
-                    self.judged = reading.without_bytes();
-                } else {
-                    self.pending = Some(reading.without_bytes());
-                }
+                self.judge(&reading);
+                self.judged = reading.without_bytes();
                 self.intervals.check
             }
             _ => {
@@ -74,20 +77,17 @@ impl Watcher {
         }
     }
 
-    /// Uses the rules of a new content, or reports its mistake. Returns false if the content may be used later: it is
-    /// free of mistakes, but contradicts other rules of the limiter, which can change.
-    fn judge(&mut self, reading: &Reading) -> bool {
-        let mut is_judged = true;
-        let (apply, path) = (&mut self.apply, &*self.path);
-        let result = reading.new_rules().and_then(|rules| {
+    /// Uses the rules of a new content, or reports its mistake.
+    fn judge(&mut self, reading: &Reading) {
+        let rules = reading.new_rules();
+        let is_correct = rules.is_ok();
+        let result = rules.and_then(|rules| {
             let count = rules.rules.len();
-            let applied = apply(rules.of_file(path));
-            is_judged = applied.is_ok();
-            applied.map(|()| count)
+            (self.apply)(rules.of_file(&self.path)).map(|()| count)
         });
+        self.is_contradicted = is_correct && result.is_err();
         // A panic of the log's subscriber must not end this thread.
         let _ = catch_unwind(AssertUnwindSafe(|| self.report(result)));
-        is_judged
     }
 
     fn report(&self, result: Result<usize, Error>) {
