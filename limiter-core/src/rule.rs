@@ -37,7 +37,7 @@ pub use in_force::RuleInForce;
 pub use key_match::KeyMatch;
 pub(crate) use key_text::KeyText;
 pub(crate) use layers::ResolvedRule;
-pub(crate) use log_apart::log_apart;
+pub(crate) use log_apart::{log_apart, log_in_call};
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
 pub(crate) use names::intern;

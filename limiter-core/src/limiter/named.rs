@@ -128,7 +128,8 @@ impl Limiter {
         let mut call = RuleCall::default();
         for Request { key, limit, cost } in requests {
             let limits = [(Ok(*limit), *cost)].into_iter();
-            call.add(&RuleArguments { rule_index: 0, name: DIRECT_CALL, key, limits, cost: *cost }, &settings);
+            // Without limits or algorithms in the settings no limit is invalid.
+            let _ = call.add(&RuleArguments { rule_index: 0, name: DIRECT_CALL, key, limits, cost: *cost }, &settings);
         }
         call
     }

@@ -102,11 +102,14 @@ impl<'a> RuleArguments<'a, ()> {
 
 impl<'a> RuleCall<'a> {
     /// Adds a rule with its settings.
+    ///
+    /// # Errors
+    /// The settings do not suit the limit. Enforced, the call then fails. In shadow mode the rule decides nothing.
     pub(crate) fn add<L: Iterator<Item = (LimitOrNearest, u32)> + Clone>(
         &mut self,
         rule: &RuleArguments<'a, L>,
         settings: &Settings,
-    ) {
+    ) -> Result<(), Error> {
         let first_limit = || settings.limits().first().copied().or_else(|| rule.first_limit()).unwrap_or(Limit::WIDEST);
         self.first.get_or_insert_with(|| (rule.name, first_limit()));
         if settings.limits().is_empty()
@@ -137,17 +140,18 @@ impl<'a> RuleCall<'a> {
                 };
                 if let Some(requests) = requests {
                     requests.policies.add(settings);
-                    // An invalid limit stops no call in this mode.
-                    let _ = requests.add(rule, settings);
+                    return requests.add(rule, settings);
                 }
             }
             Mode::Enforce => {
                 self.policies.add(settings);
                 if let Err(error) = self.enforced.add(rule, settings) {
-                    self.invalid.get_or_insert((rule.rule_index, error));
+                    self.invalid.get_or_insert_with(|| (rule.rule_index, error.clone()));
+                    return Err(error);
                 }
             }
         }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::limit::LimitOrNearest;
 use crate::limiter::{Limiter, RuleArguments, RuleCall};
-use crate::rule::RuleRef;
+use crate::rule::{RuleRef, log_in_call};
 use crate::{Error, Origin, RuleInForce, RuleSet, TARGET};
 
 impl Limiter {
@@ -74,19 +74,33 @@ impl Limiter {
         rule: &RuleArguments<'a, L>,
         reference: &impl RuleRef,
     ) -> Result<(), Error> {
-        let is_burst_ignored = self.rule_table().with_rule(reference, |resolved| {
+        self.rule_table().with_rule(reference, |resolved| {
             let settings = resolved.settings_for(rule.key);
-            call.add(rule, &settings);
+            let invalid = call.add(rule, &settings).err();
             let own = rule.limits.clone().filter_map(|(limit, _)| limit.ok());
-            settings.ignores_burst(own) && resolved.log_burst_once()
-        })?;
-        if is_burst_ignored {
-            tracing::warn!(
-                target: TARGET,
-                rule = rule.name,
-                "a rule has a burst, and a limit of an algorithm that ignores it: set a bucket as the `algorithm`, or remove it"
-            );
-        }
-        Ok(())
+            let ignores_burst = settings.ignores_burst(own);
+            if (ignores_burst || invalid.is_some()) && resolved.log_once() {
+                log_unusable_settings(rule.name, invalid);
+            }
+        })
     }
+}
+
+/// Logs that settings of a rule do not suit its limit. They are checked with those of other sets, but an attribute's
+/// limit is known at its calls alone.
+#[cold]
+fn log_unusable_settings(rule: &'static str, invalid: Option<Error>) {
+    log_in_call(|| match invalid {
+        Some(error) => tracing::error!(
+            target: TARGET,
+            rule,
+            %error,
+            "the settings of a rule do not suit its limit: its calls fail, and the failure policy decides"
+        ),
+        None => tracing::warn!(
+            target: TARGET,
+            rule,
+            "a rule has a burst, and a limit of an algorithm that ignores it: set a bucket as the `algorithm`, or remove it"
+        ),
+    });
 }

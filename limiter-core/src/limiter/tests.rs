@@ -104,7 +104,7 @@ struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
+        *metadata.level() <= Level::WARN
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -142,4 +142,22 @@ fn a_burst_that_no_algorithm_uses_is_one_warning_for_each_rule() {
     let lines = warnings.0.lock().expect("no panic").clone();
     let is_about = |line: &String, name| line.contains("a rule has a burst") && line.contains(name);
     assert!(lines.len() == 2 && is_about(&lines[0], "own window") && is_about(&lines[1], "configured"), "{lines:?}");
+}
+
+#[test]
+fn a_layout_that_the_limit_of_a_call_lacks_is_logged_once() {
+    let limiter = Builder::default().on_error(OnError::Raise).build().expect("valid");
+    let (key, limit) = (Key::new("a"), "50/10s".parse::<Limit>().expect("a limit"));
+    limiter.set_rules(RuleSet::new().rule("a", Rule::new().layout(crate::Layout::Zset))).expect("valid");
+    let bucket = limit.with_algorithm(Algorithm::TokenBucket);
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        assert!(limiter.named("a").check_blocking(&key, &limit).expect("a sorted set").is_allowed());
+        for _ in 0..3 {
+            let error = limiter.named("a").check_blocking(&key, &bucket).expect_err("no such layout");
+            assert_eq!(error.kind(), ErrorKind::InvalidLimit);
+        }
+    });
+    let lines = warnings.0.lock().expect("no panic").clone();
+    assert!(lines.len() == 1 && lines[0].contains("do not suit its limit"), "{lines:?}");
 }

@@ -128,7 +128,7 @@ impl RuleRequest {
         match (settings.mode(), settings.single_limit(own)) {
             (Mode::Off, _) => FirstStep::Off,
             // The full path logs an ignored burst.
-            (Mode::Enforce, Some(limit)) if !settings.ignores_burst_of(limit) || resolved.is_burst_logged() => {
+            (Mode::Enforce, Some(limit)) if !settings.ignores_burst_of(limit) || resolved.is_logged() => {
                 FirstStep::Single(self.request(key, limit))
             }
             _ => FirstStep::Several,

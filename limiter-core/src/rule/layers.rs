@@ -122,8 +122,8 @@ impl Layers {
             && let Some((other_origin, other)) = keys.find(|(_, other)| *other != key)
         {
             let problem = format!(
-                "`key` of the rule `{name}` must be the same in all sets of rules, got `{key}` ({origin:?}) and `{other}` \
-                 ({other_origin:?}): remove one"
+                "`key` of the rule `{name}` must be the same in all sets of rules, got `{key}` ({origin}) and `{other}` \
+                 ({other_origin}): remove one"
             );
             return Err(Error::new(ErrorKind::Config, problem));
         }
@@ -245,8 +245,8 @@ pub(crate) struct ResolvedRule {
     layers: Vec<(Origin, Arc<LayerRule>)>,
     defaults: DefaultSettings,
     switch: Option<Mode>,
-    /// True once the log has a line about a burst that a limit ignores.
-    is_burst_logged: AtomicBool,
+    /// True once the log has a line about settings that a limit cannot use.
+    is_logged: AtomicBool,
 }
 
 /// The number of layers that can have overrides.
@@ -300,13 +300,14 @@ impl ResolvedRule {
         settings
     }
 
-    pub(crate) fn is_burst_logged(&self) -> bool {
-        self.is_burst_logged.load(Ordering::Relaxed)
+    /// Returns whether the log has a line about settings that a limit cannot use.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.is_logged.load(Ordering::Relaxed)
     }
 
     /// Returns true for the first call.
-    pub(crate) fn log_burst_once(&self) -> bool {
-        !self.is_burst_logged.swap(true, Ordering::Relaxed)
+    pub(crate) fn log_once(&self) -> bool {
+        !self.is_logged.swap(true, Ordering::Relaxed)
     }
 
     /// The settings of keys without overrides.

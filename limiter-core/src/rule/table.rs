@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::rule::layers::{Layer, Layers};
 use crate::rule::site_cache::{self, Entry};
-use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleSet, log_apart};
+use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleSet, log_apart, log_in_call};
 use crate::sync::process::{ORPHANED_LOCK_TIMEOUT, forked, id, lock, lock_contended};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, RuleInForce, TARGET};
@@ -230,7 +230,13 @@ impl RuleTable {
     pub(crate) fn count_unlimited(&self, name: &'static str) {
         self.unlimited.fetch_add(1, Ordering::Relaxed);
         if lock(&self.unlimited_names, self.home).is_some_and(|mut names| names.insert(name)) {
-            tracing::warn!(target: TARGET, rule = name, "a rule of `configured` limits has none: its calls are unlimited");
+            log_in_call(|| {
+                tracing::warn!(
+                    target: TARGET,
+                    rule = name,
+                    "a rule of `configured` limits has none: its calls are unlimited"
+                );
+            });
         }
     }
 
