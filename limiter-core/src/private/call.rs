@@ -117,6 +117,19 @@ impl<'a> AnnotatedCall<'a> {
     /// Decides on the fast path of most calls: one request, no wait, and no request to a shared store.
     #[inline]
     pub(super) fn decide_fast(&self, limiter: &Limiter) -> FastPath {
+        // Most rules have no settings. Their requests are built in their place, since moving one takes longer.
+        if let ([Some(rule)], [name]) = (self.rules, self.function.names)
+            && let Some(limit) = rule.own_limit()
+            && self.max_wait.is_zero()
+            && !limiter.rule_table().has_settings()
+        {
+            return limiter.decide_fast(name, &rule.request(rule.key(), *limit));
+        }
+        self.decide_fast_by_settings(limiter)
+    }
+
+    #[inline(never)]
+    fn decide_fast_by_settings(&self, limiter: &Limiter) -> FastPath {
         match (self.first_step(limiter), self.function.names) {
             (FirstStep::Single(request), [name]) if self.max_wait.is_zero() => limiter.decide_fast(name, &request),
             (FirstStep::Off, _) => FastPath::Allowed,
