@@ -93,7 +93,7 @@ impl<'a> AnnotatedCall<'a> {
         // Assigned in its place. Moving it out of the two closures takes as long as reading the settings.
         let mut step = FirstStep::Several;
         let read = limiter.rule_table().with_rule(&self.function.rule(0), |resolved| {
-            step = rule.single_by_settings(key, resolved);
+            step = rule.single_by_settings(key, resolved, &resolved.settings_for(key));
         });
         // After an error the full path fails again, and applies the failure policy.
         if read.is_ok() { step } else { FirstStep::Several }
@@ -109,7 +109,7 @@ impl<'a> AnnotatedCall<'a> {
         let key = rule.key();
         let read = limiter.rule_table().with_rule(&self.function.rule(0), |resolved| {
             let settings = resolved.settings_for(key);
-            (rule.single_by_all_settings(key, resolved, &settings), Policies::new(&settings))
+            (rule.single_by_settings(key, resolved, &settings), Policies::new(&settings))
         });
         read.unwrap_or_default()
     }
@@ -130,6 +130,19 @@ impl<'a> AnnotatedCall<'a> {
 
     #[inline(never)]
     fn decide_fast_by_settings(&self, limiter: &Limiter) -> FastPath {
+        if let ([Some(rule)], [name]) = (self.rules, self.function.names)
+            && self.max_wait.is_zero()
+            && limiter.rule_table().has_settings()
+        {
+            let mut simple = None;
+            // After an error the full path fails again, and applies the failure policy.
+            let _ = limiter.rule_table().with_rule(&self.function.rule(0), |resolved| {
+                simple = rule.simple_limit(resolved);
+            });
+            if let Some(limit) = simple {
+                return limiter.decide_fast(name, &rule.request(rule.key(), limit));
+            }
+        }
         match (self.first_step(limiter), self.function.names) {
             (FirstStep::Single(request), [name]) if self.max_wait.is_zero() => limiter.decide_fast(name, &request),
             (FirstStep::Off, _) => FastPath::Allowed,

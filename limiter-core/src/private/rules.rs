@@ -98,23 +98,19 @@ impl RuleRequest {
         if let Limits::One(Ok(limit)) = &self.limits { Some(limit) } else { None }
     }
 
-    /// Looks at the settings of a call under this rule alone.
+    /// Returns the limit of a call under this rule alone, if its settings have no other kinds than a limit and policies.
     #[inline]
-    pub(super) fn single_by_settings<'a>(&self, key: &'a Key, resolved: &ResolvedRule) -> FirstStep<'a> {
-        let limit = match &self.limits {
+    pub(super) fn simple_limit(&self, resolved: &ResolvedRule) -> Option<Limit> {
+        match &self.limits {
             Limits::One(Ok(own)) => resolved.simple_limit(*own),
             Limits::Configured => resolved.simple_configured_limit(),
-            _ => None,
-        };
-        match limit {
-            Some(limit) => FirstStep::Single(self.request(key, limit)),
-            None => self.single_by_all_settings(key, resolved, &resolved.settings_for(key)),
+            Limits::One(Err(_)) | Limits::Several(_) => None,
         }
     }
 
-    /// Looks at the settings as [`single_by_settings`](Self::single_by_settings) does. `settings` are those of the key.
+    /// Looks at the settings of a call under this rule alone. `settings` are those of the key.
     #[inline(never)]
-    pub(super) fn single_by_all_settings<'a>(
+    pub(super) fn single_by_settings<'a>(
         &self,
         key: &'a Key,
         resolved: &ResolvedRule,
