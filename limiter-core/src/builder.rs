@@ -184,8 +184,8 @@ impl Builder {
     ///
     /// The environment variable `RATE_LIMITED_MODE` comes before every setting. `off` turns all rate limits of the
     /// limiter off, and those that deny every call as well. `shadow` puts the enforced rules into [shadow
-    /// mode](crate::Mode::Shadow), and `enforce` the other way round. Every limiter reads it when it is built, also for direct
-    /// calls without a rule, and logs it.
+    /// mode](crate::Mode::Shadow), and `enforce` the other way round. Every limiter reads it when it is built, also for
+    /// direct calls without a rule, and logs it.
     pub fn rules(mut self, rules: RuleSet) -> Self {
         self.rules = rules;
         self
@@ -254,8 +254,8 @@ impl Builder {
     /// A call that several rules allow together is reported once for each of them, in their order: each key with each of
     /// its limits, with the name, `remaining` and `reset_after` of its own. The caller gets one decision, which
     /// describes the rule with the least permits left. If the standby limiter or a failure policy decided, the values
-    /// are theirs. A rule in [shadow mode](crate::Mode::Shadow) that would allow the call is reported too, and a rule that is
-    /// off is not.
+    /// are theirs. A rule in [shadow mode](crate::Mode::Shadow) that would allow the call is reported too, and a rule
+    /// that is off is not.
     ///
     /// A report of one of several rules is no receipt: it holds no permits, and a [refund](Limiter::refund) of it does
     /// nothing. With an observer of allowed calls, Redis replies to such a call with the values of all its rules. Without
@@ -287,8 +287,8 @@ impl Builder {
         self
     }
 
-    /// Adds an observer of calls that a rule in [shadow mode](crate::Mode::Shadow) would deny if it was enforced. Its panics are
-    /// caught.
+    /// Adds an observer of calls that a rule in [shadow mode](crate::Mode::Shadow) would deny if it was enforced. Its
+    /// panics are caught.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
