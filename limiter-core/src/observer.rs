@@ -139,24 +139,3 @@ impl fmt::Debug for Observers {
             .finish_non_exhaustive()
     }
 }
-
-#[cfg(all(test, not(limiter_loom)))]
-mod tests {
-    use crate::{Key, Limiter};
-
-    /// A payload whose drop panics as well.
-    struct PanicInDrop;
-
-    impl Drop for PanicInDrop {
-        fn drop(&mut self) {
-            panic!("a panic of the drop");
-        }
-    }
-
-    #[test]
-    fn the_payload_of_a_panic_affects_no_call() {
-        let limiter = Limiter::builder().on_allowed(|_| std::panic::panic_any(PanicInDrop)).build().expect("builds");
-        let decision = limiter.check_blocking(&Key::new("a"), &"1/min".parse().expect("a limit"));
-        assert!(decision.expect("decides").is_allowed());
-    }
-}

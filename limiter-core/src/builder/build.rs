@@ -153,7 +153,9 @@ impl Builder {
         let (rules, declared) = (self.rules.clone(), self.declared.clone());
         let table = RuleTable::new(rules, declared, hashes_keys, Mode::from_environment()?)?;
         #[cfg(feature = "rules")]
-        self.rules_file.add_to(&table)?;
+        if self.rules_file.add_to(&table)? {
+            return Ok(table); // All sets were checked with those of the file.
+        }
         table.check()?;
         Ok(table)
     }

@@ -59,10 +59,11 @@ pub(super) struct FileOptions {
 }
 
 impl FileOptions {
-    /// Adds the rules of the file to a table.
-    pub(super) fn add_to(&self, table: &RuleTable) -> Result<(), Error> {
-        let Some((path, rules)) = &self.rules else { return Ok(()) };
-        table.set(Origin::File, rules.clone()).map_err(|error| file_error(path, &error))
+    /// Adds the rules of the file to a table, which checks all sets together. Returns false if there is no file.
+    pub(super) fn add_to(&self, table: &RuleTable) -> Result<bool, Error> {
+        let Some((path, rules)) = &self.rules else { return Ok(false) };
+        table.set(Origin::File, rules.clone()).map_err(|error| file_error(path, &error))?;
+        Ok(true)
     }
 }
 

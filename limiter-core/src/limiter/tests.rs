@@ -161,3 +161,19 @@ fn a_layout_that_the_limit_of_a_call_lacks_is_logged_once() {
     let lines = warnings.0.lock().expect("no panic").clone();
     assert!(lines.len() == 1 && lines[0].contains("do not suit its limit"), "{lines:?}");
 }
+
+/// A payload whose drop panics as well.
+struct PanicInDrop;
+
+impl Drop for PanicInDrop {
+    fn drop(&mut self) {
+        panic!("a panic of the drop");
+    }
+}
+
+#[test]
+fn the_payload_of_an_observers_panic_affects_no_call() {
+    let limiter = Limiter::builder().on_allowed(|_| std::panic::panic_any(PanicInDrop)).build().expect("builds");
+    let decision = limiter.check_blocking(&Key::new("a"), &"1/min".parse().expect("a limit"));
+    assert!(decision.expect("decides").is_allowed());
+}

@@ -86,19 +86,14 @@ impl Layers {
         self.iter().all(|(_, layer)| layer.is_empty())
     }
 
-    /// Checks the layers together, and each with those below it alone: the layers above can be removed at any time.
+    /// Checks the layers together, and without the one that is set at run time, which can be removed at any time.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for settings of several layers that contradict each other, for an override of parts that
     /// the key lacks, and, if any layer is strict, for a rule of `configured` limits without a limit.
     pub(crate) fn check<'c>(&self, catalog: impl Fn() -> Catalog<'c>) -> Result<(), Error> {
-        let builder = Self { builder: Arc::clone(&self.builder), ..Self::default() };
-        let file = Self { file: Arc::clone(&self.file), ..builder.clone() };
-        let layers = [(&self.builder, &builder), (&self.file, &file), (&self.runtime, self)];
-        layers
-            .into_iter()
-            .filter(|(highest, _)| !highest.is_empty() || highest.is_strict)
-            .try_for_each(|(_, layers)| layers.check_together(&catalog))
+        Self { runtime: Arc::default(), ..self.clone() }.check_together(&catalog)?;
+        if self.runtime.is_empty() && !self.runtime.is_strict { Ok(()) } else { self.check_together(&catalog) }
     }
 
     fn check_together<'c>(&self, catalog: impl Fn() -> Catalog<'c>) -> Result<(), Error> {

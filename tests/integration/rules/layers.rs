@@ -100,3 +100,16 @@ async fn a_key_that_one_set_states_is_that_of_the_rule_in_all_sets() {
     let error = Limiter::builder().declare("upload").rules(for_user()).build().expect_err("no key");
     assert_eq!(error.kind(), ErrorKind::Config);
 }
+
+/// The file is always there, so the builder's rules may need it.
+#[test]
+fn rules_of_the_builder_may_need_the_key_of_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("rules.toml");
+    std::fs::write(&file, "[rules.upload]\nkey = \"upload:{user}\"").expect("written");
+    let one = Rule::new().overriding(KeyMatch::parts([("user", 42)]), Rule::new().limit(limit("1/h")));
+    let rules = RuleSet::new().rule("upload", one);
+    let limiter = Limiter::builder().rules(rules).rules_file(&file).build().expect("the key is known");
+    limiter.set_rules(RuleSet::new().rule("upload", Rule::new())).expect("valid");
+    limiter.set_rules(RuleSet::new()).expect("an empty set undoes");
+}
