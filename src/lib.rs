@@ -33,6 +33,8 @@
 //! | choose what happens when the store fails | [`OnError`] |
 //! | change limits while the program runs, or try them out | [`Limiter::set_rules`], [`RuleSet`], [`Mode`] |
 //! | list all annotated functions | [`sites`] |
+//! | limit the requests of a web service | `tower::RateLimitLayer` (feature `tower`) |
+//! | answer a denied request | [`http`] |
 //! | test code that is annotated | [`Limiter::scope`], `ManualClock`, `Limiter::failing` (feature `test-util`) |
 //!
 //! # When the store is unavailable
@@ -48,8 +50,12 @@
 //! | `redis` | yes | the store that processes share |
 //! | `sites` | yes | [`sites`], the list of annotated functions, by code that runs before `main` |
 //! | `tls` | yes | `rediss://`, by rustls |
+//! | `metrics` | | counters, gauges and histograms by the crate `metrics` 0.24: `metrics` |
 //! | `rules` | | rules from a file that may change while the program runs: `Builder::rules_file`, and rules as TOML |
 //! | `serde` | | [`Rule`], [`Limit`], [`Mode`], [`Algorithm`], [`Layout`] and [`OnError`] in the formats of serde; [`RuleInForce`] and [`Origin`] are written |
+//! | `tower` | | `tower::RateLimitLayer`, a layer that limits the requests of a service |
+//! | `axum` | | the layer for axum 0.8, and responses for [`Denied`] and [`Error`]; a new major version of axum is one of this crate |
+//! | `tonic` | | statuses of tonic 0.14 for [`Denied`] and [`Error`], and gRPC answers of the layer; a new major version of tonic is one of this crate |
 //! | `test-util` | | `ManualClock`, a clock that tests move, and limiters that fail or are slow |
 //!
 //! Without `redis` there is the embedded store alone, and a small dependency tree.
@@ -63,7 +69,7 @@
 pub use limiter_core::{
     Algorithm, Allowed, Builder, Decision, Denied, Error, ErrorKind, FromDenied, FromFailure, Health, HealthState,
     InstallError, Key, KeyMatch, Layout, Limit, Limiter, Mode, Named, OnError, OnErrorSetting, Origin, Overflow, Rule,
-    RuleInForce, RuleSet, Site, Source, sites,
+    RuleInForce, RuleSet, Site, Source, http, sites,
 };
 
 #[cfg(feature = "redis")]
@@ -71,6 +77,15 @@ pub use limiter_core::{Credentials, redis};
 
 #[cfg(feature = "tls")]
 pub use limiter_core::Tls;
+
+#[cfg(all(feature = "rules", feature = "redis"))]
+pub use limiter_core::{Change, Published, SharedRules};
+
+#[cfg(feature = "tower")]
+pub use limiter_tower as tower;
+
+#[cfg(feature = "metrics")]
+pub use limiter_core::metrics;
 
 #[cfg(feature = "test-util")]
 pub use limiter_core::ManualClock;
@@ -97,9 +112,9 @@ struct Operations;
 #[doc = include_str!("../docs/keys.md")]
 struct Keys;
 
-#[cfg(doctest)]
-#[doc = include_str!("../docs/migrating.md")]
-struct Migrating;
+#[cfg(all(doctest, feature = "metrics", feature = "rules"))]
+#[doc = include_str!("../docs/metrics.md")]
+struct Metrics;
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/algorithms.md")]

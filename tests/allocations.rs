@@ -1,10 +1,20 @@
 //! Heap allocations of decisions in memory, in a separate program with a counting allocator.
 
+use std::convert::Infallible;
+use std::future::{poll_fn, ready};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use allocation_counter::measure;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::routing::{Route, get};
+use rate_limited::tower::{ClientIp, Header, RateLimitLayer};
 use rate_limited::{Decision, Key, Limit, Limiter, rate_limited};
+use tower::layer::layer_fn;
+use tower::{Layer, Service, service_fn};
 
 const CALLS: u64 = 10_000;
 
@@ -68,6 +78,42 @@ fn annotated_function_with_a_constant_key_does_not_allocate() {
         assert_eq!(allocations(|| assert_eq!(poll_ready(limited()), 1)), 0);
         assert_eq!(allocations(|| assert_eq!(blocking(), 1)), 0, "blocking");
     });
+}
+
+/// Allocations of the last of a hundred requests, when all that a layer keeps is there.
+fn allocations_of_request<S, B: Default>(mut service: S) -> u64
+where
+    S: Service<http::Request<B>, Error = Infallible>,
+{
+    let peer: SocketAddr = "192.0.2.1:4711".parse().expect("an address");
+    let mut allocations = 0;
+    for _ in 0..100 {
+        let request = http::Request::builder().uri("/").header("x-api-key", "0123456789abcdef");
+        let request = request.extension(ConnectInfo(peer)).body(B::default()).expect("a request");
+        poll_ready(poll_fn(|context| service.poll_ready(context))).expect("infallible");
+        let measured = measure(|| drop(poll_ready(service.call(request)).expect("infallible")));
+        allocations = measured.count_total;
+    }
+    allocations
+}
+
+/// They are the value of one field and the permit in the extensions, for which the request's and the answer's maps may
+/// grow. A router of axum allocates for any layer, so it is compared with a layer that does nothing.
+#[test]
+fn a_layer_allocates_at_most_four_times_a_request() {
+    let service = service_fn(|request: http::Request<String>| {
+        let answer = http::Response::builder().header("content-type", "text/plain").body(request.into_body());
+        ready(Ok::<_, Infallible>(answer.expect("an answer")))
+    });
+    let router = || Router::new().route("/", get(|| async { "body" }));
+    let no_op = router().layer(layer_fn(|service: Route| service));
+    let layer = RateLimitLayer::new("api", "1000000000/10s".parse().expect("a limit")).limiter(Limiter::memory());
+    let by_address_and_header = layer.clone().key((ClientIp::peer(), Header::new("x-api-key")));
+    let bare = allocations_of_request::<_, String>(service);
+    assert!(allocations_of_request::<_, String>(layer.layer(service)) <= bare + 4);
+    assert!(allocations_of_request::<_, String>(by_address_and_header.layer(service)) <= bare + 4);
+    let bare = allocations_of_request::<_, Body>(no_op);
+    assert!(allocations_of_request::<_, Body>(router().layer(layer)) <= bare + 4);
 }
 
 /// Clones share a flag, which the first clone allocates.

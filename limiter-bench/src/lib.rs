@@ -8,6 +8,7 @@
 //! | see how a figure is measured | [`measure`], and below it [`load`] and [`spin`] |
 //! | see the goals | [`bars`] |
 //! | compare two commits | [`pairs`] |
+//! | measure the layer for services | `layer` |
 //! | measure the scripts that ship, without a limiter around them | `scripts` |
 
 pub mod bars;
@@ -21,9 +22,13 @@ pub mod measure;
 pub mod order;
 pub mod pairs;
 pub mod progress;
+#[cfg(feature = "metrics")]
+pub mod recorder;
 pub mod report;
 pub mod running;
 pub mod sample;
+#[cfg(feature = "layer")]
+pub mod layer;
 #[cfg(feature = "scripts")]
 pub mod scripts;
 pub mod server;

@@ -10,6 +10,8 @@ use clap::{Args, Parser, Subcommand};
 use limiter_bench::cases;
 use limiter_bench::compare::{self, Plan};
 use limiter_bench::contestant::{Failure, failed};
+#[cfg(feature = "layer")]
+use limiter_bench::layer;
 use limiter_bench::measure::{Pace, spin_path, wait_here};
 use limiter_bench::pairs;
 use limiter_bench::report::{Report, charts, markdown, table};
@@ -33,6 +35,9 @@ enum Command {
     Compare(Compare),
     /// List the cases of `compare`
     Cases,
+    /// Measure the layer for services with a store in memory, called in process
+    #[cfg(feature = "layer")]
+    Layer(LayerRounds),
     /// Measure the scripts that ship, without a limiter around them, on a Redis of its own
     ///
     /// Exits with 0 if all was measured, with 1 if something could not be, with 2 if nothing could be.
@@ -72,6 +77,14 @@ struct Compare {
     out: Option<PathBuf>,
 }
 
+#[cfg(feature = "layer")]
+#[derive(Args)]
+struct LayerRounds {
+    /// Rounds. Each service is measured once in each
+    #[arg(long, value_name = "ROUNDS", default_value_t = 15, value_parser = clap::value_parser!(u8).range(1..))]
+    rounds: u8,
+}
+
 #[cfg(feature = "scripts")]
 #[derive(Args)]
 struct Scripts {
@@ -103,6 +116,8 @@ struct Pairs {
 const FIGURES_DIRECTORY: &str = "performance";
 
 fn main() -> ExitCode {
+    #[cfg(feature = "metrics")]
+    limiter_bench::recorder::install();
     let result = match Options::parse().command {
         Command::Compare(options) => compare(&options),
         Command::Cases => {
@@ -110,6 +125,8 @@ fn main() -> ExitCode {
             print(&lines.collect::<String>());
             Ok(ExitCode::SUCCESS)
         }
+        #[cfg(feature = "layer")]
+        Command::Layer(options) => measure_layer(&options),
         #[cfg(feature = "scripts")]
         Command::Scripts(options) => measure_scripts(&options),
         Command::Pairs(options) => compare_builds(options),
@@ -159,6 +176,17 @@ fn compare(options: &Compare) -> Result<ExitCode, Failure> {
         print(&format!("written: {}\n", out.join("performance.md").display()));
     }
     Ok(if report.problems.is_empty() && unknown.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(feature = "layer")]
+fn measure_layer(options: &LayerRounds) -> Result<ExitCode, Failure> {
+    let rows = layer::measure(options.rounds.into())?;
+    print("a request, median of all rounds\n");
+    for row in &rows {
+        let (nanos, base) = (row.nanos(), rows[row.base].nanos());
+        print(&format!("{:<32} {nanos:>6.0} ns {:>+7.0} ns\n", row.name, nanos - base));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(feature = "scripts")]

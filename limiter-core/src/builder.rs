@@ -19,6 +19,8 @@ mod constructors;
 mod on_error_setting;
 #[cfg(feature = "rules")]
 mod rules_file;
+#[cfg(feature = "rules")]
+mod shared_rules;
 
 use connection::{ConnectionOptions, Store};
 pub use on_error_setting::OnErrorSetting;
@@ -48,6 +50,9 @@ pub struct Builder {
     declared: BTreeSet<String>,
     #[cfg(feature = "rules")]
     rules_file: FileOptions,
+    /// The limiter follows the shared rules.
+    #[cfg(all(feature = "rules", feature = "redis"))]
+    follows_shared_rules: bool,
     deadline: Duration,
     max_in_flight: u32,
     prefix: String,
@@ -71,6 +76,8 @@ impl Default for Builder {
             declared: BTreeSet::new(),
             #[cfg(feature = "rules")]
             rules_file: FileOptions::default(),
+            #[cfg(all(feature = "rules", feature = "redis"))]
+            follows_shared_rules: false,
             deadline: Duration::from_millis(100),
             max_in_flight: 100_000,
             prefix: "rl".to_owned(),
@@ -172,9 +179,12 @@ impl Builder {
         self
     }
 
-    /// Declares the name of a rule that no annotated function has, because only direct calls [under this
-    /// name](Limiter::named) use it. Settings of a name that is neither an annotated function's nor declared are a
-    /// warning in the log, or an error in a [strict](RuleSet::strict) set.
+    /// Declares the name of a rule that no annotated function has: of direct calls [under this name](Limiter::named), or
+    /// of a layer for services. Settings of a name that is neither an annotated function's nor declared are a warning in
+    /// the log, or an error in a [strict](RuleSet::strict) set.
+    ///
+    /// The keys of a declared rule are not known before its first call. If overrides match none of them, that is a
+    /// warning in the log.
     pub fn declare(mut self, name: &str) -> Self {
         self.declared.insert(name.to_owned());
         self
@@ -258,8 +268,8 @@ impl Builder {
     /// that is off is not.
     ///
     /// A report of one of several rules is no receipt: it holds no permits, and a [refund](Limiter::refund) of it does
-    /// nothing. With an observer of allowed calls, Redis replies to such a call with the values of all its rules. Without
-    /// one it sends no more than the caller needs.
+    /// nothing. With an observer of allowed calls, or the feature `metrics`, Redis replies to such a call with the values
+    /// of all its rules. Otherwise it sends no more than the caller needs.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -372,6 +382,8 @@ impl Builder {
     /// Creates a limiter that connects to its store in the background. Until it is connected,
     /// [`on_error`](Builder::on_error) decides: by default the standby limiter does.
     ///
+    /// With the feature `metrics`, install the recorder of metrics before.
+    ///
     /// # Errors
     /// [`ErrorKind::Config`] for an option out of its range or a URL that cannot be used.
     pub fn build(self) -> Result<Limiter, Error> {
@@ -444,6 +456,8 @@ impl fmt::Debug for Builder {
             declared,
             #[cfg(feature = "rules")]
             rules_file,
+            #[cfg(all(feature = "rules", feature = "redis"))]
+            follows_shared_rules,
             deadline,
             max_in_flight,
             prefix,
@@ -458,6 +472,8 @@ impl fmt::Debug for Builder {
         let mut debug = f.debug_struct("Builder");
         #[cfg(feature = "rules")]
         debug.field("rules_file", rules_file);
+        #[cfg(all(feature = "rules", feature = "redis"))]
+        debug.field("follows_shared_rules", follows_shared_rules);
         debug
             .field("on_error", on_error)
             .field("rules", rules)

@@ -1,7 +1,6 @@
 //! The monotonic clock of this process.
 
 use std::future::{pending, poll_fn};
-use std::pin::pin;
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use once_cell::sync::Lazy;
 use tokio::runtime::{Builder, Handle};
 
-use crate::sync::process::{self, PerProcess, forked, is_this};
+use crate::sync::process::{DroppedAtHome, PerProcess, forked};
 use crate::{Error, ErrorKind};
 
 #[cfg(feature = "test-util")]
@@ -100,15 +99,15 @@ impl Clock {
     pub(crate) async fn sleep_until(&self, moment: Moment) -> Result<(), Error> {
         match self {
             Self::System => {
-                let sleep = {
+                let mut sleep = {
                     let _timers = timers()?.enter();
-                    tokio::time::sleep(self.now().until(moment))
+                    DroppedAtHome::new(Box::pin(tokio::time::sleep(self.now().until(moment))))
                 };
-                let (home, mut sleep) = (process::id(), pin!(sleep));
-                // A child of `fork` has no timer thread to end a sleep of its parent.
-                poll_fn(|context| match is_this(home) {
-                    true => sleep.as_mut().poll(context).map(Ok),
-                    false => Poll::Ready(Err(forked())),
+                // A child of `fork` has no timer thread to end a sleep of its parent. The drop of such a sleep could
+                // hang: it locks the timers, and the timer thread may hold that lock at the fork.
+                poll_fn(|context| match sleep.get_at_home() {
+                    Some(sleep) => sleep.as_mut().poll(context).map(Ok),
+                    None => Poll::Ready(Err(forked())),
                 })
                 .await?;
             }

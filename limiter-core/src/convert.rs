@@ -2,6 +2,11 @@
 
 use crate::{Denied, Error};
 
+#[cfg(feature = "axum")]
+mod axum;
+#[cfg(feature = "tonic")]
+mod tonic;
+
 /// A return type that can be made from a denial. An annotated function without a `fallback` needs one.
 ///
 /// It is implemented for every `Result<_, E>` with `E: From<Denied>`.

@@ -59,6 +59,9 @@ impl std::error::Error for InstallError {}
 impl Limiter {
     /// Installs this limiter as the default of the process, which annotated functions use.
     ///
+    /// With the feature `metrics`, install the recorder of metrics before: a rule that was used without a recorder stays
+    /// silent.
+    ///
     /// # Errors
     /// [`InstallError`](crate::InstallError) if a default limiter is installed already. The error returns this limiter.
     pub fn install(self) -> Result<(), InstallError> {
@@ -177,7 +180,7 @@ enum StartupLog {
     InMemory,
     /// An environment variable with an unusable value.
     Unusable(&'static str, Error),
-    /// Not a log event: each use of the limiter panics.
+    /// An error with which each use of the limiter panics, in place of a log event.
     Strict(&'static str, Error),
 }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use crate::Limit;
 use crate::algorithm::Outcome;
-use crate::request::{OwnedRequest, PerRequest, RefundInfo, Request};
+use crate::request::{OwnedRequest, PerRequest, RefundInfo, Request, RequestReport};
 use crate::source::Source;
 use crate::store::memory::{EntryPermits, MemoryReply};
 
 mod context;
 pub(crate) mod limiter_id;
 pub(crate) mod receipt;
+mod spread;
 
 pub(crate) use context::{DIRECT_CALL, DecisionContext};
 use limiter_id::LimiterId;
@@ -127,7 +128,7 @@ impl Decision {
         }
     }
 
-    /// The same decision about a rule in shadow mode.
+    /// Marks the decision as that of a rule in shadow mode.
     pub(crate) fn in_shadow(mut self) -> Self {
         match &mut self {
             Self::Allowed(Allowed { details, .. }) | Self::Denied(Denied { details, .. }) => details.is_shadow = true,
@@ -152,6 +153,18 @@ impl Decision {
             Self::Allowed(allowed) => Ok(allowed),
             Self::Denied(denied) => Err(denied),
         }
+    }
+}
+
+impl From<Allowed> for Decision {
+    fn from(allowed: Allowed) -> Self {
+        Self::Allowed(allowed)
+    }
+}
+
+impl From<Denied> for Decision {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
     }
 }
 
@@ -248,6 +261,24 @@ impl Allowed {
         self.extras.get_or_insert_default().key = Some(Box::new(ExposedKey { encoded }));
     }
 
+    /// The name that lives until the process ends.
+    pub(crate) fn static_name(&self) -> &'static str {
+        self.details.name
+    }
+
+    /// The permits left of each of several requests. Empty once the observers have got them.
+    pub(crate) fn request_reports(&self) -> &[RequestReport] {
+        let reported = self.extras.as_ref().and_then(|extras| extras.reported.as_ref());
+        reported.map_or(&[], |per_request| &per_request.reports)
+    }
+
+    /// Removes the reports that no observer gets.
+    pub(crate) fn discard_reports(&mut self) {
+        if let Some(extras) = &mut self.extras {
+            extras.reported = None;
+        }
+    }
+
     /// The receipts of all permits that the call took.
     pub(crate) fn receipts(&self) -> impl Iterator<Item = &Receipt> {
         self.receipt.iter().chain(self.extras.iter().flat_map(|extras| &extras.shadow_receipts))
@@ -258,8 +289,7 @@ impl Allowed {
     }
 
     /// The decision about a call whose rules are off or have no limit.
-    pub(crate) fn without_limit(name: &'static str, limit: Limit) -> Self {
-        let source = Source::Mode;
+    pub(crate) fn without_limit(name: &'static str, limit: Limit, source: Source) -> Self {
         let remaining = limit.max_cost();
         let details = Details { name, request_index: 0, limit, remaining, reset_after: 0, source, is_shadow: false };
         Self { details, receipt: None, extras: None }
@@ -304,6 +334,11 @@ impl Denied {
     /// The index of the request that denied the decision: the first, if several did.
     pub(crate) fn request_index(&self) -> usize {
         self.details.request_index.into()
+    }
+
+    /// The name that lives until the process ends.
+    pub(crate) fn static_name(&self) -> &'static str {
+        self.details.name
     }
 
     /// Adds the key that the denial describes, in the form that users see.
@@ -351,6 +386,12 @@ impl Denied {
         (retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0)).max(1)
     }
 
+    /// The [`retry_after`](Denied::retry_after) in whole milliseconds, rounded up; `None` for a denial that
+    /// [is final](Denied::is_final).
+    pub(crate) fn retry_after_millis(&self) -> Option<u64> {
+        self.retry_after.map(|micros| micros.div_ceil(1_000))
+    }
+
     /// Returns `true` if no wait helps: the call costs more than the limit ever allows, or its rule [denies every
     /// call](crate::Mode::Deny).
     #[must_use]
@@ -378,7 +419,9 @@ impl Decision {
         let stamp = reply.now.micros();
         let receipt = match reply.entry {
             Some(entry) => Receipt::for_memory_entry(limiter_id, EntryPermits { entry, held: request.cost, stamp }),
-            None => Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp)),
+            None => {
+                Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp), &[name])
+            }
         };
         Self::Allowed(Allowed { details, receipt, extras: None })
     }
@@ -417,12 +460,11 @@ impl Details {
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Details { name, limit, source, .. } = self.details;
-        match (source, self.retry_after) {
+        match (source, self.retry_after_millis()) {
             (Source::Mode, _) => write!(f, "the rate limit `{name}` denies every call: its mode is `deny`"),
             (_, None) => write!(f, "the call costs more than the rate limit `{name}` of {limit} ever allows"),
             (Source::Policy, Some(_)) => write!(f, "the rate limit `{name}` of {limit} cannot be checked: denied"),
-            (_, Some(after)) => {
-                let millis = after.div_ceil(1000);
+            (_, Some(millis)) => {
                 write!(f, "rate limit `{name}` of {limit} reached: retry after {}.{:03}s", millis / 1000, millis % 1000)
             }
         }

@@ -63,6 +63,8 @@ pub enum ErrorKind {
     Config,
     /// The limit is out of its range: no permits, no window, or a window that is too long.
     InvalidLimit,
+    /// A change of the shared rules is based on an old version: another change came first. Nothing was changed.
+    Conflict,
 }
 
 impl ErrorKind {
@@ -83,6 +85,7 @@ impl ErrorKind {
             Self::Protocol => "protocol",
             Self::Config => "config",
             Self::InvalidLimit => "invalid_limit",
+            Self::Conflict => "conflict",
         }
     }
 }
@@ -129,7 +132,8 @@ impl Error {
             | ErrorKind::Refused
             | ErrorKind::Protocol
             | ErrorKind::Config
-            | ErrorKind::InvalidLimit => false,
+            | ErrorKind::InvalidLimit
+            | ErrorKind::Conflict => false,
         }
     }
 }
@@ -177,6 +181,7 @@ mod tests {
             (ErrorKind::Protocol, "protocol"),
             (ErrorKind::Config, "config"),
             (ErrorKind::InvalidLimit, "invalid_limit"),
+            (ErrorKind::Conflict, "conflict"),
         ];
         for (kind, text) in cases {
             assert_eq!((kind.as_str(), kind.to_string()), (text, text.to_owned()));

@@ -7,6 +7,9 @@ use crate::health::{Health, HealthState};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::local::LocalState;
+#[cfg(feature = "metrics")]
+use crate::metrics::StoreUp;
+use crate::metrics::{StoreCall, StoreOp};
 use crate::observer::Observers;
 use crate::on_error::OnError;
 use crate::request::{
@@ -21,6 +24,9 @@ use crate::store::SlowStore;
 #[derive(Debug)]
 pub(crate) struct Guard {
     store: RemoteStore,
+    /// The metric of the store's state.
+    #[cfg(feature = "metrics")]
+    _store_up: Option<StoreUp>,
 }
 
 /// A store that several processes share.
@@ -36,7 +42,17 @@ pub(crate) enum RemoteStore {
 
 impl Guard {
     pub(crate) fn new(store: RemoteStore) -> Self {
-        Self { store }
+        Self {
+            #[cfg(feature = "metrics")]
+            _store_up: store.constant_state().map(StoreUp::new),
+            store,
+        }
+    }
+
+    /// Adds the metric of a store whose state changes.
+    #[cfg(all(feature = "metrics", feature = "redis"))]
+    pub(crate) fn with_store_up(self, store_up: StoreUp) -> Self {
+        Self { _store_up: Some(store_up), ..self }
     }
 
     /// The state of the latest worker. After a fork a call may have started another worker.
@@ -53,6 +69,15 @@ impl Guard {
     pub(crate) fn permanent_failure(&self) -> Option<&Error> {
         match &self.store {
             RemoteStore::Failing(error, _) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The store on Redis. `None` for the others, which are of tests or cannot be used.
+    #[cfg(all(feature = "rules", feature = "redis"))]
+    pub(crate) fn redis(&self) -> Option<&RedisStore> {
+        match &self.store {
+            RemoteStore::Redis(store) => Some(store),
             _ => None,
         }
     }
@@ -78,9 +103,7 @@ impl Guard {
     pub(crate) fn health(&self, built_at: SystemTime) -> Health {
         match &self.store {
             RemoteStore::Redis(store) => store.health(),
-            RemoteStore::Failing(..) => Health::new(HealthState::Down, built_at, None),
-            #[cfg(feature = "test-util")]
-            RemoteStore::Slow(..) => Health::new(HealthState::Up, built_at, None),
+            other => Health::new(other.constant_state().unwrap_or(HealthState::Down), built_at, None),
         }
     }
 
@@ -99,7 +122,10 @@ impl Guard {
         {
             return Ok(denial);
         }
-        let StoreFailure { error, reservation } = match self.store.take(requests, &options).await {
+        let call = StoreCall::begin(StoreOp::Decide);
+        let taken = self.store.take(requests, &options).await;
+        call.end(taken.is_ok());
+        let StoreFailure { error, reservation } = match taken {
             Ok(counted) => return Ok(Resolution::Counted(counted)),
             Err(failure) => failure,
         };
@@ -158,7 +184,10 @@ impl Guard {
         options: CallOptions,
         observers: &Observers,
     ) -> Result<Resolution, Error> {
-        let error = match self.store.peek(requests, &options).await {
+        let call = StoreCall::begin(StoreOp::Peek);
+        let peeked = self.store.peek(requests, &options).await;
+        call.end(peeked.is_ok());
+        let error = match peeked {
             Ok(counted) => return Ok(Resolution::Counted(counted)),
             Err(failure) => failure.error,
         };
@@ -187,7 +216,9 @@ impl Guard {
     ) -> Result<(), Error> {
         match refund_info.source {
             Source::Store => {
+                let call = StoreCall::begin(StoreOp::Refund);
                 let refunded = self.store.refund(requests, refund_info).await;
+                call.end(refunded.is_ok());
                 self.local().denials.invalidate(requests);
                 refunded.inspect_err(|error| observers.failed(error))
             }
@@ -204,13 +235,25 @@ impl Guard {
     /// Resets a key in the standby limiter and in the store. No failure policy applies: a failure is returned.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
         self.local().standby.reset(key, limit);
+        let call = StoreCall::begin(StoreOp::Reset);
         let result = self.store.reset(key, limit).await;
+        call.end(result.is_ok());
         self.local().denials.invalidate(&[Request { key, limit, cost: 0 }]);
         result.inspect_err(|error| observers.failed(error))
     }
 }
 
 impl RemoteStore {
+    /// The state of a store that has no other.
+    fn constant_state(&self) -> Option<HealthState> {
+        match self {
+            Self::Redis(_) => None,
+            Self::Failing(..) => Some(HealthState::Down),
+            #[cfg(feature = "test-util")]
+            Self::Slow(..) => Some(HealthState::Up),
+        }
+    }
+
     async fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<CountedReply, StoreFailure> {
         match self {
             Self::Redis(store) => store.take(requests, options).await,

@@ -1,10 +1,10 @@
 //! The health of a limiter's store, for readiness checks and observers.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::contain::run_contained;
 use crate::{Error, ErrorKind, TARGET};
 
 /// The health of a limiter's store, as [`Limiter::health`](crate::Limiter::health) returns it.
@@ -88,7 +88,8 @@ impl HealthState {
             | ErrorKind::Unavailable
             | ErrorKind::Overloaded
             | ErrorKind::Forked
-            | ErrorKind::InvalidLimit => Self::Down,
+            | ErrorKind::InvalidLimit
+            | ErrorKind::Conflict => Self::Down,
         }
     }
 
@@ -129,9 +130,7 @@ impl HealthObservers {
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the state of the Redis store changes"))]
     pub(crate) fn call(&self, health: &Health) {
         for observer in &self.0 {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| observer(health))) {
-                // Dropping the payload may panic as well.
-                std::mem::forget(panic);
+            if !run_contained(|| observer(health)) {
                 tracing::error!(target: TARGET, "an observer of the rate limiter's state panicked");
             }
         }

@@ -3,6 +3,7 @@
 //! Depend on the `rate-limited` crate, which re-exports all of this beside the attribute. The project's ARCHITECTURE.md
 //! describes how the parts fit together.
 
+mod contain;
 mod error;
 mod named_value;
 mod limit;
@@ -18,10 +19,15 @@ mod clock;
 mod algorithm;
 
 mod request;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+mod metrics;
 mod overflow;
 mod store;
 mod local;
 mod decision;
+pub mod http;
 mod convert;
 mod observer;
 mod guard;
@@ -49,6 +55,8 @@ pub use error::{Error, ErrorKind};
 pub use health::{Health, HealthState};
 pub use key::Key;
 pub use limit::{Algorithm, Layout, Limit};
+#[cfg(all(feature = "rules", feature = "redis"))]
+pub use limiter::{Change, Published, SharedRules};
 pub use limiter::{Limiter, Named};
 pub use on_error::OnError;
 pub use overflow::Overflow;

@@ -10,6 +10,8 @@ mod layout;
 mod parse;
 
 pub use layout::Layout;
+#[cfg(feature = "metrics")]
+pub(crate) use parse::WindowText;
 #[cfg(any(feature = "rules", feature = "serde"))]
 pub(crate) use parse::parse_millis;
 

@@ -15,6 +15,8 @@ use crate::on_error::OnError;
 #[cfg(feature = "rules")]
 use crate::rule::FileWatch;
 use crate::rule::RuleTable;
+#[cfg(all(feature = "rules", feature = "redis"))]
+use crate::rule::SharedRulesStatus;
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
 
@@ -30,11 +32,15 @@ mod named;
 mod rules;
 #[cfg(feature = "rules")]
 mod rules_file;
+#[cfg(all(feature = "rules", feature = "redis"))]
+mod shared_rules;
 pub(crate) mod wait_queue;
 
 pub(crate) use decide::FastPath;
 pub use named::Named;
 pub(crate) use rule_call::{Policies, RuleArguments, RuleCall, RuleDecision};
+#[cfg(all(feature = "rules", feature = "redis"))]
+pub use shared_rules::{Change, Published, SharedRules};
 
 /// A rate limiter that counts in this process or in a store that several processes share.
 ///
@@ -67,6 +73,9 @@ pub(crate) struct LimiterInner {
     pub(crate) rules: RuleTable,
     #[cfg(feature = "rules")]
     pub(crate) rules_file: OnceLock<FileWatch>,
+    /// Set if the limiter follows the shared rules.
+    #[cfg(all(feature = "rules", feature = "redis"))]
+    pub(crate) shared_rules: OnceLock<Arc<SharedRulesStatus>>,
     pub(crate) observers: Observers,
     /// Decisions have their key.
     pub(crate) exposes_keys: bool,

@@ -39,6 +39,7 @@ impl LocalStateOptions {
     /// Returns the state of a child of `fork`.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store restarts its worker"))]
     pub(crate) fn new_state_in_child(&self) -> LocalState {
+        self.overflows.keys().restart();
         self.state_with(self.new_standby().for_child())
     }
 

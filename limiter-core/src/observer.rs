@@ -1,11 +1,19 @@
-//! Observers of decisions and failures: callbacks that cannot change a decision. Their panics are caught.
+//! The places where decisions and failures are reported: to observers, to the log and to the series of metrics.
+//!
+//! Observers are callbacks that cannot change a decision. Their panics are caught, as those of a log subscriber and of a
+//! recorder of metrics are.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::contain::run_contained;
+use crate::decision::DecisionContext;
+use crate::metrics::{self, CallOutcome, DecidedCall, FastAllowed, ReplyTime};
 use crate::overflow::{Overflows, Report};
+use crate::request::Request;
 use crate::{Allowed, Decision, Denied, Error, Overflow, TARGET};
+
+mod log;
 
 type Observer<T> = Box<dyn Fn(&T) + Send + Sync>;
 
@@ -52,53 +60,92 @@ impl Observers {
         !self.allowed.is_empty()
     }
 
-    /// Calls the observers of a decision, and reports an overflow if that is due.
+    /// Returns whether a report of each request of an allowed call is used.
     #[inline]
-    pub(crate) fn decided(&self, decision: &Decision) {
-        match decision {
-            Decision::Allowed(allowed) => call_each(&self.allowed, allowed),
-            Decision::Denied(denied) => call_each(&self.denied, denied),
-        }
-        self.report_overflow();
+    pub(crate) fn want_reports(&self) -> bool {
+        metrics::WANTS_REPORTS || self.observe_allowed()
     }
 
-    /// Calls the observers of a decision, and reports an overflow if that is due. The observers of an allowed one get
-    /// each of its reports, or the decision itself if it has none.
-    #[inline(always)]
-    pub(crate) fn decided_each(&self, decision: &mut Decision, reports: impl FnOnce(&mut Allowed) -> Vec<Allowed>) {
+    /// Reports a decision about one request.
+    #[inline]
+    pub(crate) fn decided(&self, context: DecisionContext<'_>, decision: &Decision, time: ReplyTime) {
         match decision {
-            Decision::Allowed(allowed) if self.observe_allowed() => match &reports(allowed)[..] {
-                [] => call_all(&self.allowed, allowed),
-                reports => reports.iter().for_each(|report| call_all(&self.allowed, report)),
-            },
-            Decision::Allowed(_) => {}
-            Decision::Denied(denied) => call_each(&self.denied, denied),
+            Decision::Allowed(allowed) => {
+                record_allowed(context, allowed);
+                call_each(&self.allowed, allowed);
+            }
+            Decision::Denied(denied) => self.denied(context, denied),
         }
-        self.report_overflow();
+        self.report_overflow(time);
+    }
+
+    /// Reports an allowed call of the fast path, which no observer receives.
+    #[inline]
+    pub(crate) fn allowed_fast(&self, name: &'static str, request: &Request<'_>, left: FastAllowed) {
+        metrics::allowed_fast(name, request, left);
+        self.report_overflow(left.time());
+    }
+
+    /// Reports a decision. The observers of an allowed one get each of its reports, or the decision itself if it has
+    /// none.
+    #[inline(always)]
+    pub(crate) fn decided_each(
+        &self,
+        context: DecisionContext<'_>,
+        decision: &mut Decision,
+        reports: impl FnOnce(&mut Allowed) -> Vec<Allowed>,
+    ) {
+        match decision {
+            Decision::Allowed(allowed) => {
+                record_allowed(context, allowed);
+                if self.observe_allowed() {
+                    match &reports(allowed)[..] {
+                        [] => call_all(&self.allowed, allowed),
+                        reports => reports.iter().for_each(|report| call_all(&self.allowed, report)),
+                    }
+                } else if metrics::WANTS_REPORTS {
+                    allowed.discard_reports();
+                }
+            }
+            Decision::Denied(denied) => self.denied(context, denied),
+        }
+        self.report_overflow(ReplyTime::UNKNOWN);
     }
 
     /// Reports overflows to the observers and the log, if a report is due.
     #[inline]
-    pub(crate) fn report_overflow(&self) {
-        if let Some(report) = self.overflows.as_ref().and_then(|overflows| overflows.take_due_report()) {
+    fn report_overflow(&self, time: ReplyTime) {
+        let Some(overflows) = &self.overflows else { return };
+        overflows.report_keys(time);
+        if let Some(report) = overflows.take_due_report() {
             self.overflowed(&report);
         }
     }
 
-    pub(crate) fn denied(&self, denied: &Denied) {
+    /// Reports a denial.
+    #[inline]
+    pub(crate) fn denied(&self, context: DecisionContext<'_>, denied: &Denied) {
+        record_denied(context, denied, CallOutcome::Denied);
+        log::denied(denied);
         call_each(&self.denied, denied);
     }
 
-    pub(crate) fn shadowed(&self, denied: &Denied) {
+    /// Reports a call that a rule in shadow mode would deny.
+    pub(crate) fn shadowed(&self, context: DecisionContext<'_>, denied: &Denied) {
+        record_denied(context, denied, CallOutcome::Shadowed);
+        log::shadowed(denied);
         call_each(&self.shadowed, denied);
     }
 
+    /// Reports a failure.
     pub(crate) fn failed(&self, error: &Error) {
+        metrics::failed(error);
         call_each(&self.failed, error);
     }
 
     #[cold]
     fn overflowed(&self, Report { overflow, to_log }: &Report) {
+        metrics::overflowed(overflow.source(), overflow.shared());
         call_each(&self.overflowed, overflow);
         if *to_log {
             tracing::warn!(
@@ -112,6 +159,21 @@ impl Observers {
 }
 
 #[inline]
+fn record_allowed(context: DecisionContext<'_>, allowed: &Allowed) {
+    let DecisionContext { names, requests } = context;
+    let (name, source, remaining) = (allowed.static_name(), allowed.source(), allowed.remaining());
+    let (outcome, reports) = (CallOutcome::Allowed, allowed.request_reports());
+    metrics::decided(&DecidedCall { names, requests, outcome, name, source, remaining, reports });
+}
+
+#[inline]
+fn record_denied(context: DecisionContext<'_>, denied: &Denied, outcome: CallOutcome) {
+    let DecisionContext { names, requests } = context;
+    let (name, source, remaining) = (denied.static_name(), denied.source(), denied.remaining());
+    metrics::decided(&DecidedCall { names, requests, outcome, name, source, remaining, reports: &[] });
+}
+
+#[inline]
 fn call_each<T>(observers: &[Observer<T>], event: &T) {
     if !observers.is_empty() {
         call_all(observers, event);
@@ -121,10 +183,18 @@ fn call_each<T>(observers: &[Observer<T>], event: &T) {
 #[cold]
 fn call_all<T>(observers: &[Observer<T>], event: &T) {
     for observer in observers {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| observer(event))) {
-            // Dropping the payload may panic as well.
-            std::mem::forget(panic);
+        if !run_contained(|| observer(event)) {
             tracing::error!(target: TARGET, "an observer of the rate limiter panicked; the decision stands");
+        }
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl Drop for Observers {
+    /// Runs on a caller's thread. The worker may drop the shared count later.
+    fn drop(&mut self) {
+        if let Some(overflows) = &self.overflows {
+            overflows.keys().withdraw();
         }
     }
 }

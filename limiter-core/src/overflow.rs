@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::Source;
 use crate::clock::Clock;
+use crate::metrics::{KeyCount, ReplyTime};
 use crate::sync::{AtomicU64, Ordering};
 
 /// A report that the process counts as many keys as it may, and that new keys share counters.
@@ -56,6 +57,7 @@ pub(crate) struct Overflows {
     reported_at: AtomicU64,
     /// The time of the last report to the log, as above.
     logged_at: AtomicU64,
+    keys: KeyCount,
 }
 
 const NEVER: u64 = 0;
@@ -75,7 +77,18 @@ pub(crate) struct Report {
 impl Overflows {
     pub(crate) fn new(source: Source, max_keys: usize, clock: Clock) -> Arc<Self> {
         let (shared, reported_at, logged_at) = (AtomicU64::new(0), AtomicU64::new(NEVER), AtomicU64::new(NEVER));
-        Arc::new(Self { source, max_keys, clock, shared, reported_at, logged_at })
+        Arc::new(Self { source, max_keys, clock, shared, reported_at, logged_at, keys: KeyCount::new(source) })
+    }
+
+    /// The number of keys that have counters of their own, for the metric of it.
+    pub(crate) fn keys(&self) -> &KeyCount {
+        &self.keys
+    }
+
+    /// Sets the metric of the number of keys, if that is due.
+    #[inline]
+    pub(crate) fn report_keys(&self, time: ReplyTime) {
+        self.keys.report_if_due(time, &self.clock);
     }
 
     /// Adds decisions by shared counters.

@@ -7,8 +7,10 @@ mod limiters;
 mod limits;
 mod outcome;
 mod permit;
+mod services;
 
 pub use crate::__register_sites as register_sites;
+use crate::ErrorKind;
 pub use crate::convert::{FromDenied, FromFailure};
 use crate::rule::{KeyText, RuleId, RuleRef};
 #[cfg(feature = "sites")]
@@ -24,6 +26,13 @@ pub use limits::{LimitOrNearest, LimitRef, counted_by, limit, limit_from, limit_
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use permit::{allowed, allowed_blocking, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};
+pub use services::{LimitedRequest, TowerRule, now, sleep, write_fields};
+
+/// Returns the error of an option that is out of its range.
+#[must_use]
+pub fn config_error(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, message)
+}
 
 /// The rules of an annotated function and its failure policy, in a static inside the function.
 #[derive(Debug)]

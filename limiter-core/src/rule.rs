@@ -18,6 +18,8 @@ mod override_index;
 mod rule_set;
 mod settings;
 mod key_text;
+mod rule_ref;
+mod service_rule;
 mod catalog;
 mod layer_rule;
 mod layers;
@@ -28,7 +30,11 @@ mod in_force;
 #[cfg(feature = "rules")]
 pub(crate) mod text;
 #[cfg(feature = "rules")]
+mod rules_status;
+#[cfg(feature = "rules")]
 mod file;
+#[cfg(all(feature = "rules", feature = "redis"))]
+mod shared;
 
 pub(crate) use catalog::Catalog;
 #[cfg(feature = "rules")]
@@ -42,10 +48,15 @@ pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
 pub(crate) use names::intern;
 pub use origin::Origin;
+pub(crate) use rule_ref::{RuleId, RuleRef, UNCACHED};
 pub use rule_set::RuleSet;
+#[cfg(feature = "rules")]
+pub(crate) use rules_status::RulesStatus;
+pub(crate) use service_rule::{RegisteredRule, ServiceRule};
 pub(crate) use settings::Settings;
-pub(crate) use site_cache::{RuleId, UNCACHED};
-pub(crate) use table::{RuleRef, RuleTable};
+#[cfg(all(feature = "rules", feature = "redis"))]
+pub(crate) use shared::{SharedRulesStatus, SharedRulesUpdater, check_shared_text};
+pub(crate) use table::RuleTable;
 pub(crate) use text_place::TextPlace;
 
 /// Settings for the annotated functions whose rule has a given name: see [`Builder::rule`](crate::Builder::rule).

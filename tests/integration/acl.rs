@@ -6,6 +6,7 @@ use futures_util::future::try_join_all;
 use limiter_testkit::{Cluster, RedisServer, slot_of};
 use rate_limited::{Algorithm, Builder, Decision, Error, ErrorKind, Key, Layout, Limit, Limiter, OnError};
 
+use crate::deadlines::once_connected;
 use crate::support::{key, limit};
 
 const OPERATIONS_PAGE: &str = include_str!("../../docs/operations.md");
@@ -40,7 +41,11 @@ fn server_without_permissions() -> RedisServer {
 }
 
 /// Runs every operation with every algorithm that this layout supports.
-async fn run_all_operations(builder: Builder, layout: Layout) -> Result<(), Error> {
+async fn run_all_operations(builder: impl Fn() -> Builder, layout: Layout) -> Result<(), Error> {
+    once_connected(async || run_all_operations_once(builder(), layout).await).await
+}
+
+async fn run_all_operations_once(builder: Builder, layout: Layout) -> Result<(), Error> {
     let limiter = builder.connect().await?;
     // A log long enough that the script appends in place instead of rewriting it.
     let many = limit("1000/1h").with_layout(layout)?;
@@ -86,7 +91,7 @@ fn one_second_limit(limit: &Limit) -> Result<Limit, Error> {
 async fn assert_rules_are_minimal(user: &str, url: impl Fn(&RedisServer) -> String, layout: Layout) {
     let (server, rules) = (server_without_permissions(), documented_rules(user));
     set_rules(&server, &rules);
-    run_all_operations(builder_for_url(&url(&server)), layout)
+    run_all_operations(|| builder_for_url(&url(&server)), layout)
         .await
         .unwrap_or_else(|error| panic!("{user}: {error:?}"));
     for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.starts_with(['+', '~'])) {
@@ -94,7 +99,7 @@ async fn assert_rules_are_minimal(user: &str, url: impl Fn(&RedisServer) -> Stri
         let mut fewer = rules.clone();
         fewer.remove(index);
         set_rules(&server, &fewer);
-        let error = run_all_operations(builder_for_url(&url(&server)), layout).await.expect_err(rule);
+        let error = run_all_operations(|| builder_for_url(&url(&server)), layout).await.expect_err(rule);
         assert!(!matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "without {rule}: {error:?}");
     }
 }
@@ -119,13 +124,13 @@ async fn documented_rules_are_minimal_for_sorted_sets() {
 async fn rules_for_the_prefix_cover_all_keys_and_no_others() {
     let (server, rules) = (server_without_permissions(), documented_rules("limiter"));
     set_rules(&server, &rules);
-    run_all_operations(builder_for_url(&server.url()).hash_keys([7; 32]), Layout::Compact).await.expect("allowed");
-    run_all_operations(builder_for_url(&server.url()).prefix("other"), Layout::Compact)
+    run_all_operations(|| builder_for_url(&server.url()).hash_keys([7; 32]), Layout::Compact).await.expect("allowed");
+    run_all_operations(|| builder_for_url(&server.url()).prefix("other"), Layout::Compact)
         .await
         .expect_err("another prefix");
     let other: Vec<_> = rules.into_iter().map(|rule| if rule == "~rl:*" { "~other:*" } else { rule }).collect();
     set_rules(&server, &other);
-    run_all_operations(builder_for_url(&server.url()).prefix("other"), Layout::Compact).await.expect("allowed");
+    run_all_operations(|| builder_for_url(&server.url()).prefix("other"), Layout::Compact).await.expect("allowed");
 }
 
 #[tokio::test]
@@ -142,8 +147,8 @@ async fn documented_rules_suffice_on_a_cluster() {
     assert!(!matches!(error.kind(), ErrorKind::Timeout), "{error:?}");
 
     allow_everywhere(&rules);
-    run_all_operations(builder_for_url(&cluster.url()), Layout::Compact).await.expect("allowed");
-    let limiter = builder_for_url(&cluster.url()).connect().await.expect("allowed");
+    run_all_operations(|| builder_for_url(&cluster.url()), Layout::Compact).await.expect("allowed");
+    let limiter = once_connected(async || builder_for_url(&cluster.url()).connect().await).await.expect("allowed");
     let (key, limit) = (key("moving"), limit("9/1h"));
     let slot = slot_of(b"moving");
     let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(slot)).expect("another");

@@ -13,17 +13,7 @@ const CHILD_VARIABLE: &str = "RATE_LIMITED_TEST_CHILD";
 /// Returns its output.
 #[track_caller]
 pub(crate) fn run(test: &str, variables: &[(&str, impl AsRef<OsStr> + Debug)]) -> String {
-    let program = env::current_exe().expect("this program's path");
-    let output = Command::new(program)
-        .args(["--ignored", "--exact", "--nocapture", test])
-        .env_remove("RATE_LIMITED_URL")
-        // The variables that name trusted certificates.
-        .env_remove("SSL_CERT_FILE")
-        .env_remove("SSL_CERT_DIR")
-        .env(CHILD_VARIABLE, "1")
-        .envs(variables.iter().map(|(name, value)| (name, value)))
-        .output()
-        .expect("this program runs");
+    let output = command(test, variables).output().expect("this program runs");
     let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     let has_passed = output.status.success() && printed.contains("1 passed");
     if !has_passed {
@@ -32,6 +22,20 @@ pub(crate) fn run(test: &str, variables: &[(&str, impl AsRef<OsStr> + Debug)]) -
     }
     assert!(has_passed, "{test} with {variables:?}:\n{printed}");
     printed.into_owned()
+}
+
+/// Returns the command that runs the test as [`run`] does.
+pub(crate) fn command(test: &str, variables: &[(&str, impl AsRef<OsStr>)]) -> Command {
+    let mut command = Command::new(env::current_exe().expect("this program's path"));
+    command
+        .args(["--ignored", "--exact", "--nocapture", test])
+        .env_remove("RATE_LIMITED_URL")
+        // The variables that name trusted certificates.
+        .env_remove("SSL_CERT_FILE")
+        .env_remove("SSL_CERT_DIR")
+        .env(CHILD_VARIABLE, "1")
+        .envs(variables.iter().map(|(name, value)| (name, value)));
+    command
 }
 
 /// Returns true in a child process. In others an ignored test that is run by hand does nothing.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rate_limited::{Error, ErrorKind};
 use tokio::time::sleep;
 
 /// The usual deadline of a limiter under test, which is also the default.
@@ -21,5 +22,17 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl
     while !holds().await {
         assert!(Instant::now() < until, "not {what} within {WAIT_TIMEOUT:?}");
         sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Repeats the operation while there is no connection, at most for [`WAIT_TIMEOUT`]. An attempt to connect ends after a
+/// second, also on a machine that stands still for so long.
+pub(crate) async fn once_connected<T>(operation: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
+    let until = Instant::now() + WAIT_TIMEOUT;
+    loop {
+        match operation().await {
+            Err(error) if error.kind() == ErrorKind::Unavailable && Instant::now() < until => {}
+            result => return result,
+        }
     }
 }

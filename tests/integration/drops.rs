@@ -92,6 +92,7 @@ async fn drops_while_connecting() {
 
 /// Builds a limiter, and drops it after a random time of up to a few milliseconds.
 fn drop_in_context(builder: Builder, context_index: u64, random: &mut Random) {
+    let builder = if random.below(2) == 0 { builder.shared_rules() } else { builder };
     let limiter = builder.build().expect("a URL");
     let magnitude = random.below(18);
     for _ in 0..random.below(1 << magnitude) {

@@ -3,13 +3,16 @@
 //! Each case runs in a separate process with the testkit's fork library loaded.
 
 use std::fs;
+use std::pin::Pin;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use limiter_testkit::{Ended, ForkLibrary, Proxy, RedisServer, Reply, fork};
-use rate_limited::{Algorithm, Decision, Error, ErrorKind, HealthState, Limiter, OnError, RuleSet, Source};
+use rate_limited::{
+    Algorithm, Change, Decision, Error, ErrorKind, HealthState, Limit, Limiter, OnError, RuleSet, SharedRules, Source,
+};
 
 use tempfile::TempDir;
 use tracing::span::{Attributes, Id, Record};
@@ -17,7 +20,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::child_process;
 use crate::fake_server::{FakeServer, ScriptReply};
-use crate::support::{builder_for, key, limit};
+use crate::support::{LONG_DEADLINE, builder_for, key, limit};
 
 /// The timeout for a forked process: far longer than its calls may take.
 const CHILD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,6 +56,7 @@ cases!(
     child_can_wait_with_a_limiter_on_redis,
     child_may_drop_the_limiter,
     child_keeps_the_rules_of_the_file,
+    child_follows_the_shared_rules,
     child_forked_in_an_outage_reconnects,
     child_has_its_own_health,
     call_started_before_the_fork_fails_in_the_child,
@@ -203,6 +207,41 @@ fn child_keeps_the_rules_of_the_file() {
     }
 }
 
+fn child_follows_the_shared_rules() {
+    let server = RedisServer::start();
+    let limiter = builder_for(&server).on_error(OnError::Raise).shared_rules().build().expect("valid");
+    let block_on = |future: Pin<Box<dyn Future<Output = Result<u64, Error>>>>| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(future).expect("published")
+    };
+    let publish = |based_on: u64| {
+        let (rules, change) = (SharedRules::new(&limiter), Change { based_on, ..Change::default() });
+        block_on(Box::pin(async move { rules.publish("[rules.a]\nlimit = \"3/h\"\n", change).await }))
+    };
+    let follows = |version: u64| {
+        let began = Instant::now();
+        while limiter.shared_rules_version() != version {
+            assert!(began.elapsed() < CHILD_TIMEOUT, "{:?}", limiter.shared_rules_error());
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    publish(0);
+    follows(1);
+    let child = fork(|| {
+        // The rules of the fork hold, and the first call starts the child's own worker.
+        let calls = (0..4).filter(|_| {
+            let decision = limiter.named("a").check_blocking(&key("a"), &limit("1/h"));
+            decision.is_ok_and(|decision| decision.is_allowed())
+        });
+        let allowed = calls.count();
+        follows(2);
+        u8::from(allowed == 3)
+    });
+    publish(1);
+    assert_eq!(child.wait_timeout(2 * CHILD_TIMEOUT), Ended::Returned(1));
+    follows(2);
+}
+
 fn child_forked_in_an_outage_reconnects() {
     let mut server = RedisServer::start();
     let limiter = builder_for(&server).build().expect("valid");
@@ -278,24 +317,49 @@ fn call_started_before_the_fork_fails_in_the_child() {
     assert!(poll().is_pending(), "the parent's call still waits");
 }
 
-/// One call waits in the process's queue, the other for its slot in a leaky bucket.
+/// One call waits in the process's queue, the other for its slot in a leaky bucket. Other threads use the timers all the
+/// time, so that their lock may be taken at the fork. Half of the children drop the call without polling it.
 fn wait_started_before_the_fork_fails_in_the_child() {
     use std::task::{Context, Poll, Waker};
 
     let limiter = Limiter::builder().on_error(OnError::Raise).build().expect("valid");
-    for limit in [limit("1/1m"), limit("1/1m").with_algorithm(Algorithm::LeakyBucket)] {
-        let key = key("a");
-        assert!(limiter.check_blocking(&key, &limit).expect("answers").is_allowed());
-        let mut wait = Box::pin(limiter.wait(&key, &limit, Duration::from_secs(3600)));
-        let mut poll = || wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(poll().is_pending());
-        let child = fork(|| match poll() {
-            Poll::Ready(Err(error)) if error.kind() == ErrorKind::Forked => 1,
-            _ => 0,
+    let is_over = AtomicBool::new(false);
+    let use_timers = |number: u32| {
+        let (key, limit) = (key(&number.to_string()), limit("1/1ms"));
+        while !is_over.load(Ordering::Relaxed) {
+            assert!(limiter.wait_blocking(&key, &limit, CHILD_TIMEOUT).expect("a decision").is_allowed());
+        }
+    };
+    let fork_while_waiting = |limit: &Limit, number: u32| {
+        let key = key(&format!("waits-{number}"));
+        assert!(limiter.check_blocking(&key, limit).expect("answers").is_allowed());
+        let mut wait = Box::pin(limiter.wait(&key, limit, Duration::from_secs(3600)));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let mut wait = Some(wait);
+        let child = fork(|| {
+            let mut wait = wait.take().expect("a call that waits");
+            if number % 4 < 2 {
+                return 1;
+            }
+            let polled = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            u8::from(matches!(polled, Poll::Ready(Err(error)) if error.kind() == ErrorKind::Forked))
         });
-        assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(1), "{limit}");
-        assert!(poll().is_pending(), "the parent's call still waits");
-    }
+        let ended = child.wait_timeout(CHILD_TIMEOUT);
+        let mut wait = wait.expect("a call that waits");
+        assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "the parent's call waits");
+        ended
+    };
+    thread::scope(|scope| {
+        for number in 1..=4 {
+            let use_timers = &use_timers;
+            scope.spawn(move || use_timers(number));
+        }
+        let leaky = limit("1/1m").with_algorithm(Algorithm::LeakyBucket);
+        let mut limits = [limit("1/1m"), leaky].into_iter().cycle().zip(0..400);
+        let failed = limits.find(|(limit, number)| fork_while_waiting(limit, *number) != Ended::Returned(1));
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(failed, None);
+    });
 }
 
 /// Threads that the child does not have may hold locks at the fork. Calls in the child then fail instead of hanging.
@@ -306,11 +370,19 @@ fn fork_during_calls_never_hangs_the_child() {
     let (key, limit) = (key("a"), limit("4000000000/h"));
     let is_over = AtomicBool::new(false);
     let has_clear_outcome = |limiter: &Limiter, wait: bool| {
-        let decision = match wait {
-            true => limiter.wait_blocking(&key, &limit, Duration::from_secs(1)),
-            false => limiter.check_blocking(&key, &limit),
-        };
-        decision.map_or_else(|error| error.kind() == ErrorKind::Forked, |decision| decision.is_allowed())
+        let began = Instant::now();
+        loop {
+            let decision = match wait {
+                true => limiter.wait_blocking(&key, &limit, LONG_DEADLINE),
+                false => limiter.check_blocking(&key, &limit),
+            };
+            match decision {
+                Ok(decision) => return decision.is_allowed(),
+                // The first attempt of a child to connect has failed, on a machine that stood still.
+                Err(error) if error.kind() == ErrorKind::Unavailable && began.elapsed() < CHILD_TIMEOUT / 4 => {}
+                Err(error) => return error.kind() == ErrorKind::Forked,
+            }
+        }
     };
     thread::scope(|scope| {
         for limiter in [&on_redis, &on_redis, &in_memory, &in_memory] {

@@ -13,7 +13,7 @@ use rate_limited::{Builder, ErrorKind, HealthState, Limiter, OnError, Source};
 use crate::acl::documented_rules;
 use crate::deadlines::{DEADLINE, WAIT_TIMEOUT, eventually};
 use crate::fake_server::{FakeServer, ScriptReply};
-use crate::support::{builder_for, key, limit, tcp_address};
+use crate::support::{LONG_DEADLINE, builder_for, key, limit, tcp_address};
 
 pub(crate) mod log;
 
@@ -125,7 +125,13 @@ async fn reply_to_a_call_sets_the_state_at_once() {
     server.command(&["REPLICAOF", "NO", "ONE"]);
     wait_for(&limiter, HealthState::Up).await;
     let loading = FakeServer::with_script_reply(ScriptReply::Bytes("-LOADING Redis is loading the dataset\r\n"));
-    let limiter = Limiter::builder().url(&loading.url()).on_error(OnError::Raise).connect().await.expect("connects");
+    let limiter = Limiter::builder()
+        .url(&loading.url())
+        .deadline(LONG_DEADLINE)
+        .on_error(OnError::Raise)
+        .connect()
+        .await
+        .expect("connects");
     assert_eq!(error_kind(&limiter, "a").await, Some(ErrorKind::Loading));
     assert_eq!(limiter.health().state, HealthState::Loading);
     wait_for(&limiter, HealthState::Up).await;
@@ -246,7 +252,8 @@ async fn documented_permissions_suffice_for_the_probe() {
 #[tokio::test]
 async fn worst_server_of_a_cluster_counts() {
     let mut cluster = Cluster::builder().masters_only().setting("cluster-require-full-coverage", "no").start();
-    let limiter = Limiter::builder().url(&cluster.url()).on_error(OnError::Raise).build().expect("a URL");
+    let limiter =
+        Limiter::builder().url(&cluster.url()).deadline(LONG_DEADLINE).on_error(OnError::Raise).build().expect("a URL");
     wait_for(&limiter, HealthState::Up).await;
     let [first, second, _] = cluster.masters()[..] else { panic!("three masters") };
     let call_on = async |cluster: &Cluster, node| {

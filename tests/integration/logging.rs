@@ -13,6 +13,8 @@ use tracing::{Event, Metadata, Subscriber};
 use crate::child_process;
 use crate::support::{builder_for, key, limit};
 
+mod events;
+
 #[test]
 fn rate_limited_subscriber_causes_no_deadlock() {
     child_process::run("logging::limit_in_the_subscriber", &[("X", "")]);

@@ -100,7 +100,7 @@ struct CountingSubscriber {
 
 impl Subscriber for CountingSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "rate_limited"
+        metadata.target() == "rate_limited" && *metadata.level() <= tracing::Level::INFO
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

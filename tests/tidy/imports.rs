@@ -9,6 +9,7 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 
 /// The modules in order, from the leaves to the interface. A module that is not named belongs to its parent.
 const ORDER: &[&str] = &[
+    "contain",
     "error",
     "named_value",
     "limit",
@@ -22,6 +23,7 @@ const ORDER: &[&str] = &[
     "clock",
     "algorithm",
     "request",
+    "metrics",
     "overflow",
     "store::memory",
     "local",
@@ -39,11 +41,13 @@ const ORDER: &[&str] = &[
     "store::redis::endpoint",
     "store::redis::ready_signal",
     "store::redis::connection",
+    "store::redis::shared_rules",
     "store::redis::worker",
     "store::redis::worker_handle",
     "store::redis",
     "store",
     "decision",
+    "http",
     "convert",
     "observer",
     "guard",

@@ -13,8 +13,10 @@ use crate::modules::{conditions_of, is_for_tests, modules};
 const TABLE: &str = include_str!("config_messages.txt");
 
 /// The first words of a remedy, which follows a colon or a semicolon.
-const REMEDIES: &[&str] =
-    &["write", "use", "leave", "remove", "enable", "check", "call", "set", "turn", "choose", "add", "give", "renew"];
+const REMEDIES: &[&str] = &[
+    "write", "use", "leave", "remove", "enable", "check", "call", "set", "turn", "choose", "add", "give", "renew",
+    "read", "publish", "restart", "shorten",
+];
 
 /// Collects the message templates of one file.
 #[derive(Default)]
@@ -167,7 +169,8 @@ fn is_config_kind(expression: &Expr) -> bool {
 
 fn messages() -> BTreeSet<String> {
     let mut messages = Messages::default();
-    for module in modules("limiter-core", false) {
+    // The problems of `http` are bodies of answers, not messages.
+    for module in modules("limiter-core", false).iter().filter(|module| !module.path.starts_with("http")) {
         module.items.iter().for_each(|item| messages.visit_item(item));
     }
     messages.found

@@ -19,7 +19,9 @@ pub(crate) struct Module {
 pub(crate) fn modules(package: &str, with_tests: bool) -> Vec<Module> {
     let source = root().join(package).join("src");
     let mut found = Vec::new();
-    walk(&source.join("lib.rs"), &source, String::new(), Vec::new(), with_tests, &mut found);
+    let library = source.join("lib.rs");
+    let root = if library.exists() { library } else { source.join("main.rs") };
+    walk(&root, &source, String::new(), Vec::new(), with_tests, &mut found);
     found
 }
 

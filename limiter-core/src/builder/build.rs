@@ -20,7 +20,10 @@ use crate::overflow::Overflows;
 use crate::rule::{Mode, RuleTable};
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
-use crate::{Error, Limiter, Source};
+use crate::{Error, Limiter, Origin, Source, metrics};
+
+#[cfg(all(feature = "metrics", feature = "redis"))]
+use crate::{health::HealthState, metrics::StoreUp};
 
 #[cfg(feature = "redis")]
 use crate::store::redis::{Endpoint, Naming, Options, ReadySignal, RedisStore};
@@ -33,7 +36,16 @@ impl Builder {
         match self.prepare()? {
             (Store::InProcess(store), rules) => Ok(self.in_process(&store, rules)),
             #[cfg(feature = "redis")]
-            (Store::Redis(endpoint), rules) => self.redis(endpoint, rules, None),
+            (Store::Redis(endpoint), rules) => {
+                #[cfg(feature = "rules")]
+                let follows_shared_rules = self.follows_shared_rules();
+                let limiter = self.redis(endpoint, rules, None)?;
+                #[cfg(feature = "rules")]
+                if follows_shared_rules {
+                    drop(limiter.follow_shared_rules());
+                }
+                Ok(limiter)
+            }
         }
     }
 
@@ -44,8 +56,14 @@ impl Builder {
             #[cfg(feature = "redis")]
             (Store::Redis(endpoint), rules) => {
                 let (ready, is_ready) = ReadySignal::channel();
+                #[cfg(feature = "rules")]
+                let follows_shared_rules = self.follows_shared_rules();
                 let limiter = self.redis(endpoint, rules, Some(ready))?;
                 is_ready.await?;
+                #[cfg(feature = "rules")]
+                if follows_shared_rules {
+                    limiter.follow_shared_rules().await?;
+                }
                 Ok(limiter)
             }
         }
@@ -53,7 +71,10 @@ impl Builder {
 
     /// Checks the options and the rules, and parses the URL.
     fn prepare(&self) -> Result<(Store, RuleTable), Error> {
-        Ok((self.store()?, self.rule_table()?))
+        let store = self.store()?;
+        #[cfg(feature = "rules")]
+        self.check_shared_rules(&store)?;
+        Ok((store, self.rule_table()?))
     }
 
     fn in_process(self, store: &InProcessStore, rules: RuleTable) -> Limiter {
@@ -72,10 +93,21 @@ impl Builder {
         let local = self.local_options(endpoint.slots());
         let overflows = Arc::clone(&local.overflows);
         let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());
-        let health_observers = Arc::new(self.health_observers.clone());
+        #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "the feature adds an observer"))]
+        let mut health_observers = self.health_observers.clone();
+        #[cfg(feature = "metrics")]
+        let store_up = StoreUp::new(HealthState::Connecting);
+        #[cfg(feature = "metrics")]
+        health_observers.add({
+            let state = store_up.state();
+            move |health| state.set(health.state)
+        });
+        let health_observers = Arc::new(health_observers);
         let options = Options { naming, deadline, max_in_flight, clock, local, health_observers };
-        let store = RedisStore::start(endpoint, options, ready)?;
-        Ok(self.guarded(RemoteStore::Redis(store), overflows, rules))
+        let guard = Guard::new(RemoteStore::Redis(RedisStore::start(endpoint, options, ready)?));
+        #[cfg(feature = "metrics")]
+        let guard = guard.with_store_up(store_up);
+        Ok(self.guarded(guard, overflows, rules))
     }
 
     pub(crate) fn memory(self, rules: RuleTable) -> Limiter {
@@ -91,7 +123,7 @@ impl Builder {
     fn failing_by(self, error: Error, rules: RuleTable) -> Limiter {
         let options = self.local_options(1);
         let local = options.new_state();
-        self.guarded(RemoteStore::Failing(error, local), options.overflows, rules)
+        self.guarded(Guard::new(RemoteStore::Failing(error, local)), options.overflows, rules)
     }
 
     #[cfg(feature = "test-util")]
@@ -105,7 +137,7 @@ impl Builder {
         let memory = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
         let (overflows, local) = (memory.overflows(), self.local_options(1).new_state());
         let store = SlowStore { delay, deadline: self.deadline, clock: self.clock.clone(), memory };
-        self.guarded(RemoteStore::Slow(Box::new(store), local), overflows, rules)
+        self.guarded(Guard::new(RemoteStore::Slow(Box::new(store), local)), overflows, rules)
     }
 
     /// The options of the local state beside a store with this number of slots.
@@ -117,8 +149,8 @@ impl Builder {
         LocalStateOptions { standby, remember_denials: self.remember_denials, clock, overflows }
     }
 
-    fn guarded(self, store: RemoteStore, overflows: Arc<Overflows>, rules: RuleTable) -> Limiter {
-        self.with_overflows(overflows).with_backend(Backend::Guarded(Guard::new(store)), rules)
+    fn guarded(self, guard: Guard, overflows: Arc<Overflows>, rules: RuleTable) -> Limiter {
+        self.with_overflows(overflows).with_backend(Backend::Guarded(guard), rules)
     }
 
     fn with_overflows(mut self, overflows: Arc<Overflows>) -> Self {
@@ -135,6 +167,8 @@ impl Builder {
             rules,
             #[cfg(feature = "rules")]
             rules_file: OnceLock::new(),
+            #[cfg(all(feature = "rules", feature = "redis"))]
+            shared_rules: OnceLock::new(),
             observers,
             exposes_keys,
             clock,
@@ -151,12 +185,27 @@ impl Builder {
         #[cfg(not(feature = "redis"))]
         let hashes_keys = false;
         let (rules, declared) = (self.rules.clone(), self.declared.clone());
-        let table = RuleTable::new(rules, declared, hashes_keys, Mode::from_environment()?)?;
+        let table = RuleTable::new(rules, declared, hashes_keys, Mode::from_environment()?);
+        let table = table.inspect_err(|_| self.rules_loaded(false))?;
+        #[cfg(feature = "rules")]
+        if self.follows_shared_rules() {
+            table.expect_shared();
+        }
         #[cfg(feature = "rules")]
         if self.rules_file.add_to(&table)? {
-            return Ok(table); // All sets were checked with those of the file.
+            // All sets were checked with those of the file.
+            self.rules_loaded(true);
+            return Ok(table);
         }
-        table.check()?;
+        table.check().inspect_err(|_| self.rules_loaded(false))?;
+        self.rules_loaded(true);
         Ok(table)
+    }
+
+    /// Records that the builder's own rules are in force, or were refused.
+    fn rules_loaded(&self, is_in_force: bool) {
+        if self.rules.is_in_use() {
+            metrics::rules_loaded(Origin::Builder.as_str(), is_in_force);
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use crate::builder::Builder;
+use crate::metrics;
 use crate::rule::{OpenedFile, RuleTable, file_error};
 use crate::{Error, Limiter, Origin, RuleSet};
 
@@ -59,10 +60,17 @@ pub(super) struct FileOptions {
 }
 
 impl FileOptions {
+    /// Returns whether the file makes the limiter follow the shared rules.
+    pub(super) fn is_shared(&self) -> bool {
+        self.rules.as_ref().is_some_and(|(_, rules)| rules.is_shared)
+    }
+
     /// Adds the rules of the file to a table, which checks all sets together. Returns false if there is no file.
     pub(super) fn add_to(&self, table: &RuleTable) -> Result<bool, Error> {
         let Some((path, rules)) = &self.rules else { return Ok(false) };
-        table.set(Origin::File, rules.clone()).map_err(|error| file_error(path, &error))?;
+        let set = table.set(Origin::File, rules.clone());
+        metrics::rules_loaded(Origin::File.as_str(), set.is_ok());
+        set.map_err(|error| file_error(path, &error))?;
         Ok(true)
     }
 }

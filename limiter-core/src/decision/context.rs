@@ -36,7 +36,9 @@ impl DecisionContext<'_> {
             Resolution::FailedClosed => return Decision::Denied(self.failed_closed()),
         };
         let requests = || counted.requests.clone().unwrap_or_else(|| OwnedRequest::copy_all(self.requests));
-        let receipt = || limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, requests(), counted.refund_info()));
+        let receipt = || {
+            limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, requests(), counted.refund_info(), self.names))
+        };
         self.counted_decision(counted, receipt)
     }
 
@@ -91,6 +93,13 @@ impl DecisionContext<'_> {
         let details = self.details(0);
         let retry_after = Some(micros(details.limit.window().min(Duration::from_secs(1))));
         Denied { details, retry_after, key: None }
+    }
+
+    /// The denial of a call that may be sent after a pause.
+    pub(crate) fn denied_until(&self, retry_after: Duration) -> Denied {
+        let (source, retry_after) = (Source::DeniedUntil, micros(retry_after));
+        let details = Details { source, reset_after: retry_after, ..self.details(0) };
+        Denied { details, retry_after: Some(retry_after), key: None }
     }
 
     /// The final denial of a rule that denies every call.

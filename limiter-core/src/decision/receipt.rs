@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::decision::limiter_id::LimiterId;
+#[cfg(feature = "metrics")]
+use crate::metrics;
 use crate::request::{OwnedRequest, RefundInfo, Request};
 use crate::store::memory::{EntryId, EntryPermits};
 use crate::sync::{AtomicU32, Ordering};
@@ -34,6 +36,29 @@ struct FullReceipt {
     requests: Arc<[OwnedRequest]>,
     refund_info: RefundInfo,
     refunded: AtomicU32,
+    #[cfg(feature = "metrics")]
+    rules: GrantedRules,
+}
+
+/// The rules of granted permits, which the metric of refunds needs.
+#[cfg(feature = "metrics")]
+#[derive(Clone)]
+pub(crate) enum GrantedRules {
+    /// All requests are of one rule.
+    One(&'static str),
+    /// The rule of each request.
+    Each(Box<[&'static str]>),
+}
+
+#[cfg(feature = "metrics")]
+impl GrantedRules {
+    pub(crate) fn new(names: &[&'static str]) -> Self {
+        match names {
+            [] => Self::One(""),
+            [name] => Self::One(name),
+            names => Self::Each(names.into()),
+        }
+    }
 }
 
 /// The permits that a refund returns: at most `permits` of each request.
@@ -54,12 +79,42 @@ pub(crate) enum GrantedPermits<'a> {
 
 impl Receipt {
     /// Returns a receipt for these requests; `None` if all of them cost nothing.
-    pub(crate) fn new(limiter_id: LimiterId, requests: Arc<[OwnedRequest]>, refund_info: RefundInfo) -> Option<Self> {
+    pub(crate) fn new(
+        limiter_id: LimiterId,
+        requests: Arc<[OwnedRequest]>,
+        refund_info: RefundInfo,
+        #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "the feature uses it"))]
+        names: &[&'static str],
+    ) -> Option<Self> {
         let has_cost = requests.iter().any(|request| request.as_request().cost > 0);
-        has_cost.then(|| Self {
-            limiter_id,
-            target: RefundTarget::Any(Arc::new(FullReceipt { requests, refund_info, refunded: AtomicU32::new(0) })),
-        })
+        let full_receipt = || FullReceipt {
+            requests,
+            refund_info,
+            refunded: AtomicU32::new(0),
+            #[cfg(feature = "metrics")]
+            rules: GrantedRules::new(names),
+        };
+        has_cost.then(|| Self { limiter_id, target: RefundTarget::Any(Arc::new(full_receipt())) })
+    }
+
+    /// Records a refund of this receipt, of a decision that describes the rule `name`.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn record_refund(&self, name: &'static str, Refund { permits, granted }: &Refund<'_>) {
+        match (&self.target, granted) {
+            (RefundTarget::Any(receipt), GrantedPermits::Any { requests, .. }) => match &receipt.rules {
+                GrantedRules::One(name) => metrics::refunded(name, *permits),
+                GrantedRules::Each(rules) => {
+                    let returned = |index: usize| requests.get(index).map_or(0, |request| request.cost.min(*permits));
+                    for (first, rule) in
+                        rules.iter().enumerate().filter(|(index, rule)| !rules[..*index].contains(rule))
+                    {
+                        let own = (first..rules.len()).filter(|index| rules[*index] == *rule);
+                        metrics::refunded(rule, own.map(returned).max().unwrap_or(0));
+                    }
+                }
+            },
+            _ => metrics::refunded(name, *permits),
+        }
     }
 
     /// Returns a receipt for permits from an entry of the memory store; `None` for a cost of 0.

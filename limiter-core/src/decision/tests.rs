@@ -52,3 +52,24 @@ fn seconds_until_a_retry_are_rounded_up_and_at_least_one() {
     }
     assert_eq!(denied(None).retry_after_secs(), Denied::NEVER.as_secs());
 }
+
+#[test]
+fn a_spread_is_between_the_exact_time_and_the_end_of_its_range() {
+    let (exact, by) = (Duration::from_micros(250), Duration::from_micros(1_000));
+    let denied = denied(Some(250));
+    let spread: Vec<_> = (0..1_000).map(|_| denied.retry_after_spread(by)).collect();
+    assert!(spread.iter().all(|pause| (exact..exact + by).contains(pause)), "{spread:?}");
+    // Of 1 000 random values in 4 equal parts of the range each part has some.
+    for part in 0..4 {
+        let (from, to) = (exact + by / 4 * part, exact + by / 4 * (part + 1));
+        assert!(spread.iter().any(|pause| (from..to).contains(pause)), "{part}");
+    }
+}
+
+#[test]
+fn a_spread_of_any_range_is_a_duration() {
+    let zero = denied(Some(7)).retry_after_spread(Duration::ZERO);
+    assert_eq!(zero, Duration::from_micros(7));
+    assert!(denied(Some(u64::MAX)).retry_after_spread(Duration::MAX) >= denied(Some(u64::MAX)).retry_after());
+    assert_eq!(denied(None).retry_after_spread(Duration::from_secs(5)), Denied::NEVER);
+}

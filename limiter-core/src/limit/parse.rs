@@ -85,13 +85,28 @@ pub(crate) fn parse_millis(text: &str) -> Option<u64> {
 /// algorithm, burst and layout are not in it.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const PARTS: [(u64, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
         write!(f, "{}/", self.max)?;
-        let mut rest = self.window_millis.get();
-        if let Some((_, name)) = PARTS.iter().find(|(millis, _)| *millis == rest) {
-            return f.write_str(if *name == "m" { "min" } else { name });
+        let millis = self.window_millis.get();
+        match TEXT_UNITS.iter().find(|(unit, _)| *unit == millis) {
+            Some((_, "m")) => f.write_str("min"),
+            Some((_, name)) => f.write_str(name),
+            None => write!(f, "{}", WindowText { millis }),
         }
-        for (millis, name) in PARTS {
+    }
+}
+
+/// The units of a formatted window, with their milliseconds.
+const TEXT_UNITS: [(u64, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
+
+/// A window as text, such as `10s`, `1m` or `1h30m`.
+pub(crate) struct WindowText {
+    pub(crate) millis: u64,
+}
+
+impl fmt::Display for WindowText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.millis;
+        for (millis, name) in TEXT_UNITS {
             if rest >= millis {
                 write!(f, "{}{name}", rest / millis)?;
                 rest %= millis;
@@ -115,6 +130,13 @@ impl fmt::Debug for Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_is_written_with_the_count_of_each_unit() {
+        for (millis, text) in [(10_000, "10s"), (60_000, "1m"), (5_400_000, "1h30m"), (1_001, "1s1ms")] {
+            assert_eq!(WindowText { millis }.to_string(), text);
+        }
+    }
 
     #[test]
     fn a_formatted_limit_parses_to_itself() {

@@ -263,13 +263,13 @@ impl Limiter {
     pub async fn refund_n(&self, allowed: &Allowed, permits: u32) -> Result<(), Error> {
         let mut result = Ok(());
         for receipt in allowed.receipts() {
-            let refunded = self.refund_receipt(receipt, allowed.limit(), permits).await;
+            let refunded = self.refund_receipt(receipt, allowed, permits).await;
             result = result.and(refunded);
         }
         result
     }
 
-    async fn refund_receipt(&self, receipt: &Receipt, limit: Limit, permits: u32) -> Result<(), Error> {
+    async fn refund_receipt(&self, receipt: &Receipt, allowed: &Allowed, permits: u32) -> Result<(), Error> {
         if !receipt.belongs_to(self.inner.limiter_id) {
             return Err(Error::new(
                 ErrorKind::Config,
@@ -277,18 +277,26 @@ impl Limiter {
                  that granted it",
             ));
         }
-        let Some(Refund { permits, granted }) = receipt.use_up(permits) else { return Ok(()) };
-        match (&self.inner.backend, granted) {
-            (Backend::Memory(store), GrantedPermits::MemoryEntry(taken)) => store.refund_entry(taken, limit, permits),
+        let Some(refund) = receipt.use_up(permits) else { return Ok(()) };
+        let &Refund { permits, ref granted } = &refund;
+        let refunded = match (&self.inner.backend, granted) {
+            (Backend::Memory(store), GrantedPermits::MemoryEntry(taken)) => {
+                store.refund_entry(*taken, allowed.limit(), permits)
+            }
             (Backend::Guarded(_), GrantedPermits::MemoryEntry(_)) => Ok(()),
             (Backend::Memory(store), GrantedPermits::Any { requests, refund_info }) => {
-                store.refund_part(&requests, refund_info.stamp, permits)
+                store.refund_part(requests, refund_info.stamp, permits)
             }
             (Backend::Guarded(guard), GrantedPermits::Any { requests, refund_info }) => {
                 let refund_info = RefundInfo::clone(refund_info).with_max_permits(permits);
-                guard.refund(&requests, refund_info, &self.inner.observers).await
+                guard.refund(requests, refund_info, &self.inner.observers).await
             }
+        };
+        #[cfg(feature = "metrics")]
+        if refunded.is_ok() {
+            receipt.record_refund(allowed.static_name(), &refund);
         }
+        refunded
     }
 
     /// Resets the counter of `key` for `limit`, and for any limit with the same algorithm and window.

@@ -4,14 +4,18 @@ use std::slice;
 use std::task::Poll;
 use std::time::Duration;
 
+use tracing::Instrument;
+
+use crate::clock::Clock;
 use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied};
 use crate::limiter::{Backend, Limiter, LimiterInner};
+use crate::metrics::{FastAllowed, ReplyTime};
 use crate::on_error::OnError;
 use crate::request::{CacheLookup, CallOptions, CountedReply, Request, Resolution};
 use crate::rule::RuleTable;
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::sync::process::forked;
-use crate::{Allowed, Error};
+use crate::{Allowed, Error, TARGET};
 
 /// The result of a decision without a request to a shared store.
 pub(crate) enum FastPath {
@@ -33,7 +37,7 @@ impl From<Decision> for FastPath {
 /// The part of the memory store's reply that the fast path uses.
 enum FastReply {
     /// The call is allowed, and no observer receives it.
-    Allowed,
+    Allowed(FastAllowed),
     Used(MemoryReply),
     /// The store cannot be used in this child of `fork`.
     Forked,
@@ -61,8 +65,21 @@ impl Limiter {
         on_error: OnError,
     ) -> Result<Denied, Error> {
         let denied = self.deny_after_failure(context, error, on_error)?;
-        self.inner.observers.denied(&denied);
+        self.inner.observers.denied(context, &denied);
         Ok(denied)
+    }
+
+    /// The clock of waits and of the standby limiter.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+
+    /// Denies a call in this process until a pause is over.
+    pub(crate) fn deny_until(&self, context: DecisionContext<'_>, retry_after: Duration) -> Denied {
+        let mut denied = context.denied_until(retry_after);
+        self.expose_denied_key(&mut denied, context.requests);
+        self.inner.observers.denied(context, &denied);
+        denied
     }
 
     /// Applies the failure policy as [`fail_without_request`](Self::fail_without_request) does, and does not call the
@@ -89,11 +106,15 @@ impl Limiter {
     #[inline(never)]
     pub(super) fn decide_in_memory(&self, store: &MemoryStore, request: &Request<'_>) -> Poll<Result<Decision, Error>> {
         let LimiterInner { observers, limiter_id, .. } = &*self.inner;
-        let decision = |reply: &_| Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)));
+        let mut time = ReplyTime::UNKNOWN;
+        let decision = |reply: &MemoryReply| {
+            time = ReplyTime::new(reply.now);
+            Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)))
+        };
         let mut ready = store.decide_one(request, 0, decision, || Poll::Ready(self.decide_in_child(request)));
         if let Poll::Ready(Ok(decision)) = &mut ready {
             self.expose_key(decision, slice::from_ref(request));
-            observers.decided(decision);
+            observers.decided(DecisionContext::direct(slice::from_ref(request)), decision, time);
         }
         ready
     }
@@ -121,9 +142,10 @@ impl Limiter {
         let Backend::Guarded(guard) = &self.inner.backend else { return None };
         let requests = [*request];
         let denial = guard.cached_denial(&requests)?;
-        let mut decision = DecisionContext { names: &[name], requests: &requests }.decision(&denial, None);
+        let context = DecisionContext { names: &[name], requests: &requests };
+        let mut decision = context.decision(&denial, None);
         self.expose_key(&mut decision, &requests);
-        self.inner.observers.decided(&decision);
+        self.inner.observers.decided(context, &decision, ReplyTime::UNKNOWN);
         Some(decision)
     }
 
@@ -139,17 +161,22 @@ impl Limiter {
         // An `Allowed` that no observer receives is not built.
         let skip_allowed = !observers.observe_allowed();
         let fast_reply = |reply: &MemoryReply| {
-            if reply.outcome.allowed && skip_allowed { FastReply::Allowed } else { FastReply::Used(*reply) }
+            if reply.outcome.allowed && skip_allowed {
+                FastReply::Allowed(FastAllowed::new(reply.outcome.remaining, reply.now))
+            } else {
+                FastReply::Used(*reply)
+            }
         };
         match store.decide_one(request, 0, fast_reply, || FastReply::Forked) {
-            FastReply::Allowed => {
-                observers.report_overflow();
+            FastReply::Allowed(left) => {
+                observers.allowed_fast(name, request, left);
                 FastPath::Allowed
             }
             FastReply::Used(reply) => {
                 let mut decision = Decision::from_memory(name, request, &reply, *limiter_id);
                 self.expose_key(&mut decision, slice::from_ref(request));
-                observers.decided(&decision);
+                let context = DecisionContext { names: &[name], requests: slice::from_ref(request) };
+                observers.decided(context, &decision, ReplyTime::new(reply.now));
                 decision.into()
             }
             // The full path fails again, and applies the failure policy.
@@ -168,10 +195,15 @@ impl Limiter {
         let Backend::Memory(store) = backend else {
             return self.cached_denial(name, request).ok_or(CacheLookup::Done);
         };
-        let decision = |reply: &_| Ok(Decision::from_memory(name, request, reply, *limiter_id));
+        let mut time = ReplyTime::UNKNOWN;
+        let decision = |reply: &MemoryReply| {
+            time = ReplyTime::new(reply.now);
+            Ok(Decision::from_memory(name, request, reply, *limiter_id))
+        };
         let mut decision = store.decide_one(request, 0, decision, || Err(CacheLookup::Needed))?;
         self.expose_key(&mut decision, slice::from_ref(request));
-        observers.decided(&decision);
+        let context = DecisionContext { names: &[name], requests: slice::from_ref(request) };
+        observers.decided(context, &decision, time);
         Ok(decision)
     }
 
@@ -187,7 +219,7 @@ impl Limiter {
     /// Calls the observers of a decision: once for each request of an allowed one.
     #[inline(always)]
     pub(super) fn report(&self, context: DecisionContext<'_>, decision: &mut Decision) {
-        self.inner.observers.decided_each(decision, |allowed| self.reports(context, allowed));
+        self.inner.observers.decided_each(context, decision, |allowed| self.reports(context, allowed));
     }
 
     #[cold]
@@ -211,7 +243,7 @@ impl Limiter {
         options: CallOptions,
     ) -> Result<Resolution, Error> {
         let LimiterInner { backend, observers, .. } = &*self.inner;
-        let wants_reports = context.requests.len() > 1 && observers.observe_allowed();
+        let wants_reports = context.requests.len() > 1 && observers.want_reports();
         match backend {
             Backend::Memory(store) if wants_reports => match store.decide_with_reports(context.requests) {
                 Ok(counted) => Ok(Resolution::Counted(counted)),
@@ -223,7 +255,10 @@ impl Limiter {
             },
             _ if context.requests.is_empty() => Ok(Resolution::FailedOpen),
             Backend::Guarded(guard) => {
-                guard.decide(context.requests, CallOptions { wants_reports, ..options }, observers).await
+                let rule = context.names.first().copied();
+                let span = tracing::trace_span!(target: TARGET, "decide", rule);
+                let options = CallOptions { wants_reports, ..options };
+                guard.decide(context.requests, options, observers).instrument(span).await
             }
         }
     }

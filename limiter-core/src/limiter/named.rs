@@ -6,7 +6,7 @@ use crate::block_on::block_on;
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::limiter::{Limiter, Policies, RuleArguments, RuleCall};
 use crate::request::Request;
-use crate::rule::{KeyText, RuleRef, Settings, UNCACHED, intern};
+use crate::rule::{KeyText, RuleRef, ServiceRule, Settings, UNCACHED, intern};
 use crate::{Decision, Denied, Error, Key, Limit, OnError};
 
 /// Direct calls under a rule: [`Limiter::named`] returns it.
@@ -23,18 +23,24 @@ pub struct Named<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct NamedRule<'a> {
-    name: &'a str,
-    position: u32,
+enum NamedRule<'a> {
+    Direct { name: &'a str, position: u32 },
+    Service(ServiceRule<'a>),
 }
 
 impl RuleRef for NamedRule<'_> {
     fn position(&self) -> u32 {
-        self.position
+        match self {
+            Self::Direct { position, .. } => *position,
+            Self::Service(rule) => rule.position(),
+        }
     }
 
     fn name_and_key(&self) -> (&str, KeyText) {
-        (self.name, KeyText::Unknown)
+        match self {
+            Self::Direct { name, .. } => (name, KeyText::Unknown),
+            Self::Service(rule) => rule.name_and_key(),
+        }
     }
 }
 
@@ -62,8 +68,13 @@ impl Limiter {
     /// ```
     pub fn named<'a>(&'a self, rule: &'a str) -> Named<'a> {
         let (name, position) = intern(rule).unwrap_or((DIRECT_CALL, UNCACHED));
-        let rule = NamedRule { name: rule, position };
+        let rule = NamedRule::Direct { name: rule, position };
         Named { limiter: self, rule, name, on_error: None }
+    }
+
+    /// Returns the methods for calls under a rule of services. `name` is that in decisions.
+    pub(crate) fn under_service_rule<'a>(&'a self, rule: ServiceRule<'a>, name: &'static str) -> Named<'a> {
+        Named { limiter: self, rule: NamedRule::Service(rule), name, on_error: None }
     }
 
     /// Takes permits of several rules at once, all of them or none. Each rule is a `(name, key, limit, cost)`; the limit
@@ -185,7 +196,12 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// As for [`Limiter::check`].
     pub async fn check_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Decision, Error> {
-        self.limiter.decide_direct(self.call(limits), self.on_error, Duration::ZERO).await
+        self.wait_all(limits, Duration::ZERO).await
+    }
+
+    /// Takes permits of several limits at once, waiting up to `max_wait` for them.
+    pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
+        self.limiter.decide_direct(self.call(limits), self.on_error, max_wait).await
     }
 
     /// Takes one permit, waiting up to `max_wait` for it: [`Limiter::wait`] under the rule. Nothing waits for a rule in
@@ -208,7 +224,7 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// As for [`Limiter::wait`].
     pub async fn wait_n(&self, key: &Key, limit: &Limit, cost: u32, max_wait: Duration) -> Result<Decision, Error> {
-        self.limiter.decide_direct(self.call(&[(key, limit, cost)]), self.on_error, max_wait).await
+        self.wait_all(&[(key, limit, cost)], max_wait).await
     }
 
     /// Returns the decision that [`check`](Named::check) would make now, without taking a permit: [`Limiter::peek`]

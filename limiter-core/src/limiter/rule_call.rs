@@ -8,7 +8,7 @@ use crate::limit::LimitOrNearest;
 use crate::limiter::{Backend, Limiter};
 use crate::request::{CacheLookup, CallOptions, Request};
 use crate::rule::Settings;
-use crate::{Allowed, Decision, Denied, Error, Key, Limit, Mode, OnError};
+use crate::{Allowed, Decision, Denied, Error, ErrorKind, Key, Limit, Mode, OnError, Source};
 
 /// A call with the requests of its rules.
 ///
@@ -24,15 +24,37 @@ pub(crate) struct RuleCall<'a> {
     invalid: Option<(usize, Error)>,
     /// The first rule, which describes a call without any request.
     first: Option<(&'static str, Limit)>,
-    /// The names of rules that have no limit.
-    unlimited: Vec<&'static str>,
+    /// The enforced rules that have no limit.
+    unlimited: Vec<UnlimitedRule>,
     pub(crate) policies: Policies,
+}
+
+/// A rule that has no limit.
+struct UnlimitedRule {
+    rule_index: usize,
+    name: &'static str,
+    /// The policy of its own settings.
+    on_error: Option<OnError>,
+    /// The limit may be in shared rules, which the limiter has not read yet.
+    is_shared_unread: bool,
+}
+
+impl UnlimitedRule {
+    /// The policy for the failure to read this rule's limit, in a call with this one. A policy of the rule's own settings
+    /// is not replaced by that of another rule of the call.
+    fn policy(&self, on_error: OnError) -> OnError {
+        match self.on_error {
+            // Only the policy of the call shows whether the function has a handler.
+            Some(OnError::Raise) if on_error != OnError::Raise => OnError::Closed,
+            own => own.unwrap_or(on_error),
+        }
+    }
 }
 
 /// The policies that the settings of a call's rules have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Policies {
-    /// Of the first rule that has one.
+    /// The policy of the first rule that has one.
     pub(crate) on_error: Option<OnError>,
     /// The policy of rules that set none, in any layer or attribute.
     pub(crate) default_on_error: Option<OnError>,
@@ -116,7 +138,12 @@ impl<'a> RuleCall<'a> {
             && rule.limits.clone().next().is_none()
             && matches!(settings.mode(), Mode::Enforce)
         {
-            self.unlimited.push(rule.name);
+            self.unlimited.push(UnlimitedRule {
+                rule_index: rule.rule_index,
+                name: rule.name,
+                on_error: settings.on_error,
+                is_shared_unread: settings.is_shared_unread,
+            });
         }
         match settings.mode() {
             Mode::Off => {}
@@ -165,7 +192,8 @@ impl RuleCall<'_> {
     /// The decision about a call whose rules are off or have no limit.
     fn without_limit(&self) -> Allowed {
         let (name, limit) = self.first.unwrap_or((DIRECT_CALL, Limit::WIDEST));
-        Allowed::without_limit(name, limit)
+        let is_unread = self.unlimited.iter().any(|rule| rule.is_shared_unread);
+        Allowed::without_limit(name, limit, if is_unread { Source::Policy } else { Source::Mode })
     }
 }
 
@@ -219,19 +247,15 @@ impl Limiter {
         on_error: OnError,
         max_wait: Duration,
     ) -> Result<RuleDecision, Error> {
-        if let Some(name) = call.unlimited.first() {
-            // The limits may be in the settings that could not be read: such a call must not be unlimited.
-            if let Backend::Guarded(guard) = &self.inner.backend
-                && let Some(error) = guard.permanent_failure()
-            {
-                let context = DecisionContext { names: &[name], requests: &[] };
-                return Ok(Err((0, self.fail_without_request(context, error.clone(), on_error)?)));
+        for rule in &call.unlimited {
+            if let Some(denied) = self.deny_unread(rule, on_error)? {
+                self.inner.observers.denied(DecisionContext { names: &[rule.name], requests: &[] }, &denied);
+                return Ok(Err((rule.rule_index, denied)));
             }
-            call.unlimited.iter().for_each(|name| self.rule_table().count_unlimited(name));
         }
         let mut call = call;
         if let Some((rule_index, denied)) = self.deny_without_store(&mut call, on_error)? {
-            self.inner.observers.denied(&denied);
+            self.inner.observers.denied(DecisionContext { names: &[], requests: &[] }, &denied);
             return Ok(Err((rule_index, denied)));
         }
         let context = call.enforced.context();
@@ -256,6 +280,41 @@ impl Limiter {
         Ok(Ok(allowed.unwrap_or_else(|| call.without_limit())))
     }
 
+    /// Returns the denial of a call under a rule without a limit, if the limit may be in settings that could not be read.
+    /// Such a call must not be unlimited by accident. Otherwise it counts the call, unless its policy is to allow it.
+    fn deny_unread(&self, rule: &UnlimitedRule, on_error: OnError) -> Result<Option<Denied>, Error> {
+        let policy = rule.policy(on_error);
+        match self.unread_settings(rule) {
+            None => {
+                self.rule_table().count_unlimited(rule.name);
+                Ok(None)
+            }
+            // The other rules of the call decide.
+            Some(error) if rule.is_shared_unread && policy == OnError::Open => {
+                self.inner.observers.failed(&error);
+                Ok(None)
+            }
+            Some(error) => {
+                let context = DecisionContext { names: &[rule.name], requests: &[] };
+                self.deny_after_failure(context, error, policy).map(Some)
+            }
+        }
+    }
+
+    /// Returns the error of the settings that may have a rule's limit and could not be read.
+    fn unread_settings(&self, rule: &UnlimitedRule) -> Option<Error> {
+        if rule.is_shared_unread {
+            return Some(Error::new(
+                ErrorKind::Unavailable,
+                "the shared rules, which may have the limit, are not read yet",
+            ));
+        }
+        match &self.inner.backend {
+            Backend::Guarded(guard) => guard.permanent_failure().cloned(),
+            Backend::Memory(_) => None,
+        }
+    }
+
     /// Returns the denial of a call that no store decides: a rule denies every call, or has an invalid limit.
     fn deny_without_store(&self, call: &mut RuleCall<'_>, on_error: OnError) -> Result<Option<(usize, Denied)>, Error> {
         if let Some(denying) = &call.denying {
@@ -274,6 +333,11 @@ impl Limiter {
     pub(crate) async fn peek_rules(&self, call: RuleCall<'_>, on_error: OnError) -> Result<Decision, Error> {
         let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
         let mut call = call;
+        for rule in call.unlimited.iter().filter(|rule| self.unread_settings(rule).is_some()) {
+            if let Some(denied) = self.deny_unread(rule, on_error)? {
+                return Ok(Decision::Denied(denied));
+            }
+        }
         if let Some((_, denied)) = self.deny_without_store(&mut call, on_error)? {
             return Ok(Decision::Denied(denied));
         }
@@ -311,7 +375,7 @@ impl Limiter {
         for (rule, mut decision) in decisions.await.into_iter().flatten() {
             match &decision {
                 Decision::Allowed(_) => self.report(rule.context(), &mut decision),
-                Decision::Denied(denied) => self.inner.observers.shadowed(denied),
+                Decision::Denied(denied) => self.inner.observers.shadowed(rule.context(), denied),
             }
             allowed = Some(match allowed {
                 Some(allowed) => allowed.with_shadow_decision(decision),

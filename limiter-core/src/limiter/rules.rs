@@ -2,14 +2,15 @@
 
 use crate::limit::LimitOrNearest;
 use crate::limiter::{Limiter, RuleArguments, RuleCall};
+use crate::metrics;
 use crate::rule::{RuleRef, log_in_call};
-use crate::{Error, Origin, RuleInForce, RuleSet, TARGET};
+use crate::{Error, ErrorKind, Origin, RuleInForce, RuleSet, TARGET};
 
 impl Limiter {
     /// Replaces the rules of this process that were set at run time, at once. An empty set undoes them.
     ///
-    /// A setting comes from the first of these that has it: `RATE_LIMITED_MODE`, these rules, the file of rules, the
-    /// builder, the attribute. The defaults of all sets come after the settings of all rules, in the same order.
+    /// A setting comes from the first of these that has it: `RATE_LIMITED_MODE`, these rules, the [shared
+    /// rules](crate::Builder::shared_rules), the file of rules, the builder, the attribute. The defaults of all sets come after the settings of all rules, in the same order.
     ///
     /// The rules hold for every call that begins after this one returned. A call that has begun ends by the settings it
     /// began with, also if it waits. A changed `max` keeps each key's history. A changed window or algorithm starts a
@@ -30,7 +31,16 @@ impl Limiter {
     /// reject, and for settings that contradict those of the file or the builder. The rules then stay as they were. An
     /// empty set is never rejected.
     pub fn set_rules(&self, rules: RuleSet) -> Result<(), Error> {
-        self.inner.rules.set(Origin::Runtime, rules)
+        let set = match rules.is_shared {
+            true => Err(Error::new(
+                ErrorKind::Config,
+                "`shared` must be left out of rules that are set at run time, got it: write it into the file of rules, or \
+                 call `Builder::shared_rules`",
+            )),
+            false => self.inner.rules.set(Origin::Runtime, rules),
+        };
+        metrics::rules_loaded(Origin::Runtime.as_str(), set.is_ok());
+        set
     }
 
     /// Lists the rules by name: those of annotated functions, those that the builder declares, and those with settings.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::limiter::Limiter;
 use crate::rule::{FileWatch, OpenedFile, WatchIntervals};
-use crate::{Error, Origin};
+use crate::{Error, ErrorKind, Origin, RuleSet};
 
 impl Limiter {
     /// Returns how often the file of rules became unusable since the limiter was built, for a metric with an alert. 0
@@ -35,7 +35,17 @@ impl Limiter {
     pub(crate) fn follow_rules(&self, file: OpenedFile) -> Result<(), Error> {
         // The thread must not keep the limiter alive.
         let limiter = Arc::downgrade(&self.inner);
-        let apply = move |rules| limiter.upgrade().map_or(Ok(()), |limiter| limiter.rules.set(Origin::File, rules));
+        let is_shared = file.is_shared;
+        let apply = move |rules: RuleSet| {
+            if rules.is_shared != is_shared {
+                let problem = format!(
+                    "`shared` must stay as it was when the program started, got `shared = {}`: restart the program",
+                    rules.is_shared
+                );
+                return Err(Error::new(ErrorKind::Config, problem));
+            }
+            limiter.upgrade().map_or(Ok(()), |limiter| limiter.rules.set(Origin::File, rules))
+        };
         let watch: FileWatch = file.watch(WatchIntervals::default(), apply)?;
         // A limiter follows one file.
         let _ = self.inner.rules_file.set(watch);

@@ -8,6 +8,7 @@ use crate::decision::{Decision, DecisionContext, Denied};
 use crate::limiter::Limiter;
 use crate::limiter::check::DecisionFuture;
 use crate::limiter::wait_queue::{Schedule, Turn, WaitQueues, next_number};
+use crate::metrics::Wait;
 use crate::request::{CallOptions, Request, Resolution};
 use crate::sync::process::{DroppedAtHome, forked};
 use crate::{Algorithm, Error, Source};
@@ -29,6 +30,7 @@ impl Limiter {
         max_wait: Duration,
     ) -> impl Future<Output = Result<Decision, Error>> + Send + 'a {
         async move {
+            let wait = Wait::begin(&self.inner.clock);
             let mut decision = match context.requests {
                 // A decision about several buckets would have a turn in each of them, so it waits in a queue instead.
                 [request] if request.limit.algorithm() == Algorithm::LeakyBucket => {
@@ -36,6 +38,7 @@ impl Limiter {
                 }
                 _ => self.wait_in_queue(context, options, max_wait).await?,
             };
+            wait.end(&self.inner.clock, context.names);
             self.expose_key(&mut decision, context.requests);
             self.report(context, &mut decision);
             Ok(decision)

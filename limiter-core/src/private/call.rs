@@ -258,7 +258,7 @@ impl CallOutput for Option<(usize, Denied)> {
         Some((rule_index, denied))
     }
 
-    /// Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
+    /// Denies the call. Without a handler the policy is not `Raise`, so this is never reached; if it is, nothing runs.
     fn failed(call: &AnnotatedCall<'_>, _: Error) -> Self {
         Some((0, DecisionContext { names: call.function.names, requests: &[] }.failed_closed()))
     }

@@ -1,10 +1,10 @@
-//! The rules that the program has: those of its annotated functions, and those that it declares.
+//! The rules that the program has: those of its annotated functions and of its services, and those that it declares.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rule::message_text::list;
 use crate::rule::suggest::nearest;
-use crate::rule::{KeyText, Rule, RuleSet, log_apart};
+use crate::rule::{KeyText, RegisteredRule, Rule, RuleSet, log_apart};
 use crate::{Error, ErrorKind, Site, TARGET, sites};
 
 /// The most unknown names that a message lists.
@@ -15,19 +15,43 @@ const MAX_LISTED: usize = 20;
 pub(crate) struct Catalog<'d> {
     /// Empty if they are unknown.
     sites: Vec<Site>,
+    /// Those of the layers that are made already.
+    services: Vec<RegisteredRule>,
     declared: &'d BTreeSet<String>,
 }
 
 impl<'d> Catalog<'d> {
     /// Creates the catalog of this program, with the names that its builder declares.
     pub(crate) fn new(declared: &'d BTreeSet<String>) -> Self {
-        Self { sites: sites(), declared }
+        Self { sites: sites(), services: RegisteredRule::all(), declared }
     }
 
     /// The names of all rules that are known.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
         let declared = self.declared.iter().map(String::as_str);
-        self.sites.iter().map(|site| site.rule()).chain(declared).collect()
+        let services = self.services.iter().map(|rule| rule.name);
+        self.sites.iter().map(|site| site.rule()).chain(services).chain(declared).collect()
+    }
+
+    /// The limits in the source of the rule with this name, as text.
+    pub(crate) fn limits_of(&self, name: &str) -> &'static [&'static str] {
+        let of_service = || self.services_of(name).map(|rule| rule.limits).next();
+        self.sites_of(name).map(Site::limits).next().or_else(of_service).unwrap_or_default()
+    }
+
+    fn services_of<'c>(&'c self, name: &'c str) -> impl Iterator<Item = &'c RegisteredRule> {
+        self.services.iter().filter(move |rule| rule.name == name)
+    }
+
+    /// Returns whether the keys of a rule become known at its first call: it is declared, or it is a service's.
+    pub(crate) fn learns_key_of(&self, name: &str) -> bool {
+        self.sites_of(name).next().is_none()
+            && (self.declared.contains(name) || self.services_of(name).next().is_some())
+    }
+
+    /// The templates of the keys of a service's rule. Empty if no layer with this name was added to a service yet.
+    pub(crate) fn service_templates(&self, name: &str) -> Vec<&'static str> {
+        self.services_of(name).flat_map(|rule| rule.forms).map(|form| form.template).collect()
     }
 
     /// The rule of the annotated functions with this name.
@@ -39,7 +63,7 @@ impl<'d> Catalog<'d> {
     pub(crate) fn template<'c>(&'c self, name: &'c str, rule: &'c Rule) -> Option<&'c str> {
         match (&rule.key, self.key_of(name)) {
             (Some(key), _) => Some(key),
-            (None, KeyText::Template(key)) => Some(key),
+            (None, KeyText::Template(key) | KeyText::Form(key)) => Some(key),
             (None, KeyText::Expression) => None,
             (None, KeyText::Unknown) => Some(name),
         }
@@ -100,8 +124,8 @@ impl<'d> Catalog<'d> {
         let names = names.join(", ");
         if set.is_strict {
             let problem = format!(
-                "`strict` rules must each have a function, got {names}: write the names of functions, or \
-                 call `Builder::declare`"
+                "`strict` rules must each have a function, got {names}: write the names of functions, \
+                 make the layer before the limiter, or call `Builder::declare`"
             );
             return Err(config_error(problem, first));
         }
@@ -169,7 +193,7 @@ impl<'d> Catalog<'d> {
 fn unknown_rule_problem(name: &str, hint: &str, error: &Error) -> String {
     format!(
         "the rule `{name}` must be that of a function, got a name that none has{hint}: write the attribute's `name`, or its \
-         key as written there; {error}"
+         key as written there, or declare the name of a layer with `Builder::declare`; {error}"
     )
 }
 

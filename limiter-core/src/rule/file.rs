@@ -7,18 +7,17 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
+use crate::rule::RulesStatus;
 use crate::sync::process::DroppedAtHome;
 use crate::{Error, ErrorKind, RuleSet};
 
 mod reading;
-mod status;
 mod watcher;
 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests;
 
 use reading::Reading;
-pub(crate) use status::FileStatus;
 use watcher::Watcher;
 
 /// The times between two looks at a file.
@@ -44,6 +43,8 @@ pub(crate) struct OpenedFile {
     pub(crate) path: PathBuf,
     reading: Reading,
     pub(crate) rules: RuleSet,
+    /// The rules make the limiter follow the shared ones.
+    pub(crate) is_shared: bool,
 }
 
 impl OpenedFile {
@@ -57,7 +58,8 @@ impl OpenedFile {
         let reading = Reading::of(&path);
         let rules = reading.rules().map_err(|error| file_error(&path, &error))?;
         let rules = rules.of_file(&path);
-        Ok(Self { path, reading: reading.without_bytes(), rules })
+        let is_shared = rules.is_shared;
+        Ok(Self { path, reading: reading.without_bytes(), rules, is_shared })
     }
 
     /// Reads the file on a thread of its own.
@@ -86,7 +88,7 @@ impl OpenedFile {
         apply: impl FnMut(RuleSet) -> Result<(), Error> + Send + 'static,
     ) -> Result<FileWatch, Error> {
         let (stop, stopped) = mpsc::channel();
-        let status = Arc::new(FileStatus::new());
+        let status = Arc::new(RulesStatus::new());
         let watcher = Watcher::new(self.path, self.reading, intervals, Arc::clone(&status), Box::new(apply));
         let run = move || run(watcher, &stopped);
         thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(run).map_err(no_thread)?;
@@ -100,11 +102,11 @@ const THREAD_NAME: &str = "rate-limited-rules";
 #[derive(Debug)]
 pub(crate) struct FileWatch {
     _stop: DroppedAtHome<Sender<()>>,
-    status: Arc<FileStatus>,
+    status: Arc<RulesStatus>,
 }
 
 impl FileWatch {
-    pub(crate) fn status(&self) -> &FileStatus {
+    pub(crate) fn status(&self) -> &RulesStatus {
         &self.status
     }
 }

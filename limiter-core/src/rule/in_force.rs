@@ -45,7 +45,8 @@ impl RuleInForce {
         &self.limits
     }
 
-    /// The limits of the attribute, as written in the source. Empty if no annotated function has the rule.
+    /// The limits of the attribute, as written in the source, or the limit of a layer. Empty if no annotated function and
+    /// no layer has the rule.
     #[must_use]
     pub fn attribute_limits(&self) -> &'static [&'static str] {
         self.attribute_limits

@@ -5,6 +5,8 @@
 pub(crate) enum KeyText {
     /// A text or a template, as written.
     Template(&'static str),
+    /// The template of some of its keys. Overrides may match others.
+    Form(&'static str),
     Expression,
     /// A direct call, whose key may be any.
     Unknown,

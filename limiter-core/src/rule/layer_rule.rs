@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::rule::override_index::OverrideIndex;
+use crate::rule::override_index::{InvalidOverride, OverrideIndex};
 use crate::rule::{Rule, log_apart};
 use crate::{Error, ErrorKind, Key, TARGET};
 
@@ -27,34 +27,37 @@ impl LayerRule {
     /// [`ErrorKind::Config`] for an override that matches no key of the template, or the same keys as another one.
     pub(crate) fn new(name: &str, rule: Arc<Rule>, template: Option<&str>) -> Result<Self, Error> {
         let index = || OverrideIndex::new(template, rule.overrides.iter().map(|(keys, _)| keys));
-        let overrides = (!rule.overrides.is_empty()).then(index).transpose().map_err(|invalid| {
-            let place = rule.overrides.get(invalid.index).map(|(_, rule)| rule.place).unwrap_or_default();
-            Error::new(ErrorKind::Config, place.locate(&invalid.in_rule(name)))
-        })?;
+        let overrides = (!rule.overrides.is_empty()).then(index).transpose();
+        let overrides = overrides.map_err(|invalid| invalid_override_error(name, &rule, &invalid))?;
         Ok(Self { rule, overrides, template: template.map(Into::into), is_key_known: true, unmatched: 0 })
     }
 
-    /// Returns this rule for a function with this key, which may differ from the one that the rule was made for. `None`
-    /// is an expression. The overrides that match no key of the function are left out, with a warning.
-    pub(crate) fn for_template(self: &Arc<Self>, name: &str, template: Option<&str>) -> Arc<Self> {
+    /// Checks that each override matches keys of one of these templates. Without templates nothing is known.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for the first override that matches none, as for the first template.
+    pub(crate) fn check_forms(&self, name: &str, templates: &[&str]) -> Result<(), Error> {
+        for (index, (keys, _)) in self.rule.overrides.iter().enumerate() {
+            let invalid = |template: &&str| OverrideIndex::new(Some(template), [keys]).err();
+            let Some(first) = templates.first().and_then(invalid) else { continue };
+            if templates.iter().all(|template| invalid(template).is_some()) {
+                let invalid = InvalidOverride { index, ..first };
+                return Err(invalid_override_error(name, &self.rule, &invalid));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns this rule for calls with this key, which may differ from the one that the rule was made for. `None` is an
+    /// expression. The overrides that match no such key are left out: the second value is their number.
+    pub(crate) fn for_template(self: &Arc<Self>, template: Option<&str>) -> (Arc<Self>, usize) {
         if self.overrides.is_none() || self.template.as_deref() == template {
-            return Arc::clone(self);
+            return (Arc::clone(self), 0);
         }
-        let (overrides, invalid) = OverrideIndex::of_valid(template, self.rule.overrides.iter().map(|(keys, _)| keys));
-        if invalid > 0 {
-            let rule = name.to_owned();
-            log_apart(move || {
-                tracing::warn!(
-                    target: TARGET,
-                    rule,
-                    invalid,
-                    "overrides match no key of a function that has this rule with another key"
-                );
-            });
-        }
-        let template = template.map(Into::into);
-        let rule = Arc::clone(&self.rule);
-        Arc::new(Self { rule, overrides: Some(overrides), template, is_key_known: true, unmatched: 0 })
+        let (overrides, unmatched) =
+            OverrideIndex::of_valid(template, self.rule.overrides.iter().map(|(keys, _)| keys));
+        let (rule, template) = (Arc::clone(&self.rule), template.map(Into::into));
+        (Arc::new(Self { rule, overrides: Some(overrides), template, is_key_known: true, unmatched: 0 }), unmatched)
     }
 
     /// Creates the rule of a name whose function's key is unknown. Overrides of parts that its name does not have match
@@ -102,6 +105,11 @@ impl LayerRule {
         let index = self.overrides.as_ref()?.find(key)?;
         self.rule.overrides.get(index).map(|(_, rule)| rule)
     }
+}
+
+fn invalid_override_error(name: &str, rule: &Rule, invalid: &InvalidOverride) -> Error {
+    let place = rule.overrides.get(invalid.index).map(|(_, rule)| rule.place).unwrap_or_default();
+    Error::new(ErrorKind::Config, place.locate(&invalid.in_rule(name)))
 }
 
 #[cfg(all(test, not(limiter_loom)))]

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::rule::layer_rule::LayerRule;
 use crate::rule::settings::{DefaultSettings, SimpleLimit};
-use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings, TextPlace};
-use crate::{Error, ErrorKind, Key, Limit};
+use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings, TextPlace, log_apart};
+use crate::{Error, ErrorKind, Key, Limit, TARGET};
 
 /// The most overrides of a set of rules.
 const MAX_OVERRIDES: usize = 100_000;
@@ -29,6 +29,34 @@ impl Layer {
     pub(crate) fn new(set: RuleSet, catalog: &Catalog<'_>) -> Result<Self, Error> {
         set.check()?;
         catalog.check(&set)?;
+        Self::indexed(set, |name, rule| {
+            if catalog.knows_key_of(name, &rule) {
+                LayerRule::new(name, Arc::clone(&rule), catalog.template(name, &rule))
+                    .map_err(|error| catalog.explain(name, &rule, error))
+            } else {
+                Ok(LayerRule::of_unknown_key(name, rule))
+            }
+        })
+    }
+
+    /// Checks a shared set of rules and indexes its overrides. Other programs may have its rules, so they are not
+    /// compared with those of this one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for settings that contradict each other or are out of their range, and for overrides that
+    /// match no key of the rule, if the rule states its key or its name is one.
+    pub(crate) fn of_shared(set: RuleSet) -> Result<Self, Error> {
+        set.check()?;
+        Self::indexed(set, |name, rule| {
+            let template = rule.key.clone().or_else(|| name.contains('{').then(|| name.to_owned()));
+            match template {
+                Some(template) => LayerRule::new(name, rule, Some(&template)),
+                None => Ok(LayerRule::of_unknown_key(name, rule)),
+            }
+        })
+    }
+
+    fn indexed(set: RuleSet, index: impl Fn(&str, Arc<Rule>) -> Result<LayerRule, Error>) -> Result<Self, Error> {
         let overrides: usize = set.rules.values().map(|rule| rule.overrides.len()).sum();
         if overrides > MAX_OVERRIDES {
             let problem = format!(
@@ -38,13 +66,7 @@ impl Layer {
         }
         let RuleSet { defaults, rules, is_strict, .. } = set;
         let layer_rule = |(name, rule): (String, Rule)| {
-            let rule = Arc::new(rule);
-            let rule = if catalog.knows_key_of(&name, &rule) {
-                LayerRule::new(&name, Arc::clone(&rule), catalog.template(&name, &rule))
-                    .map_err(|error| catalog.explain(&name, &rule, error))?
-            } else {
-                LayerRule::of_unknown_key(&name, rule)
-            };
+            let rule = index(&name, Arc::new(rule))?;
             Ok::<_, Error>((name, Arc::new(rule)))
         };
         Ok(Self { defaults, rules: rules.into_iter().map(layer_rule).collect::<Result<_, _>>()?, is_strict })
@@ -59,23 +81,36 @@ impl Layer {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layers {
     runtime: Arc<Layer>,
+    shared: Arc<Layer>,
     file: Arc<Layer>,
     builder: Arc<Layer>,
+    /// The limiter follows shared rules, and has not read any yet.
+    is_shared_unread: bool,
 }
 
 impl Layers {
     /// The layers with their origins, from the highest to the lowest.
     fn iter(&self) -> impl Iterator<Item = (Origin, &Layer)> + Clone {
-        let Self { runtime, file, builder } = self;
-        [(Origin::Runtime, runtime), (Origin::File, file), (Origin::Builder, builder)]
-            .into_iter()
-            .map(|(origin, layer)| (origin, &**layer))
+        let Self { runtime, shared, file, builder, .. } = self;
+        let layers: [_; LAYERS] =
+            [(Origin::Runtime, runtime), (Origin::Shared, shared), (Origin::File, file), (Origin::Builder, builder)];
+        layers.into_iter().map(|(origin, layer)| (origin, &**layer))
+    }
+
+    /// Records that the limiter follows shared rules, which it has not read yet.
+    #[cfg(feature = "rules")]
+    pub(crate) fn expect_shared(&mut self) {
+        self.is_shared_unread = true;
     }
 
     /// Replaces the layer of an origin, and returns the one before.
     pub(crate) fn set(&mut self, origin: Origin, layer: Arc<Layer>) -> Arc<Layer> {
         let place = match origin {
             Origin::Runtime => &mut self.runtime,
+            Origin::Shared => {
+                self.is_shared_unread = false;
+                &mut self.shared
+            }
             Origin::File => &mut self.file,
             Origin::Attribute | Origin::Builder => &mut self.builder,
         };
@@ -83,7 +118,7 @@ impl Layers {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.iter().all(|(_, layer)| layer.is_empty())
+        !self.is_shared_unread && self.iter().all(|(_, layer)| layer.is_empty())
     }
 
     /// Checks the layers together, and without the one that is set at run time, which can be removed at any time.
@@ -107,7 +142,8 @@ impl Layers {
         }
         let catalog = catalog();
         self.check_keys(&catalog)?;
-        if is_strict { self.check_limits(&catalog) } else { Ok(()) }
+        // The shared rules may have the limits.
+        if is_strict && !self.is_shared_unread { self.check_limits(&catalog) } else { Ok(()) }
     }
 
     /// Checks the settings that a rule has from all layers, without overrides and with each of them.
@@ -150,12 +186,16 @@ impl Layers {
 
     /// Checks the overrides of rules whose key their own layer does not know.
     fn check_keys(&self, catalog: &Catalog<'_>) -> Result<(), Error> {
-        for (_, layer) in self.iter() {
+        // The keys of shared rules may be those of other programs.
+        for (_, layer) in self.iter().filter(|(origin, _)| *origin != Origin::Shared) {
             for (name, rule) in &layer.rules {
                 let stated = self.key_of(name);
-                if !rule.belongs_to(stated)
-                    && let Some(key) = stated.or_else(|| catalog.knows_sites().then_some(name))
-                {
+                if rule.belongs_to(stated) {
+                    continue;
+                }
+                if stated.is_none() && catalog.learns_key_of(name) {
+                    rule.check_forms(name, &catalog.service_templates(name))?;
+                } else if let Some(key) = stated.or_else(|| catalog.knows_sites().then_some(name)) {
                     LayerRule::new(name, Arc::clone(&rule.rule), Some(key)).map_err(|error| match stated {
                         Some(_) => error,
                         None => catalog.explain(name, &rule.rule, error),
@@ -198,18 +238,25 @@ impl Layers {
     /// Composes the settings of a rule, for functions with this key. `switch` is the value of `RATE_LIMITED_MODE`.
     pub(crate) fn resolve(&self, name: &str, key: KeyText, switch: Option<Mode>) -> ResolvedRule {
         let template = match key {
-            KeyText::Template(template) => Some(Some(template)),
+            KeyText::Template(template) | KeyText::Form(template) => Some(Some(template)),
             KeyText::Expression => Some(None),
             KeyText::Unknown => self.key_of(name).map(Some),
         };
         let layer = |(origin, rule): (Origin, &Arc<LayerRule>)| match template {
-            Some(template) => (origin, rule.for_template(name, template)),
+            Some(template) => {
+                let (rule, unmatched) = rule.for_template(template);
+                if unmatched > 0 && !matches!(key, KeyText::Form(_)) {
+                    warn_of_unmatched(name, unmatched);
+                }
+                (origin, rule)
+            }
             None => (origin, Arc::clone(rule)),
         };
         let layers = self.layers_of(name).map(layer).collect();
         let mut defaults = DefaultSettings::default();
         self.iter().for_each(|(_, layer)| defaults.add(&layer.defaults));
-        let mut resolved = ResolvedRule { layers, defaults, switch, ..ResolvedRule::default() };
+        let is_shared_unread = self.is_shared_unread;
+        let mut resolved = ResolvedRule { layers, defaults, switch, is_shared_unread, ..ResolvedRule::default() };
         resolved.has_overrides = resolved.layers.iter().any(|(_, rule)| rule.has_overrides());
         resolved.settings = resolved.compose(&[]);
         resolved.simple = resolved.settings.simple_limit().filter(|_| !resolved.has_overrides);
@@ -228,6 +275,19 @@ impl Layers {
     }
 }
 
+/// Logs the number of overrides that match no key of a rule.
+fn warn_of_unmatched(name: &str, unmatched: usize) {
+    let rule = name.to_owned();
+    log_apart(move || {
+        tracing::warn!(
+            target: TARGET,
+            rule,
+            invalid = unmatched,
+            "overrides match no key of a function or layer that has this rule with another key"
+        );
+    });
+}
+
 /// The settings of a rule in one state of the layers.
 #[derive(Debug, Default)]
 pub(crate) struct ResolvedRule {
@@ -240,12 +300,13 @@ pub(crate) struct ResolvedRule {
     layers: Vec<(Origin, Arc<LayerRule>)>,
     defaults: DefaultSettings,
     switch: Option<Mode>,
+    is_shared_unread: bool,
     /// True once the log has a line about settings that a limit cannot use.
     is_logged: AtomicBool,
 }
 
-/// The number of layers that can have overrides.
-const LAYERS: usize = 3;
+/// The number of layers.
+const LAYERS: usize = 4;
 
 impl ResolvedRule {
     /// Returns the limit of an enforced call under a limit without an algorithm of its own, if one that is configured
@@ -292,6 +353,7 @@ impl ResolvedRule {
         }
         settings.add_defaults(&self.defaults);
         settings.switch_mode(self.switch);
+        settings.is_shared_unread = self.is_shared_unread;
         settings
     }
 

@@ -1,15 +1,12 @@
 //! Log events about rules.
 
-use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
+
+use crate::contain::run_contained;
 
 /// Logs on the thread of a call. A panic of the subscriber must not end the call.
 pub(crate) fn log_in_call(log: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(log)) {
-        // Dropping the payload may panic as well.
-        mem::forget(panic);
-    }
+    run_contained(log);
 }
 
 /// Logs on a thread of its own. The default limiter of the process may be under construction, and a subscriber that

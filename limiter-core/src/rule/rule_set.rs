@@ -28,6 +28,8 @@ pub struct RuleSet {
     pub(crate) defaults: Rule,
     pub(crate) rules: BTreeMap<String, Rule>,
     pub(crate) is_strict: bool,
+    /// The limiter follows shared rules too. Only the text of a set has it.
+    pub(crate) is_shared: bool,
     /// The file that the set was read from.
     pub(crate) file: Option<Arc<Path>>,
     /// The name of a rule that was added twice.

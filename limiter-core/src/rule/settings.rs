@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) deadline: Option<Duration>,
     /// The policy of rules that set none, in any layer or attribute.
     pub(crate) default_on_error: Option<OnError>,
+    /// The limits may be in shared rules, which the limiter has not read yet.
+    pub(crate) is_shared_unread: bool,
 }
 
 /// The configured limits of a rule. One, as most rules have, is not allocated.

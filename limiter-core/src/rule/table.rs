@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::metrics;
 use crate::rule::layers::{Layer, Layers};
 use crate::rule::site_cache::{self, Entry};
-use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleSet, log_apart, log_in_call};
+use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, log_apart, log_in_call};
 use crate::sync::process::{ORPHANED_LOCK_TIMEOUT, forked, id, lock, lock_contended};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, RuleInForce, TARGET};
@@ -41,15 +42,6 @@ struct State {
     unset: Arc<ResolvedRule>,
 }
 
-/// A rule of a call. Most calls need its position alone.
-pub(crate) trait RuleRef {
-    /// The position in the caches of threads.
-    fn position(&self) -> u32;
-
-    /// The name in the sets of rules, and the key as written.
-    fn name_and_key(&self) -> (&str, KeyText);
-}
-
 impl RuleTable {
     /// Creates the table of a new limiter with the rules of its builder. [`check`](Self::check) is called when all
     /// layers are there.
@@ -66,7 +58,7 @@ impl RuleTable {
         table.hashes_keys = hashes_keys;
         // Most limiters have no rules, and need no list of the program's.
         if rules.is_in_use() {
-            let layer = Arc::new(table.layer(rules)?);
+            let layer = Arc::new(table.layer(Origin::Builder, rules)?);
             if let Some(mut state) = table.lock() {
                 state.layers.set(Origin::Builder, layer);
                 table.start_generation(&mut state);
@@ -76,11 +68,20 @@ impl RuleTable {
     }
 
     /// Checks a set of rules by itself.
-    fn layer(&self, rules: RuleSet) -> Result<Layer, Error> {
+    fn layer(&self, origin: Origin, rules: RuleSet) -> Result<Layer, Error> {
         if self.hashes_keys {
             rules.check_hashed_layouts()?;
         }
-        Layer::new(rules, &self.catalog())
+        if origin == Origin::Shared { Layer::of_shared(rules) } else { Layer::new(rules, &self.catalog()) }
+    }
+
+    /// Makes rules of `configured` limits fail until shared rules are set, unless another layer has their limits.
+    #[cfg(feature = "rules")]
+    pub(crate) fn expect_shared(&self) {
+        if let Some(mut state) = self.lock() {
+            state.layers.expect_shared();
+            self.start_generation(&mut state);
+        }
     }
 
     /// Checks all layers together.
@@ -152,7 +153,7 @@ impl RuleTable {
     /// Those of [`Layer::new`]. The rules then stay as they were. [`ErrorKind::Forked`](crate::ErrorKind::Forked) if
     /// another thread of the parent was changing the rules when this process was forked.
     pub(crate) fn set(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
-        let layer = Arc::new(self.layer(rules)?);
+        let layer = Arc::new(self.layer(origin, rules)?);
         loop {
             let (changes, mut layers) = {
                 let state = self.lock().ok_or_else(forked)?;
@@ -218,8 +219,8 @@ impl RuleTable {
         let catalog = self.catalog();
         let Some(state) = self.lock() else { return Vec::new() };
         let in_force = |name: &str| {
-            let attribute_limits = catalog.sites_of(name).next().map_or(&[][..], |site| site.limits());
-            RuleInForce::new(name, &state.layers.resolve(name, KeyText::Unknown, self.switch), attribute_limits)
+            let resolved = state.layers.resolve(name, KeyText::Unknown, self.switch);
+            RuleInForce::new(name, &resolved, catalog.limits_of(name))
         };
         let names: BTreeSet<_> = state.layers.names().union(&catalog.names()).copied().collect();
         names.into_iter().map(in_force).collect()
@@ -229,6 +230,7 @@ impl RuleTable {
     #[cold]
     pub(crate) fn count_unlimited(&self, name: &'static str) {
         self.unlimited.fetch_add(1, Ordering::Relaxed);
+        metrics::unconfigured(name);
         if lock(&self.unlimited_names, self.home).is_some_and(|mut names| names.insert(name)) {
             log_in_call(|| {
                 tracing::warn!(

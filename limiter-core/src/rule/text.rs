@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::{self, FromStr};
 
+use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::{Error, RuleSet};
@@ -24,8 +25,11 @@ pub(crate) mod tests;
 
 /// The largest size of a text.
 pub(super) const MAX_BYTES: usize = 16 << 20;
+/// The largest size of the text of shared rules. Each process reads it whole.
+#[cfg(feature = "redis")]
+const MAX_SHARED_BYTES: usize = 1 << 20;
 
-const TOP_LEVEL: [&str; 3] = ["strict", "defaults", "rules"];
+const TOP_LEVEL: [&str; 4] = ["strict", "shared", "defaults", "rules"];
 
 /// Parses TOML, as the [file of rules](crate::Builder::rules_file) has it. Needs the feature `rules`.
 ///
@@ -56,6 +60,37 @@ impl FromStr for RuleSet {
 }
 
 impl RuleSet {
+    /// Parses the text of shared rules. Settings of a single program are mistakes in it.
+    ///
+    /// # Errors
+    /// As for a text of its own, and [`ErrorKind::Config`](crate::ErrorKind::Config) for `strict` or `shared`, and for
+    /// more than 1 MB.
+    #[cfg(feature = "redis")]
+    pub(super) fn from_shared_text(text: &str) -> Result<Self, Error> {
+        let shared = || {
+            if text.len() > MAX_SHARED_BYTES {
+                let bytes = text.len();
+                let problem = format!(
+                    "the text of shared rules must have at most {MAX_SHARED_BYTES} bytes, got {bytes}: remove rules that \
+                     are not used"
+                );
+                return Err(config_error(problem, 0));
+            }
+            let document = parse(text)?;
+            for name in ["strict", "shared"] {
+                if let Some(entry) = entries(document.get_ref()).into_iter().find(|entry| entry.name == name) {
+                    let problem = format!(
+                        "`{name}` must be left out of shared rules, got it: set it for each program, in its own file of \
+                         rules or its builder"
+                    );
+                    return Err(config_error(problem, entry.name_at()));
+                }
+            }
+            read_document(text, &document)
+        };
+        shared().map_err(|mistake| mistake.locate(text))
+    }
+
     /// Parses the bytes of a file.
     ///
     /// # Errors
@@ -87,7 +122,11 @@ fn read(text: &str) -> Result<RuleSet, Mistake> {
     if text.len() > MAX_BYTES {
         return Err(too_long());
     }
-    let document = DeTable::parse(text).map_err(|error| {
+    read_document(text, &parse(text)?)
+}
+
+fn parse(text: &str) -> Result<Spanned<DeTable<'_>>, Mistake> {
+    DeTable::parse(text).map_err(|error| {
         let (message, at) = (error.message(), error.span().map_or(0, |span| span.start));
         let problem = match header::in_quotes(text, at) {
             Some(header) => {
@@ -96,20 +135,24 @@ fn read(text: &str) -> Result<RuleSet, Mistake> {
             None => format!("the text must be TOML, got a mistake in it, {message}: check this line"),
         };
         config_error(problem, at)
-    })?;
+    })
+}
+
+fn read_document(text: &str, document: &Spanned<DeTable<'_>>) -> Result<RuleSet, Mistake> {
     let lines = TextLines::new(text);
     let mut overrides = OverrideReader::new(&lines);
     let mut set = RuleSet::new();
     for entry in entries(document.get_ref()) {
         match entry.name {
             "strict" => set.is_strict = flag(&entry)?,
+            "shared" => set.is_shared = flag(&entry)?,
             "defaults" => set.defaults = rule_fields::defaults(table(&entry)?)?,
             "rules" => {
                 for entry in entries(table(&entry)?) {
                     set.rules.insert(entry.name.to_owned(), rule_fields::rule(&entry, &mut overrides)?);
                 }
             }
-            _ => return Err(entry.unknown("one of `strict`, `defaults` and `rules`", &TOP_LEVEL)),
+            _ => return Err(entry.unknown("one of `strict`, `shared`, `defaults` and `rules`", &TOP_LEVEL)),
         }
     }
     // Their mistakes were found above, with their positions.

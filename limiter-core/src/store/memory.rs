@@ -67,7 +67,9 @@ impl MemoryStore {
         arithmetic: Arithmetic,
     ) -> Self {
         let (count, seed) = ((capacity / MIN_SHARD_KEYS).clamp(1, MAX_SHARDS), seed());
-        let shard = || Shard::new(capacity.div_ceil(count), shared_counters / count, arithmetic, seed.clone());
+        let keys = overflows.keys();
+        let shard =
+            || Shard::new(capacity.div_ceil(count), shared_counters / count, arithmetic, seed.clone(), keys.clone());
         let shards = Shards::new(count, shard);
         Self { shards, denials: DenialSnapshots::new(count), seed, clock, overflows }
     }

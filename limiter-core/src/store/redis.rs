@@ -6,6 +6,8 @@
 //! The thread ends with the store.
 
 use std::sync::Arc;
+#[cfg(feature = "rules")]
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 mod slot;
@@ -20,6 +22,8 @@ mod server;
 mod endpoint;
 mod ready_signal;
 mod connection;
+#[cfg(feature = "rules")]
+mod shared_rules;
 mod worker;
 mod worker_handle;
 
@@ -30,17 +34,25 @@ pub use server::Credentials;
 #[cfg(feature = "tls")]
 pub use server::Tls;
 pub(crate) use server::{Provider, Server};
+#[cfg(feature = "rules")]
+pub(crate) use shared_rules::{NewText, PublishedText, RulesCall, SharedTextObserver, StoredText};
 
 use health::HealthBoard;
+#[cfg(feature = "rules")]
+use ready_signal::worker_stopped;
 use script::command::Action;
 use script::redis_key::RedisKeys;
 use worker::WorkerSettings;
 use worker::call::CallResult;
 use worker_handle::WorkerHandle;
 
+#[cfg(feature = "rules")]
+use tokio::sync::oneshot;
+
 use crate::clock::Clock;
 use crate::health::{Health, HealthObservers, HealthState};
 use crate::local::{LocalState, LocalStateOptions};
+use crate::metrics::BatchSizes;
 use crate::request::{CallOptions, RefundInfo, Request, StoreFailure};
 use crate::sync::process::PerProcess;
 use crate::{Error, ErrorKind, Key, Limit};
@@ -52,6 +64,9 @@ pub(crate) struct RedisStore {
     /// The endpoint that each worker connects to, in this process and in its children.
     endpoint: Endpoint,
     options: Options,
+    /// The user of the shared rules, once the limiter follows them.
+    #[cfg(feature = "rules")]
+    rules_observer: OnceLock<Arc<dyn SharedTextObserver>>,
 }
 
 #[derive(Debug)]
@@ -73,7 +88,8 @@ impl Options {
     ) -> Result<WorkerHandle, Error> {
         let naming = Arc::clone(&self.naming);
         let health = Arc::new(HealthBoard::new(endpoint.to_string(), &self.health_observers));
-        let settings = WorkerSettings { naming, deadline: self.deadline, clock: self.clock.clone(), local, health };
+        let (deadline, clock, batch_sizes) = (self.deadline, self.clock.clone(), BatchSizes::new());
+        let settings = WorkerSettings { naming, deadline, clock, local, health, batch_sizes };
         WorkerHandle::start(endpoint, settings, self.max_in_flight, ready)
     }
 }
@@ -85,7 +101,13 @@ impl RedisStore {
     /// The system cannot start a thread.
     pub(crate) fn start(endpoint: Endpoint, options: Options, ready: Option<ReadySignal>) -> Result<Self, Error> {
         let worker = options.start_worker(&endpoint, options.local.new_state(), ready)?;
-        Ok(Self { workers: PerProcess::with_value(worker), endpoint, options })
+        Ok(Self {
+            workers: PerProcess::with_value(worker),
+            endpoint,
+            options,
+            #[cfg(feature = "rules")]
+            rules_observer: OnceLock::new(),
+        })
     }
 
     /// The local state that the latest worker keeps up to date.
@@ -108,11 +130,46 @@ impl RedisStore {
     /// The worker of this process. A child of `fork` starts one at its first call, with connections of its own.
     fn worker(&self) -> Result<&WorkerHandle, Error> {
         self.workers.get_or_make(|| {
-            self.options.start_worker(&self.endpoint, self.options.local.new_state_in_child(), None).map_err(|error| {
+            let local = self.options.local.new_state_in_child();
+            let worker = self.options.start_worker(&self.endpoint, local, None).map_err(|error| {
                 let problem = "the limiter cannot be started anew in this process, which was forked";
                 Error::with_source(ErrorKind::Forked, problem, error)
-            })
+            })?;
+            #[cfg(feature = "rules")]
+            if let Some(observer) = self.rules_observer.get() {
+                worker.send_rules_call(RulesCall::Follow { observer: Arc::clone(observer), first: None });
+            }
+            Ok(worker)
         })
+    }
+
+    /// Follows the shared rules. The future returns when they were read once.
+    ///
+    /// # Errors
+    /// The failure of the store. A text that is missing or cannot be used is none.
+    #[cfg(feature = "rules")]
+    pub(crate) fn follow_rules(
+        &self,
+        observer: Arc<dyn SharedTextObserver>,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        let (first, is_read) = oneshot::channel();
+        let _ = self.rules_observer.set(Arc::clone(&observer));
+        self.latest().send_rules_call(RulesCall::Follow { observer, first: Some(first) });
+        async { is_read.await.unwrap_or_else(|_| Err(worker_stopped())) }
+    }
+
+    /// Executes an operation on the shared rules.
+    ///
+    /// # Errors
+    /// The failure of the store, and those of the operation.
+    #[cfg(feature = "rules")]
+    pub(crate) async fn call_rules<T>(
+        &self,
+        call: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> RulesCall,
+    ) -> Result<T, Error> {
+        let (reply_to, reply) = oneshot::channel();
+        self.worker()?.send_rules_call(call(reply_to));
+        reply.await.unwrap_or_else(|_| Err(worker_stopped()))
     }
 
     /// The name of a request's counter; `None` if it would contain a key that must be hidden.

@@ -139,7 +139,8 @@ fn a_receipt_refunds_each_permit_once() {
         let key = Key::new("getId");
         let granted = RefundInfo::from_store(1);
         let requests = [Request { cost: 3, ..request(&key, "3/1m") }, Request { cost: 1, ..request(&key, "3/1h") }];
-        let receipt = Receipt::new(LimiterId::next(), OwnedRequest::copy_all(&requests), granted).expect("a cost");
+        let requests = OwnedRequest::copy_all(&requests);
+        let receipt = Receipt::new(LimiterId::next(), requests, granted, &["a"]).expect("a cost");
         let refund = |receipt: &Receipt, permits| {
             let Some(Refund { permits, granted: GrantedPermits::Any { requests, .. } }) = receipt.use_up(permits)
             else {

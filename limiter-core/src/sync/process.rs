@@ -137,6 +137,11 @@ impl<T> DroppedAtHome<T> {
         self.value.as_ref()
     }
 
+    /// Returns the value in the process that made it.
+    pub(crate) fn get_at_home(&mut self) -> Option<&mut T> {
+        self.value.as_mut().filter(|_| is_this(self.process))
+    }
+
     /// Returns the process that made the value.
     #[cfg(feature = "redis")]
     pub(crate) fn process(&self) -> u32 {
@@ -293,7 +298,9 @@ mod tests {
     fn a_value_of_another_process_is_not_dropped() {
         let counted = std::sync::Arc::new(());
         let mut foreign = DroppedAtHome::new(std::sync::Arc::clone(&counted));
+        assert!(foreign.get_at_home().is_some());
         foreign.process = NO_PROCESS;
+        assert!(foreign.get_at_home().is_none());
         drop(foreign);
         assert_eq!(std::sync::Arc::strong_count(&counted), 2);
         drop(DroppedAtHome::new(std::sync::Arc::clone(&counted)));

@@ -12,9 +12,12 @@ use super::server_windows::Epoch;
 use super::stalls::Stalls;
 use super::workload::PERMITS_PER_SECOND;
 use super::{Row, RowReport};
+use crate::wait;
 
 /// The deadline of a call, which is the default.
 const CALL_DEADLINE: Duration = Duration::from_millis(100);
+/// The longest start. An attempt to connect takes half a second, also on a machine that stands still.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 const WORKER_THREADS: usize = 2;
 
 /// The lengths of the phases of a run.
@@ -68,7 +71,10 @@ pub fn run(row: &Row, pace: &Pace, progress: &dyn Fn(&str)) -> RowReport {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let builder = || Limiter::builder().url(&scene.url()).deadline(CALL_DEADLINE).instances(row.instances);
-    let connected = |_| runtime.block_on(builder().connect()).expect("the store runs");
+    let connected = |_| {
+        let connect = || runtime.block_on(builder().connect()).map_err(|error| error.to_string());
+        wait::poll_until("a connection to the store", START_TIMEOUT, String::new, connect)
+    };
     let limiters: Vec<_> = (0..row.processes).map(connected).collect();
     let workloads = (row.workloads)(pace.window);
     let parts = u32::try_from(workloads.len()).expect("a few");

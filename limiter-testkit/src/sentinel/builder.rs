@@ -10,7 +10,7 @@ const QUORUM: usize = 2;
 
 /// The time after which a silent master is considered down. A shorter time would be wrong. A
 /// sentinel first pings a new server after a second, or after this time if that is less. It would then consider the
-/// server down.
+/// server down. On a machine that stands still for this time a master is replaced although it runs.
 const DOWN_AFTER_MS: &str = "1500";
 
 /// The time that a failover may take. After twice this time another sentinel tries.

@@ -20,9 +20,6 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 const SHORT_PERIODS: [&str; 8] =
     ["SENTINEL", "DEBUG", "info-period", "500", "ping-period", "250", "publish-period", "250"];
 
-/// The command that shortens the time after which a silent master is considered down.
-const SHORT_DOWN_AFTER: [&str; 5] = ["SENTINEL", "SET", MASTER_NAME, "down-after-milliseconds", "750"];
-
 impl Sentinels {
     /// Waits until all running servers have their roles. Every replica then has the data that the master had when this
     /// call began, and every running sentinel knows all servers and sentinels.
@@ -119,7 +116,6 @@ impl Sentinels {
         let server = self.sentinel(sentinel);
         if server.version() >= (7, 0) {
             server.command(&SHORT_PERIODS);
-            server.command(&SHORT_DOWN_AFTER);
         }
     }
 }

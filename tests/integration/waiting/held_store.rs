@@ -20,7 +20,7 @@ pub(super) struct HeldStore {
 
 impl HeldStore {
     pub(super) async fn start() -> Self {
-        let server = RedisServer::shared();
+        let server = RedisServer::timeless();
         let (proxy, clock) = (Proxy::start(server), ManualClock::new());
         let builder = builder_for(server).url(proxy.url()).clock(clock.clone());
         let builder = builder.remember_denials(Duration::ZERO).deadline(Duration::from_secs(60));

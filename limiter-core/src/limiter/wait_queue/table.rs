@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::contain::run_contained;
 use crate::limiter::wait_queue::id::QueueId;
 
 /// The time after which a woken waiter is passed over if it was not polled.
@@ -101,7 +101,7 @@ impl Step {
     pub(crate) fn finish(self) {
         for waker in self.wake {
             // A waker that panics must not leave unrelated tasks asleep.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            run_contained(|| waker.wake());
         }
         drop(self.drop);
     }

@@ -11,10 +11,10 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::watcher::Watcher;
-use super::{FileStatus, OpenedFile, WatchIntervals};
+use super::{OpenedFile, WatchIntervals};
 use crate::rule::text::MAX_BYTES;
 use crate::rule::text::tests::{EXAMPLE, mutated};
-use crate::rule::{Origin, RuleTable};
+use crate::rule::{Origin, RuleTable, RulesStatus};
 use crate::{ErrorKind, RuleSet};
 
 const FIRST: &str = "[rules.a]\nlimit = \"5/10s\"\n";
@@ -27,7 +27,7 @@ struct FollowedFile {
     directory: TempDir,
     path: PathBuf,
     watcher: Watcher,
-    status: Arc<FileStatus>,
+    status: Arc<RulesStatus>,
     rules: Arc<RuleTable>,
     writes: Cell<u64>,
 }
@@ -41,10 +41,10 @@ impl FollowedFile {
     }
 
     fn at(directory: TempDir, path: &Path) -> Self {
-        let OpenedFile { path, reading, rules } = OpenedFile::read(path).expect("good rules");
+        let OpenedFile { path, reading, rules, .. } = OpenedFile::read(path).expect("good rules");
         let table = Arc::new(RuleTable::of_environment());
         table.set(Origin::File, rules).expect("good rules");
-        let (status, rules) = (Arc::new(FileStatus::new()), Arc::clone(&table));
+        let (status, rules) = (Arc::new(RulesStatus::new()), Arc::clone(&table));
         let apply = Box::new(move |rules| table.set(Origin::File, rules));
         let watcher = Watcher::new(path.clone(), reading, WatchIntervals::default(), Arc::clone(&status), apply);
         Self { directory, path, watcher, status, rules, writes: Cell::new(0) }

@@ -1,14 +1,14 @@
 //! The checks of a file of rules while the program runs.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::reading::Reading;
-use super::status::FileStatus;
 use super::{WatchIntervals, file_error};
-use crate::{Error, RuleSet, TARGET};
+use crate::contain::run_contained;
+use crate::rule::RulesStatus;
+use crate::{Error, Origin, RuleSet, TARGET, metrics};
 
 /// Applies the rules of a new version of the file.
 type Apply = Box<dyn FnMut(RuleSet) -> Result<(), Error> + Send>;
@@ -17,7 +17,7 @@ type Apply = Box<dyn FnMut(RuleSet) -> Result<(), Error> + Send>;
 pub(super) struct Watcher {
     path: PathBuf,
     intervals: WatchIntervals,
-    status: Arc<FileStatus>,
+    status: Arc<RulesStatus>,
     apply: Apply,
     /// The content that was used or rejected last.
     judged: Reading,
@@ -34,7 +34,7 @@ impl Watcher {
         path: PathBuf,
         in_force: Reading,
         intervals: WatchIntervals,
-        status: Arc<FileStatus>,
+        status: Arc<RulesStatus>,
         apply: Apply,
     ) -> Self {
         // The file may have been written while it was read at the start.
@@ -87,19 +87,21 @@ impl Watcher {
         });
         self.is_contradicted = is_correct && result.is_err();
         // A panic of the log's subscriber must not end this thread.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.report(result)));
+        run_contained(|| self.report(result));
     }
 
     fn report(&self, result: Result<usize, Error>) {
         match result {
             Ok(rules) => {
                 self.status.succeed();
+                metrics::rules_loaded(Origin::File.as_str(), true);
                 let path = self.path.display();
                 tracing::info!(target: TARGET, file = %path, rules, "the file of rules has changed and is in force");
             }
             Err(error) => {
                 let error = file_error(&self.path, &error);
                 if self.status.fail(&error) {
+                    metrics::rules_loaded(Origin::File.as_str(), false);
                     tracing::error!(
                         target: TARGET,
                         %error,

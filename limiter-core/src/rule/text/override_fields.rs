@@ -6,7 +6,7 @@ use toml::de::DeValue;
 
 use super::mistake::{Mistake, TextLines, config_error};
 use super::rule_reader::RuleReader;
-use super::value::{TextEntry, entries, list_tables, table, text};
+use super::value::{TextEntry, entries, list_tables};
 use crate::rule::fields::{
     MAX_OVERRIDES, OVERRIDE_FIELD, OVERRIDE_FIELDS, both_matches_problem, empty_match_problem, equal_match_problem,
     no_match_problem, too_many_overrides_problem,
@@ -66,11 +66,13 @@ impl<'l> OverrideReader<'l> {
 }
 
 fn matched_parts(entry: &TextEntry<'_>) -> Result<KeyMatch, Mistake> {
-    let parts = entries(table(entry)?).into_iter().map(|part| {
+    let table = entry.value().as_table();
+    let table = table.ok_or_else(|| entry.wrong_key("a table", "one such as `match = { user_id = \"42\" }`"))?;
+    let parts = entries(table).into_iter().map(|part| {
         let value = match part.value() {
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
-            _ => return Err(part.wrong("a text in quotes", &format!("one such as `{} = \"42\"`", cut(part.name)))),
+            _ => return Err(part.wrong_key("a text in quotes", &format!("one such as `{} = \"42\"`", cut(part.name)))),
         };
         Ok((part.name, value))
     });
@@ -82,7 +84,8 @@ fn matched_parts(entry: &TextEntry<'_>) -> Result<KeyMatch, Mistake> {
 }
 
 fn matched_key(entry: &TextEntry<'_>) -> Result<KeyMatch, Mistake> {
-    let encoded = text(entry, "key = \"user:@42\"")?;
+    let encoded = entry.value().as_str();
+    let encoded = encoded.ok_or_else(|| entry.wrong_key("a text in quotes", "one such as `key = \"user:@42\"`"))?;
     let key = Key::from_encoded(encoded).map_err(|error| Mistake::new(error.to_string(), entry.at()))?;
     Ok(KeyMatch::key(&key))
 }

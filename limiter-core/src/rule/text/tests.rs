@@ -53,7 +53,7 @@ fn parse(text: &str) -> RuleSet {
 fn assert_same(set: &RuleSet, other: &RuleSet) {
     assert_eq!(set.defaults, other.defaults);
     assert_eq!(set.rules, other.rules);
-    assert_eq!(set.is_strict, other.is_strict);
+    assert_eq!((set.is_strict, set.is_shared), (other.is_strict, other.is_shared));
 }
 
 #[test]
@@ -121,12 +121,12 @@ fn each_mistake_has_its_position_and_a_remedy() {
         ),
         (
             "[rule.a]\nlimit = \"5/s\"",
-            "line 1, column 2: `rule` must be one of `strict`, `defaults` and `rules`, got an unknown name: write `rules`",
+            "line 1, column 2: `rule` must be one of `strict`, `shared`, `defaults` and `rules`, got an unknown name: write `rules`",
         ),
         (
             "version = 2\n[rules.a]\nlimit = \"5/s\"",
-            "line 1, column 1: `version` must be one of `strict`, `defaults` and `rules`, got an unknown name: write \
-             `strict`, `defaults` or `rules`, or remove it; a newer version may have more",
+            "line 1, column 1: `version` must be one of `strict`, `shared`, `defaults` and `rules`, got an unknown name: write \
+             `strict`, `shared`, `defaults` or `rules`, or remove it; a newer version may have more",
         ),
         (
             "[rules.a]\nlimit = \"5/10x\"",
@@ -245,7 +245,7 @@ fn each_mistake_has_its_position_and_a_remedy() {
         ),
         (
             "[[rules.a.override]]\nmatch = { id = 1.5 }",
-            "line 2, column 16: `id` must be a text in quotes, got `1.5`: write one such as `id = \"42\"`",
+            "line 2, column 16: `id` must be a text in quotes, got a number: write one such as `id = \"42\"`",
         ),
         (
             "[[rules.a.override]]\nmatch = { id = \"1\" }\nmdoe = \"off\"",

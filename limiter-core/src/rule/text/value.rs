@@ -56,6 +56,11 @@ impl<'t> TextEntry<'t> {
     pub(super) fn wrong(&self, bound: &str, fix: &str) -> Mistake {
         config_error(wrong_value_problem(self.name, bound, &describe(self.value()), fix), self.at())
     }
+
+    /// Returns the mistake of a part of a key. The message does not show the value, which may be personal data.
+    pub(super) fn wrong_key(&self, bound: &str, fix: &str) -> Mistake {
+        config_error(wrong_value_problem(self.name, bound, kind(self.value()), fix), self.at())
+    }
 }
 
 /// Returns a table, as behind `[name]`.
@@ -107,8 +112,18 @@ pub(super) fn describe(value: &DeValue<'_>) -> String {
         DeValue::Integer(number) => format!("`{}`", cut(&number.to_string())),
         DeValue::Float(number) => format!("`{}`", cut(number.as_str())),
         DeValue::Boolean(flag) => format!("`{flag}`"),
-        DeValue::Datetime(_) => "a date or time".to_owned(),
-        DeValue::Array(_) => "a list".to_owned(),
-        DeValue::Table(_) => "a table".to_owned(),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => kind(value).to_owned(),
+    }
+}
+
+/// The kind of a value.
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "a flag",
+        DeValue::Datetime(_) => "a date or time",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
     }
 }

@@ -8,10 +8,14 @@ use crate::{Algorithm, KeyMatch, Layout, Limit, Rule, RuleSet};
 
 /// Writes a set of rules as TOML.
 pub(super) fn rule_set(set: &RuleSet, f: &mut Formatter<'_>) -> fmt::Result {
-    let RuleSet { defaults, rules, is_strict, .. } = set;
+    let RuleSet { defaults, rules, is_strict, is_shared, .. } = set;
     let mut separator = "";
     if *is_strict {
         f.write_str("strict = true\n")?;
+        separator = "\n";
+    }
+    if *is_shared {
+        f.write_str("shared = true\n")?;
         separator = "\n";
     }
     if !defaults.is_empty() {

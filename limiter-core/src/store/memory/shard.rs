@@ -13,6 +13,7 @@
 use std::hash::BuildHasher;
 
 use crate::algorithm::{AlgorithmInput, CounterKind, CounterState, Outcome};
+use crate::metrics::KeyCount;
 use crate::store::memory::arithmetic::Arithmetic;
 use crate::store::memory::coarse_counters::CoarseCounters;
 use crate::store::memory::expiring_map::ExpiringMap;
@@ -29,6 +30,7 @@ pub(super) struct Shard {
     slots: u16,
     arithmetic: Arithmetic,
     seed: Seed,
+    keys: KeyCount,
 }
 
 /// The outcome of a request, and the counter that it came from.
@@ -48,7 +50,13 @@ const SWEPT_WHEN_FULL: usize = 16;
 
 impl Shard {
     /// Creates a shard for `capacity` keys, with `shared_counters` counters for further keys.
-    pub(super) fn new(capacity: usize, shared_counters: usize, arithmetic: Arithmetic, seed: Seed) -> Self {
+    pub(super) fn new(
+        capacity: usize,
+        shared_counters: usize,
+        arithmetic: Arithmetic,
+        seed: Seed,
+        keys: KeyCount,
+    ) -> Self {
         let coarse = CoarseCounters::new(shared_counters / 4, arithmetic);
         let slots = u16::try_from(shared_counters - coarse.len()).unwrap_or(u16::MAX);
         Self {
@@ -58,6 +66,7 @@ impl Shard {
             slots,
             arithmetic,
             seed,
+            keys,
         }
     }
 
@@ -117,6 +126,13 @@ impl Shard {
 
     #[cold]
     fn insert_new_key(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, op: WriteOp) -> ShardReply {
+        let keys_before = self.exact.len();
+        let reply = self.insert_swept(key_hash, input, op);
+        self.keys.change(keys_before, self.exact.len());
+        reply
+    }
+
+    fn insert_swept(&mut self, key_hash: &KeyHash<'_>, input: &AlgorithmInput, op: WriteOp) -> ShardReply {
         self.sweep(input.floor);
         if self.exact.is_full() {
             return ShardReply { outcome: self.apply_shared(self.slot(key_hash), input, op), shared: true, id: None };

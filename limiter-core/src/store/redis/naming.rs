@@ -84,11 +84,30 @@ impl Naming {
         tag.map(|tag| [&*self.prefix, ZSET_PREFIX].map(|prefix| format!("{prefix}:{{{tag}}}")))
     }
 
+    /// The keys of the shared rules, in one slot. No counter has such a name, because a prefix is followed by `:{`.
+    #[cfg(feature = "rules")]
+    pub(crate) fn rules_keys(&self) -> RulesKeys {
+        let prefix = &self.prefix;
+        let key = |name: &str| format!("{prefix}-rules:{{rules}}:{name}");
+        RulesKeys { prefix: prefix.clone(), version: key("version"), text: key("toml"), history: key("history") }
+    }
+
     /// A key as it appears in names.
     pub(crate) fn subject<'a>(&'a self, key: &'a Key) -> NamedKey<'a> {
         // A key that was read from such a digest is not hashed again.
         NamedKey { secret: self.secret.as_ref().filter(|_| !key.is_hmac()), key }
     }
+}
+
+/// The keys of the shared rules.
+#[cfg(feature = "rules")]
+#[derive(Debug)]
+pub(crate) struct RulesKeys {
+    /// The prefix of the limiter's keys.
+    pub(crate) prefix: String,
+    pub(crate) version: String,
+    pub(crate) text: String,
+    pub(crate) history: String,
 }
 
 /// A key as it appears in names: encoded, or as an HMAC digest.

@@ -5,12 +5,12 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use crate::TARGET;
+use crate::contain::run_contained;
 use crate::sync::process::PerProcess;
 
 type Callback = Box<dyn FnOnce() + Send>;
@@ -90,10 +90,7 @@ impl Notifier {
 
     fn run(&self) {
         while let Some(callback) = self.next() {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(callback)) {
-                // Dropping the payload may panic as well.
-                mem::forget(panic);
-            }
+            run_contained(callback);
         }
     }
 

@@ -41,8 +41,11 @@ use super::ready_signal::ReadySignal;
 use super::script::command::{Action, Commands, KeyNames};
 use super::script::redis_key::RedisKey;
 use super::script::sources;
+#[cfg(feature = "rules")]
+use super::shared_rules::{self, RulesCall, RulesServer};
 use crate::clock::Clock;
 use crate::local::LocalState;
+use crate::metrics::BatchSizes;
 use crate::request::{CountedReply, DecisionReply, Request, StoreFailure};
 use crate::{Error, ErrorKind};
 
@@ -54,6 +57,14 @@ pub(crate) struct WorkerSettings {
     pub(crate) clock: Clock,
     pub(crate) local: LocalState,
     pub(crate) health: Arc<HealthBoard>,
+    pub(crate) batch_sizes: BatchSizes,
+}
+
+/// The channels from the callers.
+pub(crate) struct Receivers {
+    pub(crate) calls: mpsc::UnboundedReceiver<Call>,
+    #[cfg(feature = "rules")]
+    pub(crate) rules_calls: mpsc::UnboundedReceiver<RulesCall>,
 }
 
 /// Starts the worker's thread. It runs until all senders of `calls` are dropped.
@@ -66,7 +77,7 @@ pub(crate) fn spawn(
     endpoint: Endpoint,
     breakers: Arc<BreakerTable>,
     settings: WorkerSettings,
-    calls: mpsc::UnboundedReceiver<Call>,
+    receivers: Receivers,
     ready: Option<ReadySignal>,
 ) -> Result<(), Error> {
     let failed = |error| Error::with_source(ErrorKind::Unavailable, "the thread for Redis cannot be started", error);
@@ -74,7 +85,7 @@ pub(crate) fn spawn(
     let serve = move || {
         LocalSet::new().block_on(&runtime, async {
             let worker = Rc::new(Worker::start(endpoint, breakers, settings, ready));
-            worker.serve(calls).await;
+            worker.serve(receivers).await;
         });
         // An attempt to connect may be reading certificates on the blocking pool. The thread does not wait for it.
         runtime.shutdown_background();
@@ -89,6 +100,7 @@ struct Worker {
     commands: Commands,
     reconciler: Reconciler,
     deadlines: Rc<Deadlines>,
+    batch_sizes: BatchSizes,
     /// The queue of each server that had a batch, with the task that sends batches when a permit is released.
     queues: RefCell<Vec<(Rc<BatchQueue>, AbortHandle)>>,
 }
@@ -104,7 +116,7 @@ impl Worker {
         settings: WorkerSettings,
         ready: Option<ReadySignal>,
     ) -> Self {
-        let WorkerSettings { naming, deadline, clock, local, health } = settings;
+        let WorkerSettings { naming, deadline, clock, local, health, batch_sizes } = settings;
         let deadlines = Rc::new(Deadlines::new(&local.standby));
         let reconciler = Reconciler::new(local.clone());
         let write_probe = WriteProbe::new(clock.clone(), Arc::clone(&naming));
@@ -118,12 +130,19 @@ impl Worker {
             commands: Commands::new(clock),
             reconciler,
             deadlines,
+            batch_sizes,
             queues: RefCell::default(),
         }
     }
 
     /// Serves calls until all senders are dropped. Calls in flight end with the other tasks of the thread.
-    async fn serve(self: Rc<Self>, mut calls: mpsc::UnboundedReceiver<Call>) {
+    async fn serve(self: Rc<Self>, receivers: Receivers) {
+        #[cfg(feature = "rules")]
+        spawn_local(shared_rules::serve(
+            RulesServer::new(Rc::clone(&self.topology), &self.naming),
+            receivers.rules_calls,
+        ));
+        let mut calls = receivers.calls;
         let deadlines = Rc::clone(&self.deadlines);
         spawn_local(async move { deadlines.enforce().await });
         let mut received = Vec::new();

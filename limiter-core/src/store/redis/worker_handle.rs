@@ -15,12 +15,15 @@ use super::log_throttle::LogThrottle;
 use super::ready_signal::{ReadySignal, worker_stopped};
 use super::script::command::Action;
 use super::script::redis_key::RedisKeys;
+#[cfg(feature = "rules")]
+use super::shared_rules::RulesCall;
 use super::worker::call::{Call, CallResult, Deadline};
 use super::worker::in_flight::{InFlight, InFlightCall};
-use super::worker::{self, WorkerSettings};
+use super::worker::{self, Receivers, WorkerSettings};
 use crate::Error;
 use crate::health::Health;
 use crate::local::LocalState;
+use crate::metrics::BatchSizes;
 use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
 use crate::sync::process::{DroppedAtHome, forked, is_this};
 
@@ -30,11 +33,14 @@ pub(crate) struct WorkerHandle {
     /// The channel to the worker. It is not dropped in a child of `fork`: that would wake the parent's thread, by a
     /// descriptor that both have.
     calls: DroppedAtHome<mpsc::UnboundedSender<Call>>,
+    #[cfg(feature = "rules")]
+    rules_calls: DroppedAtHome<mpsc::UnboundedSender<RulesCall>>,
     breakers: Arc<BreakerTable>,
     local: LocalState,
     health: Arc<HealthBoard>,
     in_flight: InFlight,
     log: LogThrottle,
+    batch_sizes: BatchSizes,
 }
 
 impl WorkerHandle {
@@ -45,19 +51,30 @@ impl WorkerHandle {
         ready: Option<ReadySignal>,
     ) -> Result<Self, Error> {
         let (calls, receiver) = mpsc::unbounded_channel();
+        #[cfg(feature = "rules")]
+        let (rules_calls, rules_receiver) = mpsc::unbounded_channel();
+        let receivers = Receivers {
+            calls: receiver,
+            #[cfg(feature = "rules")]
+            rules_calls: rules_receiver,
+        };
         let breakers = Arc::new(match endpoint {
             Endpoint::Single(_) => BreakerTable::single(),
             Endpoint::Cluster(_) => BreakerTable::by_slot(),
         });
         let (local, health) = (settings.local.clone(), Arc::clone(&settings.health));
-        worker::spawn(endpoint.clone_without_state(), Arc::clone(&breakers), settings, receiver, ready)?;
+        let batch_sizes = settings.batch_sizes.clone();
+        worker::spawn(endpoint.clone_without_state(), Arc::clone(&breakers), settings, receivers, ready)?;
         Ok(Self {
             calls: DroppedAtHome::new(calls),
+            #[cfg(feature = "rules")]
+            rules_calls: DroppedAtHome::new(rules_calls),
             breakers,
             local,
             health,
             in_flight: InFlight::new(max_in_flight),
             log: LogThrottle::new(endpoint.to_string()),
+            batch_sizes,
         })
     }
 
@@ -67,6 +84,15 @@ impl WorkerHandle {
 
     pub(crate) fn health(&self) -> Health {
         self.health.health()
+    }
+
+    /// Sends an operation on the shared rules to the worker.
+    #[cfg(feature = "rules")]
+    pub(crate) fn send_rules_call(&self, call: RulesCall) {
+        if let Some(calls) = self.rules_calls.get() {
+            // The worker ends only with this store.
+            let _ = calls.send(call);
+        }
     }
 
     /// Sends a call to the worker and waits for the reply.
@@ -88,6 +114,7 @@ impl WorkerHandle {
             Ok(sent) => sent.await,
             Err(error) => Err(StoreFailure { error, reservation: None }),
         };
+        self.batch_sizes.record();
         match &result {
             // The store took permits, so it accepts writes.
             Ok(counted) if takes_permits && counted.is_store_admission() => self.log.on_success(),

@@ -280,7 +280,12 @@ impl ManagedConnection {
 
 /// A random pause between half of this one and all of it, so that the instances of a fleet do not reconnect at once.
 pub(crate) fn with_jitter(pause: Duration) -> Duration {
+    random_between(pause / 2, pause)
+}
+
+/// Returns a random time from `min` to `max`.
+pub(crate) fn random_between(min: Duration, max: Duration) -> Duration {
     let random = RandomState::new().hash_one(0u8) >> 32;
     let share = u32::try_from(random).unwrap_or(u32::MAX);
-    pause / 2 + (pause / 2).mul_f64(f64::from(share) / f64::from(u32::MAX))
+    min + (max - min).mul_f64(f64::from(share) / f64::from(u32::MAX))
 }

@@ -124,9 +124,9 @@ fn text(value: &Value) -> Option<&str> {
 mod tests {
     use super::*;
 
-    type Fields = &'static [(&'static str, &'static str)];
+    type InfoFields = &'static [(&'static str, &'static str)];
 
-    fn server_info(fields: Fields) -> ServerInfo {
+    fn server_info(fields: InfoFields) -> ServerInfo {
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         ServerInfo::parse(&Value::Map(fields.iter().map(|(name, value)| (bulk(name), bulk(value))).collect()))
     }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn rejects_old_versions_and_other_modes() {
         use ServerMode::{Cluster, Standalone};
-        let cases: &[(Fields, ServerMode, Option<&str>)] = &[
+        let cases: &[(InfoFields, ServerMode, Option<&str>)] = &[
             (&[], Standalone, None),
             (&[], Cluster, None),
             (&[("server", "redis"), ("version", "6.2.0"), ("mode", "standalone")], Standalone, None),

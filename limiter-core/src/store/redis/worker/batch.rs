@@ -28,7 +28,7 @@ struct Batch {
     slot: u16,
     keys: KeyNames,
     entries: Vec<BatchEntry>,
-    /// In the order of arrival.
+    /// The calls in the order of arrival.
     calls: Vec<BatchedCall>,
     /// The index of the first call of each kind, by the hash of its request.
     first_calls: HashMap<u64, usize, Seed>,
@@ -118,6 +118,7 @@ impl Worker {
         let script_call = ScriptCall::new(&self.context, &self.topology, permit);
         let attempt = script_call.attempt();
         calls.iter().for_each(|batched| batched.call.set_sent(attempt));
+        self.batch_sizes.push(calls.len());
         let reply = timeout_at(latest, script_call.run(&command, slot)).await;
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
             // The server is idle: the next batch is sent before the replies of this one are distributed.

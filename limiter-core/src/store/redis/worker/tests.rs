@@ -16,7 +16,8 @@ fn settings() -> WorkerSettings {
     };
     let naming = Arc::new(Naming::new("", None, false));
     let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));
-    WorkerSettings { naming, deadline: Duration::from_millis(100), clock: Clock::System, local, health }
+    let (deadline, batch_sizes) = (Duration::from_millis(100), BatchSizes::new());
+    WorkerSettings { naming, deadline, clock: Clock::System, local, health, batch_sizes }
 }
 
 fn server() -> Server {

@@ -111,6 +111,7 @@ for round = 1, rounds do
     end
     for _, key in ipairs({ KEYS[2 * pair - 1], KEYS[2 * pair] }) do
       redis.call('DEL', key)
+      expiries[key] = nil
       if value then
         redis.call('SET', key, value)
       end
@@ -157,9 +158,9 @@ for round = 1, rounds do
   end
   for pair = 1, #KEYS / 2 do
     local batched, single = KEYS[2 * pair - 1], KEYS[2 * pair]
-    -- The two were written a few milliseconds apart.
-    local ttl_difference = math.abs(redis.call('PTTL', batched) - redis.call('PTTL', single))
-    if comparable(batched) ~= comparable(single) or ttl_difference > 400 then
+    local has_same_expiry = expiries[batched] == expiries[single]
+      and (redis.call('PTTL', batched) == -1) == (redis.call('PTTL', single) == -1)
+    if comparable(batched) ~= comparable(single) or not has_same_expiry then
       return 'wrote another value than single calls: round ' .. round .. ', ' .. arguments .. ', '
         .. hex(comparable(single)) .. ', ' .. hex(comparable(batched))
     end

@@ -24,7 +24,7 @@ fn batches() -> (u32, u32) {
 
 /// A fuzzing script with both programs, which use a clock that it sets.
 fn with_programs(fuzz: &str) -> String {
-    let mut source = "local now = { 1700000000, 0 }\n".to_owned();
+    let mut source = "local now = { 1700000000, 0 }\n".to_owned() + include_str!("expiries.lua");
     for (name, program) in ["decide", "batch"].iter().zip(sources(&Clock::System)) {
         let timed = program.replace("redis.call('TIME')", "now");
         assert_ne!(timed, program, "the script reads the time");

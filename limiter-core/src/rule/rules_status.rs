@@ -1,19 +1,19 @@
-//! The state of a file of rules, as its thread sees it.
+//! The state of rules that a limiter reads again while the program runs.
 
 use crate::Error;
 use crate::sync::process::{id, lock};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// The present error of a file, and the number of all of them.
+/// The present error of a source of rules, and the number of all of them.
 #[derive(Debug)]
-pub(crate) struct FileStatus {
+pub(crate) struct RulesStatus {
     home: u32,
     errors: AtomicU64,
     error: Mutex<Option<Error>>,
 }
 
-impl FileStatus {
-    pub(super) fn new() -> Self {
+impl RulesStatus {
+    pub(crate) fn new() -> Self {
         Self { home: id(), errors: AtomicU64::new(0), error: Mutex::new(None) }
     }
 
@@ -22,13 +22,13 @@ impl FileStatus {
         self.errors.load(Ordering::Relaxed)
     }
 
-    /// The present error. `None` if the rules in force are those of the file.
+    /// The present error. `None` if the rules in force are those of the source.
     pub(crate) fn error(&self) -> Option<Error> {
         self.lock()?.clone()
     }
 
     /// Sets the error. Returns true if it is another one than before.
-    pub(super) fn fail(&self, error: &Error) -> bool {
+    pub(crate) fn fail(&self, error: &Error) -> bool {
         let Some(mut present) = self.lock() else { return false };
         let is_new = present.as_ref().is_none_or(|present| present.to_string() != error.to_string());
         *present = Some(error.clone());
@@ -39,7 +39,7 @@ impl FileStatus {
     }
 
     /// Removes the error. Returns true if there was one.
-    pub(super) fn succeed(&self) -> bool {
+    pub(crate) fn succeed(&self) -> bool {
         self.lock().is_some_and(|mut error| error.take().is_some())
     }
 

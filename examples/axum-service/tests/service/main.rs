@@ -1,0 +1,10 @@
+//! Tests of the whole service: processes of it, requests over TCP, and a Redis server of each test.
+
+mod client;
+mod instance;
+mod quota;
+mod load;
+mod addresses;
+mod operation;
+mod metrics;
+mod demonstration;

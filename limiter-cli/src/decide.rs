@@ -1,0 +1,94 @@
+//! `limiter check`, `peek` and `reset`: decisions about one key.
+
+use std::env;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use rate_limited::Decision;
+use serde_json::json;
+
+use crate::arguments::{CheckArguments, PeekArguments};
+use crate::connection::Connection;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Output;
+
+mod answer;
+mod program;
+mod target;
+
+use answer::Answer;
+use target::Target;
+
+/// Takes permits. If they were granted, it runs the program. A program that cannot be started gives them back.
+pub(crate) async fn check(
+    arguments: &CheckArguments,
+    connection: &Connection,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    let CheckArguments { key, limits, count, program } = arguments;
+    connection.require_shared("check")?;
+    require_program(program)?;
+    let target = Target::new(key.read()?, limits, connection).await?;
+    let max_wait = count.wait.unwrap_or(Duration::ZERO);
+    let decision = target.rule().wait_n(&target.key, &target.default_limit, count.cost, max_wait).await?;
+    let answer = Answer::new(&target.key, &decision);
+    let exit = if decision.is_allowed() { Exit::SUCCESS } else { Exit::with_code(count.denied_code) };
+    match (&program[..], &decision) {
+        ([program, arguments @ ..], Decision::Allowed(allowed)) => {
+            let not_started = match program::run(program, arguments) {
+                Ok(exit) => return Ok(exit),
+                Err(not_started) => not_started,
+            };
+            let has_refund = target.limiter.refund(allowed).await.is_ok();
+            Err(not_started.failure(has_refund))
+        }
+        // The output of a program stays apart from the command's own.
+        ([_, ..], Decision::Denied(_)) if !output.is_json() => {
+            output.show(answer.text(&output.painted_for_errors()));
+            Ok(exit)
+        }
+        _ => Ok(output.settle(answer.write(output), exit)),
+    }
+}
+
+/// Returns an error for `--` without a program, as by an empty variable of a shell script. The check would take a permit
+/// for nothing.
+fn require_program(program: &[OsString]) -> Result<(), Failure> {
+    let is_empty = match program {
+        [] => env::args_os().any(|argument| argument == "--"),
+        [program, ..] => program.is_empty(),
+    };
+    if is_empty {
+        return Err(Failure::usage("`--` must have a program behind it, got none: write one, or remove `--`"));
+    }
+    Ok(())
+}
+
+/// Shows the decision about one permit and takes nothing.
+pub(crate) async fn peek(arguments: &PeekArguments, connection: &Connection, output: &Output) -> Result<Exit, Failure> {
+    connection.require_shared("peek")?;
+    let target = Target::new(arguments.key.read()?, &arguments.limits, connection).await?;
+    let decision = target.rule().peek(&target.key, &target.default_limit).await?;
+    let exit = if decision.is_allowed() { Exit::SUCCESS } else { Exit::DENIED };
+    Ok(output.settle(Answer::new(&target.key, &decision).write(output), exit))
+}
+
+/// Deletes the counts of a key.
+pub(crate) async fn reset(
+    arguments: &PeekArguments,
+    connection: &Connection,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    connection.require_shared("reset")?;
+    let target = Target::new(arguments.key.read()?, &arguments.limits, connection).await?;
+    target.require_limit().await?;
+    target.rule().reset(&target.key, &target.default_limit).await?;
+    let key = target.key.encoded();
+    let written = if output.is_json() {
+        output.json(&json!({ "key": key, "reset": true }))
+    } else {
+        output.line(format_args!("reset: {key} has its full quota"))
+    };
+    Ok(output.settle(written, Exit::SUCCESS))
+}

@@ -1,0 +1,88 @@
+//! A decision as text and as JSON.
+
+use rate_limited::{Decision, Denied, Key, Source};
+use serde_json::{Value, json};
+
+use crate::duration_text;
+use crate::failure::Failure;
+use crate::output::{Output, Style};
+
+/// A decision about a key that the user wrote.
+pub(super) struct Answer<'d> {
+    key: String,
+    decision: &'d Decision,
+}
+
+impl<'d> Answer<'d> {
+    pub(super) fn new(key: &Key, decision: &'d Decision) -> Self {
+        Self { key: key.encoded(), decision }
+    }
+
+    /// Writes the answer to standard output.
+    pub(super) fn write(&self, output: &Output) -> Result<(), Failure> {
+        if output.is_json() { output.json(&self.json()) } else { output.line(self.text(output)) }
+    }
+
+    fn json(&self) -> Value {
+        let key = &self.key;
+        match self.decision {
+            Decision::Allowed(allowed) => json!({
+                "allowed": true,
+                "key": key,
+                "limit": allowed.limit().to_string(),
+                "remaining": allowed.remaining(),
+                "retry_after_ms": 0,
+                "reset_after_ms": millis(allowed.reset_after()),
+                "source": allowed.source().as_str(),
+                "final": false,
+            }),
+            Decision::Denied(denied) => json!({
+                "allowed": false,
+                "key": key,
+                "limit": denied.limit().to_string(),
+                "remaining": denied.remaining(),
+                "retry_after_ms": (!denied.is_final()).then(|| millis(denied.retry_after())),
+                "reset_after_ms": millis(denied.reset_after()),
+                "source": denied.source().as_str(),
+                "final": denied.is_final(),
+            }),
+        }
+    }
+
+    pub(super) fn text(&self, output: &Output) -> String {
+        let key = &self.key;
+        match self.decision {
+            Decision::Allowed(allowed) => {
+                let word = output.paint(Style::Green, "allowed");
+                if let Some(denied) = allowed.shadowed() {
+                    return format!("{word}: {key} in shadow mode, otherwise denied, {}", denial(denied));
+                }
+                if allowed.source() == Source::Mode {
+                    return format!("{word}: {key}, the rule is not enforced");
+                }
+                let reset = match allowed.reset_after() {
+                    duration if duration.is_zero() => String::new(),
+                    duration => format!(", full quota in {}", duration_text::write(duration)),
+                };
+                format!("{word}: {key}, {} left of {}{reset}", allowed.remaining(), allowed.limit())
+            }
+            Decision::Denied(denied) => format!("{}: {key}, {}", output.paint(Style::Red, "denied"), denial(denied)),
+        }
+    }
+}
+
+fn denial(denied: &Denied) -> String {
+    match denied {
+        denied if denied.source() == Source::Mode => "the rule denies every call".to_owned(),
+        denied if denied.is_final() => format!("the cost is above the limit {}: no wait helps", denied.limit()),
+        denied => {
+            let retry = duration_text::write(denied.retry_after());
+            format!("{} left of {}, retry in {retry}", denied.remaining(), denied.limit())
+        }
+    }
+}
+
+/// Returns whole milliseconds, rounded up: a retry after them is not too early.
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,189 @@
+//! The key and the limits that a command line names.
+
+use std::time::Duration;
+
+use rate_limited::{Decision, Error, Key, Limit, Limiter, Mode, Named, Rule, RuleSet, SharedRules, Source};
+use toml_edit::{DocumentMut, Item, TableLike, Value};
+
+use crate::arguments::{AlgorithmName, LimitArguments};
+use crate::bounded_input::{self, MAX_FILE_BYTES};
+use crate::connection::Connection;
+use crate::duration_text;
+use crate::failure::Failure;
+use crate::suggestion;
+
+/// A key under a rule, with a limiter that has the rule.
+pub(super) struct Target {
+    pub(super) key: Key,
+    /// The limit for a rule that sets none.
+    pub(super) default_limit: Limit,
+    pub(super) limiter: Limiter,
+    rule: String,
+}
+
+/// The rule that has the limits of the command line.
+const OWN_RULE: &str = "check";
+
+impl Target {
+    /// Connects a limiter with the limits of the command line, or with the rules that it names.
+    pub(super) async fn new(key: Key, arguments: &LimitArguments, connection: &Connection) -> Result<Self, Failure> {
+        if let Some(rule) = &arguments.rule {
+            return Self::of_rule(key, rule, arguments, connection).await;
+        }
+        let limits = arguments.limit.iter().map(|limit| with_algorithm(*limit, arguments));
+        let limits = limits.collect::<Result<Vec<_>, _>>()?;
+        // Limits of one window have one counter, which would count the call twice.
+        let mut windows: Vec<_> = limits.iter().map(Limit::window).collect();
+        windows.sort();
+        if let Some(twice) = windows.windows(2).find(|windows| windows[0] == windows[1]) {
+            return Err(Failure::usage(format!(
+                "`--limit` must have another window each time, got {} twice: remove the larger limit",
+                duration_text::write(twice[0])
+            )));
+        }
+        let default_limit = limits.first().copied().unwrap_or_else(unlimited);
+        let rule = limits.into_iter().fold(Rule::new(), Rule::limit);
+        let limiter = connection.builder().rule(OWN_RULE, rule).connect().await?;
+        Ok(Self { key, default_limit, rule: OWN_RULE.to_owned(), limiter })
+    }
+
+    async fn of_rule(
+        key: Key,
+        rule: &str,
+        arguments: &LimitArguments,
+        connection: &Connection,
+    ) -> Result<Self, Failure> {
+        let default_limit = with_algorithm(unlimited(), arguments)?;
+        // A file is read before the store is used: its mistakes are found without one.
+        let (limiter, rules, place) = match &arguments.rules {
+            Some(file) => {
+                let name = bounded_input::name(file);
+                let text = bounded_input::read_text(file, MAX_FILE_BYTES)?;
+                let rules = rules_alone(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+                (connection.limiter().await?, rules, name)
+            }
+            None => {
+                let limiter = connection.limiter().await?;
+                let shared = SharedRules::new(&limiter).read().await?;
+                let rules = rules_alone(&shared.toml).map_err(|error| {
+                    Failure::usage(format!("version {} of the shared rules cannot be read: {error}", shared.version))
+                })?;
+                (limiter, rules, "the shared rules".to_owned())
+            }
+        };
+        limiter.set_rules(rules)?;
+        let in_force = limiter.rules();
+        let Some(found) = in_force.iter().find(|candidate| candidate.name() == rule) else {
+            let remedy = match suggestion::nearest(rule, in_force.iter().map(|rule| rule.name())) {
+                Some(name) => format!("write `{name}`"),
+                None => "`limiter rules list` shows the rules".to_owned(),
+            };
+            return Err(Failure::usage(format!("`--rule` must be a rule of {place}, got `{rule}`: {remedy}")));
+        };
+        let target = Self { key, default_limit, rule: rule.to_owned(), limiter: limiter.clone() };
+        let needs_limit = found.limits().is_empty() && !matches!(found.mode(), Mode::Off | Mode::Deny);
+        // An override for this key may have a limit.
+        if needs_limit && (found.overrides() == 0 || target.is_without_limit().await?) {
+            return Err(without_limit(rule, &place));
+        }
+        Ok(target)
+    }
+
+    /// The limiter's calls under the rule.
+    pub(super) fn rule(&self) -> Named<'_> {
+        self.limiter.named(&self.rule)
+    }
+
+    /// Checks that the key has a limit without the source. A count belongs to its window and its algorithm.
+    ///
+    /// # Errors
+    /// A wrong usage for a rule whose limits are in the source alone.
+    pub(super) async fn require_limit(&self) -> Result<(), Failure> {
+        let in_force = self.limiter.rules();
+        let Some(found) = in_force.iter().find(|candidate| candidate.name() == self.rule) else { return Ok(()) };
+        if !found.limits().is_empty() {
+            return Ok(());
+        }
+        // An override for this key may have a limit.
+        let decision = self.rule().peek(&self.key, &self.default_limit).await?;
+        if limit_and_source(&decision).0 == self.default_limit {
+            return Err(without_limit(&self.rule, "the rules"));
+        }
+        Ok(())
+    }
+
+    async fn is_without_limit(&self) -> Result<bool, Failure> {
+        let decision = self.rule().peek(&self.key, &self.default_limit).await?;
+        let (limit, source) = limit_and_source(&decision);
+        Ok(limit == self.default_limit && source != Source::Mode)
+    }
+}
+
+fn limit_and_source(decision: &Decision) -> (Limit, Source) {
+    match decision {
+        Decision::Allowed(allowed) => (allowed.limit(), allowed.source()),
+        Decision::Denied(denied) => (denied.limit(), denied.source()),
+    }
+}
+
+fn without_limit(rule: &str, place: &str) -> Failure {
+    Failure::usage(format!(
+        "`{rule}` must have a limit in {place}, got none for this key: write `--limit` with the limit of the source in \
+         place of `--rule`"
+    ))
+}
+
+/// Reads a text of rules, without the settings that are for programs: failures of the store are errors here.
+fn rules_alone(text: &str) -> Result<RuleSet, Error> {
+    // Mistakes have the lines of the text as it is.
+    let rules: RuleSet = text.parse()?;
+    let Ok(mut document) = text.parse::<DocumentMut>() else { return Ok(rules) };
+    for setting in ["strict", "shared"] {
+        document.remove(setting);
+    }
+    if let Some(defaults) = document.get_mut("defaults").and_then(Item::as_table_like_mut) {
+        remove_policies(defaults);
+    }
+    let rules = document.get_mut("rules").and_then(Item::as_table_like_mut);
+    // A rule has any name, such as that of a setting.
+    for rule in rules.into_iter().flat_map(|rules| rules.iter_mut()).filter_map(|(_, rule)| rule.as_table_like_mut()) {
+        remove_policies(rule);
+        match rule.get_mut("override") {
+            Some(Item::ArrayOfTables(tables)) => tables.iter_mut().for_each(|table| remove_policies(table)),
+            Some(Item::Value(Value::Array(values))) => {
+                values.iter_mut().filter_map(Value::as_inline_table_mut).for_each(|table| remove_policies(table));
+            }
+            _ => {}
+        }
+    }
+    document.to_string().parse()
+}
+
+fn remove_policies(settings: &mut dyn TableLike) {
+    for setting in ["on_error", "deadline"] {
+        settings.remove(setting);
+    }
+}
+
+fn with_algorithm(limit: Limit, arguments: &LimitArguments) -> Result<Limit, Failure> {
+    let name = arguments.algorithm.unwrap_or(AlgorithmName::SlidingWindow);
+    let limit = limit.with_algorithm(name.algorithm());
+    match arguments.burst {
+        None => Ok(limit),
+        Some(0) => {
+            Err(Failure::usage("`--burst` must be at least 1, got 0: leave it out for the permits of the limit"))
+        }
+        Some(burst) => limit.with_burst(burst).map_err(|_| {
+            Failure::usage(format!(
+                "`--burst` must be left out for {}, got {burst}: write `--algorithm token_bucket` or remove it",
+                name.name()
+            ))
+        }),
+    }
+}
+
+/// Returns the limit that stands for none: a rule of the text replaces it.
+fn unlimited() -> Limit {
+    let longest = Limit::new(u32::MAX, Limit::MAX_WINDOW);
+    longest.or_else(|_| Limit::new(1, Duration::from_secs(1))).expect("one permit a second is a limit")
+}

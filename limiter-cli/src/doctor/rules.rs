@@ -1,0 +1,38 @@
+//! The check `rules`.
+
+use rate_limited::{ErrorKind, Limiter, SharedRules};
+
+use super::finding::Finding;
+use crate::connection::Connection;
+
+/// Reads the shared rules as a process does that follows them, with the permissions of such a process.
+pub(super) async fn check(limiter: &Limiter, connection: &Connection) -> Finding {
+    let follower = match connection.builder().shared_rules().connect().await {
+        Ok(follower) => follower,
+        Err(error) if error.kind() == ErrorKind::Refused => {
+            let prefix = connection.prefix();
+            return Finding::unknown(
+                "the user may not read the shared rules",
+                format!(
+                    "where processes follow them, permit `%R~{prefix}-rules:*`, or with Redis 6.2 `~{prefix}-rules:*`"
+                ),
+            );
+        }
+        Err(error) => {
+            return Finding::fail(
+                format!("the shared rules cannot be read: {error}"),
+                "check the other findings, and the server's log",
+            );
+        }
+    };
+    let Some(error) = follower.shared_rules_error() else {
+        return Finding::ok(format!("version {} of the shared rules is valid", follower.shared_rules_version()));
+    };
+    match SharedRules::new(limiter).read().await {
+        Ok(published) if published.version == 0 => Finding::ok("no rules were published"),
+        _ => Finding::fail(
+            format!("{error}; processes keep their last good rules"),
+            "publish another text: `limiter rules rollback VERSION`, `limiter rules edit` or `limiter rules import FILE`",
+        ),
+    }
+}

@@ -1,0 +1,109 @@
+//! `limiter rules list`.
+
+use comfy_table::{Cell, CellAlignment};
+use rate_limited::Published;
+use serde_json::{Map, Value, json};
+use toml_edit::{Item, TableLike};
+
+use super::rule_edit::{LimitText, overrides};
+use super::rule_text::{OVERRIDE, RuleText};
+use super::{rule_edit, time_text};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Output, Style, visible};
+
+/// Writes the rules in force.
+pub(super) fn run(published: &Published, output: &Output) -> Result<Exit, Failure> {
+    let text = RuleText::parse(&published.toml)?;
+    if output.is_json() {
+        let rules = text.rules().into_iter().map(|(name, rule)| rule_json(name, rule)).collect::<Vec<_>>();
+        let mut list = version_json(published);
+        list.insert("rules".to_owned(), rules.into());
+        output.json(&list.into())?;
+        return Ok(Exit::SUCCESS);
+    }
+    if published.version == 0 {
+        output.line("no shared rules are published")?;
+        return Ok(Exit::SUCCESS);
+    }
+    output.line(output.paint(Style::Dim, version_line(published)))?;
+    let rules = text.rules();
+    if rules.is_empty() {
+        output.line("the text has no rules")?;
+        return Ok(Exit::SUCCESS);
+    }
+    let mut table = output.table(&["RULE", "LIMITS", "ALGORITHM", "MODE", "ON ERROR", "DEADLINE", "OVERRIDES"]);
+    for (name, rule) in rules {
+        let field = |name: &str| rule.get(name).and_then(Item::as_str).map_or("-".to_owned(), visible);
+        let limits = limits(rule);
+        let row = [
+            visible(name),
+            if limits.is_empty() { "-".to_owned() } else { visible(&limits.join(", ")) },
+            field("algorithm"),
+            field("mode"),
+            field("on_error"),
+            field("deadline"),
+        ];
+        let mut row: Vec<_> = row.into_iter().map(Cell::new).collect();
+        row.push(Cell::new(overrides(rule).len()).set_alignment(CellAlignment::Right));
+        table.add_row(row);
+    }
+    output.print(table)?;
+    Ok(Exit::SUCCESS)
+}
+
+/// Returns the line about a version: number, author, time and reason.
+pub(super) fn version_line(published: &Published) -> String {
+    let Published { version, who, when, why, .. } = published;
+    let why = if why.is_empty() { String::new() } else { format!(": {}", visible(why)) };
+    format!("version {version} of {}, {}{why}", visible(who), time_text::with_age(*when))
+}
+
+/// Returns the fields of a version, without its text.
+pub(super) fn version_json(published: &Published) -> Map<String, Value> {
+    let Published { version, who, when, why, .. } = published;
+    let when = (*version > 0).then(|| time_text::rfc3339(*when));
+    Map::from_iter([
+        ("version".to_owned(), json!(version)),
+        ("who".to_owned(), json!(who)),
+        ("when".to_owned(), json!(when)),
+        ("why".to_owned(), json!(why)),
+    ])
+}
+
+/// Returns the settings of a rule, with its limits as a list.
+pub(super) fn rule_json(name: &str, rule: &dyn TableLike) -> Value {
+    let mut fields = Map::from_iter([("name".to_owned(), json!(name))]);
+    fields.extend(settings_json(rule));
+    let overrides = overrides(rule).into_iter().map(|table| Value::Object(settings_json(table)));
+    fields.insert("overrides".to_owned(), overrides.collect());
+    fields.into()
+}
+
+fn settings_json(settings: &dyn TableLike) -> Map<String, Value> {
+    let mut fields = Map::from_iter([("limits".to_owned(), json!(limits(settings)))]);
+    for (name, item) in settings.iter().filter(|(name, _)| !["limit", "limits", OVERRIDE].contains(name)) {
+        fields.insert(name.to_owned(), item_json(item));
+    }
+    fields
+}
+
+fn item_json(item: &Item) -> Value {
+    if let Some(text) = item.as_str() {
+        return text.into();
+    }
+    if let Some(number) = item.as_integer() {
+        return number.into();
+    }
+    let entries = item.as_table_like().into_iter().flat_map(TableLike::iter);
+    entries.map(|(name, item)| (name.to_owned(), item_json(item))).collect::<Map<_, _>>().into()
+}
+
+/// Returns the limits of a rule as texts. One with an algorithm of its own has it in parentheses.
+fn limits(rule: &dyn TableLike) -> Vec<String> {
+    let text = |text: LimitText<'_>| match text.algorithm {
+        Some(algorithm) => format!("{} ({algorithm})", text.limit),
+        None => text.limit.to_owned(),
+    };
+    rule_edit::limits(rule).into_iter().map(text).collect()
+}

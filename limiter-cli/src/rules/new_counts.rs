@@ -1,0 +1,236 @@
+//! Changes that start new counts: a counter belongs to a key, an algorithm and a window.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rate_limited::Limit;
+use toml_edit::{Item, TableLike};
+
+use super::rule_edit::{LimitText, OverrideKeys, limits, overrides};
+use super::rule_text::RuleText;
+use crate::duration_text;
+use crate::output::visible;
+
+/// A rule whose counts begin anew when a text replaces another one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NewCounts {
+    pub(super) message: String,
+    /// Returns `false` if it depends on the limits in the source of a program.
+    pub(super) is_certain: bool,
+}
+
+/// The counters of a rule, apart from its keys. `None` is that of the source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counters {
+    limits: BTreeSet<(Option<String>, u128, Option<String>)>,
+    algorithm: Option<String>,
+    layout: Option<String>,
+}
+
+/// Returns the rules whose counts begin anew.
+pub(super) fn find(old: &RuleText, new: &RuleText) -> Vec<NewCounts> {
+    let mut names: Vec<&str> = new.rules().into_iter().map(|(name, _)| name).collect();
+    names.extend(old.rules().into_iter().map(|(name, _)| name).filter(|name| new.rule(name).is_none()));
+    let mut found: Vec<_> =
+        names.into_iter().filter_map(|name| of_rule(name, old.rule(name), new.rule(name))).collect();
+    // Those that need a confirmation first.
+    found.sort_by_key(|counts| !counts.is_certain);
+    found
+}
+
+fn of_rule(name: &str, old: Option<&dyn TableLike>, new: Option<&dyn TableLike>) -> Option<NewCounts> {
+    let found = |keys: &str, old: &Counters, new: &Counters| {
+        let (change, is_certain) = change(old, new)?;
+        Some(NewCounts { message: message(name, keys, &change, is_certain), is_certain })
+    };
+    let base = found("", &Counters::of(old, None), &Counters::of(new, None));
+    let (of_old, of_new) = (counters_of_overrides(old), counters_of_overrides(new));
+    let find = |rule, of_overrides: &BTreeMap<OverrideKeys, Counters>, keys| {
+        Counters::of(rule, of_overrides.get(keys).cloned())
+    };
+    let of_keys = of_new
+        .keys()
+        .chain(of_old.keys())
+        .filter_map(|keys| found(" for the keys of an override", &find(old, &of_old, keys), &find(new, &of_new, keys)));
+    // The first of those that are certain.
+    base.into_iter().chain(of_keys).min_by_key(|counts| !counts.is_certain)
+}
+
+fn counters_of_overrides(rule: Option<&dyn TableLike>) -> BTreeMap<OverrideKeys, Counters> {
+    let tables = rule.map(overrides).unwrap_or_default();
+    tables.into_iter().filter_map(|table| Some((OverrideKeys::of(table)?, own_counters(table)))).collect()
+}
+
+fn message(name: &str, keys: &str, change: &str, is_certain: bool) -> String {
+    let name = visible(name);
+    if is_certain {
+        format!("`{name}` starts new counts{keys}, so each key has its full quota again: {change}")
+    } else {
+        format!("`{name}` may start new counts{keys}: {change}")
+    }
+}
+
+/// Returns the difference of counters, and whether it is certain.
+fn change(old: &Counters, new: &Counters) -> Option<(String, bool)> {
+    let word = |name: &Option<String>| name.as_deref().unwrap_or("the one of the source").to_owned();
+    if old.algorithm != new.algorithm {
+        // The text had no limits and no algorithm: those of the source are unknown.
+        let is_certain = old.algorithm.is_some() || !old.limits.is_empty();
+        let (old, new) = (word(&old.algorithm), word(&new.algorithm));
+        return Some((format!("the algorithm changes from {old} to {new}"), is_certain));
+    }
+    if old.layout != new.layout {
+        return Some(("the layout changes".to_owned(), true));
+    }
+    match (old.limits.is_empty(), new.limits.is_empty()) {
+        (true, true) => return None,
+        (true, false) => {
+            return Some(("it replaces limits of the source, which may have other windows".to_owned(), false));
+        }
+        (false, true) => return Some(("the limits of the source apply again".to_owned(), false)),
+        (false, false) => {}
+    }
+    let added: Vec<_> = new.limits.difference(&old.limits).collect();
+    let removed: Vec<_> = old.limits.difference(&new.limits).collect();
+    let (_, window, _) = added.first()?;
+    let write = |millis: u128| {
+        duration_text::write(std::time::Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
+    };
+    let windows = |limits: &BTreeSet<(Option<String>, u128, Option<String>)>| -> BTreeSet<u128> {
+        limits.iter().map(|(_, window, _)| *window).collect()
+    };
+    let change = match &removed[..] {
+        [(_, old, _)] if added.len() == 1 && old != window => {
+            format!("the window changes from {} to {}", write(*old), write(*window))
+        }
+        _ if windows(&old.limits).contains(window) => format!("the algorithm of the window {} changes", write(*window)),
+        _ => format!("the window {} is new", write(*window)),
+    };
+    Some((change, true))
+}
+
+impl Counters {
+    /// Returns the counters of a rule, with the settings of one of its overrides before its own.
+    fn of(rule: Option<&dyn TableLike>, of_override: Option<Self>) -> Self {
+        let base = rule.map(own_counters).unwrap_or_default();
+        let Some(Self { limits, algorithm, layout }) = of_override else { return base.with_one_algorithm() };
+        let joined = Self {
+            limits: if limits.is_empty() { base.limits } else { limits },
+            algorithm: algorithm.or(base.algorithm),
+            layout: layout.or(base.layout),
+        };
+        joined.with_one_algorithm()
+    }
+
+    /// Returns these counters with the algorithm that all limits have, as that of the rule: that one is before theirs.
+    fn with_one_algorithm(mut self) -> Self {
+        if self.algorithm.is_none() {
+            let first = self.limits.first().and_then(|(algorithm, ..)| algorithm.clone());
+            if !self.limits.iter().all(|(algorithm, ..)| *algorithm == first) {
+                return self;
+            }
+            self.algorithm = first;
+        }
+        self.limits = self.limits.into_iter().map(|(_, window, layout)| (None, window, layout)).collect();
+        self
+    }
+}
+
+fn own_counters(settings: &dyn TableLike) -> Counters {
+    let text = |name: &str| settings.get(name).and_then(Item::as_str).map(str::to_owned);
+    let of_limit = |text: LimitText<'_>| {
+        let window = text.limit.parse::<Limit>().ok()?.window().as_millis();
+        // The default algorithm gives way to that of the source.
+        let algorithm = text.algorithm.filter(|algorithm| *algorithm != "sliding_window");
+        Some((algorithm.map(str::to_owned), window, text.layout.map(str::to_owned)))
+    };
+    Counters {
+        limits: limits(settings).into_iter().filter_map(of_limit).collect(),
+        algorithm: text("algorithm"),
+        layout: text("layout"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(old: &str, new: &str) -> Vec<(String, bool)> {
+        let parse = |text: &str| RuleText::parse(text).expect("valid");
+        let found = find(&parse(old), &parse(new)).into_iter();
+        found.map(|NewCounts { message, is_certain }| (message, is_certain)).collect()
+    }
+
+    #[test]
+    fn another_window_or_algorithm_starts_new_counts() {
+        let rule = |fields: &str| format!("[rules.a]\n{fields}\n");
+        let certain = |change: &str| {
+            let message = format!("`a` starts new counts, so each key has its full quota again: {change}");
+            vec![(message, true)]
+        };
+        let unsure = |change: &str| vec![(format!("`a` may start new counts: {change}"), false)];
+        let cases = [
+            ("limit = '5/10s'", "limit = '50/10s'", vec![]),
+            ("limit = '5/10s'", "limits = ['50/10s']\nmode = 'deny'", vec![]),
+            ("limit = '5/60s'", "limit = '50/min'", vec![]),
+            ("limit = '5/10s'", "limit = '5/min'", certain("the window changes from 10 s to 1 min")),
+            ("limits = ['5/10s', '9/h']", "limit = '5/10s'", vec![]),
+            ("limit = '5/10s'", "limits = ['5/10s', '9/h']", certain("the window 1 h is new")),
+            (
+                "limit = '5/10s'",
+                "limit = '5/10s'\nalgorithm = 'token_bucket'",
+                certain("the algorithm changes from the one of the source to token_bucket"),
+            ),
+            (
+                "limit = { limit = '5/10s', algorithm = 'token_bucket' }",
+                "limit = '5/10s'",
+                certain("the algorithm changes from token_bucket to the one of the source"),
+            ),
+            (
+                "limit = { limit = '5/10s', algorithm = 'token_bucket' }",
+                "limit = '5/10s'\nalgorithm = 'token_bucket'",
+                vec![],
+            ),
+            (
+                "limit = { limit = '5/10s', algorithm = 'token_bucket' }",
+                "limit = '5/10s'\nalgorithm = 'fixed_window'",
+                certain("the algorithm changes from token_bucket to fixed_window"),
+            ),
+            (
+                "limits = [{ limit = '5/10s', algorithm = 'token_bucket' }, '9/h']",
+                "limits = ['5/10s', '9/h']",
+                certain("the algorithm of the window 10 s changes"),
+            ),
+            ("limits = [{ limit = '5/10s' }]", "[[rules.a.limits]]\nlimit = '5/10s'", vec![]),
+            ("limit = '5/10s'", "[rules.a.limit]\nlimit = '5/min'", certain("the window changes from 10 s to 1 min")),
+            (
+                "mode = 'off'",
+                "limit = '5/10s'",
+                unsure("it replaces limits of the source, which may have other windows"),
+            ),
+            ("limit = '5/10s'", "mode = 'off'", unsure("the limits of the source apply again")),
+        ];
+        for (old, new, expected) in cases {
+            assert_eq!(found(&rule(old), &rule(new)), expected, "{old} -> {new}");
+        }
+    }
+
+    #[test]
+    fn a_certain_change_of_an_override_is_found_beside_an_uncertain_one_of_the_rule() {
+        let with = |limit: &str| format!("[[rules.a.override]]\nmatch = {{ user = '42' }}\nlimit = '{limit}'\n");
+        let old = with("9/10s");
+        let new = format!("[rules.a]\nlimit = '1/s'\n{}", with("9/h"));
+        assert!(matches!(&found(&old, &new)[..], [(_, true)]));
+    }
+
+    #[test]
+    fn overrides_are_compared_with_what_applied_to_their_keys() {
+        let base = "[rules.a]\nlimit = '5/10s'\n";
+        let with = |fields: &str| format!("{base}[[rules.a.override]]\nmatch = {{ user = '42' }}\n{fields}\n");
+        let message =
+            "`a` starts new counts for the keys of an override, so each key has its full quota again: the window";
+        assert_eq!(found(base, &with("limit = '9/10s'")), []);
+        assert_eq!(found(base, &with("limit = '9/h'")), [(format!("{message} changes from 10 s to 1 h"), true)]);
+        assert_eq!(found(&with("limit = '9/h'"), base), [(format!("{message} changes from 1 h to 10 s"), true)]);
+        assert_eq!(found(&with("limit = '9/h'"), &with("limit = '10/h'\nmode = 'shadow'")), []);
+    }
+}

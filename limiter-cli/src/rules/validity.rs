@@ -1,0 +1,109 @@
+//! Checks of a text before it is published.
+
+use rate_limited::{Error, Limiter, RuleSet};
+use toml_edit::{Document, DocumentMut};
+
+use crate::bounded_input::MAX_TEXT_BYTES;
+use crate::failure::Failure;
+
+/// Settings at the top that are for the file of one program.
+const FILE_SETTINGS: [&str; 2] = ["strict", "shared"];
+
+/// Checks a text of shared rules.
+///
+/// # Errors
+/// A wrong usage with line and column.
+pub(super) fn check(text: &str) -> Result<(), Failure> {
+    if text.len() as u64 > MAX_TEXT_BYTES {
+        return Err(Failure::usage("the text must have at most 1 MB, got more: remove rules that are not used"));
+    }
+    if let Some(message) = file_setting(text) {
+        return Err(Failure::Usage(message));
+    }
+    let rules: RuleSet = text.parse().map_err(|error: Error| Failure::Usage(error.to_string()))?;
+    // A limiter finds more mistakes, such as parts that a rule's key lacks.
+    Limiter::memory().set_rules(rules).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// Checks a text of shared rules that a file or an editor has.
+///
+/// # Errors
+/// As for [`check`], and for an empty text: its writer may have failed.
+pub(super) fn check_written(text: &str) -> Result<(), Failure> {
+    require_text(text)?;
+    check(text)
+}
+
+fn require_text(text: &str) -> Result<(), Failure> {
+    if text.trim().is_empty() {
+        return Err(Failure::usage("the text must have rules, got an empty one: write `#` to have none"));
+    }
+    Ok(())
+}
+
+/// Checks a text of rules, which may be the file of one program.
+///
+/// # Errors
+/// As for [`check_written`], without the bound of shared rules and without their settings that must be left out.
+pub(super) fn check_file(text: &str) -> Result<(), Failure> {
+    require_text(text)?;
+    let usage = |error: Error| Failure::Usage(error.to_string());
+    let mut rules: RuleSet = text.parse().map_err(usage)?;
+    if let Ok(mut document) = text.parse::<DocumentMut>() {
+        for setting in FILE_SETTINGS {
+            document.remove(setting);
+        }
+        // The lines of the rules, which have no mistake of their own, may differ from here on.
+        rules = document.to_string().parse().map_err(usage)?;
+    }
+    Limiter::memory().set_rules(rules).map_err(usage)
+}
+
+/// Returns the message about a setting that is for the file of one program.
+pub(super) fn file_setting(text: &str) -> Option<String> {
+    // A text that is no TOML has a mistake that the library reports.
+    let document = Document::parse(text).ok()?;
+    let (name, at) =
+        FILE_SETTINGS.into_iter().find_map(|name| Some((name, document.as_table().key(name)?.span()?.start)))?;
+    let before = &text[..at];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Some(format!(
+        "line {line}, column {column}: `{name}` must be left out of shared rules, got it: set it for each \
+         program, in its own file of rules or its builder"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_a_file_are_errors_in_shared_rules() {
+        let message = |text: &str| check(text).expect_err(text).to_string();
+        let strict = "line 2, column 2: `strict` must be left out of shared rules, got it: set it for each program, in \
+                      its own file of rules or its builder";
+        assert_eq!(message("\n strict = true\n"), strict);
+        assert!(message("shared = true\n").starts_with("line 1, column 1: `shared` must be left out of shared rules"));
+        assert!(message("[rules.a]\nlimt = '5/s'\n").starts_with("line 2, column 1: `limt` must be"));
+        assert!(message(&"#".repeat((1 << 20) + 1)).contains("at most 1 MB"));
+        assert!(check("[rules.a]\nlimit = '5/s'\n").is_ok());
+        assert!(check(&"#".repeat(1 << 20)).is_ok());
+    }
+
+    #[test]
+    fn a_file_is_checked_as_shared_rules_apart_from_its_own_settings() {
+        let wrong =
+            "[rules.'user:{id}']\nlimit = '5/s'\n[[rules.'user:{id}'.override]]\nmatch = { di = 1 }\nlimit = '6/s'\n";
+        let message = |text: &str| check_file(text).expect_err(text).to_string();
+        let expected = check(wrong).expect_err("a wrong part").to_string();
+        assert_eq!(message(wrong), expected);
+        let of_file = format!("strict = true # all\nshared = true\n{wrong}");
+        assert_eq!(message(&of_file), expected);
+        for empty in ["", " \n"] {
+            assert_eq!(message(empty), check_written(empty).expect_err("empty").to_string());
+        }
+        let right = of_file.replace("di = 1", "id = 1");
+        assert!(check_file(&right).is_ok() && check_file("#").is_ok());
+    }
+}

@@ -1,0 +1,21 @@
+//! Tests of `limiter`: the built program against real servers.
+
+#[path = "command/support.rs"]
+mod support;
+
+#[path = "command/bad_input.rs"]
+mod bad_input;
+#[path = "command/checks.rs"]
+mod checks;
+#[path = "command/manuals.rs"]
+mod manuals;
+#[path = "command/outputs.rs"]
+mod outputs;
+#[path = "command/programs.rs"]
+mod programs;
+#[path = "command/rule_checks.rs"]
+mod rule_checks;
+#[path = "command/shared_rules.rs"]
+mod shared_rules;
+#[path = "command/terminal.rs"]
+mod terminal;

@@ -1,0 +1,134 @@
+//! `check` by a rule of a file or of the shared rules.
+
+use limiter_testkit::RedisServer;
+
+use crate::support::{command, finish, limiter, limiter_with_input, server};
+
+const RULES: &str = r#"
+strict = true
+
+[defaults]
+on_error = "open"
+
+[rules."user:{user_id}"]
+limit = "2/h"
+on_error = "standby"
+deadline = "1ms"
+
+[[rules."user:{user_id}".override]]
+match = { user_id = "7" }
+limit = "3/h"
+
+[[rules."user:{user_id}".override]]
+match = { user_id = "13" }
+mode = "deny"
+
+[rules.trial]
+limit = "1/h"
+mode = "shadow"
+
+[rules.closed]
+mode = "deny"
+
+[rules.idle]
+mode = "off"
+
+[rules.sized]
+on_error = "closed"
+
+[rules.match]
+limit = "1/h"
+on_error = "open"
+
+[rules.override]
+limit = "1/h"
+on_error = "open"
+override = [{ match = { on_error = "a", deadline = "b" }, on_error = "open" }]
+key = "{on_error}/{deadline}"
+"#;
+
+#[test]
+fn a_rule_of_a_file_decides_with_its_overrides_and_modes() {
+    let server = server();
+    let run = |key: &str, rule: &str| {
+        limiter_with_input(&server.url(), &["check", key, "--rule", rule, "--rules", "-"], RULES.as_bytes())
+    };
+    let user = "user:{user_id}";
+    let codes =
+        |key: &str, calls: usize| -> Vec<_> { (0..calls).map(|_| run(key, user).code.expect("ends")).collect() };
+    assert_eq!(codes("user:@42", 3), [0, 0, 1]);
+    assert_eq!(codes("user:@7", 4), [0, 0, 0, 1]);
+    assert_eq!(codes("user:@13", 1), [1]);
+    assert_eq!(run("user:@13", user).stdout, "denied: user:@13, the rule denies every call\n");
+    assert!(run("t", "trial").ok().starts_with("allowed: t, 0 left of 1/h"));
+    let shadowed = run("t", "trial").ok();
+    assert!(shadowed.starts_with("allowed: t in shadow mode, otherwise denied, 0 left of 1/h"), "{shadowed}");
+    assert_eq!(run("x", "closed").code, Some(1));
+    assert_eq!(run("x", "idle").ok(), "allowed: x, the rule is not enforced\n");
+}
+
+#[test]
+fn a_rule_without_a_limit_or_a_misspelt_one_is_an_error() {
+    let server = server();
+    let run = |rule: &str| {
+        limiter_with_input(&server.url(), &["check", "a", "--rule", rule, "--rules", "-"], RULES.as_bytes())
+    };
+    run("sized").failed(2, "`sized` must have a limit in standard input, got none for this key: write `--limit`");
+    run("trail").failed(2, "`--rule` must be a rule of standard input, got `trail`: write `trial`");
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
+}
+
+#[test]
+fn a_reset_without_a_known_limit_is_an_error() {
+    let server = server();
+    let run = |key: &str, rule: &str, mode: &str| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("rules.toml");
+        std::fs::write(&file, RULES).expect("written");
+        let file = file.display().to_string();
+        let mut command = command(&server.url(), &["reset", key, "--rule", rule, "--rules", &file]);
+        finish(command.env("RATE_LIMITED_MODE", mode).spawn().expect("the program starts"))
+    };
+    for (rule, mode) in [("idle", "enforce"), ("closed", "enforce"), ("sized", "off")] {
+        run("x", rule, mode).failed(2, &format!("`{rule}` must have a limit in "));
+    }
+    for (rule, mode) in [("trial", "enforce"), ("trial", "off")] {
+        assert_eq!(run("t", rule, mode).ok(), "reset: t has its full quota\n");
+    }
+}
+
+#[test]
+fn failures_of_the_store_are_errors_whatever_the_rule_has() {
+    // It accepts the connection and refuses the decisions.
+    let acl = "-@all ~rl-rules:* +script|load +evalsha +mget +lrange";
+    let server = RedisServer::builder().tcp().user_with_rules("app", "pw", acl).start();
+    let arguments = ["check", "user:@42", "--rule", "user:{user_id}", "--rules", "-"];
+    limiter_with_input(&server.url(), &arguments, RULES.as_bytes()).failed(3, "error: Redis refused the user ");
+    for (key, rule) in [("a", "match"), ("@a@/@b", "override"), ("@a@/@c", "override")] {
+        let arguments = ["check", key, "--rule", rule, "--rules", "-"];
+        limiter_with_input(&server.url(), &arguments, RULES.as_bytes()).failed(3, "error: Redis refused the user ");
+    }
+}
+
+#[test]
+fn the_emergency_switch_of_the_environment_applies() {
+    let server = server();
+    let run = |mode: &str| {
+        let mut command = command(&server.url(), &["check", "a", "--limit", "1/h"]);
+        finish(command.env("RATE_LIMITED_MODE", mode).spawn().expect("the program starts"))
+    };
+    assert_eq!([run("enforce").code, run("enforce").code, run("off").code], [Some(0), Some(1), Some(0)]);
+    run("of").failed(2, "RATE_LIMITED_MODE");
+}
+
+#[test]
+fn a_shared_rule_decides_with_the_version_in_force() {
+    let server = server();
+    let run = |arguments: &[&str]| limiter(&server.url(), arguments);
+    let check = ["check", "report", "--rule", "report"];
+    run(&check).failed(2, "`--rule` must be a rule of the shared rules, got `report`: ");
+    run(&["rules", "set", "report", "1/h"]).ok();
+    assert_eq!((run(&check).code, run(&check).code), (Some(0), Some(1)));
+    run(&["rules", "set", "report", "2/h"]).ok();
+    assert_eq!((run(&check).code, run(&check).code), (Some(0), Some(1)));
+}

@@ -1,0 +1,65 @@
+//! The option to follow the shared rules.
+
+use crate::builder::Builder;
+use crate::builder::connection::{InProcessStore, Store};
+use crate::{Error, ErrorKind};
+
+impl Builder {
+    /// Makes the limiter follow the shared rules: one text for all processes, which [`SharedRules`](crate::SharedRules)
+    /// or the command `limiter` publishes in the store. Default: it does not. Needs the features `rules` and `redis`.
+    ///
+    /// A process sends a GET every 450 to 500 ms on its connection, and reads the text when the version has changed.
+    /// [`connect`](Builder::connect) reads it once before it returns, and fails if the store refuses that.
+    /// [`build`](Builder::build) does not wait.
+    ///
+    /// - The rules are a layer of their own, after [`set_rules`](crate::Limiter::set_rules) and before the file.
+    /// - A text that is missing, or that this process cannot use, changes nothing: the last good rules stay in force. The
+    ///   log gets one error for each distinct mistake, with line and column: see
+    ///   [`shared_rules_error`](crate::Limiter::shared_rules_error).
+    /// - Names are not compared with the functions of this program: several services may share one text.
+    /// - Until the first text is read, a rule of `configured` limits that has none elsewhere is treated as if the store
+    ///   had failed. Its `on_error` decides, with `standby` as `closed`.
+    /// - After a failover that takes a change back, all processes follow the older text and log it.
+    /// - A child of `fork` follows the rules from its first call on.
+    ///
+    /// `shared = true` at the top of the [file of rules](Builder::rules_file) does the same. The user of the process needs
+    /// the permissions `%R~rl-rules:* +get +mget`, with its [`prefix`](Builder::prefix) in place of `rl`. Redis 6.2 has no
+    /// `%R~`: there `~rl-rules:*` permits writing too.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// let limiter = Limiter::builder().url("redis://127.0.0.1:6379").shared_rules().build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn shared_rules(mut self) -> Self {
+        self.follows_shared_rules = true;
+        self
+    }
+
+    /// Returns whether the limiter is to follow the shared rules.
+    pub(super) fn follows_shared_rules(&self) -> bool {
+        #[cfg(feature = "redis")]
+        let is_set = self.follows_shared_rules;
+        #[cfg(not(feature = "redis"))]
+        let is_set = false;
+        is_set || self.rules.is_shared || self.rules_file.is_shared()
+    }
+
+    /// Checks that the store can have shared rules.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a store in this process.
+    pub(super) fn check_shared_rules(&self, store: &Store) -> Result<(), Error> {
+        if self.follows_shared_rules() && matches!(store, Store::InProcess(InProcessStore::Memory)) {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "`shared_rules` must be used with a store that processes share, got one in this process: write the `url` of \
+                 a Redis, or leave it out",
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! The number of keys that a limiter counts exactly.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use metrics::{Counter, counter, gauge};
+
+use super::contained::record;
+use super::describe::describe;
+use crate::Source;
+use crate::clock::{Clock, Moment};
+
+/// The number of keys of a limiter's map in this process. The gauge is the sum over all limiters.
+///
+/// [`change`](Self::change) runs under a lock and calls no recorder. [`report_if_due`](Self::report_if_due) is called
+/// where observers may run.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyCount(Arc<CountedKeys>);
+
+#[derive(Debug)]
+struct CountedKeys {
+    source: Source,
+    keys: AtomicUsize,
+    /// True if the number has changed since the last report.
+    is_changed: AtomicBool,
+    /// The time from which the next report is due, in microseconds of the clock.
+    due_at: AtomicU64,
+    /// The part of the gauge that is this limiter's.
+    reported: AtomicI64,
+}
+
+/// The time of a decision, if its reply has it.
+#[derive(Clone, Copy)]
+pub(crate) struct ReplyTime(Option<Moment>);
+
+impl ReplyTime {
+    pub(crate) const UNKNOWN: Self = Self(None);
+
+    #[inline]
+    pub(crate) fn new(now: Moment) -> Self {
+        Self(Some(now))
+    }
+}
+
+/// The shortest time between two reports, in microseconds.
+const REPORT_INTERVAL: u64 = 1_000_000;
+
+/// The values of both gauges.
+static STORE_KEYS: AtomicI64 = AtomicI64::new(0);
+static STANDBY_KEYS: AtomicI64 = AtomicI64::new(0);
+
+impl KeyCount {
+    pub(crate) fn new(source: Source) -> Self {
+        Self(Arc::new(CountedKeys {
+            source,
+            keys: AtomicUsize::new(0),
+            is_changed: AtomicBool::new(false),
+            due_at: AtomicU64::new(0),
+            reported: AtomicI64::new(0),
+        }))
+    }
+
+    /// Changes the number by the difference of two sizes of a shard.
+    pub(crate) fn change(&self, before: usize, after: usize) {
+        if before != after {
+            self.0.keys.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+            self.0.is_changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the number to 0, for a child of `fork` with a new map.
+    pub(crate) fn restart(&self) {
+        self.0.keys.store(0, Ordering::Relaxed);
+        self.0.is_changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the limiter's keys off the gauge, when the limiter is dropped.
+    pub(crate) fn withdraw(&self) {
+        if self.0.reported.load(Ordering::Relaxed) != 0 {
+            self.0.report(0);
+        }
+    }
+
+    /// Sets the gauge if the number has changed, at most once a second. It reads the clock if the time is unknown.
+    #[inline]
+    pub(crate) fn report_if_due(&self, time: ReplyTime, clock: &Clock) {
+        if self.0.is_changed.load(Ordering::Relaxed) {
+            let (now, due_at) = (time.0.unwrap_or_else(|| clock.now()), self.0.due_at.load(Ordering::Relaxed));
+            if now.micros() >= due_at {
+                self.report(now, due_at);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn report(&self, now: Moment, due_at: u64) {
+        let next = now.micros().saturating_add(REPORT_INTERVAL);
+        if self.0.due_at.compare_exchange(due_at, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        self.0.is_changed.store(false, Ordering::Relaxed);
+        let keys = self.0.keys.load(Ordering::Relaxed);
+        self.0.report(i64::try_from(keys).unwrap_or(i64::MAX));
+    }
+}
+
+impl CountedKeys {
+    fn report(&self, keys: i64) {
+        let total = if self.source == Source::Standby { &STANDBY_KEYS } else { &STORE_KEYS };
+        total.fetch_add(keys - self.reported.swap(keys, Ordering::Relaxed), Ordering::Relaxed);
+        record(|| {
+            describe();
+            // Registered here, so that it begins at 0.
+            let _ = overflow_counter(self.source);
+            let keys = u32::try_from(total.load(Ordering::Relaxed).max(0)).unwrap_or(u32::MAX);
+            gauge!("rate_limited_keys", "source" => self.source.as_str()).set(keys);
+        });
+    }
+}
+
+/// The counter of decisions by shared counters. They are reported at most once a second, so no handle is kept.
+pub(super) fn overflow_counter(source: Source) -> Counter {
+    describe();
+    counter!("rate_limited_overflow_total", "source" => source.as_str())
+}

@@ -1,0 +1,165 @@
+//! The series of one rule. Their handles are created at its first decision and kept until the process ends.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ptr;
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
+
+use metrics::{Counter, Histogram, counter, histogram};
+
+use super::CallOutcome;
+use super::describe::describe;
+use super::limit_gauges::LimitGauges;
+use crate::sync::RwLock;
+use crate::sync::process::{id, read_at_home, write_at_home};
+use crate::{Limit, Source};
+
+/// The handles of a rule. Rare ones are registered by their first event.
+pub(super) struct RuleSeries {
+    name: &'static str,
+    decisions: [[OnceLock<Counter>; SOURCES]; OUTCOMES],
+    permits: Counter,
+    near_limit: Counter,
+    refunds: OnceLock<Counter>,
+    unconfigured: OnceLock<Counter>,
+    wait: OnceLock<Histogram>,
+    limits: LimitGauges,
+}
+
+const OUTCOMES: usize = 3;
+const SOURCES: usize = 5;
+
+impl RuleSeries {
+    /// Registers the usual series of a rule, so that they begin at 0.
+    fn new(name: &'static str) -> Self {
+        describe();
+        let series = Self {
+            name,
+            decisions: Default::default(),
+            permits: counter!("rate_limited_permits_total", "rule" => name),
+            near_limit: counter!("rate_limited_near_limit_total", "rule" => name),
+            refunds: OnceLock::new(),
+            unconfigured: OnceLock::new(),
+            wait: OnceLock::new(),
+            limits: LimitGauges::new(name),
+        };
+        series.decisions_by(CallOutcome::Allowed, Source::Store);
+        series.decisions_by(CallOutcome::Denied, Source::Store);
+        series
+    }
+
+    #[inline]
+    pub(super) fn count_decision(&self, outcome: CallOutcome, source: Source) {
+        self.decisions_by(outcome, source).increment(1);
+    }
+
+    #[inline]
+    fn decisions_by(&self, outcome: CallOutcome, source: Source) -> &Counter {
+        let (outcome_index, outcome) = match outcome {
+            CallOutcome::Allowed => (0, "allowed"),
+            CallOutcome::Denied => (1, "denied"),
+            CallOutcome::Shadowed => (2, "shadowed"),
+        };
+        let source_index = match source {
+            Source::Store => 0,
+            Source::DeniedUntil => 1,
+            Source::Standby => 2,
+            Source::Policy => 3,
+            Source::Mode => 4,
+        };
+        self.decisions[outcome_index][source_index].get_or_init(|| {
+            let source = source.as_str();
+            counter!("rate_limited_decisions_total", "rule" => self.name, "outcome" => outcome, "source" => source)
+        })
+    }
+
+    #[inline]
+    pub(super) fn count_permits(&self, permits: u32) {
+        self.permits.increment(permits.into());
+    }
+
+    #[inline]
+    pub(super) fn count_near_limit(&self) {
+        self.near_limit.increment(1);
+    }
+
+    pub(super) fn count_refunds(&self, permits: u32) {
+        let register = || counter!("rate_limited_refunds_total", "rule" => self.name);
+        self.refunds.get_or_init(register).increment(permits.into());
+    }
+
+    pub(super) fn count_unconfigured(&self) {
+        let register = || counter!("rate_limited_unconfigured_total", "rule" => self.name);
+        self.unconfigured.get_or_init(register).increment(1);
+    }
+
+    pub(super) fn record_wait(&self, waited: Duration) {
+        let register = || histogram!("rate_limited_wait_seconds", "rule" => self.name);
+        self.wait.get_or_init(register).record(waited);
+    }
+
+    #[inline]
+    pub(super) fn set_limits(&self, limits: &(impl Iterator<Item = Limit> + Clone)) {
+        self.limits.set(limits);
+    }
+}
+
+/// The rules of each thread that it used last, by the addresses of their names.
+const CACHED_RULES: usize = 128;
+
+thread_local! {
+    static CACHE: [Cell<Option<CachedSeries>>; CACHED_RULES] = const { [const { Cell::new(None) }; CACHED_RULES] };
+}
+
+#[derive(Clone, Copy)]
+struct CachedSeries {
+    name: &'static str,
+    series: &'static RuleSeries,
+}
+
+/// Returns the series of a rule. `None` in a child of `fork`, if another thread of the parent was adding a rule.
+#[inline]
+pub(super) fn series_of(name: &'static str) -> Option<&'static RuleSeries> {
+    let cached = CACHE.try_with(|cache| {
+        let slot = &cache[cache_index(name)];
+        match slot.get() {
+            // Names live until the process ends, so equal addresses are equal names.
+            Some(cached) if ptr::eq(cached.name, name) => Some(cached.series),
+            _ => {
+                let series = registered_series(name)?;
+                slot.set(Some(CachedSeries { name, series }));
+                Some(series)
+            }
+        }
+    });
+    // The thread ends.
+    cached.unwrap_or_else(|_| registered_series(name))
+}
+
+#[inline]
+fn cache_index(name: &str) -> usize {
+    // Fibonacci hashing: neighbours in memory go to distant places.
+    (name.as_ptr().addr().wrapping_mul(0x9E37_79B9) >> 25) % CACHED_RULES
+}
+
+/// The series of all rules, by name. There are at most 10 000 names that a program chooses at run time.
+static SERIES: LazyLock<AllSeries> = LazyLock::new(|| AllSeries { home: id(), by_name: RwLock::default() });
+
+struct AllSeries {
+    home: u32,
+    by_name: RwLock<HashMap<&'static str, &'static RuleSeries>>,
+}
+
+#[cold]
+#[inline(never)]
+fn registered_series(name: &'static str) -> Option<&'static RuleSeries> {
+    let AllSeries { home, by_name } = &*SERIES;
+    let known = read_at_home(by_name, *home)?.get(name).copied();
+    if known.is_some() {
+        return known;
+    }
+    // The recorder runs without the lock. It returns equal handles to threads that register a rule at the same time.
+    let series = RuleSeries::new(name);
+    Some(write_at_home(by_name, *home)?.entry(name).or_insert_with(|| Box::leak(Box::new(series))))
+}

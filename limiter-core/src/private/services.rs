@@ -1,0 +1,126 @@
+//! The decision about a request to a service, for layers of `tower`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::decision::{DIRECT_CALL, DecisionContext};
+use crate::http::Fields;
+use crate::request::Request;
+use crate::rule::{RegisteredRule, ServiceRule};
+use crate::{Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
+
+/// The rule of a layer.
+#[derive(Clone, Debug)]
+pub struct TowerRule {
+    rule: Arc<str>,
+    /// `None` if there are too many rules. Decisions then have another name.
+    registered: Option<RegisteredRule>,
+}
+
+/// A request that a layer limits.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitedRequest<'a> {
+    pub key: &'a Key,
+    /// The index of the key's template.
+    pub form: usize,
+    pub cost: u32,
+}
+
+impl TowerRule {
+    /// Registers the rule of a layer, with a template for each form of its keys.
+    #[must_use]
+    pub fn new(rule: &str, templates: &[String], limit: Option<Limit>) -> Self {
+        Self { rule: rule.into(), registered: RegisteredRule::register(rule, templates, limit) }
+    }
+
+    /// The rule's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.rule
+    }
+
+    /// Decides about a request at once. `None` if a shared store must decide, or the rule has other settings than a
+    /// limit and policies.
+    #[must_use]
+    pub fn decide_now(&self, limiter: &Limiter, limit: &Limit, request: &LimitedRequest<'_>) -> Option<Decision> {
+        let LimitedRequest { key, form, cost } = *request;
+        let rules = limiter.rule_table();
+        let limit = if rules.has_settings() {
+            rules.with_rule(&self.service_rule(form), |rule| rule.simple_limit(*limit)).ok()??
+        } else {
+            *limit
+        };
+        limiter.decide_fast_with_permit(self.decision_name(), &Request { key, limit, cost }).ok()
+    }
+
+    /// Decides about a request under all of these limits, waiting up to `max_wait` for its permits. `on_error` is the
+    /// policy of rules that set none.
+    ///
+    /// # Errors
+    /// As for [`Limiter::check`].
+    ///
+    /// # Cancel safety
+    /// As for [`Limiter::wait`].
+    pub async fn decide(
+        &self,
+        limiter: &Limiter,
+        limits: &[Limit],
+        request: LimitedRequest<'_>,
+        on_error: Option<OnError>,
+        max_wait: Duration,
+    ) -> Result<Decision, Error> {
+        let LimitedRequest { key, form, cost } = request;
+        let mut named = limiter.under_service_rule(self.service_rule(form), self.decision_name());
+        if let Some(policy) = on_error {
+            named = named.on_error(policy);
+        }
+        let limits: Vec<_> = limits.iter().map(|limit| (key, limit, cost)).collect();
+        named.wait_all(&limits, max_wait).await
+    }
+
+    /// Denies a request in this process, because its peer has demanded a pause that lasts `retry_after`. The observers
+    /// get the denial.
+    #[must_use]
+    pub fn deny_until(
+        &self,
+        limiter: &Limiter,
+        limit: Limit,
+        request: LimitedRequest<'_>,
+        retry_after: Duration,
+    ) -> Denied {
+        let LimitedRequest { key, cost, .. } = request;
+        let (names, requests) = ([self.decision_name()], [Request { key, limit, cost }]);
+        limiter.deny_until(DecisionContext { names: &names, requests: &requests }, retry_after)
+    }
+
+    fn service_rule(&self, form: usize) -> ServiceRule<'_> {
+        ServiceRule { name: &self.rule, form: self.registered.and_then(|rule| rule.forms.get(form)) }
+    }
+
+    fn decision_name(&self) -> &'static str {
+        self.registered.map_or(DIRECT_CALL, |rule| rule.name)
+    }
+}
+
+/// Returns the time by the limiter's clock, since the clock's origin.
+#[must_use]
+pub fn now(limiter: &Limiter) -> Duration {
+    Duration::from_micros(limiter.clock().now().micros())
+}
+
+/// Waits by the limiter's clock, on any runtime or none.
+///
+/// # Errors
+/// The thread for waits cannot be started, or the process was forked meanwhile.
+///
+/// # Cancel safety
+/// A dropped future leaves nothing behind.
+pub async fn sleep(limiter: &Limiter, wait: Duration) -> Result<(), Error> {
+    limiter.clock().sleep(wait).await
+}
+
+/// Passes each header field of an answer to `write`, without allocations: see [`fields`](http::fields).
+pub fn write_fields(decision: &Decision, fields: Fields, write: impl FnMut(&'static str, fmt::Arguments<'_>)) {
+    http::write_fields(decision, fields, write);
+}

@@ -1,0 +1,150 @@
+//! The rules of services: layers of `tower` limit requests by them.
+
+use std::sync::LazyLock;
+
+use crate::Limit;
+use crate::rule::{KeyText, RuleId, RuleRef, UNCACHED};
+use crate::sync::Mutex;
+use crate::sync::process::{id, lock};
+
+/// The most rules of services in a process. They are kept until the process ends.
+const MAX_SERVICE_RULES: usize = 10_000;
+
+static REGISTERED: LazyLock<Registered> = LazyLock::new(Registered::default);
+
+/// The rules of services so far.
+struct Registered {
+    home: u32,
+    rules: Mutex<Vec<RegisteredRule>>,
+}
+
+/// A rule of services, under its name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegisteredRule {
+    pub(crate) name: &'static str,
+    /// The limit of the layer, as text.
+    pub(crate) limits: &'static [&'static str],
+    pub(crate) forms: &'static [KeyForm],
+}
+
+/// A form of the keys of a rule: the pieces that a request has.
+#[derive(Debug)]
+pub(crate) struct KeyForm {
+    pub(crate) template: &'static str,
+    position: u32,
+    /// Each request that has its key has this form.
+    is_only: bool,
+}
+
+/// A rule of services, for keys of one form.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServiceRule<'a> {
+    pub(crate) name: &'a str,
+    /// `None` if there are too many rules.
+    pub(crate) form: Option<&'static KeyForm>,
+}
+
+impl Default for Registered {
+    fn default() -> Self {
+        Self { home: id(), rules: Mutex::new(Vec::new()) }
+    }
+}
+
+impl Registered {
+    fn register(&self, name: &str, templates: &[String], limit: Option<Limit>) -> Option<RegisteredRule> {
+        let Self { home, rules } = self;
+        let limits: Vec<String> = limit.iter().map(Limit::to_string).collect();
+        let has_templates = |rule: &RegisteredRule| rule.forms.iter().map(|form| form.template).eq(templates);
+        let is_same = |rule: &&RegisteredRule| rule.has(name, &limits) && (templates.is_empty() || has_templates(rule));
+        let mut rules = lock(rules, *home)?;
+        if let Some(rule) = rules.iter().find(is_same) {
+            return Some(*rule);
+        }
+        // The last form is that of requests without their key.
+        let form = |(index, template): (usize, &String)| KeyForm {
+            template: leak(template),
+            position: RuleId::new().position(1),
+            is_only: index == 0 && templates.len() == 2,
+        };
+        let forms = || Vec::leak(templates.iter().enumerate().map(form).collect());
+        // A layer is listed when it is made, and has templates when it is added to a service. It counts once.
+        if let Some(rule) = rules.iter_mut().find(|rule| rule.is_listed_only(name, &limits)) {
+            rule.forms = forms();
+            return Some(*rule);
+        }
+        if rules.len() == MAX_SERVICE_RULES {
+            return None;
+        }
+        let limits = Vec::leak(limits.iter().map(|limit| leak(limit)).collect());
+        let rule = RegisteredRule { name: leak(name), limits, forms: forms() };
+        rules.push(rule);
+        Some(rule)
+    }
+
+    fn all(&self) -> Vec<RegisteredRule> {
+        lock(&self.rules, self.home).map_or_else(Vec::new, |rules| rules.clone())
+    }
+}
+
+impl RegisteredRule {
+    /// Returns the rule of a name, with a template for each form of its keys. Rules with equal arguments are one.
+    /// Without templates it is listed, unless one with this name and limit is. `None` if there are too many rules.
+    pub(crate) fn register(name: &str, templates: &[String], limit: Option<Limit>) -> Option<Self> {
+        REGISTERED.register(name, templates, limit)
+    }
+
+    /// Returns all rules of services in this process.
+    pub(crate) fn all() -> Vec<Self> {
+        REGISTERED.all()
+    }
+
+    fn has(&self, name: &str, limits: &[String]) -> bool {
+        self.name == name && self.limits.iter().eq(limits)
+    }
+
+    /// Returns whether the rule has this name and limit, and no templates yet.
+    fn is_listed_only(&self, name: &str, limits: &[String]) -> bool {
+        self.forms.is_empty() && self.has(name, limits)
+    }
+}
+
+impl RuleRef for ServiceRule<'_> {
+    fn position(&self) -> u32 {
+        self.form.map_or(UNCACHED, |form| form.position)
+    }
+
+    fn name_and_key(&self) -> (&str, KeyText) {
+        let key_text = |form: &KeyForm| match form.is_only {
+            true => KeyText::Template(form.template),
+            false => KeyText::Form(form.template),
+        };
+        (self.name, self.form.map_or(KeyText::Unknown, key_text))
+    }
+}
+
+fn leak(text: &str) -> &'static str {
+    Box::leak(text.into())
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_counts_once_when_it_is_made_and_then_added() {
+        let limit = Some("1/1m".parse().expect("a limit"));
+        let registered = Registered::default();
+        let register = |templates: &[String]| registered.register("counts once", templates, limit);
+        let count = || registered.all().len();
+        let templates = |template: &str| [template.to_owned()];
+        assert_eq!(register(&[]).expect("there is room").forms.len(), 0);
+        assert_eq!(register(&templates("a:{b}")).expect("there is room").forms[0].template, "a:{b}");
+        assert_eq!(count(), 1);
+        assert_eq!(register(&[]).expect("there is room").forms.len(), 1);
+        assert_eq!(register(&templates("a:{b}")).expect("there is room").forms.len(), 1);
+        assert_eq!(count(), 1);
+        // A layer of the same name with another key is another one.
+        assert_eq!(register(&templates("a:{c}")).expect("there is room").forms[0].template, "a:{c}");
+        assert_eq!(count(), 2);
+    }
+}

@@ -1,0 +1,144 @@
+//! The shared rules of a limiter, as its process has read them.
+
+use std::fmt;
+use std::str;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::contain::run_contained;
+use crate::rule::layers::Layer;
+use crate::rule::{Origin, RulesStatus};
+use crate::store::redis::{SharedTextObserver, StoredText};
+use crate::{Error, ErrorKind, RuleSet, TARGET, metrics};
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests;
+
+/// Checks a text of shared rules without those of any program.
+///
+/// # Errors
+/// [`ErrorKind::Config`] with the line and the column of the mistake.
+pub(crate) fn check_shared_text(toml: &str) -> Result<(), Error> {
+    Layer::of_shared(RuleSet::from_shared_text(toml)?).map(drop)
+}
+
+/// The version of the shared rules in force, and their present error.
+#[derive(Debug)]
+pub(crate) struct SharedRulesStatus {
+    version: AtomicU64,
+    problems: RulesStatus,
+}
+
+impl SharedRulesStatus {
+    pub(crate) fn new() -> Self {
+        Self { version: AtomicU64::new(0), problems: RulesStatus::new() }
+    }
+
+    /// The version in force. 0 before the first one.
+    pub(crate) fn version(&self) -> u64 {
+        // The rules of a version are in force for a thread that reads it.
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The present error. `None` if the rules in force are the published ones.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.problems.error()
+    }
+}
+
+/// Applies the texts that the store of a limiter reads.
+pub(crate) struct SharedRulesUpdater<A> {
+    pub(crate) status: Arc<SharedRulesStatus>,
+    /// Sets the rules of the limiter.
+    pub(crate) apply: A,
+}
+
+impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for SharedRulesUpdater<A> {
+    fn text_read(&self, text: &StoredText) -> bool {
+        let result = parse(&text.toml).and_then(|rules| {
+            let count = rules.rules.len();
+            (self.apply)(rules).map(|()| count)
+        });
+        let is_in_force = result.is_ok();
+        // A panic of the log's subscriber must not leave the rules unread.
+        run_contained(|| match result {
+            Ok(rules) => self.report_in_force(text.version, rules),
+            Err(error) => {
+                let problem = format!("the shared rules, version {}: {error}", text.version);
+                self.report_problem(&Error::new(error.kind(), problem));
+            }
+        });
+        is_in_force
+    }
+
+    fn unreadable(&self, error: &Error) {
+        run_contained(|| self.report_problem(error));
+    }
+
+    fn readable_again(&self) {
+        run_contained(|| {
+            self.status.problems.succeed();
+            let version = self.status.version();
+            tracing::info!(target: TARGET, version, "the shared rules can be read again");
+        });
+    }
+}
+
+impl<A> SharedRulesUpdater<A> {
+    fn report_in_force(&self, version: u64, rules: usize) {
+        let before = self.status.version.swap(version, Ordering::Release);
+        self.status.problems.succeed();
+        metrics::rules_loaded(Origin::Shared.as_str(), true);
+        metrics::shared_rules_version(version);
+        if before < version {
+            tracing::info!(target: TARGET, version, rules, "the shared rules have changed and are in force");
+        } else {
+            tracing::warn!(
+                target: TARGET,
+                version,
+                before,
+                rules,
+                "the shared rules went back to an earlier version, as after a failover: it is in force"
+            );
+        }
+    }
+
+    fn report_problem(&self, error: &Error) {
+        // One outage has several errors in turn, such as a timeout and a refused connection.
+        let is_outage = error.is_transient();
+        let is_same_outage = is_outage && self.status.error().is_some_and(|present| present.is_transient());
+        if is_same_outage || !self.status.problems.fail(error) {
+            return;
+        }
+        metrics::rules_loaded(Origin::Shared.as_str(), false);
+        let version = self.status.version();
+        if is_outage {
+            tracing::warn!(
+                target: TARGET,
+                %error,
+                version,
+                "the shared rules cannot be read: those in force stay"
+            );
+        } else {
+            tracing::error!(
+                target: TARGET,
+                %error,
+                version,
+                "the shared rules cannot be used: those in force stay"
+            );
+        }
+    }
+}
+
+impl<A> fmt::Debug for SharedRulesUpdater<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedRulesUpdater").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+fn parse(toml: &[u8]) -> Result<RuleSet, Error> {
+    match str::from_utf8(toml) {
+        Ok(text) => RuleSet::from_shared_text(text),
+        Err(_) => Err(Error::new(ErrorKind::Config, "the text must be UTF-8, got other bytes: publish it again")),
+    }
+}

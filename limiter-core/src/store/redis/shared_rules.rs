@@ -1,0 +1,79 @@
+//! The shared rules in Redis: one text with its version and its history.
+//!
+//! Each process sends GET for the version about twice a second, and reads the text when the version has changed. A push
+//! would need more permissions, is missing behind proxies, and could be lost, so that the poll would be needed anyway.
+//! One script publishes a text.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+
+mod command;
+mod entry;
+mod poll;
+mod server;
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests;
+
+pub(crate) use entry::{PublishedText, StoredText};
+pub(crate) use server::RulesServer;
+
+use crate::Error;
+
+/// The user of the texts that a process reads. Its methods run on a thread where they may block.
+pub(crate) trait SharedTextObserver: fmt::Debug + Send + Sync {
+    /// Receives the present text, when it is another one than before or when the last one was rejected. Returns true if
+    /// its rules are in force.
+    fn text_read(&self, text: &StoredText) -> bool;
+
+    /// Receives the reason why no text can be read. The next poll follows.
+    fn unreadable(&self, error: &Error);
+
+    /// Reports that the text whose rules are in force can be read again.
+    fn readable_again(&self);
+}
+
+/// A new text of the shared rules.
+#[derive(Clone, Debug)]
+pub(crate) struct NewText {
+    /// The version that the change is based on.
+    pub(crate) based_on: u64,
+    pub(crate) toml: String,
+    pub(crate) who: String,
+    pub(crate) why: String,
+}
+
+type ReplyTo<T> = oneshot::Sender<Result<T, Error>>;
+
+/// An operation on the shared rules, for the thread of the worker.
+pub(crate) enum RulesCall {
+    /// Follows the text until the store is dropped. `first` gets the result of the first poll.
+    Follow { observer: Arc<dyn SharedTextObserver>, first: Option<ReplyTo<()>> },
+    /// Reads the present text. Its version is 0 if there is none.
+    Read { reply_to: ReplyTo<PublishedText> },
+    /// Reads the newest entries of the history, from the newest.
+    History { max_entries: usize, reply_to: ReplyTo<Vec<PublishedText>> },
+    /// Publishes a text and returns its version.
+    Publish { text: Box<NewText>, reply_to: ReplyTo<u64> },
+}
+
+/// Serves operations until the store is dropped.
+pub(crate) async fn serve(server: RulesServer, mut calls: mpsc::UnboundedReceiver<RulesCall>) {
+    let server = Rc::new(server);
+    while let Some(call) = calls.recv().await {
+        let server = Rc::clone(&server);
+        spawn_local(async move {
+            // A caller that was dropped needs no reply.
+            match call {
+                RulesCall::Follow { observer, first } => poll::follow(&server, observer, first).await,
+                RulesCall::Read { reply_to } => drop(reply_to.send(server.read().await)),
+                RulesCall::History { max_entries, reply_to } => drop(reply_to.send(server.history(max_entries).await)),
+                RulesCall::Publish { text, reply_to } => drop(reply_to.send(server.publish(&text).await)),
+            }
+        });
+    }
+}

@@ -1,0 +1,48 @@
+//! The Redis commands of the shared rules.
+
+use redis::Cmd;
+
+use super::NewText;
+use crate::store::redis::naming::RulesKeys;
+
+/// The script that publishes a text.
+pub(super) const PUBLISH: &str = include_str!("lua/publish.lua");
+/// The most entries of the history.
+pub(super) const MAX_HISTORY_ENTRIES: usize = 100;
+/// The most bytes of the history.
+pub(super) const MAX_HISTORY_BYTES: usize = 8 << 20;
+
+pub(super) fn read_version(keys: &RulesKeys) -> Cmd {
+    let mut command = redis::cmd("GET");
+    command.arg(&keys.version);
+    command
+}
+
+pub(super) fn read_text(keys: &RulesKeys) -> Cmd {
+    let mut command = redis::cmd("MGET");
+    command.arg(&keys.version).arg(&keys.text);
+    command
+}
+
+/// The command for the newest entries of the history, 1 or more.
+pub(super) fn read_history(keys: &RulesKeys, max_entries: usize) -> Cmd {
+    let last = max_entries.clamp(1, MAX_HISTORY_ENTRIES) - 1;
+    let mut command = redis::cmd("LRANGE");
+    command.arg(&keys.history).arg(0).arg(last);
+    command
+}
+
+pub(super) fn load_publish() -> Cmd {
+    let mut command = redis::cmd("SCRIPT");
+    command.arg("LOAD").arg(PUBLISH);
+    command
+}
+
+/// The call of the script with this digest.
+pub(super) fn publish(keys: &RulesKeys, digest: &str, text: &NewText) -> Cmd {
+    let NewText { based_on, toml, who, why } = text;
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(digest).arg(3).arg(&keys.version).arg(&keys.text).arg(&keys.history);
+    command.arg(based_on).arg(toml).arg(who).arg(why).arg(MAX_HISTORY_ENTRIES).arg(MAX_HISTORY_BYTES);
+    command
+}

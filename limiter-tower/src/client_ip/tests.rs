@@ -1,0 +1,50 @@
+//! Tables of requests with their addresses, and properties of all requests.
+
+mod trust;
+mod lists;
+mod forwarded_elements;
+mod networks;
+mod large;
+mod oracle;
+mod random_lines;
+mod properties;
+
+use std::net::SocketAddr;
+
+use http::request::Parts;
+use http::{HeaderValue, Request};
+
+use super::ClientIp;
+use crate::Peer;
+
+/// A peer in the default networks.
+const PROXY: &str = "10.0.0.7:443";
+/// A peer outside of them.
+const STRANGER: &str = "198.51.100.23:50000";
+
+fn peer(address: &str) -> Peer {
+    Peer::new(address.parse::<SocketAddr>().expect("an address and a port"))
+}
+
+/// Returns a request from this peer with these lines of a header.
+fn request(peer: Option<Peer>, header: &'static str, lines: &[impl AsRef<[u8]>]) -> Parts {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    if let Some(peer) = peer {
+        parts.extensions.insert(peer);
+    }
+    for line in lines {
+        let value = HeaderValue::from_bytes(line.as_ref()).expect("bytes of a header");
+        parts.headers.append(header, value);
+    }
+    parts
+}
+
+/// Returns the address or network as text, or `missing`.
+fn found(by: &ClientIp, parts: &Parts) -> String {
+    by.find(parts).map_or_else(|| "missing".to_owned(), |address| address.to_string())
+}
+
+/// Returns the result for a request from the proxy.
+fn found_in(by: &ClientIp, header: &'static str, lines: &[impl AsRef<[u8]>]) -> String {
+    found(by, &request(Some(peer(PROXY)), header, lines))
+}

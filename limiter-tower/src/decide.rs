@@ -1,0 +1,206 @@
+//! The decision about a request.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use http::request::Parts;
+use limiter_core::private::{LimitedRequest, LimiterHandle, TowerRule, current};
+use limiter_core::{Allowed, Decision, Denied, Error, Limit, Limiter};
+
+use crate::key::{PartialKey, RequestKey};
+use crate::missing::{Missing, MissingLog};
+use crate::options::Options;
+use crate::piece_name::{PieceName, template};
+use crate::quota_fields::FieldWriter;
+
+/// The piece of requests that lack their key and share a quota. Its value is empty.
+const MISSING: &str = "missing";
+
+/// The limit of a layer.
+pub(crate) struct LayerLimit<K> {
+    pub(crate) options: Options,
+    rule: TowerRule,
+    key: Arc<K>,
+    /// The key of requests that lack a piece and share a quota.
+    missing_key: PartialKey,
+    pub(crate) fields: FieldWriter,
+    missing_log: MissingLog,
+}
+
+/// The beginning of a decision.
+pub(crate) enum Start {
+    Decided(Outcome),
+    /// The store must decide, or the key is not known yet.
+    Undecided(Option<PreparedRequest>),
+}
+
+/// A request with its key, before the decision.
+pub(crate) struct PreparedRequest {
+    key: PartialKey,
+    limit: Limit,
+    cost: u32,
+}
+
+/// The result of the decision about a request.
+pub(crate) enum Outcome {
+    /// The service gets the request: with its permit, unless it is not limited.
+    Pass(Option<Permit>),
+    Reject(Rejected),
+}
+
+/// The permit of an allowed request.
+pub(crate) struct Permit {
+    pub(crate) allowed: Allowed,
+    /// The limiter that decided; `None` unless the answer may give the permit back.
+    pub(crate) limiter: Option<Limiter>,
+}
+
+/// The reason why the service does not get a request.
+pub(crate) enum Rejected {
+    Denied(Denied),
+    Failed(Error),
+    LacksKey,
+}
+
+/// The treatment of a request that lacks its key.
+enum Unkeyed {
+    Exempt,
+    Rejected,
+}
+
+impl From<Unkeyed> for Outcome {
+    fn from(unkeyed: Unkeyed) -> Self {
+        match unkeyed {
+            Unkeyed::Exempt => Self::Pass(None),
+            Unkeyed::Rejected => Self::Reject(Rejected::LacksKey),
+        }
+    }
+}
+
+impl<K: RequestKey> LayerLimit<K> {
+    /// Registers the rule of a layer.
+    pub(crate) fn new(options: Options, key: Arc<K>) -> Self {
+        let Options { rule, limit, fields, .. } = &options;
+        let forms = key.forms();
+        let mut templates: Vec<_> = forms.iter().map(|pieces| template(rule, pieces)).collect();
+        let missing_key = PartialKey::new(rule).add(PieceName::new(MISSING).text(), "");
+        let missing_key = PartialKey { form: templates.len(), ..missing_key };
+        templates.push(template(rule, &[MISSING.to_owned()]));
+        Self {
+            rule: TowerRule::new(rule, &templates, Some(*limit)),
+            key,
+            missing_key,
+            fields: FieldWriter::new(*fields, *limit),
+            missing_log: MissingLog::new(&forms),
+            options,
+        }
+    }
+
+    /// Begins the decision about a request, and ends it if that takes no wait.
+    pub(crate) fn start(&self, parts: &Parts) -> Start {
+        if self.options.when.as_ref().is_some_and(|when| !when(parts)) {
+            return Start::Decided(Outcome::Pass(None));
+        }
+        if self.key.is_async() {
+            return Start::Undecided(None);
+        }
+        let found = self.key.add_to(PartialKey::new(self.rule.name()), parts);
+        let prepared = match self.prepare(found, parts) {
+            Ok(prepared) => prepared,
+            Err(unkeyed) => return Start::Decided(unkeyed.into()),
+        };
+        match self.decide_now(&prepared) {
+            Some(outcome) => Start::Decided(outcome),
+            None => Start::Undecided(Some(prepared)),
+        }
+    }
+
+    fn decide_now(&self, prepared: &PreparedRequest) -> Option<Outcome> {
+        let Options { more_limits, wait, .. } = &self.options;
+        if !wait.is_zero() || !more_limits.is_empty() {
+            return None;
+        }
+        let limiter = self.limiter();
+        let decision = self.rule.decide_now(&limiter, &prepared.limit, &prepared.request())?;
+        Some(self.outcome(decision, &limiter))
+    }
+
+    fn outcome(&self, decision: Decision, limiter: &Limiter) -> Outcome {
+        match decision {
+            Decision::Allowed(allowed) => {
+                let limiter = self.options.refund_if.is_some().then(|| limiter.clone());
+                Outcome::Pass(Some(Permit { allowed, limiter }))
+            }
+            Decision::Denied(denied) => Outcome::Reject(Rejected::Denied(denied)),
+        }
+    }
+
+    /// Ends the decision about a request that [`start`](Self::start) left undecided.
+    pub(crate) async fn finish(&self, prepared: Option<PreparedRequest>, parts: &Parts) -> Outcome {
+        let prepared = match prepared {
+            Some(prepared) => prepared,
+            None => {
+                let found = self.key.add_later(PartialKey::new(self.rule.name()), parts).await;
+                match self.prepare(found, parts) {
+                    Ok(prepared) => prepared,
+                    Err(unkeyed) => return unkeyed.into(),
+                }
+            }
+        };
+        let Options { more_limits, on_error, wait, .. } = &self.options;
+        let limits: Vec<_> = [prepared.limit].iter().chain(more_limits).copied().collect();
+        let limiter = self.limiter();
+        match self.rule.decide(&limiter, &limits, prepared.request(), *on_error, *wait).await {
+            Ok(decision) => self.outcome(decision, &limiter),
+            Err(error) => Outcome::Reject(Rejected::Failed(error)),
+        }
+    }
+
+    /// Adds limit and cost to the key of a request. `Err` for a request that lacks its key.
+    fn prepare(&self, found: Option<PartialKey>, parts: &Parts) -> Result<PreparedRequest, Unkeyed> {
+        let Options { limit, limit_by, cost, missing, .. } = &self.options;
+        let key = match (found, missing) {
+            (Some(key), _) => key,
+            (None, Missing::Shared) => self.missing_key.clone(),
+            (None, Missing::Allow) => return Err(Unkeyed::Exempt),
+            (None, Missing::Deny) => {
+                self.missing_log.count(self.rule.name(), parts);
+                return Err(Unkeyed::Rejected);
+            }
+        };
+        let limit = limit_by.as_ref().map_or(*limit, |limit_by| limit_by(parts));
+        let cost = cost.as_ref().map_or(1, |cost| cost(parts));
+        Ok(PreparedRequest { key, limit, cost })
+    }
+
+    /// The limiter of a request.
+    pub(crate) fn limiter(&self) -> impl Deref<Target = Limiter> + '_ {
+        match &self.options.limiter {
+            Some(limiter) => LimiterRef::Own(limiter),
+            None => LimiterRef::Current(current()),
+        }
+    }
+}
+
+impl PreparedRequest {
+    fn request(&self) -> LimitedRequest<'_> {
+        LimitedRequest { key: &self.key.key, form: self.key.form, cost: self.cost }
+    }
+}
+
+/// The limiter of a layer, or of the scope or the process.
+enum LimiterRef<'a> {
+    Own(&'a Limiter),
+    Current(LimiterHandle),
+}
+
+impl Deref for LimiterRef<'_> {
+    type Target = Limiter;
+
+    fn deref(&self) -> &Limiter {
+        match self {
+            Self::Own(limiter) => limiter,
+            Self::Current(limiter) => limiter,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The future of an answer.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::request::Parts;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::answer::Answer;
+use crate::decide::{Outcome, PreparedRequest};
+use crate::key::RequestKey;
+use crate::permit::{AnswerSteps, RefundFuture, pass};
+use crate::shared::Shared;
+
+type DecisionFuture = Pin<Box<dyn Future<Output = (Parts, Outcome)> + Send>>;
+
+pin_project! {
+    /// The future of an answer of [`RateLimit`](crate::RateLimit).
+    pub struct ResponseFuture<S: Service<Request<B>>, K, A, B, C> {
+        #[pin]
+        state: State<S, S::Future, K, A, B, C>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<S, F, K, A, B, C> {
+        /// The limiter decides.
+        Deciding { shared: Arc<Shared<K, A>>, decision: DecisionFuture, call: Option<(S, B)> },
+        /// The inner service has the request.
+        Passed { #[pin] future: F, steps: Option<AnswerSteps> },
+        /// The permits are given back.
+        Refunding { refund: RefundFuture, response: Option<Response<C>> },
+        /// The inner service does not get the request.
+        Answered { response: Option<Response<C>> },
+    }
+}
+
+impl<S: Service<Request<B>>, K, A, B, C> ResponseFuture<S, K, A, B, C> {
+    /// The future of a request that the inner service has.
+    pub(crate) fn passed(future: S::Future, steps: AnswerSteps) -> Self {
+        Self { state: State::Passed { future, steps: Some(steps) } }
+    }
+
+    /// The future of a request that the inner service does not get.
+    pub(crate) fn answered(response: Response<C>) -> Self {
+        Self { state: State::Answered { response: Some(response) } }
+    }
+}
+
+impl<S: Service<Request<B>>, K: RequestKey, A: Send + Sync + 'static, B, C> ResponseFuture<S, K, A, B, C> {
+    /// The future of a request that is not decided yet.
+    pub(crate) fn deciding(
+        shared: &Arc<Shared<K, A>>,
+        prepared: Option<PreparedRequest>,
+        parts: Parts,
+        call: (S, B),
+    ) -> Self {
+        let shared = Arc::clone(shared);
+        let deciding = Arc::clone(&shared);
+        let decision = Box::pin(async move {
+            let outcome = deciding.limit.finish(prepared, &parts).await;
+            (parts, outcome)
+        });
+        Self { state: State::Deciding { shared, decision, call: Some(call) } }
+    }
+}
+
+impl<S, K, A, B, C> Future for ResponseFuture<S, K, A, B, C>
+where
+    S: Service<Request<B>, Response = Response<C>>,
+    K: RequestKey,
+    A: Answer<C>,
+{
+    type Output = Result<Response<C>, S::Error>;
+
+    /// # Panics
+    /// If it is polled after it is ready.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProjection::Deciding { shared, decision, call } => {
+                    let (parts, outcome) = ready!(decision.as_mut().poll(context));
+                    let (mut service, body) = call.take().expect("not polled after it was ready");
+                    match outcome {
+                        Outcome::Pass(permit) => {
+                            let (parts, steps) = pass(&shared.limit, permit, parts);
+                            let future = service.call(Request::from_parts(parts, body));
+                            State::Passed { future, steps: Some(steps) }
+                        }
+                        Outcome::Reject(rejected) => return Poll::Ready(Ok(shared.answer(&parts, rejected))),
+                    }
+                }
+                StateProjection::Passed { future, steps } => {
+                    let mut response = ready!(future.poll(context))?;
+                    match steps.take().and_then(|steps| steps.apply(&mut response)) {
+                        Some(refund) => State::Refunding { refund, response: Some(response) },
+                        None => return Poll::Ready(Ok(response)),
+                    }
+                }
+                StateProjection::Refunding { refund, response } => {
+                    ready!(refund.as_mut().poll(context));
+                    return Poll::Ready(Ok(response.take().expect("not polled after it was ready")));
+                }
+                StateProjection::Answered { response } => {
+                    return Poll::Ready(Ok(response.take().expect("not polled after it was ready")));
+                }
+            };
+            state.set(next);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Quotas by the result of a function.
+
+use std::fmt::{self, Debug, Display};
+
+use http::request::Parts;
+
+use super::{Internal, KeyFuture, PartialKey, RequestKey};
+use crate::piece_name::{PieceName, PieceNames};
+
+const NAME: &str = "key";
+
+/// Counts by the result of a function: see [`key_fn`].
+#[derive(Clone)]
+pub struct KeyFn<F> {
+    function: F,
+    name: PieceName,
+}
+
+/// Counts by the result of an async function: see [`key_async`].
+#[derive(Clone)]
+pub struct KeyAsync<F> {
+    function: F,
+    name: PieceName,
+}
+
+/// Counts by the text that a function returns for the request. `None` is a request that lacks its key.
+///
+/// A panic of the function is that of the service: no permit is taken. Its part in overrides is `key`.
+///
+/// ```
+/// use limiter_tower::key_fn;
+///
+/// let key = key_fn(|parts| Some(parts.uri.path().split('/').nth(1)?.to_owned()));
+/// # let _ = key;
+/// ```
+#[must_use]
+pub fn key_fn<F, R>(function: F) -> KeyFn<F>
+where
+    F: Fn(&Parts) -> Option<R>,
+    R: Display,
+{
+    KeyFn { function, name: PieceName::new(NAME) }
+}
+
+/// Counts by the text that an async function returns for the request, such as a session's user from a database. `None`
+/// is a request that lacks its key.
+///
+/// The future cannot borrow from the request: copy what it needs first. A panic of the function or of its future is that
+/// of the service: no permit is taken. Its part in overrides is `key`.
+///
+/// ```
+/// use limiter_tower::key_async;
+///
+/// async fn user_of(session: String) -> Option<String> {
+///     Some(format!("user of {session}"))
+/// }
+///
+/// let key = key_async(|parts| {
+///     let session = parts.headers.get("cookie").and_then(|cookie| cookie.to_str().ok()).map(str::to_owned);
+///     async move { user_of(session?).await }
+/// });
+/// # let _ = key;
+/// ```
+#[must_use]
+pub fn key_async<F, U>(function: F) -> KeyAsync<F>
+where
+    F: Fn(&Parts) -> U,
+    U: Future<Output = Option<String>> + Send + 'static,
+{
+    KeyAsync { function, name: PieceName::new(NAME) }
+}
+
+impl<F, R> RequestKey for KeyFn<F>
+where
+    F: Fn(&Parts) -> Option<R> + Send + Sync + 'static,
+    R: Display,
+{
+}
+
+impl<F, R> Internal for KeyFn<F>
+where
+    F: Fn(&Parts) -> Option<R>,
+    R: Display,
+{
+    fn name_pieces(&mut self, names: &mut PieceNames) {
+        names.assign_function(&mut self.name);
+    }
+
+    fn forms(&self) -> Vec<Vec<String>> {
+        self.name.only_form()
+    }
+
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
+        Some(key.add(self.name.text(), (self.function)(parts)?))
+    }
+}
+
+impl<F, U> RequestKey for KeyAsync<F>
+where
+    F: Fn(&Parts) -> U + Send + Sync + 'static,
+    U: Future<Output = Option<String>> + Send + 'static,
+{
+}
+
+impl<F, U> Internal for KeyAsync<F>
+where
+    F: Fn(&Parts) -> U,
+    U: Future<Output = Option<String>> + Send + 'static,
+{
+    fn name_pieces(&mut self, names: &mut PieceNames) {
+        names.assign_function(&mut self.name);
+    }
+
+    fn forms(&self) -> Vec<Vec<String>> {
+        self.name.only_form()
+    }
+
+    fn is_async(&self) -> bool {
+        true
+    }
+
+    /// Returns `None`: the layer adds this key by [`add_later`](Internal::add_later).
+    fn add_to(&self, _: PartialKey, _: &Parts) -> Option<PartialKey> {
+        None
+    }
+
+    fn add_later<'a>(&'a self, key: PartialKey, parts: &'a Parts) -> KeyFuture<'a> {
+        let value = (self.function)(parts);
+        let name = &self.name;
+        Box::pin(async move { Some(key.add(name.text(), value.await?)) })
+    }
+}
+
+impl<F> Debug for KeyFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyFn").finish_non_exhaustive()
+    }
+}
+
+impl<F> Debug for KeyAsync<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyAsync").finish_non_exhaustive()
+    }
+}

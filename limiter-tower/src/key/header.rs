@@ -1,0 +1,53 @@
+//! Quotas by the value of a header.
+
+use http::HeaderName;
+use http::request::Parts;
+
+use super::{Internal, PartialKey, RequestKey};
+use crate::header_name::header_name;
+use crate::piece_name::{PieceName, PieceNames};
+
+/// Counts by the value of a header, such as an API key.
+///
+/// A request lacks it if the header is absent or empty, comes more than once, or is no UTF-8. Its part in overrides has
+/// the header's name, in lower case.
+///
+/// The client chooses the value. Each new value has a fresh quota, so use it for values that an earlier layer has
+/// authenticated, or add a second layer by [`ClientIp`](crate::ClientIp).
+#[derive(Clone, Debug)]
+pub struct Header {
+    header: HeaderName,
+    name: PieceName,
+}
+
+impl Header {
+    /// Counts by the header of this name.
+    ///
+    /// # Panics
+    /// If `name` cannot be the name of a header. Create the value at the program's start.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let header = header_name(name);
+        Self { name: PieceName::new(header.as_str()), header }
+    }
+}
+
+impl RequestKey for Header {}
+
+impl Internal for Header {
+    fn name_pieces(&mut self, names: &mut PieceNames) {
+        names.assign_header(&mut self.name);
+    }
+
+    fn forms(&self) -> Vec<Vec<String>> {
+        self.name.only_form()
+    }
+
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
+        let mut lines = parts.headers.get_all(&self.header).iter();
+        let value = std::str::from_utf8(lines.next()?.as_bytes()).ok()?;
+        // Another layer may read another line.
+        let is_clear = lines.next().is_none() && !value.is_empty();
+        is_clear.then(|| key.add(self.name.text(), value))
+    }
+}

@@ -1,0 +1,36 @@
+//! The tower layers of `rate-limited`: limits of a service's requests, and of the calls of a client.
+//!
+//! Depend on the `rate-limited` crate, which re-exports all of this as `rate_limited::tower`.
+
+mod header_name;
+mod piece_name;
+mod peer;
+mod client_ip;
+mod key;
+mod missing;
+mod quota_fields;
+mod answer;
+mod options;
+mod decide;
+mod permit;
+mod shared;
+mod future;
+mod service;
+mod layer;
+mod outgoing;
+
+#[cfg(feature = "tonic")]
+pub use answer::GrpcAnswer;
+pub use answer::{CustomAnswer, ProblemAnswer, RefundingAnswer};
+pub use client_ip::ClientIp;
+pub use future::ResponseFuture;
+#[cfg(feature = "axum")]
+pub use key::MatchedPath;
+pub use key::{Everyone, Extension, Header, KeyAsync, KeyFn, Method, Or, RequestKey, key_async, key_fn};
+pub use layer::RateLimitLayer;
+pub use missing::Missing;
+pub use outgoing::{
+    DemandedPause, OneKey, Outgoing, OutgoingError, OutgoingFuture, OutgoingKey, OutgoingLayer, RetryAfter, retry_after,
+};
+pub use peer::Peer;
+pub use service::RateLimit;

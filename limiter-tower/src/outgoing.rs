@@ -1,0 +1,178 @@
+//! Limits of the calls that a client makes.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+use std::time::Duration;
+
+use limiter_core::private::TowerRule;
+use limiter_core::{Key, Limit, Limiter, OnError};
+use tower_layer::Layer;
+
+mod choices;
+mod error;
+mod future;
+mod pauses;
+mod permission;
+mod retry_after;
+mod service;
+
+pub use choices::{DemandedPause, OneKey, OutgoingKey, RetryAfter};
+pub use error::OutgoingError;
+pub use future::OutgoingFuture;
+use permission::OutgoingLimit;
+pub use retry_after::retry_after;
+pub use service::Outgoing;
+
+/// A layer of `tower` for clients: it keeps the calls of a program under the limit of a peer, such as a partner's API.
+///
+/// A call waits up to [`wait`](OutgoingLayer::wait) for its permit and is not sent without one. After a response with the
+/// status 429 or 503 and `Retry-After` no further call of its key is sent before that time: calls wait for it, or fail
+/// at once if it is longer than their wait. All processes that share a store keep the limit together. The pause is known
+/// to this process alone: the others get a response of their own.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+///
+/// use http::{Request, Response};
+/// use limiter_core::Key;
+/// use limiter_tower::OutgoingLayer;
+/// use tower::{Layer, Service, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // A client, such as that of hyper-util, reqwest or tonic.
+/// let client = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new("done")) });
+/// // At most 10 calls of a tenant in any second, of all processes together.
+/// let layer = OutgoingLayer::new("partner", "10/s".parse()?)
+///     .key_by(|request: &Request<()>| Key::new("partner:").part(request.uri().path()))
+///     .wait(Duration::from_secs(2));
+/// let mut client = layer.layer(client);
+/// let response = client.ready().await?.call(Request::new(())).await?;
+/// assert_eq!(*response.body(), "done");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Rule
+/// The layer's name is that of a rule: settings by name apply to it, and it is in metrics and logs. By default all calls
+/// have one key, the name.
+///
+/// # Clones
+/// All clones of a layer and of its clients count together and share the pauses.
+///
+/// # Pauses and modes
+/// A pause is the peer's, so it holds in every [mode](limiter_core::Mode) of the rule, also if it is off.
+///
+/// # Inner clients
+/// The client that was ready waits with the call, and keeps a place that it holds in a buffer or a concurrency limit.
+///
+/// # Cancel safety
+/// A call that is dropped while it waits takes no permit, and one that is dropped after it was sent has taken its permit.
+/// In between, while a permit is given back because of a pause, it may stay taken.
+#[must_use = "a layer has no effect until it is added to a client"]
+pub struct OutgoingLayer<K = OneKey, P = RetryAfter> {
+    options: OutgoingOptions,
+    key: Arc<K>,
+    pause: Arc<P>,
+    limit: Arc<OutgoingLimit>,
+}
+
+/// The options of a layer.
+#[derive(Clone, Debug)]
+struct OutgoingOptions {
+    limit: Limit,
+    wait: Duration,
+    longest_pause: Duration,
+    limiter: Option<Limiter>,
+    on_error: Option<OnError>,
+}
+
+impl OutgoingLayer {
+    /// Creates a layer with the name of its rule, and the limit of the peer.
+    ///
+    /// Names should not contain values. At most 10 000 different layers of a process have a name in decisions.
+    pub fn new(rule: impl Into<String>, limit: Limit) -> Self {
+        let rule = rule.into();
+        let options = OutgoingOptions {
+            limit,
+            wait: Duration::ZERO,
+            longest_pause: Duration::from_secs(300),
+            limiter: None,
+            on_error: None,
+        };
+        let key = Arc::new(OneKey(Key::new(&rule)));
+        let limit = Arc::new(OutgoingLimit::new(TowerRule::new(&rule, &[], Some(limit))));
+        Self { options, key, pause: Arc::new(RetryAfter), limit }
+    }
+}
+
+impl<K, P> OutgoingLayer<K, P> {
+    /// Sets the key of each call, for a peer that limits its clients' users or tenants, or for several peers. Calls of
+    /// one key share the limit and the pauses.
+    pub fn key_by<R, F>(self, key: F) -> OutgoingLayer<F, P>
+    where
+        F: Fn(&R) -> Key + Send + Sync + 'static,
+    {
+        let Self { options, pause, limit, .. } = self;
+        OutgoingLayer { options, key: Arc::new(key), pause, limit }
+    }
+
+    /// Sets the pause that a response demands: `None` for no pause. The default is [`RetryAfter`], for responses of the
+    /// crate `http`. [`retry_after`] reads the field of other types.
+    pub fn pause_by<R, F>(self, pause: F) -> OutgoingLayer<K, F>
+    where
+        F: Fn(&R) -> Option<Duration> + Send + Sync + 'static,
+    {
+        let Self { options, key, limit, .. } = self;
+        OutgoingLayer { options, key, pause: Arc::new(pause), limit }
+    }
+
+    /// Sets the longest time that a call waits for its permit and for the end of a pause. Default: it does not wait.
+    pub fn wait(mut self, max_wait: Duration) -> Self {
+        self.options.wait = max_wait;
+        self
+    }
+
+    /// Sets the longest pause after a response. A peer that demands more gets a call earlier. Default: 5 min.
+    pub fn longest_pause(mut self, longest: Duration) -> Self {
+        self.options.longest_pause = longest;
+        self
+    }
+
+    /// Sets the limiter. The default is that of the scope in which the client is called, or else of the process.
+    pub fn limiter(mut self, limiter: Limiter) -> Self {
+        self.options.limiter = Some(limiter);
+        self
+    }
+
+    /// Sets the policy for failures of the limiter, if no settings by name do.
+    pub fn on_error(mut self, policy: OnError) -> Self {
+        self.options.on_error = Some(policy);
+        self
+    }
+}
+
+impl<S, K, P> Layer<S> for OutgoingLayer<K, P> {
+    type Service = Outgoing<S, K, P>;
+
+    fn layer(&self, inner: S) -> Outgoing<S, K, P> {
+        Outgoing::new(inner, self.clone())
+    }
+}
+
+impl<K, P> Clone for OutgoingLayer<K, P> {
+    fn clone(&self) -> Self {
+        let Self { options, key, pause, limit } = self;
+        Self { options: options.clone(), key: Arc::clone(key), pause: Arc::clone(pause), limit: Arc::clone(limit) }
+    }
+}
+
+impl<K, P> Debug for OutgoingLayer<K, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutgoingLayer")
+            .field("options", &self.options)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}

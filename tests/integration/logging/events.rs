@@ -1,0 +1,158 @@
+//! Tests of the events `denied` and `shadowed`, and of the span `decide`.
+
+use std::fmt::{Debug, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use rate_limited::{Key, Limiter, ManualClock, Mode, Rule};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::child_process;
+use crate::support::{key, limit};
+
+/// A subscriber that writes each event, and each span at its begin, as a line.
+#[derive(Clone, Default)]
+struct LineRecorder(Arc<Mutex<Vec<String>>>);
+
+/// The fields of an event as text.
+struct FieldText(String);
+
+impl Visit for FieldText {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).expect("a string");
+    }
+}
+
+impl LineRecorder {
+    /// Returns the lines of a call.
+    fn lines_of<T>(&self, call: impl FnOnce() -> T) -> Vec<String> {
+        self.0.lock().expect("not poisoned").clear();
+        tracing::subscriber::with_default(self.clone(), call);
+        self.0.lock().expect("not poisoned").clone()
+    }
+
+    fn push(&self, metadata: &Metadata<'_>, FieldText(fields): FieldText) {
+        let line = format!("{} {}{fields}", metadata.level(), metadata.name());
+        self.0.lock().expect("not poisoned").push(line);
+    }
+}
+
+impl Subscriber for LineRecorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "rate_limited"
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut fields = FieldText(String::new());
+        span.record(&mut fields);
+        self.push(span.metadata(), fields);
+        Id::from_u64(1)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = FieldText(String::new());
+        event.record(&mut fields);
+        self.push(event.metadata(), fields);
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_denial_is_an_event_with_its_rule_and_without_its_key() {
+    let (recorder, limiter) = (LineRecorder::default(), still(Limiter::builder()));
+    let (user, limit) = (Key::new("secret:").part(42), limit("1/10s"));
+    let check = |name: &str| limiter.named(name).check_blocking(&user, &limit).expect("decides");
+    assert_eq!(recorder.lines_of(|| check("login")), [""; 0], "an allowed call");
+    let fields = "rule=login limit=1/10s remaining=0 retry_after_ms=10000 source=store";
+    assert_eq!(recorder.lines_of(|| check("login")), [format!("DEBUG denied message=denied {fields}")]);
+    let costly = || limiter.check_n_blocking(&key("b"), &limit, 2).expect("decides");
+    let fields = "rule=check limit=1/10s remaining=1 source=store";
+    assert_eq!(recorder.lines_of(costly), [format!("DEBUG denied message=denied {fields}")], "a final denial");
+}
+
+fn still(builder: rate_limited::Builder) -> Limiter {
+    builder.clock(ManualClock::new()).build().expect("builds")
+}
+
+#[test]
+fn a_denial_in_shadow_mode_is_an_event_of_its_own() {
+    let limiter = still(Limiter::builder().rule("login", Rule::new().mode(Mode::Shadow)));
+    let (recorder, limit) = (LineRecorder::default(), limit("1/10s"));
+    let check = || limiter.named("login").check_blocking(&key("a"), &limit).expect("decides");
+    assert_eq!(recorder.lines_of(check), [""; 0]);
+    let fields = "rule=login limit=1/10s remaining=0 retry_after_ms=10000 source=store";
+    assert_eq!(recorder.lines_of(check), [format!("DEBUG shadowed message=shadowed {fields}")]);
+}
+
+#[test]
+fn a_decision_by_a_shared_store_is_in_a_span() {
+    let (recorder, limit) = (LineRecorder::default(), limit("5/10s"));
+    let slow = Limiter::slow(Duration::from_millis(1));
+    let check = || slow.named("upload").check_blocking(&key("a"), &limit).expect("decides");
+    assert_eq!(recorder.lines_of(check), ["TRACE decide rule=upload"]);
+    let memory = Limiter::memory();
+    assert_eq!(recorder.lines_of(|| memory.check_blocking(&key("a"), &limit)), [""; 0]);
+}
+
+#[test]
+fn a_panic_of_the_subscriber_changes_no_denial() {
+    struct PanickingSubscriber;
+    impl Subscriber for PanickingSubscriber {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "rate_limited" && *metadata.level() == Level::DEBUG
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn event(&self, _: &Event<'_>) {
+            panic!("a panic of the subscriber");
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+    let (limiter, limit) = (Limiter::memory(), limit("1/1h"));
+    let check = || limiter.check_blocking(&key("a"), &limit).expect("decides").is_allowed();
+    let allowed = tracing::subscriber::with_default(PanickingSubscriber, || [check(), check(), check()]);
+    assert_eq!(allowed, [true, false, false]);
+}
+
+static EVENTS: AtomicUsize = AtomicUsize::new(0);
+static DENYING: OnceLock<Limiter> = OnceLock::new();
+
+#[test]
+fn a_subscriber_that_is_denied_itself_gets_no_event_for_it() {
+    child_process::run("logging::events::deny_in_the_subscriber", &[("X", "")]);
+}
+
+#[test]
+#[ignore = "needs a process of its own, for its log"]
+fn deny_in_the_subscriber() {
+    if !child_process::is_child() {
+        return;
+    }
+    let check = || DENYING.get_or_init(Limiter::memory).check_blocking(&key("a"), &limit("1/1h")).expect("decides");
+    super::set_subscriber(|| {
+        EVENTS.fetch_add(1, Ordering::SeqCst);
+        let limiter = DENYING.get().expect("the limiter that logs");
+        assert!(limiter.check_blocking(&key("a"), &limit("1/1h")).expect("decides").is_denied());
+    });
+    assert!(check().is_allowed());
+    assert!(check().is_denied() && check().is_denied());
+    assert_eq!(EVENTS.load(Ordering::SeqCst), 2);
+}

@@ -1,0 +1,119 @@
+//! Rules of layers: settings by name, and overrides by the pieces of keys.
+
+use rate_limited::tower::{ClientIp, Header, Missing, RateLimitLayer, RequestKey};
+use rate_limited::{ErrorKind, Key, KeyMatch, Limiter, Mode, Rule, RuleSet};
+
+use super::{Served, counted, field, limit, limiter, request, request_of, send, statuses};
+
+#[tokio::test]
+async fn a_layer_is_listed_when_it_is_made() {
+    let limiter = Limiter::memory();
+    let rule_of = |name: &str| limiter.rules().into_iter().find(|rule| rule.name() == name);
+    assert!(rule_of("listed layer").is_none());
+    let _layer = RateLimitLayer::new("listed layer", limit("7/10s"));
+    assert_eq!(rule_of("listed layer").expect("it is made").attribute_limits(), ["7/10s"]);
+}
+
+#[tokio::test]
+async fn settings_by_name_replace_those_of_the_layer() {
+    let (limiter, _) = limiter();
+    let service = counted(&RateLimitLayer::new("set", limit("9/1m")).limiter(limiter.clone()), &Served::default());
+    let set = |rule: Rule| limiter.set_rules(RuleSet::new().rule("set", rule)).expect("valid");
+    set(Rule::new().limit(limit("1/1h")));
+    assert_eq!(statuses(&service, [request_of("192.0.2.1"), request_of("192.0.2.1")]).await, [200, 429]);
+    let denied = send(&service, request_of("192.0.2.1")).await;
+    assert_eq!(field(&denied, "ratelimit-policy"), [r#""set";q=1;w=3600"#]);
+    for (mode, status) in [(Mode::Shadow, 200), (Mode::Off, 200), (Mode::Deny, 429)] {
+        set(Rule::new().limit(limit("1/1h")).mode(mode));
+        let response = send(&service, request_of("192.0.2.1")).await;
+        assert_eq!(response.status(), status);
+        assert_eq!(field(&response, "ratelimit"), [""; 0], "{mode:?}");
+    }
+    limiter.set_rules(RuleSet::new()).expect("valid");
+    assert_eq!(field(&send(&service, request_of("192.0.2.9")).await, "ratelimit"), [r#""set";r=8;t=60"#]);
+}
+
+#[tokio::test]
+async fn overrides_match_by_the_names_of_the_pieces() {
+    let (limiter, _) = limiter();
+    let api_key = || Header::new("x-api-key").or(ClientIp::peer());
+    let layer = RateLimitLayer::new("parts", limit("1/1m")).limiter(limiter.clone()).key((api_key(), ClientIp::peer()));
+    let service = counted(&layer, &Served::default());
+    let deny = || Rule::new().mode(Mode::Deny);
+    let rule = Rule::new()
+        .overriding(KeyMatch::parts([("x-api-key", "stolen")]), deny())
+        .overriding(KeyMatch::parts([("ip2", "192.0.2.66")]), deny());
+    limiter.set_rules(RuleSet::new().rule("parts", rule)).expect("valid");
+    let with_key = |peer, key: &'static str| request(peer, "/", &[("x-api-key", key)]);
+    let requests = [with_key("192.0.2.1:1", "stolen"), with_key("192.0.2.1:1", "own"), request_of("192.0.2.1")];
+    assert_eq!(statuses(&service, requests).await, [429, 200, 200]);
+    // Without the header the address is in the first piece and in the second one.
+    assert_eq!(statuses(&service, [request_of("192.0.2.66")]).await, [429]);
+}
+
+#[tokio::test]
+async fn overrides_of_one_address_hold_wherever_it_was_found() {
+    let (limiter, _) = limiter();
+    let key = ClientIp::header("x-real-ip").or(ClientIp::peer());
+    let layer = RateLimitLayer::new("either", limit("5/1m")).limiter(limiter.clone()).key(key);
+    let service = counted(&layer, &Served::default());
+    let rule = Rule::new().overriding(KeyMatch::parts([("ip", "192.0.2.66")]), Rule::new().mode(Mode::Deny));
+    limiter.set_rules(RuleSet::new().rule("either", rule)).expect("valid");
+    let by_proxy = request("10.0.0.1:1", "/", &[("x-real-ip", "192.0.2.66")]);
+    assert_eq!(
+        statuses(&service, [by_proxy, request_of("192.0.2.66"), request_of("192.0.2.1")]).await,
+        [429, 429, 200]
+    );
+}
+
+#[tokio::test]
+async fn a_declared_name_may_have_overrides_before_its_layer_is_made() {
+    let rule = || {
+        let deny = Rule::new().mode(Mode::Deny);
+        Rule::new().limit(limit("5/1m")).overriding(KeyMatch::parts([("ip", "192.0.2.66")]), deny)
+    };
+    let set = |name: &str| RuleSet::new().rule(name, rule());
+    let error = Limiter::builder().rules(set("undeclared")).build().expect_err("no such function");
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("`Builder::declare`"), "{error}");
+    let limiter = Limiter::builder().declare("declared").rules(set("declared")).build().expect("declared");
+    let layer = RateLimitLayer::new("declared", limit("9/1m")).limiter(limiter);
+    let service = counted(&layer, &Served::default());
+    assert_eq!(statuses(&service, [request_of("192.0.2.66"), request_of("192.0.2.1")]).await, [429, 200]);
+}
+
+#[tokio::test]
+async fn direct_calls_with_the_key_of_a_layer_see_its_quota() {
+    let (limiter, _) = limiter();
+    let layer = RateLimitLayer::new("api", limit("2/1m")).limiter(limiter.clone()).missing(Missing::Shared);
+    let service = counted(&layer, &Served::default());
+    send(&service, request_of("192.0.2.1")).await;
+    let key = Key::new("api").text(":ip:").part("192.0.2.1");
+    let named = limiter.named("api");
+    assert_eq!(named.peek(&key, &limit("2/1m")).await.expect("decides").remaining(), 1);
+    named.reset(&key, &limit("2/1m")).await.expect("resets");
+    assert_eq!(field(&send(&service, request_of("192.0.2.1")).await, "ratelimit"), [r#""api";r=1;t=60"#]);
+    send(&service, http::Request::new(String::new())).await;
+    let missing = Key::new("api").text(":missing:").part("");
+    assert_eq!(named.peek(&missing, &limit("2/1m")).await.expect("decides").remaining(), 1);
+}
+
+#[tokio::test]
+async fn overrides_of_parts_that_a_layer_lacks_are_rejected_once_it_is_there() {
+    let (limiter, _) = limiter();
+    let by_part = |part: &str| {
+        let deny = Rule::new().mode(Mode::Deny);
+        RuleSet::new().rule("known parts", Rule::new().overriding(KeyMatch::parts([(part, "192.0.2.66")]), deny))
+    };
+    let key = Header::new("x-api-key").or(ClientIp::peer());
+    let layer = RateLimitLayer::new("known parts", limit("9/1m")).limiter(limiter.clone()).key(key);
+    limiter.set_rules(by_part("ipp")).expect("the parts are unknown before the layer is added");
+    let service = counted(&layer, &Served::default());
+    limiter.set_rules(by_part("ip")).expect("a part of the second form");
+    limiter.set_rules(by_part("x-api-key")).expect("a part of the first form");
+    let error = limiter.set_rules(by_part("ipp")).expect_err("no form has the part");
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let text = "override 1 of the rule `known parts`: `parts` must name parts of the key";
+    assert!(error.to_string().starts_with(text), "{error}");
+    assert_eq!(statuses(&service, [request_of("192.0.2.66")]).await, [200], "the last valid rules stay");
+}
