@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::overflow::Overflows;
 
 pub(crate) mod denial_cache;
+pub(crate) mod leases;
 pub(crate) mod recent_failures;
 pub(crate) mod standby;
 

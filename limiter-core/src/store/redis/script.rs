@@ -17,6 +17,8 @@ macro_rules! script {
             "local function make(name)\n",
             include_str!("script/lua/sliding_window.lua"),
             "if name == 'sliding_window' then return sliding_window() end\n",
+            include_str!("script/lua/leased_window.lua"),
+            "if name == 'leased_window' then return leased_window(sliding_window()) end\n",
             "local algorithms = {}\n",
             include_str!("script/lua/arithmetic.lua"),
             include_str!("script/lua/fixed_window.lua"),

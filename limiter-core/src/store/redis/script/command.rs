@@ -6,8 +6,9 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::Program;
-use super::reply::{self, BatchEntryReply};
+use super::reply::{self, BatchReply};
 use crate::clock::Clock;
+use crate::local::leases::LeaseId;
 use crate::request::{DecisionReply, RefundInfo, Request};
 use crate::{Algorithm, Error, Layout, Limit};
 
@@ -51,6 +52,8 @@ pub(crate) struct Command {
     arguments: Vec<Argument>,
     /// True if an allowed reply has a report of each request.
     has_reports: bool,
+    /// The number of entries of limits with leases.
+    leases: usize,
 }
 
 /// The names of several keys, in one buffer.
@@ -67,12 +70,36 @@ pub(crate) struct BatchEntry {
     pub(crate) limit: Limit,
     pub(crate) cost: u32,
     pub(crate) calls: u32,
+    /// `None` for a limit without leases.
+    pub(crate) lease: Option<LeaseTerms>,
+}
+
+/// The part of a batch entry that is about leases.
+#[derive(Debug, PartialEq, Eq, Clone, Copy, Default)]
+pub(crate) struct LeaseTerms {
+    /// The most permits to lease. Without any, no lease is granted.
+    pub(crate) wanted: u32,
+    /// The mark of a log that has none yet: a random number.
+    pub(crate) new_mark: u32,
+    /// Unused permits of an earlier lease.
+    pub(crate) returned: Option<ReturnedPermits>,
+}
+
+/// Unused permits of a lease, which go back to the store.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(crate) struct ReturnedPermits {
+    pub(crate) permits: u32,
+    pub(crate) id: LeaseId,
 }
 
 enum Argument {
     Word(&'static str),
     Number(u64),
+    Bytes([u8; LEASE_BYTES]),
 }
+
+/// Bytes of packed lease terms.
+const LEASE_BYTES: usize = 22;
 
 impl Commands {
     pub(crate) fn new(clock: Clock) -> Self {
@@ -102,7 +129,7 @@ impl Commands {
         }
         arguments.extend(self.time());
         let has_reports = matches!(action, Action::TakeWithReports);
-        Command { program: Program::Decide, keys, arguments, has_reports }
+        Command { program: Program::Decide, keys, arguments, has_reports, leases: 0 }
     }
 
     /// The command for a batch. `keys` are the names of the entries' keys.
@@ -117,17 +144,18 @@ impl Commands {
         };
         let indices: Vec<_> = entries.iter().map(&mut kind_of).collect();
         let mut arguments = vec![Argument::Number(kinds.len() as u64)];
-        for BatchEntry { limit, cost, calls } in &kinds {
-            arguments.push(Argument::Word(module(*limit)));
-            let limits = [limit.window_millis(), limit.max().into(), limit.burst().into()];
-            arguments.extend(limits.map(Argument::Number));
+        for BatchEntry { limit, cost, calls, lease } in &kinds {
+            arguments.push(Argument::Word(if lease.is_some() { "leased_window" } else { module(*limit) }));
+            arguments.extend([limit.window_millis(), limit.max().into()].map(Argument::Number));
+            arguments.push(lease.map_or(Argument::Number(limit.burst().into()), LeaseTerms::argument));
             arguments.extend([*cost, *calls].map(|number| Argument::Number(number.into())));
         }
         if kinds.len() > 1 {
             arguments.extend(indices.into_iter().map(|index| Argument::Number(index as u64)));
         }
         arguments.extend(self.time());
-        Command { program: Program::Batch, keys, arguments, has_reports: false }
+        let leases = entries.iter().filter(|entry| entry.lease.is_some()).count();
+        Command { program: Program::Batch, keys, arguments, has_reports: false, leases }
     }
 
     /// The time of a manual clock, which each command carries.
@@ -140,6 +168,25 @@ impl Commands {
                 [micros / 1_000_000, micros % 1_000_000].map(Argument::Number).into()
             }
         }
+    }
+}
+
+impl LeaseTerms {
+    /// The script's argument: empty, or packed as the header of `lua/batch.lua` describes.
+    fn argument(self) -> Argument {
+        if self == Self::default() {
+            return Argument::Word("");
+        }
+        let Self { wanted, new_mark, returned } = self;
+        let (permits, LeaseId { mark, end }) = returned.map_or_else(Default::default, |back| (back.permits, back.id));
+        let mut bytes = [0; LEASE_BYTES];
+        bytes[..4].copy_from_slice(&wanted.to_be_bytes());
+        bytes[4..8].copy_from_slice(&new_mark.to_be_bytes());
+        bytes[8..12].copy_from_slice(&permits.to_be_bytes());
+        // A time in milliseconds fits into 6 bytes until the year 10889.
+        bytes[12..18].copy_from_slice(&end.to_be_bytes()[2..]);
+        bytes[18..].copy_from_slice(&mark.to_be_bytes());
+        Argument::Bytes(bytes)
     }
 }
 
@@ -207,6 +254,7 @@ impl Command {
             match argument {
                 Argument::Word(word) => command.arg(word),
                 Argument::Number(number) => command.arg(number),
+                Argument::Bytes(bytes) => command.arg(bytes),
             };
         }
         command
@@ -216,7 +264,7 @@ impl Command {
         reply::decode(reply, self.keys.len(), self.has_reports)
     }
 
-    pub(crate) fn decode_batch(&self, reply: Value) -> Result<Vec<Result<BatchEntryReply, Error>>, Error> {
-        reply::decode_batch(reply, self.keys.len())
+    pub(crate) fn decode_batch(&self, reply: Value) -> Result<BatchReply, Error> {
+        reply::decode_batch(reply, self.keys.len(), self.leases)
     }
 }

@@ -2,6 +2,8 @@
 
 use limiter_testkit::Random;
 
+#[cfg(feature = "test-util")]
+mod leases;
 mod replies;
 mod values;
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::local::leases::LeaseId;
 use crate::request::{DecisionReply, RequestReport, StoreReply};
 use crate::store::redis::command_error::CommandError;
 use crate::{Error, ErrorKind};
@@ -22,11 +23,32 @@ pub(crate) struct BatchEntryReply {
     pub(crate) stamp: u64,
 }
 
+/// The reply to a batch.
+#[derive(Debug)]
+pub(crate) struct BatchReply {
+    /// The reply to each entry.
+    pub(crate) entries: Vec<Result<BatchEntryReply, Error>>,
+    /// The reply about the lease to each entry of a limit with leases, in their order.
+    pub(crate) leases: Vec<LeaseReply>,
+}
+
+/// The reply about the lease of one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseReply {
+    /// The permits of the lease; 0: no lease.
+    pub(crate) permits: u32,
+    /// The mark of the log, and the end of the lease. Without a lease the latter is the newest stamp of the log. `None`
+    /// if the log has no leases, or no stamp ahead of the clock.
+    pub(crate) id: Option<LeaseId>,
+}
+
 /// Bytes of one packed entry.
 ///
 /// The same format is in `lua/batch.lua` and `fuzz/batches.lua`, and as raw bytes in the fake servers of
 /// `tests/integration` (`fake_server.rs`, `failures.rs`).
 const ENTRY_BYTES: usize = 24;
+/// Bytes of one packed reply about a lease.
+const LEASE_BYTES: usize = 16;
 /// The number that stands for "never".
 const NEVER: i64 = -1;
 
@@ -52,6 +74,19 @@ impl BatchEntryReply {
             reset_after: Duration::from_micros(u64::try_from(i64::from_be_bytes(*reset.first_chunk()?)).ok()?),
             stamp,
         })
+    }
+}
+
+impl LeaseReply {
+    /// Decodes one packed reply, big-endian: permits (4), mark (4), end (8).
+    fn decode(bytes: &[u8; LEASE_BYTES]) -> Option<Self> {
+        let (permits, rest) = bytes.split_first_chunk()?;
+        let (mark, end) = rest.split_first_chunk()?;
+        let (permits, mark) = (u32::from_be_bytes(*permits), u32::from_be_bytes(*mark));
+        let end = u64::from_be_bytes(*end.first_chunk()?);
+        let id = (end > 0).then_some(LeaseId { mark, end });
+        // A lease has an end.
+        (permits == 0 || id.is_some()).then_some(Self { permits, id })
     }
 }
 
@@ -105,23 +140,27 @@ fn decode_report(&[remaining, reset]: &[i64; 2]) -> Option<RequestReport> {
     Some(RequestReport { remaining: u32::try_from(remaining).ok()?, reset_after })
 }
 
-/// Decodes the reply to a batch of so many entries: one result for each.
+/// Decodes the reply to a batch of so many entries: one result for each, and one for each entry with a lease.
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] if it is not the reply to a batch of this size.
-pub(crate) fn decode_batch(reply: Value, entries: usize) -> Result<Vec<Result<BatchEntryReply, Error>>, Error> {
+pub(crate) fn decode_batch(reply: Value, entries: usize, leases: usize) -> Result<BatchReply, Error> {
     let Value::Array(values) = reply else { return Err(unexpected_reply()) };
     let mut values = values.into_iter();
     let (Some(Value::Int(stamp)), Some(Value::BulkString(packed))) = (values.next(), values.next()) else {
         return Err(unexpected_reply());
     };
     let stamp = u64::try_from(stamp).map_err(|_| unexpected_reply())?;
-    let (packed, rest) = packed.as_chunks();
-    if packed.len() != entries || !rest.is_empty() {
+    let (packed, packed_leases) =
+        packed.split_at_checked(entries.saturating_mul(ENTRY_BYTES)).ok_or_else(unexpected_reply)?;
+    let (packed_leases, rest) = packed_leases.as_chunks();
+    if packed_leases.len() != leases || !rest.is_empty() {
         return Err(unexpected_reply());
     }
+    let leases: Vec<_> =
+        packed_leases.iter().map(LeaseReply::decode).collect::<Option<_>>().ok_or_else(unexpected_reply)?;
     let decode = |bytes| BatchEntryReply::decode(bytes, stamp).ok_or_else(unexpected_reply);
-    let mut replies: Vec<_> = packed.iter().map(decode).collect();
+    let mut replies: Vec<_> = packed.as_chunks().0.iter().map(decode).collect();
     // Pairs of an index and the error of that entry.
     while let Some(index) = values.next() {
         let (Value::Int(index), Some(error @ Value::ServerError(_))) = (index, values.next()) else {
@@ -132,7 +171,7 @@ pub(crate) fn decode_batch(reply: Value, entries: usize) -> Result<Vec<Result<Ba
         *reply =
             Err(error.extract_error().map_err(CommandError::from).err().map_or_else(unexpected_reply, Error::from));
     }
-    Ok(replies)
+    Ok(BatchReply { entries: replies, leases })
 }
 
 fn decode_retry(micros: i64) -> Option<Option<Duration>> {

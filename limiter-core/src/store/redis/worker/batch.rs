@@ -20,6 +20,7 @@ use crate::store::redis::connection::in_flight_batches::InFlightPermit;
 use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::naming::Naming;
 use crate::store::redis::script::command::{BatchEntry, KeyNames};
+use crate::store::redis::script::reply::BatchReply;
 use crate::sync::Seed;
 use crate::{Algorithm, Error};
 
@@ -128,7 +129,7 @@ impl Worker {
         }
         match reply.map(|reply| reply.and_then(|reply| command.decode_batch(reply))) {
             Err(_) => calls.iter().for_each(|batched| self.time_out(&batched.call)),
-            Ok(Ok(replies)) => {
+            Ok(Ok(BatchReply { entries: replies, .. })) => {
                 for ((reply, version), calls) in replies.into_iter().zip(versions).zip(by_entry(&calls)) {
                     match reply {
                         Ok(reply) => self.reconciler.complete_entry(&reply, version, calls),
@@ -205,7 +206,7 @@ impl Batch {
             return 0;
         }
         self.keys.push_with(|text| call.keys().write_name(&request, naming, text));
-        self.entries.push(BatchEntry { limit: request.limit, cost: request.cost, calls: 1 });
+        self.entries.push(BatchEntry { limit: request.limit, cost: request.cost, calls: 1, lease: None });
         self.calls.push(BatchedCall { entry: self.entries.len() - 1, call });
         1
     }

@@ -31,7 +31,8 @@ local function long_log(window)
     total = total + random(1, 3)
     log[#log + 1] = struct.pack('>I4I4', math.floor(span * run / runs / unit), total)
   end
-  return table.concat(log)
+  local value = table.concat(log)
+  return random(1, 4) == 1 and as_leased(value) or value
 end
 
 local function any_entry(window)
@@ -44,6 +45,8 @@ local function any_entry(window)
     entry.calls = 1
   end
   entry.cost = random(1, 3) > 1 and random(0, 5) or NUMBERS[random(1, #NUMBERS)]
+  -- Without a lease, such an entry is decided as any other.
+  entry.is_leased = algorithm == 'sliding_window' and random(1, 3) == 1
   return entry
 end
 
@@ -56,9 +59,14 @@ local function words_of(...)
 end
 
 -- Returns the reply to each entry, or nil and the reason why it cannot be read.
-local function read(reply, entries)
-  if #reply < 2 or #reply[2] ~= 24 * entries or #reply % 2 ~= 0 then
+local function read(reply, entries, leases)
+  if #reply < 2 or #reply[2] ~= 24 * entries + 16 * leases or #reply % 2 ~= 0 then
     return nil, 'unexpected length'
+  end
+  for index = 1, leases do
+    if struct.unpack('>I4', reply[2], 24 * entries + 16 * index - 15) ~= 0 then
+      return nil, 'a lease that is not wanted'
+    end
   end
   local entry_replies = {}
   for index = 1, entries do
@@ -117,7 +125,7 @@ for round = 1, rounds do
       end
     end
   end
-  local entries, keys, words, kinds, entry_kinds = {}, {}, {}, {}, {}
+  local entries, keys, words, kinds, entry_kinds, leases = {}, {}, {}, {}, {}, 0
   for index = 1, random(1, 6) do
     local entry = kinds[random(1, 3)]
     if entry then
@@ -126,11 +134,15 @@ for round = 1, rounds do
       entry = any_entry(window)
       entry.kind = #kinds
       kinds[#kinds + 1] = entry
-      words[#words + 1] = algorithm
+      words[#words + 1] = entry.is_leased and 'leased_window' or algorithm
       for _, word in ipairs(words_of(window, entry.max, entry.burst, entry.cost, entry.calls)) do
         words[#words + 1] = word
       end
+      if entry.is_leased then
+        words[#words - 2] = ''
+      end
     end
+    leases = leases + (entry.is_leased and 1 or 0)
     entries[index], keys[index], entry_kinds[index] = entry, KEYS[2 * entry.pair - 1], tostring(entry.kind)
   end
   table.insert(words, 1, tostring(#kinds))
@@ -141,7 +153,7 @@ for round = 1, rounds do
   local ok, reply = pcall(batch, keys, words)
   local replies, problem
   if ok and not reply.err then
-    replies, problem = read(reply, #entries)
+    replies, problem = read(reply, #entries, leases)
   end
   if not replies then
     reply = problem or type(reply) == 'table' and reply.err or reply

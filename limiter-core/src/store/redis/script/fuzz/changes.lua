@@ -17,6 +17,11 @@ local function move_clock(window)
   now[1], now[2] = math.floor(micros / 1000000), micros % 1000000
 end
 
+-- Returns the run log of a sliding window as one that has leases.
+local function as_leased(value)
+  return '\2' .. string.sub(value, 2, 11) .. 'mark' .. string.sub(value, 12)
+end
+
 -- Returns the value with some bytes changed, removed, inserted or moved.
 local function mutate(value)
   for _ = 1, random(0, 3) do

@@ -10,9 +10,9 @@ use crate::clock::Clock;
 use crate::limit::Limit;
 use crate::request::{DecisionReply, Request, StoreReply};
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::script::command::{Action, BatchEntry, Command, Commands, KeyNames};
+use crate::store::redis::script::command::{Action, BatchEntry, Command, Commands, KeyNames, LeaseTerms};
 use crate::store::redis::script::fuzz::pick;
-use crate::store::redis::script::reply::encode_entry;
+use crate::store::redis::script::reply::{BatchReply, encode_entry};
 use crate::{Error, ErrorKind, Key};
 
 // The number of replies of each kind in a full run. Any other run has a hundredth.
@@ -44,7 +44,8 @@ fn no_decision_reply_makes_the_decoder_panic() {
 fn no_batch_reply_makes_the_decoder_panic() {
     let commands = Commands::new(Clock::System);
     let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
-    let entries = [(); 3].map(|()| BatchEntry { limit, cost: 1, calls: 3 });
+    let entries = [None, Some(LeaseTerms::default()), None];
+    let entries = entries.map(|lease| BatchEntry { limit, cost: 1, calls: 3, lease });
     let command = commands.batch(KeyNames::from_iter(["a", "b", "c"]), &entries);
     let mut random = Random::new(1);
     let (mut grants, mut errors, mut refused) = (0, 0, 0);
@@ -59,9 +60,10 @@ fn no_batch_reply_makes_the_decoder_panic() {
             change(&mut values, &mut random);
         }
         match command.decode_batch(Value::Array(values)) {
-            Ok(entry) => {
-                assert_eq!(entry.len(), 3);
-                for entry in entry {
+            Ok(BatchReply { entries, leases }) => {
+                assert_eq!((entries.len(), leases.len()), (3, 1));
+                assert!(leases.iter().all(|lease| lease.permits == 0 || lease.id.is_some()), "a lease has an end");
+                for entry in entries {
                     let Ok(grant) = entry else {
                         errors += 1;
                         continue;
@@ -83,7 +85,7 @@ fn no_batch_reply_makes_the_decoder_panic() {
     assert!(grants > batches / 20 && errors > batches / 8 && refused > batches / 200, "of each kind");
 }
 
-/// Three packed entries of any numbers, and sometimes of another length.
+/// Three packed entries and a lease, of any numbers, and sometimes of another length.
 fn packed(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..3 {
@@ -91,6 +93,8 @@ fn packed(random: &mut Random) -> Vec<u8> {
         let [retry_after, reset_after] = [(); 2].map(|()| integer(random));
         bytes.extend(encode_entry(granted, remaining, retry_after, reset_after));
     }
+    let [permits, mark] = [(); 2].map(|()| u32::try_from(random.any() >> (32 + random.below(32))).expect("32 bits"));
+    bytes.extend(permits.to_be_bytes().into_iter().chain(mark.to_be_bytes()).chain(integer(random).to_be_bytes()));
     if random.below(16) == 0 {
         bytes.truncate(pick(random, bytes.len()));
     }

@@ -60,11 +60,14 @@ for round = 1, rounds do
       call_decide('take', window, 4294967295, 4294967295, random(1, 3))
     end
     value = redis.call('GET', key) or ''
+    if algorithm == 'sliding_window' and random(1, 2) == 1 then
+      value = as_leased(value)
+    end
   end
   move_clock(window)
   local before = mutate(value)
   redis.call('SET', key, before)
-  local action = ({ 'take', 'take', 'report', 'look', 'refund' })[random(1, 5)]
+  local action = ({ 'take', 'take', 'report', 'look', 'refund', 'forget' })[random(1, 6)]
   local ok, reply, words = call_decide(action, window, max, burst, cost)
   local after = redis.call('GET', key)
   local problem
@@ -75,6 +78,9 @@ for round = 1, rounds do
     problem = string.sub(reply.err, 1, 8) ~= 'FOREIGN ' and reply.err or after ~= before and 'touched what is foreign'
   else
     problem = is_sane(reply, window, burst, action)
+    if action == 'forget' and after and string.sub(after, 1, 1) ~= '\2' then
+      problem = problem or 'kept what is not on lease'
+    end
     if reply[1] == 1 then
       allowed = allowed + 1
     else

@@ -3,17 +3,22 @@
 -- KEYS     the keys of the counters, one for each entry; a key may come again, with another limit or cost
 -- ARGV[1]  the number of kinds of entries
 -- then, for each kind:
---   algorithm   the argument of `make`; its module keeps the counter in a string
+--   algorithm   the argument of `make`; its module keeps the counter in a string. Or 'leased_window': a sliding window
+--               whose permits may be leased
 --   window      milliseconds
 --   max         permits in any window (1 to 2^32 - 1)
---   burst       the capacity of a bucket (1 to 2^32 - 1)
+--   burst       the capacity of a bucket (1 to 2^32 - 1). Of a leased window: nothing, or 22 bytes, big-endian: permits
+--               wanted as a lease (4), the mark of a log that has none (4), unused permits of an earlier lease (4), the
+--               end of that lease in ms (6) and its mark (4)
 --   cost        permits that a call takes (0 to 2^32 - 1)
 --   calls       the number of equal calls in an entry, which are granted one after the other
 -- then, if there are several kinds, the kind of each entry, counted from 0
 --
 -- Reply    { stamp in µs, a string, then for each failed entry its index, from 0, and the error }. The string has 24
 --          bytes for each entry, big-endian: calls granted (4), permits left after them (4), retry after in µs of the
---          denied calls (8; -1: never), reset after in µs (8); zeros for a failed entry
+--          denied calls (8; -1: never), reset after in µs (8); zeros for a failed entry. Then 16 bytes for each entry of
+--          a leased window: permits leased (4), the mark of the log (4), the end of the lease in ms (8). Without a lease
+--          the latter is the newest stamp of the log if it is ahead of the clock, and else 0
 -- Clock    the server's, by TIME
 -- Expiry   as in decide.lua, set with the value, or right after it where a value is changed in place
 -- Atomic   because a script is. A denial writes nothing. A foreign value stays as it is. MGET returns nil for a key of
@@ -29,7 +34,7 @@ local values
 if #keys == 1 then
   local value = redis.pcall('GET', keys[1])
   if type(value) == 'table' then
-    return { now_micros, string.rep('\0', 24), 0, value }
+    return { now_micros, string.rep('\0', argv[2] == 'leased_window' and 40 or 24), 0, value }
   end
   values = { value }
 else
@@ -37,7 +42,7 @@ else
 end
 
 -- Decides by the module of an algorithm.
-local modules
+local modules, leased_window
 local function by_module(value, algorithm, window, limit, burst, cost, calls)
   modules = modules or {}
   local module = modules[algorithm] or make(algorithm)
@@ -71,7 +76,7 @@ local has_many_kinds, kind = argv[1] ~= '1', nil
 local first_entry_kind = 2 + argv[1] * FIELDS
 local algorithm, window, limit, burst, cost, calls
 local ttl, ttl_text
-local latest, replies, failures = {}, {}, nil
+local latest, replies, leases, failures = {}, {}, nil, nil
 for index = 1, #keys do
   local key, entry_kind = keys[index], has_many_kinds and argv[first_entry_kind + index - 1] or '0'
   if entry_kind ~= kind then
@@ -86,20 +91,31 @@ for index = 1, #keys do
   elseif value == CHANGED_IN_PLACE then
     value = redis.call('GET', key)
   end
-  local grants, remaining, retry_at, reset_at, new, expires_at, write_offset
+  local grants, remaining, retry_at, reset_at, new, expires_at, write_offset, lease, is_emptied
+  local is_leased = algorithm == 'leased_window'
   if algorithm == 'sliding_window' then
     grants, remaining, retry_at, reset_at, new, expires_at, write_offset =
       sliding_at_once(value, window, limit, cost, calls)
-    if grants then
-      retry_at, reset_at = retry_at and retry_at * 1000, reset_at * 1000
-    end
+  elseif is_leased then
+    leased_window = leased_window or make('leased_window')
+    grants, remaining, retry_at, reset_at, new, expires_at, write_offset, lease, is_emptied =
+      leased_window(sliding_at_once, value, window, limit, cost, calls, burst)
   end
-  if grants == false or grants == nil and algorithm ~= 'sliding_window' then
+  if grants then
+    retry_at, reset_at = retry_at and retry_at * 1000, reset_at * 1000
+  elseif not is_leased then
     grants, remaining, retry_at, reset_at, new, expires_at =
       by_module(value, algorithm, window, limit, burst, cost, calls)
   end
   local failure = not grants and FOREIGN
-  if new then
+  if is_emptied then
+    local deleted = redis.pcall('DEL', key)
+    if type(deleted) == 'table' then
+      failure = deleted
+    else
+      latest[key] = false
+    end
+  elseif new then
     -- The text is made once for all values with the same TTL. The server would format a number as a decimal fraction.
     local new_ttl = expires_at > now_floor and expires_at - now_floor + EXPIRY_SLACK_MS or EXPIRY_SLACK_MS
     if new_ttl ~= ttl then
@@ -134,14 +150,21 @@ for index = 1, #keys do
     failures = failures or {}
     failures[#failures + 1] = index - 1
     failures[#failures + 1] = failure == FOREIGN and redis.error_reply(FOREIGN) or failure
+    lease = is_leased and string.rep('\0', 16)
     replies[at], replies[at + 1], replies[at + 2], replies[at + 3] = 0, 0, 0, 0
   else
     local retry = retry_at and (retry_at > now_micros and retry_at - now_micros or 0) or -1
     local reset = reset_at > now_micros and reset_at - now_micros or 0
     if #keys == 1 then
-      return { now_micros, struct.pack('>' .. ENTRY, grants, remaining, retry, reset) }
+      local reply = struct.pack('>' .. ENTRY, grants, remaining, retry, reset)
+      return { now_micros, lease and reply .. lease or reply }
     end
     replies[at], replies[at + 1], replies[at + 2], replies[at + 3] = grants, remaining, retry, reset
   end
+  if lease then
+    leases = leases or {}
+    leases[#leases + 1] = lease
+  end
 end
-return { now_micros, struct.pack('>' .. string.rep(ENTRY, #keys), unpack(replies)), unpack(failures or {}) }
+local packed = struct.pack('>' .. string.rep(ENTRY, #keys), unpack(replies))
+return { now_micros, leases and packed .. table.concat(leases) or packed, unpack(failures or {}) }

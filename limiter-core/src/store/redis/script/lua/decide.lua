@@ -2,7 +2,7 @@
 --
 -- KEYS     the keys of the counters, one for each request; a key may come twice
 -- ARGV[1]  'take' takes the permits if they fit, 'report' does that too and replies more, 'look' takes nothing, 'refund'
---          returns them, 'forget' deletes the counters
+--          returns them, 'forget' deletes the counters, except for permits that may be on lease
 -- ARGV[2]  in µs: the longest delay that a 'take' accepts, or the stamp of the permits that a 'refund' returns
 -- then, for each key:
 --   algorithm   the argument of `make`, which returns the module
@@ -28,6 +28,7 @@
 --   refund(counter, request, stamp)  returns permits to the counter; returns true if that may change it
 -- A module whose counter is a string also has
 --   open(value, window)              returns the counter; nil for foreign bytes
+--   forget(counter)                  if it has leases: removes all other permits, and returns true if some are left
 --   close(counter)                   returns the value and the ms at which it expires; nil for an empty counter
 -- and another module has
 --   load(key, window)                returns the counter; nil and an error if there is none
@@ -104,13 +105,17 @@ local is_refund = operation == 'refund'
 local changed = {}
 local delay
 if operation == 'forget' then
-  for _, key in ipairs(KEYS) do
-    local deleted = redis.pcall('DEL', key)
-    if type(deleted) == 'table' then
-      return deleted
+  for index, key in ipairs(KEYS) do
+    local module, counter = requests[index].algorithm, counters[requests[index].id]
+    if module.forget and module.forget(counter) then
+      changed[key] = module
+    else
+      local deleted = redis.pcall('DEL', key)
+      if type(deleted) == 'table' then
+        return deleted
+      end
     end
   end
-  return NOTHING
 elseif is_refund then
   for _, request in ipairs(requests) do
     if request.cost > 0 and request.algorithm.refund(counters[request.id], request, tonumber(ARGV[2])) then
@@ -153,7 +158,7 @@ for id, algorithm in pairs(changed) do
     return stored
   end
 end
-if is_refund then
+if is_refund or operation == 'forget' then
   return NOTHING
 end
 local _, deciding, remaining, reset_at = evaluate()

@@ -2,8 +2,8 @@
 -- without a table in between. Servers spend most of their time here. A test compares it with open, evaluate, take and
 -- close of sliding_window.lua.
 --
--- Returns nil for foreign bytes, and false for a log that must be rebased, which only the module does. Otherwise
--- returns
+-- Returns false for a value that only the module reads: foreign bytes, a log with leases, and a log that must be
+-- rebased. Otherwise returns
 --   the calls granted
 --   the permits left after them
 --   the ms at which a further call fits (nil: never)
@@ -38,11 +38,11 @@ local function sliding_at_once(value, window, limit, cost, calls)
   if value then
     last = (#value - HEADER) / RUN
     if last < 1 or last % 1 ~= 0 then
-      return nil
+      return false
     end
     local version, stored_base, total_before = read('>BI6I4', value)
     if version ~= VERSION then
-      return nil
+      return false
     end
     local newest, sum = read('>I4I4', value, HEADER + (last - 1) * RUN + 1)
     local last_stamp = stored_base + newest * unit

@@ -1,10 +1,14 @@
 -- The exact sliding window: at most `max` permits in any half-open window (t - window, t].
 -- algorithm/sliding_window.rs explains the arithmetic; the two agree to the millisecond.
 --
--- A value  version, base (ms), total before the first run, then runs of (units after the base, total so far);
---          totals are modulo 2^32
+-- A value  version, base (ms), total before the first run, the mark if the log has leases, then runs of (units after the
+--          base, total so far); totals are modulo 2^32
+-- Leases   docs/leases.md describes them. The permits of a lease are stamped at its end. So a stamp may be ahead of the
+--          clock by the time of a lease, and proves that much less. Such a log has a version and a mark of its own. It
+--          keeps them until no run is live
 local function sliding_window()
   local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
+  local LEASED_HEADER, LEASED_VERSION = 15, 2
   local unpack, pack, floor, ceil, max, min = struct.unpack, struct.pack, math.floor, math.ceil, math.max, math.min
 
   -- A log is read in place. Its runs are those of the value from `live` to `last`. If this call has taken permits
@@ -13,7 +17,7 @@ local function sliding_window()
     if index > log.last then
       return log.newest, log.total, log.offset
     end
-    local offset, total = unpack('>I4I4', log.value, HEADER + (index - 1) * RUN + 1)
+    local offset, total = unpack('>I4I4', log.value, log.header + (index - 1) * RUN + 1)
     return log.base + offset * log.unit, total, offset
   end
 
@@ -28,47 +32,60 @@ local function sliding_window()
     return low
   end
 
-  -- live: the first live run; used: the permits from it on; newest: the last stamp, or now if no run is live
+  -- The longest time in ms for which a lease may be used, and by which a stamp of its log may be ahead of the clock.
+  local function lease_time(window)
+    return min(floor(window / 64), 50)
+  end
+
+  -- live: the first live run; used: the permits from it on; newest: the last stamp, or now if no run is live; ahead: the
+  -- time by which a stamp may be ahead of the clock; mark: the mark of a log with leases, or nil
   local function open(value, window)
     local unit = 1
     while unit * 1073741824 < window do unit = unit * 2 end
     if not value then
       return {
-        window = window, unit = unit, base = now_ceil, before = 0, value = '', live = 1, last = 0, added = false,
-        used = 0, newest = now_ceil, total = 0, offset = 0,
+        window = window, unit = unit, base = now_ceil, before = 0, value = '', header = HEADER, live = 1, last = 0,
+        added = false, used = 0, newest = now_ceil, total = 0, offset = 0, ahead = 0,
       }
     end
-    local last = (#value - HEADER) / RUN
+    local header, expected, ahead, mark = HEADER, VERSION, 0, nil
+    if (#value - HEADER) % RUN ~= 0 then
+      header, expected, ahead = LEASED_HEADER, LEASED_VERSION, lease_time(window)
+    end
+    local last = (#value - header) / RUN
     if last < 1 or last % 1 ~= 0 then
       return nil
     end
     local version, base, before = unpack('>BI6I4', value)
-    if version ~= VERSION then
+    if version ~= expected then
       return nil
     end
-    local offset, total = unpack('>I4I4', value, HEADER + (last - 1) * RUN + 1)
+    if header == LEASED_HEADER then
+      mark = unpack('>I4', value, HEADER + 1)
+    end
+    local offset, total = unpack('>I4I4', value, header + (last - 1) * RUN + 1)
     local stamp = base + offset * unit
     local log = {
-      window = window, unit = unit, base = base, before = before, value = value, live = last + 1, last = last,
-      added = false, used = 0, newest = now_ceil, total = 0, offset = 0,
+      window = window, unit = unit, base = base, before = before, value = value, header = header, live = last + 1,
+      last = last, added = false, used = 0, newest = now_ceil, total = 0, offset = 0, ahead = ahead, mark = mark,
     }
     -- The later of now and the time that the last stamp proves. If the stamp is more than a window ahead, the log is
     -- void.
-    local now = max(now_floor, stamp - unit)
-    if stamp <= now_ceil + window and stamp + window > now then
+    local now = max(now_floor, stamp - unit - ahead)
+    if stamp <= now_ceil + window + ahead and stamp + window > now then
       -- Runs up to this offset have expired: in most cases none or few since the last write. The search starts at the
       -- oldest run, in growing steps.
       local expired = (now - window - base) / unit
       local low, high, step = 1, 1, 1
-      while high < last and unpack('>I4', value, HEADER + (high - 1) * RUN + 1) <= expired do
+      while high < last and unpack('>I4', value, header + (high - 1) * RUN + 1) <= expired do
         low, high, step = high + 1, min(high + step, last), step * 2
       end
       while low < high do
         local middle = floor((low + high) / 2)
-        if unpack('>I4', value, HEADER + (middle - 1) * RUN + 1) > expired then high = middle else low = middle + 1 end
+        if unpack('>I4', value, header + (middle - 1) * RUN + 1) > expired then high = middle else low = middle + 1 end
       end
       if low > 1 then
-        log.before = unpack('>I4', value, HEADER + (low - 2) * RUN + 5)
+        log.before = unpack('>I4', value, header + (low - 2) * RUN + 5)
       end
       log.live, log.newest, log.total, log.offset = low, stamp, total, offset
       log.used = (total - log.before) % WRAP
@@ -93,7 +110,7 @@ local function sliding_window()
 
   -- Moves the base up by so many units, at most to the first live run, and drops expired runs.
   local function rebase(log, by)
-    local runs = { string.rep('.', HEADER) }
+    local runs = { string.rep('.', log.header) }
     for index = log.live, log.last do
       local _, total, offset = run(log, index)
       runs[#runs + 1] = pack('>I4I4', offset - by, total)
@@ -102,18 +119,28 @@ local function sliding_window()
     log.base, log.offset = log.base + by * log.unit, log.offset - by
   end
 
+  -- If a part of the permits is a lease, `request.mark` is the mark of a log that has none yet.
   local function take(log, request)
     if not log.added then
+      local stamped_at = now_ceil
       if log.live > log.last then
-        log.base, log.before, log.live, log.last = now_ceil, 0, 1, 0
-        log.newest, log.total, log.offset = now_ceil, 0, 0
+        log.mark, log.ahead = nil, 0
+      end
+      if request.mark then
+        log.mark, log.ahead = log.mark or request.mark, lease_time(log.window)
+        stamped_at = now_ceil + log.ahead
+      end
+      if log.live > log.last then
+        log.base, log.before, log.live, log.last, log.total = now_ceil, 0, 1, 0, 0
+        log.offset = ceil((stamped_at - now_ceil) / log.unit)
+        log.newest = now_ceil + log.offset * log.unit
       else
-        local offset = max(ceil((now_ceil - log.base) / log.unit), log.offset)
+        local offset = max(ceil((stamped_at - log.base) / log.unit), log.offset)
         if offset >= WRAP then
           -- Offsets overflow after 49 days without an idle window.
           local _, _, oldest = run(log, log.live)
           rebase(log, oldest)
-          offset = ceil((now_ceil - log.base) / log.unit)
+          offset = ceil((stamped_at - log.base) / log.unit)
         end
         local stamp, cell = log.base + offset * log.unit, ceil(log.window / CAPACITY)
         local same_cell = floor(stamp / cell) == floor(log.newest / cell)
@@ -129,7 +156,7 @@ local function sliding_window()
 
   -- Subtracts permits from a run, and so from all totals from there on. An emptied run is removed.
   local function subtract_from(log, own, permits, is_emptied)
-    local runs = { string.sub(log.value, 1, HEADER + (own - 1) * RUN) }
+    local runs = { string.sub(log.value, 1, log.header + (own - 1) * RUN) }
     for index = is_emptied and own + 1 or own, log.last do
       local _, total, offset = run(log, index)
       runs[#runs + 1] = pack('>I4I4', offset, (total - permits) % WRAP)
@@ -145,26 +172,32 @@ local function sliding_window()
     end
   end
 
-  -- Removes permits from the first run that is not before the receipt's stamp, and the rest from the oldest runs.
-  -- decide.lua never takes and refunds in one call, so `added` is false.
-  local function refund(log, request, stamp)
-    stamp = ceil(stamp / 1000)
-    -- Also compare with the newest stamp: permits that expired by then may already have been granted again.
-    local now = max(now_floor, log.newest)
-    if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
-      return false
-    end
+  -- Returns the first run from `live` on that is not before a stamp; the last run must qualify.
+  local function first_from(log, stamp)
     local own, high = log.live, log.last
     while own < high do
       local middle = floor((own + high) / 2)
       if run(log, middle) >= stamp then high = middle else own = middle + 1 end
     end
+    return own
+  end
+
+  -- Removes permits that were taken at `stamp`: from the first run that is not before it, and the rest from the oldest
+  -- runs. Returns whether they may be in the log.
+  -- The scripts never take before they remove permits, so `added` is false.
+  local function remove(log, permits, stamp)
+    -- Also compare with the newest stamp: permits that expired by then may already have been granted again.
+    local now = max(now_floor, log.newest - log.ahead)
+    if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
+      return false
+    end
+    local own = first_from(log, stamp)
     local before, _, total = log.before, run(log, own)
     if own > log.live then
       _, before = run(log, own - 1)
     end
     local in_run = (total - before) % WRAP
-    local from_run = min(request.cost, in_run, log.used)
+    local from_run = min(permits, in_run, log.used)
     -- The newest run and expired runs prove how far time has come. If one of them is removed, the base proves it.
     if log.live > 1 or from_run == in_run and own == log.last then
       local _, _, oldest = run(log, log.live)
@@ -173,9 +206,9 @@ local function sliding_window()
       rebase(log, min(max(expired, 0), oldest))
     end
     subtract_from(log, own, from_run, from_run == in_run)
-    local rest = min(request.cost - from_run, log.used)
+    local rest = min(permits - from_run, log.used)
     if rest == log.used then
-      log.used = 0
+      log.used, log.live = 0, log.last + 1
       return true
     end
     log.live = first_with(log, rest + 1)
@@ -183,18 +216,46 @@ local function sliding_window()
     return true
   end
 
+  -- Returns the permits of a receipt.
+  local function refund(log, request, stamp)
+    return remove(log, request.cost, ceil(stamp / 1000))
+  end
+
+  -- Returns unused permits of a lease: to the log that granted it, unless that was reset.
+  local function give_back(log, permits, stamp, mark)
+    return log.mark == mark and remove(log, permits, stamp)
+  end
+
+  -- Removes all permits but those that may be on lease. Returns whether there are any.
+  local function forget(log)
+    if not log.mark or log.used == 0 or log.newest < now_floor then
+      return false
+    end
+    local kept = first_from(log, now_floor)
+    if kept > log.live then
+      local _, before = run(log, kept - 1)
+      log.before, log.live = before, kept
+    end
+    local _, _, oldest = run(log, kept)
+    -- Receipts of forgotten permits are before the base, and leases have the old mark.
+    rebase(log, oldest)
+    log.used, log.mark = (log.total - log.before) % WRAP, (log.mark + 1) % WRAP
+    return log.used > 0
+  end
+
   local function close(log)
     if log.used == 0 then
       return nil
     end
-    local expires_at = log.newest + log.window
-    if log.live > log.last then
-      return pack('>BI6I4I4I4', VERSION, log.base, log.before, log.offset, log.total), expires_at
-    end
-    local runs = string.sub(log.value, HEADER + (log.live - 1) * RUN + 1, HEADER + log.last * RUN)
+    local header = log.mark and pack('>BI6I4I4', LEASED_VERSION, log.base, log.before, log.mark)
+      or pack('>BI6I4', VERSION, log.base, log.before)
+    local runs = string.sub(log.value, log.header + (log.live - 1) * RUN + 1, log.header + log.last * RUN)
     local newest = log.added and pack('>I4I4', log.offset, log.total) or ''
-    return pack('>BI6I4', VERSION, log.base, log.before) .. runs .. newest, expires_at
+    return header .. runs .. newest, log.newest + log.window
   end
 
-  return { open = open, evaluate = evaluate, take = take, refund = refund, close = close, scale = 1000 }
+  return {
+    open = open, evaluate = evaluate, take = take, refund = refund, give_back = give_back, forget = forget,
+    close = close, scale = 1000,
+  }
 end

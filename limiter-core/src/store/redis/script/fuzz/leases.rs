@@ -1,0 +1,275 @@
+//! Random schedules of leases, which the batch script and a naive list of permits must decide alike.
+
+use std::time::Duration;
+
+use limiter_testkit::{Random, RedisServer, Reply, full_or, unique};
+use redis::{Arg, Cmd, Value};
+
+use crate::clock::{Clock, ManualClock};
+use crate::local::leases::LeaseId;
+use crate::request::{RefundInfo, Request};
+use crate::store::redis::script::command::{Action, BatchEntry, Commands, KeyNames, LeaseTerms, ReturnedPermits};
+use crate::store::redis::script::fuzz::pick;
+use crate::store::redis::script::reply::{BatchReply, LeaseReply};
+use crate::store::redis::script::sources;
+use crate::{Key, Limit};
+
+/// Runs of the permits of one key, without an upper bound of their number.
+#[derive(Default)]
+struct Permits {
+    /// Stamps in milliseconds, and the permits of each.
+    runs: Vec<(u64, u64)>,
+    base: u64,
+    mark: Option<u32>,
+}
+
+/// The time of one script call, in milliseconds.
+#[derive(Clone, Copy)]
+struct Time {
+    floor: u64,
+    ceil: u64,
+    window: u64,
+}
+
+impl Time {
+    fn lease(self) -> u64 {
+        (self.window / 64).min(50)
+    }
+}
+
+impl Permits {
+    fn ahead(&self, time: Time) -> u64 {
+        self.mark.map_or(0, |_| time.lease())
+    }
+
+    /// The runs that count.
+    fn live(&self, time: Time) -> Vec<(u64, u64)> {
+        let (Time { floor, ceil, window }, ahead) = (time, self.ahead(time));
+        let newest = self.runs.last().map_or(0, |run| run.0);
+        let now = floor.max(newest.saturating_sub(1 + ahead));
+        if newest > ceil + window + ahead {
+            return Vec::new();
+        }
+        self.runs.iter().copied().filter(|run| run.0 + window > now).collect()
+    }
+
+    fn used(&self, time: Time) -> u64 {
+        self.live(time).iter().map(|run| run.1).sum()
+    }
+
+    fn take(&mut self, time: Time, permits: u64, new_mark: Option<u32>) {
+        self.runs = self.live(time);
+        if self.runs.is_empty() {
+            *self = Self { base: time.ceil, ..Self::default() };
+        }
+        self.mark = self.mark.or(new_mark);
+        let newest = self.runs.last().map_or(0, |run| run.0);
+        let stamp = newest.max(time.ceil + new_mark.map_or(0, |_| time.lease()));
+        match self.runs.last_mut().filter(|run| run.0 == stamp) {
+            Some(run) => run.1 += permits,
+            None => self.runs.push((stamp, permits)),
+        }
+    }
+
+    /// Removes permits: from the first run that is not before the stamp, and the rest from the oldest ones.
+    fn remove(&mut self, time: Time, permits: u64, stamp: u64) {
+        let live = self.live(time);
+        let newest = live.last().map_or(0, |run| run.0);
+        let now = time.floor.max(newest.saturating_sub(self.ahead(time)));
+        if live.is_empty() || !(self.base..=newest).contains(&stamp) || stamp + time.window <= now {
+            return;
+        }
+        let has_expired = live.len() < self.runs.len();
+        self.runs = live;
+        let own = self.runs.iter().position(|run| run.0 >= stamp).expect("the newest run is not before it");
+        let from_run = permits.min(self.runs[own].1);
+        self.runs[own].1 -= from_run;
+        if has_expired || (self.runs[own].1 == 0 && own + 1 == self.runs.len()) {
+            self.base = self.base.max((now + 1).saturating_sub(time.window)).min(self.runs[0].0.max(self.base));
+        }
+        let mut rest = permits - from_run;
+        for run in &mut self.runs {
+            let removed = rest.min(run.1);
+            (run.1, rest) = (run.1 - removed, rest - removed);
+        }
+        self.runs.retain(|run| run.1 > 0);
+    }
+
+    fn give_back(&mut self, time: Time, ReturnedPermits { permits, id }: ReturnedPermits) {
+        if self.mark == Some(id.mark) {
+            self.remove(time, permits.into(), id.end);
+        }
+    }
+
+    fn forget(&mut self, time: Time) {
+        let mark = self.mark.map(|mark| mark.wrapping_add(1));
+        let kept: Vec<_> = self.live(time).into_iter().filter(|run| mark.is_some() && run.0 >= time.floor).collect();
+        *self = Self { base: kept.first().map_or(0, |run| run.0), mark, runs: kept };
+    }
+}
+
+/// The script on a server, under a clock that the test moves.
+struct Script {
+    server: &'static RedisServer,
+    digests: [String; 2],
+    commands: Commands,
+    clock: ManualClock,
+    name: String,
+}
+
+impl Script {
+    fn new() -> Self {
+        let (server, clock) = (RedisServer::timeless(), ManualClock::new());
+        let load = |source: String| {
+            String::from_utf8(server.command(&["SCRIPT", "LOAD", &source]).bytes()).expect("a digest is text")
+        };
+        let commands = Commands::new(Clock::Manual(clock.clone()));
+        Self {
+            server,
+            digests: sources(&Clock::Manual(clock.clone())).map(load),
+            commands,
+            clock,
+            name: unique("lease"),
+        }
+    }
+
+    fn time(&self, window: u64) -> Time {
+        let now = Clock::Manual(self.clock.clone()).now();
+        Time { floor: now.floor_millis(), ceil: now.ceil_millis(), window }
+    }
+
+    fn names(&self) -> KeyNames {
+        KeyNames::from_iter([&*self.name])
+    }
+
+    fn send(&self, command: &Cmd) -> Reply {
+        let arguments: Vec<_> = command
+            .args_iter()
+            .map(|argument| if let Arg::Simple(bytes) = argument { bytes.to_vec() } else { Vec::new() })
+            .collect();
+        self.server.try_command(&arguments).expect("the server replies")
+    }
+
+    fn batch(&self, entry: BatchEntry) -> (u32, u32, LeaseReply) {
+        let command = self.commands.batch(self.names(), &[entry]);
+        let reply = self.send(&command.with_digest(&self.digests[1]));
+        let BatchReply { entries, leases } = command.decode_batch(as_value(reply)).expect("a reply to a batch");
+        let reply = entries[0].as_ref().expect("an entry");
+        (reply.granted, reply.remaining, leases[0])
+    }
+
+    fn decide(&self, action: &Action, request: Request<'_>) {
+        let command = self.commands.decide(action, &[request], self.names());
+        let reply = self.send(&command.with_digest(&self.digests[0]));
+        command.decode(&as_value(reply)).expect("a reply to a decision");
+    }
+}
+
+fn as_value(reply: Reply) -> Value {
+    match reply {
+        Reply::Array(values) => Value::Array(values.into_iter().map(as_value).collect()),
+        Reply::Integer(number) => Value::Int(number),
+        other => Value::BulkString(other.bytes()),
+    }
+}
+
+/// Random calls, leases, returns, refunds, resets and steps of the clock. The script and the list agree in each reply.
+#[test]
+fn the_script_leases_as_a_naive_list_does() {
+    let rounds = full_or(60_000, 6_000);
+    let script = Script::new();
+    let mut random = Random::new(7);
+    let (mut leases, mut returns, mut resets, mut ahead) = (0, 0, 0, 0);
+    for round in 0..rounds {
+        let window = [100, 640, 5_000][pick(&mut random, 3)];
+        let max = u32::try_from(random.between(40, 400)).expect("small");
+        let limit = Limit::new(max, Duration::from_millis(window)).expect("a limit");
+        let (mut permits, key) = (Permits::default(), Key::new("a"));
+        let mut granted: Vec<ReturnedPermits> = Vec::new();
+        let mut receipts: Vec<(u64, u32)> = Vec::new();
+        script.server.command(&["DEL", &script.name]);
+        for step in 0..random.between(4, 14) {
+            let longest = window * [20, 200, 1_100][pick(&mut random, 3)];
+            let by = Duration::from_micros(random.below(longest));
+            if random.below(8) == 0 {
+                script.clock.rewind(by)
+            } else {
+                script.clock.advance(by)
+            }
+            let time = script.time(window);
+            let what = format!("round {round}, step {step}");
+            match random.below(12) {
+                0 => {
+                    script.decide(&Action::Reset, Request { key: &key, limit, cost: 0 });
+                    permits.forget(time);
+                    resets += 1;
+                }
+                1 | 2 if !receipts.is_empty() => {
+                    let (stamp, cost) = receipts.swap_remove(pick(&mut random, receipts.len()));
+                    script.decide(
+                        &Action::Refund(Box::new(RefundInfo::from_store(stamp))),
+                        Request { key: &key, limit, cost },
+                    );
+                    permits.remove(time, cost.into(), stamp.div_ceil(1000));
+                }
+                _ => {
+                    let wanted = if random.below(2) == 0 { 0 } else { u32::try_from(random.below(60)).expect("small") };
+                    let returned = (random.below(3) == 0 && !granted.is_empty()).then(|| {
+                        returns += 1;
+                        granted.swap_remove(pick(&mut random, granted.len()))
+                    });
+                    let new_mark = u32::try_from(random.any() >> 32).expect("32 bits");
+                    let (cost, calls) = (
+                        u32::try_from(random.below(4)).expect("small"),
+                        u32::try_from(random.between(1, 5)).expect("small"),
+                    );
+                    let lease = Some(LeaseTerms { wanted, new_mark, returned });
+                    let (granted_calls, remaining, reply) = script.batch(BatchEntry { limit, cost, calls, lease });
+
+                    returned.into_iter().for_each(|returned| permits.give_back(time, returned));
+                    let left = u64::from(max).saturating_sub(permits.used(time));
+                    let expected =
+                        if cost == 0 { calls } else { u32::try_from(left).expect("small").min(cost * calls) / cost };
+                    let mut leased = if expected == calls {
+                        u64::from(wanted).min((left - u64::from(expected * cost)) / 4)
+                    } else {
+                        0
+                    };
+                    if leased < 8 {
+                        leased = 0;
+                    }
+                    let taken = u64::from(expected * cost) + leased;
+                    if taken > 0 {
+                        permits.take(time, taken, (leased > 0).then_some(new_mark));
+                    }
+                    let newest = permits.live(time).last().map_or(0, |run| run.0);
+                    let id = permits.mark.filter(|_| newest > time.ceil).map(|mark| LeaseId { mark, end: newest });
+                    assert_eq!(granted_calls, expected, "calls granted: {what}");
+                    assert_eq!(
+                        u64::from(remaining),
+                        u64::from(max).saturating_sub(permits.used(time)),
+                        "permits left: {what}"
+                    );
+                    assert_eq!(
+                        reply,
+                        LeaseReply { permits: u32::try_from(leased).expect("small"), id },
+                        "the lease: {what}"
+                    );
+                    ahead += u32::from(id.is_some());
+                    if let Some(id) = id.filter(|_| leased > 0) {
+                        leases += 1;
+                        let unused = u32::try_from(random.between(1, leased)).expect("small");
+                        granted.push(ReturnedPermits { permits: unused, id });
+                    }
+                    if expected > 0 && cost > 0 {
+                        let micros = Clock::Manual(script.clock.clone()).now().micros();
+                        receipts
+                            .push((micros, u32::try_from(random.between(1, (expected * cost).into())).expect("small")));
+                    }
+                }
+            }
+        }
+    }
+    println!("{leases} leases, {returns} returned, {resets} resets, {ahead} with a stamp ahead of the clock");
+    assert!([leases, returns, resets].iter().all(|count| *count > rounds / 10), "of each kind");
+}
