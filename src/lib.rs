@@ -50,6 +50,7 @@
 //! | `redis` | yes | the store that processes share |
 //! | `sites` | yes | [`sites`], the list of annotated functions, by code that runs before `main` |
 //! | `tls` | yes | `rediss://`, by rustls |
+//! | `leases` | | a clock that goes on while the machine is suspended, for permits that a process takes ahead |
 //! | `metrics` | | counters, gauges and histograms by the crate `metrics` 0.24: `metrics` |
 //! | `rules` | | rules from a file that may change while the program runs: `Builder::rules_file`, and rules as TOML |
 //! | `serde` | | [`Rule`], [`Limit`], [`Mode`], [`Algorithm`], [`Layout`] and [`OnError`] in the formats of serde; [`RuleInForce`] and [`Origin`] are written |

@@ -84,6 +84,24 @@ impl Clock {
         Moment { micros }
     }
 
+    /// Returns the current instant of a clock that goes on while the machine is suspended, rounded down to a
+    /// microsecond. Its origin is not that of [`now`](Clock::now).
+    ///
+    /// Without the feature `leases`, and on systems other than Linux and Android, it is the monotonic clock. Some systems
+    /// stop that clock during a suspension.
+    pub(crate) fn now_with_suspend(&self) -> Moment {
+        match self {
+            #[cfg(all(feature = "leases", any(target_os = "linux", target_os = "android")))]
+            Self::System => {
+                let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+                // Neither of the two is ever negative.
+                let seconds = u64::try_from(since_boot.tv_sec).unwrap_or(0);
+                Moment { micros: seconds * 1_000_000 + u64::try_from(since_boot.tv_nsec).unwrap_or(0) / 1000 }
+            }
+            clock => clock.now(),
+        }
+    }
+
     /// Waits, on any runtime or none.
     ///
     /// # Errors

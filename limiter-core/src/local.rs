@@ -7,20 +7,39 @@ use crate::clock::Clock;
 use crate::overflow::Overflows;
 
 pub(crate) mod denial_cache;
-pub(crate) mod leases;
 pub(crate) mod recent_failures;
+#[cfg_attr(not(test), expect(dead_code, reason = "neither calls nor the worker use leases yet"))]
+pub(crate) mod leases;
 pub(crate) mod standby;
 
 use denial_cache::DenialCache;
+use leases::Leases;
+#[cfg(any(test, feature = "redis"))]
+use recent_failures::Slots;
 use standby::{Standby, StandbyConfig};
 
-/// The standby limiter and the denial cache of this process. Calls read them, and the worker updates them.
+/// The standby limiter, the denial cache and the leases of this process. Calls read them, and the worker updates them.
 ///
 /// A child of `fork` has a state of its own, as it has a worker of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalState {
     pub(crate) standby: Arc<Standby>,
     pub(crate) denials: Arc<DenialCache>,
+    pub(crate) leases: Arc<Leases>,
+}
+
+#[cfg(any(test, feature = "redis"))]
+impl LocalState {
+    /// Ends the leases of these slots, and then records that their server failed and may have lost their counters.
+    ///
+    /// The standby limiter is consulted from the record on. By then no permit of a lease is used any more, and its mirror
+    /// counts those that were.
+    pub(crate) fn server_failed(&self, slots: &Slots) {
+        for ended in self.leases.end_slots(slots) {
+            self.standby.settle_lease(&ended);
+        }
+        self.standby.server_failed(slots);
+    }
 }
 
 /// The options of each [`LocalState`] of a limiter.
@@ -49,9 +68,13 @@ impl LocalStateOptions {
         Standby::with_overflows(&self.standby, self.clock.clone(), Arc::clone(&self.overflows))
     }
 
-    /// Creates a state of this standby limiter and an empty denial cache.
+    /// Creates a state of this standby limiter, with an empty denial cache and no leases.
     fn state_with(&self, standby: Standby) -> LocalState {
         let denials = DenialCache::new(self.remember_denials, self.clock.clone());
-        LocalState { standby: Arc::new(standby), denials: Arc::new(denials) }
+        let leases = Leases::new(self.clock.clone());
+        LocalState { standby: Arc::new(standby), denials: Arc::new(denials), leases: Arc::new(leases) }
     }
 }
+
+#[cfg(all(test, feature = "test-util", not(limiter_loom)))]
+mod tests;

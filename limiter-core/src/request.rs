@@ -81,6 +81,14 @@ impl From<&Request<'_>> for OwnedRequest {
     }
 }
 
+/// The identity of a lease in its counter: the mark of the store's log, and the end of the lease in milliseconds of the
+/// store's clock. The end is also the stamp of the lease's permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseId {
+    pub(crate) mark: u32,
+    pub(crate) end: u64,
+}
+
 /// The reply of a store to one decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreReply {

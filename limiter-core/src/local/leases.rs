@@ -1,10 +1,213 @@
-//! Leases.
+//! Leases: permits of hot keys that this process has taken ahead.
+//!
+//! The store grants a lease in a script call that the process makes anyway. It stamps the permits at the end of the time
+//! in which they may be used, so they count at least as long as if they were taken one by one. Until then a call takes
+//! them here. Permits that are left at the end are given back.
+//!
+//! A permit must not be used after the end of its own lease. So a call holds the lock of a place from its look at the
+//! key, the limit and the end until it has taken the permits: no other lease is put there meanwhile. Two leases may have
+//! the same end and the same number of permits left, so comparing those would not be enough.
+//!
+//! A lease is ended by one atomic swap, whose result is the number of unused permits. So they are given back once.
 
-/// The lease of a log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeaseId {
-    /// The mark of the log.
-    pub(crate) mark: u32,
-    /// The end of the lease, in milliseconds of the store's clock.
-    pub(crate) end: u64,
+use std::hash::BuildHasher;
+use std::hint;
+use std::sync::OnceLock;
+
+use crate::algorithm::CounterKind;
+use crate::clock::{Clock, Moment};
+use crate::local::recent_failures::Slots;
+use crate::request::{LeaseId, Request};
+use crate::sync::process::{self, read_at_home, unless_blocked};
+use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed};
+use crate::{Key, Limit};
+
+mod lease;
+
+use lease::Lease;
+pub(crate) use lease::{EndedLease, LeasedPermits, NewLease};
+
+/// A fixed number of places, each for the lease of one counter. They are allocated with the first lease.
+///
+/// Calls read it, and the worker installs leases. A child of `fork` uses none of its parent's leases, because the parent
+/// goes on using them.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    table: OnceLock<LeaseTable>,
+    places: usize,
+    hasher: Seed,
+    clock: Clock,
+    /// The process that made it.
+    home: u32,
 }
+
+/// The places, with a tag for each. The tags are apart, so that calls without a lease read no cache line that a lock
+/// changes.
+#[derive(Debug)]
+struct LeaseTable {
+    /// The hash of the counter of each place, or [`EMPTY`]. A call with another hash takes no lock.
+    tags: Box<[AtomicU64]>,
+    places: Box<[LeasePlace]>,
+}
+
+/// A place of one lease. It is boxed, so that the lock is held for the move of a pointer, and an empty place is small.
+type LeasePlace = RwLock<Option<Box<Lease>>>;
+
+/// The number of places. One under loom, which tracks each of them.
+const PLACES: usize = if IS_LOOM { 1 } else { 4096 };
+/// The tag of a place without a lease in force.
+const EMPTY: u64 = 0;
+/// The number of attempts to lock a place whose readers finish. A reader that the system has stopped is not awaited.
+const WRITE_ATTEMPTS: usize = if IS_LOOM { 2 } else { 200 };
+const IS_LOOM: bool = cfg!(all(test, limiter_loom));
+
+impl Leases {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self::with_places(PLACES, clock)
+    }
+
+    fn with_places(places: usize, clock: Clock) -> Self {
+        Self { table: OnceLock::new(), places, hasher: Seed::default(), clock, home: process::id() }
+    }
+
+    /// Takes the permits of a request from the lease of its counter and limit. `None` if it has none in force, or one
+    /// with too few permits. A call never waits here.
+    #[inline]
+    pub(crate) fn take(&self, request: &Request<'_>) -> Option<LeasedPermits> {
+        if request.cost == 0 {
+            return None;
+        }
+        self.with_lease_in_force(request, |lease, now| lease.take(request.cost, now))
+    }
+
+    /// Puts the permits of a request back into the lease from which they were taken. Returns false if that lease is no
+    /// longer in force: then they are to be refunded to the store.
+    pub(crate) fn put_back(&self, request: &Request<'_>, id: LeaseId) -> bool {
+        let put_back = |lease: &Lease, _| (lease.id() == id && lease.put_back(request.cost)).then_some(());
+        self.with_lease_in_force(request, put_back).is_some()
+    }
+
+    /// Calls a function with the lease of a request and the current time, while that lease cannot be replaced.
+    #[inline]
+    fn with_lease_in_force<R>(
+        &self,
+        request: &Request<'_>,
+        use_lease: impl FnOnce(&Lease, Moment) -> Option<R>,
+    ) -> Option<R> {
+        let table = self.table.get()?;
+        let (index, tag) = self.index_and_tag(request.key, request.limit);
+        if table.tags[index].load(Ordering::Acquire) != tag || !process::is_this(self.home) {
+            return None;
+        }
+        let place = unless_blocked(table.places[index].try_read())?;
+        let lease = place.as_deref().filter(|lease| lease.is_for(request))?;
+        let now = self.clock.now_with_suspend();
+        if lease.is_before_end(now) { use_lease(lease, now) } else { None }
+    }
+
+    /// Ends the lease of a counter, because the counter is reset. The `max` of the limit does not matter.
+    pub(crate) fn end_counter(&self, key: &Key, limit: Limit) -> Option<EndedLease> {
+        let (index, _) = self.index_and_tag(key, limit);
+        self.end_if(index, |lease| lease.has_counter(key, limit))
+    }
+
+    /// Ends a lease when its time has passed. `None` if it was ended or replaced before.
+    pub(crate) fn end(&self, request: &Request<'_>, id: LeaseId) -> Option<EndedLease> {
+        let (index, _) = self.index_and_tag(request.key, request.limit);
+        self.end_if(index, |lease| lease.id() == id && lease.is_for(request))
+    }
+
+    /// Ends the leases of a failed server, which has these slots. No call takes a permit of them afterwards.
+    pub(crate) fn end_slots(&self, slots: &Slots) -> Vec<EndedLease> {
+        let places = self.table.get().map_or(0, |table| table.places.len());
+        let is_concerned = |lease: &Lease| slots.iter().any(|range| range.contains(&lease.slot()));
+        (0..places).filter_map(|index| self.end_if(index, is_concerned)).collect()
+    }
+
+    /// Ends the lease of a place, if there is one for which `is_meant` holds.
+    fn end_if(&self, index: usize, is_meant: impl Fn(&Lease) -> bool) -> Option<EndedLease> {
+        let table = self.table.get()?;
+        if !process::is_this(self.home) {
+            return None;
+        }
+        // The tag is not read: it is hidden while a lease is installed.
+        let place = read_at_home(&table.places[index], self.home)?;
+        let ended = place.as_deref().filter(|lease| is_meant(lease))?.end()?;
+        // No other lease can be installed while the lock is held, so the tag is still that of the ended one.
+        table.tags[index].store(EMPTY, Ordering::Release);
+        Some(ended)
+    }
+
+    /// Installs a lease, for the worker. Returns the lease that it replaces, which is ended: one of the same counter, or
+    /// one of another counter whose time has passed.
+    ///
+    /// # Errors
+    /// The new lease, unused, if another counter's lease is in force there, or if calls do not release the place in time.
+    #[expect(clippy::result_large_err, reason = "either variant holds an ended lease, for the same use")]
+    pub(crate) fn install(&self, lease: NewLease) -> Result<Option<EndedLease>, EndedLease> {
+        let lease = Box::new(Lease::new(lease));
+        if !process::is_this(self.home) {
+            return Err(lease.into_unused());
+        }
+        let table = self.table.get_or_init(|| LeaseTable::new(self.places));
+        let (index, tag) = self.index_and_tag(lease.key(), lease.limit());
+        let Some(mut place) = table.write(index) else { return Err(lease.into_unused()) };
+        if self.is_in_use(place.as_deref(), lease.key(), lease.limit()) {
+            return Err(lease.into_unused());
+        }
+        let replaced = place.replace(lease);
+        table.tags[index].store(tag, Ordering::Release);
+        drop(place);
+        Ok(replaced.and_then(|lease| lease.into_ended()))
+    }
+
+    /// Returns whether a lease of this request could be installed: no lease of another counter is in force in its place.
+    pub(crate) fn is_available(&self, request: &Request<'_>) -> bool {
+        let Some(table) = self.table.get() else { return true };
+        let (index, _) = self.index_and_tag(request.key, request.limit);
+        let place = read_at_home(&table.places[index], self.home);
+        place.is_some_and(|place| !self.is_in_use(place.as_deref(), request.key, request.limit))
+    }
+
+    /// Returns whether the lease of a place is in force, and of another counter than this one.
+    fn is_in_use(&self, lease: Option<&Lease>, key: &Key, limit: Limit) -> bool {
+        lease.is_some_and(|lease| {
+            !lease.has_counter(key, limit) && !lease.is_closed() && lease.is_before_end(self.clock.now_with_suspend())
+        })
+    }
+
+    /// Returns the index of a counter's place, and the counter's tag.
+    #[inline]
+    fn index_and_tag(&self, key: &Key, limit: Limit) -> (usize, u64) {
+        let hash = self.hasher.hash_one((key.head(), CounterKind::from(limit))).max(EMPTY + 1);
+        (usize::try_from(hash % self.places as u64).unwrap_or(0), hash)
+    }
+}
+
+impl LeaseTable {
+    fn new(places: usize) -> Self {
+        Self {
+            tags: (0..places).map(|_| AtomicU64::new(EMPTY)).collect(),
+            places: (0..places).map(|_| RwLock::new(None)).collect(),
+        }
+    }
+
+    /// Locks a place for writing. `None` if a reader does not release it in time: it may have been stopped.
+    fn write(&self, index: usize) -> Option<RwLockWriteGuard<'_, Option<Box<Lease>>>> {
+        let (tag, place) = (&self.tags[index], &self.places[index]);
+        if let Some(place) = unless_blocked(place.try_write()) {
+            return Some(place);
+        }
+        // The place of a busy key is never without a reader. So calls find no lease until the lock is taken.
+        let hidden = tag.swap(EMPTY, Ordering::AcqRel);
+        let locked = (0..WRITE_ATTEMPTS).find_map(|_| {
+            hint::spin_loop();
+            unless_blocked(place.try_write())
+        });
+        tag.store(hidden, Ordering::Release);
+        locked
+    }
+}
+
+#[cfg(all(test, feature = "test-util", not(limiter_loom)))]
+mod tests;

@@ -8,6 +8,7 @@ use std::time::Duration;
 #[cfg(all(test, any(feature = "redis", limiter_loom)))]
 use crate::Source;
 use crate::clock::Clock;
+use crate::local::leases::EndedLease;
 use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
 use crate::request::{Request, RequestReport, SlottedRequests, StoreReply};
@@ -178,6 +179,18 @@ impl Standby {
     /// Records that the server of these slots failed, and may have lost their counters.
     pub(crate) fn server_failed(&self, slots: &Slots) {
         self.recent_failures.server_failed(slots, self.clock.now().ceil_millis());
+    }
+
+    /// Updates the mirror by the end of a lease, all of whose permits it took when the lease was granted.
+    ///
+    /// The used ones count from now on, because a call may have used them a moment ago.
+    pub(crate) fn settle_lease(&self, lease: &EndedLease) {
+        let &EndedLease { ref key, limit, mirror_stamp, used, unused, .. } = lease;
+        let leased = Request { key, limit, cost: used.saturating_add(unused) };
+        self.refund_part(&[leased], mirror_stamp, unused);
+        if used > 0 {
+            let _ = self.mirror.restamp(&[Request { cost: used, ..leased }], mirror_stamp);
+        }
     }
 
     /// Returns whether the store may have lost permits that the mirror recorded at `stamp`.

@@ -21,6 +21,8 @@ use crate::request::{OwnedRequest, RefundInfo, Request, SlottedRequests, StoreRe
 use crate::store::memory::MemoryStore;
 use crate::{Key, Limit, ManualClock, Source};
 
+mod leases;
+
 /// The least capacity of a store with two shards, which two decisions could lock in two orders.
 const TWO_SHARDS: usize = 8192;
 

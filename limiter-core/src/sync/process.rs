@@ -220,7 +220,8 @@ pub(crate) fn write_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockWrit
     (cfg!(all(test, limiter_loom)) || is_this(home)).then(|| lock.write().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn unless_blocked<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
+/// Returns the guard of an attempt to lock, unless another thread holds the lock.
+pub(crate) fn unless_blocked<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
     match attempt {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

@@ -1,6 +1,7 @@
 use limiter_testkit::Random;
 
 use super::*;
+use crate::request::LeaseId;
 use crate::{Algorithm, ManualClock};
 
 const WINDOW_MILLIS: u64 = 1_000;
@@ -154,5 +155,35 @@ fn the_standby_limiter_grants_no_permit_in_a_full_window() {
                 taken.push((now.ceil_millis(), cost));
             }
         }
+    }
+}
+
+fn ended_lease(key: &Key, limit: Limit, mirror_stamp: u64, used: u32, unused: u32) -> EndedLease {
+    let id = LeaseId { mark: 1, end: 1 };
+    EndedLease { key: key.clone(), limit, slot: 0, id, mirror_stamp, used, unused }
+}
+
+/// The used permits may have been used just before the end of the lease.
+#[test]
+fn the_end_of_a_lease_frees_its_unused_permits_and_the_used_ones_count_from_then_on() {
+    for (used, unused) in [(2, 3), (5, 0), (0, 5)] {
+        let (standby, clock) = standby(1_000);
+        let key = Key::new("a");
+        let request = Request { key: &key, limit: limit(6, Algorithm::SlidingWindow), cost: 1 };
+        clock.advance(Duration::from_millis(5));
+        standby.record(&[request]);
+        clock.advance(Duration::from_millis(5));
+        let stamp = standby.record(&[Request { cost: 5, ..request }]);
+        clock.advance(Duration::from_millis(15));
+        standby.settle_lease(&ended_lease(&key, request.limit, stamp, used, unused));
+        assert_eq!(take_all(&standby, request), unused, "{used} used");
+
+        // All but the permit before the lease were taken at the end of the lease.
+        clock.advance(Duration::from_millis(WINDOW_MILLIS - 20));
+        assert_eq!(take_all(&standby, request), 1, "{used} used");
+        clock.advance(Duration::from_millis(19));
+        assert_eq!(take_all(&standby, request), 0, "{used} used");
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(take_all(&standby, request), 5, "{used} used");
     }
 }

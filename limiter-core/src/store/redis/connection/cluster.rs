@@ -5,6 +5,7 @@
 //! `script_call.rs`.
 
 use std::cell::{Cell, RefCell};
+use std::ops::RangeInclusive;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -280,24 +281,25 @@ impl Cluster {
 
     /// Sets the owners of slots. Unless a slot was migrated, the counters of its owner before may be lost.
     fn set_owners(&self, owners: impl IntoIterator<Item = (u16, Rc<ManagedConnection>)>) {
-        let mut changed = Vec::new();
+        let (mut changed, mut failed) = (Vec::new(), Vec::new());
         let mut map = self.map.borrow_mut();
         for (slot, node) in owners {
             let owner = &mut map.owners[usize::from(slot)];
             if !owner.as_ref().is_some_and(|owner| Rc::ptr_eq(owner, &node)) {
                 if owner.is_some() && !self.migrations.is_migrated(slot, &node) {
-                    self.context.local.standby.server_failed(&[slot..=slot]);
+                    slots::push_slot(&mut failed, slot);
                 }
                 changed.push((slot, node.breaker()));
                 *owner = Some(node);
             }
         }
+        self.report_data_loss(&failed);
         self.breakers.assign(changed.into_iter());
     }
 
     /// Removes the owners of slots that the map assigns to no node.
     fn remove_owners(&self, owners: &[(&SlotRange, Rc<ManagedConnection>)]) {
-        let mut unowned = Vec::new();
+        let (mut unowned, mut failed) = (Vec::new(), Vec::new());
         let mut served = vec![false; slot::COUNT.into()];
         owners.iter().flat_map(|(range, _)| range.slots.clone()).for_each(|slot| served[usize::from(slot)] = true);
         let mut map = self.map.borrow_mut();
@@ -305,12 +307,20 @@ impl Cluster {
             if !served {
                 if owner.take().is_some() {
                     // The next owner need not have the counters of this one.
-                    self.context.local.standby.server_failed(&[slot..=slot]);
+                    slots::push_slot(&mut failed, slot);
                 }
                 unowned.push((slot, Arc::clone(&self.unowned)));
             }
         }
+        self.report_data_loss(&failed);
         self.breakers.assign(unowned.into_iter());
+    }
+
+    /// Reports to the local state that the counters of these slots may be lost, before calls are sent to new owners.
+    fn report_data_loss(&self, slots: &[RangeInclusive<u16>]) {
+        if !slots.is_empty() {
+            self.context.local.server_failed(slots);
+        }
     }
 
     /// The connection to a node; a new one if there is none.

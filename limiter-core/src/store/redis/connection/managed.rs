@@ -265,9 +265,9 @@ impl ManagedConnection {
         self.context.topology_changed.notify_one();
     }
 
-    /// Reports to the standby limiter that the server may have lost the counters of its slots.
+    /// Reports to the local state that the server may have lost the counters of its slots.
     pub(crate) fn report_data_loss(&self) {
-        self.context.local.standby.server_failed(&self.slots.borrow());
+        self.context.local.server_failed(&self.slots.borrow());
     }
 
     /// Sets the status and returns the one before.

@@ -8,8 +8,7 @@ use redis::{Cmd, Value};
 use super::Program;
 use super::reply::{self, BatchReply};
 use crate::clock::Clock;
-use crate::local::leases::LeaseId;
-use crate::request::{DecisionReply, RefundInfo, Request};
+use crate::request::{DecisionReply, LeaseId, RefundInfo, Request};
 use crate::{Algorithm, Error, Layout, Limit};
 
 /// The operation of one decision.

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::local::leases::LeaseId;
-use crate::request::{DecisionReply, RequestReport, StoreReply};
+use crate::request::{DecisionReply, LeaseId, RequestReport, StoreReply};
 use crate::store::redis::command_error::CommandError;
 use crate::{Error, ErrorKind};
 

@@ -5,6 +5,7 @@ use tokio::task::yield_now;
 use super::deadlines::tests::call;
 use super::*;
 use crate::local::denial_cache::DenialCache;
+use crate::local::leases::Leases;
 use crate::local::standby::{Standby, StandbyConfig};
 use crate::store::redis::server::Server;
 
@@ -13,6 +14,7 @@ fn settings() -> WorkerSettings {
     let local = LocalState {
         standby: Arc::new(Standby::new(&config, Clock::System)),
         denials: Arc::new(DenialCache::new(Duration::ZERO, Clock::System)),
+        leases: Arc::new(Leases::new(Clock::System)),
     };
     let naming = Arc::new(Naming::new("", None, false));
     let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));

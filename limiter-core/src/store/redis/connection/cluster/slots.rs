@@ -15,6 +15,14 @@ pub(crate) struct SlotRange {
     pub(crate) port: u16,
 }
 
+/// Adds a slot to ranges, and extends the last one if the slot follows it.
+pub(crate) fn push_slot(ranges: &mut Vec<RangeInclusive<u16>>, slot: u16) {
+    match ranges.last_mut() {
+        Some(last) if last.end().checked_add(1) == Some(slot) => *last = *last.start()..=slot,
+        _ => ranges.push(slot..=slot),
+    }
+}
+
 /// Decodes the reply; `None` if it is not one.
 pub(crate) fn decode_slots(reply: &Value) -> Option<Vec<SlotRange>> {
     let Value::Array(entries) = reply else { return None };
@@ -57,6 +65,13 @@ mod tests {
         let range = |slots, host: &str| SlotRange { slots, host: host.to_owned(), port: 7000 };
         assert_eq!(decode_slots(&reply), Some(vec![range(0..=5460, "10.0.0.1"), range(5461..=16_383, "")]));
         assert_eq!(decode_slots(&Value::Array(vec![])), Some(vec![]));
+    }
+
+    #[test]
+    fn slots_in_a_row_are_one_range() {
+        let mut ranges = Vec::new();
+        [0, 1, 2, 7, 16_383, 8, 9].into_iter().for_each(|slot| push_slot(&mut ranges, slot));
+        assert_eq!(ranges, [0..=2, 7..=7, 16_383..=16_383, 8..=9]);
     }
 
     #[test]

@@ -6,8 +6,7 @@ use limiter_testkit::{Random, RedisServer, Reply, full_or, unique};
 use redis::{Arg, Cmd, Value};
 
 use crate::clock::{Clock, ManualClock};
-use crate::local::leases::LeaseId;
-use crate::request::{RefundInfo, Request};
+use crate::request::{LeaseId, RefundInfo, Request};
 use crate::store::redis::script::command::{Action, BatchEntry, Commands, KeyNames, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::fuzz::pick;
 use crate::store::redis::script::reply::{BatchReply, LeaseReply};

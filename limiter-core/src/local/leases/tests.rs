@@ -1,0 +1,324 @@
+use std::mem;
+use std::thread;
+use std::time::Duration;
+
+use super::*;
+use crate::ManualClock;
+use crate::sync::AtomicBool;
+
+const LEASE_TIME: Duration = Duration::from_millis(10);
+const ID: LeaseId = LeaseId { mark: 7, end: 1_000 };
+/// An id that no process has.
+const NO_PROCESS: u32 = 0;
+
+fn leases(places: usize) -> (Leases, ManualClock) {
+    let clock = ManualClock::new();
+    (Leases::with_places(places, Clock::Manual(clock.clone())), clock)
+}
+
+fn request<'k>(key: &'k Key, limit: &str, cost: u32) -> Request<'k> {
+    Request { key, limit: limit.parse().expect("a limit"), cost }
+}
+
+/// Returns a lease of 5 permits of a request's counter that begins now.
+fn lease(leases: &Leases, request: &Request<'_>) -> NewLease {
+    let now = leases.clock.now_with_suspend();
+    NewLease {
+        key: request.key.clone(),
+        limit: request.limit,
+        slot: 3,
+        id: ID,
+        permits: 5,
+        ends_at: now.after(LEASE_TIME),
+        remaining: 100,
+        reset_at: now.after(Duration::from_secs(1)),
+        mirror_stamp: 42,
+        renew_below: 0,
+    }
+}
+
+fn install(leases: &Leases, request: &Request<'_>) {
+    assert!(leases.install(lease(leases, request)).expect("the place is free").is_none());
+}
+
+fn used_and_unused(ended: Option<EndedLease>) -> Option<(u32, u32)> {
+    ended.map(|ended| (ended.used, ended.unused))
+}
+
+#[test]
+fn permits_of_a_lease_are_taken_until_too_few_are_left() {
+    let (leases, clock) = leases(PLACES);
+    let key = Key::new("a");
+    let two = request(&key, "10000/1s", 2);
+    assert!(leases.take(&two).is_none(), "no lease was installed");
+    install(&leases, &two);
+    clock.advance(Duration::from_millis(1));
+    for left in [3, 1] {
+        let LeasedPermits { reply, id, mirror_stamp, needs_renewal } = leases.take(&two).expect("permits are left");
+        assert_eq!((id, mirror_stamp, needs_renewal), (ID, 42, false));
+        assert_eq!((reply.allowed, reply.remaining, reply.retry_after), (true, 100 + left, Some(Duration::ZERO)));
+        assert_eq!((reply.reset_after, reply.stamp), (Duration::from_millis(999), 0));
+        assert_eq!((reply.request_index, reply.delay), (0, Duration::ZERO));
+    }
+    assert!(leases.take(&two).is_none(), "one permit is left");
+    assert!(leases.take(&Request { cost: u32::MAX, ..two }).is_none());
+    assert!(leases.take(&Request { cost: 0, ..two }).is_none(), "a call without a cost takes nothing");
+    assert!(leases.take(&Request { cost: 1, ..two }).is_some());
+    assert_eq!(used_and_unused(leases.end(&two, ID)), Some((5, 0)));
+}
+
+#[test]
+fn no_permit_is_taken_or_put_back_from_the_end_of_a_lease_on() {
+    let (leases, clock) = leases(PLACES);
+    let key = Key::new("a");
+    let one = request(&key, "10000/1s", 1);
+    install(&leases, &one);
+    clock.advance(LEASE_TIME - Duration::from_micros(1));
+    assert!(leases.take(&one).is_some());
+    assert!(leases.take(&one).is_some());
+    assert!(leases.put_back(&one, ID));
+    clock.advance(Duration::from_micros(1));
+    assert!(leases.take(&one).is_none());
+    assert!(!leases.put_back(&one, ID));
+    assert_eq!(used_and_unused(leases.end(&one, ID)), Some((1, 4)), "the permit that was put back is unused");
+}
+
+#[test]
+fn a_call_with_another_key_max_or_window_finds_no_lease() {
+    // One place, so that only the comparisons tell the counters apart.
+    let (leases, _clock) = leases(1);
+    let (key, other) = (Key::new("a"), Key::new("b"));
+    let one = request(&key, "10000/1s", 1);
+    install(&leases, &one);
+    assert!(leases.take(&one).is_some());
+    let others = [request(&other, "10000/1s", 1), request(&key, "10001/1s", 1), request(&key, "10000/2s", 1)];
+    for request in others {
+        assert!(leases.take(&request).is_none(), "{request:?}");
+        assert!(!leases.put_back(&request, ID), "{request:?}");
+        assert!(leases.end(&request, ID).is_none(), "{request:?}");
+    }
+    assert_eq!(used_and_unused(leases.end(&one, ID)), Some((1, 4)));
+}
+
+/// A long key has only its head in the tag.
+#[test]
+fn a_call_with_another_key_of_the_same_tag_finds_no_lease() {
+    let (leases, _clock) = leases(PLACES);
+    let [key, other] = ["a", "b"].map(|end| Key::new("k".repeat(1_000)).part(end));
+    let [one, other] = [&key, &other].map(|key| request(key, "10000/1s", 1));
+    assert_eq!(leases.index_and_tag(one.key, one.limit), leases.index_and_tag(other.key, other.limit));
+    install(&leases, &one);
+    assert!(leases.take(&other).is_none());
+    assert!(leases.take(&one).is_some());
+}
+
+#[test]
+fn one_call_of_each_lease_requests_the_next_one() {
+    let (leases, _clock) = leases(PLACES);
+    let key = Key::new("a");
+    let one = request(&key, "10000/1s", 1);
+    let requests =
+        |leases: &Leases| (0..5).map(|_| leases.take(&one).expect("a permit").needs_renewal).collect::<Vec<_>>();
+    for _ in 0..2 {
+        let _ = leases.install(NewLease { renew_below: 3, ..lease(&leases, &one) }).expect("the place is free");
+        assert_eq!(requests(&leases), [false, false, true, false, false]);
+    }
+    let _ = leases.install(NewLease { renew_below: 3, ..lease(&leases, &one) }).expect("the place is free");
+    let three = Request { cost: 3, ..one };
+    assert!(leases.take(&three).expect("permits").needs_renewal);
+    assert!(leases.put_back(&three, ID));
+    assert_eq!(requests(&leases), [false; 5], "it was requested before the permits were put back");
+}
+
+#[test]
+fn permits_are_put_back_into_their_own_lease_alone() {
+    let (leases, _clock) = leases(PLACES);
+    let key = Key::new("a");
+    let two = request(&key, "10000/1s", 2);
+    assert!(!leases.put_back(&two, ID), "no lease was installed");
+    install(&leases, &two);
+    assert!(!leases.put_back(&two, ID), "nothing was taken");
+    assert!(leases.take(&two).is_some());
+    for id in [LeaseId { mark: 8, ..ID }, LeaseId { end: 1_001, ..ID }] {
+        assert!(!leases.put_back(&two, id), "{id:?}");
+    }
+    assert!(leases.put_back(&two, ID));
+    assert!(leases.take(&Request { cost: 5, ..two }).is_some());
+    assert_eq!(used_and_unused(leases.end(&two, ID)), Some((5, 0)));
+    assert!(!leases.put_back(&two, ID), "it was ended");
+}
+
+#[test]
+fn a_lease_is_ended_once_and_gives_no_permit_afterwards() {
+    let (leases, _clock) = leases(PLACES);
+    let key = Key::new("a");
+    let one = request(&key, "10000/1s", 1);
+    assert!(leases.end(&one, ID).is_none(), "no lease was installed");
+    install(&leases, &one);
+    assert!(leases.take(&one).is_some());
+    assert!(leases.end(&one, LeaseId { mark: 8, ..ID }).is_none());
+    let ended = leases.end(&one, ID).expect("in force");
+    assert_eq!((&ended.key, ended.limit, ended.slot), (&key, one.limit, 3));
+    assert_eq!((ended.id, ended.mirror_stamp, ended.used, ended.unused), (ID, 42, 1, 4));
+    assert!(leases.take(&one).is_none());
+    assert!(leases.end(&one, ID).is_none());
+    assert!(leases.end_counter(&key, one.limit).is_none());
+    assert!(leases.end_slots(&[0..=16_383]).is_empty());
+    install(&leases, &one);
+    assert!(leases.take(&one).is_some(), "the next lease");
+}
+
+#[test]
+fn a_lease_of_the_same_counter_replaces_one_in_force() {
+    let (leases, _clock) = leases(PLACES);
+    let key = Key::new("a");
+    let one = request(&key, "10000/1s", 1);
+    let of_other_max = request(&key, "20000/1s", 1);
+    install(&leases, &one);
+    assert!(leases.take(&one).is_some());
+    let next_id = LeaseId { end: 1_010, ..ID };
+    let next = NewLease { id: next_id, ..lease(&leases, &one) };
+    let replaced = leases.install(next).expect("the same counter").expect("it was in force");
+    assert_eq!((replaced.id, replaced.used, replaced.unused), (ID, 1, 4));
+    assert!(leases.end(&one, ID).is_none(), "it was replaced");
+    assert!(!leases.put_back(&one, ID), "it was replaced");
+    assert_eq!(leases.take(&one).map(|permits| permits.id), Some(next_id));
+    assert!(leases.is_available(&of_other_max));
+    let replaced = leases.install(lease(&leases, &of_other_max)).expect("the same counter").expect("it was in force");
+    assert_eq!((replaced.id, replaced.limit, replaced.used, replaced.unused), (next_id, one.limit, 1, 4));
+    assert!(leases.take(&one).is_none());
+    assert!(leases.take(&of_other_max).is_some());
+}
+
+#[test]
+fn a_lease_in_force_keeps_its_place_from_another_counter() {
+    let (leases, clock) = leases(1);
+    let keys = ["a", "b", "c"].map(Key::new);
+    let [first, second, third] = keys.each_ref().map(|key| request(key, "10000/1s", 1));
+    assert!(leases.is_available(&second), "no lease was installed");
+    install(&leases, &first);
+    assert!(leases.is_available(&first) && !leases.is_available(&second));
+    let refused = leases.install(lease(&leases, &second)).expect_err("the place is in use");
+    assert_eq!((&refused.key, refused.used, refused.unused), (second.key, 0, 5));
+    assert!(leases.take(&second).is_none());
+    assert!(leases.take(&first).is_some());
+
+    clock.advance(LEASE_TIME);
+    assert!(leases.is_available(&second), "its time has passed");
+    let replaced = leases.install(lease(&leases, &second)).expect("the place is free").expect("it was not ended");
+    assert_eq!((&replaced.key, replaced.used, replaced.unused), (first.key, 1, 4));
+    assert!(leases.take(&first).is_none());
+    assert!(leases.take(&second).is_some());
+
+    assert!(leases.end(&second, ID).is_some());
+    assert!(leases.is_available(&third), "it was ended");
+    assert!(leases.install(lease(&leases, &third)).expect("the place is free").is_none(), "it was reported before");
+    assert!(leases.take(&third).is_some());
+}
+
+#[test]
+fn a_reset_ends_the_lease_of_a_counter_with_any_max() {
+    let (leases, _clock) = leases(1);
+    let (key, other) = (Key::new("a"), Key::new("b"));
+    let one = request(&key, "10000/1s", 1);
+    let limit = |text: &str| text.parse::<Limit>().expect("a limit");
+    install(&leases, &one);
+    assert!(leases.end_counter(&other, one.limit).is_none());
+    assert!(leases.end_counter(&key, limit("10000/2s")).is_none());
+    assert!(leases.take(&one).is_some());
+    assert_eq!(used_and_unused(leases.end_counter(&key, limit("5/1s"))), Some((1, 4)));
+    assert!(leases.take(&one).is_none());
+}
+
+#[test]
+fn a_failed_server_ends_the_leases_of_its_slots() {
+    let (leases, _clock) = leases(PLACES);
+    assert!(leases.end_slots(&[0..=16_383]).is_empty(), "no lease was installed");
+    let keys = ["a", "b", "c"].map(Key::new);
+    let [first, second, third] = keys.each_ref().map(|key| request(key, "10000/1s", 1));
+    for (slot, request) in [(5, first), (6, second), (9, third)] {
+        assert!(leases.install(NewLease { slot, ..lease(&leases, &request) }).expect("the place is free").is_none());
+        assert!(leases.take(&request).is_some());
+    }
+    assert!(leases.end_slots(&[]).is_empty());
+    let mut ended: Vec<_> =
+        leases.end_slots(&[0..=5, 8..=9]).into_iter().map(|ended| (ended.slot, ended.unused)).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [(5, 4), (9, 4)]);
+    assert_eq!([first, second, third].map(|request| leases.take(&request).is_some()), [false, true, false]);
+}
+
+/// The parent goes on using its leases, and gives their permits back itself.
+#[test]
+fn a_child_of_fork_uses_and_ends_no_lease_of_its_parent() {
+    let (mut leases, _clock) = leases(1);
+    let key = Key::new("a");
+    let one = request(&key, "10000/1s", 1);
+    install(&leases, &one);
+    assert!(leases.take(&one).is_some());
+    let here = mem::replace(&mut leases.home, NO_PROCESS);
+    assert!(leases.take(&one).is_none());
+    assert!(!leases.put_back(&one, ID));
+    assert!(leases.end(&one, ID).is_none());
+    assert!(leases.end_counter(&key, one.limit).is_none());
+    assert!(leases.end_slots(&[0..=16_383]).is_empty());
+    let refused = leases.install(lease(&leases, &one)).expect_err("another process");
+    assert_eq!((refused.used, refused.unused), (0, 5));
+    leases.home = here;
+    assert_eq!(used_and_unused(leases.end(&one, ID)), Some((1, 4)));
+}
+
+/// The system may stop a call at any instant. The worker must not wait for it.
+#[test]
+fn the_worker_does_not_wait_for_a_call_that_was_stopped_in_a_place() {
+    let (leases, _clock) = leases(1);
+    let (key, other) = (Key::new("a"), Key::new("b"));
+    let one = request(&key, "10000/1s", 1);
+    install(&leases, &one);
+    let stopped = leases.table.get().expect("a lease was installed").places[0].read().expect("no panic");
+    for request in [one, request(&other, "10000/1s", 1)] {
+        let refused = leases.install(lease(&leases, &request)).expect_err("the place is locked");
+        assert_eq!((&refused.key, refused.used, refused.unused), (request.key, 0, 5));
+    }
+    assert!(leases.take(&one).is_some(), "the lease that was to be replaced is still found");
+    assert_eq!(used_and_unused(leases.end(&one, ID)), Some((1, 4)), "an end does not wait either");
+    drop(stopped);
+    install(&leases, &one);
+}
+
+/// Calls take permits all the time while the worker replaces the lease.
+#[test]
+fn every_permit_is_either_used_or_unused_while_leases_are_replaced() {
+    const ROUNDS: u32 = 2_000;
+    let (leases, _clock) = leases(1);
+    let key = Key::new("a");
+    let one = request(&key, "10000/1s", 1);
+    let is_done = AtomicBool::new(false);
+    let take =
+        || (0..).take_while(|_| !is_done.load(Ordering::Relaxed)).filter(|_| leases.take(&one).is_some()).count();
+    let (taken, ended) = thread::scope(|scope| {
+        let callers = [scope.spawn(take), scope.spawn(take)];
+        let install = |_| leases.install(lease(&leases, &one)).unwrap_or_else(Some);
+        let replaced: Vec<EndedLease> = (0..ROUNDS).filter_map(install).collect();
+        let last = leases.end_counter(&key, one.limit);
+        is_done.store(true, Ordering::Relaxed);
+        let taken: usize = callers.into_iter().map(|caller| caller.join().expect("no panic")).sum();
+        (taken, replaced.into_iter().chain(last))
+    });
+    let sums = ended.fold((0, 0), |(used, unused), ended| (used + ended.used, unused + ended.unused));
+    assert_eq!((usize::try_from(sums.0).expect("few"), sums.0 + sums.1), (taken, 5 * ROUNDS));
+}
+
+#[test]
+fn the_clock_of_leases_follows_a_manual_clock_and_never_moves_back() {
+    let (leases, clock) = leases(1);
+    let before = leases.clock.now_with_suspend();
+    clock.advance(LEASE_TIME);
+    assert_eq!(before.until(leases.clock.now_with_suspend()), LEASE_TIME);
+    let mut last = Clock::System.now_with_suspend();
+    for _ in 0..10_000 {
+        let now = Clock::System.now_with_suspend();
+        assert!(last <= now);
+        last = now;
+    }
+}
