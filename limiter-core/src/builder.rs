@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::health::{Health, HealthObservers};
 use crate::observer::Observers;
 use crate::on_error::OnError;
-use crate::rule::{RuleSet, deadline_problem, is_valid_deadline};
+use crate::rule::{HAS_LEASES, RuleSet, deadline_problem, is_valid_deadline, leases_problem};
 #[cfg(feature = "redis")]
 use crate::store::redis::Secret;
 use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule};
@@ -61,6 +61,7 @@ pub struct Builder {
     max_keys: usize,
     instances: u32,
     remember_denials: Duration,
+    leases: bool,
     clock: Clock,
     observers: Observers,
     exposes_keys: bool,
@@ -86,6 +87,7 @@ impl Default for Builder {
             max_keys: 1_000_000,
             instances: 1,
             remember_denials: Duration::from_secs(1),
+            leases: false,
             clock: Clock::default(),
             observers: Observers::default(),
             exposes_keys: false,
@@ -225,6 +227,32 @@ impl Builder {
     /// *another* process has no effect here before this time is over.
     pub fn remember_denials(mut self, max_age: Duration) -> Self {
         self.remember_denials = max_age;
+        self
+    }
+
+    /// Turns leases on or off, for rules without a [setting](Rule::leases) and for direct calls. Default: off. `true` needs
+    /// the feature `leases`.
+    ///
+    /// With leases this process takes permits of a busy key ahead, for a short part of the window. Most calls then take
+    /// one of them at once, without a request to the store, and their decisions have
+    /// [`Source::Lease`](crate::Source::Lease). No limit is exceeded: the store counts all permits of a lease from its
+    /// end, and those that are not used are given back.
+    ///
+    /// A decision about several counts takes no lease, and [`Rule::leases`] lists the limits that have some. A limiter in
+    /// memory needs none, and ignores the setting.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// # #[cfg(feature = "leases")]
+    /// # {
+    /// let limiter = Limiter::builder().url("redis://127.0.0.1:6379").leases(true).build()?;
+    /// # }
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn leases(mut self, leases: bool) -> Self {
+        self.leases = leases;
         self
     }
 
@@ -420,7 +448,7 @@ impl Builder {
 
     /// Checks the options of this builder against their ranges.
     fn check(&self) -> Result<(), Error> {
-        let Self { deadline, prefix, max_in_flight, max_keys, instances, remember_denials, .. } = self;
+        let Self { deadline, prefix, max_in_flight, max_keys, instances, remember_denials, leases, .. } = self;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
         let problem = if !is_valid_deadline(*deadline) {
             deadline_problem("`deadline`", *deadline)
@@ -437,6 +465,8 @@ impl Builder {
             format!(
                 "`remember_denials` must be at most 60 s, got {remember_denials:?}: leave it out for the default of 1 s"
             )
+        } else if *leases && !HAS_LEASES {
+            leases_problem("`leases`")
         } else {
             return Ok(());
         };
@@ -464,6 +494,7 @@ impl fmt::Debug for Builder {
             max_keys,
             instances,
             remember_denials,
+            leases,
             clock,
             observers,
             exposes_keys,
@@ -484,6 +515,7 @@ impl fmt::Debug for Builder {
             .field("max_keys", max_keys)
             .field("instances", instances)
             .field("remember_denials", remember_denials)
+            .field("leases", leases)
             .field("clock", clock)
             .field("observers", observers)
             .field("exposes_keys", exposes_keys)

@@ -114,13 +114,13 @@ impl Guard {
         options: CallOptions,
         observers: &Observers,
     ) -> Result<Resolution, Error> {
-        let CallOptions { on_error, max_wait, cache_lookup, .. } = options;
+        let CallOptions { on_error, max_wait, cache_lookup, leases, .. } = options;
         // A cached denial does not hold for a call that may wait: the store may give it a turn.
         if cache_lookup == CacheLookup::Needed
             && max_wait.is_zero()
-            && let Some(denial) = self.cached_denial(requests)
+            && let Some(resolution) = self.decide_locally(requests, leases)
         {
-            return Ok(denial);
+            return Ok(resolution);
         }
         let call = StoreCall::begin(StoreOp::Decide);
         let taken = self.store.take(requests, &options).await;
@@ -171,8 +171,8 @@ impl Guard {
         Ok(DecisionReply::with_reports(reply, reports))
     }
 
-    /// Returns the cached denial of the store, if it still holds.
-    pub(crate) fn cached_denial(&self, requests: &[Request<'_>]) -> Option<Resolution> {
+    /// Decides by what this process knows of the store: a cached denial, if it still holds.
+    pub(crate) fn decide_locally(&self, requests: &[Request<'_>], _leases: bool) -> Option<Resolution> {
         let denial = self.local().denials.get(requests)?;
         Some(Resolution::Counted(CountedReply::from_denial_cache(denial)))
     }
@@ -228,7 +228,7 @@ impl Guard {
                 Ok(())
             }
             // Nothing was granted.
-            Source::Policy | Source::DeniedUntil | Source::Mode => Ok(()),
+            Source::Lease | Source::Policy | Source::DeniedUntil | Source::Mode => Ok(()),
         }
     }
 

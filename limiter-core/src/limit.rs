@@ -97,6 +97,11 @@ impl Limit {
         None => unreachable!(),
     };
 
+    /// The smallest `max` of a limit that may be leased. Of fewer permits a lease would take too large a part.
+    const MIN_LEASED_MAX: u32 = 10_000;
+    /// The shortest window of a limit that may be leased. In a shorter one a lease would be over before it is of use.
+    const MIN_LEASED_WINDOW_MILLIS: u64 = 640;
+
     const MAX_WINDOW_MILLIS: u64 = 366 * 24 * 60 * 60 * 1000;
 
     /// Creates a limit of at most `max` permits in any `window`. `max` is 1 to `u32::MAX`, and `window` is more than
@@ -231,6 +236,13 @@ impl Limit {
         matches!((self.algorithm, self.layout, self.burst), (Algorithm::SlidingWindow, Layout::Compact, None))
     }
 
+    /// Returns whether a process may take permits of the limit ahead.
+    pub(crate) const fn may_be_leased(&self) -> bool {
+        matches!((self.algorithm, self.layout), (Algorithm::SlidingWindow, Layout::Compact))
+            && self.max() >= Self::MIN_LEASED_MAX
+            && self.window_millis() >= Self::MIN_LEASED_WINDOW_MILLIS
+    }
+
     /// The burst that was set. `None` for the default.
     pub(crate) const fn own_burst(&self) -> Option<u32> {
         match self.burst {
@@ -328,6 +340,20 @@ mod tests {
         for (result, message) in cases {
             let error = result.expect_err(message);
             assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidLimit, message));
+        }
+    }
+
+    #[test]
+    fn only_a_large_sliding_window_in_the_compact_layout_may_be_leased() {
+        let limit = |max, millis| Limit::new(max, Duration::from_millis(millis)).expect("valid");
+        let smallest = limit(10_000, 640);
+        assert!(smallest.may_be_leased() && Limit::WIDEST.may_be_leased());
+        assert!(!limit(9_999, 640).may_be_leased() && !limit(10_000, 639).may_be_leased());
+        assert!(!smallest.with_layout(Layout::Zset).expect("valid").may_be_leased());
+        for algorithm in
+            [Algorithm::FixedWindow, Algorithm::SlidingCounter, Algorithm::TokenBucket, Algorithm::LeakyBucket]
+        {
+            assert!(!smallest.with_algorithm(algorithm).may_be_leased(), "{algorithm:?}");
         }
     }
 

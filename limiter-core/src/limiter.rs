@@ -70,6 +70,8 @@ pub struct Limiter {
 pub(crate) struct LimiterInner {
     pub(crate) backend: Backend,
     pub(crate) on_error: OnError,
+    /// Calls may take leases, unless their rule sets otherwise.
+    pub(crate) leases: bool,
     pub(crate) rules: RuleTable,
     #[cfg(feature = "rules")]
     pub(crate) rules_file: OnceLock<FileWatch>,

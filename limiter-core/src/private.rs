@@ -2,6 +2,7 @@
 
 mod rules;
 mod keys;
+mod leases;
 mod call;
 mod limiters;
 mod limits;
@@ -10,6 +11,7 @@ mod permit;
 mod services;
 
 pub use crate::__register_sites as register_sites;
+pub use crate::__require_leases as require_leases;
 use crate::ErrorKind;
 pub use crate::convert::{FromDenied, FromFailure};
 use crate::rule::{KeyText, RuleId, RuleRef};
@@ -40,6 +42,9 @@ pub struct AnnotatedFunction {
     names: &'static [&'static str],
     rules: &'static [RuleSite],
     on_error: Option<OnError>,
+    /// The `leases` of the first rule, which most functions have alone, and of the others.
+    leases: Option<bool>,
+    leases_of_others: &'static [Option<bool>],
     /// The position of the first rule in the caches of threads.
     first_rule: RuleId,
 }
@@ -48,7 +53,7 @@ impl AnnotatedFunction {
     /// Creates it from the names and the descriptions of its rules, in the same order.
     #[must_use]
     pub const fn new(names: &'static [&'static str], rules: &'static [RuleSite]) -> Self {
-        Self { names, rules, on_error: None, first_rule: RuleId::new() }
+        Self { names, rules, on_error: None, leases: None, leases_of_others: &[], first_rule: RuleId::new() }
     }
 
     #[must_use]
@@ -57,10 +62,28 @@ impl AnnotatedFunction {
         self
     }
 
+    /// Sets the `leases` of its rules, in their order.
+    #[must_use]
+    pub const fn leases(mut self, leases: &'static [Option<bool>]) -> Self {
+        if let [first, others @ ..] = leases {
+            self.leases = *first;
+            self.leases_of_others = others;
+        }
+        self
+    }
+
     /// Returns the descriptions of its rules.
     #[must_use]
     pub fn rules(&self) -> &'static [RuleSite] {
         self.rules
+    }
+
+    /// The `leases` of a rule.
+    fn leases_of(&self, index: usize) -> Option<bool> {
+        match index.checked_sub(1) {
+            None => self.leases,
+            Some(other) => self.leases_of_others.get(other).copied().flatten(),
+        }
     }
 
     /// The rule of an index.

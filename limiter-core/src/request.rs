@@ -270,6 +270,8 @@ pub(crate) struct CallOptions {
     )]
     pub(crate) deadline: Option<Duration>,
     pub(crate) cache_lookup: CacheLookup,
+    /// The call may take a lease, by the setting of its rule or else the limiter's.
+    pub(crate) leases: bool,
     /// True if the call has several requests and an observer receives a report of each. Such a call waits for no turn.
     pub(crate) wants_reports: bool,
 }

@@ -53,7 +53,7 @@ pub use rule_set::RuleSet;
 #[cfg(feature = "rules")]
 pub(crate) use rules_status::RulesStatus;
 pub(crate) use service_rule::{RegisteredRule, ServiceRule};
-pub(crate) use settings::Settings;
+pub(crate) use settings::{LeaseSettings, Settings};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) use shared::{SharedRulesStatus, SharedRulesUpdater, check_shared_text};
 pub(crate) use table::RuleTable;
@@ -85,6 +85,7 @@ pub struct Rule {
     pub(crate) mode: Option<Mode>,
     pub(crate) on_error: Option<OnError>,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) leases: Option<bool>,
     pub(crate) overrides: Vec<(KeyMatch, Rule)>,
     /// The key that the rule's function must have. Only the text of a set has it.
     pub(crate) key: Option<String>,
@@ -149,6 +150,17 @@ impl Rule {
         self
     }
 
+    /// Turns leases on or off for the rule, instead of the attribute's setting, or else the [limiter's
+    /// own](crate::Builder::leases). `true` needs the feature `leases`.
+    ///
+    /// Only a sliding window in the compact layout is leased, with a `max` of at least 10 000 and a window of at least
+    /// 640 ms. For a rule with another limit the log gets one warning, and each of its calls is sent to the store. A
+    /// store in memory has no leases, and needs none.
+    pub fn leases(mut self, leases: bool) -> Self {
+        self.leases = Some(leases);
+        self
+    }
+
     /// Sets the layout in Redis for the rule's limits, or else for those of the attribute.
     ///
     /// [`Layout::Zset`] allows only one limit in the rule, and only a sliding window. If a limit of the rule does not
@@ -190,8 +202,19 @@ impl Rule {
 
     /// Returns the name of a setting that only a single rule can have, if there is one.
     fn setting_of_one_rule(&self) -> Option<&'static str> {
-        let Self { limits, algorithm, burst, layout, mode: _, on_error: _, deadline: _, overrides, key, place: _ } =
-            self;
+        let Self {
+            limits,
+            algorithm,
+            burst,
+            layout,
+            mode: _,
+            on_error: _,
+            deadline: _,
+            leases: _,
+            overrides,
+            key,
+            place: _,
+        } = self;
         let settings = [
             ("limit", !limits.is_empty()),
             ("algorithm", algorithm.is_some()),
@@ -211,6 +234,9 @@ impl Rule {
         let error = |problem: String| Err(Error::new(ErrorKind::Config, problem));
         if let Some(deadline) = self.deadline.filter(|deadline| !is_valid_deadline(*deadline)) {
             return error(deadline_problem(&format!("`deadline` of {name}"), deadline));
+        }
+        if self.leases == Some(true) && !HAS_LEASES {
+            return error(leases_problem(&format!("`leases` of {name}")));
         }
         if self.burst == Some(0) {
             return error(format!("`burst` of {name} must be at least 1, got 0: leave it out for the attribute's"));
@@ -278,6 +304,14 @@ pub(crate) enum Contradiction {
     ZsetOf(Algorithm),
     /// A burst beside an algorithm that has none.
     BurstOf(Algorithm, u32),
+}
+
+/// The feature `leases` is on.
+pub(crate) const HAS_LEASES: bool = cfg!(feature = "leases");
+
+/// Returns the message for leases in a build without their feature.
+pub(crate) fn leases_problem(option: &str) -> String {
+    format!("{option} must be `false`, got `true`: turn on the feature `leases` of `rate-limited`")
 }
 
 /// Returns the message for a deadline out of its range.

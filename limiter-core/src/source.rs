@@ -8,6 +8,8 @@ use std::fmt;
 pub enum Source {
     /// The store.
     Store,
+    /// A lease: permits of the store that this process took ahead, with [`leases`](crate::Builder::leases).
+    Lease,
     /// The denial cache of this process: the store denied the same call a short time ago, and that denial still holds.
     ///
     /// [`remember_denials`](crate::Builder::remember_denials) bounds the age of a cached denial, by default to 1 s.
@@ -21,12 +23,13 @@ pub enum Source {
 }
 
 impl Source {
-    /// The text for logs and metrics: `store`, `denied_until`, `standby`, `policy` or `mode`. It stays the same in
-    /// later versions.
+    /// The text for logs and metrics: `store`, `lease`, `denied_until`, `standby`, `policy` or `mode`. It stays the
+    /// same in later versions.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",
+            Self::Lease => "lease",
             Self::DeniedUntil => "denied_until",
             Self::Standby => "standby",
             Self::Policy => "policy",
@@ -50,6 +53,7 @@ mod tests {
     fn each_source_has_a_stable_text() {
         let cases = [
             (Source::Store, "store"),
+            (Source::Lease, "lease"),
             (Source::DeniedUntil, "denied_until"),
             (Source::Standby, "standby"),
             (Source::Policy, "policy"),

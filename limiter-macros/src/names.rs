@@ -18,6 +18,7 @@ pub(crate) enum Argument {
     Burst,
     Cost,
     When,
+    Leases,
     Wait,
     Fallback,
     OnError,
@@ -27,7 +28,7 @@ pub(crate) enum Argument {
     Crate,
 }
 
-const NAMES: [(&str, Argument); 17] = [
+const NAMES: [(&str, Argument); 18] = [
     ("key", Argument::Key),
     ("name", Argument::Name),
     ("window", Argument::Window),
@@ -38,6 +39,7 @@ const NAMES: [(&str, Argument); 17] = [
     ("burst", Argument::Burst),
     ("cost", Argument::Cost),
     ("when", Argument::When),
+    ("leases", Argument::Leases),
     ("wait", Argument::Wait),
     ("fallback", Argument::Fallback),
     ("on_error", Argument::OnError),

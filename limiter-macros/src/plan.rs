@@ -1,7 +1,7 @@
 //! The checked content of the attributes: all that the expansion needs beside the function.
 
 use proc_macro2::{Ident, TokenStream};
-use syn::{Expr, ExprClosure, ExprPath, LitStr, Type};
+use syn::{Expr, ExprClosure, ExprPath, LitBool, LitStr, Type};
 
 use crate::params::ForwardedArgument;
 use crate::rebinding::Rebinding;
@@ -29,6 +29,7 @@ pub(crate) struct Rule {
     pub(crate) limits: Limits,
     pub(crate) cost: Given<u32>,
     pub(crate) when: Option<Expr>,
+    pub(crate) leases: Option<LitBool>,
     pub(crate) on_denied: Outcome,
 }
 

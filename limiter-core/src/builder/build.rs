@@ -159,11 +159,12 @@ impl Builder {
     }
 
     fn with_backend(self, backend: Backend, rules: RuleTable) -> Limiter {
-        let Self { on_error, observers, exposes_keys, clock, .. } = self;
+        let Self { on_error, leases, observers, exposes_keys, clock, .. } = self;
         let queues = WaitQueues::new(clock.clone());
         Limiter::from_parts(LimiterInner {
             backend,
             on_error,
+            leases,
             rules,
             #[cfg(feature = "rules")]
             rules_file: OnceLock::new(),

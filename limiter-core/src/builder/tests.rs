@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::{Algorithm, Builder, ErrorKind, Key, Layout, Limit, Limiter, Rule};
+use crate::{Algorithm, Builder, ErrorKind, Key, KeyMatch, Layout, Limit, Limiter, Rule, RuleSet};
 
 fn limit(text: &str) -> Limit {
     text.parse().expect("a limit")
@@ -79,6 +79,35 @@ fn each_configuration_error_names_option_bound_value_and_remedy() {
         let error = builder.build().expect_err(message);
         assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::Config, message));
     }
+}
+
+#[cfg(not(feature = "leases"))]
+#[test]
+fn leases_are_a_configuration_error_without_the_feature() {
+    const NEED: &str = "must be `false`, got `true`: turn on the feature `leases` of `rate-limited`";
+    let (on, off) = (Rule::new().leases(true), Rule::new().leases(false));
+    let override_on = off.clone().overriding(KeyMatch::parts([("id", 1)]), on.clone());
+    let cases: [(Builder, &str); 4] = [
+        (Limiter::builder().leases(true), "`leases`"),
+        (Limiter::builder().rule("a:{id}", on.clone()), "`leases` of the rule `a:{id}`"),
+        (Limiter::builder().rule("a:{id}", override_on), "`leases` of an override of the rule `a:{id}`"),
+        (Limiter::builder().rules(RuleSet::new().defaults(on.clone())), "`leases` of the defaults"),
+    ];
+    for (builder, option) in cases {
+        let error = builder.build().expect_err(option);
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::Config, format!("{option} {NEED}")));
+    }
+    let limiter = Limiter::builder().leases(false).rule("a", off).build().expect("valid");
+    limiter.set_rules(RuleSet::new().rule("a", on)).expect_err("the feature is off");
+}
+
+#[cfg(feature = "leases")]
+#[test]
+fn leases_are_accepted_with_the_feature() {
+    let on = || Rule::new().leases(true);
+    let rule = on().overriding(KeyMatch::parts([("id", 1)]), on());
+    let rules = RuleSet::new().defaults(on()).rule("a:{id}", rule);
+    Limiter::builder().leases(true).rules(rules).build().expect("valid");
 }
 
 #[cfg(feature = "redis")]

@@ -35,13 +35,13 @@ impl<'a> CheckFuture<'a> {
     #[inline(never)]
     fn poll_boxed(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
         let (limiter, request) = (self.limiter, self.request());
-        // A cached denial costs no allocation, so a flood is cheap here as well.
+        // A decision in this process costs no allocation, so a flood of denied calls is cheap here as well.
         if self.inner.is_none()
             && limiter.rule_table().switch().is_none()
-            && let Some(denial) = limiter.cached_denial(DIRECT_CALL, &request)
+            && let Some(decision) = limiter.decide_locally(DIRECT_CALL, &request, None)
         {
             self.is_done = true;
-            return Poll::Ready(Ok(denial));
+            return Poll::Ready(Ok(decision));
         }
         let inner = self.inner.get_or_insert_with(|| {
             if limiter.rule_table().switch().is_some() {

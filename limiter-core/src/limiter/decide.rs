@@ -15,7 +15,7 @@ use crate::request::{CacheLookup, CallOptions, CountedReply, Request, Resolution
 use crate::rule::RuleTable;
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::sync::process::forked;
-use crate::{Allowed, Error, TARGET};
+use crate::{Allowed, Error, Limit, TARGET};
 
 /// The result of a decision without a request to a shared store.
 pub(crate) enum FastPath {
@@ -52,8 +52,21 @@ impl Limiter {
 
     /// The options of a call without options of its own.
     pub(crate) fn default_options(&self) -> CallOptions {
-        let (on_error, cache_lookup) = (self.inner.on_error, CacheLookup::Needed);
-        CallOptions { on_error, max_wait: Duration::ZERO, deadline: None, cache_lookup, wants_reports: false }
+        let (on_error, cache_lookup, leases) = (self.inner.on_error, CacheLookup::Needed, self.inner.leases);
+        CallOptions { on_error, max_wait: Duration::ZERO, deadline: None, cache_lookup, leases, wants_reports: false }
+    }
+
+    /// Returns whether a call may take leases, by this setting of its rule or else the limiter's.
+    pub(crate) fn leases(&self, of_rule: Option<bool>) -> bool {
+        of_rule.unwrap_or(self.inner.leases)
+    }
+
+    /// Logs that a rule takes no leases, which it demands, if this limit of it may not be leased. A limiter in memory needs
+    /// none.
+    pub(crate) fn warn_of_unleased_limit(&self, rule: &'static str, limit: Limit) {
+        if !limit.may_be_leased() && matches!(self.inner.backend, Backend::Guarded(_)) {
+            self.rule_table().warn_of_unleased(rule);
+        }
     }
 
     /// Applies the failure policy to a call that failed before any request was made, as one with an invalid limit. The
@@ -137,23 +150,30 @@ impl Limiter {
         }
     }
 
-    /// Returns the denial of a shared store that is cached for this request and still valid.
-    pub(super) fn cached_denial(&self, name: &'static str, request: &Request<'_>) -> Option<Decision> {
+    /// Decides about one request to a shared store in this process, if that is possible. `leases` is the setting of its
+    /// rule.
+    pub(super) fn decide_locally(
+        &self,
+        name: &'static str,
+        request: &Request<'_>,
+        leases: Option<bool>,
+    ) -> Option<Decision> {
         let Backend::Guarded(guard) = &self.inner.backend else { return None };
         let requests = [*request];
-        let denial = guard.cached_denial(&requests)?;
+        let resolution = guard.decide_locally(&requests, self.leases(leases))?;
         let context = DecisionContext { names: &[name], requests: &requests };
-        let mut decision = context.decision(&denial, None);
+        let mut decision = context.decision(&resolution, None);
         self.expose_key(&mut decision, &requests);
         self.inner.observers.decided(context, &decision, ReplyTime::UNKNOWN);
         Some(decision)
     }
 
-    /// Decides about one request of an annotated call, if no reply of a shared store is needed.
-    pub(crate) fn decide_fast(&self, name: &'static str, request: &Request<'_>) -> FastPath {
+    /// Decides about one request of an annotated call, if no reply of a shared store is needed. `leases` is the setting of
+    /// its rule.
+    pub(crate) fn decide_fast(&self, name: &'static str, request: &Request<'_>, leases: Option<bool>) -> FastPath {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
-            return match self.cached_denial(name, request) {
+            return match self.decide_locally(name, request, leases) {
                 Some(decision) => decision.into(),
                 None => FastPath::NeedsStore(CacheLookup::Done),
             };
@@ -190,10 +210,11 @@ impl Limiter {
         &self,
         name: &'static str,
         request: &Request<'_>,
+        leases: Option<bool>,
     ) -> Result<Decision, CacheLookup> {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
-            return self.cached_denial(name, request).ok_or(CacheLookup::Done);
+            return self.decide_locally(name, request, leases).ok_or(CacheLookup::Done);
         };
         let mut time = ReplyTime::UNKNOWN;
         let decision = |reply: &MemoryReply| {

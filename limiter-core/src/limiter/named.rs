@@ -140,7 +140,8 @@ impl Limiter {
         for Request { key, limit, cost } in requests {
             let limits = [(Ok(*limit), *cost)].into_iter();
             // Without limits or algorithms in the settings no limit is invalid.
-            let _ = call.add(&RuleArguments { rule_index: 0, name: DIRECT_CALL, key, limits, cost: *cost }, &settings);
+            let arguments = RuleArguments { rule_index: 0, name: DIRECT_CALL, key, limits, cost: *cost, leases: None };
+            let _ = call.add(&arguments, &settings);
         }
         call
     }

@@ -86,6 +86,9 @@ struct RuleRequests<'a> {
     names: Vec<&'static str>,
     rule_indices: Vec<usize>,
     policies: Policies,
+    /// The setting of the last rule that has a request here. A decision about several requests takes no lease, so it is
+    /// of use for one alone.
+    leases: Option<bool>,
 }
 
 impl RuleRequests<'_> {
@@ -107,6 +110,8 @@ pub(crate) struct RuleArguments<'a, L> {
     pub(crate) limits: L,
     /// The cost of a configured limit.
     pub(crate) cost: u32,
+    /// The attribute's setting of leases.
+    pub(crate) leases: Option<bool>,
 }
 
 impl<'a> RuleArguments<'a, ()> {
@@ -118,7 +123,14 @@ impl<'a> RuleArguments<'a, ()> {
         limits: impl Iterator<Item = (&'l Limit, u32)> + Clone,
     ) -> RuleArguments<'a, impl Iterator<Item = (LimitOrNearest, u32)> + Clone> {
         let cost = limits.clone().map(|(_, cost)| cost).max().unwrap_or(0);
-        RuleArguments { rule_index, name, key, limits: limits.map(|(limit, cost)| (Ok(*limit), cost)), cost }
+        RuleArguments {
+            rule_index,
+            name,
+            key,
+            limits: limits.map(|(limit, cost)| (Ok(*limit), cost)),
+            cost,
+            leases: None,
+        }
     }
 }
 
@@ -220,6 +232,7 @@ impl<'a> RuleRequests<'a> {
                 nearest
             });
             self.push(rule, limit, cost);
+            self.leases = settings.leases.or_attribute(rule.leases);
         };
         let apply = |limit: Limit, own| settings.apply(limit, own).map_err(|error| (error, limit));
         match settings.limits() {
@@ -259,7 +272,8 @@ impl Limiter {
             return Ok(Err((rule_index, denied)));
         }
         let context = call.enforced.context();
-        let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
+        let leases = self.leases(call.enforced.leases);
+        let options = CallOptions { on_error, deadline: call.policies.deadline, leases, ..self.default_options() };
         let decision = if context.requests.is_empty() {
             None
         } else if max_wait.is_zero() {
@@ -365,7 +379,7 @@ impl Limiter {
         let decisions = join_all(rules.iter().filter(|rule| !rule.requests.is_empty()).map(|rule| async move {
             let Policies { on_error, default_on_error, deadline } = rule.policies;
             let on_error = on_error.or(default_on_error).unwrap_or(self.inner.on_error);
-            let options = CallOptions { on_error, deadline, ..options };
+            let options = CallOptions { on_error, deadline, leases: self.leases(rule.leases), ..options };
             let resolution = self.resolve(rule.context(), options).await.ok()?;
             let mut decision = rule.context().decision(&resolution, Some(self.inner.limiter_id)).in_shadow();
             self.expose_key(&mut decision, &rule.requests);

@@ -88,6 +88,9 @@ impl Limiter {
             let settings = resolved.settings_for(rule.key);
             let invalid = call.add(rule, &settings).err();
             let own = rule.limits.clone().filter_map(|(limit, _)| limit.ok());
+            if settings.leases.is_demanded(rule.leases) {
+                settings.applied(own.clone()).for_each(|limit| self.warn_of_unleased_limit(rule.name, limit));
+            }
             let ignores_burst = settings.ignores_burst(own);
             if (ignores_burst || invalid.is_some()) && resolved.log_once() {
                 log_unusable_settings(rule.name, invalid);

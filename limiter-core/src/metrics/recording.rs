@@ -76,7 +76,7 @@ fn allowed(series: &RuleSeries, source: Source, request: &Request<'_>, remaining
     if has_taken_permits(source) {
         series.count_permits(request.cost);
     }
-    if source == Source::Store && is_near(request.limit, remaining) {
+    if matches!(source, Source::Store | Source::Lease) && is_near(request.limit, remaining) {
         series.count_near_limit();
     }
     series.set_limits(&iter::once(request.limit));
@@ -101,7 +101,7 @@ fn allowed_by_several(call: &DecidedCall<'_>) {
 }
 
 fn has_taken_permits(source: Source) -> bool {
-    matches!(source, Source::Store | Source::Standby)
+    matches!(source, Source::Store | Source::Lease | Source::Standby)
 }
 
 /// Returns whether less than a fifth of the permits is left.

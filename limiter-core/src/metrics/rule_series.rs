@@ -28,7 +28,7 @@ pub(super) struct RuleSeries {
 }
 
 const OUTCOMES: usize = 3;
-const SOURCES: usize = 5;
+const SOURCES: usize = 6;
 
 impl RuleSeries {
     /// Registers the usual series of a rule, so that they begin at 0.
@@ -63,10 +63,11 @@ impl RuleSeries {
         };
         let source_index = match source {
             Source::Store => 0,
-            Source::DeniedUntil => 1,
-            Source::Standby => 2,
-            Source::Policy => 3,
-            Source::Mode => 4,
+            Source::Lease => 1,
+            Source::DeniedUntil => 2,
+            Source::Standby => 3,
+            Source::Policy => 4,
+            Source::Mode => 5,
         };
         self.decisions[outcome_index][source_index].get_or_init(|| {
             let source = source.as_str();

@@ -11,6 +11,7 @@ use crate::limiter::{FastPath, Policies, RuleArguments, RuleDecision};
 use crate::private::rules::FirstStep;
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
 use crate::request::{CacheLookup, CallOptions};
+use crate::rule::LeaseSettings;
 use crate::{Denied, Error, Limiter, OnError};
 
 /// Takes the permits of an annotated call for all rules that apply. Waits for them up to `max_wait`.
@@ -82,7 +83,9 @@ impl<'a> AnnotatedCall<'a> {
             return self.first_step_by_settings(limiter, rule);
         }
         match rule.own_limit() {
-            Some(limit) => FirstStep::Single(rule.request(rule.key(), *limit)),
+            Some(limit) => {
+                FirstStep::Single { request: rule.request(rule.key(), *limit), leases: LeaseSettings::default() }
+            }
             None => FirstStep::Several,
         }
     }
@@ -103,7 +106,8 @@ impl<'a> AnnotatedCall<'a> {
     fn first_step_with_policies(&self, limiter: &Limiter) -> (FirstStep<'a>, Policies) {
         let [Some(rule)] = self.rules else { return (FirstStep::Several, Policies::default()) };
         if !limiter.rule_table().has_settings() {
-            let step = rule.own_limit().map(|limit| FirstStep::Single(rule.request(rule.key(), *limit)));
+            let request = rule.own_limit().map(|limit| rule.request(rule.key(), *limit));
+            let step = request.map(|request| FirstStep::Single { request, leases: LeaseSettings::default() });
             return (step.unwrap_or_default(), Policies::default());
         }
         let key = rule.key();
@@ -123,7 +127,7 @@ impl<'a> AnnotatedCall<'a> {
             && self.max_wait.is_zero()
             && !limiter.rule_table().has_settings()
         {
-            return limiter.decide_fast(name, &rule.request(rule.key(), *limit));
+            return limiter.decide_fast(name, &rule.request(rule.key(), *limit), self.function.leases);
         }
         self.decide_fast_by_settings(limiter)
     }
@@ -134,17 +138,20 @@ impl<'a> AnnotatedCall<'a> {
             && self.max_wait.is_zero()
             && limiter.rule_table().has_settings()
         {
-            let mut simple = None;
+            let (mut simple, mut leases) = (None, None);
             // After an error the full path fails again, and applies the failure policy.
             let _ = limiter.rule_table().with_rule(&self.function.rule(0), |resolved| {
                 simple = rule.simple_limit(resolved);
+                leases = resolved.leases().or_attribute(self.function.leases);
             });
             if let Some(limit) = simple {
-                return limiter.decide_fast(name, &rule.request(rule.key(), limit));
+                return limiter.decide_fast(name, &rule.request(rule.key(), limit), leases);
             }
         }
         match (self.first_step(limiter), self.function.names) {
-            (FirstStep::Single(request), [name]) if self.max_wait.is_zero() => limiter.decide_fast(name, &request),
+            (FirstStep::Single { request, leases }, [name]) if self.max_wait.is_zero() => {
+                limiter.decide_fast(name, &request, leases.or_attribute(self.function.leases))
+            }
             (FirstStep::Off, _) => FastPath::Allowed,
             _ => FastPath::NeedsStore(CacheLookup::Needed),
         }
@@ -157,14 +164,18 @@ impl<'a> AnnotatedCall<'a> {
         cache_lookup: CacheLookup,
         handler: Handler,
     ) -> Result<RuleDecision, Error> {
-        let (FirstStep::Single(request), policies) = self.first_step_with_policies(limiter) else {
+        let (FirstStep::Single { request, leases }, policies) = self.first_step_with_policies(limiter) else {
             return self.decide_all(limiter, handler).await;
         };
+        if let ([name], true) = (self.function.names, leases.is_demanded(self.function.leases)) {
+            limiter.warn_of_unleased_limit(name, request.limit);
+        }
         let context = DecisionContext { names: self.function.names, requests: &[request] };
         let options = CallOptions {
             on_error: self.policy(limiter, policies, handler),
             deadline: policies.deadline,
             cache_lookup,
+            leases: limiter.leases(leases.or_attribute(self.function.leases)),
             ..limiter.default_options()
         };
         let decision = if self.max_wait.is_zero() {
@@ -182,7 +193,8 @@ impl<'a> AnnotatedCall<'a> {
             rules.filter_map(|(rule_index, (name, rule))| Some((rule_index, name, rule.as_ref()?))).try_for_each(
                 |(rule_index, name, rule)| {
                     let limits = rule.limits().iter().map(|limit| (limit.clone(), rule.cost));
-                    let arguments = RuleArguments { rule_index, name, key: rule.key(), limits, cost: rule.cost };
+                    let (key, cost, leases) = (rule.key(), rule.cost, self.function.leases_of(rule_index));
+                    let arguments = RuleArguments { rule_index, name, key, limits, cost, leases };
                     limiter.add_rule(call, &arguments, &self.function.rule(rule_index))
                 },
             )

@@ -83,8 +83,8 @@ async fn decide_with_permit(
 ) -> Result<RuleDecision, Error> {
     let call = AnnotatedCall { function, rules, max_wait };
     let cache_lookup = match (call.first_step(limiter), function.names) {
-        (FirstStep::Single(request), [name]) if max_wait.is_zero() => {
-            match limiter.decide_fast_with_permit(name, &request) {
+        (FirstStep::Single { request, leases }, [name]) if max_wait.is_zero() => {
+            match limiter.decide_fast_with_permit(name, &request, leases.or_attribute(function.leases)) {
                 Ok(decision) => return Ok(decision.into_result().map_err(|denied| (0, denied))),
                 Err(cache_lookup) => cache_lookup,
             }

@@ -4,7 +4,7 @@ use std::slice;
 
 use crate::private::{LimitOrNearest, StaticKey, limit};
 use crate::request::Request;
-use crate::rule::{ResolvedRule, Settings};
+use crate::rule::{LeaseSettings, ResolvedRule, Settings};
 use crate::{Key, Limit, Mode};
 
 /// The requests of one rule of a call: a key, its limits and a cost.
@@ -125,7 +125,7 @@ impl RuleRequest {
             (Mode::Off, _) => FirstStep::Off,
             // The full path logs an ignored burst.
             (Mode::Enforce, Some(limit)) if !settings.ignores_burst_of(limit) || resolved.is_logged() => {
-                FirstStep::Single(self.request(key, limit))
+                FirstStep::Single { request: self.request(key, limit), leases: settings.leases }
             }
             _ => FirstStep::Several,
         }
@@ -149,7 +149,7 @@ impl RuleRequest {
 #[derive(Default)]
 pub(super) enum FirstStep<'a> {
     /// One request decides: the call has one rule, with one limit, and the rule is enforced.
-    Single(Request<'a>),
+    Single { request: Request<'a>, leases: LeaseSettings },
     /// The only rule is off.
     Off,
     /// The full path collects the requests of all rules.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::http::Fields;
 use crate::request::Request;
-use crate::rule::{RegisteredRule, ServiceRule};
+use crate::rule::{RegisteredRule, ResolvedRule, ServiceRule};
 use crate::{Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
 
 /// The rule of a layer.
@@ -46,12 +46,14 @@ impl TowerRule {
     pub fn decide_now(&self, limiter: &Limiter, limit: &Limit, request: &LimitedRequest<'_>) -> Option<Decision> {
         let LimitedRequest { key, form, cost } = *request;
         let rules = limiter.rule_table();
-        let limit = if rules.has_settings() {
-            rules.with_rule(&self.service_rule(form), |rule| rule.simple_limit(*limit)).ok()??
+        let (limit, leases) = if rules.has_settings() {
+            let read = |rule: &ResolvedRule| (rule.simple_limit(*limit), rule.leases().configured());
+            let (limit, leases) = rules.with_rule(&self.service_rule(form), read).ok()?;
+            (limit?, leases)
         } else {
-            *limit
+            (*limit, None)
         };
-        limiter.decide_fast_with_permit(self.decision_name(), &Request { key, limit, cost }).ok()
+        limiter.decide_fast_with_permit(self.decision_name(), &Request { key, limit, cost }, leases).ok()
     }
 
     /// Decides about a request under all of these limits, waiting up to `max_wait` for its permits. `on_error` is the

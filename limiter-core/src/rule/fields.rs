@@ -11,10 +11,10 @@ use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
 
 /// The fields of a limit that is more than a text.
 pub(crate) const LIMIT_FIELDS: [&str; 4] = ["limit", "algorithm", "burst", "layout"];
-pub(crate) const RULE_FIELDS: [&str; 10] =
-    ["limit", "limits", "algorithm", "burst", "layout", "mode", "on_error", "deadline", "key", "override"];
-pub(crate) const OVERRIDE_FIELDS: [&str; 10] =
-    ["match", "key", "limit", "limits", "algorithm", "burst", "layout", "mode", "on_error", "deadline"];
+pub(crate) const RULE_FIELDS: [&str; 11] =
+    ["limit", "limits", "algorithm", "burst", "layout", "mode", "on_error", "deadline", "leases", "key", "override"];
+pub(crate) const OVERRIDE_FIELDS: [&str; 11] =
+    ["match", "key", "limit", "limits", "algorithm", "burst", "layout", "mode", "on_error", "deadline", "leases"];
 
 /// The kinds of fields, in the messages for unknown ones.
 pub(crate) const LIMIT_FIELD: &str = "a part of a limit";

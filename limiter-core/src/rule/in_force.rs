@@ -13,6 +13,7 @@ pub struct RuleInForce {
     mode: Mode,
     on_error: Option<OnError>,
     deadline: Option<Duration>,
+    leases: Option<bool>,
     origin: Origin,
     overrides: usize,
     attribute_limits: &'static [&'static str],
@@ -27,6 +28,7 @@ impl RuleInForce {
             mode: settings.mode(),
             on_error: settings.on_error.or(settings.default_on_error),
             deadline: settings.deadline,
+            leases: settings.leases.configured(),
             origin: settings.limits_origin(),
             overrides: rule.overrides(),
             attribute_limits,
@@ -68,6 +70,13 @@ impl RuleInForce {
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.deadline
+    }
+
+    /// Returns whether calls may take [leases](crate::Rule::leases), if that is configured. `None` for the attribute's
+    /// setting, or else the limiter's.
+    #[must_use]
+    pub fn leases(&self) -> Option<bool> {
+        self.leases
     }
 
     /// The layer that the limits come from.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::rule::layer_rule::LayerRule;
 use crate::rule::settings::{DefaultSettings, SimpleLimit};
-use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings, TextPlace, log_apart};
+use crate::rule::{Catalog, KeyText, LeaseSettings, Mode, Origin, Rule, RuleSet, Settings, TextPlace, log_apart};
 use crate::{Error, ErrorKind, Key, Limit, TARGET};
 
 /// The most overrides of a set of rules.
@@ -324,6 +324,12 @@ impl ResolvedRule {
     #[inline]
     pub(crate) fn simple_configured_limit(&self) -> Option<Limit> {
         if let Some(SimpleLimit::Configured(limit)) = self.simple { Some(limit) } else { None }
+    }
+
+    /// The configured settings of leases, for keys without overrides.
+    #[inline]
+    pub(crate) fn leases(&self) -> LeaseSettings {
+        self.settings.leases
     }
 
     /// The settings of calls with this key.

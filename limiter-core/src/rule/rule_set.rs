@@ -42,8 +42,8 @@ impl RuleSet {
         Self::default()
     }
 
-    /// Sets the mode, the failure policy and the deadline of all rules that have none of their own, in any set or
-    /// attribute. They do not apply to direct calls without a rule, as [`Limiter::check`](crate::Limiter::check).
+    /// Sets the mode, the failure policy, the deadline and the leases of all rules that have none of their own, in any
+    /// set or attribute. They do not apply to direct calls without a rule, as [`Limiter::check`](crate::Limiter::check).
     pub fn defaults(mut self, rule: Rule) -> Self {
         self.defaults = rule;
         self
@@ -103,7 +103,7 @@ impl RuleSet {
         }
         if let Some(setting) = self.defaults.setting_of_one_rule() {
             return error(format!(
-                "`defaults` must have only `mode`, `on_error` and `deadline`, got `{setting}`: set it for a rule"
+                "`defaults` must have only `mode`, `on_error`, `deadline` and `leases`, got `{setting}`: set it for a rule"
             ));
         }
         self.defaults.check("the defaults")?;

@@ -17,10 +17,38 @@ pub(crate) struct Settings {
     mode: Option<Mode>,
     pub(crate) on_error: Option<OnError>,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) leases: LeaseSettings,
     /// The policy of rules that set none, in any layer or attribute.
     pub(crate) default_on_error: Option<OnError>,
     /// The limits may be in shared rules, which the limiter has not read yet.
     pub(crate) is_shared_unread: bool,
+}
+
+/// Whether the calls of a rule may take leases, composed from layers. `None` is no setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeaseSettings {
+    /// That of the rule.
+    rule: Option<bool>,
+    /// That of rules that set none, in any layer or attribute.
+    default: Option<bool>,
+}
+
+impl LeaseSettings {
+    /// Returns the setting that applies, for a rule with this setting of its attribute. `None` for the limiter's.
+    #[inline]
+    pub(crate) fn or_attribute(self, attribute: Option<bool>) -> Option<bool> {
+        self.rule.or(attribute).or(self.default)
+    }
+
+    /// Returns whether a rule with this setting of its attribute demands leases itself.
+    pub(crate) fn is_demanded(self, attribute: Option<bool>) -> bool {
+        self.rule.or(attribute) == Some(true)
+    }
+
+    /// The configured setting.
+    pub(crate) fn configured(self) -> Option<bool> {
+        self.rule.or(self.default)
+    }
 }
 
 /// The configured limits of a rule. One, as most rules have, is not allocated.
@@ -56,6 +84,7 @@ pub(crate) struct DefaultSettings {
     mode: Option<Mode>,
     deadline: Option<Duration>,
     on_error: Option<OnError>,
+    leases: Option<bool>,
 }
 
 impl DefaultSettings {
@@ -64,6 +93,7 @@ impl DefaultSettings {
         self.mode = self.mode.or(defaults.mode);
         self.deadline = self.deadline.or(defaults.deadline);
         self.on_error = self.on_error.or(defaults.on_error);
+        self.leases = self.leases.or(defaults.leases);
     }
 }
 
@@ -105,6 +135,7 @@ impl Settings {
         self.mode = self.mode.or(rule.mode);
         self.on_error = self.on_error.or(rule.on_error);
         self.deadline = self.deadline.or(rule.deadline);
+        self.leases.rule = self.leases.rule.or(rule.leases);
     }
 
     /// Adds the defaults, after the settings of all layers and the attribute.
@@ -112,6 +143,7 @@ impl Settings {
         self.mode = self.mode.or(defaults.mode);
         self.deadline = self.deadline.or(defaults.deadline);
         self.default_on_error = defaults.on_error;
+        self.leases.default = defaults.leases;
     }
 
     /// Returns the settings of limits as a rule, for its checks.
@@ -197,13 +229,17 @@ impl Settings {
     /// Returns whether a limit of a call has no use for the burst. `own` are the limits of the attribute, or of a direct
     /// call.
     pub(crate) fn ignores_burst(&self, own: impl Iterator<Item = Limit> + Clone) -> bool {
-        let lacks_burst = |limit: Result<Limit, Error>| limit.is_ok_and(|limit| self.ignores_burst_of(limit));
-        let first = own.clone().next();
-        self.burst.is_some()
-            && matches!(self.mode(), Mode::Enforce | Mode::Shadow)
-            && match self.limits() {
-                [] => own.map(|own| self.apply(own, None)).any(lacks_burst),
-                limits => limits.iter().map(|limit| self.apply(*limit, first)).any(lacks_burst),
-            }
+        self.burst.is_some() && self.applied(own).any(|limit| self.ignores_burst_of(limit))
+    }
+
+    /// The valid limits by which a call is counted. `own` are the limits of the attribute, or of a direct call.
+    pub(crate) fn applied(&self, own: impl Iterator<Item = Limit> + Clone) -> impl Iterator<Item = Limit> {
+        let is_counted = matches!(self.mode(), Mode::Enforce | Mode::Shadow);
+        let configured = self.limits().iter().map({
+            let first = own.clone().next();
+            move |limit| self.apply(*limit, first)
+        });
+        let unset = own.filter(|_| self.limits().is_empty()).map(|own| self.apply(own, None));
+        configured.chain(unset).filter(move |_| is_counted).flatten()
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct RuleTable {
     /// The number of calls under rules without a limit, and the names of these rules.
     unlimited: AtomicU64,
     unlimited_names: Mutex<BTreeSet<&'static str>>,
+    /// The names of rules that demand leases, and have a limit without.
+    unleased_names: Mutex<BTreeSet<&'static str>>,
     home: u32,
     /// True in a child of `fork` whose parent was changing the rules: an earlier call has waited for the lock in vain.
     is_orphaned: AtomicBool,
@@ -107,6 +109,7 @@ impl RuleTable {
             hashes_keys: false,
             unlimited: AtomicU64::new(0),
             unlimited_names: Mutex::default(),
+            unleased_names: Mutex::default(),
             home: id(),
             is_orphaned: AtomicBool::new(false),
             state,
@@ -237,6 +240,21 @@ impl RuleTable {
                     target: TARGET,
                     rule = name,
                     "a rule of `configured` limits has none: its calls are unlimited"
+                );
+            });
+        }
+    }
+
+    /// Logs once that a rule takes no leases, which it demands.
+    #[cold]
+    pub(crate) fn warn_of_unleased(&self, name: &'static str) {
+        if lock(&self.unleased_names, self.home).is_some_and(|mut names| names.insert(name)) {
+            log_in_call(|| {
+                tracing::warn!(
+                    target: TARGET,
+                    rule = name,
+                    "rule `{name}` takes no leases: they need `sliding_window` in the compact layout, `max` of at least \
+                     10000 and a window of at least 640ms"
                 );
             });
         }

@@ -14,8 +14,8 @@ use crate::{KeyMatch, Rule};
 mod read;
 
 /// Writes the map that a rule is in the [file of rules](crate::Builder::rules_file), with the fields that are set:
-/// `limit` or `limits`, `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline` and `override`. Needs the
-/// feature `serde`.
+/// `limit` or `limits`, `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases` and `override`. Needs
+/// the feature `serde`.
 ///
 /// Each rule that is written is read back as an equal one. So the error is that of a rule that
 /// [`build`](crate::Builder::build) rejects, or of a deadline with a fraction of a millisecond.

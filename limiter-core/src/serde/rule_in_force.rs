@@ -5,10 +5,10 @@ use serde_core::{Serialize, Serializer};
 use super::written_fields::{FieldValue, write_fields};
 use crate::{Origin, RuleInForce};
 
-/// Writes a map of `name`, `limits`, `attribute_limits`, `mode`, `on_error`, `deadline`, `origin` and `overrides`, their
-/// number. Needs the feature `serde`.
+/// Writes a map of `name`, `limits`, `attribute_limits`, `mode`, `on_error`, `deadline`, `leases`, `origin` and
+/// `overrides`, their number. Needs the feature `serde`.
 ///
-/// `on_error` and `deadline` are left out if they are not configured. A deadline is a text of whole milliseconds such as
+/// `on_error`, `deadline` and `leases` are left out if they are not configured. A deadline is a text of whole milliseconds such as
 /// `50ms`, rounded up.
 impl Serialize for RuleInForce {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -20,6 +20,7 @@ impl Serialize for RuleInForce {
             Some(("mode", FieldValue::Text(self.mode().as_str()))),
             self.on_error().map(|policy| ("on_error", FieldValue::Text(policy.as_str()))),
             self.deadline().map(|deadline| ("deadline", FieldValue::Deadline(deadline))),
+            self.leases().map(|leases| ("leases", FieldValue::Flag(leases))),
             Some(("origin", FieldValue::Text(self.origin().as_str()))),
             Some(("overrides", FieldValue::Number(overrides))),
         ];

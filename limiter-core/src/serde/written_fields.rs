@@ -14,6 +14,7 @@ pub(super) enum FieldValue<'r> {
     Text(&'r str),
     Texts(&'r [&'r str]),
     Number(u64),
+    Flag(bool),
     Limit(Limit),
     Limits(&'r [Limit]),
     Deadline(Duration),
@@ -28,6 +29,7 @@ impl Serialize for FieldValue<'_> {
             Self::Text(text) => serializer.serialize_str(text),
             Self::Texts(texts) => serializer.collect_seq(*texts),
             Self::Number(number) => serializer.serialize_u64(*number),
+            Self::Flag(flag) => serializer.serialize_bool(*flag),
             Self::Limit(limit) => limit.serialize(serializer),
             Self::Limits(limits) => serializer.collect_seq(*limits),
             Self::Deadline(deadline) => {
@@ -55,7 +57,8 @@ pub(super) fn write_fields<S: Serializer>(
 
 /// Returns the settings of a rule or of an override that are set.
 pub(super) fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, FieldValue<'_>)> {
-    let Rule { limits, algorithm, burst, layout, mode, on_error, deadline, overrides: _, key: _, place: _ } = rule;
+    let Rule { limits, algorithm, burst, layout, mode, on_error, deadline, leases, overrides: _, key: _, place: _ } =
+        rule;
     let limits = match limits[..] {
         [] => None,
         [limit] => Some(("limit", FieldValue::Limit(limit))),
@@ -69,6 +72,7 @@ pub(super) fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Field
         mode.map(|mode| ("mode", FieldValue::Text(mode.name()))),
         on_error.map(|policy| ("on_error", FieldValue::Text(policy.name()))),
         deadline.map(|deadline| ("deadline", FieldValue::Deadline(deadline))),
+        leases.map(|leases| ("leases", FieldValue::Flag(leases))),
     ];
     settings.into_iter().flatten()
 }

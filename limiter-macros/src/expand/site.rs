@@ -6,6 +6,7 @@ use syn::{Expr, Lit};
 
 use super::Expansion;
 use super::source_text::source_text;
+use super::spans::point_at;
 use crate::plan::{FailurePolicy, LimitSource, Limits, Policy, Rule};
 use crate::value::literal;
 
@@ -23,13 +24,33 @@ impl Expansion<'_> {
             FailurePolicy::Policy(Policy::Standby) => quote!(.on_error(#runtime::OnError::Standby)),
             FailurePolicy::Default | FailurePolicy::Handled(_) => TokenStream::new(),
         };
+        let leases = self.leases_of_rules();
+        let require_leases = self.require_leases();
         let function = quote!(#runtime::AnnotatedFunction);
         quote! {{
             static SITES: [#runtime::RuleSite; #count] = [#(#sites),*];
-            static FUNCTION: #function = #function::new(&[#(#names),*], &SITES) #policy;
+            static FUNCTION: #function = #function::new(&[#(#names),*], &SITES) #policy #leases;
             #runtime::register_sites! { &SITES }
+            #require_leases
             &FUNCTION
         }}
+    }
+
+    /// Returns the call that sets the `leases` of all rules, if one of them has it.
+    fn leases_of_rules(&self) -> Option<TokenStream> {
+        let rules = &self.plan.rules;
+        let leases = rules.iter().map(|rule| match &rule.leases {
+            Some(leases) => quote!(::core::option::Option::Some(#leases)),
+            None => quote!(::core::option::Option::None),
+        });
+        rules.iter().any(|rule| rule.leases.is_some()).then(|| quote!(.leases(&[#(#leases),*])))
+    }
+
+    /// Returns the check that leases are in the build, if a rule needs them. Its error points at the value.
+    fn require_leases(&self) -> Option<TokenStream> {
+        let runtime = &self.runtime;
+        let needed = self.plan.rules.iter().filter_map(|rule| rule.leases.as_ref()).find(|leases| leases.value)?;
+        Some(point_at(needed, quote!(#runtime::require_leases! {})))
     }
 
     fn rule_site(&self, rule: &Rule) -> TokenStream {

@@ -137,6 +137,16 @@ fn several_attributes() {
 }
 
 #[test]
+fn leases() {
+    check(
+        "leases",
+        r#"key = "user:{id}", limit = "5/s", fallback = 0"#,
+        "#[rate_limited(key = \"all\", limit = \"100000/s\", leases = true, on_error = closed, fallback = 1)] \
+         #[rate_limited(\"rest\", leases = false, fallback = 2)] fn get(id: u64) -> u64 { id }",
+    );
+}
+
+#[test]
 fn impl_block() {
     check(
         "impl_block",

@@ -32,7 +32,7 @@ fn every_mistake_of_one_attribute_is_reported_once() {
         "unknown argument `keyy`, did you mean `key`?",
         "unknown argument `limit_max`, did you mean `max`?",
         "unknown argument `colour`: the arguments are `key`, `name`, `window`, `max`, `limit`, `limits`, `algorithm`, \
-         `burst`, `cost`, `when`, `wait`, `fallback`, `on_error`, `recover`, `permit`, `limiter`, `crate`",
+         `burst`, `cost`, `when`, `leases`, `wait`, `fallback`, `on_error`, `recover`, `permit`, `limiter`, `crate`",
         "`limiter` needs a value: `limiter = …`",
         "a `const fn` may run in the compiler, where nothing is counted: remove `const`, or annotate the functions \
          that call it",
@@ -55,6 +55,27 @@ fn missing_arguments_are_reported_together() {
     assert_eq!(messages.len(), 2, "{messages:?}");
     assert!(messages[0].starts_with("`key` is missing"));
     assert!(messages[1].starts_with("no limit is given"));
+}
+
+#[test]
+fn leases_are_a_literal_flag() {
+    const NO_FLAG: &str = "`leases` must be `true` or `false`: settings by name can change it at run time";
+    let cases = [
+        ("leases = \"true\"", "a flag is written without quotes: `leases = true`"),
+        ("leases = \"false\"", "a flag is written without quotes: `leases = false`"),
+        ("leases = \"yes\"", NO_FLAG),
+        ("leases = 1", NO_FLAG),
+        ("leases = -true", NO_FLAG),
+        ("leases = on", NO_FLAG),
+        ("leases = user.is_busy()", NO_FLAG),
+        ("leases", "`leases` needs a value: `leases = …`"),
+        ("leases = true, leases = true", "`leases` is given twice: keep one"),
+        ("lease = true", "unknown argument `lease`, did you mean `leases`?"),
+    ];
+    for (argument, message) in cases {
+        let arguments = format!("key = \"k\", limit = \"9/s\", fallback = (), {argument}");
+        assert_eq!(messages(&arguments, "fn get() {}"), [message], "{argument}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The rule of one attribute: a key, its limits, and the cost of a call.
 
-use syn::{Expr, Lit};
+use syn::{Expr, ExprLit, Lit, LitBool, LitStr};
 
 use super::{algorithm, configured, key, limit, number, outcome};
 use crate::args::Args;
@@ -17,12 +17,13 @@ pub(super) fn rule(args: &Args, function: &Function, params: Params<'_>, errors:
     let limits = limits(args, params, errors);
     let cost = cost(args, errors);
     let when = when(args, errors);
+    let leases = leases(args, errors);
     let on_denied = errors.take(outcome::on_denied(args, function, params));
 
     let (limits, cost) = (limits?, cost?);
     check_cost(args, &limits, &cost, errors);
     let key_text = args.value(Argument::Key).and_then(string).cloned();
-    Some(Rule { name: name?, key: key?, key_text, limits, cost, when, on_denied: on_denied? })
+    Some(Rule { name: name?, key: key?, key_text, limits, cost, when, leases, on_denied: on_denied? })
 }
 
 fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Limits> {
@@ -55,6 +56,19 @@ fn when(args: &Args, errors: &mut Errors) -> Option<Expr> {
         Some(_) => errors.push_at(when, "`when` must be a condition such as `!user.is_admin`"),
     }
     Some(when.clone())
+}
+
+fn leases(args: &Args, errors: &mut Errors) -> Option<LitBool> {
+    let value = args.value(Argument::Leases)?;
+    if let Expr::Lit(ExprLit { lit: Lit::Bool(leases), .. }) = value {
+        return Some(leases.clone());
+    }
+    let message = match string(value).map(LitStr::value).as_deref() {
+        Some(word @ ("true" | "false")) => format!("a flag is written without quotes: `leases = {word}`"),
+        _ => "`leases` must be `true` or `false`: settings by name can change it at run time".to_owned(),
+    };
+    errors.push_at(value, message);
+    None
 }
 
 /// Reports a cost above the greatest number of permits that a limit can grant at once.

@@ -114,7 +114,7 @@ fn rules_that_cannot_be_used_change_nothing() {
         ),
         (
             RuleSet::new().defaults(Rule::new().limit(limit("1/s"))),
-            "`defaults` must have only `mode`, `on_error` and `deadline`, got `limit`",
+            "`defaults` must have only `mode`, `on_error`, `deadline` and `leases`, got `limit`",
         ),
     ];
     for (rules, message) in invalid {

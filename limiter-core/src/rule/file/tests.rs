@@ -298,7 +298,7 @@ fn any_bytes_in_the_file_change_everything_or_nothing() {
     let mut file = FollowedFile::new(EXAMPLE);
     file.settle();
     let mut used = 0;
-    for _ in 0..full_or(1000, 100) {
+    for _ in 0..full_or(1000, 200) {
         let before = file.rules();
         let bytes = match random.below(4) {
             0 => (0..random.below(100)).map(|_| random.any().to_le_bytes()[0]).collect(),

@@ -9,7 +9,7 @@ use super::value::{TextEntry, entries, table, text};
 use crate::Rule;
 use crate::rule::fields::{RULE_FIELD, RULE_FIELDS};
 
-const DEFAULT_FIELDS: [&str; 3] = ["mode", "on_error", "deadline"];
+const DEFAULT_FIELDS: [&str; 4] = ["mode", "on_error", "deadline", "leases"];
 
 /// Reads `[defaults]`.
 pub(super) fn defaults(table: &DeTable<'_>) -> Result<Rule, Mistake> {

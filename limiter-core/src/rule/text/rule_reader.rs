@@ -6,12 +6,12 @@ use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 use super::mistake::{Mistake, config_error};
-use super::value::{TextEntry, describe, entries, permits, text, word};
-use crate::rule::Contradiction;
+use super::value::{TextEntry, describe, entries, flag, permits, text, word};
 use crate::rule::fields::{
     LIMIT_FIELD, LIMIT_FIELDS, LimitParts, both_limits_problem, burst_problem, deadline_text_problem,
     no_limits_problem, parse_deadline, parse_limit, zset_problem,
 };
+use crate::rule::{Contradiction, HAS_LEASES, leases_problem};
 use crate::{Limit, Rule};
 
 /// The settings of a rule that were read, with the positions of their values.
@@ -36,6 +36,7 @@ impl RuleReader {
             "layout" => rule.layout = Some(word(entry)?),
             "mode" => rule.mode = Some(word(entry)?),
             "on_error" => rule.on_error = Some(word(entry)?),
+            "leases" => rule.leases = Some(leases(entry)?),
             _ => rule.deadline = Some(deadline(entry)?),
         }
         self.positions.insert(entry.name.to_owned(), entry.at());
@@ -106,6 +107,13 @@ fn limit_from_table(table: &DeTable<'_>, at: usize) -> Result<Limit, Mistake> {
         let field_at = field.and_then(|field| positions.get(field));
         Mistake::new(problem, field_at.copied().unwrap_or(at))
     })
+}
+
+fn leases(entry: &TextEntry<'_>) -> Result<bool, Mistake> {
+    match flag(entry)? {
+        true if !HAS_LEASES => Err(config_error(leases_problem("`leases`"), entry.at())),
+        leases => Ok(leases),
+    }
 }
 
 fn deadline(entry: &TextEntry<'_>) -> Result<Duration, Mistake> {

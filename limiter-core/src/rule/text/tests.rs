@@ -3,6 +3,7 @@ use std::time::Duration;
 use limiter_testkit::{Random, full_or};
 
 use super::MAX_BYTES;
+use crate::rule::HAS_LEASES;
 use crate::{Algorithm, ErrorKind, Key, KeyMatch, Layout, Limit, Mode, OnError, Rule, RuleSet};
 
 pub(in crate::rule) const EXAMPLE: &str = r#"
@@ -12,6 +13,7 @@ strict = true
 mode = "shadow"
 on_error = "standby"
 deadline = "50ms"
+leases = false
 
 [rules.getId]
 limit = "50/10s"
@@ -24,6 +26,7 @@ algorithm = "token_bucket"
 burst = 20
 on_error = "open"
 deadline = "1s"
+leases = false
 
 [rules.shared]
 limit = "5/10s"
@@ -36,6 +39,7 @@ limit = "1000/min"
 [[rules."user:{user_id}".override]]
 key = "user:@13"
 mode = "deny"
+leases = false
 
 [rules.mixed]
 limits = ["5/10s", { limit = "100/h", algorithm = "leaky_bucket", burst = 7 }]
@@ -65,13 +69,15 @@ fn every_setting_is_read() {
         .algorithm(Algorithm::TokenBucket)
         .burst(20)
         .on_error(OnError::Open)
-        .deadline(Duration::from_secs(1));
+        .deadline(Duration::from_secs(1))
+        .leases(false);
     user.key = Some("user:{user_id}".to_owned());
     let user = user
         .overriding(KeyMatch::parts([("user_id", "42")]), Rule::new().limit(limit("1000/1m")))
-        .overriding(KeyMatch::key(&Key::new("user:").part(13)), Rule::new().mode(Mode::Deny));
+        .overriding(KeyMatch::key(&Key::new("user:").part(13)), Rule::new().mode(Mode::Deny).leases(false));
     let leaky = limit("100/h").with_algorithm(Algorithm::LeakyBucket).with_burst(7).expect("a bucket");
-    let defaults = Rule::new().mode(Mode::Shadow).on_error(OnError::Standby).deadline(Duration::from_millis(50));
+    let defaults =
+        Rule::new().mode(Mode::Shadow).on_error(OnError::Standby).deadline(Duration::from_millis(50)).leases(false);
     let expected = RuleSet::new()
         .defaults(defaults)
         .rule("getId", Rule::new().limit(limit("50/10s")).mode(Mode::Enforce))
@@ -106,8 +112,8 @@ fn each_mistake_has_its_position_and_a_remedy() {
         (
             "[rules.a]\nrate = \"5/s\"",
             "line 2, column 1: `rate` must be a setting of a rule, got an unknown name: write `limit`, `limits`, \
-             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `key` or `override`, or remove it; a newer \
-             version may have more",
+             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `key` or `override`, or remove it; \
+             a newer version may have more",
         ),
         (
             "[rules.user.id]\nlimit = \"5/s\"",
@@ -116,8 +122,8 @@ fn each_mistake_has_its_position_and_a_remedy() {
         ),
         (
             "[defaults]\nlimit = \"5/s\"",
-            "line 2, column 1: `limit` must be a setting of the defaults, got an unknown name: write `mode`, `on_error` or \
-             `deadline`, or remove it; a newer version may have more",
+            "line 2, column 1: `limit` must be a setting of the defaults, got an unknown name: write `mode`, `on_error`, \
+             `deadline` or `leases`, or remove it; a newer version may have more",
         ),
         (
             "[rule.a]\nlimit = \"5/s\"",
@@ -421,6 +427,7 @@ fn random_rule(random: &mut Random) -> Rule {
     rule.mode = any_of(random, &[Mode::Enforce, Mode::Shadow, Mode::Off, Mode::Deny]);
     rule.on_error = any_of(random, &[OnError::Open, OnError::Closed, OnError::Standby, OnError::Raise]);
     rule.deadline = any_of(random, &[0, 1, 50, 60_000, 60_001].map(Duration::from_millis));
+    rule.leases = any_of(random, &[false, HAS_LEASES]);
     rule.key = any_of(random, &["user:{id}", ""].map(str::to_owned));
     rule
 }
@@ -451,8 +458,8 @@ fn random_set(random: &mut Random) -> RuleSet {
         }
     }
     if random.below(2) == 0 {
-        let Rule { mode, on_error, deadline, .. } = random_rule(random);
-        set = set.defaults(Rule { mode, on_error, deadline, ..Rule::new() });
+        let Rule { mode, on_error, deadline, leases, .. } = random_rule(random);
+        set = set.defaults(Rule { mode, on_error, deadline, leases, ..Rule::new() });
     }
     if random.below(2) == 0 { set.strict() } else { set }
 }

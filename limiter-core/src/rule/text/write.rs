@@ -38,7 +38,8 @@ struct RuleFields<'r>(&'r Rule);
 
 impl fmt::Display for RuleFields<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Rule { limits, algorithm, burst, layout, mode, on_error, deadline, key, overrides: _, place: _ } = self.0;
+        let Rule { limits, algorithm, burst, layout, mode, on_error, deadline, leases, key, overrides: _, place: _ } =
+            self.0;
         if let Some(key) = key {
             writeln!(f, "key = {}", TomlText(key))?;
         }
@@ -66,6 +67,9 @@ impl fmt::Display for RuleFields<'_> {
         }
         if let Some(deadline) = deadline {
             writeln!(f, "deadline = \"{}ms\"", deadline.as_nanos().div_ceil(1_000_000))?;
+        }
+        if let Some(leases) = leases {
+            writeln!(f, "leases = {leases}")?;
         }
         Ok(())
     }

@@ -65,6 +65,7 @@ fn read_setting<'de, M: MapAccess<'de>>(rule: &mut Rule, name: &str, map: &mut M
         "layout" => rule.layout = Some(map.next_value()?),
         "mode" => rule.mode = Some(map.next_value()?),
         "on_error" => rule.on_error = Some(map.next_value()?),
+        "leases" => rule.leases = Some(map.next_value::<LeasesFlag>()?.0),
         _ => rule.deadline = Some(map.next_value::<DeadlineText>()?.0),
     }
     Ok(())
@@ -118,6 +119,29 @@ impl Visitor<'_> for DeadlineVisitor {
     fn visit_str<E: de::Error>(self, text: &str) -> Result<DeadlineText, E> {
         let deadline = parse_deadline(text).map(DeadlineText);
         deadline.ok_or_else(|| E::custom(deadline_text_problem("deadline", &quoted(text))))
+    }
+}
+
+/// The flag of `leases`.
+struct LeasesFlag(bool);
+
+impl<'de> Deserialize<'de> for LeasesFlag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bool(LeasesVisitor)
+    }
+}
+
+struct LeasesVisitor;
+
+impl Visitor<'_> for LeasesVisitor {
+    type Value = LeasesFlag;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for `leases` `true` or `false`")
+    }
+
+    fn visit_bool<E: de::Error>(self, leases: bool) -> Result<LeasesFlag, E> {
+        Ok(LeasesFlag(leases))
     }
 }
 

@@ -31,17 +31,19 @@ fn a_rule_is_the_map_of_its_settings_as_in_a_file() {
         .layout(Layout::Compact)
         .on_error(OnError::Open)
         .deadline(Duration::from_millis(1500))
+        .leases(false)
         .overriding(KeyMatch::parts([("user_id", "42"), ("a.b", "")]), Rule::new().limit(plain("1000/min")))
         .overriding(KeyMatch::key(&Key::new("user:").part(13)), Rule::new().mode(Mode::Deny));
     assert_round_trip(
         all,
         concat!(
             r#"{"limits":["5/s",{"limit":"100/min","algorithm":"leaky_bucket","burst":7}],"algorithm":"token_bucket","#,
-            r#""burst":20,"layout":"compact","on_error":"open","deadline":"1500ms","#,
+            r#""burst":20,"layout":"compact","on_error":"open","deadline":"1500ms","leases":false,"#,
             r#""override":[{"match":{"a.b":"","user_id":"42"},"limit":"1000/min"},{"key":"user:@13","mode":"deny"}]}"#
         ),
         "[value]\nlimits = [\"5/s\", { limit = \"100/min\", algorithm = \"leaky_bucket\", burst = 7 }]\n\
-         algorithm = \"token_bucket\"\nburst = 20\nlayout = \"compact\"\non_error = \"open\"\ndeadline = \"1500ms\"\n\n\
+         algorithm = \"token_bucket\"\nburst = 20\nlayout = \"compact\"\non_error = \"open\"\ndeadline = \"1500ms\"\n\
+         leases = false\n\n\
          [[value.override]]\nlimit = \"1000/min\"\n\n[value.override.match]\n\"a.b\" = \"\"\nuser_id = \"42\"\n\n\
          [[value.override]]\nkey = \"user:@13\"\nmode = \"deny\"",
     );
@@ -107,7 +109,8 @@ fn mistakes_are_rejected_in_both_formats() {
         (
             r#"{"override":[{"key":"a","override":[]}]}"#,
             "`override` must be a setting of an override, got an unknown name: write `match`, `key`, `limit`, `limits`, \
-             `algorithm`, `burst`, `layout`, `mode`, `on_error` or `deadline`, or remove it; a newer version may have more",
+             `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline` or `leases`, or remove it; a newer version may have \
+             more",
         ),
         ("5", "invalid type: integer `5`, expected a rule: a map of settings such as `limit` and `mode`"),
         (
@@ -115,6 +118,7 @@ fn mistakes_are_rejected_in_both_formats() {
             "invalid type: string \"5/s\", expected for `limits` a list of limits such as `[\"5/s\", \"100/min\"]`",
         ),
         (r#"{"deadline":50}"#, "invalid type: integer `50`, expected for `deadline` a text such as `50ms` or `2s`"),
+        (r#"{"leases":"yes"}"#, "invalid type: string \"yes\", expected for `leases` `true` or `false`"),
         (
             r#"{"override":[{"match":{"id":1.5}}]}"#,
             "invalid type: floating point `1.5`, expected for a part of `match` a text or a whole number",
@@ -225,12 +229,13 @@ fn rules_in_force_are_maps_of_their_settings() {
         .mode(Mode::Shadow)
         .on_error(OnError::Open)
         .deadline(Duration::from_millis(50))
+        .leases(false)
         .overriding(KeyMatch::key(&Key::new("a")), Rule::new().mode(Mode::Deny));
     limiter.set_rules(RuleSet::new().rule("a", rule).rule("b", Rule::new())).expect("valid");
     let json = serde_json::to_string(&limiter.rules()).expect("maps");
     let expected = concat!(
         r#"[{"name":"a","limits":["50/10s"],"attribute_limits":[],"mode":"shadow","on_error":"open","deadline":"50ms","#,
-        r#""origin":"runtime","overrides":1},"#,
+        r#""leases":false,"origin":"runtime","overrides":1},"#,
         r#"{"name":"b","limits":[],"attribute_limits":[],"mode":"enforce","origin":"attribute","overrides":0}]"#
     );
     assert_eq!(json, expected);
