@@ -171,8 +171,17 @@ impl Guard {
         Ok(DecisionReply::with_reports(reply, reports))
     }
 
-    /// Decides by what this process knows of the store: a cached denial, if it still holds.
-    pub(crate) fn decide_locally(&self, requests: &[Request<'_>], _leases: bool) -> Option<Resolution> {
+    /// Decides in this process: by a lease, or by a cached denial that still holds.
+    pub(crate) fn decide_locally(&self, requests: &[Request<'_>], leases: bool) -> Option<Resolution> {
+        if leases
+            && let [request] = requests
+            && let Some(permits) = self.local().leases.take(request)
+        {
+            if permits.needs_renewal {
+                self.store.renew_lease(request);
+            }
+            return Some(Resolution::Counted(CountedReply::from_lease(permits)));
+        }
         let denial = self.local().denials.get(requests)?;
         Some(Resolution::Counted(CountedReply::from_denial_cache(denial)))
     }
@@ -215,7 +224,8 @@ impl Guard {
         observers: &Observers,
     ) -> Result<(), Error> {
         match refund_info.source {
-            Source::Store => {
+            Source::Lease if self.put_back(requests, &refund_info) => Ok(()),
+            Source::Store | Source::Lease => {
                 let call = StoreCall::begin(StoreOp::Refund);
                 let refunded = self.store.refund(requests, refund_info).await;
                 call.end(refunded.is_ok());
@@ -228,12 +238,31 @@ impl Guard {
                 Ok(())
             }
             // Nothing was granted.
-            Source::Lease | Source::Policy | Source::DeniedUntil | Source::Mode => Ok(()),
+            Source::Policy | Source::DeniedUntil | Source::Mode => Ok(()),
+        }
+    }
+
+    /// Puts permits back into the lease from which they were taken. Returns false if it is no longer in force.
+    fn put_back(&self, requests: &[Request<'_>], info: &RefundInfo) -> bool {
+        let ([request], Some(id)) = (requests, info.lease()) else { return false };
+        let (cost, _) = request.refund_split(info.max_permits);
+        self.local().leases.put_back(&Request { cost, ..*request }, id)
+    }
+
+    /// Ends the lease of a counter and returns what is left of it, so that the store can forget those permits as well.
+    async fn end_lease(&self, key: &Key, limit: Limit) {
+        let Some(ended) = self.local().leases.end_counter(key, limit) else { return };
+        self.local().standby.settle_lease(&ended);
+        if ended.unused > 0 {
+            let request = Request { key, limit, cost: ended.unused };
+            // If it fails, the permits count until their stamp expires.
+            let _ = self.store.refund(&[request], RefundInfo::from_lease(&ended)).await;
         }
     }
 
     /// Resets a key in the standby limiter and in the store. No failure policy applies: a failure is returned.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
+        self.end_lease(key, limit).await;
         self.local().standby.reset(key, limit);
         let call = StoreCall::begin(StoreOp::Reset);
         let result = self.store.reset(key, limit).await;
@@ -260,6 +289,13 @@ impl RemoteStore {
             #[cfg(feature = "test-util")]
             Self::Slow(store, _) => store.take(requests, options).await,
             Self::Failing(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),
+        }
+    }
+
+    /// Asks the store for the next lease of a counter, and does not wait for it.
+    fn renew_lease(&self, request: &Request<'_>) {
+        if let Self::Redis(store) = self {
+            store.renew_lease(request);
         }
     }
 

@@ -243,6 +243,12 @@ impl Limit {
             && self.window_millis() >= Self::MIN_LEASED_WINDOW_MILLIS
     }
 
+    /// The longest time for which a lease of the limit may be used. All processes compute it alike, as the scripts do.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store grants leases"))]
+    pub(crate) fn lease_time(&self) -> Duration {
+        Duration::from_millis((self.window_millis() / 64).min(50))
+    }
+
     /// The burst that was set. `None` for the default.
     pub(crate) const fn own_burst(&self) -> Option<u32> {
         match self.burst {

@@ -8,7 +8,6 @@ use crate::overflow::Overflows;
 
 pub(crate) mod denial_cache;
 pub(crate) mod recent_failures;
-#[cfg_attr(not(test), expect(dead_code, reason = "neither calls nor the worker use leases yet"))]
 pub(crate) mod leases;
 pub(crate) mod standby;
 

@@ -7,6 +7,7 @@ use crate::algorithm::CounterKind;
 use crate::error::Error;
 use crate::key::Key;
 use crate::limit::Limit;
+use crate::local::leases::{EndedLease, LeasedPermits};
 use crate::on_error::OnError;
 use crate::source::Source;
 
@@ -87,6 +88,13 @@ impl From<&Request<'_>> for OwnedRequest {
 pub(crate) struct LeaseId {
     pub(crate) mark: u32,
     pub(crate) end: u64,
+}
+
+impl LeaseId {
+    /// The stamp of its permits, in microseconds of the store's clock.
+    pub(crate) fn stamp(self) -> u64 {
+        self.end.saturating_mul(1000)
+    }
 }
 
 /// The reply of a store to one decision.
@@ -175,6 +183,8 @@ pub(crate) struct CountedReply {
     /// The time at which the standby limiter took the permits, in microseconds of its clock; 0 if it took none.
     pub(crate) mirror_stamp: u64,
     pub(crate) per_request: Option<Arc<PerRequest>>,
+    /// The mark of the lease from which the permits were taken. Their stamp is the end of that lease.
+    pub(crate) lease_mark: u32,
     /// The requests, if they were copied for another thread.
     pub(crate) requests: Option<Arc<[OwnedRequest]>>,
 }
@@ -187,6 +197,8 @@ pub(crate) struct RefundInfo {
     pub(crate) stamp: u64,
     /// The stamp of each request, if their permits were not taken together.
     per_request: Option<Arc<PerRequest>>,
+    /// The mark of the lease from which the permits were taken. Their stamp is the end of that lease.
+    pub(crate) lease_mark: u32,
     /// Microseconds of the standby limiter's clock; 0 if it has no record of the permits.
     pub(crate) mirror_stamp: u64,
     /// The most permits of each request that a refund returns. The request's cost is what the call holds before it.
@@ -204,15 +216,20 @@ impl Request<'_> {
 
 impl CountedReply {
     pub(crate) fn from_store(reply: StoreReply, mirror_stamp: u64) -> Self {
-        Self { reply, source: Source::Store, mirror_stamp, per_request: None, requests: None }
+        Self { reply, source: Source::Store, mirror_stamp, per_request: None, lease_mark: 0, requests: None }
     }
 
     pub(crate) fn from_denial_cache(reply: StoreReply) -> Self {
-        Self { reply, source: Source::DeniedUntil, mirror_stamp: 0, per_request: None, requests: None }
+        Self { source: Source::DeniedUntil, ..Self::from_store(reply, 0) }
     }
 
     pub(crate) fn from_standby(reply: StoreReply) -> Self {
-        Self { reply, source: Source::Standby, mirror_stamp: reply.stamp, per_request: None, requests: None }
+        Self { source: Source::Standby, ..Self::from_store(reply, reply.stamp) }
+    }
+
+    pub(crate) fn from_lease(LeasedPermits { reply, id, mirror_stamp, .. }: LeasedPermits) -> Self {
+        let reply = StoreReply { stamp: id.stamp(), ..reply };
+        Self { source: Source::Lease, lease_mark: id.mark, ..Self::from_store(reply, mirror_stamp) }
     }
 
     /// The store's reply with the mirror's stamp, or the denial of the standby limiter if it denies the admission after
@@ -232,16 +249,28 @@ impl CountedReply {
     }
 
     pub(crate) fn refund_info(&self) -> RefundInfo {
-        let Self { reply, source, mirror_stamp, per_request, .. } = self;
-        let (source, mirror_stamp, per_request) = (*source, *mirror_stamp, per_request.clone());
-        RefundInfo { source, stamp: reply.stamp, per_request, mirror_stamp, max_permits: u32::MAX }
+        let Self { reply, source, mirror_stamp, per_request, lease_mark, .. } = self;
+        let (source, mirror_stamp, per_request, lease_mark) =
+            (*source, *mirror_stamp, per_request.clone(), *lease_mark);
+        RefundInfo { source, stamp: reply.stamp, per_request, lease_mark, mirror_stamp, max_permits: u32::MAX }
     }
 }
 
 impl RefundInfo {
     /// The data for permits that only the store has counted, at this time of its clock in microseconds.
     pub(crate) fn from_store(stamp: u64) -> Self {
-        Self { source: Source::Store, stamp, per_request: None, mirror_stamp: 0, max_permits: u32::MAX }
+        Self { source: Source::Store, stamp, per_request: None, lease_mark: 0, mirror_stamp: 0, max_permits: u32::MAX }
+    }
+
+    /// The data for permits of a lease that no call has taken.
+    pub(crate) fn from_lease(lease: &EndedLease) -> Self {
+        let EndedLease { id, mirror_stamp, .. } = *lease;
+        Self { source: Source::Lease, lease_mark: id.mark, mirror_stamp, ..Self::from_store(id.stamp()) }
+    }
+
+    /// The lease from which the permits were taken.
+    pub(crate) fn lease(&self) -> Option<LeaseId> {
+        (self.source == Source::Lease).then_some(LeaseId { mark: self.lease_mark, end: self.stamp / 1000 })
     }
 
     /// Returns it for a refund of at most so many permits of each request.

@@ -25,6 +25,7 @@ mod health;
 mod batches;
 mod in_flight;
 mod keys;
+mod leases;
 mod logging;
 mod dns_lookups;
 mod observers;

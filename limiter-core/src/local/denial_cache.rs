@@ -142,13 +142,15 @@ impl DenialCache {
 
     /// Updates the cache by the store's replies to identical requests that were sent together, the allowed ones first.
     ///
-    /// An allowed request invalidates older denials. A denial that stays correct is inserted.
+    /// An allowed request invalidates older denials. A denial that stays correct is inserted. It is used for at most
+    /// `longest`, if that is given.
     pub(crate) fn update(
         &self,
         request: &Request<'_>,
         version: Option<CacheVersion>,
         has_admitted: bool,
         denial: Option<&StoreReply>,
+        longest: Option<Duration>,
     ) {
         let Some(CacheVersion { sent_at, version }) = version else { return };
         let own_changes = u64::from(has_admitted);
@@ -156,12 +158,13 @@ impl DenialCache {
             self.invalidate(&[*request]);
         }
         if let Some(denial) = denial {
-            self.insert(request, CacheVersion { sent_at, version: version.wrapping_add(own_changes) }, denial);
+            let version = CacheVersion { sent_at, version: version.wrapping_add(own_changes) };
+            self.insert(request, version, denial, longest);
         }
     }
 
     /// Inserts a denial, unless its slot has changed since `version`.
-    fn insert(&self, request: &Request<'_>, version: CacheVersion, reply: &StoreReply) {
+    fn insert(&self, request: &Request<'_>, version: CacheVersion, reply: &StoreReply, longest: Option<Duration>) {
         let (Some(retry_after), Some((slot, tag))) = (reply.retry_after, self.slot_and_tag(request)) else { return };
         if reply.remaining.checked_add(1) != Some(request.cost) {
             return;
@@ -172,7 +175,7 @@ impl DenialCache {
             limit: request.limit,
             cost: request.cost,
             sent_at: version.sent_at,
-            valid_until: version.sent_at.after(retry_after),
+            valid_until: version.sent_at.after(longest.map_or(retry_after, |longest| retry_after.min(longest))),
             retry_at: received_at.after(retry_after),
             reset_at: received_at.after(reply.reset_after),
             remaining: reply.remaining,
@@ -247,11 +250,11 @@ mod tests {
         let cache = DenialCache::new(Duration::from_secs(1), Clock::System);
         let version = cache.version(&request[0]);
         cache.invalidate(&request);
-        cache.update(&request[0], version, false, Some(&DENIED));
+        cache.update(&request[0], version, false, Some(&DENIED), None);
         assert!(cache.get(&request).is_none());
-        cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED));
+        cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED), None);
         assert!(cache.get(&request).is_some());
-        cache.update(&request[0], cache.version(&request[0]), true, None);
+        cache.update(&request[0], cache.version(&request[0]), true, None, None);
         assert!(cache.get(&request).is_none());
     }
 
@@ -261,11 +264,11 @@ mod tests {
         let request = [Request { key: &key, limit, cost: 1 }];
         let cache = DenialCache::new(Duration::from_secs(1), Clock::System);
         let version = cache.version(&request[0]);
-        cache.update(&request[0], version, true, Some(&DENIED));
+        cache.update(&request[0], version, true, Some(&DENIED), None);
         assert!(cache.get(&request).is_some());
         let version = cache.version(&request[0]);
         cache.invalidate(&request);
-        cache.update(&request[0], version, true, Some(&DENIED));
+        cache.update(&request[0], version, true, Some(&DENIED), None);
         assert!(cache.get(&request).is_none());
     }
 
@@ -276,7 +279,7 @@ mod tests {
         let request = [Request { key: &key, limit, cost: 1 }];
         let clock = crate::ManualClock::new();
         let cache = DenialCache::new(Duration::from_secs(1), Clock::Manual(clock.clone()));
-        cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED));
+        cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED), None);
         assert!(cache.get(&request).is_some());
         clock.rewind(Duration::from_millis(1));
         assert!(cache.get(&request).is_none());
@@ -290,7 +293,7 @@ mod tests {
         for max in 1..100 {
             let request = [Request { key: &key, limit: limit(max), cost: 1 }];
             let denial = StoreReply { retry_after: Some(Duration::from_secs(60)), ..DENIED };
-            cache.update(&request[0], cache.version(&request[0]), false, Some(&denial));
+            cache.update(&request[0], cache.version(&request[0]), false, Some(&denial), None);
         }
         let is_cached = |max| cache.get(&[Request { key: &key, limit: limit(max), cost: 1 }]).is_some();
         assert_eq!((1..100).filter(|max| is_cached(*max)).count(), MAX_DENIALS_PER_SLOT);

@@ -143,7 +143,6 @@ impl Leases {
     ///
     /// # Errors
     /// The new lease, unused, if another counter's lease is in force there, or if calls do not release the place in time.
-    #[expect(clippy::result_large_err, reason = "either variant holds an ended lease, for the same use")]
     pub(crate) fn install(&self, lease: NewLease) -> Result<Option<EndedLease>, EndedLease> {
         let lease = Box::new(Lease::new(lease));
         if !process::is_this(self.home) {

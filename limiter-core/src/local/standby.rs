@@ -288,7 +288,7 @@ impl Standby {
     }
 
     /// Returns whether the store failed so recently that permits from before the failure may still count.
-    fn is_consulted(&self, requests: SlottedRequests<'_>) -> bool {
+    pub(crate) fn is_consulted(&self, requests: SlottedRequests<'_>) -> bool {
         self.recent_failures.any_within_window(requests, || self.clock.now().floor_millis())
     }
 }

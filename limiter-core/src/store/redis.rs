@@ -44,6 +44,7 @@ use script::command::Action;
 use script::redis_key::RedisKeys;
 use worker::WorkerSettings;
 use worker::call::CallResult;
+use worker::leasing::Renewal;
 use worker_handle::WorkerHandle;
 
 #[cfg(feature = "rules")]
@@ -53,7 +54,7 @@ use crate::clock::Clock;
 use crate::health::{Health, HealthObservers, HealthState};
 use crate::local::{LocalState, LocalStateOptions};
 use crate::metrics::BatchSizes;
-use crate::request::{CallOptions, RefundInfo, Request, StoreFailure};
+use crate::request::{CallOptions, OwnedRequest, RefundInfo, Request, StoreFailure};
 use crate::sync::process::PerProcess;
 use crate::{Error, ErrorKind, Key, Limit};
 
@@ -184,14 +185,25 @@ impl RedisStore {
 
     /// Decides, and takes the permits if they fit.
     pub(crate) fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> impl Future<Output = CallResult> {
-        let &CallOptions { max_wait, wants_reports, .. } = options;
-        let action = if wants_reports { Action::TakeWithReports } else { Action::Take { max_wait } };
+        let &CallOptions { max_wait, leases, wants_reports, .. } = options;
+        let may_be_leased = |request: &Request<'_>| request.cost > 0 && request.limit.may_be_leased();
+        let leases = leases && matches!(requests, [request] if may_be_leased(request));
+        let action = if wants_reports { Action::TakeWithReports } else { Action::Take { max_wait, leases } };
         self.call(action, requests, options.deadline)
     }
 
     /// Returns the reply that [`take`](Self::take) would give, and takes nothing.
     pub(crate) fn peek(&self, requests: &[Request<'_>], options: &CallOptions) -> impl Future<Output = CallResult> {
         self.call(Action::Peek, requests, options.deadline)
+    }
+
+    /// Asks for the next lease of a counter, and does not wait for it.
+    pub(crate) fn renew_lease(&self, request: &Request<'_>) {
+        let request = Request { cost: 0, ..*request };
+        // A call without a lease meets the same errors, and reports them.
+        if let (Ok(keys), Ok(worker)) = (RedisKeys::new(&[request], &self.options.naming), self.worker()) {
+            worker.send_renewal(Renewal { request: OwnedRequest::from(&request), keys });
+        }
     }
 
     /// Gives permits back.

@@ -33,8 +33,8 @@ pub(crate) struct NewLease {
 
 impl NewLease {
     fn into_ended(self, unused: u32) -> EndedLease {
-        let Self { key, limit, slot, id, permits, mirror_stamp, .. } = self;
-        EndedLease { key, limit, slot, id, mirror_stamp, used: permits - unused, unused }
+        let Self { key, limit, id, permits, mirror_stamp, .. } = self;
+        EndedLease { key, limit, id, mirror_stamp, used: permits - unused, unused }
     }
 }
 
@@ -43,7 +43,6 @@ impl NewLease {
 pub(crate) struct EndedLease {
     pub(crate) key: Key,
     pub(crate) limit: Limit,
-    pub(crate) slot: u16,
     pub(crate) id: LeaseId,
     pub(crate) mirror_stamp: u64,
     /// The permits that calls have used.

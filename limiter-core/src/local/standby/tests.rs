@@ -160,7 +160,7 @@ fn the_standby_limiter_grants_no_permit_in_a_full_window() {
 
 fn ended_lease(key: &Key, limit: Limit, mirror_stamp: u64, used: u32, unused: u32) -> EndedLease {
     let id = LeaseId { mark: 1, end: 1 };
-    EndedLease { key: key.clone(), limit, slot: 0, id, mirror_stamp, used, unused }
+    EndedLease { key: key.clone(), limit, id, mirror_stamp, used, unused }
 }
 
 /// The used permits may have been used just before the end of the lease.

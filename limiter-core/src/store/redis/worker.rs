@@ -12,9 +12,11 @@ use tokio::time::timeout_at;
 
 pub(crate) mod call;
 pub(crate) mod in_flight;
+pub(crate) mod leasing;
 mod batch;
 mod batch_queue;
 mod deadlines;
+mod lease_demand;
 mod multi_slot;
 mod pending_call;
 mod reconcile;
@@ -24,6 +26,7 @@ mod tests;
 use batch_queue::BatchQueue;
 use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
+use leasing::{Leasing, Renewal};
 use multi_slot::{MultiSlotCall, ScriptCallError};
 use reconcile::{Reconciler, SentTake};
 
@@ -38,7 +41,7 @@ use super::endpoint::Endpoint;
 use super::health::{HealthBoard, StoreHealth};
 use super::naming::Naming;
 use super::ready_signal::ReadySignal;
-use super::script::command::{Action, Commands, KeyNames};
+use super::script::command::{Action, Commands, KeyNames, ReturnedPermits};
 use super::script::redis_key::RedisKey;
 use super::script::sources;
 #[cfg(feature = "rules")]
@@ -46,7 +49,7 @@ use super::shared_rules::{self, RulesCall, RulesServer};
 use crate::clock::Clock;
 use crate::local::LocalState;
 use crate::metrics::BatchSizes;
-use crate::request::{CountedReply, DecisionReply, Request, StoreFailure};
+use crate::request::{CountedReply, DecisionReply, Request, StoreFailure, StoreReply};
 use crate::{Error, ErrorKind};
 
 /// The settings of one worker.
@@ -63,6 +66,7 @@ pub(crate) struct WorkerSettings {
 /// The channels from the callers.
 pub(crate) struct Receivers {
     pub(crate) calls: mpsc::UnboundedReceiver<Call>,
+    pub(crate) renewals: mpsc::UnboundedReceiver<Renewal>,
     #[cfg(feature = "rules")]
     pub(crate) rules_calls: mpsc::UnboundedReceiver<RulesCall>,
 }
@@ -99,6 +103,7 @@ struct Worker {
     naming: Arc<Naming>,
     commands: Commands,
     reconciler: Reconciler,
+    leasing: Leasing,
     deadlines: Rc<Deadlines>,
     batch_sizes: BatchSizes,
     /// The queue of each server that had a batch, with the task that sends batches when a permit is released.
@@ -119,6 +124,7 @@ impl Worker {
         let WorkerSettings { naming, deadline, clock, local, health, batch_sizes } = settings;
         let deadlines = Rc::new(Deadlines::new(&local.standby));
         let reconciler = Reconciler::new(local.clone());
+        let leasing = Leasing::new(local.clone(), clock.clone());
         let write_probe = WriteProbe::new(clock.clone(), Arc::clone(&naming));
         let health = StoreHealth::new(health);
         let context = Rc::new(ConnectionContext::new(sources(&clock), deadline, local, health, write_probe));
@@ -129,6 +135,7 @@ impl Worker {
             naming,
             commands: Commands::new(clock),
             reconciler,
+            leasing,
             deadlines,
             batch_sizes,
             queues: RefCell::default(),
@@ -142,6 +149,7 @@ impl Worker {
             RulesServer::new(Rc::clone(&self.topology), &self.naming),
             receivers.rules_calls,
         ));
+        spawn_local(Rc::clone(&self).serve_renewals(receivers.renewals));
         let mut calls = receivers.calls;
         let deadlines = Rc::clone(&self.deadlines);
         spawn_local(async move { deadlines.enforce().await });
@@ -213,7 +221,7 @@ impl Worker {
         }
         let mut reservation = None;
         match &call.action {
-            Action::Take { max_wait } => match self.reconciler.reserve(slotted, *max_wait) {
+            Action::Take { max_wait, .. } => match self.reconciler.reserve(slotted, *max_wait) {
                 Ok(reserved) => reservation = reserved.map(DecisionReply::from),
                 Err(denial) => return Ok(denial),
             },
@@ -232,6 +240,19 @@ impl Worker {
                 }
             }
             Action::Reset => {}
+        }
+        if let (Action::Refund(info), [request]) = (&call.action, &requests[..])
+            && let Some(id) = info.lease()
+        {
+            let (permits, _) = request.refund_split(info.max_permits);
+            let returned = ReturnedPermits { permits, id };
+            return match self.return_by_call(request, &call.keys, returned, call.deadline).await {
+                Ok(()) => {
+                    self.reconciler.complete_refund(&requests, info);
+                    Ok(CountedReply::from_store(StoreReply::ALLOWED, 0))
+                }
+                Err(error) => failed(error, None),
+            };
         }
         let version = requests.first().and_then(|request| self.reconciler.cache_version(request));
         let decision = MultiSlotCall { worker: self, requests: &requests, keys: &keys, deadline: call.deadline };

@@ -19,6 +19,7 @@ use super::script::redis_key::RedisKeys;
 use super::shared_rules::RulesCall;
 use super::worker::call::{Call, CallResult, Deadline};
 use super::worker::in_flight::{InFlight, InFlightCall};
+use super::worker::leasing::Renewal;
 use super::worker::{self, Receivers, WorkerSettings};
 use crate::Error;
 use crate::health::Health;
@@ -33,6 +34,7 @@ pub(crate) struct WorkerHandle {
     /// The channel to the worker. It is not dropped in a child of `fork`: that would wake the parent's thread, by a
     /// descriptor that both have.
     calls: DroppedAtHome<mpsc::UnboundedSender<Call>>,
+    renewals: DroppedAtHome<mpsc::UnboundedSender<Renewal>>,
     #[cfg(feature = "rules")]
     rules_calls: DroppedAtHome<mpsc::UnboundedSender<RulesCall>>,
     breakers: Arc<BreakerTable>,
@@ -51,10 +53,12 @@ impl WorkerHandle {
         ready: Option<ReadySignal>,
     ) -> Result<Self, Error> {
         let (calls, receiver) = mpsc::unbounded_channel();
+        let (renewals, renewals_receiver) = mpsc::unbounded_channel();
         #[cfg(feature = "rules")]
         let (rules_calls, rules_receiver) = mpsc::unbounded_channel();
         let receivers = Receivers {
             calls: receiver,
+            renewals: renewals_receiver,
             #[cfg(feature = "rules")]
             rules_calls: rules_receiver,
         };
@@ -67,6 +71,7 @@ impl WorkerHandle {
         worker::spawn(endpoint.clone_without_state(), Arc::clone(&breakers), settings, receivers, ready)?;
         Ok(Self {
             calls: DroppedAtHome::new(calls),
+            renewals: DroppedAtHome::new(renewals),
             #[cfg(feature = "rules")]
             rules_calls: DroppedAtHome::new(rules_calls),
             breakers,
@@ -84,6 +89,14 @@ impl WorkerHandle {
 
     pub(crate) fn health(&self) -> Health {
         self.health.health()
+    }
+
+    /// Asks the worker to renew a lease.
+    pub(crate) fn send_renewal(&self, renewal: Renewal) {
+        if let Some(renewals) = self.renewals.get() {
+            // The worker ends only with this store.
+            let _ = renewals.send(renewal);
+        }
     }
 
     /// Sends an operation on the shared rules to the worker.

@@ -100,7 +100,11 @@ impl WriteProbe {
         let sliding = Limit::nearest(u32::MAX, WINDOW);
         let limit = sliding.with_layout(layout).unwrap_or(sliding);
         let request = Request { key: &Key::new(""), limit, cost: 1 };
-        self.commands.decide(&Action::Take { max_wait: Duration::ZERO }, &[request], KeyNames::from_iter([name]))
+        self.commands.decide(
+            &Action::Take { max_wait: Duration::ZERO, leases: false },
+            &[request],
+            KeyNames::from_iter([name]),
+        )
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) enum Action {
     /// Takes the permits. A leaky bucket may delay the call by up to `max_wait`.
     Take {
         max_wait: Duration,
+        /// The process may lease permits of the limit.
+        leases: bool,
     },
     /// Takes the permits of several requests without a wait. The reply to an allowed call has a report of each request.
     TakeWithReports,
@@ -29,7 +31,7 @@ impl Action {
     /// The longest delay of the permits that it takes; `None` if it takes none.
     pub(crate) fn max_wait(&self) -> Option<Duration> {
         match self {
-            Self::Take { max_wait } => Some(*max_wait),
+            Self::Take { max_wait, .. } => Some(*max_wait),
             Self::TakeWithReports => Some(Duration::ZERO),
             Self::Peek | Self::Refund(_) | Self::Reset => None,
         }
@@ -110,7 +112,7 @@ impl Commands {
         let micros = |wait: &Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).min(MAX_MICROS);
         let (operation, number) = match action {
             Action::Peek => ("look", 0),
-            Action::Take { max_wait } => ("take", micros(max_wait)),
+            Action::Take { max_wait, .. } => ("take", micros(max_wait)),
             Action::TakeWithReports => ("report", 0),
             Action::Refund(info) => ("refund", info.stamp),
             Action::Reset => ("forget", 0),
@@ -177,7 +179,8 @@ impl LeaseTerms {
             return Argument::Word("");
         }
         let Self { wanted, new_mark, returned } = self;
-        let (permits, LeaseId { mark, end }) = returned.map_or_else(Default::default, |back| (back.permits, back.id));
+        let (permits, LeaseId { mark, end }) =
+            returned.map_or((0, LeaseId { mark: 0, end: 0 }), |returned| (returned.permits, returned.id));
         let mut bytes = [0; LEASE_BYTES];
         bytes[..4].copy_from_slice(&wanted.to_be_bytes());
         bytes[4..8].copy_from_slice(&new_mark.to_be_bytes());

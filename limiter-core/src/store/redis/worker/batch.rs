@@ -19,7 +19,7 @@ use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::in_flight_batches::InFlightPermit;
 use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::naming::Naming;
-use crate::store::redis::script::command::{BatchEntry, KeyNames};
+use crate::store::redis::script::command::{BatchEntry, KeyNames, LeaseTerms};
 use crate::store::redis::script::reply::BatchReply;
 use crate::sync::Seed;
 use crate::{Algorithm, Error};
@@ -59,7 +59,7 @@ impl Worker {
     }
 
     /// Assembles batches, one for each slot. Calls that need no script call get their replies here.
-    fn assemble(&self, queue: &BatchQueue) -> Vec<Batch> {
+    fn assemble(self: &Rc<Self>, queue: &BatchQueue) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
         let (mut entries, now) = (0, Instant::now());
         for _ in 0..MAX_CALLS {
@@ -73,6 +73,9 @@ impl Worker {
             }
             if now >= call.deadline.instant {
                 self.time_out(&call);
+                continue;
+            }
+            if call.takes_leases && self.take_leased(&call) {
                 continue;
             }
             match self
@@ -109,12 +112,13 @@ impl Worker {
     }
 
     async fn send_batch(self: &Rc<Self>, queue: &Rc<BatchQueue>, batch: Batch, permit: Option<Rc<InFlightPermit>>) {
-        let Batch { slot, keys, entries, mut calls, .. } = batch;
+        let Batch { slot, keys, mut entries, mut calls, .. } = batch;
         // The order within an entry stays.
         calls.sort_by_key(|batched| batched.entry);
         let Some(latest) = calls.iter().map(|batched| batched.call.deadline.instant).max() else { return };
         let first_request = |calls: &[BatchedCall]| self.reconciler.cache_version(&calls[0].call.request());
         let versions: Vec<_> = by_entry(&calls).map(first_request).collect();
+        let lease_calls = self.begin_leases(&mut entries, &calls);
         let command = self.commands.batch(keys, &entries);
         let script_call = ScriptCall::new(&self.context, &self.topology, permit);
         let attempt = script_call.attempt();
@@ -127,12 +131,18 @@ impl Worker {
             self.send_batches(queue);
             yield_now().await;
         }
-        match reply.map(|reply| reply.and_then(|reply| command.decode_batch(reply))) {
+        let reply = reply.map(|reply| reply.and_then(|reply| command.decode_batch(reply)));
+        let longest_denials = self.end_leases(lease_calls, reply.as_ref().ok().and_then(|reply| reply.as_ref().ok()));
+        match reply {
             Err(_) => calls.iter().for_each(|batched| self.time_out(&batched.call)),
             Ok(Ok(BatchReply { entries: replies, .. })) => {
                 for ((reply, version), calls) in replies.into_iter().zip(versions).zip(by_entry(&calls)) {
                     match reply {
-                        Ok(reply) => self.reconciler.complete_entry(&reply, version, calls),
+                        Ok(reply) => {
+                            let longest_denial = longest_denials.iter().find(|(entry, _)| *entry == calls[0].entry);
+                            let longest_denial = longest_denial.map(|(_, longest)| *longest);
+                            self.reconciler.complete_entry(&reply, version, calls, longest_denial);
+                        }
                         Err(error) => {
                             attempt.report_error(&error);
                             self.fail(calls, &error);
@@ -182,7 +192,7 @@ impl Worker {
 }
 
 /// The calls of each entry.
-fn by_entry(calls: &[BatchedCall]) -> impl Iterator<Item = &[BatchedCall]> {
+pub(super) fn by_entry(calls: &[BatchedCall]) -> impl Iterator<Item = &[BatchedCall]> {
     calls.chunk_by(|one, other| one.entry == other.entry)
 }
 
@@ -200,25 +210,27 @@ impl Batch {
     /// Adds a call. Returns the number of entries that this adds: 0 or 1.
     fn add(&mut self, call: Rc<PendingCall>, naming: &Naming) -> usize {
         let request = call.request();
-        if let Some(entry) = self.find_identical(&request) {
+        if let Some(entry) = self.find_identical(&request, call.takes_leases) {
             self.entries[entry].calls += 1;
             self.calls.push(BatchedCall { entry, call });
             return 0;
         }
         self.keys.push_with(|text| call.keys().write_name(&request, naming, text));
-        self.entries.push(BatchEntry { limit: request.limit, cost: request.cost, calls: 1, lease: None });
+        let lease = call.takes_leases.then(LeaseTerms::default);
+        self.entries.push(BatchEntry { limit: request.limit, cost: request.cost, calls: 1, lease });
         self.calls.push(BatchedCall { entry: self.entries.len() - 1, call });
         1
     }
 
     /// The entry of identical calls.
-    fn find_identical(&mut self, request: &Request<'_>) -> Option<usize> {
+    fn find_identical(&mut self, request: &Request<'_>, takes_leases: bool) -> Option<usize> {
         // Calls that do not wait find a leaky bucket's queue empty only once: one entry grants one of them.
         if request.limit.algorithm() == Algorithm::LeakyBucket {
             return None;
         }
         let hash = self.first_calls.hasher().hash_one(request);
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
-        (first.call.request() == *request).then_some(first.entry)
+        let is_identical = first.call.request() == *request && first.call.takes_leases == takes_leases;
+        is_identical.then_some(first.entry)
     }
 }

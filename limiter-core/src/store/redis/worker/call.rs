@@ -35,8 +35,13 @@ pub(crate) struct Deadline {
 impl Call {
     /// Returns whether it takes permits of one counter, now or not at all. Such calls are sent in batches.
     pub(crate) fn can_be_batched(&self) -> bool {
-        let takes_now = matches!(self.action, Action::Take { max_wait } if max_wait.is_zero());
+        let takes_now = matches!(self.action, Action::Take { max_wait, .. } if max_wait.is_zero());
         takes_now && matches!(&*self.requests, [request] if request.as_request().limit.layout() == Layout::Compact)
+    }
+
+    /// Returns whether its permits may come from a lease.
+    pub(crate) fn takes_leases(&self) -> bool {
+        matches!(self.action, Action::Take { leases: true, .. })
     }
 
     pub(crate) fn requests(&self) -> Vec<Request<'_>> {

@@ -143,7 +143,7 @@ pub(crate) mod tests {
         let (reply_to, reply) = oneshot::channel();
         let requests = [Request { key: &Key::new("a"), limit: Limit::WIDEST, cost: 1 }];
         let call = Call {
-            action: Action::Take { max_wait: Duration::ZERO },
+            action: Action::Take { max_wait: Duration::ZERO, leases: false },
             requests: OwnedRequest::copy_all(&requests),
             keys: RedisKeys::new(&requests, &Naming::new("", None, false)).expect("no secret"),
             deadline: Deadline::after(Duration::from_millis(millis)),

@@ -66,7 +66,9 @@ impl MultiSlotCall<'_> {
     async fn decide_by_group(&self, call: &Call, groups: Vec<SlotGroup>) -> Result<DecisionReply, Error> {
         match &call.action {
             // As in one script call about several counters, no turn of a leaky bucket is waited for.
-            Action::Take { .. } => self.take_by_group(call, Action::Take { max_wait: Duration::ZERO }, groups).await,
+            Action::Take { .. } => {
+                self.take_by_group(call, Action::Take { max_wait: Duration::ZERO, leases: false }, groups).await
+            }
             Action::TakeWithReports => self.take_by_group(call, Action::TakeWithReports, groups).await,
             action @ (Action::Peek | Action::Reset) => {
                 let replies = self.call_each(|_| action.clone(), groups).await?;

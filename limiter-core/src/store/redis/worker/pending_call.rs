@@ -18,6 +18,8 @@ pub(crate) struct PendingCall {
     /// One request.
     requests: Arc<[OwnedRequest]>,
     keys: RedisKeys,
+    /// Its permits may come from a lease.
+    pub(crate) takes_leases: bool,
     pub(crate) deadline: Deadline,
     reply_to: RefCell<Option<oneshot::Sender<CallResult>>>,
     /// Permits that the standby limiter has reserved for it.
@@ -36,10 +38,12 @@ pub(crate) struct BatchedCall {
 
 impl PendingCall {
     pub(crate) fn new(call: Call, connection: Weak<ManagedConnection>) -> Rc<Self> {
+        let takes_leases = call.takes_leases();
         let Call { requests, keys, deadline, reply_to, .. } = call;
         Rc::new(Self {
             requests,
             keys,
+            takes_leases,
             deadline,
             reply_to: RefCell::new(Some(reply_to)),
             reservation: Cell::default(),

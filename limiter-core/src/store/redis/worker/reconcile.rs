@@ -93,7 +93,7 @@ impl Reconciler {
             requests if reply.allowed => self.local.denials.invalidate(requests),
             // A call that waits may be denied a turn that another call gets.
             [request] if take.max_wait.is_zero() => {
-                self.local.denials.update(request, take.version, false, Some(&reply));
+                self.local.denials.update(request, take.version, false, Some(&reply), None);
             }
             _ => {}
         }
@@ -104,14 +104,20 @@ impl Reconciler {
         CountedReply::reconciled(reply, mirrored)
     }
 
-    /// Completes the calls of one batch entry, in their order.
-    pub(crate) fn complete_entry(&self, reply: &BatchEntryReply, version: Option<CacheVersion>, calls: &[BatchedCall]) {
+    /// Completes the calls of one batch entry, in their order. A denial is cached for at most `longest_denial`.
+    pub(crate) fn complete_entry(
+        &self,
+        reply: &BatchEntryReply,
+        version: Option<CacheVersion>,
+        calls: &[BatchedCall],
+        longest_denial: Option<Duration>,
+    ) {
         let Some(BatchedCall { call: first, .. }) = calls.first() else { return };
         let request = first.request();
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
         let denial = (granted < calls.len()).then(|| reply.reply_for_call(reply.granted, request.cost));
         let mirror_stamp = self.mirror_together(&request, first.keys().first_slot(), &calls[..granted]);
-        self.local.denials.update(&request, version, granted > 0, denial.as_ref());
+        self.local.denials.update(&request, version, granted > 0, denial.as_ref(), longest_denial);
         for (index, BatchedCall { call, .. }) in (0..).zip(calls).filter(|(_, batched)| !batched.call.has_reply()) {
             let reply = reply.reply_for_call(index, request.cost);
             let mirrored = match mirror_stamp {

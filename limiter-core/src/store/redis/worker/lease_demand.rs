@@ -1,0 +1,196 @@
+//! The demand for leases: when this process asks for one, and for how many permits.
+//!
+//! A lease is for [`LEASE_MICROS`] of the process's own rate, which the previous lease has shown. A size at most doubles
+//! from lease to lease, and is halved if permits were left at the end.
+
+use std::cell::RefCell;
+use std::hash::BuildHasher;
+
+use crate::algorithm::CounterKind;
+use crate::clock::Moment;
+use crate::request::{LeaseId, Request};
+use crate::store::redis::script::command::ReturnedPermits;
+use crate::sync::Seed;
+
+/// The demand for each counter, in a fixed number of places. If several counters share a place, it has the latest.
+pub(super) struct LeaseDemands {
+    places: RefCell<Vec<Option<Demand>>>,
+    hasher: Seed,
+}
+
+/// The demand of this process for permits of one counter.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    /// The hash of the counter.
+    tag: u64,
+    /// The time of the last script call about it.
+    called_at: Moment,
+    /// Permits of the next lease.
+    size: u32,
+    /// Permits a microsecond.
+    rate: f64,
+    /// Permits of the last lease, and the time at which it arrived.
+    granted: u32,
+    granted_at: Moment,
+    /// True while a script call asks for a lease.
+    is_requested: bool,
+    /// Unused permits that the next script call returns.
+    returned: Option<ReturnedPermits>,
+}
+
+/// The reason for a script call about a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// So many calls wait for it.
+    Calls(u32),
+    /// The lease in force is nearly used up.
+    Renewal,
+}
+
+/// A new lease, as far as it matters for the next one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granted {
+    pub(super) permits: u32,
+    /// Permits of the lease that it replaces, which were not used.
+    pub(super) unused: u32,
+    pub(super) sent_at: Moment,
+    pub(super) received_at: Moment,
+}
+
+const PLACES: usize = 4096;
+/// A lease is for this time at the process's own rate.
+const LEASE_MICROS: f64 = 4_000.0;
+/// The size of the first lease of a counter.
+const FIRST_SIZE: u32 = 64;
+const MIN_SIZE: u32 = 8;
+/// The most permits of one lease.
+const MAX_SIZE: u32 = 1 << 30;
+/// Two script calls within this time show that a counter is busy.
+const BUSY_MICROS: u64 = 500;
+/// So many calls that wait together show that a counter is busy.
+const BUSY_CALLS: u32 = 4;
+/// A lease is renewed when its permits last for two round trips and this time.
+const RENEWAL_SLACK_MICROS: f64 = 200.0;
+
+impl LeaseDemands {
+    pub(super) fn new() -> Self {
+        Self { places: RefCell::new(vec![None; PLACES]), hasher: Seed::default() }
+    }
+
+    /// Returns the permits to ask for in a script call about a counter, and those to return with it. `may_lease` tells
+    /// whether a lease could be used now; it is not called unless one is wanted.
+    ///
+    /// If permits are asked for, [`completed`](Self::completed) has to follow.
+    pub(super) fn begin(
+        &self,
+        request: &Request<'_>,
+        occasion: Occasion,
+        now: Moment,
+        may_lease: impl FnOnce() -> bool,
+    ) -> (u32, Option<ReturnedPermits>) {
+        let (index, tag) = self.index_and_tag(request);
+        let mut places = self.places.borrow_mut();
+        let place = &mut places[index];
+        let Some(demand) = place.as_mut().filter(|demand| demand.tag == tag) else {
+            let is_replaceable = |demand: &mut Demand| !demand.is_requested && demand.returned.is_none();
+            if place.as_mut().is_none_or(is_replaceable) {
+                *place = Some(Demand::new(tag, now));
+            }
+            return (0, None);
+        };
+        let is_soon = demand.called_at.until(now).as_micros() < BUSY_MICROS.into();
+        let is_busy = match occasion {
+            Occasion::Calls(calls) => calls >= BUSY_CALLS || is_soon,
+            Occasion::Renewal => true,
+        };
+        demand.called_at = now;
+        let wanted = if is_busy && !demand.is_requested && may_lease() { demand.size } else { 0 };
+        demand.is_requested |= wanted > 0;
+        (wanted, demand.returned.take())
+    }
+
+    /// Records that the script call is over, with a lease or without.
+    pub(super) fn completed(&self, request: &Request<'_>) {
+        self.change(request, |demand| demand.is_requested = false);
+    }
+
+    /// Records a lease, and computes the size of the next one. Returns the number of permits below which it is renewed.
+    pub(super) fn granted(&self, request: &Request<'_>, granted: Granted) -> u32 {
+        let Granted { permits, unused, sent_at, received_at } = granted;
+        let mut renew_below = 1;
+        self.change(request, |demand| {
+            let micros =
+                |from: Moment| f64::from(u32::try_from(from.until(received_at).as_micros()).unwrap_or(u32::MAX));
+            let rate = f64::from(demand.granted.saturating_sub(unused)) / micros(demand.granted_at).max(1.0);
+            demand.rate = if rate > demand.rate { rate } else { 0.7 * demand.rate + 0.3 * rate };
+            let largest = demand.size.saturating_mul(2).max(FIRST_SIZE);
+            demand.size = whole(demand.rate * LEASE_MICROS).clamp(demand.size / 2, largest).clamp(FIRST_SIZE, MAX_SIZE);
+            (demand.granted, demand.granted_at) = (permits, received_at);
+            let lead = 2.0 * micros(sent_at) + RENEWAL_SLACK_MICROS;
+            renew_below = whole(demand.rate * lead).clamp(1, permits / 2 + 1);
+        });
+        renew_below
+    }
+
+    /// Records that permits of a lease were left at its end: the next one is smaller.
+    pub(super) fn was_too_large(&self, request: &Request<'_>) {
+        self.change(request, |demand| demand.size = (demand.size / 2).max(MIN_SIZE));
+    }
+
+    /// Keeps unused permits for the next script call about the counter. Gives them back if it has to be made at once.
+    pub(super) fn keep(&self, request: &Request<'_>, returned: ReturnedPermits) -> Result<(), ReturnedPermits> {
+        let mut kept = Err(returned);
+        self.change(request, |demand| {
+            if demand.returned.is_none() {
+                demand.returned = Some(returned);
+                kept = Ok(());
+            }
+        });
+        kept
+    }
+
+    /// Takes the unused permits of a lease, if no script call has returned them.
+    pub(super) fn take_kept(&self, request: &Request<'_>, id: LeaseId) -> Option<ReturnedPermits> {
+        let mut taken = None;
+        self.change(request, |demand| taken = demand.returned.take_if(|returned| returned.id == id));
+        taken
+    }
+
+    fn change(&self, request: &Request<'_>, change: impl FnOnce(&mut Demand)) {
+        let (index, tag) = self.index_and_tag(request);
+        if let Some(demand) = self.places.borrow_mut()[index].as_mut().filter(|demand| demand.tag == tag) {
+            change(demand);
+        }
+    }
+
+    fn index_and_tag(&self, request: &Request<'_>) -> (usize, u64) {
+        let tag = self.hasher.hash_one((request.key.head(), CounterKind::from(request.limit)));
+        (usize::try_from(tag % PLACES as u64).unwrap_or(0), tag)
+    }
+}
+
+impl Demand {
+    fn new(tag: u64, now: Moment) -> Self {
+        Self {
+            tag,
+            called_at: now,
+            size: FIRST_SIZE,
+            rate: 0.0,
+            granted: 0,
+            granted_at: now,
+            is_requested: false,
+            returned: None,
+        }
+    }
+}
+
+/// A number of permits, rounded down. It is never negative, and at most [`MAX_SIZE`].
+fn whole(permits: f64) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the number is in the range of the type"
+    )]
+    let whole = permits.clamp(0.0, f64::from(MAX_SIZE)) as u32;
+    whole
+}

@@ -1,0 +1,190 @@
+//! Tests of leases: permits of a busy key that a process takes ahead.
+
+use std::time::Duration;
+
+use limiter_testkit::{RedisServer, unique};
+use rate_limited::{Allowed, Builder, Decision, Key, Limit, Limiter, ManualClock, Source};
+
+use crate::deadlines::eventually;
+use crate::support::{LONG_DEADLINE, key, limit, script_calls};
+
+/// Limiters on one server, as in several processes, by one clock.
+struct Fleet {
+    server: RedisServer,
+    prefix: String,
+    clock: ManualClock,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        Self { server: RedisServer::start(), prefix: unique("leases"), clock: ManualClock::new() }
+    }
+
+    /// A limiter with leases.
+    async fn leasing(&self) -> Limiter {
+        self.limiter(|builder| builder.leases(true)).await
+    }
+
+    /// A limiter without leases.
+    async fn plain(&self) -> Limiter {
+        self.limiter(|builder| builder).await
+    }
+
+    async fn limiter(&self, configure: impl FnOnce(Builder) -> Builder) -> Limiter {
+        let builder = Limiter::builder().url(&self.server.url()).prefix(&self.prefix).clock(self.clock.clone());
+        configure(builder.deadline(LONG_DEADLINE)).connect().await.expect("the server is there")
+    }
+
+    fn advance_millis(&self, millis: u64) {
+        self.clock.advance(Duration::from_millis(millis));
+    }
+}
+
+async fn allowed(limiter: &Limiter, key: &Key, limit: &Limit) -> Allowed {
+    limiter.check(key, limit).await.expect("a decision").into_result().expect("allowed")
+}
+
+/// Makes calls until one takes a permit of a lease. Returns the number of calls, and the permit of the last.
+async fn use_lease(limiter: &Limiter, key: &Key, limit: &Limit) -> (u32, Allowed) {
+    for calls in 1..100 {
+        let allowed = allowed(limiter, key, limit).await;
+        if allowed.source() == Source::Lease {
+            return (calls, allowed);
+        }
+    }
+    panic!("no call of 99 had a lease");
+}
+
+async fn remaining(limiter: &Limiter, key: &Key, limit: &Limit) -> u32 {
+    limiter.peek(key, limit).await.expect("a decision").remaining()
+}
+
+/// A window of one second has leases of 15 ms.
+fn leased_limit() -> Limit {
+    limit("10000/1s")
+}
+
+#[tokio::test]
+async fn most_calls_of_a_busy_key_need_no_script_call() {
+    let fleet = Fleet::new();
+    let (limiter, key, limit) = (fleet.leasing().await, key("a"), leased_limit());
+    let before = script_calls(&fleet.server);
+    let mut leased = 0;
+    for _ in 0..5_000 {
+        leased += u32::from(allowed(&limiter, &key, &limit).await.source() == Source::Lease);
+    }
+    let calls = script_calls(&fleet.server) - before;
+    assert!(leased > 4_000 && calls < 500, "{leased} of 5000 calls by leases, {calls} script calls");
+}
+
+#[tokio::test]
+async fn several_processes_together_are_allowed_the_limit_exactly() {
+    let fleet = Fleet::new();
+    let (one, other, plain) = (fleet.leasing().await, fleet.leasing().await, fleet.plain().await);
+    let (key, limit) = (key("a"), leased_limit());
+    let (mut total, mut denied_in_turn, mut leased) = (0, 0, 0);
+    while denied_in_turn < 30 {
+        for limiter in [&one, &other, &plain] {
+            match limiter.check(&key, &limit).await.expect("a decision") {
+                Decision::Allowed(allowed) => {
+                    (total, denied_in_turn) = (total + 1, 0);
+                    leased += u32::from(allowed.source() == Source::Lease);
+                }
+                Decision::Denied(_) => denied_in_turn += 1,
+            }
+        }
+    }
+    assert_eq!(total, limit.max(), "{leased} by leases");
+    assert!(leased > limit.max() / 4, "{leased} by leases");
+}
+
+#[tokio::test]
+async fn unused_permits_go_back_at_the_end_of_the_lease() {
+    let fleet = Fleet::new();
+    let (limiter, plain, key, limit) = (fleet.leasing().await, fleet.plain().await, key("a"), leased_limit());
+    let (calls, last) = use_lease(&limiter, &key, &limit).await;
+    let unused = limit.max() - calls - remaining(&plain, &key, &limit).await;
+    assert!(unused > 0, "the lease has permits left");
+    assert_eq!(last.remaining(), limit.max() - calls, "as of the last script call, less those that were used");
+    fleet.advance_millis(15);
+    eventually("unused permits return", async || remaining(&plain, &key, &limit).await == limit.max() - calls).await;
+    let next = allowed(&limiter, &key, &limit).await;
+    assert_eq!(next.source(), Source::Store, "the lease is over");
+}
+
+#[tokio::test]
+async fn a_call_with_another_max_takes_no_lease() {
+    let fleet = Fleet::new();
+    let (limiter, key, limit) = (fleet.leasing().await, key("a"), leased_limit());
+    use_lease(&limiter, &key, &limit).await;
+    let lower = "10001/1s".parse().expect("a limit");
+    assert_eq!(allowed(&limiter, &key, &lower).await.source(), Source::Store);
+}
+
+#[tokio::test]
+async fn a_limit_below_the_bounds_takes_no_lease() {
+    let fleet = Fleet::new();
+    let (limiter, key) = (fleet.leasing().await, key("a"));
+    for text in ["9999/1s", "10000/639ms"] {
+        let limit = limit(text);
+        for _ in 0..50 {
+            assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Store, "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refund_during_the_lease_goes_back_into_it() {
+    let fleet = Fleet::new();
+    let (limiter, plain, key, limit) = (fleet.leasing().await, fleet.plain().await, key("a"), leased_limit());
+    let (_, last) = use_lease(&limiter, &key, &limit).await;
+    let in_store = remaining(&plain, &key, &limit).await;
+    let before = script_calls(&fleet.server);
+    limiter.refund(&last).await.expect("refunded");
+    assert_eq!(script_calls(&fleet.server), before, "no script call");
+    let next = allowed(&limiter, &key, &limit).await;
+    assert_eq!((next.source(), next.remaining()), (Source::Lease, last.remaining()));
+    assert_eq!(remaining(&plain, &key, &limit).await, in_store);
+}
+
+#[tokio::test]
+async fn a_refund_after_the_lease_goes_to_the_store() {
+    let fleet = Fleet::new();
+    let (limiter, plain, key, limit) = (fleet.leasing().await, fleet.plain().await, key("a"), leased_limit());
+    let (calls, last) = use_lease(&limiter, &key, &limit).await;
+    fleet.advance_millis(15);
+    eventually("unused permits return", async || remaining(&plain, &key, &limit).await == limit.max() - calls).await;
+    limiter.refund(&last).await.expect("refunded");
+    assert_eq!(remaining(&plain, &key, &limit).await, limit.max() - calls + 1);
+    limiter.refund(&last).await.expect("refunded once");
+    assert_eq!(remaining(&plain, &key, &limit).await, limit.max() - calls + 1, "a receipt returns its permit once");
+}
+
+#[tokio::test]
+async fn a_reset_by_the_leasing_process_frees_everything() {
+    let fleet = Fleet::new();
+    let (limiter, plain, key, limit) = (fleet.leasing().await, fleet.plain().await, key("a"), leased_limit());
+    let (_, last) = use_lease(&limiter, &key, &limit).await;
+    limiter.reset(&key, &limit).await.expect("reset");
+    // The used permit of the lease may still be on lease, for all that the store can tell.
+    let left = remaining(&plain, &key, &limit).await;
+    assert!(left >= limit.max() - 1, "{left}");
+    fleet.advance_millis(1_015);
+    assert_eq!(remaining(&plain, &key, &limit).await, limit.max());
+    limiter.refund(&last).await.expect("a refund after a reset returns nothing");
+    assert_eq!(remaining(&plain, &key, &limit).await, limit.max());
+}
+
+#[tokio::test]
+async fn a_reset_by_another_process_keeps_what_is_on_lease() {
+    let fleet = Fleet::new();
+    let (limiter, plain, key, limit) = (fleet.leasing().await, fleet.plain().await, key("a"), leased_limit());
+    use_lease(&limiter, &key, &limit).await;
+    let on_lease = limit.max() - remaining(&plain, &key, &limit).await;
+    fleet.advance_millis(1);
+    plain.reset(&key, &limit).await.expect("reset");
+    let kept = limit.max() - remaining(&plain, &key, &limit).await;
+    assert!(kept > 0 && kept <= on_lease, "{kept} of {on_lease}");
+    assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Lease, "the lease goes on");
+    assert_eq!(limit.max() - remaining(&plain, &key, &limit).await, kept, "and is counted");
+}
