@@ -8,7 +8,10 @@ use crate::overflow::Overflows;
 
 pub(crate) mod denial_cache;
 pub(crate) mod recent_failures;
-#[cfg_attr(not(test), expect(dead_code, reason = "neither calls nor the worker use leases yet"))]
+#[cfg_attr(
+    not(all(test, feature = "test-util", not(limiter_loom))),
+    expect(dead_code, reason = "neither calls nor the worker use leases yet")
+)]
 pub(crate) mod leases;
 pub(crate) mod standby;
 
@@ -25,6 +28,7 @@ use standby::{Standby, StandbyConfig};
 pub(crate) struct LocalState {
     pub(crate) standby: Arc<Standby>,
     pub(crate) denials: Arc<DenialCache>,
+    #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "calls do not use leases yet"))]
     pub(crate) leases: Arc<Leases>,
 }
 
