@@ -91,14 +91,9 @@ impl Clock {
     /// stop that clock during a suspension.
     pub(crate) fn now_with_suspend(&self) -> Moment {
         match self {
-            #[cfg(all(feature = "leases", any(target_os = "linux", target_os = "android")))]
-            Self::System => {
-                let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-                // Neither of the two is ever negative.
-                let seconds = u64::try_from(since_boot.tv_sec).unwrap_or(0);
-                Moment { micros: seconds * 1_000_000 + u64::try_from(since_boot.tv_nsec).unwrap_or(0) / 1000 }
-            }
-            clock => clock.now(),
+            Self::System => system_with_suspend(),
+            #[cfg(feature = "test-util")]
+            Self::Manual(_) => self.now(),
         }
     }
 
@@ -134,6 +129,19 @@ impl Clock {
         }
         Ok(())
     }
+}
+
+#[cfg(all(feature = "leases", any(target_os = "linux", target_os = "android")))]
+fn system_with_suspend() -> Moment {
+    let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    // Neither of the two is ever negative.
+    let seconds = u64::try_from(since_boot.tv_sec).unwrap_or(0);
+    Moment { micros: seconds * 1_000_000 + u64::try_from(since_boot.tv_nsec).unwrap_or(0) / 1000 }
+}
+
+#[cfg(not(all(feature = "leases", any(target_os = "linux", target_os = "android"))))]
+fn system_with_suspend() -> Moment {
+    Clock::System.now()
 }
 
 /// Returns the runtime of the timer thread. The caller may have no runtime, or one without timers. Each process has its

@@ -24,6 +24,7 @@ use standby::{Standby, StandbyConfig};
 pub(crate) struct LocalState {
     pub(crate) standby: Arc<Standby>,
     pub(crate) denials: Arc<DenialCache>,
+    #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "calls do not use leases yet"))]
     pub(crate) leases: Arc<Leases>,
 }
 

@@ -38,7 +38,7 @@ impl<'a> CheckFuture<'a> {
         // A decision in this process costs no allocation, so a flood of denied calls is cheap here as well.
         if self.inner.is_none()
             && limiter.rule_table().switch().is_none()
-            && let Some(decision) = limiter.decide_locally(DIRECT_CALL, &request, None)
+            && let Some(decision) = limiter.decide_locally(DIRECT_CALL, &request, None, true)
         {
             self.is_done = true;
             return Poll::Ready(Ok(decision));

@@ -151,18 +151,19 @@ impl Limiter {
     }
 
     /// Decides about one request to a shared store in this process, if that is possible. `leases` is the setting of its
-    /// rule.
+    /// rule. Without a receipt, permits of a lease cannot be refunded.
     pub(super) fn decide_locally(
         &self,
         name: &'static str,
         request: &Request<'_>,
         leases: Option<bool>,
+        needs_receipt: bool,
     ) -> Option<Decision> {
         let Backend::Guarded(guard) = &self.inner.backend else { return None };
         let requests = [*request];
         let resolution = guard.decide_locally(&requests, self.leases(leases))?;
         let context = DecisionContext { names: &[name], requests: &requests };
-        let mut decision = context.decision(&resolution, None);
+        let mut decision = context.decision(&resolution, needs_receipt.then_some(self.inner.limiter_id));
         self.expose_key(&mut decision, &requests);
         self.inner.observers.decided(context, &decision, ReplyTime::UNKNOWN);
         Some(decision)
@@ -173,7 +174,7 @@ impl Limiter {
     pub(crate) fn decide_fast(&self, name: &'static str, request: &Request<'_>, leases: Option<bool>) -> FastPath {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
-            return match self.decide_locally(name, request, leases) {
+            return match self.decide_locally(name, request, leases, observers.observe_allowed()) {
                 Some(decision) => decision.into(),
                 None => FastPath::NeedsStore(CacheLookup::Done),
             };
@@ -214,7 +215,7 @@ impl Limiter {
     ) -> Result<Decision, CacheLookup> {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
-            return self.decide_locally(name, request, leases).ok_or(CacheLookup::Done);
+            return self.decide_locally(name, request, leases, true).ok_or(CacheLookup::Done);
         };
         let mut time = ReplyTime::UNKNOWN;
         let decision = |reply: &MemoryReply| {
