@@ -1,5 +1,7 @@
 //! The failure policy of a shared store: the decision about a call whose store fails.
 
+#[cfg(all(test, feature = "leases", not(limiter_loom)))]
+use std::sync::Mutex;
 use std::time::SystemTime;
 
 use crate::error::Error;
@@ -27,6 +29,9 @@ pub(crate) struct Guard {
     /// The metric of the store's state.
     #[cfg(feature = "metrics")]
     _store_up: Option<StoreUp>,
+    /// The setting of leases of each call so far.
+    #[cfg(all(test, feature = "leases", not(limiter_loom)))]
+    leases_of_calls: Mutex<Vec<bool>>,
 }
 
 /// A store that several processes share.
@@ -45,6 +50,8 @@ impl Guard {
         Self {
             #[cfg(feature = "metrics")]
             _store_up: store.constant_state().map(StoreUp::new),
+            #[cfg(all(test, feature = "leases", not(limiter_loom)))]
+            leases_of_calls: Mutex::default(),
             store,
         }
     }
@@ -115,6 +122,7 @@ impl Guard {
         observers: &Observers,
     ) -> Result<Resolution, Error> {
         let CallOptions { on_error, max_wait, cache_lookup, leases, .. } = options;
+        self.record_leases(leases);
         // A cached denial does not hold for a call that may wait: the store may give it a turn.
         if cache_lookup == CacheLookup::Needed
             && max_wait.is_zero()
@@ -173,6 +181,7 @@ impl Guard {
 
     /// Decides in this process: by a lease, or by a cached denial that still holds.
     pub(crate) fn decide_locally(&self, requests: &[Request<'_>], leases: bool) -> Option<Resolution> {
+        self.record_leases(leases);
         if leases
             && let [request] = requests
             && let Some(permits) = self.local().leases.take(request)
@@ -184,6 +193,21 @@ impl Guard {
         }
         let denial = self.local().denials.get(requests)?;
         Some(Resolution::Counted(CountedReply::from_denial_cache(denial)))
+    }
+
+    /// Records the setting of a call for tests.
+    #[cfg(all(test, feature = "leases", not(limiter_loom)))]
+    fn record_leases(&self, leases: bool) {
+        self.leases_of_calls.lock().expect("no panic").push(leases);
+    }
+
+    #[cfg(not(all(test, feature = "leases", not(limiter_loom))))]
+    fn record_leases(&self, _: bool) {}
+
+    /// Returns the settings of leases of the calls since the last time.
+    #[cfg(all(test, feature = "leases", not(limiter_loom)))]
+    pub(crate) fn take_leases_of_calls(&self) -> Vec<bool> {
+        std::mem::take(&mut *self.leases_of_calls.lock().expect("no panic"))
     }
 
     /// Decides without taking permits, by the store or by the failure policy.

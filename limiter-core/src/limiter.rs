@@ -21,7 +21,7 @@ use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
 
 #[cfg(all(test, not(limiter_loom)))]
-mod tests;
+pub(crate) mod tests;
 mod api;
 mod blocking;
 mod check;
@@ -102,6 +102,12 @@ pub(crate) enum Backend {
 impl Limiter {
     pub(crate) fn from_parts(inner: LimiterInner) -> Self {
         Self { inner: Arc::new(inner) }
+    }
+
+    /// The guard of a limiter with a shared store.
+    #[cfg(all(test, feature = "leases", not(limiter_loom)))]
+    pub(crate) fn guard(&self) -> Option<&Guard> {
+        if let Backend::Guarded(guard) = &self.inner.backend { Some(guard) } else { None }
     }
 }
 

@@ -160,7 +160,7 @@ fn rules_alone(text: &str) -> Result<RuleSet, Error> {
 }
 
 fn remove_policies(settings: &mut dyn TableLike) {
-    for setting in ["on_error", "deadline"] {
+    for setting in ["on_error", "deadline", "leases"] {
         settings.remove(setting);
     }
 }

@@ -100,7 +100,17 @@ fn a_wait_for_more_than_the_limit_ever_allows_is_denied_at_once() {
 
 /// A subscriber that records the fields of warnings.
 #[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Returns the warnings of this thread while `run` ran.
+    #[cfg(feature = "leases")]
+    pub(crate) fn during(run: impl FnOnce()) -> Vec<String> {
+        let warnings = Self::default();
+        tracing::subscriber::with_default(warnings.clone(), run);
+        warnings.0.lock().expect("no panic").clone()
+    }
+}
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {

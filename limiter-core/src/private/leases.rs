@@ -19,3 +19,6 @@ macro_rules! __require_leases {
         );
     };
 }
+
+#[cfg(all(test, feature = "leases", not(limiter_loom)))]
+mod tests;

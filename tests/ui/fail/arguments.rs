@@ -35,6 +35,12 @@ fn words_of_other_limiters() {}
 #[rate_limited(key = "k", limit = "5/10s", colour = "red", fallback = ())]
 fn unknown() {}
 
+#[rate_limited(key = "k", limit = "5/10s", leases = "true", fallback = ())]
+fn flag_in_quotes() {}
+
+#[rate_limited(key = "k", limit = "5/10s", leases = busy, fallback = ())]
+fn flag_at_run_time(busy: bool) {}
+
 #[rate_limited("k", limit = "5/10s")]
 fn no_name() {}
 

@@ -34,6 +34,11 @@ fn costly() -> bool {
     true
 }
 
+#[rate_limited(key = "ahead", limit = "1/1h", leases = true, fallback = false)]
+fn may_take_leases() -> bool {
+    true
+}
+
 #[rate_limited(key = "items", limit = "10/1h", cost = u32::try_from(items.len()).unwrap_or(u32::MAX), fallback = false)]
 fn by_size(items: &[u8]) -> bool {
     true
@@ -103,8 +108,8 @@ impl From<Denied> for Busy {
     }
 }
 
-#[rate_limited(key = "a", limit = "2/1m", wait = "1ms")]
-#[rate_limited::rate_limited(key = "b", limits = ["9/s", "1/1m"], limiter = limiter)]
+#[rate_limited(key = "a", limit = "2/1m", wait = "1ms", leases = true)]
+#[rate_limited::rate_limited(key = "b", limits = ["9/s", "1/1m"], limiter = limiter, leases = false)]
 #[::rate_limited::rate_limited(key = Key::new("c"), name = "third", limit = "9/1m", when = third, cost = 9, on_error = open)]
 async fn three_rules(limiter: &Limiter, third: bool) -> Result<u64, Busy> {
     Ok(1)
@@ -131,6 +136,7 @@ async fn check(clock: &ManualClock) {
     assert_eq!([counted_expression(small), counted_expression(small)], [true, false]);
 
     assert_eq!([costly(), costly(), costly()], [true, true, false]);
+    assert_eq!([may_take_leases(), may_take_leases()], [true, false]);
     assert!(by_size(&[0; 9]) && !by_size(&[0; 2]) && by_size(&[0; 1]) && by_size(&[]));
     assert!(more_than_there_ever_is(2));
 
