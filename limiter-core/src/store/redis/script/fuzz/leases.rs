@@ -191,9 +191,9 @@ fn the_script_leases_as_a_naive_list_does() {
             let longest = window * [20, 200, 1_100][pick(&mut random, 3)];
             let by = Duration::from_micros(random.below(longest));
             if random.below(8) == 0 {
-                script.clock.rewind(by)
+                script.clock.rewind(by);
             } else {
-                script.clock.advance(by)
+                script.clock.advance(by);
             }
             let time = script.time(window);
             let what = format!("round {round}, step {step}");
@@ -227,8 +227,8 @@ fn the_script_leases_as_a_naive_list_does() {
 
                     returned.into_iter().for_each(|returned| permits.give_back(time, returned));
                     let left = u64::from(max).saturating_sub(permits.used(time));
-                    let expected =
-                        if cost == 0 { calls } else { u32::try_from(left).expect("small").min(cost * calls) / cost };
+                    let fitting = u32::try_from(left).expect("small").min(cost * calls).checked_div(cost);
+                    let expected = fitting.unwrap_or(calls);
                     let mut leased = if expected == calls {
                         u64::from(wanted).min((left - u64::from(expected * cost)) / 4)
                     } else {
