@@ -106,6 +106,10 @@ struct Readme;
 struct Rules;
 
 #[cfg(doctest)]
+#[doc = include_str!("../docs/leases.md")]
+struct Leases;
+
+#[cfg(doctest)]
 #[doc = include_str!("../docs/operations.md")]
 struct Operations;
 
