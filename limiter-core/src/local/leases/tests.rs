@@ -286,6 +286,28 @@ fn the_worker_does_not_wait_for_a_call_that_was_stopped_in_a_place() {
     install(&leases, &one);
 }
 
+/// While calls are in a place, the worker hides its lease from others, and tries to replace it.
+#[test]
+fn a_reset_ends_a_lease_that_the_worker_tries_to_replace() {
+    let (leases, _clock) = leases(1);
+    let (key, other) = (Key::new("a"), Key::new("b"));
+    let [one, of_other] = [&key, &other].map(|key| request(key, "10000/1s", 1));
+    for _ in 0..20 {
+        install(&leases, &one);
+        let table = leases.table.get().expect("a lease was installed");
+        let place = table.places[0].read().expect("no panic");
+        let ended = thread::scope(|scope| {
+            let installing = scope.spawn(|| (0..500).all(|_| leases.install(lease(&leases, &of_other)).is_err()));
+            while table.tags[0].load(Ordering::Acquire) != EMPTY && !installing.is_finished() {}
+            let ended = leases.end_counter(&key, one.limit);
+            assert!(installing.join().expect("no panic"), "the place is locked");
+            ended
+        });
+        assert_eq!(used_and_unused(ended), Some((0, 5)));
+        drop(place);
+    }
+}
+
 /// Calls take permits all the time while the worker replaces the lease.
 #[test]
 fn every_permit_is_either_used_or_unused_while_leases_are_replaced() {

@@ -21,7 +21,7 @@ fn lease(clock: &Clock, key: &str, mirror_stamp: u64) -> NewLease {
         remaining: 0,
         reset_at: ends_at,
         mirror_stamp,
-        renew_below: 1,
+        renew_below: 2,
     }
 }
 
@@ -151,22 +151,6 @@ fn a_lease_that_is_ended_while_it_is_replaced_is_reported_once() {
             // The reset was in the place.
             Err(refused) => assert!(was_reset && refused.key == Key::new("b")),
         }
-    });
-}
-
-/// A reset finds the lease of its counter although the worker hides it from calls while another call is in its place.
-#[test]
-fn a_reset_ends_a_lease_while_another_one_is_refused() {
-    model(|| {
-        let (leases, clock) = leases_with_one();
-        let resetting = in_thread(&leases, |leases| leases.end_counter(&Key::new("a"), limit(LIMIT)));
-        let taking = in_thread(&leases, take);
-        let refused = leases.install(lease(&clock, "b", 0)).map(drop);
-        let ended = resetting.join().expect("no panic").expect("in force");
-        let taken = taking.join().expect("no panic");
-        assert_eq!((ended.used, ended.unused), (taken, 2 - taken));
-        assert!(refused.is_err() || end(&leases, "b").is_some());
-        assert_eq!(take(&leases), 0, "it was reset");
     });
 }
 
