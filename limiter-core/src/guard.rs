@@ -280,7 +280,7 @@ impl Guard {
         if ended.unused > 0 {
             let request = Request { key, limit, cost: ended.unused };
             // If it fails, the permits count until their stamp expires.
-            let _ = self.store.refund(&[request], RefundInfo::from_lease(&ended)).await;
+            let _ = self.store.refund(&[request], RefundInfo::from_lease(ended.id)).await;
         }
     }
 

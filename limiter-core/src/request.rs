@@ -7,7 +7,7 @@ use crate::algorithm::CounterKind;
 use crate::error::Error;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::local::leases::{EndedLease, LeasedPermits};
+use crate::local::leases::LeasedPermits;
 use crate::on_error::OnError;
 use crate::source::Source;
 
@@ -262,10 +262,9 @@ impl RefundInfo {
         Self { source: Source::Store, stamp, per_request: None, lease_mark: 0, mirror_stamp: 0, max_permits: u32::MAX }
     }
 
-    /// The data for permits of a lease that no call has taken.
-    pub(crate) fn from_lease(lease: &EndedLease) -> Self {
-        let EndedLease { id, mirror_stamp, .. } = *lease;
-        Self { source: Source::Lease, lease_mark: id.mark, mirror_stamp, ..Self::from_store(id.stamp()) }
+    /// The data for permits of a lease that no call has taken, and that the mirror has released.
+    pub(crate) fn from_lease(id: LeaseId) -> Self {
+        Self { source: Source::Lease, lease_mark: id.mark, ..Self::from_store(id.stamp()) }
     }
 
     /// The lease from which the permits were taken.

@@ -14,6 +14,7 @@ use crate::sync::Seed;
 
 /// The demand for each counter, in a fixed number of places. If several counters share a place, it has the latest.
 pub(super) struct LeaseDemands {
+    /// Empty before the first call.
     places: RefCell<Vec<Option<Demand>>>,
     hasher: Seed,
 }
@@ -74,7 +75,7 @@ const RENEWAL_SLACK_MICROS: f64 = 200.0;
 
 impl LeaseDemands {
     pub(super) fn new() -> Self {
-        Self { places: RefCell::new(vec![None; PLACES]), hasher: Seed::default() }
+        Self { places: RefCell::default(), hasher: Seed::default() }
     }
 
     /// Returns the permits to ask for in a script call about a counter, and those to return with it. `may_lease` tells
@@ -90,6 +91,7 @@ impl LeaseDemands {
     ) -> (u32, Option<ReturnedPermits>) {
         let (index, tag) = self.index_and_tag(request);
         let mut places = self.places.borrow_mut();
+        places.resize(PLACES, None);
         let place = &mut places[index];
         let Some(demand) = place.as_mut().filter(|demand| demand.tag == tag) else {
             let is_replaceable = |demand: &mut Demand| !demand.is_requested && demand.returned.is_none();
@@ -158,7 +160,8 @@ impl LeaseDemands {
 
     fn change(&self, request: &Request<'_>, change: impl FnOnce(&mut Demand)) {
         let (index, tag) = self.index_and_tag(request);
-        if let Some(demand) = self.places.borrow_mut()[index].as_mut().filter(|demand| demand.tag == tag) {
+        let mut places = self.places.borrow_mut();
+        if let Some(demand) = places.get_mut(index).and_then(Option::as_mut).filter(|demand| demand.tag == tag) {
             change(demand);
         }
     }

@@ -155,9 +155,14 @@ impl Worker {
         let (Some(id), permits @ 1..) = (reply.id, reply.permits) else { return };
         let (received_at, slot) = (self.leasing.now(), keys.first_slot());
         // The mirror has all permits before a call can use one.
-        let Some(mirror_stamp) = local.standby.reconcile_batch(&Request { cost: permits, ..request }, slot) else {
+        let all = [Request { cost: permits, ..request }];
+        let Some(mirror_stamp) = local.standby.reconcile_batch(&all[0], slot) else {
             return self.return_permits(&request, keys, ReturnedPermits { permits, id });
         };
+        if local.standby.is_consulted(SlottedRequests { requests: &all, slots: &[slot] }) {
+            local.standby.refund(&all, mirror_stamp);
+            return self.return_permits(&request, keys, ReturnedPermits { permits, id });
+        }
         let ends_at = sent_at.after(usable_time(request.limit));
         let mut lease = NewLease {
             key: request.key.clone(),
