@@ -59,7 +59,7 @@ impl Worker {
     }
 
     /// Assembles batches, one for each slot. Calls that need no script call get their replies here.
-    fn assemble(self: &Rc<Self>, queue: &BatchQueue) -> Vec<Batch> {
+    fn assemble(self: &Rc<Self>, queue: &Rc<BatchQueue>) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
         let (mut entries, now) = (0, Instant::now());
         for _ in 0..MAX_CALLS {
@@ -75,7 +75,7 @@ impl Worker {
                 self.time_out(&call);
                 continue;
             }
-            if call.takes_leases && self.take_leased(&call) {
+            if call.takes_leases && self.take_leased(queue, &call) {
                 continue;
             }
             match self

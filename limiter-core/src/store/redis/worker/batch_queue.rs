@@ -37,6 +37,11 @@ impl BatchQueue {
         call
     }
 
+    /// Adds a call that was in the queue before.
+    pub(crate) fn push_again(&self, call: Rc<PendingCall>) {
+        self.calls.borrow_mut().push_back(call);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.borrow().is_empty()
     }

@@ -111,6 +111,13 @@ impl LeaseDemands {
         (wanted, demand.returned.take())
     }
 
+    /// Returns whether a script call that asks for a lease is in flight.
+    pub(super) fn is_requested(&self, request: &Request<'_>) -> bool {
+        let mut is_requested = false;
+        self.change(request, |demand| is_requested = demand.is_requested);
+        is_requested
+    }
+
     /// Records that the script call is over, with a lease or without.
     pub(super) fn completed(&self, request: &Request<'_>) {
         self.change(request, |demand| demand.is_requested = false);

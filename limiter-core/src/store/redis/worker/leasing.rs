@@ -4,6 +4,7 @@
 //! nearly used up. Its time starts before that call is sent. The mirror takes all of its permits before calls may use
 //! it. When it is over, the mirror keeps what was used, and the rest goes back to the store.
 
+use std::cell::RefCell;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::time::{sleep, timeout_at};
 
 use super::Worker;
 use super::batch::by_entry;
+use super::batch_queue::BatchQueue;
 use super::call::Deadline;
 use super::lease_demand::{Granted, LeaseDemands, Occasion};
 use super::pending_call::{BatchedCall, PendingCall};
@@ -41,6 +43,8 @@ pub(super) struct Leasing {
     demands: LeaseDemands,
     /// The source of random marks.
     marks: Seed,
+    /// Calls that wait for the lease of their counter, with their queues.
+    held: RefCell<Vec<(Rc<BatchQueue>, Rc<PendingCall>)>>,
 }
 
 /// A script call that may lease permits.
@@ -54,7 +58,7 @@ struct LeaseCall<'a> {
 
 impl Leasing {
     pub(super) fn new(local: LocalState, clock: Clock) -> Self {
-        Self { local, clock, demands: LeaseDemands::new(), marks: Seed::default() }
+        Self { local, clock, demands: LeaseDemands::new(), marks: Seed::default(), held: RefCell::default() }
     }
 
     /// The time of leases.
@@ -130,10 +134,18 @@ impl Worker {
         longest_denials
     }
 
-    /// Replies to a call by a lease that arrived while it waited. Returns false if there is none.
-    pub(super) fn take_leased(self: &Rc<Self>, call: &PendingCall) -> bool {
+    /// Replies to a call by a lease that arrived while it waited, or lets it wait for the lease that a script call in flight
+    /// asks for. Returns false if it has to be sent.
+    pub(super) fn take_leased(self: &Rc<Self>, queue: &Rc<BatchQueue>, call: &Rc<PendingCall>) -> bool {
         let request = call.request();
-        let Some(permits) = self.leasing.local.leases.take(&request) else { return false };
+        let Some(permits) = self.leasing.local.leases.take(&request) else {
+            // It waits once: the next lease may be too small as well.
+            let waits = self.leasing.demands.is_requested(&request) && !call.has_waited_for_lease.replace(true);
+            if waits {
+                self.leasing.held.borrow_mut().push((Rc::clone(queue), Rc::clone(call)));
+            }
+            return waits;
+        };
         if permits.needs_renewal {
             let request = OwnedRequest::from(&Request { cost: 0, ..request });
             spawn_local(Rc::clone(self).renew(Renewal { request, keys: call.keys().clone() }));
@@ -143,12 +155,29 @@ impl Worker {
     }
 
     /// Records that a script call which asked for a lease got no usable reply.
-    fn fail_lease(&self, request: &Request<'_>) {
+    fn fail_lease(self: &Rc<Self>, request: &Request<'_>) {
         self.leasing.demands.completed(request);
+        self.release_held();
     }
 
-    /// Puts the lease of a reply in force.
+    /// Puts the calls that waited for a lease back into their queues.
+    fn release_held(self: &Rc<Self>) {
+        let held = self.leasing.held.take();
+        for (queue, call) in &held {
+            queue.push_again(Rc::clone(call));
+        }
+        for (queue, _) in &held {
+            self.send_batches(queue);
+        }
+    }
+
+    /// Puts the lease of a reply in force, and then continues the calls that waited for it.
     fn complete_lease(self: &Rc<Self>, call: LeaseCall<'_>, reply: LeaseReply, remaining: u32, reset_after: Duration) {
+        self.install_lease(call, reply, remaining, reset_after);
+        self.release_held();
+    }
+
+    fn install_lease(self: &Rc<Self>, call: LeaseCall<'_>, reply: LeaseReply, remaining: u32, reset_after: Duration) {
         let LeaseCall { request, keys, sent_at } = call;
         let Leasing { local, demands, .. } = &self.leasing;
         demands.completed(&request);

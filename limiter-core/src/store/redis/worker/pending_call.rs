@@ -20,6 +20,7 @@ pub(crate) struct PendingCall {
     keys: RedisKeys,
     /// Its permits may come from a lease.
     pub(crate) takes_leases: bool,
+    pub(crate) has_waited_for_lease: Cell<bool>,
     pub(crate) deadline: Deadline,
     reply_to: RefCell<Option<oneshot::Sender<CallResult>>>,
     /// Permits that the standby limiter has reserved for it.
@@ -44,6 +45,7 @@ impl PendingCall {
             requests,
             keys,
             takes_leases,
+            has_waited_for_lease: Cell::default(),
             deadline,
             reply_to: RefCell::new(Some(reply_to)),
             reservation: Cell::default(),
