@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use limiter_testkit::{RedisServer, unique};
-use rate_limited::{Allowed, Builder, Decision, Key, Limit, Limiter, ManualClock, Source};
+use limiter_testkit::{Cluster, Proxy, RedisServer, unique};
+use rate_limited::{
+    Allowed, Builder, Decision, Denied, HealthState, Key, Limit, Limiter, ManualClock, OnError, Source, rate_limited,
+};
 
+use crate::cluster;
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, key, limit, script_calls};
+use crate::support::{LONG_DEADLINE, key, limit, poll_once, script_calls};
 
 /// Limiters on one server, as in several processes, by one clock.
 struct Fleet {
@@ -187,4 +190,156 @@ async fn a_reset_by_another_process_keeps_what_is_on_lease() {
     assert!(kept > 0 && kept <= on_lease, "{kept} of {on_lease}");
     assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Lease, "the lease goes on");
     assert_eq!(limit.max() - remaining(&plain, &key, &limit).await, kept, "and is counted");
+}
+
+#[tokio::test]
+async fn a_cost_above_the_lease_is_decided_by_the_store() {
+    let fleet = Fleet::new();
+    let (limiter, plain, key, limit) = (fleet.leasing().await, fleet.plain().await, key("a"), leased_limit());
+    let (calls, _) = use_lease(&limiter, &key, &limit).await;
+    let on_lease = limit.max() - remaining(&plain, &key, &limit).await - calls;
+    let decision = limiter.check_n(&key, &limit, on_lease + 1).await.expect("a decision").into_result();
+    assert_eq!(decision.expect("the store has enough").source(), Source::Store);
+    assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Lease, "the lease goes on");
+    let cost = limiter.check_n(&key, &limit, 3).await.expect("a decision").into_result().expect("allowed");
+    assert_eq!(cost.source(), Source::Lease, "a cost within the lease");
+}
+
+#[tokio::test]
+async fn keys_that_are_hashed_are_leased() {
+    let fleet = Fleet::new();
+    let limiter = fleet.limiter(|builder| builder.leases(true).hash_keys("a secret of some length")).await;
+    use_lease(&limiter, &key("a"), &leased_limit()).await;
+}
+
+#[tokio::test]
+async fn leases_of_a_dropped_limiter_count_for_their_time_and_a_window() {
+    let fleet = Fleet::new();
+    let (limiter, plain, key, limit) = (fleet.leasing().await, fleet.plain().await, key("a"), leased_limit());
+    use_lease(&limiter, &key, &limit).await;
+    drop(limiter);
+    fleet.advance_millis(1_014);
+    // The first call was before the lease, and has expired.
+    let left = remaining(&plain, &key, &limit).await;
+    assert!(left < limit.max() - 8, "{left}");
+    fleet.advance_millis(1);
+    assert_eq!(remaining(&plain, &key, &limit).await, limit.max());
+}
+
+#[tokio::test]
+async fn a_lease_that_arrives_after_its_end_is_not_used() {
+    let fleet = Fleet::new();
+    let proxy = Proxy::start(&fleet.server);
+    let (limiter, plain) = (fleet.limiter(|builder| builder.leases(true).url(proxy.url())).await, fleet.plain().await);
+    let (key, limit) = (key("a"), leased_limit());
+    assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Store);
+    let before = script_calls(&fleet.server);
+    proxy.hold_replies();
+    // The second call of a busy key asks for a lease.
+    let asking = poll_once(vec![Box::pin(limiter.check(&key, &limit))]).await.remove(0);
+    eventually("the server has run the script", async || script_calls(&fleet.server) > before).await;
+    fleet.advance_millis(15);
+    proxy.pass();
+    let second = asking.await.expect("a decision").into_result().expect("allowed");
+    assert_eq!(second.source(), Source::Store);
+    eventually("the lease is returned", async || remaining(&plain, &key, &limit).await == limit.max() - 2).await;
+    assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Store);
+}
+
+#[tokio::test]
+async fn a_log_with_leases_becomes_an_ordinary_one_when_nothing_in_it_is_live() {
+    let fleet = Fleet::new();
+    let (limiter, plain, key, limit) = (fleet.leasing().await, fleet.plain().await, key("a"), leased_limit());
+    let version = || {
+        let name = limiter.store_key(&key, &limit).expect("a name");
+        fleet.server.command(&["GET", &name]).bytes().first().copied()
+    };
+    assert_eq!(allowed(&plain, &key, &limit).await.source(), Source::Store);
+    assert_eq!(version(), Some(1));
+    use_lease(&limiter, &key, &limit).await;
+    assert_eq!(version(), Some(2));
+    fleet.advance_millis(1_014);
+    allowed(&plain, &key, &limit).await;
+    assert_eq!(version(), Some(2), "a permit of the lease is live");
+    fleet.advance_millis(1_015);
+    allowed(&plain, &key, &limit).await;
+    assert_eq!(version(), Some(1));
+}
+
+#[tokio::test]
+async fn no_lease_is_used_after_the_server_has_failed() {
+    let mut fleet = Fleet::new();
+    let limiter = fleet.limiter(|builder| builder.leases(true).on_error(OnError::Raise)).await;
+    let (key, limit) = (key("a"), leased_limit());
+    use_lease(&limiter, &key, &limit).await;
+    fleet.server.kill();
+    eventually("the failure is known", async || limiter.health().state != HealthState::Up).await;
+    limiter.check(&key, &limit).await.expect_err("the store decides, and it is away");
+}
+
+#[tokio::test]
+async fn permits_of_leases_are_counted_while_the_standby_limiter_decides() {
+    let mut fleet = Fleet::new();
+    let limiter = fleet.limiter(|builder| builder.leases(true).on_error(OnError::Standby)).await;
+    let (key, limit) = (key("a"), leased_limit());
+    let mut used = 0;
+    while used < 500 {
+        allowed(&limiter, &key, &limit).await;
+        used += 1;
+    }
+    fleet.server.kill();
+    eventually("the failure is known", async || limiter.health().state != HealthState::Up).await;
+    loop {
+        match limiter.check(&key, &limit).await.expect("a decision") {
+            Decision::Allowed(allowed) => assert_eq!(allowed.source(), Source::Standby),
+            Decision::Denied(_) => break,
+        }
+        used += 1;
+    }
+    assert_eq!(used, limit.max(), "the mirror has the permits that were used, and no others");
+}
+
+#[tokio::test]
+async fn a_denial_of_a_leased_key_is_cached_for_the_time_of_a_lease_at_most() {
+    let fleet = Fleet::new();
+    let (limiter, other, plain) = (fleet.leasing().await, fleet.leasing().await, fleet.plain().await);
+    let (key, limit) = (key("a"), leased_limit());
+    use_lease(&other, &key, &limit).await;
+    while limiter.check(&key, &limit).await.expect("a decision").is_allowed() {}
+    let cached = limiter.check(&key, &limit).await.expect("a decision").into_result().expect_err("denied");
+    assert_eq!(cached.source(), Source::DeniedUntil);
+    fleet.advance_millis(15);
+    eventually("the other process returns permits", async || remaining(&plain, &key, &limit).await > 0).await;
+    allowed(&limiter, &key, &limit).await;
+}
+
+#[tokio::test]
+async fn each_master_of_a_cluster_grants_leases() {
+    let cluster = Cluster::builder().masters_only().start();
+    let limiter = cluster::builder_for(&cluster).deadline(LONG_DEADLINE).leases(true).clock(ManualClock::new());
+    let limiter = limiter.connect().await.expect("a cluster");
+    for key in cluster::key_per_master(&cluster) {
+        use_lease(&limiter, &key, &leased_limit()).await;
+    }
+}
+
+#[rate_limited(key = "leased attribute", limit = "20000/1s", leases = true, on_error = closed)]
+async fn annotated() -> Result<(), Denied> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_annotated_function_is_decided_by_leases() {
+    let fleet = Fleet::new();
+    let limiter = fleet.plain().await;
+    let before = script_calls(&fleet.server);
+    limiter
+        .scope(async {
+            for _ in 0..1_000 {
+                annotated().await.expect("allowed");
+            }
+        })
+        .await;
+    let calls = script_calls(&fleet.server) - before;
+    assert!(calls < 200, "{calls} script calls for 1000 calls");
 }
