@@ -38,8 +38,8 @@ fn unknown() {}
 #[rate_limited(key = "k", limit = "5/10s", leases = "true", fallback = ())]
 fn flag_in_quotes() {}
 
-#[rate_limited(key = "k", limit = "5/10s", leases = busy, fallback = ())]
-fn flag_at_run_time(busy: bool) {}
+#[rate_limited(key = "k", limit = "5/10s", leases = _busy, fallback = ())]
+fn flag_at_run_time(_busy: bool) {}
 
 #[rate_limited("k", limit = "5/10s")]
 fn no_name() {}

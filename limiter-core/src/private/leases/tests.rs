@@ -144,7 +144,7 @@ fn an_annotated_call_without_settings_by_name_has_that_of_its_attribute() {
 #[test]
 fn direct_calls_under_a_rule_and_layers_have_its_setting() {
     let (key, limit) = (Key::new("a"), large());
-    let layer = TowerRule::new(NAME, &[], Some(limit));
+    let layer = TowerRule::unregistered(NAME);
     for case in Case::all().into_iter().filter(|case| case.attribute.is_none()) {
         for rule in [Rule::new(), Rule::new().limit(limit), Rule::new().mode(Mode::Shadow)] {
             case.check(with_leases(rule, case.rule), |limiter| {

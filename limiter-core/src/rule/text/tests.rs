@@ -90,6 +90,25 @@ fn every_setting_is_read() {
 }
 
 #[test]
+fn leases_need_their_feature() {
+    let texts =
+        ["[defaults]\nleases = true", "[rules.a]\nleases = true", "[[rules.a.override]]\nkey = \"a\"\nleases = true"];
+    for (text, line) in texts.into_iter().zip([2, 2, 3]) {
+        match text.parse::<RuleSet>() {
+            Ok(set) => {
+                assert!(HAS_LEASES && set.to_string().ends_with("leases = true\n"), "{set}");
+                assert_same(&parse(&set.to_string()), &set);
+            }
+            Err(error) => {
+                let place = format!("line {line}, column 10");
+                let message = "`leases` must be `false`, got `true`: turn on the feature `leases` of `rate-limited`";
+                assert_eq!((HAS_LEASES, error.to_string()), (false, format!("{place}: {message}")));
+            }
+        }
+    }
+}
+
+#[test]
 fn an_empty_text_has_no_rules() {
     for text in ["", "\n# none\n", "[rules]\n", "[defaults]\n[rules]\n", "strict = false"] {
         assert!(parse(text).to_string().is_empty(), "{text}");
@@ -114,6 +133,10 @@ fn each_mistake_has_its_position_and_a_remedy() {
             "line 2, column 1: `rate` must be a setting of a rule, got an unknown name: write `limit`, `limits`, \
              `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases`, `key` or `override`, or remove it; \
              a newer version may have more",
+        ),
+        (
+            "[rules.a]\nleases = \"yes\"",
+            "line 2, column 10: `leases` must be `true` or `false`, got `\"yes\"`: write it without quotes",
         ),
         (
             "[rules.user.id]\nlimit = \"5/s\"",
