@@ -184,12 +184,13 @@ impl Guard {
         self.record_leases(leases);
         if leases
             && let [request] = requests
+            && request.limit.may_be_leased()
             && let Some(permits) = self.local().leases.take(request)
         {
             if permits.needs_renewal {
                 self.store.renew_lease(request);
             }
-            return Some(Resolution::Counted(CountedReply::from_lease(permits)));
+            return Some(Resolution::Counted(permits.into_counted()));
         }
         let denial = self.local().denials.get(requests)?;
         Some(Resolution::Counted(CountedReply::from_denial_cache(denial)))
@@ -280,7 +281,7 @@ impl Guard {
         if ended.unused > 0 {
             let request = Request { key, limit, cost: ended.unused };
             // If it fails, the permits count until their stamp expires.
-            let _ = self.store.refund(&[request], RefundInfo::from_lease(ended.id)).await;
+            let _ = self.store.refund(&[request], RefundInfo::from_lease(ended.id, ended.mirror_stamp)).await;
         }
     }
 
@@ -316,7 +317,7 @@ impl RemoteStore {
         }
     }
 
-    /// Asks the store for the next lease of a counter, and does not wait for it.
+    /// Requests the next lease of a counter, and does not wait for it.
     fn renew_lease(&self, request: &Request<'_>) {
         if let Self::Redis(store) = self {
             store.renew_lease(request);

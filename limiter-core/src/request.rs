@@ -7,7 +7,6 @@ use crate::algorithm::CounterKind;
 use crate::error::Error;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::local::leases::LeasedPermits;
 use crate::on_error::OnError;
 use crate::source::Source;
 
@@ -20,11 +19,15 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// Returns whether it takes permits of the same counter as another one.
+    pub(crate) fn has_counter_of(&self, other: &Self) -> bool {
+        CounterKind::from(self.limit) == CounterKind::from(other.limit) && self.key == other.key
+    }
+
     /// Permits that the requests before it in the same decision take from the same counter.
     pub(crate) fn pending(&self, before: &[Self]) -> u32 {
-        let same_counter =
-            |other: &&Self| CounterKind::from(other.limit) == CounterKind::from(self.limit) && other.key == self.key;
-        before.iter().filter(same_counter).fold(0, |sum, other| sum.saturating_add(other.cost))
+        let same_counter = before.iter().filter(|other| self.has_counter_of(other));
+        same_counter.fold(0, |sum, other| sum.saturating_add(other.cost))
     }
 
     /// The request with its cost multiplied by `count`.
@@ -227,7 +230,7 @@ impl CountedReply {
         Self { source: Source::Standby, ..Self::from_store(reply, reply.stamp) }
     }
 
-    pub(crate) fn from_lease(LeasedPermits { reply, id, mirror_stamp, .. }: LeasedPermits) -> Self {
+    pub(crate) fn from_lease(reply: StoreReply, id: LeaseId, mirror_stamp: u64) -> Self {
         let reply = StoreReply { stamp: id.stamp(), ..reply };
         Self { source: Source::Lease, lease_mark: id.mark, ..Self::from_store(reply, mirror_stamp) }
     }
@@ -262,9 +265,9 @@ impl RefundInfo {
         Self { source: Source::Store, stamp, per_request: None, lease_mark: 0, mirror_stamp: 0, max_permits: u32::MAX }
     }
 
-    /// The data for permits of a lease that no call has taken, and that the mirror has released.
-    pub(crate) fn from_lease(id: LeaseId) -> Self {
-        Self { source: Source::Lease, lease_mark: id.mark, ..Self::from_store(id.stamp()) }
+    /// The data for permits of a lease that no call has taken. The mirror is reset after their refund.
+    pub(crate) fn from_lease(id: LeaseId, mirror_stamp: u64) -> Self {
+        Self { source: Source::Lease, lease_mark: id.mark, mirror_stamp, ..Self::from_store(id.stamp()) }
     }
 
     /// The lease from which the permits were taken.

@@ -151,7 +151,7 @@ impl Leases {
         let table = self.table.get_or_init(|| LeaseTable::new(self.places));
         let (index, tag) = self.index_and_tag(lease.key(), lease.limit());
         let Some(mut place) = table.write(index) else { return Err(lease.into_unused()) };
-        if self.is_in_use(place.as_deref(), lease.key(), lease.limit()) {
+        if Self::is_in_use(place.as_deref(), lease.key(), lease.limit()) {
             return Err(lease.into_unused());
         }
         let replaced = place.replace(lease);
@@ -165,14 +165,13 @@ impl Leases {
         let Some(table) = self.table.get() else { return true };
         let (index, _) = self.index_and_tag(request.key, request.limit);
         let place = read_at_home(&table.places[index], self.home);
-        place.is_some_and(|place| !self.is_in_use(place.as_deref(), request.key, request.limit))
+        place.is_some_and(|place| !Self::is_in_use(place.as_deref(), request.key, request.limit))
     }
 
-    /// Returns whether the lease of a place is in force, and of another counter than this one.
-    fn is_in_use(&self, lease: Option<&Lease>, key: &Key, limit: Limit) -> bool {
-        lease.is_some_and(|lease| {
-            !lease.has_counter(key, limit) && !lease.is_closed() && lease.is_before_end(self.clock.now_with_suspend())
-        })
+    /// Returns whether the lease of a place is of another counter than this one, and was not ended. The worker ends each
+    /// lease in time.
+    fn is_in_use(lease: Option<&Lease>, key: &Key, limit: Limit) -> bool {
+        lease.is_some_and(|lease| !lease.has_counter(key, limit) && !lease.is_closed())
     }
 
     /// Returns the index of a counter's place, and the counter's tag.

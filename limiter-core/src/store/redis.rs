@@ -197,7 +197,7 @@ impl RedisStore {
         self.call(Action::Peek, requests, options.deadline)
     }
 
-    /// Asks for the next lease of a counter, and does not wait for it.
+    /// Requests the next lease of a counter, and does not wait for it.
     pub(crate) fn renew_lease(&self, request: &Request<'_>) {
         let request = Request { cost: 0, ..*request };
         // A call without a lease meets the same errors, and reports them.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::algorithm::CounterKind;
 use crate::clock::Moment;
-use crate::request::{LeaseId, Request, StoreReply};
+use crate::request::{CountedReply, LeaseId, Request, StoreReply};
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::{Key, Limit};
 
@@ -59,6 +59,13 @@ pub(crate) struct LeasedPermits {
     pub(crate) mirror_stamp: u64,
     /// True for one call of each lease: the first after which fewer than `renew_below` permits are left.
     pub(crate) needs_renewal: bool,
+}
+
+impl LeasedPermits {
+    /// The reply of the lease, with the data for a refund.
+    pub(crate) fn into_counted(self) -> CountedReply {
+        CountedReply::from_lease(self.reply, self.id, self.mirror_stamp)
+    }
 }
 
 /// A lease from which calls take permits. Only the two atomics change.

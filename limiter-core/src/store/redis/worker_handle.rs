@@ -91,7 +91,7 @@ impl WorkerHandle {
         self.health.health()
     }
 
-    /// Asks the worker to renew a lease.
+    /// Sends a request for the renewal of a lease to the worker.
     pub(crate) fn send_renewal(&self, renewal: Renewal) {
         if let Some(renewals) = self.renewals.get() {
             // The worker ends only with this store.

@@ -132,7 +132,10 @@ impl Worker {
             yield_now().await;
         }
         let reply = reply.map(|reply| reply.and_then(|reply| command.decode_batch(reply)));
-        let longest_denials = self.end_leases(lease_calls, reply.as_ref().ok().and_then(|reply| reply.as_ref().ok()));
+        let longest_denials = {
+            let usable = reply.as_ref().ok().and_then(|reply| reply.as_ref().ok());
+            self.end_leases(lease_calls, usable, script_call.needs_split())
+        };
         match reply {
             Err(_) => calls.iter().for_each(|batched| self.time_out(&batched.call)),
             Ok(Ok(BatchReply { entries: replies, .. })) => {

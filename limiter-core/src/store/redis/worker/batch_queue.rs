@@ -37,9 +37,9 @@ impl BatchQueue {
         call
     }
 
-    /// Adds a call that was in the queue before.
-    pub(crate) fn push_again(&self, call: Rc<PendingCall>) {
-        self.calls.borrow_mut().push_back(call);
+    /// Adds a call in front of all others. It was in a queue before.
+    pub(crate) fn push_front(&self, call: Rc<PendingCall>) {
+        self.calls.borrow_mut().push_front(call);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

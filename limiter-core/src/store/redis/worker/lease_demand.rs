@@ -1,4 +1,4 @@
-//! The demand for leases: when this process asks for one, and for how many permits.
+//! The demand for leases: when a script call requests one, and of how many permits.
 //!
 //! A lease is for [`LEASE_MICROS`] of the process's own rate, which the previous lease has shown. A size at most doubles
 //! from lease to lease, and is halved if permits were left at the end.
@@ -33,7 +33,7 @@ struct Demand {
     /// Permits of the last lease, and the time at which it arrived.
     granted: u32,
     granted_at: Moment,
-    /// True while a script call asks for a lease.
+    /// True while a script call that requests a lease is in flight.
     is_requested: bool,
     /// Unused permits that the next script call returns.
     returned: Option<ReturnedPermits>,
@@ -78,10 +78,10 @@ impl LeaseDemands {
         Self { places: RefCell::default(), hasher: Seed::default() }
     }
 
-    /// Returns the permits to ask for in a script call about a counter, and those to return with it. `may_lease` tells
-    /// whether a lease could be used now; it is not called unless one is wanted.
+    /// Returns the permits to request in a script call about a counter, and those to return with it. `may_lease` returns
+    /// whether a lease could be used now. It is called only if one is wanted.
     ///
-    /// If permits are asked for, [`completed`](Self::completed) has to follow.
+    /// If permits are requested, [`completed`](Self::completed) has to follow.
     pub(super) fn begin(
         &self,
         request: &Request<'_>,
@@ -111,7 +111,7 @@ impl LeaseDemands {
         (wanted, demand.returned.take())
     }
 
-    /// Returns whether a script call that asks for a lease is in flight.
+    /// Returns whether a script call that requests a lease is in flight.
     pub(super) fn is_requested(&self, request: &Request<'_>) -> bool {
         let mut is_requested = false;
         self.change(request, |demand| is_requested = demand.is_requested);
@@ -174,7 +174,7 @@ impl LeaseDemands {
     }
 
     fn index_and_tag(&self, request: &Request<'_>) -> (usize, u64) {
-        let tag = self.hasher.hash_one((request.key.head(), CounterKind::from(request.limit)));
+        let tag = self.hasher.hash_one((request.key, CounterKind::from(request.limit)));
         (usize::try_from(tag % PLACES as u64).unwrap_or(0), tag)
     }
 }

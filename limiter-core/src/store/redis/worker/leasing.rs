@@ -1,6 +1,6 @@
-//! Leases on the worker's side: what a script call asks for, and what becomes of its reply.
+//! Leases on the worker's side: the terms of a script call, and the use of its reply.
 //!
-//! A lease is asked for in a script call that calls make anyway, or in a call of its own when the lease in force is
+//! A lease is requested in a script call that calls make anyway, or in a call of its own when the lease in force is
 //! nearly used up. Its time starts before that call is sent. The mirror takes all of its permits before calls may use
 //! it. When it is over, the mirror keeps what was used, and the rest goes back to the store.
 
@@ -24,7 +24,7 @@ use crate::clock::{Clock, Moment};
 use crate::limit::Limit;
 use crate::local::LocalState;
 use crate::local::leases::{EndedLease, NewLease};
-use crate::request::{CountedReply, LeaseId, OwnedRequest, Request, SlottedRequests};
+use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
 use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::script::command::{BatchEntry, KeyNames, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::redis_key::RedisKeys;
@@ -43,8 +43,14 @@ pub(super) struct Leasing {
     demands: LeaseDemands,
     /// The source of random marks.
     marks: Seed,
-    /// Calls that wait for the lease of their counter, with their queues.
-    held: RefCell<Vec<(Rc<BatchQueue>, Rc<PendingCall>)>>,
+    /// Calls that wait for the lease of their counter, in the order of arrival.
+    held: RefCell<Vec<HeldCall>>,
+}
+
+/// A call that waits for a lease, which a script call in flight requests.
+struct HeldCall {
+    queue: Rc<BatchQueue>,
+    call: Rc<PendingCall>,
 }
 
 /// A script call that may lease permits.
@@ -52,6 +58,7 @@ pub(super) struct Leasing {
 struct LeaseCall<'a> {
     request: Request<'a>,
     keys: &'a RedisKeys,
+    terms: LeaseTerms,
     /// The time before it was sent.
     sent_at: Moment,
 }
@@ -66,8 +73,8 @@ impl Leasing {
         self.clock.now_with_suspend()
     }
 
-    /// Returns the terms of a script call about a counter. [`complete_lease`](Worker::complete_lease)
-    /// or [`fail_lease`](Worker::fail_lease) has to follow.
+    /// Returns the terms of a script call about a counter. [`complete_terms`](Worker::complete_terms)
+    /// has to follow.
     pub(super) fn terms(&self, request: &Request<'_>, slot: u16, occasion: Occasion) -> LeaseTerms {
         let now = self.now();
         let may_lease = || {
@@ -75,7 +82,8 @@ impl Leasing {
             !self.local.standby.is_consulted(requests) && self.local.leases.is_available(request)
         };
         let (wanted, returned) = self.demands.begin(request, occasion, now, may_lease);
-        let new_mark = if wanted > 0 { self.marks.hash_one(now.micros()) } else { 0 };
+        // Two logs must not have the same mark, so the key is a part of it.
+        let new_mark = if wanted > 0 { self.marks.hash_one((request.key, now.micros())) } else { 0 };
         // The high half of a hash is as random as the low one.
         LeaseTerms { wanted, new_mark: u32::try_from(new_mark >> 32).unwrap_or(0), returned }
     }
@@ -84,8 +92,14 @@ impl Leasing {
 /// The entries of a sent batch whose permits may be leased.
 pub(super) struct BatchLeases {
     sent_at: Moment,
-    /// The index of each entry, with its first call.
-    entries: Vec<(usize, Rc<PendingCall>)>,
+    entries: Vec<LeasedEntry>,
+}
+
+/// An entry of a batch whose permits may be leased.
+struct LeasedEntry {
+    index: usize,
+    first_call: Rc<PendingCall>,
+    terms: LeaseTerms,
 }
 
 impl Worker {
@@ -101,48 +115,52 @@ impl Worker {
             if let Some(terms) = &mut entries[*entry].lease {
                 let occasion = Occasion::Calls(u32::try_from(calls.len()).unwrap_or(u32::MAX));
                 *terms = self.leasing.terms(&call.request(), call.keys().first_slot(), occasion);
-                leases.entries.push((*entry, Rc::clone(call)));
+                leases.entries.push(LeasedEntry { index: *entry, first_call: Rc::clone(call), terms: *terms });
             }
         }
         Some(leases)
     }
 
     /// Puts the leases of a batch in force, if there is a usable reply. Returns the longest time for which a denial of
-    /// each entry may be cached: by its index, if there is one.
+    /// each entry may be cached: by its index, if there is one. A batch that was refused has not been applied.
     pub(super) fn end_leases(
         self: &Rc<Self>,
         leases: Option<BatchLeases>,
         reply: Option<&BatchReply>,
+        was_refused: bool,
     ) -> Vec<(usize, Duration)> {
         let mut longest_denials = Vec::new();
         let Some(BatchLeases { sent_at, entries }) = leases else { return longest_denials };
-        for (position, (entry, call)) in entries.into_iter().enumerate() {
-            let request = call.request();
-            let replies =
-                reply.and_then(|reply| Some((reply.entries.get(entry)?.as_ref().ok()?, reply.leases.get(position)?)));
-            let Some((entry_reply, lease)) = replies else {
-                self.fail_lease(&request);
+        for (position, LeasedEntry { index, first_call, terms }) in entries.into_iter().enumerate() {
+            let request = first_call.request();
+            let entry = reply.and_then(|reply| reply.entries.get(index)?.as_ref().ok());
+            let lease = reply.and_then(|reply| reply.leases.get(position));
+            let (Some(entry), Some(lease)) = (entry, lease) else {
+                if let (true, Some(returned)) = (was_refused, terms.returned) {
+                    let _ = self.leasing.demands.keep(&request, returned);
+                }
+                self.complete_terms(&request, terms);
                 continue;
             };
             if lease.id.is_some() {
                 // Another process may give permits back.
-                longest_denials.push((entry, request.limit.lease_time()));
+                longest_denials.push((index, request.limit.lease_time()));
             }
-            let call = LeaseCall { request, keys: call.keys(), sent_at };
-            self.complete_lease(call, *lease, entry_reply.remaining, entry_reply.reset_after);
+            let call = LeaseCall { request, keys: first_call.keys(), terms, sent_at };
+            self.complete_lease(call, entry, *lease);
         }
         longest_denials
     }
 
     /// Replies to a call by a lease that arrived while it waited, or lets it wait for the lease that a script call in flight
-    /// asks for. Returns false if it has to be sent.
+    /// requests. Returns false if it has to be sent.
     pub(super) fn take_leased(self: &Rc<Self>, queue: &Rc<BatchQueue>, call: &Rc<PendingCall>) -> bool {
         let request = call.request();
         let Some(permits) = self.leasing.local.leases.take(&request) else {
             // It waits once: the next lease may be too small as well.
             let waits = self.leasing.demands.is_requested(&request) && !call.has_waited_for_lease.replace(true);
             if waits {
-                self.leasing.held.borrow_mut().push((Rc::clone(queue), Rc::clone(call)));
+                self.leasing.held.borrow_mut().push(HeldCall { queue: Rc::clone(queue), call: Rc::clone(call) });
             }
             return waits;
         };
@@ -150,38 +168,41 @@ impl Worker {
             let request = OwnedRequest::from(&Request { cost: 0, ..request });
             spawn_local(Rc::clone(self).renew(Renewal { request, keys: call.keys().clone() }));
         }
-        call.reply(Ok(CountedReply::from_lease(permits)));
+        call.reply(Ok(permits.into_counted()));
         true
     }
 
-    /// Records that a script call which asked for a lease got no usable reply.
-    fn fail_lease(self: &Rc<Self>, request: &Request<'_>) {
+    /// Records that a script call with these terms is over. If it requested a lease, the calls that waited for it are put
+    /// back into their queue.
+    fn complete_terms(self: &Rc<Self>, request: &Request<'_>, terms: LeaseTerms) {
+        if terms.wanted == 0 {
+            return;
+        }
         self.leasing.demands.completed(request);
-        self.release_held();
-    }
-
-    /// Puts the calls that waited for a lease back into their queues.
-    fn release_held(self: &Rc<Self>) {
-        let held = self.leasing.held.take();
-        for (queue, call) in &held {
-            queue.push_again(Rc::clone(call));
-        }
-        for (queue, _) in &held {
-            self.send_batches(queue);
-        }
+        let is_of_counter = |held: &mut HeldCall| held.call.request().has_counter_of(request);
+        let released: Vec<_> = self.leasing.held.borrow_mut().extract_if(.., is_of_counter).collect();
+        let Some(HeldCall { queue, call }) = released.first() else { return };
+        // The server may have left the cluster meanwhile.
+        let owner = self.topology.connected_owner_of(call.keys().first_slot());
+        let queue = owner.map_or_else(|| Rc::clone(queue), |connection| self.queue_of(&connection));
+        released.iter().rev().for_each(|held| queue.push_front(Rc::clone(&held.call)));
+        self.send_batches(&queue);
     }
 
     /// Puts the lease of a reply in force, and then continues the calls that waited for it.
-    fn complete_lease(self: &Rc<Self>, call: LeaseCall<'_>, reply: LeaseReply, remaining: u32, reset_after: Duration) {
-        self.install_lease(call, reply, remaining, reset_after);
-        self.release_held();
+    fn complete_lease(self: &Rc<Self>, call: LeaseCall<'_>, entry: &BatchEntryReply, lease: LeaseReply) {
+        let LeaseCall { request, terms, .. } = call;
+        // A server that leases more than was wanted is broken.
+        if (1..=terms.wanted).contains(&lease.permits) {
+            self.install_lease(call, entry, lease);
+        }
+        self.complete_terms(&request, terms);
     }
 
-    fn install_lease(self: &Rc<Self>, call: LeaseCall<'_>, reply: LeaseReply, remaining: u32, reset_after: Duration) {
-        let LeaseCall { request, keys, sent_at } = call;
+    fn install_lease(self: &Rc<Self>, call: LeaseCall<'_>, entry: &BatchEntryReply, lease: LeaseReply) {
+        let LeaseCall { request, keys, sent_at, .. } = call;
         let Leasing { local, demands, .. } = &self.leasing;
-        demands.completed(&request);
-        let (Some(id), permits @ 1..) = (reply.id, reply.permits) else { return };
+        let LeaseReply { permits, id: Some(id) } = lease else { return };
         let (received_at, slot) = (self.leasing.now(), keys.first_slot());
         // The mirror has all permits before a call can use one.
         let all = [Request { cost: permits, ..request }];
@@ -200,8 +221,8 @@ impl Worker {
             id,
             permits,
             ends_at,
-            remaining,
-            reset_at: received_at.after(reset_after),
+            remaining: entry.remaining,
+            reset_at: received_at.after(entry.reset_after),
             mirror_stamp,
             renew_below: 0,
         };
@@ -306,10 +327,9 @@ impl Worker {
         let sent_at = self.leasing.now();
         match self.exchange(&request, &keys, terms, Deadline::after(self.context.deadline)).await {
             Ok((entry, lease)) => {
-                let call = LeaseCall { request, keys: &keys, sent_at };
-                self.complete_lease(call, lease, entry.remaining, entry.reset_after);
+                self.complete_lease(LeaseCall { request, keys: &keys, terms, sent_at }, &entry, lease);
             }
-            Err(_) => self.fail_lease(&request),
+            Err(_) => self.complete_terms(&request, terms),
         }
     }
 

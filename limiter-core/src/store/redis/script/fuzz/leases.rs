@@ -74,7 +74,7 @@ impl Permits {
     fn remove(&mut self, time: Time, permits: u64, stamp: u64) {
         let live = self.live(time);
         let newest = live.last().map_or(0, |run| run.0);
-        let now = time.floor.max(newest.saturating_sub(self.ahead(time)));
+        let now = time.floor.max(newest);
         if live.is_empty() || !(self.base..=newest).contains(&stamp) || stamp + time.window <= now {
             return;
         }

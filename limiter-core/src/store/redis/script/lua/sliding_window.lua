@@ -187,7 +187,7 @@ local function sliding_window()
   -- The scripts never take before they remove permits, so `added` is false.
   local function remove(log, permits, stamp)
     -- Also compare with the newest stamp: permits that expired by then may already have been granted again.
-    local now = max(now_floor, log.newest - log.ahead)
+    local now = max(now_floor, log.newest)
     if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
       return false
     end
