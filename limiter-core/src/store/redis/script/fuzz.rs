@@ -4,6 +4,8 @@ use limiter_testkit::Random;
 
 #[cfg(feature = "test-util")]
 mod leases;
+#[cfg(feature = "test-util")]
+mod loaded_scripts;
 mod replies;
 mod values;
 
