@@ -24,7 +24,7 @@ use standby::{Standby, StandbyConfig};
 pub(crate) struct LocalState {
     pub(crate) standby: Arc<Standby>,
     pub(crate) denials: Arc<DenialCache>,
-    #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "calls do not use leases yet"))]
+    #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only a guarded store has leases"))]
     pub(crate) leases: Arc<Leases>,
 }
 

@@ -191,7 +191,7 @@ fn a_lease_of_the_same_counter_replaces_one_in_force() {
 }
 
 #[test]
-fn a_lease_in_force_keeps_its_place_from_another_counter() {
+fn a_lease_keeps_its_place_from_another_counter_until_it_is_ended() {
     let (leases, clock) = leases(1);
     let keys = ["a", "b", "c"].map(Key::new);
     let [first, second, third] = keys.each_ref().map(|key| request(key, "10000/1s", 1));
@@ -204,9 +204,11 @@ fn a_lease_in_force_keeps_its_place_from_another_counter() {
     assert!(leases.take(&first).is_some());
 
     clock.advance(LEASE_TIME);
-    assert!(leases.is_available(&second), "its time has passed");
-    let replaced = leases.install(lease(&leases, &second)).expect("the place is free").expect("it was not ended");
-    assert_eq!((&replaced.key, replaced.used, replaced.unused), (first.key, 1, 4));
+    assert!(!leases.is_available(&second), "its time has passed, but its unused permits were not returned");
+    leases.install(lease(&leases, &second)).expect_err("the place is in use");
+    let ended = leases.end(&first, ID).expect("it was not ended before");
+    assert_eq!((&ended.key, ended.used, ended.unused), (first.key, 1, 4));
+    assert!(leases.install(lease(&leases, &second)).expect("the place is free").is_none());
     assert!(leases.take(&first).is_none());
     assert!(leases.take(&second).is_some());
 

@@ -3,7 +3,11 @@
 use limiter_testkit::Random;
 
 #[cfg(feature = "test-util")]
+mod lease_schedules;
+#[cfg(feature = "test-util")]
 mod leases;
+#[cfg(feature = "test-util")]
+mod loaded_scripts;
 mod replies;
 mod values;
 

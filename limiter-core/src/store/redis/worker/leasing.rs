@@ -362,7 +362,7 @@ impl Worker {
 
 /// The time for which a lease is used, from the sending of its script call: the time by which the store stamps ahead,
 /// less a millisecond for rounding and a thousandth for clocks of different speed.
-fn usable_time(limit: Limit) -> Duration {
+pub(crate) fn usable_time(limit: Limit) -> Duration {
     let lease_time = limit.lease_time();
     lease_time.saturating_sub(Duration::from_millis(1) + lease_time / 1000)
 }

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use limiter_testkit::{Random, RedisServer, Reply, full_or, unique};
-use redis::{Arg, Cmd, Value};
+use limiter_testkit::{Random, full_or};
 
 use crate::clock::{Clock, ManualClock};
 use crate::request::{LeaseId, RefundInfo, Request};
-use crate::store::redis::script::command::{Action, BatchEntry, Commands, KeyNames, LeaseTerms, ReturnedPermits};
+use crate::store::redis::script::command::{Action, BatchEntry, LeaseTerms, ReturnedPermits};
+use crate::store::redis::script::fuzz::loaded_scripts::LoadedScripts;
 use crate::store::redis::script::fuzz::pick;
-use crate::store::redis::script::reply::{BatchReply, LeaseReply};
-use crate::store::redis::script::sources;
+use crate::store::redis::script::reply::LeaseReply;
 use crate::{Key, Limit};
 
 /// Runs of the permits of one key, without an upper bound of their number.
@@ -107,76 +106,17 @@ impl Permits {
     }
 }
 
-/// The script on a server, under a clock that the test moves.
-struct Script {
-    server: &'static RedisServer,
-    digests: [String; 2],
-    commands: Commands,
-    clock: ManualClock,
-    name: String,
-}
-
-impl Script {
-    fn new() -> Self {
-        let (server, clock) = (RedisServer::timeless(), ManualClock::new());
-        let load = |source: String| {
-            String::from_utf8(server.command(&["SCRIPT", "LOAD", &source]).bytes()).expect("a digest is text")
-        };
-        let commands = Commands::new(Clock::Manual(clock.clone()));
-        Self {
-            server,
-            digests: sources(&Clock::Manual(clock.clone())).map(load),
-            commands,
-            clock,
-            name: unique("lease"),
-        }
-    }
-
-    fn time(&self, window: u64) -> Time {
-        let now = Clock::Manual(self.clock.clone()).now();
-        Time { floor: now.floor_millis(), ceil: now.ceil_millis(), window }
-    }
-
-    fn names(&self) -> KeyNames {
-        KeyNames::from_iter([&*self.name])
-    }
-
-    fn send(&self, command: &Cmd) -> Reply {
-        let arguments: Vec<_> = command
-            .args_iter()
-            .map(|argument| if let Arg::Simple(bytes) = argument { bytes.to_vec() } else { Vec::new() })
-            .collect();
-        self.server.try_command(&arguments).expect("the server replies")
-    }
-
-    fn batch(&self, entry: BatchEntry) -> (u32, u32, LeaseReply) {
-        let command = self.commands.batch(self.names(), &[entry]);
-        let reply = self.send(&command.with_digest(&self.digests[1]));
-        let BatchReply { entries, leases } = command.decode_batch(as_value(reply)).expect("a reply to a batch");
-        let reply = entries[0].as_ref().expect("an entry");
-        (reply.granted, reply.remaining, leases[0])
-    }
-
-    fn decide(&self, action: &Action, request: Request<'_>) {
-        let command = self.commands.decide(action, &[request], self.names());
-        let reply = self.send(&command.with_digest(&self.digests[0]));
-        command.decode(&as_value(reply)).expect("a reply to a decision");
-    }
-}
-
-fn as_value(reply: Reply) -> Value {
-    match reply {
-        Reply::Array(values) => Value::Array(values.into_iter().map(as_value).collect()),
-        Reply::Integer(number) => Value::Int(number),
-        other => Value::BulkString(other.bytes()),
-    }
+/// The time of the next call.
+fn time(clock: &ManualClock, window: u64) -> Time {
+    let now = Clock::Manual(clock.clone()).now();
+    Time { floor: now.floor_millis(), ceil: now.ceil_millis(), window }
 }
 
 /// Random calls, leases, returns, refunds, resets and steps of the clock. The script and the list agree in each reply.
 #[test]
 fn the_script_leases_as_a_naive_list_does() {
     let rounds = full_or(60_000, 6_000);
-    let script = Script::new();
+    let script = LoadedScripts::new();
     let mut random = Random::new(7);
     let (mut leases, mut returns, mut resets, mut ahead) = (0, 0, 0, 0);
     for round in 0..rounds {
@@ -186,7 +126,7 @@ fn the_script_leases_as_a_naive_list_does() {
         let (mut permits, key) = (Permits::default(), Key::new("a"));
         let mut granted: Vec<ReturnedPermits> = Vec::new();
         let mut receipts: Vec<(u64, u32)> = Vec::new();
-        script.server.command(&["DEL", &script.name]);
+        script.delete_key();
         for step in 0..random.between(4, 14) {
             let longest = window * [20, 200, 1_100][pick(&mut random, 3)];
             let by = Duration::from_micros(random.below(longest));
@@ -195,7 +135,7 @@ fn the_script_leases_as_a_naive_list_does() {
             } else {
                 script.clock.advance(by);
             }
-            let time = script.time(window);
+            let time = time(&script.clock, window);
             let what = format!("round {round}, step {step}");
             match random.below(12) {
                 0 => {
@@ -223,7 +163,7 @@ fn the_script_leases_as_a_naive_list_does() {
                         u32::try_from(random.between(1, 5)).expect("small"),
                     );
                     let lease = Some(LeaseTerms { wanted, new_mark, returned });
-                    let (granted_calls, remaining, reply) = script.batch(BatchEntry { limit, cost, calls, lease });
+                    let (entry, reply) = script.batch(BatchEntry { limit, cost, calls, lease });
 
                     returned.into_iter().for_each(|returned| permits.give_back(time, returned));
                     let left = u64::from(max).saturating_sub(permits.used(time));
@@ -243,9 +183,9 @@ fn the_script_leases_as_a_naive_list_does() {
                     }
                     let newest = permits.live(time).last().map_or(0, |run| run.0);
                     let id = permits.mark.filter(|_| newest > time.ceil).map(|mark| LeaseId { mark, end: newest });
-                    assert_eq!(granted_calls, expected, "calls granted: {what}");
+                    assert_eq!(entry.granted, expected, "calls granted: {what}");
                     assert_eq!(
-                        u64::from(remaining),
+                        u64::from(entry.remaining),
                         u64::from(max).saturating_sub(permits.used(time)),
                         "permits left: {what}"
                     );
@@ -271,4 +211,68 @@ fn the_script_leases_as_a_naive_list_does() {
     }
     println!("{leases} leases, {returns} returned, {resets} resets, {ahead} with a stamp ahead of the clock");
     assert!([leases, returns, resets].iter().all(|count| *count > rounds / 10), "of each kind");
+}
+
+/// A fault: permits of a call expired, others took their place, and the clock stepped back by a little. The stamp of the
+/// latter permits was read as that of a lease, which is ahead of the clock. So it did not prove that the former ones had
+/// expired, and their refund removed permits of others.
+#[test]
+fn expired_permits_of_a_log_with_leases_are_not_returned_after_a_step_back() {
+    let scripts = LoadedScripts::new();
+    assert_eq!(permits_after_late_returns(&scripts), [0, 0]);
+    // The permits of both returns, by the former comparison.
+    let former = LoadedScripts::with_replaced("max(now_floor, log.newest)", "max(now_floor, log.newest - log.ahead)");
+    assert_eq!(permits_after_late_returns(&former), [6, 14]);
+}
+
+/// Takes 6 permits and leases 8, and returns them after their expiry and a step back. Returns the permits left after each
+/// return.
+fn permits_after_late_returns(scripts: &LoadedScripts) -> [u32; 2] {
+    let (limit, key) = (Limit::new(46, Duration::from_millis(300)).expect("a limit"), Key::new("a"));
+    let call = |cost, calls, wanted, returned| {
+        scripts.batch(BatchEntry { limit, cost, calls, lease: Some(LeaseTerms { wanted, new_mark: 7, returned }) })
+    };
+    // The lease of another process, so that the log has leases.
+    call(0, 1, 8, None);
+    scripts.clock.advance(Duration::from_millis(10));
+    let lease = call(0, 1, 8, None).1;
+    scripts.clock.advance(Duration::from_millis(4));
+    // The stamp of these permits is the end of the lease.
+    let receipt = call(6, 1, 0, None).0.stamp;
+    // Permits that still count later, so that the log goes on.
+    scripts.clock.advance(Duration::from_millis(150));
+    call(2, 1, 0, None);
+    scripts.clock.advance(Duration::from_millis(150));
+    assert_eq!(call(1, 46, 0, None).0.granted, 44, "all earlier permits have expired");
+    scripts.clock.rewind(Duration::from_millis(20));
+    scripts.decide(&Action::Refund(Box::new(RefundInfo::from_store(receipt))), Request { key: &key, limit, cost: 6 });
+    let after_refund = call(0, 1, 0, None).0.remaining;
+    let after_return = call(0, 1, 0, lease.id.map(|id| ReturnedPermits { permits: lease.permits, id })).0.remaining;
+    [after_refund, after_return]
+}
+
+/// A lease ends, its log is reset, and the clock steps back. So the next log has permits from the time of that lease. The
+/// mark shows that they are not those of the lease.
+#[test]
+fn permits_of_a_lease_are_not_returned_to_a_later_log() {
+    assert_eq!(permits_after_return_to_later_log(&LoadedScripts::new()), 0);
+    let without_mark = LoadedScripts::with_replaced("log.mark == mark and remove(", "remove(");
+    assert_eq!(permits_after_return_to_later_log(&without_mark), 8);
+}
+
+/// Returns the permits left after the return of 8 permits to a full log.
+fn permits_after_return_to_later_log(scripts: &LoadedScripts) -> u32 {
+    let (limit, key) = (Limit::new(46, Duration::from_millis(300)).expect("a limit"), Key::new("a"));
+    let call = |calls, cost, new_mark, wanted, returned| {
+        scripts.batch(BatchEntry { limit, cost, calls, lease: Some(LeaseTerms { wanted, new_mark, returned }) })
+    };
+    let lease = call(1, 0, 7, 8, None).1;
+    assert_eq!(lease.permits, 8);
+    scripts.clock.advance(Duration::from_millis(10));
+    scripts.decide(&Action::Reset, Request { key: &key, limit, cost: 0 });
+    scripts.clock.rewind(Duration::from_millis(10));
+    assert_eq!(call(30, 1, 9, 0, None).0.granted, 30);
+    scripts.clock.advance(Duration::from_millis(5));
+    assert_eq!(call(16, 1, 9, 0, None).0.granted, 16);
+    call(1, 0, 9, 0, lease.id.map(|id| ReturnedPermits { permits: lease.permits, id })).0.remaining
 }

@@ -186,7 +186,9 @@ local function sliding_window()
   -- runs. Returns whether they may be in the log.
   -- The scripts never take before they remove permits, so `added` is false.
   local function remove(log, permits, stamp)
-    -- Also compare with the newest stamp: permits that expired by then may already have been granted again.
+    -- Also compare with the newest stamp: permits that expired by then may already have been granted again. In a log with
+    -- leases it may be that of a call too, which is not ahead of the clock. So a return in the last ms before the expiry,
+    -- as many as a lease has, may be refused.
     local now = max(now_floor, log.newest)
     if log.used == 0 or stamp < log.base or stamp > log.newest or stamp + log.window <= now then
       return false

@@ -1,0 +1,90 @@
+//! Both scripts on a server, under a clock that the test moves.
+
+use std::cell::RefCell;
+
+use limiter_testkit::{Client, RedisServer, Reply, unique};
+use redis::{Arg, Cmd, Value};
+
+use crate::clock::{Clock, ManualClock};
+use crate::request::Request;
+use crate::store::redis::script::command::{Action, BatchEntry, Commands, KeyNames};
+use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
+use crate::store::redis::script::sources;
+
+/// Both scripts, a connection to their server, and the name of one key.
+pub(super) struct LoadedScripts {
+    client: RefCell<Client>,
+    /// The digests of the scripts, in the order of [`sources`].
+    digests: [String; 2],
+    commands: Commands,
+    name: String,
+    /// The time of the next call.
+    pub(super) clock: ManualClock,
+}
+
+impl LoadedScripts {
+    pub(super) fn new() -> Self {
+        Self::with_sources(|source| source)
+    }
+
+    /// Loads the scripts with another text in place of one that each has.
+    pub(super) fn with_replaced(text: &str, replacement: &str) -> Self {
+        Self::with_sources(|source| {
+            assert!(source.contains(text), "each script has this text: {text}");
+            source.replace(text, replacement)
+        })
+    }
+
+    fn with_sources(change: impl Fn(String) -> String) -> Self {
+        let clock = ManualClock::new();
+        let mut client = RedisServer::timeless().client().expect("the server accepts connections");
+        let digests = sources(&Clock::Manual(clock.clone())).map(|source| {
+            let digest = client.call(&["SCRIPT", "LOAD", &change(source)]).expect("the server replies");
+            String::from_utf8(digest.bytes()).expect("a digest is text")
+        });
+        let commands = Commands::new(Clock::Manual(clock.clone()));
+        Self { client: RefCell::new(client), digests, commands, name: unique("lease"), clock }
+    }
+
+    pub(super) fn delete_key(&self) {
+        self.call(&["DEL", &self.name]);
+    }
+
+    /// Makes one decision about the key.
+    pub(super) fn decide(&self, action: &Action, request: Request<'_>) {
+        let command = self.commands.decide(action, &[request], self.names());
+        let reply = self.send(&command.with_digest(&self.digests[0]));
+        command.decode(&as_value(reply)).expect("a reply to a decision");
+    }
+
+    /// Sends a batch of one entry about the key.
+    pub(super) fn batch(&self, entry: BatchEntry) -> (BatchEntryReply, LeaseReply) {
+        let command = self.commands.batch(self.names(), &[entry]);
+        let reply = self.send(&command.with_digest(&self.digests[1]));
+        let BatchReply { mut entries, leases } = command.decode_batch(as_value(reply)).expect("a reply to a batch");
+        let no_lease = LeaseReply { permits: 0, id: None };
+        (entries.remove(0).expect("an entry"), leases.first().copied().unwrap_or(no_lease))
+    }
+
+    fn names(&self) -> KeyNames {
+        KeyNames::from_iter([&*self.name])
+    }
+
+    fn send(&self, command: &Cmd) -> Reply {
+        let arguments: Vec<&[u8]> =
+            command.args_iter().map(|argument| if let Arg::Simple(bytes) = argument { bytes } else { &[] }).collect();
+        self.call(&arguments)
+    }
+
+    fn call(&self, arguments: &[impl AsRef<[u8]>]) -> Reply {
+        self.client.borrow_mut().call(arguments).expect("the server replies")
+    }
+}
+
+fn as_value(reply: Reply) -> Value {
+    match reply {
+        Reply::Array(values) => Value::Array(values.into_iter().map(as_value).collect()),
+        Reply::Integer(number) => Value::Int(number),
+        other => Value::BulkString(other.bytes()),
+    }
+}
