@@ -21,7 +21,7 @@ mod member;
 mod pauses;
 mod processes;
 
-use admitted::Admitted;
+use admitted::AdmittedCall;
 pub use load::{InvalidLoad, ProcessLoad};
 use member::MemberOptions;
 pub use member::{ProcessReport, is_member, run_member};

@@ -24,6 +24,7 @@ fn assert_within(text: &str, lease_any_limit: bool) -> FleetReport {
         seed: 1,
         leases: true,
         lease_any_limit,
+        // Several, so that callers find a lease at its end before the worker ends it.
         threads: 2,
     };
     let server = RedisServer::start();

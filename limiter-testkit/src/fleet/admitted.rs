@@ -6,7 +6,7 @@ use rate_limited::Limit;
 
 /// The begin and the end of an admitted call, in nanoseconds of a clock that all processes share.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Admitted {
+pub(super) struct AdmittedCall {
     pub(super) begin: u64,
     pub(super) end: u64,
 }
@@ -16,7 +16,7 @@ pub(super) struct Admitted {
 ///
 /// [`max_permits_in_window`](crate::history::max_permits_in_window) counts the same in a way that can be checked by eye,
 /// but compares all calls of a window. Here are millions of them.
-pub(super) fn max_in_window(admitted: &[Admitted], window: Duration) -> u64 {
+pub(super) fn max_in_window(admitted: &[AdmittedCall], window: Duration) -> u64 {
     let window = nanos(window);
     let shorter = admitted.iter().filter(|call| call.end - call.begin < window);
     let (mut begins, mut ends): (Vec<_>, Vec<_>) = shorter.map(|call| (call.begin, call.end)).unzip();
@@ -35,7 +35,7 @@ pub(super) fn max_in_window(admitted: &[Admitted], window: Duration) -> u64 {
 
 /// Returns the share of the limit that was used: the time that all limits but one needed at least, by the time that
 /// they took. It is measured from the middle of the first limit on, since the limit may be used in bursts.
-pub(super) fn share_used(admitted: &[Admitted], limit: Limit) -> Option<f64> {
+pub(super) fn share_used(admitted: &[AdmittedCall], limit: Limit) -> Option<f64> {
     let max = usize::try_from(limit.max()).expect("a limit of this run");
     let mut ends: Vec<_> = admitted.iter().map(|call| call.end).collect();
     ends.sort_unstable();
@@ -56,8 +56,8 @@ mod tests {
     use crate::Random;
     use crate::history::{Admission, max_permits_in_window};
 
-    fn calls(intervals: &[(u64, u64)]) -> Vec<Admitted> {
-        intervals.iter().map(|&(begin, end)| Admitted { begin, end }).collect()
+    fn calls(intervals: &[(u64, u64)]) -> Vec<AdmittedCall> {
+        intervals.iter().map(|&(begin, end)| AdmittedCall { begin, end }).collect()
     }
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
             let calls: Vec<_> = (0..random.between(0, 40))
                 .map(|_| {
                     let begin = random.below(span);
-                    Admitted { begin, end: begin + random.below(15) }
+                    AdmittedCall { begin, end: begin + random.below(15) }
                 })
                 .collect();
             let recorded: Vec<_> = calls

@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-use super::{Admitted, ProcessLoad};
+use super::{AdmittedCall, ProcessLoad};
 
 /// The options of one process. Its parent passes them in environment variables.
 #[derive(Debug, Clone)]
@@ -49,10 +49,10 @@ pub struct ProcessReport {
 #[derive(Default)]
 struct Calls {
     counts: ProcessReport,
-    admitted: Vec<Admitted>,
+    admitted: Vec<AdmittedCall>,
 }
 
-/// What the tasks of a process share.
+/// The state that the tasks of a process share.
 struct Shared {
     limiter: Limiter,
     key: Key,
@@ -62,9 +62,9 @@ struct Shared {
     until: u64,
 }
 
-/// The calls of one task, from a time on.
+/// The times at which one task makes its calls.
 #[derive(Clone, Copy)]
-struct Schedule {
+struct TaskPace {
     /// The delay of the first call, in nanoseconds.
     delay: u64,
     /// The time between two calls, in nanoseconds. `None` for calls one after the other.
@@ -123,13 +123,13 @@ impl MemberOptions {
     }
 
     /// Reads the records of the process. Adds its admitted calls to those of others.
-    pub(super) fn read_records(&self, admitted: &mut Vec<Admitted>) -> ProcessReport {
+    pub(super) fn read_records(&self, admitted: &mut Vec<AdmittedCall>) -> ProcessReport {
         let bytes = fs::read(&self.records).expect("the records of a process");
         let mut numbers = bytes.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")));
         let mut next = || numbers.next();
         let [calls, by_lease, by_store, by_others, failed] = [(); 5].map(|()| next().expect("5 counts"));
         while let Some((begin, end)) = next().zip(next()) {
-            admitted.push(Admitted { begin, end });
+            admitted.push(AdmittedCall { begin, end });
         }
         ProcessReport { calls, by_lease, by_store, by_others, failed }
     }
@@ -184,12 +184,12 @@ async fn make_calls(options: &MemberOptions) -> Vec<Calls> {
     let mut running = JoinSet::new();
     for task in 0..tasks {
         let delay = interval.map_or(0, |interval| interval * u64::from(task) / u64::from(tasks));
-        running.spawn(call_repeatedly(Arc::clone(&shared), Schedule { delay, interval }));
+        running.spawn(call_repeatedly(Arc::clone(&shared), TaskPace { delay, interval }));
     }
     running.join_all().await
 }
 
-async fn call_repeatedly(shared: Arc<Shared>, schedule: Schedule) -> Calls {
+async fn call_repeatedly(shared: Arc<Shared>, pace: TaskPace) -> Calls {
     let Shared { limiter, key, limit, start, until } = &*shared;
     let Calls { mut counts, mut admitted } = Calls::default();
     loop {
@@ -197,8 +197,8 @@ async fn call_repeatedly(shared: Arc<Shared>, schedule: Schedule) -> Calls {
         if begin >= *until {
             return Calls { counts, admitted };
         }
-        if let Some(interval) = schedule.interval {
-            let due = start + schedule.delay + counts.calls * interval;
+        if let Some(interval) = pace.interval {
+            let due = start + pace.delay + counts.calls * interval;
             if due > begin + EARLY_NANOS {
                 sleep(Duration::from_nanos(due.min(*until) - begin)).await;
                 continue;
@@ -215,7 +215,7 @@ async fn call_repeatedly(shared: Arc<Shared>, schedule: Schedule) -> Calls {
                     _ => &mut counts.by_others,
                 };
                 *count += 1;
-                admitted.push(Admitted { begin, end });
+                admitted.push(AdmittedCall { begin, end });
             }
             Ok(Decision::Denied(_)) => {}
             Err(_) => counts.failed += 1,

@@ -18,7 +18,7 @@ pub(super) struct Pauses {
 
 /// The next change of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum PauseChange {
     Stop,
     Continue,
 }
@@ -43,13 +43,13 @@ impl Pauses {
     }
 
     /// Returns the change that is due, and draws the time of the next one.
-    pub(super) fn take_due(&mut self, now: Instant) -> Option<Change> {
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<PauseChange> {
         if now < self.next {
             return None;
         }
         self.next = now + self.draw();
         self.is_stopped = !self.is_stopped;
-        Some(if self.is_stopped { Change::Stop } else { Change::Continue })
+        Some(if self.is_stopped { PauseChange::Stop } else { PauseChange::Continue })
     }
 
     /// Draws a time. Short times are more frequent: most errors need a pause of about the time of a lease.
@@ -69,7 +69,7 @@ mod tests {
         assert!(Pauses::new(Duration::ZERO, 1, start).is_none());
         let mut pauses = Pauses::new(max_pause, 1, start).expect("pauses");
         let mut now = start;
-        for change in [Change::Stop, Change::Continue].into_iter().cycle().take(200) {
+        for change in [PauseChange::Stop, PauseChange::Continue].into_iter().cycle().take(200) {
             assert_eq!(pauses.take_due(now), None);
             let wait = pauses.next() - now;
             assert!(wait >= Duration::from_micros(MIN_PAUSE_MICROS) && wait <= max_pause, "{wait:?}");

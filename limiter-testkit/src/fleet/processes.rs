@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::member::MemberOptions;
-use super::pauses::{Change, Pauses};
+use super::pauses::{PauseChange, Pauses};
 
 /// Running processes. They are killed when the value is dropped.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Processes {
                 }
                 if let Some(change) = pauses[index].as_mut().and_then(|pauses| pauses.take_due(Instant::now())) {
                     self.running[index].apply(change);
-                    stops += u32::from(change == Change::Stop);
+                    stops += u32::from(change == PauseChange::Stop);
                 }
                 index += 1;
             }
@@ -90,10 +90,10 @@ impl Running {
     }
 
     /// Sends a signal. The process has not been reaped, so its id is still its own.
-    fn apply(&self, change: Change) {
+    fn apply(&self, change: PauseChange) {
         let signal = match change {
-            Change::Stop => Signal::STOP,
-            Change::Continue => Signal::CONT,
+            PauseChange::Stop => Signal::STOP,
+            PauseChange::Continue => Signal::CONT,
         };
         kill_process(Pid::from_child(&self.child), signal).expect("a signal to a child process");
     }
