@@ -54,6 +54,9 @@ pub use decision::{Allowed, Decision, Denied};
 pub use error::{Error, ErrorKind};
 pub use health::{Health, HealthState};
 pub use key::Key;
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub use limit::lease_any_limit;
 pub use limit::{Algorithm, Layout, Limit};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub use limiter::{Change, Published, SharedRules};

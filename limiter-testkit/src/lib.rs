@@ -1,6 +1,6 @@
 //! The test tools of `rate-limited`. The crate is unpublished and for Unix only. It has no Redis client and no runtime,
-//! so that it shares no fault with the code that it tests. The features `faults` and `attack` are the exception: they
-//! run the limiter itself.
+//! so that it shares no fault with the code that it tests. The features `faults`, `fleet` and `attack` are the
+//! exception: they run the limiter itself.
 //!
 //! | need | tool |
 //! |---|---|
@@ -21,6 +21,7 @@
 //! | the times in which the whole machine stalled | [`stalls`] |
 //! | a long run on request, a short one by default | [`full_or`], [`is_full`] |
 //! | measurements of a limiter under load and faults | `faults`, by the feature of that name |
+//! | processes with one limit that are stopped at random, and the most admissions in one window | `fleet`, by the feature of that name |
 //! | random schedules checked by the oracles | `schedule`, by the feature `attack` |
 //! | random calls and faults for hours | `attack`, by the feature of that name |
 
@@ -31,6 +32,8 @@ mod cancel;
 mod cluster;
 #[cfg(feature = "faults")]
 pub mod faults;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 mod fork;
 mod full;
 pub mod history;

@@ -20,6 +20,7 @@ mod expiry;
 mod failures;
 mod faults;
 mod fake_server;
+mod fleet;
 mod forks;
 mod health;
 mod batches;
