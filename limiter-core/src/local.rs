@@ -8,6 +8,7 @@ use crate::overflow::Overflows;
 
 pub(crate) mod denial_cache;
 pub(crate) mod recent_failures;
+#[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only the Redis store grants leases"))]
 pub(crate) mod leases;
 pub(crate) mod standby;
 
@@ -24,7 +25,6 @@ use standby::{Standby, StandbyConfig};
 pub(crate) struct LocalState {
     pub(crate) standby: Arc<Standby>,
     pub(crate) denials: Arc<DenialCache>,
-    #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only a guarded store has leases"))]
     pub(crate) leases: Arc<Leases>,
 }
 

@@ -138,11 +138,10 @@ impl Leases {
         Some(ended)
     }
 
-    /// Installs a lease, for the worker. Returns the lease that it replaces, which is ended: one of the same counter, or
-    /// one of another counter whose time has passed.
+    /// Installs a lease, for the worker. Returns the lease of the same counter that it replaces, which is ended.
     ///
     /// # Errors
-    /// The new lease, unused, if another counter's lease is in force there, or if calls do not release the place in time.
+    /// The new lease, unused, if another counter's lease was not ended there, or if calls do not release the place in time.
     pub(crate) fn install(&self, lease: NewLease) -> Result<Option<EndedLease>, EndedLease> {
         let lease = Box::new(Lease::new(lease));
         if !process::is_this(self.home) {
@@ -160,7 +159,7 @@ impl Leases {
         Ok(replaced.and_then(|lease| lease.into_ended()))
     }
 
-    /// Returns whether a lease of this request could be installed: no lease of another counter is in force in its place.
+    /// Returns whether a lease of this request could be installed: its place has no lease of another counter.
     pub(crate) fn is_available(&self, request: &Request<'_>) -> bool {
         let Some(table) = self.table.get() else { return true };
         let (index, _) = self.index_and_tag(request.key, request.limit);

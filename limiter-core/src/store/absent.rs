@@ -30,6 +30,10 @@ impl RedisStore {
         match *self {}
     }
 
+    pub(crate) fn renew_lease(&self, _: &Request<'_>) {
+        match *self {}
+    }
+
     pub(crate) async fn peek(&self, _: &[Request<'_>], _: &CallOptions) -> Result<CountedReply, StoreFailure> {
         match *self {}
     }
