@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use limiter_testkit::{Cluster, Proxy, RedisServer, unique};
 use rate_limited::{
     Allowed, Builder, Decision, Denied, HealthState, Key, Limit, Limiter, ManualClock, OnError, Source, rate_limited,
@@ -9,7 +10,7 @@ use rate_limited::{
 
 use crate::cluster;
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, key, limit, poll_once, script_calls};
+use crate::support::{LONG_DEADLINE, key, limit, poll_once, script_calls, wait_until_received};
 
 /// Limiters on one server, as in several processes, by one clock.
 struct Fleet {
@@ -119,9 +120,81 @@ async fn unused_permits_go_back_at_the_end_of_the_lease() {
 async fn a_call_with_another_max_takes_no_lease() {
     let fleet = Fleet::new();
     let (limiter, key, limit) = (fleet.leasing().await, key("a"), leased_limit());
+    let (calls, _) = use_lease(&limiter, &key, &limit).await;
+    let higher = "10001/1s".parse().expect("a limit");
+    assert_eq!(allowed(&limiter, &key, &higher).await.source(), Source::Store);
+    fleet.advance_millis(15);
+    let plain = fleet.plain().await;
+    let expected = limit.max() - calls - 1;
+    eventually("the lease is returned", async || remaining(&plain, &key, &limit).await == expected).await;
+}
+
+#[tokio::test]
+async fn a_lease_ends_a_millisecond_and_a_thousandth_before_its_stamp() {
+    let fleet = Fleet::new();
+    let (limiter, key, limit) = (fleet.leasing().await, key("a"), leased_limit());
     use_lease(&limiter, &key, &limit).await;
-    let lower = "10001/1s".parse().expect("a limit");
-    assert_eq!(allowed(&limiter, &key, &lower).await.source(), Source::Store);
+    fleet.clock.advance(Duration::from_micros(15_000 - 1_000 - 15 - 1));
+    assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Lease);
+    fleet.clock.advance(Duration::from_micros(1));
+    assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Store);
+}
+
+#[tokio::test]
+async fn a_call_waits_for_the_lease_that_is_in_flight() {
+    let fleet = Fleet::new();
+    let proxy = Proxy::start(&fleet.server);
+    let limiter = fleet.limiter(|builder| builder.leases(true).url(proxy.url())).await;
+    let (key, limit) = (key("a"), leased_limit());
+    assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Store);
+    let before = script_calls(&fleet.server);
+    proxy.hold_replies();
+    let mut calls = poll_once(vec![Box::pin(limiter.check(&key, &limit))]).await;
+    eventually("the lease is requested", async || script_calls(&fleet.server) > before).await;
+    calls.extend(poll_once(vec![Box::pin(limiter.check(&key, &limit)), Box::pin(limiter.check(&key, &limit))]).await);
+    // The server's reply to a later call shows that the worker has received these.
+    wait_until_received(&limiter, &fleet.server, before + 1).await;
+    proxy.pass();
+    let sources = join_all(calls)
+        .await
+        .into_iter()
+        .map(|decision| decision.expect("a decision").into_result().expect("allowed").source());
+    assert_eq!(sources.collect::<Vec<_>>(), [Source::Store, Source::Lease, Source::Lease]);
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_a_lease_end_when_its_request_fails() {
+    let fleet = Fleet::new();
+    let proxy = Proxy::start(&fleet.server);
+    let limiter = fleet.limiter(|builder| builder.leases(true).url(proxy.url()).on_error(OnError::Closed)).await;
+    let (key, limit) = (key("a"), leased_limit());
+    assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Store);
+    let before = script_calls(&fleet.server);
+    proxy.hold_replies();
+    let mut calls = poll_once(vec![Box::pin(limiter.check(&key, &limit))]).await;
+    eventually("the lease is requested", async || script_calls(&fleet.server) > before).await;
+    calls.extend(poll_once(vec![Box::pin(limiter.check(&key, &limit)), Box::pin(limiter.check(&key, &limit))]).await);
+    wait_until_received(&limiter, &fleet.server, before + 1).await;
+    proxy.cut();
+    let decisions = join_all(calls).await;
+    let requested = decisions[0].as_ref().expect("a decision");
+    assert_eq!(requested.source(), Source::Policy, "its connection was lost");
+}
+
+#[tokio::test]
+async fn no_lease_is_granted_while_the_standby_limiter_is_consulted() {
+    let mut fleet = Fleet::new();
+    let (limiter, key, limit) = (fleet.leasing().await, key("a"), leased_limit());
+    use_lease(&limiter, &key, &limit).await;
+    fleet.server.kill();
+    eventually("the failure is known", async || limiter.health().state != HealthState::Up).await;
+    fleet.server.restart();
+    eventually("the server is back", async || limiter.health().state == HealthState::Up).await;
+    for _ in 0..100 {
+        assert_ne!(allowed(&limiter, &key, &limit).await.source(), Source::Lease);
+    }
+    fleet.advance_millis(1_001);
+    use_lease(&limiter, &key, &limit).await;
 }
 
 #[tokio::test]
