@@ -39,6 +39,16 @@ pub enum How {
         /// The limit of each key.
         rate: Rate,
     },
+    /// Tasks on several instances that may take permits of one key ahead.
+    #[cfg(feature = "leases")]
+    Leased {
+        /// The number of tasks of each instance.
+        tasks: usize,
+        /// The number of instances.
+        instances: usize,
+        /// The limit of the key.
+        rate: Rate,
+    },
     /// A check that limits hold: a burst and a stream of calls, by two instances at once on Redis.
     Exactness,
     /// The memory of a number of permits on a number of keys in Redis.
@@ -95,6 +105,11 @@ const fn load(name: &'static str, title: &'static str, tasks: usize, spread: Spr
     Case { name, title, quick: false, how: How::Load { tasks, spread, rate } }
 }
 
+#[cfg(feature = "leases")]
+const fn leased(name: &'static str, title: &'static str, tasks: usize, instances: usize, rate: Rate) -> Case {
+    Case { name, title, quick: false, how: How::Leased { tasks, instances, rate } }
+}
+
 const fn spin(name: &'static str, title: &'static str, threads: usize, keys: usize, rate: Rate) -> Case {
     Case { name, title, quick: false, how: How::Spin { threads, keys, rate } }
 }
@@ -111,8 +126,12 @@ const fn other(name: &'static str, title: &'static str, how: How) -> Case {
 pub const EXACT: Case =
     other("exact", "Exactness: a limit of 5 a second, with 64 calls at once and then 40 a second", How::Exactness);
 
+/// The rate 1 000 000 a second.
+#[cfg(feature = "leases")]
+const MILLION: Rate = Rate { max: 1_000_000, seconds: 1 };
+
 /// All cases, in the order of the report. Cases of fixed length come first: a run that is late shortens the others.
-pub const ALL: [Case; 25] = [
+pub const ALL: [Case; if cfg!(feature = "leases") { 29 } else { 25 }] = [
     EXACT,
     quick(spin("local-keys", "In process, 1 000 keys, 1 thread, 100 000/s", 1, 1_000, MANY)),
     spin("local-keys-2", "In process, 1 000 keys, 2 threads, 100 000/s", 2, 1_000, MANY),
@@ -145,6 +164,14 @@ pub const ALL: [Case; 25] = [
     load("max-1000", "Redis, 64 tasks, one key, 1 000/s", 64, Spread::Random(1), Rate { max: 1_000, seconds: 1 }),
     load("max-10000", "Redis, 64 tasks, one key, 10 000/s", 64, Spread::Random(1), Rate { max: 10_000, seconds: 1 }),
     load("max-100000", "Redis, 64 tasks, one key, 100 000/s", 64, Spread::Random(1), MANY),
+    #[cfg(feature = "leases")]
+    leased("lease-1", "Redis with leases, 1 task, one key, limit never reached", 1, 1, ENDLESS),
+    #[cfg(feature = "leases")]
+    leased("lease-64", "Redis with leases, 64 tasks, one key, limit never reached", 64, 1, ENDLESS),
+    #[cfg(feature = "leases")]
+    leased("lease-512", "Redis with leases, 512 tasks, one key, limit never reached", 512, 1, ENDLESS),
+    #[cfg(feature = "leases")]
+    leased("lease-4-instances", "Redis with leases, 4 instances of 16 tasks, one key, 1 000 000/s", 16, 4, MILLION),
 ];
 
 impl Case {
@@ -155,6 +182,10 @@ impl Case {
     /// Returns whether the case needs a server.
     #[must_use]
     pub fn needs_redis(&self) -> bool {
+        #[cfg(feature = "leases")]
+        if matches!(self.how, How::Leased { .. }) {
+            return true;
+        }
         matches!(self.how, How::Load { .. } | How::Bytes { .. })
     }
 

@@ -47,6 +47,10 @@ const ALL: [Entry; 17] = [
     bare_get::ENTRY,
 ];
 
+/// The contestants of the cases of leases: with leases, without, and the peer that counts in process.
+#[cfg(feature = "leases")]
+pub const LEASED: [Entry; 3] = [ours::LEASES, ours::REDIS, trypema_hybrid::ENTRY];
+
 /// Returns the contestants that keep their counters in one place.
 #[must_use]
 pub fn counting_in(place: Place) -> Vec<Entry> {

@@ -3,6 +3,8 @@
 mod bytes;
 mod exactness;
 mod instructions;
+#[cfg(feature = "leases")]
+mod leased;
 mod loaded;
 mod spun;
 mod waiting;
@@ -69,6 +71,12 @@ impl Stage<'_> {
                 let loaded = loaded::Loaded { tasks, spread, rate, server };
                 self.run_rounds(case, &entries, async |entry, outcome| loaded.sample(self, entry, outcome).await).await
             }
+            #[cfg(feature = "leases")]
+            How::Leased { tasks, instances, rate } => {
+                let Some(server) = self.server else { return Vec::new() };
+                let leased = leased::Leased { tasks, instances, rate, server };
+                self.run_rounds(case, &entries, async |entry, outcome| leased.sample(self, entry, outcome).await).await
+            }
             How::Exactness => self.finish_case(case, exactness::measure(self, case, &entries).await),
             How::Bytes { keys, permits } => {
                 self.finish_case(case, bytes::measure(self, case, &entries, keys, permits).await)
@@ -134,6 +142,8 @@ impl Stage<'_> {
 pub fn units(case: &Case, pace: Pace, redis: bool) -> u64 {
     let units = match case.how {
         How::Spin { .. } | How::Attribute | How::Load { .. } => entries(case, pace, redis).len() * pace.rounds,
+        #[cfg(feature = "leases")]
+        How::Leased { .. } => entries(case, pace, redis).len() * pace.rounds,
         How::Bytes { .. } => 10 * entries(case, pace, redis).len(),
         How::Exactness | How::Instructions => 20,
         How::Waiting => 50,
@@ -153,6 +163,8 @@ fn all_entries(case: &Case, pace: Pace, redis: bool) -> Vec<Entry> {
         How::Spin { .. } => contestants::counting_in(Place::InProcess),
         How::Attribute => attribute::ENTRIES.to_vec(),
         How::Load { .. } => contestants::counting_in(Place::Redis),
+        #[cfg(feature = "leases")]
+        How::Leased { .. } => contestants::LEASED.to_vec(),
         How::Bytes { .. } => {
             let mut entries = limiters(contestants::counting_in(Place::Redis));
             entries.retain(|entry| !pace.few_bytes || entry.kind == Kind::Ours || entry.name == contestants::ZSET);

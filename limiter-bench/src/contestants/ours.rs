@@ -22,6 +22,15 @@ pub(super) const REDIS: Entry = Entry {
     start: on_redis,
 };
 
+#[cfg(feature = "leases")]
+pub(super) const LEASES: Entry = Entry {
+    name: "rate-limited (leases)",
+    kind: Kind::Ours,
+    place: Place::Redis,
+    commands: Commands::SCRIPT,
+    start: with_leases,
+};
+
 fn in_process(setup: Setup) -> Starting {
     starting(async move { Ours::new(Limiter::memory(), &setup) })
 }
@@ -31,6 +40,14 @@ fn on_redis(setup: Setup) -> Starting {
     starting(async move {
         let limiter = Limiter::builder().url(&setup.url).on_error(OnError::Raise).connect().await.map_err(failed)?;
         Ours::new(limiter, &setup)
+    })
+}
+
+#[cfg(feature = "leases")]
+fn with_leases(setup: Setup) -> Starting {
+    starting(async move {
+        let builder = Limiter::builder().url(&setup.url).on_error(OnError::Raise).leases(true);
+        Ours::new(builder.connect().await.map_err(failed)?, &setup)
     })
 }
 
