@@ -1,8 +1,8 @@
 //! Tests of slot migration while calls go on.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use limiter_testkit::history::{Admission, feasible};
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{builder_for, name_in, names_in};
 use crate::deadlines::eventually;
-use crate::support::{key, limit};
+use crate::support::{LONG_DEADLINE, key, limit};
 
 /// Returns a slot, and a master that does not own it.
 fn slot_and_target(cluster: &Cluster) -> (u16, NodeId) {
@@ -300,8 +300,13 @@ async fn several_limits_of_a_key_hold_while_its_slot_migrates() {
     };
     let mut tasks = JoinSet::new();
     let mut limiters = Vec::new();
+    let errors = Arc::new(Mutex::new(Vec::new()));
     for process in 0..PROCESSES {
-        let builder = builder_for(&cluster).prefix(&prefix).deadline(Duration::from_secs(4)).on_error(OnError::Standby);
+        let builder = builder_for(&cluster).prefix(&prefix).deadline(LONG_DEADLINE).on_error(OnError::Standby);
+        let builder = builder.on_failure({
+            let errors = Arc::clone(&errors);
+            move |error| errors.lock().expect("not poisoned").push(error.to_string())
+        });
         limiters.push(builder.connect().await.expect("a cluster"));
         for task in 0..2 {
             let random = Random::new((2 * process + task) as u64);
@@ -328,7 +333,8 @@ async fn several_limits_of_a_key_hold_while_its_slot_migrates() {
     moves.await.expect("no panic");
     traffic.is_over.store(true, Relaxed);
     let results = tasks.join_all().await;
-    assert_eq!(results.iter().map(|results| results.by_standby).sum::<u32>(), 0, "decisions by standby limiters");
+    let by_standby = results.iter().map(|results| results.by_standby).sum::<u32>();
+    assert_eq!(by_standby, 0, "decisions by standby limiters, after {:?}", errors.lock().expect("not poisoned"));
     for (key, limits) in traffic.limits.iter().enumerate() {
         for (index, limit) in limits.iter().enumerate() {
             let admissions: Vec<_> =
