@@ -44,7 +44,7 @@ const ALL: [Scenario; 4] = [PLAIN, WITH_RESETS, WITH_STEPS, WITH_BOTH];
 
 #[test]
 fn no_window_has_more_permits_than_its_limit() {
-    let counts = run(&LoadedScripts::new(), &ALL, full_or(2_500, 40));
+    let counts = run(&LoadedScripts::new(), &ALL, full_or(1_000, 40));
     assert_eq!(counts.over, 0, "schedules over the limit");
     let Counts { schedules, full, leased, leases, refunds, returns, resets, steps, .. } = counts;
     assert!(full > schedules / 2, "a limit that is not reached shows nothing: {full} of {schedules}");
