@@ -244,7 +244,7 @@ fn a_denial_is_not_cached_after_an_invalidation_since_its_request() {
                     stamp: 0,
                     delay: Duration::ZERO,
                 };
-                denied.update(&request(&Key::new("getId"), "1/1m"), version, false, Some(&denial));
+                denied.update(&request(&Key::new("getId"), "1/1m"), version, false, Some(&denial), None);
             })
         };
         let requests = [request(&key, "1/1m")];
