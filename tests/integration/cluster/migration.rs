@@ -1,6 +1,7 @@
 //! Tests of slot migration while calls go on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -328,7 +329,7 @@ async fn several_limits_of_a_key_hold_while_its_slot_migrates() {
     traffic.is_over.store(true, Relaxed);
     let results = tasks.join_all().await;
     // The standby limiter may be consulted: a node that is late may name the owner before the move.
-    let errors = errors.lock().expect("not poisoned");
+    let errors = mem::take(&mut *errors.lock().expect("not poisoned"));
     assert!(errors.is_empty(), "calls failed: {errors:?}");
     for (key, limits) in traffic.limits.iter().enumerate() {
         for (index, limit) in limits.iter().enumerate() {
