@@ -19,7 +19,7 @@ end
 
 -- Returns the run log of a sliding window as one that has leases.
 local function as_leased(value)
-  return '\2' .. string.sub(value, 2, 11) .. 'mark' .. string.sub(value, 12)
+  return '\6' .. string.sub(value, 2, 11) .. 'mark' .. string.sub(value, 12)
 end
 
 -- Returns the value with some bytes changed, removed, inserted or moved.

@@ -78,7 +78,7 @@ for round = 1, rounds do
     problem = string.sub(reply.err, 1, 8) ~= 'FOREIGN ' and reply.err or after ~= before and 'touched what is foreign'
   else
     problem = is_sane(reply, window, burst, action)
-    if action == 'forget' and after and string.sub(after, 1, 1) ~= '\2' then
+    if action == 'forget' and after and string.sub(after, 1, 1) ~= '\6' then
       problem = problem or 'kept what is not on lease'
     end
     if reply[1] == 1 then

@@ -8,7 +8,7 @@
 --          keeps them until no run is live
 local function sliding_window()
   local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
-  local LEASED_HEADER, LEASED_VERSION = 15, 2
+  local LEASED_HEADER, LEASED_VERSION = 15, 6
   local unpack, pack, floor, ceil, max, min = struct.unpack, struct.pack, math.floor, math.ceil, math.max, math.min
 
   -- A log is read in place. Its runs are those of the value from `live` to `last`. If this call has taken permits
