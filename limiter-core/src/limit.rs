@@ -300,8 +300,8 @@ static IS_ANY_LIMIT_LEASED: AtomicBool = AtomicBool::new(false);
 
 /// Lets this process lease each sliding window in the compact layout, however small.
 ///
-/// Leases of a short window are in use for a greater part of it, so tests find more errors there. The bounds are for
-/// their benefit alone: a lease of a smaller limit is correct too.
+/// Tests with short windows find more errors. A lease of a small limit is correct too: the bounds only keep leases to
+/// where they are of use.
 #[cfg(feature = "test-util")]
 pub fn lease_any_limit() {
     IS_ANY_LIMIT_LEASED.store(true, Relaxed);
