@@ -11,8 +11,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::routing::{Route, get};
+use limiter_testkit::RedisServer;
 use rate_limited::tower::{ClientIp, Header, RateLimitLayer};
-use rate_limited::{Decision, Key, Limit, Limiter, rate_limited};
+use rate_limited::{Decision, Key, Limit, Limiter, Source, rate_limited};
 use tower::layer::layer_fn;
 use tower::{Layer, Service, service_fn};
 
@@ -51,6 +52,29 @@ fn decision_on_a_known_key_does_not_allocate() {
         let blocking = || assert_eq!(limiter.check_blocking(&key, &limit).expect("answers").is_allowed(), allowed);
         assert_eq!(allocations(blocking), 0, "{limit}, blocking");
     }
+}
+
+#[tokio::test]
+async fn decision_by_a_lease_does_not_allocate() {
+    let server = RedisServer::start();
+    let limiter = Limiter::builder().url(&server.url()).leases(true).connect().await.expect("the server is there");
+    let (key, limit): (_, Limit) = (Key::new("hot"), "1000000000/10s".parse().expect("a limit"));
+    let (mut leased, mut allocating) = (0, 0);
+    while leased < CALLS {
+        let mut check = pin!(limiter.check(&key, &limit));
+        let mut polled = Poll::Pending;
+        let measured = measure(|| polled = check.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        let decision = match polled {
+            Poll::Ready(decision) => decision,
+            Poll::Pending => check.await,
+        };
+        if decision.expect("answers").into_result().expect("allowed").source() == Source::Lease {
+            leased += 1;
+            allocating += u64::from(measured.count_total > 0);
+        }
+    }
+    // One call of each lease requests the next.
+    assert!(allocating < CALLS / 10, "{allocating} of {CALLS} calls by a lease allocate");
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(crate) mod limiter_id;
 pub(crate) mod receipt;
 mod spread;
 
-pub(crate) use context::{DIRECT_CALL, DecisionContext};
+pub(crate) use context::{DIRECT_CALL, DecisionContext, Resolution};
 use limiter_id::LimiterId;
 use receipt::Receipt;
 

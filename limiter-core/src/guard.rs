@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 use std::time::SystemTime;
 
+use crate::decision::Resolution;
 use crate::error::Error;
 use crate::health::{Health, HealthState};
 use crate::key::Key;
@@ -14,9 +15,7 @@ use crate::metrics::StoreUp;
 use crate::metrics::{StoreCall, StoreOp};
 use crate::observer::Observers;
 use crate::on_error::OnError;
-use crate::request::{
-    CacheLookup, CallOptions, CountedReply, DecisionReply, RefundInfo, Request, Resolution, StoreFailure,
-};
+use crate::request::{CacheLookup, CallOptions, CountedReply, DecisionReply, RefundInfo, Request, StoreFailure};
 use crate::source::Source;
 use crate::store::RedisStore;
 #[cfg(feature = "test-util")]
@@ -126,7 +125,7 @@ impl Guard {
         // A cached denial does not hold for a call that may wait: the store may give it a turn.
         if cache_lookup == CacheLookup::Needed
             && max_wait.is_zero()
-            && let Some(resolution) = self.decide_locally(requests, leases)
+            && let Some(resolution) = self.decide_locally(requests, leases, true)
         {
             return Ok(resolution);
         }
@@ -180,17 +179,22 @@ impl Guard {
     }
 
     /// Decides in this process: by a lease, or by a cached denial that still holds.
-    pub(crate) fn decide_locally(&self, requests: &[Request<'_>], leases: bool) -> Option<Resolution> {
+    pub(crate) fn decide_locally(
+        &self,
+        requests: &[Request<'_>],
+        leases: bool,
+        needs_receipt: bool,
+    ) -> Option<Resolution> {
         self.record_leases(leases);
         if leases
             && let [request] = requests
             && request.limit.may_be_leased()
-            && let Some(permits) = self.local().leases.take(request)
+            && let Some(permits) = self.local().leases.take(request, needs_receipt)
         {
             if permits.needs_renewal {
                 self.store.renew_lease(request);
             }
-            return Some(Resolution::Counted(permits.into_counted()));
+            return Some(Resolution::Leased(permits));
         }
         let denial = self.local().denials.get(requests)?;
         Some(Resolution::Counted(CountedReply::from_denial_cache(denial)))

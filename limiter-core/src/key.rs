@@ -153,8 +153,9 @@ impl Key {
     }
 
     /// The readable head of the encoding: all of it, unless there is a digest.
-    pub(crate) fn head(&self) -> &str {
-        self.head.as_str()
+    #[inline]
+    pub(crate) fn head(&self) -> &[u8] {
+        self.head.as_bytes()
     }
 
     /// Returns whether the head is the whole encoding.

@@ -117,9 +117,8 @@ pub(crate) struct StoreReply {
     pub(crate) delay: Duration,
 }
 
-#[cfg(feature = "redis")]
 impl StoreReply {
-    /// An allowed reply without a count: the reply to a refund that is not sent to the store.
+    /// An allowed reply without a count. It is also the reply to a refund that is not sent to the store.
     pub(crate) const ALLOWED: Self = Self {
         allowed: true,
         request_index: 0,
@@ -165,17 +164,6 @@ impl DecisionReply {
         let per_request = (!reports.is_empty()).then(|| Arc::new(PerRequest { stamps: Vec::new(), reports }));
         Self { reply, per_request }
     }
-}
-
-/// The result of a call, before it becomes a decision.
-#[derive(Clone, Debug)]
-pub(crate) enum Resolution {
-    /// Counted by the store or by the standby limiter, or denied from the denial cache.
-    Counted(CountedReply),
-    /// Allowed by a failure policy, without a count.
-    FailedOpen,
-    /// Denied by a failure policy, without a count.
-    FailedClosed,
 }
 
 /// The reply of the store, the denial cache or the standby limiter, with its source and the data for a refund.

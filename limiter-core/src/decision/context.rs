@@ -6,8 +6,22 @@ use super::limiter_id::LimiterId;
 use super::receipt::Receipt;
 use super::{Allowed, AllowedExtras, Decision, Denied, Details, micros};
 use crate::Limit;
-use crate::request::{CountedReply, OwnedRequest, Request, RequestReport, Resolution};
+use crate::local::leases::LeasedPermits;
+use crate::request::{CountedReply, OwnedRequest, Request, RequestReport};
 use crate::source::Source;
+
+/// The result of a call, before it becomes a decision.
+#[derive(Debug)]
+pub(crate) enum Resolution {
+    /// Counted by the store or by the standby limiter, or denied from the denial cache.
+    Counted(CountedReply),
+    /// Allowed by a lease.
+    Leased(LeasedPermits),
+    /// Allowed by a failure policy, without a count.
+    FailedOpen,
+    /// Denied by a failure policy, without a count.
+    FailedClosed,
+}
 
 /// The requests of one decision, and the names of the rules they come from.
 #[derive(Clone, Copy)]
@@ -29,9 +43,10 @@ impl<'a> DecisionContext<'a> {
 
 impl DecisionContext<'_> {
     /// Converts a resolution into a decision. An allowed one has a receipt if `limiter_id` is given.
-    pub(crate) fn decision(&self, resolution: &Resolution, limiter_id: Option<LimiterId>) -> Decision {
-        let counted = match resolution {
+    pub(crate) fn decision(&self, resolution: Resolution, limiter_id: Option<LimiterId>) -> Decision {
+        let counted = &match resolution {
             Resolution::Counted(counted) => counted,
+            Resolution::Leased(permits) => return self.leased(permits, limiter_id),
             Resolution::FailedOpen => return self.failed_open(),
             Resolution::FailedClosed => return Decision::Denied(self.failed_closed()),
         };
@@ -76,6 +91,16 @@ impl DecisionContext<'_> {
         } else {
             Decision::Denied(Denied { details, retry_after: reply.retry_after.map(micros), key: None })
         }
+    }
+
+    /// The decision of a lease about a single request.
+    #[inline]
+    fn leased(&self, permits: LeasedPermits, limiter_id: Option<LimiterId>) -> Decision {
+        let LeasedPermits { remaining, reset_after, lease, .. } = permits;
+        let cost = self.requests.first().map_or(0, |request| request.cost);
+        let receipt = limiter_id.zip(lease).map(|(limiter_id, lease)| Receipt::for_lease(limiter_id, lease, cost));
+        let details = Details { remaining, reset_after, source: Source::Lease, ..self.details(0) };
+        Decision::Allowed(Allowed { details, receipt, extras: None })
     }
 
     /// The decision of a policy that fails open. A call that costs more than its limit ever allows is denied all the

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::decision::limiter_id::LimiterId;
+use crate::local::leases::Lease;
 #[cfg(feature = "metrics")]
 use crate::metrics;
 use crate::request::{OwnedRequest, RefundInfo, Request};
@@ -12,8 +13,8 @@ use crate::sync::{AtomicU32, Ordering};
 
 /// The right to refunds of the permits by the limiter that granted them: once each. All clones share it.
 ///
-/// Most receipts are dropped unused. So a receipt for an entry of the memory store allocates nothing and is cheap to
-/// drop. If no code reads the decision, the compiler can leave the receipt out.
+/// Most receipts are dropped unused. So a receipt for an entry of the memory store or for a lease allocates nothing and
+/// is cheap to drop. If no code reads the decision, the compiler can leave the receipt out.
 #[derive(Clone)]
 pub(crate) struct Receipt {
     limiter_id: LimiterId,
@@ -27,6 +28,8 @@ enum RefundTarget {
     ///
     /// The fields of an [`EntryPermits`] are here by themselves, because the tag of the enum fits in their padding.
     MemoryEntry { entry: EntryId, held: u32, stamp: u64, refunded: SharedCount },
+    /// Permits of a lease.
+    Lease { lease: Arc<Lease>, held: u32, refunded: SharedCount },
     /// Permits of any requests, from any store.
     Any(Arc<FullReceipt>),
 }
@@ -73,7 +76,7 @@ pub(crate) enum GrantedPermits<'a> {
     /// The cost of a request is what the call holds of it.
     Any {
         requests: Vec<Request<'a>>,
-        refund_info: &'a RefundInfo,
+        refund_info: RefundInfo,
     },
 }
 
@@ -127,6 +130,12 @@ impl Receipt {
         })
     }
 
+    /// Returns a receipt for permits of a lease.
+    #[inline]
+    pub(crate) fn for_lease(limiter_id: LimiterId, lease: Arc<Lease>, held: u32) -> Self {
+        Self { limiter_id, target: RefundTarget::Lease { lease, held, refunded: SharedCount::default() } }
+    }
+
     pub(crate) fn belongs_to(&self, limiter_id: LimiterId) -> bool {
         self.limiter_id == limiter_id
     }
@@ -135,7 +144,9 @@ impl Receipt {
     /// receipt and its clones have refunded the whole cost before.
     pub(crate) fn use_up(&self, permits: u32) -> Option<Refund<'_>> {
         let (refunded, cost) = match &self.target {
-            RefundTarget::MemoryEntry { held, refunded, .. } => (&**refunded.shared(), *held),
+            RefundTarget::MemoryEntry { held, refunded, .. } | RefundTarget::Lease { held, refunded, .. } => {
+                (&**refunded.shared(), *held)
+            }
             RefundTarget::Any(receipt) => (&receipt.refunded, receipt.largest_cost()),
         };
         let total = |before: u32| before.saturating_add(permits).min(cost);
@@ -145,11 +156,14 @@ impl Receipt {
             RefundTarget::MemoryEntry { entry, held, stamp, .. } => {
                 GrantedPermits::MemoryEntry(EntryPermits { entry: *entry, held: held - before, stamp: *stamp })
             }
+            RefundTarget::Lease { lease, held, .. } => {
+                GrantedPermits::Any { requests: vec![lease.request(held - before)], refund_info: lease.refund_info() }
+            }
             RefundTarget::Any(receipt) => {
                 let requests = receipt.requests.iter().map(OwnedRequest::as_request);
                 let held = |request: Request<'_>| request.cost.saturating_sub(before);
                 let requests = requests.map(|request| Request { cost: held(request), ..request }).collect();
-                GrantedPermits::Any { requests, refund_info: &receipt.refund_info }
+                GrantedPermits::Any { requests, refund_info: receipt.refund_info.clone() }
             }
         };
         Some(Refund { permits: total(before) - before, granted })

@@ -61,7 +61,7 @@ impl StaticKey {
 
     #[cold]
     fn escaped(&self) -> Option<&str> {
-        let escape = || Some(Key::new(self.text)).filter(Key::is_whole).map(|key| key.head().into());
+        let escape = || Some(Key::new(self.text)).filter(Key::is_whole).map(|key| key.head.as_str().into());
         self.escaped.get_or_init(escape).as_deref()
     }
 }

@@ -7,7 +7,7 @@ use crate::decision::{Allowed, Decision, DecisionContext};
 use crate::health::{Health, HealthState};
 use crate::limiter::check::CheckFuture;
 use crate::limiter::{Backend, Limiter};
-use crate::request::{RefundInfo, Request};
+use crate::request::Request;
 use crate::{Error, ErrorKind, Key, Limit};
 
 impl Limiter {
@@ -288,7 +288,7 @@ impl Limiter {
                 store.refund_part(requests, refund_info.stamp, permits)
             }
             (Backend::Guarded(guard), GrantedPermits::Any { requests, refund_info }) => {
-                let refund_info = RefundInfo::clone(refund_info).with_max_permits(permits);
+                let refund_info = refund_info.clone().with_max_permits(permits);
                 guard.refund(requests, refund_info, &self.inner.observers).await
             }
         };

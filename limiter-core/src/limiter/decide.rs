@@ -7,11 +7,11 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::clock::Clock;
-use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied};
+use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied, Resolution};
 use crate::limiter::{Backend, Limiter, LimiterInner};
 use crate::metrics::{FastAllowed, ReplyTime};
 use crate::on_error::OnError;
-use crate::request::{CacheLookup, CallOptions, CountedReply, Request, Resolution};
+use crate::request::{CacheLookup, CallOptions, CountedReply, Request};
 use crate::rule::RuleTable;
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::sync::process::forked;
@@ -136,7 +136,7 @@ impl Limiter {
     #[cold]
     fn decide_in_child(&self, request: &Request<'_>) -> Result<Decision, Error> {
         let resolution = self.resolve_by_policy(forked(), self.default_options())?;
-        Ok(DecisionContext::direct(slice::from_ref(request)).decision(&resolution, None))
+        Ok(DecisionContext::direct(slice::from_ref(request)).decision(resolution, None))
     }
 
     /// Applies the failure policy to a call that has no store and no standby limiter.
@@ -161,9 +161,9 @@ impl Limiter {
     ) -> Option<Decision> {
         let Backend::Guarded(guard) = &self.inner.backend else { return None };
         let requests = [*request];
-        let resolution = guard.decide_locally(&requests, self.leases(leases))?;
+        let resolution = guard.decide_locally(&requests, self.leases(leases), needs_receipt)?;
         let context = DecisionContext { names: &[name], requests: &requests };
-        let mut decision = context.decision(&resolution, needs_receipt.then_some(self.inner.limiter_id));
+        let mut decision = context.decision(resolution, needs_receipt.then_some(self.inner.limiter_id));
         self.expose_key(&mut decision, &requests);
         self.inner.observers.decided(context, &decision, ReplyTime::UNKNOWN);
         Some(decision)
@@ -232,7 +232,7 @@ impl Limiter {
     /// Decides about a call that does not wait, and calls the observers.
     pub(crate) async fn decide(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
         let resolution = self.resolve(context, options).await?;
-        let mut decision = context.decision(&resolution, Some(self.inner.limiter_id));
+        let mut decision = context.decision(resolution, Some(self.inner.limiter_id));
         self.expose_key(&mut decision, context.requests);
         self.report(context, &mut decision);
         Ok(decision)
@@ -298,7 +298,7 @@ impl Limiter {
             },
             Backend::Guarded(guard) => guard.peek(context.requests, options, &self.inner.observers).await?,
         };
-        let mut decision = context.decision(&resolution, None);
+        let mut decision = context.decision(resolution, None);
         self.expose_key(&mut decision, context.requests);
         Ok(decision)
     }

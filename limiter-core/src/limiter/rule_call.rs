@@ -381,7 +381,7 @@ impl Limiter {
             let on_error = on_error.or(default_on_error).unwrap_or(self.inner.on_error);
             let options = CallOptions { on_error, deadline, leases: self.leases(rule.leases), ..options };
             let resolution = self.resolve(rule.context(), options).await.ok()?;
-            let mut decision = rule.context().decision(&resolution, Some(self.inner.limiter_id)).in_shadow();
+            let mut decision = rule.context().decision(resolution, Some(self.inner.limiter_id)).in_shadow();
             self.expose_key(&mut decision, &rule.requests);
             Some((rule, decision))
         }));

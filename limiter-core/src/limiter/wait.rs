@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::decision::{Decision, DecisionContext, Denied};
+use crate::decision::{Decision, DecisionContext, Denied, Resolution};
 use crate::limiter::Limiter;
 use crate::limiter::check::DecisionFuture;
 use crate::limiter::wait_queue::{Schedule, Turn, WaitQueues, next_number};
 use crate::metrics::Wait;
-use crate::request::{CallOptions, Request, Resolution};
+use crate::request::{CallOptions, Request};
 use crate::sync::process::{DroppedAtHome, forked};
 use crate::{Algorithm, Error, Source};
 
@@ -53,13 +53,15 @@ impl Limiter {
         max_wait: Duration,
     ) -> Result<Decision, Error> {
         let resolution = self.resolve(context, CallOptions { max_wait, ..options }).await?;
-        let decision = context.decision(&resolution, Some(self.inner.limiter_id));
-        if let (Resolution::Counted(counted), Decision::Allowed(_)) = (&resolution, &decision) {
-            // The sleep starts when the reply has arrived. So the call is never early, and late by at most the time
-            // that the reply took.
-            if let Err(error) = self.inner.clock.sleep(counted.reply.delay).await {
-                return self.decide_by_policy(context, options, error);
-            }
+        let delay = if let Resolution::Counted(counted) = &resolution { counted.reply.delay } else { Duration::ZERO };
+        let decision = context.decision(resolution, Some(self.inner.limiter_id));
+        // The sleep starts when the reply has arrived. So the call is never early, and late by at most the time that the
+        // reply took.
+        if decision.is_allowed()
+            && !delay.is_zero()
+            && let Err(error) = self.inner.clock.sleep(delay).await
+        {
+            return self.decide_by_policy(context, options, error);
         }
         Ok(decision)
     }
@@ -129,7 +131,7 @@ impl Limiter {
     /// Decides without calling the observers.
     async fn decide_once(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
         let resolution = self.resolve(context, options).await?;
-        Ok(context.decision(&resolution, Some(self.inner.limiter_id)))
+        Ok(context.decision(resolution, Some(self.inner.limiter_id)))
     }
 
     /// Decides by the failure policy about a call that cannot wait in this process.
@@ -140,7 +142,7 @@ impl Limiter {
         options: CallOptions,
         error: Error,
     ) -> Result<Decision, Error> {
-        Ok(context.decision(&self.resolve_by_policy(error, options)?, None))
+        Ok(context.decision(self.resolve_by_policy(error, options)?, None))
     }
 
     /// The queues of this process.

@@ -12,7 +12,7 @@
 
 use std::hash::BuildHasher;
 use std::hint;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::algorithm::CounterKind;
 use crate::clock::{Clock, Moment};
@@ -24,8 +24,7 @@ use crate::{Key, Limit};
 
 mod lease;
 
-use lease::Lease;
-pub(crate) use lease::{EndedLease, LeasedPermits, NewLease};
+pub(crate) use lease::{EndedLease, Lease, LeasedPermits, NewLease};
 
 /// A fixed number of places, each for the lease of one counter. They are allocated with the first lease.
 ///
@@ -50,8 +49,8 @@ struct LeaseTable {
     places: Box<[LeasePlace]>,
 }
 
-/// A place of one lease. It is boxed, so that the lock is held for the move of a pointer, and an empty place is small.
-type LeasePlace = RwLock<Option<Box<Lease>>>;
+/// A place of one lease. The lock is held for the move of a pointer, and an empty place is small.
+type LeasePlace = RwLock<Option<Arc<Lease>>>;
 
 /// The number of places. One under loom, which tracks each of them.
 const PLACES: usize = if IS_LOOM { 1 } else { 4096 };
@@ -73,17 +72,17 @@ impl Leases {
     /// Takes the permits of a request from the lease of its counter and limit. `None` if it has none in force, or one
     /// with too few permits. A call never waits here.
     #[inline]
-    pub(crate) fn take(&self, request: &Request<'_>) -> Option<LeasedPermits> {
+    pub(crate) fn take(&self, request: &Request<'_>, needs_receipt: bool) -> Option<LeasedPermits> {
         if request.cost == 0 {
             return None;
         }
-        self.with_lease_in_force(request, |lease, now| lease.take(request.cost, now))
+        self.with_lease_in_force(request, |lease, now| lease.take(request.cost, now, needs_receipt))
     }
 
     /// Puts the permits of a request back into the lease from which they were taken. Returns false if that lease is no
     /// longer in force: then they are to be refunded to the store.
     pub(crate) fn put_back(&self, request: &Request<'_>, id: LeaseId) -> bool {
-        let put_back = |lease: &Lease, _| (lease.id() == id && lease.put_back(request.cost)).then_some(());
+        let put_back = |lease: &Arc<Lease>, _| (lease.id() == id && lease.put_back(request.cost)).then_some(());
         self.with_lease_in_force(request, put_back).is_some()
     }
 
@@ -92,7 +91,7 @@ impl Leases {
     fn with_lease_in_force<R>(
         &self,
         request: &Request<'_>,
-        use_lease: impl FnOnce(&Lease, Moment) -> Option<R>,
+        use_lease: impl FnOnce(&Arc<Lease>, Moment) -> Option<R>,
     ) -> Option<R> {
         let table = self.table.get()?;
         let (index, tag) = self.index_and_tag(request.key, request.limit);
@@ -100,7 +99,7 @@ impl Leases {
             return None;
         }
         let place = unless_blocked(table.places[index].try_read())?;
-        let lease = place.as_deref().filter(|lease| lease.is_for(request))?;
+        let lease = place.as_ref().filter(|lease| lease.is_for(request))?;
         let now = self.clock.now_with_suspend();
         if lease.is_before_end(now) { use_lease(lease, now) } else { None }
     }
@@ -143,20 +142,19 @@ impl Leases {
     /// # Errors
     /// The new lease, unused, if another counter's lease was not ended there, or if calls do not release the place in time.
     pub(crate) fn install(&self, lease: NewLease) -> Result<Option<EndedLease>, EndedLease> {
-        let lease = Box::new(Lease::new(lease));
         if !process::is_this(self.home) {
             return Err(lease.into_unused());
         }
         let table = self.table.get_or_init(|| LeaseTable::new(self.places));
-        let (index, tag) = self.index_and_tag(lease.key(), lease.limit());
+        let (index, tag) = self.index_and_tag(&lease.key, lease.limit);
         let Some(mut place) = table.write(index) else { return Err(lease.into_unused()) };
-        if Self::is_in_use(place.as_deref(), lease.key(), lease.limit()) {
+        if Self::is_in_use(place.as_deref(), &lease.key, lease.limit) {
             return Err(lease.into_unused());
         }
-        let replaced = place.replace(lease);
+        let replaced = place.replace(Arc::new(Lease::new(lease)));
         table.tags[index].store(tag, Ordering::Release);
         drop(place);
-        Ok(replaced.and_then(|lease| lease.into_ended()))
+        Ok(replaced.and_then(|lease| lease.end()))
     }
 
     /// Returns whether a lease of this request could be installed: its place has no lease of another counter.
@@ -190,7 +188,7 @@ impl LeaseTable {
     }
 
     /// Locks a place for writing. `None` if a reader does not release it in time: it may have been stopped.
-    fn write(&self, index: usize) -> Option<RwLockWriteGuard<'_, Option<Box<Lease>>>> {
+    fn write(&self, index: usize) -> Option<RwLockWriteGuard<'_, Option<Arc<Lease>>>> {
         let (tag, place) = (&self.tags[index], &self.places[index]);
         if let Some(place) = unless_blocked(place.try_write()) {
             return Some(place);

@@ -32,11 +32,11 @@ fn a_failed_server_ends_leases_before_the_standby_limiter_decides() {
             renew_below: 0,
         };
         assert!(local.leases.install(lease).expect("the place is free").is_none());
-        assert!(local.leases.take(&request).is_some());
+        assert!(local.leases.take(&request, false).is_some());
     }
     local.server_failed(&[0..=0]);
-    assert!(local.leases.take(&lost).is_none());
-    assert!(local.leases.take(&kept).is_some());
+    assert!(local.leases.take(&lost, false).is_none());
+    assert!(local.leases.take(&kept, false).is_some());
     let admitted_by_standby = |request| {
         let decide = || local.standby.decide(&[request], Duration::ZERO).expect("no lock is orphaned").allowed;
         (0..10).filter(|_| decide()).count()

@@ -1,10 +1,11 @@
 //! One lease: its permits, and the forms that it has before and after its time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::CounterKind;
 use crate::clock::Moment;
-use crate::request::{CountedReply, LeaseId, Request, StoreReply};
+use crate::request::{CountedReply, LeaseId, RefundInfo, Request, StoreReply};
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::{Key, Limit};
 
@@ -32,6 +33,12 @@ pub(crate) struct NewLease {
 }
 
 impl NewLease {
+    /// The form that it has without a call that used it.
+    pub(super) fn into_unused(self) -> EndedLease {
+        let unused = self.permits;
+        self.into_ended(unused)
+    }
+
     fn into_ended(self, unused: u32) -> EndedLease {
         let Self { key, limit, id, permits, mirror_stamp, .. } = self;
         EndedLease { key, limit, id, mirror_stamp, used: permits - unused, unused }
@@ -52,25 +59,31 @@ pub(crate) struct EndedLease {
 }
 
 /// The permits of one call that a lease has allowed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct LeasedPermits {
-    pub(crate) reply: StoreReply,
+    pub(crate) remaining: u32,
+    /// Microseconds until all permits are free again.
+    pub(crate) reset_after: u64,
     pub(crate) id: LeaseId,
     pub(crate) mirror_stamp: u64,
+    /// The lease, if the call needs a receipt.
+    pub(crate) lease: Option<Arc<Lease>>,
     /// True for one call of each lease: the first after which fewer than `renew_below` permits are left.
     pub(crate) needs_renewal: bool,
 }
 
 impl LeasedPermits {
-    /// The reply of the lease, with the data for a refund.
+    /// The reply of the lease, for a call that another thread made.
     pub(crate) fn into_counted(self) -> CountedReply {
-        CountedReply::from_lease(self.reply, self.id, self.mirror_stamp)
+        let Self { remaining, reset_after, id, mirror_stamp, .. } = self;
+        let reset_after = Duration::from_micros(reset_after);
+        CountedReply::from_lease(StoreReply { remaining, reset_after, ..StoreReply::ALLOWED }, id, mirror_stamp)
     }
 }
 
-/// A lease from which calls take permits. Only the two atomics change.
+/// A lease from which calls take permits. Only the two atomics change. Receipts share it.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(crate) struct Lease {
     granted: NewLease,
     /// The permits that are left, or [`CLOSED`].
     left: AtomicU32,
@@ -85,14 +98,6 @@ impl Lease {
     pub(super) fn new(granted: NewLease) -> Self {
         let left = AtomicU32::new(granted.permits);
         Self { granted, left, renewal_requested: AtomicBool::new(false) }
-    }
-
-    pub(super) fn key(&self) -> &Key {
-        &self.granted.key
-    }
-
-    pub(super) fn limit(&self) -> Limit {
-        self.granted.limit
     }
 
     pub(super) fn id(&self) -> LeaseId {
@@ -124,23 +129,27 @@ impl Lease {
 
     /// Takes `cost` permits. The caller has found `now` before the end, and still holds the lock under which it did.
     #[inline]
-    pub(super) fn take(&self, cost: u32, now: Moment) -> Option<LeasedPermits> {
+    pub(super) fn take(self: &Arc<Self>, cost: u32, now: Moment, needs_receipt: bool) -> Option<LeasedPermits> {
         let left = self.change_left(|left| left.checked_sub(cost))?.checked_sub(cost)?;
-        let NewLease { id, remaining, reset_at, mirror_stamp, renew_below, .. } = self.granted;
+        let NewLease { remaining, reset_at, id, mirror_stamp, renew_below, .. } = self.granted;
         Some(LeasedPermits {
-            reply: StoreReply {
-                allowed: true,
-                request_index: 0,
-                remaining: remaining.saturating_add(left),
-                retry_after: Some(Duration::ZERO),
-                reset_after: now.until(reset_at),
-                stamp: 0,
-                delay: Duration::ZERO,
-            },
+            remaining: remaining.saturating_add(left),
+            reset_after: reset_at.micros().saturating_sub(now.micros()),
             id,
             mirror_stamp,
+            lease: needs_receipt.then(|| Arc::clone(self)),
             needs_renewal: left < renew_below && self.request_renewal(),
         })
+    }
+
+    /// The request of a call that holds `cost` permits of it.
+    pub(crate) fn request(&self, cost: u32) -> Request<'_> {
+        Request { key: &self.granted.key, limit: self.granted.limit, cost }
+    }
+
+    /// The data for a refund of its permits.
+    pub(crate) fn refund_info(&self) -> RefundInfo {
+        RefundInfo::from_lease(self.granted.id, self.granted.mirror_stamp)
     }
 
     /// Puts permits back that a call has taken. Returns false if the lease was ended.
@@ -153,18 +162,6 @@ impl Lease {
     pub(super) fn end(&self) -> Option<EndedLease> {
         let unused = self.close()?;
         Some(self.granted.clone().into_ended(unused))
-    }
-
-    /// Ends a lease that no other thread can reach any more: see [`end`](Self::end).
-    pub(super) fn into_ended(self) -> Option<EndedLease> {
-        let unused = self.close()?;
-        Some(self.granted.into_ended(unused))
-    }
-
-    /// Ends a lease that no call could reach.
-    pub(super) fn into_unused(self) -> EndedLease {
-        let permits = self.granted.permits;
-        self.granted.into_ended(permits)
     }
 
     /// Changes the number of permits that are left, unless the lease was ended. Returns the number before.

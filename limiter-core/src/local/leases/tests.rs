@@ -3,8 +3,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::ManualClock;
+use crate::request::CountedReply;
 use crate::sync::AtomicBool;
+use crate::{ManualClock, Source};
 
 const LEASE_TIME: Duration = Duration::from_millis(10);
 const ID: LeaseId = LeaseId { mark: 7, end: 1_000 };
@@ -50,20 +51,25 @@ fn permits_of_a_lease_are_taken_until_too_few_are_left() {
     let (leases, clock) = leases(PLACES);
     let key = Key::new("a");
     let two = request(&key, "10000/1s", 2);
-    assert!(leases.take(&two).is_none(), "no lease was installed");
+    assert!(leases.take(&two, false).is_none(), "no lease was installed");
     install(&leases, &two);
     clock.advance(Duration::from_millis(1));
     for left in [3, 1] {
-        let LeasedPermits { reply, id, mirror_stamp, needs_renewal } = leases.take(&two).expect("permits are left");
-        assert_eq!((id, mirror_stamp, needs_renewal), (ID, 42, false));
+        let permits = leases.take(&two, true).expect("permits are left");
+        assert_eq!((permits.id, permits.mirror_stamp, permits.needs_renewal), (ID, 42, false));
+        assert_eq!((permits.remaining, permits.reset_after), (100 + left, 999_000));
+        let lease = permits.lease.as_ref().expect("the call needs a receipt");
+        assert_eq!(lease.request(2), two);
+        assert_eq!(lease.refund_info().lease(), Some(ID));
+        let CountedReply { reply, source, mirror_stamp, .. } = permits.into_counted();
         assert_eq!((reply.allowed, reply.remaining, reply.retry_after), (true, 100 + left, Some(Duration::ZERO)));
-        assert_eq!((reply.reset_after, reply.stamp), (Duration::from_millis(999), 0));
-        assert_eq!((reply.request_index, reply.delay), (0, Duration::ZERO));
+        assert_eq!((reply.reset_after, reply.stamp), (Duration::from_millis(999), ID.stamp()));
+        assert_eq!((source, mirror_stamp), (Source::Lease, 42));
     }
-    assert!(leases.take(&two).is_none(), "one permit is left");
-    assert!(leases.take(&Request { cost: u32::MAX, ..two }).is_none());
-    assert!(leases.take(&Request { cost: 0, ..two }).is_none(), "a call without a cost takes nothing");
-    assert!(leases.take(&Request { cost: 1, ..two }).is_some());
+    assert!(leases.take(&two, false).is_none(), "one permit is left");
+    assert!(leases.take(&Request { cost: u32::MAX, ..two }, false).is_none());
+    assert!(leases.take(&Request { cost: 0, ..two }, false).is_none(), "a call without a cost takes nothing");
+    assert!(leases.take(&Request { cost: 1, ..two }, false).is_some());
     assert_eq!(used_and_unused(leases.end(&two, ID)), Some((5, 0)));
 }
 
@@ -74,11 +80,11 @@ fn no_permit_is_taken_or_put_back_from_the_end_of_a_lease_on() {
     let one = request(&key, "10000/1s", 1);
     install(&leases, &one);
     clock.advance(LEASE_TIME - Duration::from_micros(1));
-    assert!(leases.take(&one).is_some());
-    assert!(leases.take(&one).is_some());
+    assert!(leases.take(&one, false).is_some());
+    assert!(leases.take(&one, false).is_some());
     assert!(leases.put_back(&one, ID));
     clock.advance(Duration::from_micros(1));
-    assert!(leases.take(&one).is_none());
+    assert!(leases.take(&one, false).is_none());
     assert!(!leases.put_back(&one, ID));
     assert_eq!(used_and_unused(leases.end(&one, ID)), Some((1, 4)), "the permit that was put back is unused");
 }
@@ -90,10 +96,10 @@ fn a_call_with_another_key_max_or_window_finds_no_lease() {
     let (key, other) = (Key::new("a"), Key::new("b"));
     let one = request(&key, "10000/1s", 1);
     install(&leases, &one);
-    assert!(leases.take(&one).is_some());
+    assert!(leases.take(&one, false).is_some());
     let others = [request(&other, "10000/1s", 1), request(&key, "10001/1s", 1), request(&key, "10000/2s", 1)];
     for request in others {
-        assert!(leases.take(&request).is_none(), "{request:?}");
+        assert!(leases.take(&request, false).is_none(), "{request:?}");
         assert!(!leases.put_back(&request, ID), "{request:?}");
         assert!(leases.end(&request, ID).is_none(), "{request:?}");
     }
@@ -108,8 +114,8 @@ fn a_call_with_another_key_of_the_same_tag_finds_no_lease() {
     let [one, other] = [&key, &other].map(|key| request(key, "10000/1s", 1));
     assert_eq!(leases.index_and_tag(one.key, one.limit), leases.index_and_tag(other.key, other.limit));
     install(&leases, &one);
-    assert!(leases.take(&other).is_none());
-    assert!(leases.take(&one).is_some());
+    assert!(leases.take(&other, false).is_none());
+    assert!(leases.take(&one, false).is_some());
 }
 
 #[test]
@@ -118,14 +124,14 @@ fn one_call_of_each_lease_requests_the_next_one() {
     let key = Key::new("a");
     let one = request(&key, "10000/1s", 1);
     let requests =
-        |leases: &Leases| (0..5).map(|_| leases.take(&one).expect("a permit").needs_renewal).collect::<Vec<_>>();
+        |leases: &Leases| (0..5).map(|_| leases.take(&one, false).expect("a permit").needs_renewal).collect::<Vec<_>>();
     for _ in 0..2 {
         let _ = leases.install(NewLease { renew_below: 3, ..lease(&leases, &one) }).expect("the place is free");
         assert_eq!(requests(&leases), [false, false, true, false, false]);
     }
     let _ = leases.install(NewLease { renew_below: 3, ..lease(&leases, &one) }).expect("the place is free");
     let three = Request { cost: 3, ..one };
-    assert!(leases.take(&three).expect("permits").needs_renewal);
+    assert!(leases.take(&three, false).expect("permits").needs_renewal);
     assert!(leases.put_back(&three, ID));
     assert_eq!(requests(&leases), [false; 5], "it was requested before the permits were put back");
 }
@@ -138,12 +144,12 @@ fn permits_are_put_back_into_their_own_lease_alone() {
     assert!(!leases.put_back(&two, ID), "no lease was installed");
     install(&leases, &two);
     assert!(!leases.put_back(&two, ID), "nothing was taken");
-    assert!(leases.take(&two).is_some());
+    assert!(leases.take(&two, false).is_some());
     for id in [LeaseId { mark: 8, ..ID }, LeaseId { end: 1_001, ..ID }] {
         assert!(!leases.put_back(&two, id), "{id:?}");
     }
     assert!(leases.put_back(&two, ID));
-    assert!(leases.take(&Request { cost: 5, ..two }).is_some());
+    assert!(leases.take(&Request { cost: 5, ..two }, false).is_some());
     assert_eq!(used_and_unused(leases.end(&two, ID)), Some((5, 0)));
     assert!(!leases.put_back(&two, ID), "it was ended");
 }
@@ -155,17 +161,17 @@ fn a_lease_is_ended_once_and_gives_no_permit_afterwards() {
     let one = request(&key, "10000/1s", 1);
     assert!(leases.end(&one, ID).is_none(), "no lease was installed");
     install(&leases, &one);
-    assert!(leases.take(&one).is_some());
+    assert!(leases.take(&one, false).is_some());
     assert!(leases.end(&one, LeaseId { mark: 8, ..ID }).is_none());
     let ended = leases.end(&one, ID).expect("in force");
     assert_eq!((&ended.key, ended.limit), (&key, one.limit));
     assert_eq!((ended.id, ended.mirror_stamp, ended.used, ended.unused), (ID, 42, 1, 4));
-    assert!(leases.take(&one).is_none());
+    assert!(leases.take(&one, false).is_none());
     assert!(leases.end(&one, ID).is_none());
     assert!(leases.end_counter(&key, one.limit).is_none());
     assert!(leases.end_slots(&[0..=16_383]).is_empty());
     install(&leases, &one);
-    assert!(leases.take(&one).is_some(), "the next lease");
+    assert!(leases.take(&one, false).is_some(), "the next lease");
 }
 
 #[test]
@@ -175,19 +181,19 @@ fn a_lease_of_the_same_counter_replaces_one_in_force() {
     let one = request(&key, "10000/1s", 1);
     let of_other_max = request(&key, "20000/1s", 1);
     install(&leases, &one);
-    assert!(leases.take(&one).is_some());
+    assert!(leases.take(&one, false).is_some());
     let next_id = LeaseId { end: 1_010, ..ID };
     let next = NewLease { id: next_id, ..lease(&leases, &one) };
     let replaced = leases.install(next).expect("the same counter").expect("it was in force");
     assert_eq!((replaced.id, replaced.used, replaced.unused), (ID, 1, 4));
     assert!(leases.end(&one, ID).is_none(), "it was replaced");
     assert!(!leases.put_back(&one, ID), "it was replaced");
-    assert_eq!(leases.take(&one).map(|permits| permits.id), Some(next_id));
+    assert_eq!(leases.take(&one, false).map(|permits| permits.id), Some(next_id));
     assert!(leases.is_available(&of_other_max));
     let replaced = leases.install(lease(&leases, &of_other_max)).expect("the same counter").expect("it was in force");
     assert_eq!((replaced.id, replaced.limit, replaced.used, replaced.unused), (next_id, one.limit, 1, 4));
-    assert!(leases.take(&one).is_none());
-    assert!(leases.take(&of_other_max).is_some());
+    assert!(leases.take(&one, false).is_none());
+    assert!(leases.take(&of_other_max, false).is_some());
 }
 
 #[test]
@@ -200,8 +206,8 @@ fn a_lease_keeps_its_place_from_another_counter_until_it_is_ended() {
     assert!(leases.is_available(&first) && !leases.is_available(&second));
     let refused = leases.install(lease(&leases, &second)).expect_err("the place is in use");
     assert_eq!((&refused.key, refused.used, refused.unused), (second.key, 0, 5));
-    assert!(leases.take(&second).is_none());
-    assert!(leases.take(&first).is_some());
+    assert!(leases.take(&second, false).is_none());
+    assert!(leases.take(&first, false).is_some());
 
     clock.advance(LEASE_TIME);
     assert!(!leases.is_available(&second), "its time has passed, but its unused permits were not returned");
@@ -209,13 +215,13 @@ fn a_lease_keeps_its_place_from_another_counter_until_it_is_ended() {
     let ended = leases.end(&first, ID).expect("it was not ended before");
     assert_eq!((&ended.key, ended.used, ended.unused), (first.key, 1, 4));
     assert!(leases.install(lease(&leases, &second)).expect("the place is free").is_none());
-    assert!(leases.take(&first).is_none());
-    assert!(leases.take(&second).is_some());
+    assert!(leases.take(&first, false).is_none());
+    assert!(leases.take(&second, false).is_some());
 
     assert!(leases.end(&second, ID).is_some());
     assert!(leases.is_available(&third), "it was ended");
     assert!(leases.install(lease(&leases, &third)).expect("the place is free").is_none(), "it was reported before");
-    assert!(leases.take(&third).is_some());
+    assert!(leases.take(&third, false).is_some());
 }
 
 #[test]
@@ -227,9 +233,9 @@ fn a_reset_ends_the_lease_of_a_counter_with_any_max() {
     install(&leases, &one);
     assert!(leases.end_counter(&other, one.limit).is_none());
     assert!(leases.end_counter(&key, limit("10000/2s")).is_none());
-    assert!(leases.take(&one).is_some());
+    assert!(leases.take(&one, false).is_some());
     assert_eq!(used_and_unused(leases.end_counter(&key, limit("5/1s"))), Some((1, 4)));
-    assert!(leases.take(&one).is_none());
+    assert!(leases.take(&one, false).is_none());
 }
 
 #[test]
@@ -240,14 +246,14 @@ fn a_failed_server_ends_the_leases_of_its_slots() {
     let [first, second, third] = keys.each_ref().map(|key| request(key, "10000/1s", 1));
     for (slot, request) in [(5, first), (6, second), (9, third)] {
         assert!(leases.install(NewLease { slot, ..lease(&leases, &request) }).expect("the place is free").is_none());
-        assert!(leases.take(&request).is_some());
+        assert!(leases.take(&request, false).is_some());
     }
     assert!(leases.end_slots(&[]).is_empty());
     let mut ended: Vec<_> =
         leases.end_slots(&[0..=5, 8..=9]).into_iter().map(|ended| (ended.key.encoded(), ended.unused)).collect();
     ended.sort_unstable();
     assert_eq!(ended, [("a".to_owned(), 4), ("c".to_owned(), 4)]);
-    assert_eq!([first, second, third].map(|request| leases.take(&request).is_some()), [false, true, false]);
+    assert_eq!([first, second, third].map(|request| leases.take(&request, false).is_some()), [false, true, false]);
 }
 
 /// The parent goes on using its leases, and gives their permits back itself.
@@ -257,9 +263,9 @@ fn a_child_of_fork_uses_and_ends_no_lease_of_its_parent() {
     let key = Key::new("a");
     let one = request(&key, "10000/1s", 1);
     install(&leases, &one);
-    assert!(leases.take(&one).is_some());
+    assert!(leases.take(&one, false).is_some());
     let here = mem::replace(&mut leases.home, NO_PROCESS);
-    assert!(leases.take(&one).is_none());
+    assert!(leases.take(&one, false).is_none());
     assert!(!leases.put_back(&one, ID));
     assert!(leases.end(&one, ID).is_none());
     assert!(leases.end_counter(&key, one.limit).is_none());
@@ -282,7 +288,7 @@ fn the_worker_does_not_wait_for_a_call_that_was_stopped_in_a_place() {
         let refused = leases.install(lease(&leases, &request)).expect_err("the place is locked");
         assert_eq!((&refused.key, refused.used, refused.unused), (request.key, 0, 5));
     }
-    assert!(leases.take(&one).is_some(), "the lease that was to be replaced is still found");
+    assert!(leases.take(&one, false).is_some(), "the lease that was to be replaced is still found");
     assert_eq!(used_and_unused(leases.end(&one, ID)), Some((1, 4)), "an end does not wait either");
     drop(stopped);
     install(&leases, &one);
@@ -318,8 +324,9 @@ fn every_permit_is_either_used_or_unused_while_leases_are_replaced() {
     let key = Key::new("a");
     let one = request(&key, "10000/1s", 1);
     let is_done = AtomicBool::new(false);
-    let take =
-        || (0..).take_while(|_| !is_done.load(Ordering::Relaxed)).filter(|_| leases.take(&one).is_some()).count();
+    let take = || {
+        (0..).take_while(|_| !is_done.load(Ordering::Relaxed)).filter(|_| leases.take(&one, false).is_some()).count()
+    };
     let (taken, ended) = thread::scope(|scope| {
         let callers = [scope.spawn(take), scope.spawn(take)];
         let install = |_| leases.install(lease(&leases, &one)).unwrap_or_else(Some);

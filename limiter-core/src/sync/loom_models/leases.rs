@@ -35,7 +35,7 @@ fn leases_with_one() -> (Arc<Leases>, Clock) {
 
 /// Takes a permit of the key `a`. Returns the number of permits taken.
 fn take(leases: &Leases) -> u32 {
-    leases.take(&request(&Key::new("a"), LIMIT)).is_some().into()
+    leases.take(&request(&Key::new("a"), LIMIT), false).is_some().into()
 }
 
 fn end(leases: &Leases, key: &str) -> Option<EndedLease> {
@@ -63,7 +63,8 @@ fn a_permit_is_taken_from_a_lease_or_unused_at_its_end() {
 fn two_calls_take_different_permits_of_a_lease_and_one_of_them_requests_the_next() {
     model(|| {
         let (leases, _clock) = leases_with_one();
-        let take = |leases: &Leases| leases.take(&request(&Key::new("a"), LIMIT)).map(|permits| permits.needs_renewal);
+        let take =
+            |leases: &Leases| leases.take(&request(&Key::new("a"), LIMIT), false).map(|permits| permits.needs_renewal);
         let other = in_thread(&leases, take);
         let [this, other] = [take(&leases), other.join().expect("no panic")].map(|taken| taken.expect("two permits"));
         assert!(this != other, "one of the two");

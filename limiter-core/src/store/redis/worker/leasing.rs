@@ -156,7 +156,7 @@ impl Worker {
     /// requests. Returns false if it has to be sent.
     pub(super) fn take_leased(self: &Rc<Self>, queue: &Rc<BatchQueue>, call: &Rc<PendingCall>) -> bool {
         let request = call.request();
-        let Some(permits) = self.leasing.local.leases.take(&request) else {
+        let Some(permits) = self.leasing.local.leases.take(&request, false) else {
             // It waits once: the next lease may be too small as well.
             let waits = self.leasing.demands.is_requested(&request) && !call.has_waited_for_lease.replace(true);
             if waits {

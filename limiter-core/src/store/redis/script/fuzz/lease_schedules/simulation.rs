@@ -358,7 +358,7 @@ impl<'a> Simulation<'a> {
     /// Takes permits of the lease, at the instant at which its end is compared with the clock.
     fn take(&mut self, process: usize, cost: u32) -> bool {
         let request = Request { key: &self.key, limit: self.limit, cost };
-        let Some(LeasedPermits { id, .. }) = self.processes[process].leases.take(&request) else { return false };
+        let Some(LeasedPermits { id, .. }) = self.processes[process].leases.take(&request, false) else { return false };
         let admission = self.admit(cost);
         self.counts.leased += u64::from(cost);
         let receipt = SimulatedReceipt { admission, permits: cost, taken_from: PermitSource::Lease(id) };
