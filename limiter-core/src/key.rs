@@ -190,6 +190,11 @@ impl Key {
         (encoding, hash)
     }
 
+    #[cold]
+    fn has_equal_encoding(&self, other: &Self) -> bool {
+        self.encode() == other.encode()
+    }
+
     /// The encoding by the grammar of this module: 1 to 200 bytes.
     pub(crate) fn subject(&self) -> EncodedKey<'_> {
         EncodedKey(self)
@@ -246,10 +251,11 @@ impl Display for EncodedKey<'_> {
 }
 
 impl PartialEq for Key {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (&self.long, &other.long) {
-            (None, None) => self.head.as_bytes() == other.head.as_bytes(),
-            (Some(_), Some(_)) => self.subject().to_string() == other.subject().to_string(),
+            (None, None) => self.head == other.head,
+            (Some(_), Some(_)) => self.has_equal_encoding(other),
             _ => false,
         }
     }

@@ -5,6 +5,7 @@ use crate::key::StaticKey;
 /// An ASCII string that grows at its end.
 #[derive(Clone)]
 pub(super) enum Buffer {
+    /// The bytes after the content are zero.
     Short {
         len: u8,
         bytes: [u8; INLINE_CAPACITY],
@@ -75,12 +76,28 @@ impl Buffer {
     /// Shortens the content to at most `max_len` bytes.
     pub(super) fn truncate(&mut self, max_len: usize) {
         match self {
-            Self::Short { len, .. } => *len = u8::try_from(max_len).map_or(*len, |max_len| max_len.min(*len)),
+            Self::Short { len, bytes } => {
+                *len = u8::try_from(max_len).map_or(*len, |max_len| max_len.min(*len));
+                bytes[usize::from(*len)..].fill(0);
+            }
             Self::Long(text) => text.truncate(max_len),
             Self::Static(static_key) => {
                 let text = static_key.encoding();
                 *self = Self::Long(text[..max_len.min(text.len())].to_owned());
             }
+        }
+    }
+}
+
+impl PartialEq for Buffer {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            // A comparison of a fixed size takes no call.
+            (Self::Short { len, bytes }, Self::Short { len: other_len, bytes: other_bytes }) => {
+                len == other_len && bytes == other_bytes
+            }
+            _ => self.as_bytes() == other.as_bytes(),
         }
     }
 }

@@ -4,14 +4,17 @@
 //! in which they may be used, so they count at least as long as if they were taken one by one. Until then a call takes
 //! them here. Permits that are left at the end are given back.
 //!
-//! A permit must not be used after the end of its own lease. So a call holds the lock of a place from its look at the
-//! key, the limit and the end until it has taken the permits: no other lease is put there meanwhile. Two leases may have
-//! the same end and the same number of permits left, so comparing those would not be enough.
+//! A permit must not be used after the end of its own lease. So each lease is an object of its own, which no other lease
+//! replaces: a call looks at the key, the limit and the end of the object from which it takes the permits. Two leases may
+//! have the same end and the same number of permits left, so comparing those would not be enough.
 //!
-//! A lease is ended by one atomic swap, whose result is the number of unused permits. So they are given back once.
+//! A lease is ended by one atomic swap, whose result is the number of unused permits. So they are given back once. A call
+//! that still has the object takes nothing afterwards.
 
+use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::hint;
+use std::sync::atomic::AtomicU64 as StdAtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use crate::algorithm::CounterKind;
@@ -38,6 +41,8 @@ pub(crate) struct Leases {
     clock: Clock,
     /// The process that made it.
     home: u32,
+    /// Different for each table of this process.
+    id: u64,
 }
 
 /// The places, with a tag for each. The tags are apart, so that calls without a lease read no cache line that a lock
@@ -51,6 +56,11 @@ struct LeaseTable {
 
 /// A place of one lease. The lock is held for the move of a pointer, and an empty place is small.
 type LeasePlace = RwLock<Option<Arc<Lease>>>;
+
+thread_local! {
+    /// The lease that this thread used last, of any table. A thread that calls one busy key needs no other look-up.
+    static RECENT: Cell<Option<Arc<Lease>>> = const { Cell::new(None) };
+}
 
 /// The number of places. One under loom, which tracks each of them.
 const PLACES: usize = if IS_LOOM { 1 } else { 4096 };
@@ -66,7 +76,10 @@ impl Leases {
     }
 
     fn with_places(places: usize, clock: Clock) -> Self {
-        Self { table: OnceLock::new(), places, hasher: Seed::default(), clock, home: process::id() }
+        // Loom's atomics cannot be static.
+        static NEXT_ID: StdAtomicU64 = StdAtomicU64::new(0);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Self { table: OnceLock::new(), places, hasher: Seed::default(), clock, home: process::id(), id }
     }
 
     /// Takes the permits of a request from the lease of its counter and limit. `None` if it has none in force, or one
@@ -86,7 +99,7 @@ impl Leases {
         self.with_lease_in_force(request, put_back).is_some()
     }
 
-    /// Calls a function with the lease of a request and the current time, while that lease cannot be replaced.
+    /// Calls a function with the lease of a request and the current time, if that is before the end.
     #[inline]
     fn with_lease_in_force<R>(
         &self,
@@ -94,14 +107,29 @@ impl Leases {
         use_lease: impl FnOnce(&Arc<Lease>, Moment) -> Option<R>,
     ) -> Option<R> {
         let table = self.table.get()?;
+        if !process::is_this(self.home) {
+            return None;
+        }
+        let recent = take_recent().filter(|lease| lease.may_be_used(self.id, request));
+        let lease = match recent {
+            Some(lease) => lease,
+            None => self.find(table, request)?,
+        };
+        let now = self.clock.now_with_suspend();
+        let used = if lease.is_before_end(now) { use_lease(&lease, now) } else { None };
+        set_recent(lease);
+        used
+    }
+
+    /// Looks a lease up in the table.
+    #[inline(never)]
+    fn find(&self, table: &LeaseTable, request: &Request<'_>) -> Option<Arc<Lease>> {
         let (index, tag) = self.index_and_tag(request.key, request.limit);
-        if table.tags[index].load(Ordering::Acquire) != tag || !process::is_this(self.home) {
+        if table.tags[index].load(Ordering::Acquire) != tag {
             return None;
         }
         let place = unless_blocked(table.places[index].try_read())?;
-        let lease = place.as_ref().filter(|lease| lease.is_for(request))?;
-        let now = self.clock.now_with_suspend();
-        if lease.is_before_end(now) { use_lease(lease, now) } else { None }
+        place.as_ref().filter(|lease| lease.may_be_used(self.id, request)).cloned()
     }
 
     /// Ends the lease of a counter, because the counter is reset. The `max` of the limit does not matter.
@@ -151,7 +179,7 @@ impl Leases {
         if Self::is_in_use(place.as_deref(), &lease.key, lease.limit) {
             return Err(lease.into_unused());
         }
-        let replaced = place.replace(Arc::new(Lease::new(lease)));
+        let replaced = place.replace(Arc::new(Lease::new(lease, self.id)));
         table.tags[index].store(tag, Ordering::Release);
         drop(place);
         Ok(replaced.and_then(|lease| lease.end()))
@@ -176,6 +204,20 @@ impl Leases {
     fn index_and_tag(&self, key: &Key, limit: Limit) -> (usize, u64) {
         let hash = self.hasher.hash_one((key.head(), CounterKind::from(limit))).max(EMPTY + 1);
         (usize::try_from(hash % self.places as u64).unwrap_or(0), hash)
+    }
+}
+
+/// Takes the lease that this thread used last. `None` while the thread ends.
+#[inline]
+fn take_recent() -> Option<Arc<Lease>> {
+    // Under loom all threads of a model are one, and objects must not outlive a run.
+    if IS_LOOM { None } else { RECENT.try_with(Cell::take).ok()? }
+}
+
+#[inline]
+fn set_recent(lease: Arc<Lease>) {
+    if !IS_LOOM {
+        let _ = RECENT.try_with(|recent| recent.set(Some(lease)));
     }
 }
 

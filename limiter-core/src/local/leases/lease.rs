@@ -85,6 +85,8 @@ impl LeasedPermits {
 #[derive(Debug)]
 pub(crate) struct Lease {
     granted: NewLease,
+    /// The table in which it was installed.
+    table_id: u64,
     /// The permits that are left, or [`CLOSED`].
     left: AtomicU32,
     renewal_requested: AtomicBool,
@@ -95,9 +97,9 @@ pub(crate) struct Lease {
 const CLOSED: u32 = u32::MAX;
 
 impl Lease {
-    pub(super) fn new(granted: NewLease) -> Self {
+    pub(super) fn new(granted: NewLease, table_id: u64) -> Self {
         let left = AtomicU32::new(granted.permits);
-        Self { granted, left, renewal_requested: AtomicBool::new(false) }
+        Self { granted, table_id, left, renewal_requested: AtomicBool::new(false) }
     }
 
     pub(super) fn id(&self) -> LeaseId {
@@ -114,6 +116,12 @@ impl Lease {
         self.granted.limit == request.limit && self.granted.key == *request.key
     }
 
+    /// Returns whether calls with this request, of the limiter with this table, may use the lease while its time lasts.
+    #[inline]
+    pub(super) fn may_be_used(&self, table_id: u64, request: &Request<'_>) -> bool {
+        self.table_id == table_id && self.is_for(request) && !self.is_closed()
+    }
+
     pub(super) fn has_counter(&self, key: &Key, limit: Limit) -> bool {
         CounterKind::from(self.granted.limit) == CounterKind::from(limit) && self.granted.key == *key
     }
@@ -123,11 +131,12 @@ impl Lease {
         now < self.granted.ends_at
     }
 
+    #[inline]
     pub(super) fn is_closed(&self) -> bool {
         self.left.load(Ordering::Acquire) == CLOSED
     }
 
-    /// Takes `cost` permits. The caller has found `now` before the end, and still holds the lock under which it did.
+    /// Takes `cost` permits. The caller has found `now` before the end of this lease.
     #[inline]
     pub(super) fn take(self: &Arc<Self>, cost: u32, now: Moment, needs_receipt: bool) -> Option<LeasedPermits> {
         let left = self.change_left(|left| left.checked_sub(cost))?.checked_sub(cost)?;

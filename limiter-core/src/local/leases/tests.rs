@@ -106,6 +106,34 @@ fn a_call_with_another_key_max_or_window_finds_no_lease() {
     assert_eq!(used_and_unused(leases.end(&one, ID)), Some((1, 4)));
 }
 
+/// The lease that a thread used last is of another key, of another limiter, ended or replaced.
+#[test]
+fn a_call_uses_the_lease_of_its_own_counter_after_calls_with_another() {
+    let (leases, _clock) = leases(PLACES);
+    let (key, other_key) = (Key::new("a"), Key::new("b"));
+    let [one, other] = [&key, &other_key].map(|key| request(key, "10000/1s", 1));
+    let permits_left = |leases: &Leases, request| leases.take(request, false).map(|permits| permits.remaining - 100);
+    install(&leases, &one);
+    install(&leases, &other);
+    for left in [4, 3] {
+        assert_eq!((permits_left(&leases, &one), permits_left(&leases, &other)), (Some(left), Some(left)));
+    }
+
+    let (of_another_limiter, _clock) = self::leases(PLACES);
+    assert_eq!(permits_left(&of_another_limiter, &other), None);
+    install(&of_another_limiter, &other);
+    assert_eq!(permits_left(&of_another_limiter, &other), Some(4));
+    assert_eq!(permits_left(&leases, &other), Some(2));
+
+    assert_eq!(used_and_unused(leases.end(&other, ID)), Some((3, 2)));
+    assert_eq!(permits_left(&leases, &other), None);
+    install(&leases, &other);
+    assert_eq!(permits_left(&leases, &other), Some(4));
+    let replaced = leases.install(lease(&leases, &other)).expect("the place has the same counter");
+    assert_eq!(used_and_unused(replaced), Some((1, 4)));
+    assert_eq!(permits_left(&leases, &other), Some(4));
+}
+
 /// A long key has only its head in the tag.
 #[test]
 fn a_call_with_another_key_of_the_same_tag_finds_no_lease() {
