@@ -9,12 +9,12 @@ use crate::local::leases::{Leases, NewLease};
 use crate::request::{LeaseId, Request};
 use crate::store::redis::script::command::ReturnedPermits;
 use crate::store::redis::script::reply::LeaseReply;
-use crate::store::redis::worker::leasing::usable_time;
+use crate::store::redis::worker::lease_lifecycle::usable_time;
 
 /// The rules by which the processes of a schedule use their leases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaseRules {
-    /// Those of `worker/leasing.rs`.
+    /// Those of `worker/lease_lifecycle.rs`.
     Worker,
     /// A reset leaves the process's own lease in force. That is no mistake: the store keeps those permits.
     LeaseOutlivesReset,
