@@ -213,3 +213,6 @@ fn whole(permits: f64) -> u32 {
     let whole = permits.clamp(0.0, f64::from(MAX_SIZE)) as u32;
     whole
 }
+
+#[cfg(test)]
+mod tests;
