@@ -66,7 +66,8 @@ impl Leases {
         Self::with_places(PLACES, clock)
     }
 
-    fn with_places(places: usize, clock: Clock) -> Self {
+    /// Leases in so many places.
+    pub(crate) fn with_places(places: usize, clock: Clock) -> Self {
         Self { table: OnceLock::new(), places, hasher: Seed::default(), clock, home: process::id() }
     }
 
