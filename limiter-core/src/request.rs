@@ -19,14 +19,14 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns whether it takes permits of the same counter as another one.
-    pub(crate) fn has_counter_of(&self, other: &Self) -> bool {
-        CounterKind::from(self.limit) == CounterKind::from(other.limit) && self.key == other.key
+    /// Returns whether it takes permits of the counter of a key and a limit. The `max` of the limit does not matter.
+    pub(crate) fn has_counter(&self, key: &Key, limit: Limit) -> bool {
+        CounterKind::from(self.limit) == CounterKind::from(limit) && self.key == key
     }
 
     /// Permits that the requests before it in the same decision take from the same counter.
     pub(crate) fn pending(&self, before: &[Self]) -> u32 {
-        let same_counter = before.iter().filter(|other| self.has_counter_of(other));
+        let same_counter = before.iter().filter(|other| self.has_counter(other.key, other.limit));
         same_counter.fold(0, |sum, other| sum.saturating_add(other.cost))
     }
 

@@ -186,7 +186,9 @@ impl DenialCache {
             return;
         }
         denials.retain(|denial| {
-            denial.has_counter_of(request) && !denial.matches(request) && denial.is_valid(version.sent_at, self.max_age)
+            request.has_counter(&denial.key, denial.limit)
+                && !denial.matches(request)
+                && denial.is_valid(version.sent_at, self.max_age)
         });
         if denials.len() == MAX_DENIALS_PER_SLOT {
             denials.remove(0);
@@ -205,10 +207,6 @@ impl DenialCache {
 impl Denial {
     fn matches(&self, request: &Request<'_>) -> bool {
         self.limit == request.limit && self.cost == request.cost && self.key == *request.key
-    }
-
-    fn has_counter_of(&self, request: &Request<'_>) -> bool {
-        CounterKind::from(self.limit) == CounterKind::from(request.limit) && self.key == *request.key
     }
 
     fn is_valid(&self, now: Moment, max_age: Duration) -> bool {

@@ -75,7 +75,8 @@ impl Leases {
         Self::with_places(PLACES, clock)
     }
 
-    fn with_places(places: usize, clock: Clock) -> Self {
+    /// Leases in so many places.
+    pub(crate) fn with_places(places: usize, clock: Clock) -> Self {
         // Loom's atomics cannot be static.
         static NEXT_ID: StdAtomicU64 = StdAtomicU64::new(0);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);

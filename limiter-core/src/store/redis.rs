@@ -44,7 +44,7 @@ use script::command::Action;
 use script::redis_key::RedisKeys;
 use worker::WorkerSettings;
 use worker::call::CallResult;
-use worker::leasing::Renewal;
+use worker::lease_lifecycle::Renewal;
 use worker_handle::WorkerHandle;
 
 #[cfg(feature = "rules")]

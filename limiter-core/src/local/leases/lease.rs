@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::CounterKind;
 use crate::clock::Moment;
 use crate::request::{CountedReply, LeaseId, RefundInfo, Request, StoreReply};
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
@@ -123,7 +122,7 @@ impl Lease {
     }
 
     pub(super) fn has_counter(&self, key: &Key, limit: Limit) -> bool {
-        CounterKind::from(self.granted.limit) == CounterKind::from(limit) && self.granted.key == *key
+        Request { key: &self.granted.key, limit: self.granted.limit, cost: 0 }.has_counter(key, limit)
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! Rules that are read from a map.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde_core::de::{self, MapAccess, SeqAccess, Visitor};
@@ -76,25 +77,40 @@ struct LimitList(Vec<Limit>);
 
 impl<'de> Deserialize<'de> for LimitList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(LimitListVisitor)
+        let visitor = ListVisitor {
+            expected: "for `limits` a list of limits such as `[\"5/s\", \"100/min\"]`",
+            max_len: usize::MAX,
+            element: PhantomData,
+        };
+        let limits = deserializer.deserialize_seq(visitor)?;
+        if limits.is_empty() { Err(de::Error::custom(no_limits_problem())) } else { Ok(Self(limits)) }
     }
 }
 
-struct LimitListVisitor;
+/// Reads a list. The only list with a bound is that of overrides.
+struct ListVisitor<T> {
+    /// The list that is expected, for messages.
+    expected: &'static str,
+    max_len: usize,
+    element: PhantomData<T>,
+}
 
-impl<'de> Visitor<'de> for LimitListVisitor {
-    type Value = LimitList;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+    type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("for `limits` a list of limits such as `[\"5/s\", \"100/min\"]`")
+        f.write_str(self.expected)
     }
 
-    fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<LimitList, S::Error> {
-        let mut limits = Vec::new();
-        while let Some(limit) = sequence.next_element()? {
-            limits.push(limit);
+    fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<Vec<T>, S::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = sequence.next_element()? {
+            if elements.len() == self.max_len {
+                return Err(de::Error::custom(too_many_overrides_problem()));
+            }
+            elements.push(element);
         }
-        if limits.is_empty() { Err(de::Error::custom(no_limits_problem())) } else { Ok(LimitList(limits)) }
+        Ok(elements)
     }
 }
 
@@ -150,29 +166,15 @@ struct OverrideList(Vec<(KeyMatch, Rule)>);
 
 impl<'de> Deserialize<'de> for OverrideList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(OverrideListVisitor)
-    }
-}
-
-struct OverrideListVisitor;
-
-impl<'de> Visitor<'de> for OverrideListVisitor {
-    type Value = OverrideList;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("for `override` a list of maps")
-    }
-
-    fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<OverrideList, S::Error> {
-        let mut overrides = Vec::new();
-        while let Some(OverrideOfKeys(keys, rule)) = sequence.next_element()? {
-            if overrides.len() == MAX_OVERRIDES {
-                return Err(de::Error::custom(too_many_overrides_problem()));
-            }
-            overrides.push((keys, rule));
-        }
+        let visitor = ListVisitor {
+            expected: "for `override` a list of maps",
+            max_len: MAX_OVERRIDES,
+            element: PhantomData::<OverrideOfKeys>,
+        };
+        let overrides = deserializer.deserialize_seq(visitor)?;
+        let overrides = overrides.into_iter().map(|OverrideOfKeys(keys, rule)| (keys, rule)).collect::<Vec<_>>();
         check_overrides(&overrides).map_err(de::Error::custom)?;
-        Ok(OverrideList(overrides))
+        Ok(Self(overrides))
     }
 }
 

@@ -12,21 +12,27 @@ use tokio::time::timeout_at;
 
 pub(crate) mod call;
 pub(crate) mod in_flight;
-pub(crate) mod leasing;
+pub(crate) mod lease_demand;
+pub(crate) mod lease_lifecycle;
 mod batch;
+mod batch_leases;
 mod batch_queue;
 mod deadlines;
-mod lease_demand;
+mod held_calls;
+mod leasing;
 mod multi_slot;
 mod pending_call;
 mod reconcile;
+#[cfg(all(test, feature = "test-util"))]
+mod lease_tests;
 #[cfg(test)]
 mod tests;
 
 use batch_queue::BatchQueue;
 use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
-use leasing::{Leasing, Renewal};
+use lease_lifecycle::Renewal;
+use leasing::Leasing;
 use multi_slot::{MultiSlotCall, ScriptCallError};
 use reconcile::{Reconciler, SentTake};
 
@@ -103,7 +109,7 @@ struct Worker {
     naming: Arc<Naming>,
     commands: Commands,
     reconciler: Reconciler,
-    leasing: Leasing,
+    leasing: Rc<Leasing>,
     deadlines: Rc<Deadlines>,
     batch_sizes: BatchSizes,
     /// The queue of each server that had a batch, with the task that sends batches when a permit is released.

@@ -19,7 +19,7 @@ use super::script::redis_key::RedisKeys;
 use super::shared_rules::RulesCall;
 use super::worker::call::{Call, CallResult, Deadline};
 use super::worker::in_flight::{InFlight, InFlightCall};
-use super::worker::leasing::Renewal;
+use super::worker::lease_lifecycle::Renewal;
 use super::worker::{self, Receivers, WorkerSettings};
 use crate::Error;
 use crate::health::Health;

@@ -44,6 +44,11 @@ impl InFlightBatches {
     pub(crate) async fn released(&self) {
         self.released.notified().await;
     }
+
+    /// Wakes the task that waits for a released permit: there are calls to send.
+    pub(crate) fn wake(&self) {
+        self.released.notify_one();
+    }
 }
 
 impl InFlightPermit {
@@ -59,7 +64,7 @@ impl Drop for InFlightPermit {
         let InFlightBatches { batches, calls, .. } = &*self.batches;
         batches.set(batches.get() - 1);
         calls.set(calls.get() - self.calls.get());
-        self.batches.released.notify_one();
+        self.batches.wake();
     }
 }
 

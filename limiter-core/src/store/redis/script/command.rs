@@ -135,15 +135,28 @@ impl Commands {
 
     /// The command for a batch. `keys` are the names of the entries' keys.
     pub(crate) fn batch(&self, keys: KeyNames, entries: &[BatchEntry]) -> Command {
-        let mut kinds: Vec<BatchEntry> = Vec::new();
-        let mut kind_of = |entry: &BatchEntry| {
+        let (mut kinds, mut leases): (Vec<BatchEntry>, _) = (Vec::new(), 0);
+        let kind_of = |entry: &BatchEntry| {
+            if entry.lease.is_some() {
+                leases += 1;
+                if entry.has_own_kind() {
+                    return 0;
+                }
+            }
             // Usually there is one kind.
             kinds.iter().position(|known| known == entry).unwrap_or_else(|| {
                 kinds.push(*entry);
                 kinds.len() - 1
             })
         };
-        let indices: Vec<_> = entries.iter().map(&mut kind_of).collect();
+        let mut indices: Vec<_> = entries.iter().map(kind_of).collect();
+        if leases > 0 {
+            // They are behind the kinds that were searched.
+            for (entry, index) in entries.iter().zip(&mut indices).filter(|(entry, _)| entry.has_own_kind()) {
+                *index = kinds.len();
+                kinds.push(*entry);
+            }
+        }
         let mut arguments = vec![Argument::Number(kinds.len() as u64)];
         for BatchEntry { limit, cost, calls, lease } in &kinds {
             arguments.push(Argument::Word(if lease.is_some() { "leased_window" } else { module(*limit) }));
@@ -155,7 +168,6 @@ impl Commands {
             arguments.extend(indices.into_iter().map(|index| Argument::Number(index as u64)));
         }
         arguments.extend(self.time());
-        let leases = entries.iter().filter(|entry| entry.lease.is_some()).count();
         Command { program: Program::Batch, keys, arguments, has_reports: false, leases }
     }
 
@@ -172,10 +184,22 @@ impl Commands {
     }
 }
 
+impl BatchEntry {
+    /// Returns whether no other entry is of its kind: marks are random, and permits are returned once.
+    fn has_own_kind(&self) -> bool {
+        self.lease.is_some_and(|terms| !terms.is_empty())
+    }
+}
+
 impl LeaseTerms {
+    /// Returns whether nothing is leased or returned.
+    pub(crate) fn is_empty(self) -> bool {
+        self.wanted == 0 && self.returned.is_none()
+    }
+
     /// The script's argument: empty, or packed as the header of `lua/batch.lua` describes.
     fn argument(self) -> Argument {
-        if self == Self::default() {
+        if self.is_empty() {
             return Argument::Word("");
         }
         let Self { wanted, new_mark, returned } = self;
@@ -268,5 +292,39 @@ impl Command {
 
     pub(crate) fn decode_batch(&self, reply: Value) -> Result<BatchReply, Error> {
         reply::decode_batch(reply, self.keys.len(), self.leases)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the numbers that follow the kinds of a batch: the kind of each entry.
+    fn kinds_of_entries(entries: &[BatchEntry]) -> (u64, Vec<u64>) {
+        let names = (0..entries.len()).map(|_| "a").collect();
+        let Command { arguments, .. } = Commands::new(Clock::System).batch(names, entries);
+        let numbers =
+            arguments.iter().map(|argument| if let Argument::Number(number) = argument { *number } else { 0 });
+        let numbers: Vec<_> = numbers.collect();
+        let kinds = numbers[0];
+        let fields = usize::try_from(kinds).expect("few") * 6;
+        (kinds, numbers[1 + fields..].to_vec())
+    }
+
+    #[test]
+    fn entries_of_one_kind_are_described_once_and_those_with_a_lease_each() {
+        let plain = BatchEntry { limit: Limit::WIDEST, cost: 1, calls: 1, lease: None };
+        let idle = BatchEntry { lease: Some(LeaseTerms::default()), ..plain };
+        let leased =
+            |wanted, new_mark| BatchEntry { lease: Some(LeaseTerms { wanted, new_mark, returned: None }), ..plain };
+        let returned = Some(ReturnedPermits { permits: 3, id: LeaseId { mark: 1, end: 2 } });
+        let returning = BatchEntry { lease: Some(LeaseTerms { returned, ..LeaseTerms::default() }), ..plain };
+        assert_eq!(kinds_of_entries(&[plain; 3]), (1, Vec::new()));
+        assert_eq!(kinds_of_entries(&[idle; 3]), (1, Vec::new()));
+        assert_eq!(kinds_of_entries(&[returning]), (1, Vec::new()));
+        let mixed = [leased(8, 1), plain, returning, idle, plain, leased(8, 2), BatchEntry { calls: 2, ..idle }, idle];
+        assert_eq!(kinds_of_entries(&mixed), (6, vec![3, 0, 4, 1, 0, 5, 2, 1]));
+        let twice = [returning; 2];
+        assert_eq!(kinds_of_entries(&twice), (2, vec![0, 1]), "entries with terms are not compared");
     }
 }

@@ -136,14 +136,16 @@ impl Worker {
             let usable = reply.as_ref().ok().and_then(|reply| reply.as_ref().ok());
             self.end_leases(lease_calls, usable, script_call.needs_split())
         };
+        let mut longest_denials = longest_denials.into_iter().peekable();
         match reply {
             Err(_) => calls.iter().for_each(|batched| self.time_out(&batched.call)),
             Ok(Ok(BatchReply { entries: replies, .. })) => {
                 for ((reply, version), calls) in replies.into_iter().zip(versions).zip(by_entry(&calls)) {
                     match reply {
                         Ok(reply) => {
-                            let longest_denial = longest_denials.iter().find(|(entry, _)| *entry == calls[0].entry);
-                            let longest_denial = longest_denial.map(|(_, longest)| *longest);
+                            // Both are in the order of the entries.
+                            let longest_denial = longest_denials.next_if(|(entry, _)| *entry == calls[0].entry);
+                            let longest_denial = longest_denial.map(|(_, longest)| longest);
                             self.reconciler.complete_entry(&reply, version, calls, longest_denial);
                         }
                         Err(error) => {

@@ -42,6 +42,11 @@ impl BatchQueue {
         self.calls.borrow_mut().push_front(call);
     }
 
+    /// Wakes the task that sends batches.
+    pub(crate) fn wake(&self) {
+        self.in_flight.wake();
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.borrow().is_empty()
     }
@@ -56,7 +61,7 @@ impl BatchQueue {
         self.calls.borrow_mut().pop_front()
     }
 
-    /// Waits until a permit is released.
+    /// Waits until a permit is released, or [`wake`](Self::wake) is called.
     pub(crate) async fn permit_released(&self) {
         self.in_flight.released().await;
     }

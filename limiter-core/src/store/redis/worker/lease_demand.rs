@@ -13,17 +13,20 @@ use crate::store::redis::script::command::ReturnedPermits;
 use crate::sync::Seed;
 
 /// The demand for each counter, in a fixed number of places. If several counters share a place, it has the latest.
-pub(super) struct LeaseDemands {
+pub(crate) struct LeaseDemands {
     /// Empty before the first call.
     places: RefCell<Vec<Option<Demand>>>,
     hasher: Seed,
 }
 
+/// The hash of a counter's key and kind, which identifies its demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CounterTag(u64);
+
 /// The demand of this process for permits of one counter.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
-    /// The hash of the counter.
-    tag: u64,
+    counter: CounterTag,
     /// The time of the last script call about it.
     called_at: Moment,
     /// Permits of the next lease.
@@ -33,7 +36,7 @@ struct Demand {
     /// Permits of the last lease, and the time at which it arrived.
     granted: u32,
     granted_at: Moment,
-    /// True while a script call that requests a lease is in flight.
+    /// True while a request for a lease is open.
     is_requested: bool,
     /// Unused permits that the next script call returns.
     returned: Option<ReturnedPermits>,
@@ -41,7 +44,7 @@ struct Demand {
 
 /// The reason for a script call about a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Occasion {
+pub(crate) enum Occasion {
     /// So many calls wait for it.
     Calls(u32),
     /// The lease in force is nearly used up.
@@ -50,12 +53,12 @@ pub(super) enum Occasion {
 
 /// A new lease, as far as it matters for the next one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Granted {
-    pub(super) permits: u32,
+pub(crate) struct Granted {
+    pub(crate) permits: u32,
     /// Permits of the lease that it replaces, which were not used.
-    pub(super) unused: u32,
-    pub(super) sent_at: Moment,
-    pub(super) received_at: Moment,
+    pub(crate) unused: u32,
+    pub(crate) sent_at: Moment,
+    pub(crate) received_at: Moment,
 }
 
 const PLACES: usize = 4096;
@@ -74,29 +77,33 @@ const BUSY_CALLS: u32 = 4;
 const RENEWAL_SLACK_MICROS: f64 = 200.0;
 
 impl LeaseDemands {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { places: RefCell::default(), hasher: Seed::default() }
+    }
+
+    /// Returns the tag of a request's counter.
+    pub(crate) fn counter(&self, request: &Request<'_>) -> CounterTag {
+        CounterTag(self.hasher.hash_one((request.key, CounterKind::from(request.limit))))
     }
 
     /// Returns the permits to request in a script call about a counter, and those to return with it. `may_lease` returns
     /// whether a lease could be used now. It is called only if one is wanted.
     ///
     /// If permits are requested, [`completed`](Self::completed) has to follow.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &self,
-        request: &Request<'_>,
+        counter: CounterTag,
         occasion: Occasion,
         now: Moment,
         may_lease: impl FnOnce() -> bool,
     ) -> (u32, Option<ReturnedPermits>) {
-        let (index, tag) = self.index_and_tag(request);
         let mut places = self.places.borrow_mut();
         places.resize(PLACES, None);
-        let place = &mut places[index];
-        let Some(demand) = place.as_mut().filter(|demand| demand.tag == tag) else {
+        let place = &mut places[counter.place()];
+        let Some(demand) = place.as_mut().filter(|demand| demand.counter == counter) else {
             let is_replaceable = |demand: &mut Demand| !demand.is_requested && demand.returned.is_none();
             if place.as_mut().is_none_or(is_replaceable) {
-                *place = Some(Demand::new(tag, now));
+                *place = Some(Demand::new(counter, now));
             }
             return (0, None);
         };
@@ -111,23 +118,23 @@ impl LeaseDemands {
         (wanted, demand.returned.take())
     }
 
-    /// Returns whether a script call that requests a lease is in flight.
-    pub(super) fn is_requested(&self, request: &Request<'_>) -> bool {
+    /// Returns whether a request for a lease is open.
+    pub(crate) fn is_requested(&self, counter: CounterTag) -> bool {
         let mut is_requested = false;
-        self.change(request, |demand| is_requested = demand.is_requested);
+        self.change(counter, |demand| is_requested = demand.is_requested);
         is_requested
     }
 
-    /// Records that the script call is over, with a lease or without.
-    pub(super) fn completed(&self, request: &Request<'_>) {
-        self.change(request, |demand| demand.is_requested = false);
+    /// Records that the request for a lease is closed, with a lease or without.
+    pub(crate) fn completed(&self, counter: CounterTag) {
+        self.change(counter, |demand| demand.is_requested = false);
     }
 
     /// Records a lease, and computes the size of the next one. Returns the number of permits below which it is renewed.
-    pub(super) fn granted(&self, request: &Request<'_>, granted: Granted) -> u32 {
+    pub(crate) fn granted(&self, request: &Request<'_>, granted: Granted) -> u32 {
         let Granted { permits, unused, sent_at, received_at } = granted;
         let mut renew_below = 1;
-        self.change(request, |demand| {
+        self.change(self.counter(request), |demand| {
             let micros =
                 |from: Moment| f64::from(u32::try_from(from.until(received_at).as_micros()).unwrap_or(u32::MAX));
             let rate = f64::from(demand.granted.saturating_sub(unused)) / micros(demand.granted_at).max(1.0);
@@ -142,14 +149,14 @@ impl LeaseDemands {
     }
 
     /// Records that permits of a lease were left at its end: the next one is smaller.
-    pub(super) fn was_too_large(&self, request: &Request<'_>) {
-        self.change(request, |demand| demand.size = (demand.size / 2).max(MIN_SIZE));
+    pub(crate) fn was_too_large(&self, request: &Request<'_>) {
+        self.change(self.counter(request), |demand| demand.size = (demand.size / 2).max(MIN_SIZE));
     }
 
     /// Keeps unused permits for the next script call about the counter. Gives them back if it has to be made at once.
-    pub(super) fn keep(&self, request: &Request<'_>, returned: ReturnedPermits) -> Result<(), ReturnedPermits> {
+    pub(crate) fn keep(&self, request: &Request<'_>, returned: ReturnedPermits) -> Result<(), ReturnedPermits> {
         let mut kept = Err(returned);
-        self.change(request, |demand| {
+        self.change(self.counter(request), |demand| {
             if demand.returned.is_none() {
                 demand.returned = Some(returned);
                 kept = Ok(());
@@ -159,30 +166,32 @@ impl LeaseDemands {
     }
 
     /// Takes the unused permits of a lease, if no script call has returned them.
-    pub(super) fn take_kept(&self, request: &Request<'_>, id: LeaseId) -> Option<ReturnedPermits> {
+    pub(crate) fn take_kept(&self, request: &Request<'_>, id: LeaseId) -> Option<ReturnedPermits> {
         let mut taken = None;
-        self.change(request, |demand| taken = demand.returned.take_if(|returned| returned.id == id));
+        self.change(self.counter(request), |demand| taken = demand.returned.take_if(|returned| returned.id == id));
         taken
     }
 
-    fn change(&self, request: &Request<'_>, change: impl FnOnce(&mut Demand)) {
-        let (index, tag) = self.index_and_tag(request);
+    fn change(&self, counter: CounterTag, change: impl FnOnce(&mut Demand)) {
         let mut places = self.places.borrow_mut();
-        if let Some(demand) = places.get_mut(index).and_then(Option::as_mut).filter(|demand| demand.tag == tag) {
+        let demand = places.get_mut(counter.place()).and_then(Option::as_mut);
+        if let Some(demand) = demand.filter(|demand| demand.counter == counter) {
             change(demand);
         }
     }
+}
 
-    fn index_and_tag(&self, request: &Request<'_>) -> (usize, u64) {
-        let tag = self.hasher.hash_one((request.key, CounterKind::from(request.limit)));
-        (usize::try_from(tag % PLACES as u64).unwrap_or(0), tag)
+impl CounterTag {
+    /// The index of its place.
+    fn place(self) -> usize {
+        usize::try_from(self.0 % PLACES as u64).unwrap_or(0)
     }
 }
 
 impl Demand {
-    fn new(tag: u64, now: Moment) -> Self {
+    fn new(counter: CounterTag, now: Moment) -> Self {
         Self {
-            tag,
+            counter,
             called_at: now,
             size: FIRST_SIZE,
             rate: 0.0,
@@ -204,3 +213,6 @@ fn whole(permits: f64) -> u32 {
     let whole = permits.clamp(0.0, f64::from(MAX_SIZE)) as u32;
     whole
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,17 +9,17 @@ use crate::local::leases::Leases;
 use crate::local::standby::{Standby, StandbyConfig};
 use crate::store::redis::server::Server;
 
-fn settings() -> WorkerSettings {
+pub(super) fn settings(clock: Clock) -> WorkerSettings {
     let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
     let local = LocalState {
-        standby: Arc::new(Standby::new(&config, Clock::System)),
-        denials: Arc::new(DenialCache::new(Duration::ZERO, Clock::System)),
-        leases: Arc::new(Leases::new(Clock::System)),
+        standby: Arc::new(Standby::new(&config, clock.clone())),
+        denials: Arc::new(DenialCache::new(Duration::ZERO, clock.clone())),
+        leases: Arc::new(Leases::new(clock.clone())),
     };
     let naming = Arc::new(Naming::new("", None, false));
     let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));
     let (deadline, batch_sizes) = (Duration::from_millis(100), BatchSizes::new());
-    WorkerSettings { naming, deadline, clock: Clock::System, local, health, batch_sizes }
+    WorkerSettings { naming, deadline, clock, local, health, batch_sizes }
 }
 
 fn server() -> Server {
@@ -32,7 +32,7 @@ async fn queue_of_a_removed_server_is_kept_until_it_is_empty() {
     let work = async {
         let endpoint = Endpoint::Single(Box::new(server()));
         let breakers = Arc::new(BreakerTable::single());
-        let worker = Rc::new(Worker::start(endpoint, Arc::clone(&breakers), settings(), None));
+        let worker = Rc::new(Worker::start(endpoint, Arc::clone(&breakers), settings(Clock::System), None));
         let add_server = || {
             let context = Rc::clone(&worker.context);
             let connection = Rc::new(ManagedConnection::new(server(), context, breakers.default_breaker()));

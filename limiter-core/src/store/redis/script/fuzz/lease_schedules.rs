@@ -5,20 +5,33 @@
 //! server's clock steps back by less than a window. A process pauses only between its steps here. The models of loom
 //! stop calls inside a step.
 //!
+//! In the extended schedules two keys compete for one place of each process's table, the sizes of leases follow the
+//! demand, and processes change their `max`.
+//!
 //! Each rule of leases is needed: the judge finds a window above the limit if it is broken. The rule about marks is
 //! missing here, because few random schedules need it. A test in `leases.rs` breaks it.
 
 use limiter_testkit::full_or;
 
 use super::loaded_scripts::LoadedScripts;
-use process::LeaseRules;
-use simulation::{Counts, Scenario, Simulation};
+use scenario::{Counts, LeaseRules, Scenario};
+use simulation::Simulation;
 
+mod event;
 mod judge;
 mod process;
+mod scenario;
+mod server;
 mod simulation;
 
-const PLAIN: Scenario = Scenario { rules: LeaseRules::Worker, has_resets: false, has_steps: false };
+const PLAIN: Scenario = Scenario {
+    rules: LeaseRules::Worker,
+    has_resets: false,
+    has_steps: false,
+    has_demands: false,
+    has_second_key: false,
+    has_max_changes: false,
+};
 const WITH_RESETS: Scenario = Scenario { has_resets: true, ..PLAIN };
 const WITH_STEPS: Scenario = Scenario { has_steps: true, ..PLAIN };
 const WITH_BOTH: Scenario = Scenario { has_resets: true, has_steps: true, ..PLAIN };
@@ -41,6 +54,13 @@ fn run(scripts: &LoadedScripts, scenarios: &[Scenario], schedules: u64) -> Count
 }
 
 const ALL: [Scenario; 4] = [PLAIN, WITH_RESETS, WITH_STEPS, WITH_BOTH];
+/// Two keys and changes of `max`, with sizes by demand and with random ones, which fill limits more often.
+const EXTENDED: [Scenario; 4] = [
+    PLAIN.extended(),
+    WITH_BOTH.extended(),
+    Scenario { has_demands: false, ..PLAIN.extended() },
+    Scenario { has_demands: false, ..WITH_BOTH.extended() },
+];
 
 #[test]
 fn no_window_has_more_permits_than_its_limit() {
@@ -49,6 +69,16 @@ fn no_window_has_more_permits_than_its_limit() {
     let Counts { schedules, full, leased, leases, refunds, returns, resets, steps, .. } = counts;
     assert!(full > schedules / 2, "a limit that is not reached shows nothing: {full} of {schedules}");
     let of_each_kind = [leased / 20, leases / 4, refunds / 4, returns / 4, resets, steps * 2];
+    assert!(of_each_kind.iter().all(|count| *count > schedules), "of each kind");
+}
+
+#[test]
+fn no_window_has_more_permits_than_its_limit_with_two_keys_and_changes_of_max() {
+    let counts = run(&LoadedScripts::new(), &EXTENDED, full_or(1_250, 25));
+    assert_eq!(counts.over, 0, "schedules over the limit");
+    let Counts { schedules, full, leased, leases, returns, max_changes, refused, .. } = counts;
+    assert!(full > schedules / 2, "a limit that is not reached shows nothing: {full} of {schedules}");
+    let of_each_kind = [leased / 20, leases / 4, returns / 4, max_changes, refused * 2];
     assert!(of_each_kind.iter().all(|count| *count > schedules), "of each kind");
 }
 
@@ -68,38 +98,40 @@ fn a_lease_that_outlives_its_process_s_reset_admits_no_more() {
     assert_eq!(counts.over, 0, "schedules over the limit");
 }
 
+/// Checks that a broken rule is caught in a scenario, and in the extended one.
+#[track_caller]
+fn assert_caught(scripts: &LoadedScripts, scenario: Scenario, schedules: u64) {
+    let random_sizes = Scenario { has_demands: false, ..scenario.extended() };
+    for scenario in [scenario, random_sizes] {
+        assert!(run(scripts, &[scenario], schedules).over > 0);
+    }
+}
+
 #[test]
 fn the_judge_catches_ends_counted_from_the_reply() {
-    let scenario = Scenario { rules: LeaseRules::EndFromReply, ..PLAIN };
-    assert!(run(&LoadedScripts::new(), &[scenario], full_or(500, 30)).over > 0);
+    assert_caught(&LoadedScripts::new(), Scenario { rules: LeaseRules::EndFromReply, ..PLAIN }, full_or(500, 30));
 }
 
 #[test]
 fn the_judge_catches_permits_given_back_while_they_can_be_taken() {
-    let scenario = Scenario { rules: LeaseRules::EarlyReturn, ..PLAIN };
-    assert!(run(&LoadedScripts::new(), &[scenario], full_or(500, 10)).over > 0);
-}
-
-/// Returns the number of schedules over the limit, by scripts in which one text is replaced.
-fn over_with(text: &str, replacement: &str, scenario: Scenario, schedules: u64) -> u64 {
-    run(&LoadedScripts::with_replaced(text, replacement), &[scenario], schedules).over
+    assert_caught(&LoadedScripts::new(), Scenario { rules: LeaseRules::EarlyReturn, ..PLAIN }, full_or(500, 10));
 }
 
 #[test]
 fn the_judge_catches_leases_stamped_at_their_grant() {
     // One millisecond later: a reply without a stamp ahead of the clock would be rejected.
     let (text, replacement) = ("stamped_at = now_ceil + log.ahead", "stamped_at = now_ceil + 1");
-    assert!(over_with(text, replacement, PLAIN, full_or(500, 40)) > 0);
+    assert_caught(&LoadedScripts::with_replaced(text, replacement), PLAIN, full_or(500, 40));
 }
 
 #[test]
 fn the_judge_catches_stamps_ahead_of_the_clock_as_a_proof_of_time() {
     let (text, replacement) = ("max(now_floor, stamp - unit - ahead)", "max(now_floor, stamp - unit)");
-    assert!(over_with(text, replacement, PLAIN, full_or(500, 80)) > 0);
+    assert_caught(&LoadedScripts::with_replaced(text, replacement), PLAIN, full_or(500, 80));
 }
 
 #[test]
 fn the_judge_catches_resets_that_forget_leases() {
     let (text, replacement) = ("or log.newest < now_floor then", "or log.newest < now_floor or true then");
-    assert!(over_with(text, replacement, WITH_RESETS, full_or(500, 40)) > 0);
+    assert_caught(&LoadedScripts::with_replaced(text, replacement), WITH_RESETS, full_or(500, 40));
 }

@@ -126,7 +126,7 @@ fn the_script_leases_as_a_naive_list_does() {
         let (mut permits, key) = (Permits::default(), Key::new("a"));
         let mut granted: Vec<ReturnedPermits> = Vec::new();
         let mut receipts: Vec<(u64, u32)> = Vec::new();
-        script.delete_key();
+        script.delete_keys();
         for step in 0..random.between(4, 14) {
             let longest = window * [20, 200, 1_100][pick(&mut random, 3)];
             let by = Duration::from_micros(random.below(longest));

@@ -11,13 +11,13 @@ use crate::store::redis::script::command::{Action, BatchEntry, Commands, KeyName
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
 use crate::store::redis::script::sources;
 
-/// Both scripts, a connection to their server, and the name of one key.
+/// Both scripts, a connection to their server, and the names of two keys.
 pub(super) struct LoadedScripts {
     client: RefCell<Client>,
     /// The digests of the scripts, in the order of [`sources`].
     digests: [String; 2],
     commands: Commands,
-    name: String,
+    names: [String; 2],
     /// The time of the next call.
     pub(super) clock: ManualClock,
 }
@@ -43,31 +43,42 @@ impl LoadedScripts {
             String::from_utf8(digest.bytes()).expect("a digest is text")
         });
         let commands = Commands::new(Clock::Manual(clock.clone()));
-        Self { client: RefCell::new(client), digests, commands, name: unique("lease"), clock }
+        Self { client: RefCell::new(client), digests, commands, names: ["lease", "other"].map(unique), clock }
     }
 
-    pub(super) fn delete_key(&self) {
-        self.call(&["DEL", &self.name]);
+    pub(super) fn delete_keys(&self) {
+        let [first, second] = &self.names;
+        self.call(&["DEL", first, second]);
     }
 
-    /// Makes one decision about the key.
+    /// Makes one decision about the first key.
     pub(super) fn decide(&self, action: &Action, request: Request<'_>) {
-        let command = self.commands.decide(action, &[request], self.names());
+        self.decide_on(0, action, request);
+    }
+
+    /// Makes one decision about the key with this index.
+    pub(super) fn decide_on(&self, key: usize, action: &Action, request: Request<'_>) {
+        let command = self.commands.decide(action, &[request], self.name(key));
         let reply = self.send(&command.with_digest(&self.digests[0]));
         command.decode(&as_value(reply)).expect("a reply to a decision");
     }
 
-    /// Sends a batch of one entry about the key.
+    /// Sends a batch of one entry about the first key.
     pub(super) fn batch(&self, entry: BatchEntry) -> (BatchEntryReply, LeaseReply) {
-        let command = self.commands.batch(self.names(), &[entry]);
+        self.batch_on(0, entry)
+    }
+
+    /// Sends a batch of one entry about the key with this index.
+    pub(super) fn batch_on(&self, key: usize, entry: BatchEntry) -> (BatchEntryReply, LeaseReply) {
+        let command = self.commands.batch(self.name(key), &[entry]);
         let reply = self.send(&command.with_digest(&self.digests[1]));
         let BatchReply { mut entries, leases } = command.decode_batch(as_value(reply)).expect("a reply to a batch");
         let no_lease = LeaseReply { permits: 0, id: None };
         (entries.remove(0).expect("an entry"), leases.first().copied().unwrap_or(no_lease))
     }
 
-    fn names(&self) -> KeyNames {
-        KeyNames::from_iter([&*self.name])
+    fn name(&self, key: usize) -> KeyNames {
+        KeyNames::from_iter([&*self.names[key]])
     }
 
     fn send(&self, command: &Cmd) -> Reply {

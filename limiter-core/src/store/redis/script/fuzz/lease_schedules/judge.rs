@@ -1,29 +1,56 @@
-//! The judge of a schedule: the permits that are admitted in each window.
+//! The judge of a schedule: the permits that are admitted in each window of one key.
+//!
+//! Calls may have different `max`. The bound of a window is the `max` of its latest grant. When the store granted those
+//! permits, its log counted all permits of earlier grants that were used in the window, or could still be used in it,
+//! and the sum was at most that `max`. Later grants have no permits in the window. A bound by the largest `max` would
+//! hold as well, and show less.
 
 use std::collections::VecDeque;
 
-/// The admissions of the last window, and the most permits that any window had.
+/// A script call that granted permits, to calls at once or as a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    /// Its number, in the order of the script calls.
+    pub(super) number: u64,
+    pub(super) max: u32,
+}
+
+/// The admissions of the last window, and whether any window had more permits than its bound.
 ///
 /// Instants are real time. The server's clock runs with it, apart from its steps back, which do not shorten a window.
 pub(super) struct Judge {
     window_micros: u64,
     /// The instant of each admission, and its permits that were not refunded.
     admissions: VecDeque<(u64, u64)>,
+    /// The admissions whose grant is later than those of all admissions behind them.
+    latest_grants: VecDeque<(usize, Grant)>,
     /// The admissions that are no longer in the queue.
     removed: usize,
     /// The admissions before the last reset.
     forgotten: usize,
     permits: u64,
-    pub(super) most_permits: u64,
+    /// True if a window had more permits than its bound.
+    pub(super) is_over: bool,
+    /// True if a window had exactly as many.
+    pub(super) is_full: bool,
 }
 
 impl Judge {
     pub(super) fn new(window_micros: u64) -> Self {
-        Self { window_micros, admissions: VecDeque::new(), removed: 0, forgotten: 0, permits: 0, most_permits: 0 }
+        Self {
+            window_micros,
+            admissions: VecDeque::new(),
+            latest_grants: VecDeque::new(),
+            removed: 0,
+            forgotten: 0,
+            permits: 0,
+            is_over: false,
+            is_full: false,
+        }
     }
 
     /// Records an admission at an instant, the latest so far. Returns its number.
-    pub(super) fn admit(&mut self, at: u64, permits: u32) -> usize {
+    pub(super) fn admit(&mut self, at: u64, permits: u32, grant: Grant) -> usize {
         // A window is half open: it begins after the instant that is its length ago.
         while let Some(&(earlier, expired)) = self.admissions.front()
             && earlier + self.window_micros <= at
@@ -32,10 +59,16 @@ impl Judge {
             self.permits -= expired;
             self.removed += 1;
         }
+        let admission = self.removed + self.admissions.len();
         self.admissions.push_back((at, permits.into()));
         self.permits += u64::from(permits);
-        self.most_permits = self.most_permits.max(self.permits);
-        self.removed + self.admissions.len() - 1
+        while self.latest_grants.pop_front_if(|(earlier, _)| *earlier < self.removed).is_some() {}
+        while self.latest_grants.pop_back_if(|(_, earlier)| earlier.number <= grant.number).is_some() {}
+        self.latest_grants.push_back((admission, grant));
+        let bound = self.latest_grants.front().map_or(0, |(_, latest)| latest.max.into());
+        self.is_over |= self.permits > bound;
+        self.is_full |= self.permits == bound;
+        admission
     }
 
     /// Takes back permits of an admission: from now on they count in no window.
@@ -52,6 +85,7 @@ impl Judge {
         self.removed += self.admissions.len();
         self.forgotten = self.removed;
         self.admissions.clear();
+        self.latest_grants.clear();
         self.permits = 0;
     }
 
@@ -64,23 +98,42 @@ impl Judge {
 #[test]
 fn a_window_counts_what_was_neither_refunded_nor_before_a_reset() {
     let mut judge = Judge::new(10);
-    let first = judge.admit(0, 3);
-    judge.admit(9, 4);
-    assert_eq!(judge.most_permits, 7);
-    judge.admit(10, 3);
-    assert_eq!(judge.most_permits, 7, "the first admission is not in the window");
+    let grant = Grant { number: 0, max: 8 };
+    let first = judge.admit(0, 3, grant);
+    judge.admit(9, 4, grant);
+    judge.admit(10, 3, grant);
+    assert!(!judge.is_full, "the first admission is not in the window");
     judge.refund(first, 3);
-    let last = judge.admit(11, 1);
-    assert_eq!(judge.most_permits, 8);
+    let last = judge.admit(11, 1, grant);
+    assert!(judge.is_full);
     judge.refund(last, 1);
-    judge.admit(12, 1);
-    assert_eq!(judge.most_permits, 8);
+    judge.admit(12, 1, grant);
     judge.reset();
     assert!(judge.has_forgotten(last));
     judge.refund(last, 1);
-    let later = judge.admit(13, 8);
-    assert!(!judge.has_forgotten(later));
-    assert_eq!(judge.most_permits, 8);
-    judge.admit(13, 1);
-    assert_eq!(judge.most_permits, 9);
+    let later = judge.admit(13, 8, grant);
+    assert!(!judge.has_forgotten(later) && !judge.is_over);
+    judge.admit(13, 1, grant);
+    assert!(judge.is_over);
+}
+
+#[test]
+fn the_bound_of_a_window_is_the_max_of_its_latest_grant() {
+    let grant = |number, max| Grant { number, max };
+    for (admissions, is_over) in [
+        // A lease of the first grant is used after the second one, whose limit was smaller.
+        (vec![(0, 3, grant(1, 10)), (1, 2, grant(2, 5)), (2, 1, grant(1, 10))], true),
+        (vec![(0, 3, grant(1, 10)), (1, 2, grant(2, 5)), (2, 1, grant(3, 6))], false),
+        (vec![(0, 5, grant(1, 5)), (1, 5, grant(2, 10))], false),
+        (vec![(0, 5, grant(1, 5)), (1, 6, grant(2, 10))], true),
+        // The second grant has left the window.
+        (vec![(0, 2, grant(2, 5)), (5, 4, grant(1, 10)), (10, 5, grant(1, 10))], true),
+        (vec![(0, 1, grant(2, 5)), (5, 4, grant(1, 10)), (10, 5, grant(1, 10))], false),
+    ] {
+        let mut judge = Judge::new(10);
+        for (at, permits, grant) in &admissions {
+            judge.admit(*at, *permits, *grant);
+        }
+        assert_eq!(judge.is_over, is_over, "{admissions:?}");
+    }
 }

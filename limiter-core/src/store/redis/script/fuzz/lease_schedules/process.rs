@@ -4,31 +4,24 @@ use std::time::Duration;
 
 use limiter_testkit::Random;
 
+use super::judge::Grant;
+use super::scenario::{LeaseRules, Scenario};
+use crate::Limit;
 use crate::clock::{Clock, ManualClock, Moment};
-use crate::local::leases::{Leases, NewLease};
+use crate::local::leases::{LeasedPermits, Leases, NewLease};
 use crate::request::{LeaseId, Request};
 use crate::store::redis::script::command::ReturnedPermits;
 use crate::store::redis::script::reply::LeaseReply;
-use crate::store::redis::worker::leasing::usable_time;
-
-/// The rules by which the processes of a schedule use their leases.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeaseRules {
-    /// Those of `worker/leasing.rs`.
-    Worker,
-    /// A reset leaves the process's own lease in force. That is no mistake: the store keeps those permits.
-    LeaseOutlivesReset,
-    /// The time of a lease begins with the reply.
-    EndFromReply,
-    /// Permits are given back while calls may still take them.
-    EarlyReturn,
-}
+use crate::store::redis::worker::lease_demand::{Granted, LeaseDemands, Occasion};
+use crate::store::redis::worker::lease_lifecycle::usable_time;
 
 /// Permits that a process may refund.
 pub(super) struct SimulatedReceipt {
+    pub(super) key: usize,
     /// The judge's number.
     pub(super) admission: usize,
     pub(super) permits: u32,
+    pub(super) limit: Limit,
     pub(super) taken_from: PermitSource,
 }
 
@@ -39,6 +32,17 @@ pub(super) enum PermitSource {
     Store(u64),
 }
 
+/// The result of a reply about a lease.
+#[derive(Default)]
+pub(super) struct LeaseOutcome {
+    /// The lease that is in force, and the time until its end.
+    pub(super) installed: Option<(LeaseId, Duration)>,
+    /// True if the place of the table is in use by another key.
+    pub(super) is_refused: bool,
+    /// The permits that go back in calls of their own.
+    pub(super) returned: Vec<ReturnedPermits>,
+}
+
 /// A process. Its clock has an origin of its own, and is a little faster or slower than real time.
 pub(super) struct SimulatedProcess {
     clock: ManualClock,
@@ -47,28 +51,32 @@ pub(super) struct SimulatedProcess {
     /// Nanoseconds by which its clock has moved.
     moved_nanos: u64,
     rules: LeaseRules,
+    has_demands: bool,
     pub(super) leases: Leases,
-    /// The lease that was installed last.
-    latest: Option<NewLease>,
-    /// Permits that go back with the next call.
-    kept: Option<ReturnedPermits>,
+    pub(super) demands: LeaseDemands,
+    /// The limit of its calls.
+    pub(super) limit: Limit,
+    /// The lease of each key that was installed last, and its grant.
+    latest: [Option<(NewLease, Grant)>; 2],
     pub(super) receipts: Vec<SimulatedReceipt>,
     /// The real time until which it stands still.
     pub(super) paused_until: u64,
 }
 
 impl SimulatedProcess {
-    pub(super) fn new(rules: LeaseRules, random: &mut Random) -> Self {
+    pub(super) fn new(scenario: Scenario, limit: Limit, random: &mut Random) -> Self {
         let clock = ManualClock::new();
         clock.advance(Duration::from_micros(random.below(1_000_000_000)));
         Self {
-            leases: Leases::new(Clock::Manual(clock.clone())),
+            leases: Leases::with_places(1, Clock::Manual(clock.clone())),
             clock,
             nanos_per_milli: random.between(999_100, 1_000_900),
             moved_nanos: 0,
-            rules,
-            latest: None,
-            kept: None,
+            rules: scenario.rules,
+            has_demands: scenario.has_demands,
+            demands: LeaseDemands::new(),
+            limit,
+            latest: [None, None],
             receipts: Vec::new(),
             paused_until: 0,
         }
@@ -85,42 +93,58 @@ impl SimulatedProcess {
         Clock::Manual(self.clock.clone()).now_with_suspend()
     }
 
-    /// Returns the unused permits that the next call carries.
-    pub(super) fn permits_to_return(&mut self, request: &Request<'_>) -> Option<ReturnedPermits> {
-        if self.rules == LeaseRules::EarlyReturn
-            && self.kept.is_none()
-            && let Some(lease) = self.latest.take()
-            && let Some(ended) = self.leases.end(request, lease.id)
-            && ended.unused > 0
-        {
-            let returned = ReturnedPermits { permits: ended.unused, id: ended.id };
-            let _ = self.install(NewLease { permits: ended.unused, ..lease });
-            return Some(returned);
-        }
-        self.kept.take()
+    /// Begins a script call about a key. Returns the permits that it requests, and the unused ones that it returns. The
+    /// former are `wanted` unless they follow the demand.
+    pub(super) fn begin_call(
+        &mut self,
+        key: usize,
+        request: &Request<'_>,
+        occasion: Occasion,
+        wanted: u32,
+    ) -> (u32, Option<ReturnedPermits>) {
+        let may_lease = || self.has_demands && self.leases.is_available(request);
+        let (demanded, returned) = self.demands.begin(self.demands.counter(request), occasion, self.now(), may_lease);
+        let wanted = if self.has_demands { demanded } else { wanted };
+        (wanted, returned.or_else(|| self.return_early(key, request)))
     }
 
-    /// Puts the lease of a reply in force, as `complete_lease` does. Returns the time until its end, and the permits
-    /// that go back in a call of their own.
+    /// Returns permits of a lease in force, if the rules are broken that way. They can still be taken.
+    fn return_early(&mut self, key: usize, request: &Request<'_>) -> Option<ReturnedPermits> {
+        if self.rules != LeaseRules::EarlyReturn {
+            return None;
+        }
+        let (lease, grant) = self.latest[key].take()?;
+        let ended = self.leases.end(&Request { limit: lease.limit, ..*request }, lease.id)?;
+        let returned = ReturnedPermits { permits: ended.unused, id: ended.id };
+        if ended.unused == 0 || !self.install(key, NewLease { permits: ended.unused, ..lease }, grant) {
+            return None;
+        }
+        Some(returned)
+    }
+
+    /// Puts the lease of a reply in force, as `put_in_force` does, and closes the request for it.
     pub(super) fn complete_lease(
         &mut self,
+        key: usize,
         request: &Request<'_>,
         sent_at: Moment,
         reply: LeaseReply,
-    ) -> Option<(LeaseId, Duration, Option<ReturnedPermits>)> {
-        let (Some(id), permits @ 1..) = (reply.id, reply.permits) else { return None };
-        let begins_at = if self.rules == LeaseRules::EndFromReply { self.now() } else { sent_at };
+        grant: Grant,
+    ) -> LeaseOutcome {
+        self.demands.completed(self.demands.counter(request));
+        let mut outcome = LeaseOutcome::default();
+        let (Some(id), permits @ 1..) = (reply.id, reply.permits) else { return outcome };
+        let received_at = self.now();
+        let begins_at = if self.rules == LeaseRules::EndFromReply { received_at } else { sent_at };
         let ends_at = begins_at.after(usable_time(request.limit));
-        let mut returned = None;
-        if let Some(ended) = self.leases.end_counter(request.key, request.limit)
+        let replaced = self.leases.end_counter(request.key, request.limit);
+        let unused = replaced.as_ref().map_or(0, |ended| ended.unused);
+        let renew_below = self.demands.granted(request, Granted { permits, unused, sent_at, received_at });
+        if let Some(ended) = replaced
             && ended.unused > 0
         {
-            let unused = Some(ReturnedPermits { permits: ended.unused, id: ended.id });
-            if self.kept.is_none() {
-                self.kept = unused;
-            } else {
-                returned = unused;
-            }
+            let returned = ReturnedPermits { permits: ended.unused, id: ended.id };
+            outcome.returned.extend(self.demands.keep(request, returned).err());
         }
         let lease = NewLease {
             key: request.key.clone(),
@@ -132,26 +156,42 @@ impl SimulatedProcess {
             remaining: 0,
             reset_at: ends_at,
             mirror_stamp: 0,
-            renew_below: 0,
+            renew_below: if self.has_demands { renew_below } else { 0 },
         };
-        Some((id, self.install(lease), returned))
+        if self.install(key, lease, grant) {
+            outcome.installed = Some((id, received_at.until(ends_at)));
+        } else {
+            outcome.is_refused = true;
+            outcome.returned.push(ReturnedPermits { permits, id });
+        }
+        outcome
     }
 
-    /// Installs a lease. Returns the time until its end.
-    fn install(&mut self, lease: NewLease) -> Duration {
-        self.latest = Some(lease.clone());
-        let wait = self.now().until(lease.ends_at);
-        let replaced = self.leases.install(lease);
-        assert!(matches!(replaced, Ok(None)), "the earlier lease was ended, and no call holds its place");
-        wait
+    /// Installs a lease. Returns false if the place is in use by another key.
+    fn install(&mut self, key: usize, lease: NewLease, grant: Grant) -> bool {
+        let installed = self.leases.install(lease.clone());
+        if let Ok(replaced) = &installed {
+            assert!(replaced.is_none(), "the earlier lease was ended");
+            self.latest[key] = Some((lease, grant));
+        }
+        installed.is_ok()
+    }
+
+    /// Takes permits from the lease of a key, and returns its grant.
+    pub(super) fn take(&self, key: usize, request: &Request<'_>) -> Option<(LeasedPermits, Grant)> {
+        let permits = self.leases.take(request, false)?;
+        let (lease, grant) = self.latest[key].as_ref().expect("a lease of this key was installed");
+        assert_eq!((permits.id, request.limit), (lease.id, lease.limit), "the permits are of its own lease");
+        Some((permits, *grant))
     }
 
     /// Ends a lease whose time has passed. Returns the permits that go back in a call of their own.
     pub(super) fn end_lease(&mut self, request: &Request<'_>, id: LeaseId) -> Option<ReturnedPermits> {
-        match self.leases.end(request, id) {
-            Some(ended) => Some(ReturnedPermits { permits: ended.unused, id }).filter(|returned| returned.permits > 0),
-            None => self.kept.take_if(|kept| kept.id == id),
+        let Some(ended) = self.leases.end(request, id) else { return self.demands.take_kept(request, id) };
+        if ended.unused > 0 {
+            self.demands.was_too_large(request);
         }
+        Some(ReturnedPermits { permits: ended.unused, id }).filter(|returned| returned.permits > 0)
     }
 
     /// Ends its lease before a reset. Returns the permits that go back before it.

@@ -1,128 +1,33 @@
-//! One random schedule: its processes, their calls to the store, and the clocks.
+//! One random schedule: the calls of its processes, the messages on their way, and what they find.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use limiter_testkit::Random;
 
-use super::judge::Judge;
-use super::process::{LeaseRules, PermitSource, SimulatedProcess, SimulatedReceipt};
-use crate::clock::{Clock, Moment};
-use crate::local::leases::LeasedPermits;
-use crate::request::{LeaseId, RefundInfo, Request};
+use super::event::{Actor, BatchCall, BatchCompletion, Event};
+use super::judge::{Grant, Judge};
+use super::process::{PermitSource, SimulatedProcess, SimulatedReceipt};
+use super::scenario::{Counts, Scenario};
+use super::server::SimulatedServer;
+use crate::request::{RefundInfo, Request};
 use crate::store::redis::script::command::{Action, BatchEntry, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::fuzz::loaded_scripts::LoadedScripts;
 use crate::store::redis::script::fuzz::pick;
 use crate::store::redis::script::reply::LeaseReply;
+use crate::store::redis::worker::lease_demand::Occasion;
 use crate::{Key, Limit};
 
-/// A kind of schedules.
-#[derive(Clone, Copy)]
-pub(super) struct Scenario {
-    pub(super) rules: LeaseRules,
-    pub(super) has_resets: bool,
-    /// The server's clock steps back.
-    pub(super) has_steps: bool,
-}
-
-/// The counts of one schedule, or of several.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) schedules: u64,
-    /// Schedules with more permits in a window than the limit allows.
-    pub(super) over: u64,
-    /// Schedules with exactly as many.
-    pub(super) full: u64,
-    pub(super) script_calls: u64,
-    pub(super) admitted: u64,
-    /// Admitted permits that came from a lease.
-    pub(super) leased: u64,
-    pub(super) leases: u64,
-    pub(super) refunds: u64,
-    /// Script calls with unused permits.
-    pub(super) returns: u64,
-    pub(super) resets: u64,
-    pub(super) steps: u64,
-}
-
-impl Counts {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.schedules += other.schedules;
-        self.over += other.over;
-        self.full += other.full;
-        self.script_calls += other.script_calls;
-        self.admitted += other.admitted;
-        self.leased += other.leased;
-        self.leases += other.leases;
-        self.refunds += other.refunds;
-        self.returns += other.returns;
-        self.resets += other.resets;
-        self.steps += other.steps;
-    }
-}
-
-/// An event at an instant of real time. A number is that of the process that it concerns.
-enum Event {
-    /// Anything that a process does by itself, and later again.
-    Act(usize),
-    /// A call for all permits that are left.
-    Fill(usize),
-    /// A request for a lease alone.
-    Renew(usize),
-    /// Calls that take all permits of the lease.
-    Drain(usize),
-    Batch(BatchCall),
-    Reply(usize, BatchCompletion),
-    LeaseEnd(usize, LeaseId),
-    Refund {
-        admission: usize,
-        permits: u32,
-        stamp: u64,
-    },
-    Reset,
-    Step,
-}
-
-/// A script call on its way to the store.
-struct BatchCall {
-    /// The process that gets the reply, with the time before it was sent.
-    sender: Option<(usize, Moment)>,
-    entry: BatchEntry,
-    /// The admission and the permits that it refunds.
-    refunded: Option<(usize, u32)>,
-}
-
-/// The reply to a script call on its way to the process.
-struct BatchCompletion {
-    sent_at: Moment,
-    lease: LeaseReply,
-    receipt: Option<SimulatedReceipt>,
-}
-
-impl Event {
-    /// The process that has to run for it.
-    fn process(&self) -> Option<usize> {
-        match *self {
-            Self::Act(process)
-            | Self::Fill(process)
-            | Self::Renew(process)
-            | Self::Drain(process)
-            | Self::Reply(process, _)
-            | Self::LeaseEnd(process, _) => Some(process),
-            Self::Batch(_) | Self::Refund { .. } | Self::Reset | Self::Step => None,
-        }
-    }
-}
-
-/// The number of script calls of a schedule.
+/// The number of script calls of a schedule for each key.
 const SCRIPT_CALLS: u64 = 80;
 
 pub(super) struct Simulation<'a> {
-    scripts: &'a LoadedScripts,
+    server: SimulatedServer<'a>,
     random: Random,
     scenario: Scenario,
-    key: Key,
-    limit: Limit,
+    keys: Vec<Key>,
+    /// The limits of calls, which have different `max` or are the same.
+    limits: [Limit; 2],
     /// Microseconds.
     window: u64,
     /// The time of a lease in microseconds.
@@ -132,16 +37,13 @@ pub(super) struct Simulation<'a> {
     added_events: u64,
     /// Real time in microseconds.
     now: u64,
-    /// The real time to which the server's clock was moved.
-    server_moved_to: u64,
-    /// The real time at which the server's clock shows its latest time again.
-    caught_up_at: u64,
-    /// The millisecond of the server's clock from which on a log that was reset begins.
-    reset_at_millis: u64,
+    /// The millisecond of the server's clock from which on the log of each key that was reset begins.
+    reset_at_millis: [u64; 2],
     processes: Vec<SimulatedProcess>,
     /// One call in so many takes all permits that are left. If most calls do, there are never enough for a lease.
     fill_odds: u64,
-    judge: Judge,
+    /// The judge of each key.
+    judges: Vec<Judge>,
     counts: Counts,
 }
 
@@ -152,45 +54,52 @@ impl<'a> Simulation<'a> {
         // The shortest window has a lease time of 4 ms, and the longest one of 31 ms.
         let window = [300, 640, 2_000][pick(&mut random, 3)];
         let max = small(random.between(40, 400));
-        let limit = Limit::new(max, Duration::from_millis(window)).expect("a limit");
-        let processes: Vec<_> =
-            (0..random.between(1, 4)).map(|_| SimulatedProcess::new(scenario.rules, &mut random)).collect();
+        let other_max = if scenario.has_max_changes { small(random.between(40, 400)) } else { max };
+        let limits = [max, other_max].map(|max| Limit::new(max, Duration::from_millis(window)).expect("a limit"));
+        let number_of_processes = random.between(1, 4);
+        let new_process = |_| {
+            let limit = limits[pick(&mut random, 2)];
+            SimulatedProcess::new(scenario, limit, &mut random)
+        };
+        let processes: Vec<_> = (0..number_of_processes).map(new_process).collect();
         let fill_odds = random.between(2, 10);
+        let keys: Vec<_> =
+            ["a", "b"][..if scenario.has_second_key { 2 } else { 1 }].iter().map(|key| Key::new(*key)).collect();
         let mut simulation = Self {
-            scripts,
+            server: SimulatedServer::new(scripts, window * 1_000),
             random,
             scenario,
-            key: Key::new("a"),
-            limit,
+            judges: keys.iter().map(|_| Judge::new(window * 1_000)).collect(),
+            keys,
+            limits,
             window: window * 1_000,
-            lease_time: micros(limit.lease_time()),
+            lease_time: micros(limits[0].lease_time()),
             events: BTreeMap::new(),
             added_events: 0,
             now: 0,
-            server_moved_to: 0,
-            caught_up_at: 0,
-            reset_at_millis: 0,
+            reset_at_millis: [0; 2],
             processes,
             fill_odds,
-            judge: Judge::new(window * 1_000),
             counts: Counts::default(),
         };
-        scripts.delete_key();
         for process in 0..simulation.processes.len() {
             simulation.add(0, Event::Act(process));
         }
         simulation.serve_events();
-        let most = simulation.judge.most_permits;
+        let is_over = simulation.judges.iter().any(|judge| judge.is_over);
+        let is_full = simulation.judges.iter().any(|judge| judge.is_full);
         Counts {
             schedules: 1,
-            over: u64::from(most > u64::from(max)),
-            full: u64::from(most == u64::from(max)),
+            over: u64::from(is_over),
+            full: u64::from(is_full && !is_over),
+            script_calls: simulation.server.calls,
             ..simulation.counts
         }
     }
 
     fn serve_events(&mut self) {
-        while self.counts.script_calls < SCRIPT_CALLS
+        let script_calls = SCRIPT_CALLS * self.keys.len() as u64;
+        while self.server.calls < script_calls
             && let Some(((at, _), event)) = self.events.pop_first()
         {
             self.now = at;
@@ -219,31 +128,33 @@ impl<'a> Simulation<'a> {
                 let wait = self.random.below(longest);
                 self.add(wait, Event::Act(process));
             }
-            Event::Fill(process) => self.send_call(process, 1, self.limit.max()),
-            Event::Renew(process) => self.send_call(process, 0, 1),
-            Event::Drain(process) => while self.take(process, 3) || self.take(process, 1) {},
+            Event::Fill(actor) => self.send_call(actor, 1, self.processes[actor.process].limit.max()),
+            Event::Renew(actor) => self.send_call(actor, 0, 1),
+            Event::Drain(actor) => while self.take(actor, 3) || self.take(actor, 1) {},
             Event::Batch(call) => self.run_batch(call),
-            Event::Reply(process, completion) => self.complete(process, completion),
-            Event::LeaseEnd(process, id) => {
-                let request = Request { key: &self.key, limit: self.limit, cost: 0 };
+            Event::Reply(actor, completion) => self.complete(actor, completion),
+            Event::LeaseEnd(Actor { process, key }, limit, id) => {
+                let request = Request { key: &self.keys[key], limit, cost: 0 };
                 let returned = self.processes[process].end_lease(&request, id);
-                self.return_permits(returned);
+                self.return_permits(key, limit, returned);
             }
-            Event::Refund { admission, permits, stamp } => {
-                if self.may_match_later_permits(admission, stamp) {
+            Event::Refund { key, admission, permits, stamp, limit } => {
+                if self.may_match_later_permits(key, admission, stamp) {
                     return;
                 }
                 let info = RefundInfo::from_store(stamp);
-                self.decide(&Action::Refund(Box::new(info)), permits);
-                self.judge.refund(admission, permits);
-                self.add_fill_soon();
+                let request = Request { key: &self.keys[key], limit, cost: permits };
+                self.server.decide(self.now, key, &Action::Refund(Box::new(info)), request);
+                self.judges[key].refund(admission, permits);
+                self.add_fill_soon(key);
             }
-            Event::Reset => {
-                self.decide(&Action::Reset, 0);
-                self.judge.reset();
-                self.reset_at_millis = self.server_micros().div_ceil(1_000);
+            Event::Reset(Actor { process, key }) => {
+                let request = Request { key: &self.keys[key], limit: self.processes[process].limit, cost: 0 };
+                self.server.decide(self.now, key, &Action::Reset, request);
+                self.judges[key].reset();
+                self.reset_at_millis[key] = self.server.micros().div_ceil(1_000);
                 self.counts.resets += 1;
-                self.add_fill_soon();
+                self.add_fill_soon(key);
                 if self.scenario.has_steps && self.random.below(2) == 0 {
                     let wait = self.random.below(self.lease_time * 2);
                     self.add(wait, Event::Step);
@@ -254,18 +165,19 @@ impl<'a> Simulation<'a> {
     }
 
     fn act(&mut self, process: usize) {
+        let actor = Actor { process, key: self.pick_key() };
         match self.random.below(100) {
             0..=39 => {
-                let max = u64::from(self.limit.max());
+                let max = u64::from(self.processes[process].limit.max());
                 let most_calls = [4, max / 16, max / 4][pick(&mut self.random, 3)].max(1);
                 let (cost, calls) = (self.random.between(1, 3), self.random.between(1, most_calls));
-                self.send_call(process, small(cost), small(calls));
+                self.send_call(actor, small(cost), small(calls));
             }
-            40..=49 => self.send_call(process, 0, 1),
+            40..=49 => self.send_call(actor, 0, 1),
             50..=74 => {
                 for _ in 0..self.random.between(1, 8) {
                     let cost = small(self.random.between(1, 3));
-                    self.take(process, cost);
+                    self.take(actor, cost);
                 }
             }
             75..=87 => self.refund(process),
@@ -278,32 +190,46 @@ impl<'a> Simulation<'a> {
                 let _ = self.processes[process].leases.end_slots(&[0..=u16::MAX]);
             }
             92..=95 if self.scenario.has_resets => {
-                let request = Request { key: &self.key, limit: self.limit, cost: 0 };
+                let limit = self.processes[process].limit;
+                let request = Request { key: &self.keys[actor.key], limit, cost: 0 };
                 let returned = self.processes[process].begin_reset(&request);
                 let returned_after = if returned.is_some() { self.delay() } else { 0 };
                 let wait = returned_after + self.delay();
                 if let Some(returned) = returned {
-                    self.add_return(returned_after, returned, None);
+                    self.add_return(returned_after, actor.key, limit, returned, None);
                 }
-                self.add(wait, Event::Reset);
+                self.add(wait, Event::Reset(actor));
             }
             96 if self.scenario.has_steps => self.step_back(),
+            97..=98 if self.scenario.has_max_changes => {
+                self.processes[process].limit = self.limits[pick(&mut self.random, 2)];
+                self.counts.max_changes += 1;
+                // Calls do not find the lease of the earlier limit.
+                self.send_call(actor, 0, 1);
+            }
             _ => {}
         }
     }
 
+    fn pick_key(&mut self) -> usize {
+        pick(&mut self.random, self.keys.len())
+    }
+
     /// Sends identical calls, usually with a request for a lease.
-    fn send_call(&mut self, process: usize, cost: u32, calls: u32) {
-        let request = Request { key: &self.key, limit: self.limit, cost };
-        let returned = self.processes[process].permits_to_return(&request);
+    fn send_call(&mut self, Actor { process: number, key }: Actor, cost: u32, calls: u32) {
+        let process = &mut self.processes[number];
+        let limit = process.limit;
+        let request = Request { key: &self.keys[key], limit, cost };
         let wants_lease = cost == 0 || self.random.below(4) > 0;
-        let wanted = if wants_lease { small(self.random.between(8, self.limit.max().into())) } else { 0 };
-        let has_leases = wants_lease || returned.is_some() || self.random.below(2) == 0;
+        let wanted = if wants_lease { small(self.random.between(8, limit.max().into())) } else { 0 };
+        let occasion = if cost == 0 { Occasion::Renewal } else { Occasion::Calls(calls) };
+        let (wanted, returned) = process.begin_call(key, &request, occasion, wanted);
+        let sender = Some((number, process.now()));
+        let has_leases = wanted > 0 || returned.is_some() || self.random.below(2) == 0;
         let lease = has_leases.then(|| self.terms(wanted, returned));
-        let sender = Some((process, self.processes[process].now()));
-        let entry = BatchEntry { limit: self.limit, cost, calls, lease };
+        let entry = BatchEntry { limit, cost, calls, lease };
         let wait = self.delay();
-        self.add(wait, Event::Batch(BatchCall { sender, entry, refunded: None }));
+        self.add(wait, Event::Batch(BatchCall { key, sender, entry, refunded: None }));
     }
 
     fn terms(&mut self, wanted: u32, returned: Option<ReturnedPermits>) -> LeaseTerms {
@@ -311,64 +237,80 @@ impl<'a> Simulation<'a> {
     }
 
     /// Runs a batch on the server, and sends the reply, which may be lost.
-    fn run_batch(&mut self, BatchCall { sender, entry, refunded }: BatchCall) {
-        self.move_server_clock();
-        let (reply, lease) = self.scripts.batch(entry);
-        self.counts.script_calls += 1;
+    fn run_batch(&mut self, BatchCall { key, sender, entry, refunded }: BatchCall) {
+        let (reply, lease) = self.server.batch(self.now, key, entry);
+        let BatchEntry { limit, cost, .. } = entry;
+        let grant = Grant { number: self.server.calls, max: limit.max() };
         self.counts.returns += u64::from(entry.lease.is_some_and(|terms| terms.returned.is_some()));
         self.counts.leases += u64::from(lease.permits > 0);
         if let Some((admission, permits)) = refunded {
-            self.judge.refund(admission, permits);
+            self.judges[key].refund(admission, permits);
         }
-        let permits = reply.granted * entry.cost;
+        let permits = reply.granted * cost;
         let receipt = (permits > 0).then(|| SimulatedReceipt {
-            admission: self.admit(permits),
+            key,
+            admission: self.admit(key, permits, grant),
             permits,
+            limit,
             taken_from: PermitSource::Store(reply.stamp),
         });
         if permits + lease.permits > 0 {
             let stamp = lease.id.map_or(reply.stamp.div_ceil(1_000), |id| id.end);
-            self.add_calls_at_expiry(stamp);
+            self.add_calls_at_expiry(key, stamp);
         } else if entry.lease.is_some_and(|terms| terms.returned.is_some()) {
-            self.add_fill_soon();
+            self.add_fill_soon(key);
         }
-        if let Some((process, sent_at)) = sender
-            && self.random.below(25) > 0
-        {
+        if let Some((process, sent_at)) = sender {
+            let is_lost = self.random.below(25) == 0;
+            // The process of a lost reply finds that there is none, and may request a lease again.
+            let lease = if is_lost { LeaseReply { permits: 0, id: None } } else { lease };
+            let receipt = receipt.filter(|_| !is_lost);
             let wait = self.delay();
-            self.add(wait, Event::Reply(process, BatchCompletion { sent_at, lease, receipt }));
+            let completion = BatchCompletion { limit, sent_at, lease, grant, receipt };
+            self.add(wait, Event::Reply(Actor { process, key }, completion));
         }
     }
 
-    fn complete(&mut self, number: usize, BatchCompletion { sent_at, lease, receipt }: BatchCompletion) {
-        let request = Request { key: &self.key, limit: self.limit, cost: 0 };
-        let process = &mut self.processes[number];
+    fn complete(&mut self, actor: Actor, completion: BatchCompletion) {
+        let BatchCompletion { limit, sent_at, lease, grant, receipt } = completion;
+        let request = Request { key: &self.keys[actor.key], limit, cost: 0 };
+        let process = &mut self.processes[actor.process];
         process.receipts.extend(receipt);
-        let Some((id, wait, returned)) = process.complete_lease(&request, sent_at, lease) else { return };
-        self.return_permits(returned);
+        let outcome = process.complete_lease(actor.key, &request, sent_at, lease, grant);
+        self.counts.refused += u64::from(outcome.is_refused);
+        for returned in outcome.returned {
+            self.return_permits(actor.key, limit, Some(returned));
+        }
+        let Some((id, wait)) = outcome.installed else { return };
         let wait = micros(wait);
         if self.random.below(3) > 0 {
             let before_end = self.random.below(300);
-            self.add(wait.saturating_sub(before_end), Event::Drain(number));
+            self.add(wait.saturating_sub(before_end), Event::Drain(actor));
         }
         let late_by = self.random.below(500);
-        self.add(wait + late_by, Event::LeaseEnd(number, id));
+        self.add(wait + late_by, Event::LeaseEnd(actor, limit, id));
     }
 
     /// Takes permits of the lease, at the instant at which its end is compared with the clock.
-    fn take(&mut self, process: usize, cost: u32) -> bool {
-        let request = Request { key: &self.key, limit: self.limit, cost };
-        let Some(LeasedPermits { id, .. }) = self.processes[process].leases.take(&request, false) else { return false };
-        let admission = self.admit(cost);
+    fn take(&mut self, actor: Actor, cost: u32) -> bool {
+        let Actor { process, key } = actor;
+        let limit = self.processes[process].limit;
+        let request = Request { key: &self.keys[key], limit, cost };
+        let Some((permits, grant)) = self.processes[process].take(key, &request) else { return false };
+        let admission = self.admit(key, cost, grant);
         self.counts.leased += u64::from(cost);
-        let receipt = SimulatedReceipt { admission, permits: cost, taken_from: PermitSource::Lease(id) };
+        let taken_from = PermitSource::Lease(permits.id);
+        let receipt = SimulatedReceipt { key, admission, permits: cost, limit, taken_from };
         self.processes[process].receipts.push(receipt);
+        if permits.needs_renewal {
+            self.add(0, Event::Renew(actor));
+        }
         true
     }
 
-    fn admit(&mut self, permits: u32) -> usize {
+    fn admit(&mut self, key: usize, permits: u32, grant: Grant) -> usize {
         self.counts.admitted += u64::from(permits);
-        self.judge.admit(self.now, permits)
+        self.judges[key].admit(self.now, permits, grant)
     }
 
     /// Refunds a part of the permits of one receipt.
@@ -378,107 +320,94 @@ impl<'a> Simulation<'a> {
             return;
         }
         let index = pick(&mut self.random, process.receipts.len());
-        let SimulatedReceipt { admission, permits, taken_from } = process.receipts.swap_remove(index);
+        let SimulatedReceipt { key, admission, permits, limit, taken_from } = process.receipts.swap_remove(index);
         let permits = small(self.random.between(1, permits.into()));
         self.counts.refunds += 1;
         match taken_from {
             PermitSource::Lease(id) => {
-                let request = Request { key: &self.key, limit: self.limit, cost: permits };
+                let request = Request { key: &self.keys[key], limit, cost: permits };
                 if process.leases.put_back(&request, id) {
-                    self.judge.refund(admission, permits);
+                    self.judges[key].refund(admission, permits);
                 } else {
                     let wait = self.return_delay();
-                    self.add_return(wait, ReturnedPermits { permits, id }, Some((admission, permits)));
+                    self.add_return(wait, key, limit, ReturnedPermits { permits, id }, Some((admission, permits)));
                 }
             }
             PermitSource::Store(stamp) => {
                 let wait = self.return_delay();
-                self.add(wait, Event::Refund { admission, permits, stamp });
+                self.add(wait, Event::Refund { key, admission, permits, stamp, limit });
             }
         }
     }
 
     /// Returns unused permits in a call of their own, which may be lost.
-    fn return_permits(&mut self, returned: Option<ReturnedPermits>) {
+    fn return_permits(&mut self, key: usize, limit: Limit, returned: Option<ReturnedPermits>) {
         if let Some(returned) = returned
             && self.random.below(25) > 0
         {
             let wait = self.return_delay();
-            self.add_return(wait, returned, None);
+            self.add_return(wait, key, limit, returned, None);
         }
     }
 
-    fn add_return(&mut self, wait: u64, returned: ReturnedPermits, refunded: Option<(usize, u32)>) {
+    fn add_return(
+        &mut self,
+        wait: u64,
+        key: usize,
+        limit: Limit,
+        returned: ReturnedPermits,
+        refunded: Option<(usize, u32)>,
+    ) {
         let lease = Some(self.terms(0, Some(returned)));
-        let entry = BatchEntry { limit: self.limit, cost: 0, calls: 1, lease };
-        self.add(wait, Event::Batch(BatchCall { sender: None, entry, refunded }));
+        let entry = BatchEntry { limit, cost: 0, calls: 1, lease };
+        self.add(wait, Event::Batch(BatchCall { key, sender: None, entry, refunded }));
     }
 
     /// Adds calls at about the instant at which permits of a stamp expire: permits that a window still has are taken
     /// again then, if the log counts them too briefly.
-    fn add_calls_at_expiry(&mut self, stamp_millis: u64) {
+    fn add_calls_at_expiry(&mut self, key: usize, stamp_millis: u64) {
         if self.random.below(2) == 0 {
             return;
         }
-        let until_expiry = (stamp_millis * 1_000 + self.window).saturating_sub(self.server_micros());
+        let until_expiry = (stamp_millis * 1_000 + self.window).saturating_sub(self.server.micros());
         let wait = match self.random.below(4) {
             0 | 3 => until_expiry.saturating_sub(self.random.below(self.lease_time)),
             1 => until_expiry + self.random.below(self.lease_time),
             _ => until_expiry + self.random.below(2_000),
         };
-        let process = pick(&mut self.random, self.processes.len());
+        let actor = Actor { process: pick(&mut self.random, self.processes.len()), key };
         if self.random.below(2) == 0 {
-            self.add(wait, Event::Renew(process));
+            self.add(wait, Event::Renew(actor));
         }
         if self.random.below(self.fill_odds) == 0 {
             let wait = wait + self.random.below(1_000);
-            self.add(wait, Event::Fill(process));
+            self.add(wait, Event::Fill(actor));
         }
     }
 
     /// Adds a call for all permits that are left, after an event that may have freed too many.
-    fn add_fill_soon(&mut self) {
+    fn add_fill_soon(&mut self, key: usize) {
         if self.random.below(self.fill_odds) < 2 {
             let (process, wait) = (pick(&mut self.random, self.processes.len()), self.random.below(1_000));
-            self.add(wait, Event::Fill(process));
+            self.add(wait, Event::Fill(Actor { process, key }));
         }
-    }
-
-    fn decide(&mut self, action: &Action, cost: u32) {
-        self.move_server_clock();
-        self.scripts.decide(action, Request { key: &self.key, limit: self.limit, cost });
-        self.counts.script_calls += 1;
     }
 
     /// Returns whether a receipt of the store from before a reset may match permits that were taken after it: it has no
     /// mark, as `docs/algorithms.md` states.
-    fn may_match_later_permits(&self, admission: usize, stamp: u64) -> bool {
-        let is_before_new_log = !self.scenario.has_steps && stamp.div_ceil(1_000) < self.reset_at_millis;
-        self.judge.has_forgotten(admission) && !is_before_new_log
+    fn may_match_later_permits(&self, key: usize, admission: usize, stamp: u64) -> bool {
+        let is_before_new_log = !self.scenario.has_steps && stamp.div_ceil(1_000) < self.reset_at_millis[key];
+        self.judges[key].has_forgotten(admission) && !is_before_new_log
     }
 
-    fn server_micros(&self) -> u64 {
-        Clock::Manual(self.scripts.clock.clone()).now().micros()
-    }
-
-    fn move_server_clock(&mut self) {
-        self.scripts.clock.advance(Duration::from_micros(self.now - self.server_moved_to));
-        self.server_moved_to = self.now;
-    }
-
-    /// Sets the server's clock back. It is never a window behind its latest time.
     fn step_back(&mut self) {
-        self.move_server_clock();
-        let behind = self.caught_up_at.saturating_sub(self.now);
         let longest = [self.lease_time * 2, self.window][pick(&mut self.random, 2)];
-        let by = self.random.below(longest.min(self.window - behind));
-        self.scripts.clock.rewind(Duration::from_micros(by));
-        self.caught_up_at = self.caught_up_at.max(self.now) + by;
+        let by = self.server.step_back(self.now, longest, &mut self.random);
         if self.random.below(2) == 0 {
             // The new stamps are then those of permits from before the step.
             let wait = by + self.random.below(self.lease_time);
-            let process = pick(&mut self.random, self.processes.len());
-            self.add(wait, Event::Fill(process));
+            let actor = Actor { process: pick(&mut self.random, self.processes.len()), key: self.pick_key() };
+            self.add(wait, Event::Fill(actor));
         }
         self.counts.steps += 1;
     }

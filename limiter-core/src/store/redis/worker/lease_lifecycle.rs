@@ -1,0 +1,216 @@
+//! The life of a lease: it is put in force, renewed and ended, and its unused permits are returned.
+//!
+//! Its time starts before the script call is sent that requests it. The mirror takes all of its permits before calls may
+//! use it. When it is over, the mirror keeps what was used, and the rest goes back to the store.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::spawn_local;
+use tokio::time::{sleep, timeout_at};
+
+use super::Worker;
+use super::call::Deadline;
+use super::lease_demand::{Granted, Occasion};
+use super::leasing::Leasing;
+use crate::Error;
+use crate::clock::{Clock, Moment};
+use crate::limit::Limit;
+use crate::local::leases::{EndedLease, NewLease};
+use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
+use crate::store::redis::connection::script_call::ScriptCall;
+use crate::store::redis::script::command::{BatchEntry, KeyNames, LeaseTerms, ReturnedPermits};
+use crate::store::redis::script::redis_key::RedisKeys;
+use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
+
+/// A request for a renewal, by a call that found the lease nearly used up.
+pub(crate) struct Renewal {
+    pub(crate) request: OwnedRequest,
+    pub(crate) keys: RedisKeys,
+}
+
+/// A script call that may lease permits.
+#[derive(Clone, Copy)]
+pub(super) struct LeaseCall<'a> {
+    pub(super) request: Request<'a>,
+    pub(super) keys: &'a RedisKeys,
+    /// The most permits that it leases.
+    pub(super) wanted: u32,
+    /// The time before it was sent.
+    pub(super) sent_at: Moment,
+}
+
+impl Worker {
+    /// Puts the lease of a reply in force, if there is one.
+    pub(super) fn put_in_force(self: &Rc<Self>, call: LeaseCall<'_>, entry: &BatchEntryReply, lease: LeaseReply) {
+        let LeaseCall { request, keys, wanted, sent_at } = call;
+        let Leasing { local, demands, .. } = &*self.leasing;
+        let LeaseReply { permits, id: Some(id) } = lease else { return };
+        // A server that leases more than was wanted is broken.
+        if !(1..=wanted).contains(&permits) {
+            return;
+        }
+        let (received_at, slot) = (self.leasing.now(), keys.first_slot());
+        // The mirror has all permits before a call can use one.
+        let all = [Request { cost: permits, ..request }];
+        let Some(mirror_stamp) = local.standby.reconcile_batch(&all[0], slot) else {
+            return self.return_permits(&request, keys, ReturnedPermits { permits, id });
+        };
+        if local.standby.is_consulted(SlottedRequests { requests: &all, slots: &[slot] }) {
+            local.standby.refund(&all, mirror_stamp);
+            return self.return_permits(&request, keys, ReturnedPermits { permits, id });
+        }
+        let ends_at = sent_at.after(usable_time(request.limit));
+        let mut lease = NewLease {
+            key: request.key.clone(),
+            limit: request.limit,
+            slot,
+            id,
+            permits,
+            ends_at,
+            remaining: entry.remaining,
+            reset_at: received_at.after(entry.reset_after),
+            mirror_stamp,
+            renew_below: 0,
+        };
+        // The lease that it replaces is ended first, so that its rate is known.
+        let replaced = local.leases.end_counter(request.key, request.limit);
+        let unused = replaced.as_ref().map_or(0, |ended| ended.unused);
+        lease.renew_below = demands.granted(&request, Granted { permits, unused, sent_at, received_at });
+        if let Some(ended) = replaced {
+            self.settle(&request, keys, &ended);
+        }
+        match local.leases.install(lease) {
+            Ok(Some(ended)) => self.settle(&request, keys, &ended),
+            Ok(None) => {}
+            Err(unused) => {
+                local.standby.settle_lease(&unused);
+                return self.return_permits(&request, keys, ReturnedPermits { permits, id });
+            }
+        }
+        let end = Rc::clone(self).end_lease(OwnedRequest::from(&request), keys.clone(), id, ends_at);
+        spawn_local(end);
+    }
+
+    /// Settles a lease that another one has replaced. Its unused permits go back with the next script call.
+    fn settle(self: &Rc<Self>, request: &Request<'_>, keys: &RedisKeys, ended: &EndedLease) {
+        self.leasing.local.standby.settle_lease(ended);
+        if ended.unused > 0 {
+            let returned = ReturnedPermits { permits: ended.unused, id: ended.id };
+            if let Err(returned) = self.leasing.demands.keep(request, returned) {
+                self.return_permits(request, keys, returned);
+            }
+        }
+    }
+
+    /// Ends a lease when its time has passed, and returns what is left of it.
+    async fn end_lease(self: Rc<Self>, request: OwnedRequest, keys: RedisKeys, id: LeaseId, ends_at: Moment) {
+        let Leasing { local, clock, demands, .. } = &*self.leasing;
+        let wait = self.leasing.now().until(ends_at);
+        match clock {
+            Clock::System => sleep(wait).await,
+            #[cfg(feature = "test-util")]
+            Clock::Manual(_) => drop(clock.sleep(wait).await),
+        }
+        let request = request.as_request();
+        let returned = match local.leases.end(&request, id) {
+            Some(ended) => {
+                local.standby.settle_lease(&ended);
+                if ended.unused > 0 {
+                    demands.was_too_large(&request);
+                }
+                Some(ReturnedPermits { permits: ended.unused, id }).filter(|returned| returned.permits > 0)
+            }
+            None => demands.take_kept(&request, id),
+        };
+        if let Some(returned) = returned {
+            self.return_permits(&request, &keys, returned);
+        }
+    }
+
+    /// Returns unused permits by a script call of its own. If that fails, they count until their stamp expires.
+    fn return_permits(self: &Rc<Self>, request: &Request<'_>, keys: &RedisKeys, returned: ReturnedPermits) {
+        if self.topology.connected_owner_of(keys.first_slot()).is_none() {
+            return;
+        }
+        let (worker, request, keys) = (Rc::clone(self), OwnedRequest::from(request), keys.clone());
+        spawn_local(async move {
+            let deadline = Deadline::after(worker.context.deadline);
+            let _ = worker.return_by_call(&request.as_request(), &keys, returned, deadline).await;
+        });
+    }
+
+    /// Returns unused permits of a lease to the store.
+    pub(super) async fn return_by_call(
+        &self,
+        request: &Request<'_>,
+        keys: &RedisKeys,
+        returned: ReturnedPermits,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let terms = LeaseTerms { returned: Some(returned), ..LeaseTerms::default() };
+        self.exchange(request, keys, terms, deadline).await.map(drop)
+    }
+
+    /// Serves requests for renewals until all senders are dropped.
+    pub(super) async fn serve_renewals(self: Rc<Self>, mut renewals: UnboundedReceiver<Renewal>) {
+        while let Some(renewal) = renewals.recv().await {
+            spawn_local(Rc::clone(&self).renew(renewal));
+        }
+    }
+
+    /// Renews a lease by a script call of its own.
+    pub(super) async fn renew(self: Rc<Self>, renewal: Renewal) {
+        let Renewal { request, keys } = renewal;
+        let request = request.as_request();
+        if self.topology.connected_owner_of(keys.first_slot()).is_none() {
+            return;
+        }
+        let (terms, lease_request) = self.leasing.terms(&request, keys.first_slot(), Occasion::Renewal);
+        if terms.is_empty() {
+            // It is being renewed.
+            return;
+        }
+        let sent_at = self.leasing.now();
+        let exchanged = self.exchange(&request, &keys, terms, Deadline::after(self.context.deadline)).await;
+        if let Ok((entry, lease)) = exchanged {
+            let call = LeaseCall { request, keys: &keys, wanted: terms.wanted, sent_at };
+            self.put_in_force(call, &entry, lease);
+        }
+        self.close_request(lease_request);
+    }
+
+    /// Makes one script call about the leases of a counter, which takes no permits for a call.
+    async fn exchange(
+        &self,
+        request: &Request<'_>,
+        keys: &RedisKeys,
+        terms: LeaseTerms,
+        deadline: Deadline,
+    ) -> Result<(BatchEntryReply, LeaseReply), Error> {
+        let mut names = KeyNames::default();
+        names.push_with(|text| keys.write_name(request, &self.naming, text));
+        let entry = BatchEntry { limit: request.limit, cost: 0, calls: 1, lease: Some(terms) };
+        let command = self.commands.batch(names, &[entry]);
+        let script_call = ScriptCall::new(&self.context, &self.topology, None);
+        let Ok(reply) = timeout_at(deadline.instant, script_call.run(&command, keys.first_slot())).await else {
+            script_call.attempt().report_timeout();
+            return Err(deadline.no_reply_error());
+        };
+        let mut reply = command.decode_batch(reply?)?;
+        match (reply.entries.pop(), reply.leases.pop()) {
+            (Some(entry), Some(lease)) => {
+                Ok((entry.inspect_err(|error| script_call.attempt().report_error(error))?, lease))
+            }
+            _ => Err(deadline.no_reply_error()),
+        }
+    }
+}
+
+/// The time for which a lease is used, from the sending of its script call: the time by which the store stamps ahead,
+/// less a millisecond for rounding and a thousandth for clocks of different speed.
+pub(crate) fn usable_time(limit: Limit) -> Duration {
+    let lease_time = limit.lease_time();
+    lease_time.saturating_sub(Duration::from_millis(1) + lease_time / 1000)
+}

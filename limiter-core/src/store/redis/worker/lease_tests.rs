@@ -1,0 +1,376 @@
+//! The leases of a worker on a server, under a clock that the test moves.
+
+use std::future::{pending, poll_fn};
+use std::task::Poll;
+
+use limiter_testkit::{RedisServer, unique};
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+use super::batch_leases::BatchLeases;
+use super::call::CallResult;
+use super::lease_lifecycle::{LeaseCall, usable_time};
+use super::pending_call::{BatchedCall, PendingCall};
+use super::tests::settings;
+use super::*;
+use crate::clock::{ManualClock, Moment};
+use crate::request::{LeaseId, OwnedRequest, SlottedRequests};
+use crate::source::Source;
+use crate::store::redis::script::command::{BatchEntry, LeaseTerms};
+use crate::store::redis::script::redis_key::RedisKeys;
+use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
+use crate::store::redis::server::Server;
+use crate::{Key, Limit};
+
+const MAX: u32 = 10_000;
+const ID: LeaseId = LeaseId { mark: 7, end: 1_000 };
+const ENTRY: BatchEntryReply = BatchEntryReply {
+    granted: 4,
+    remaining: 100,
+    retry_after: None,
+    reset_after: Duration::from_secs(1),
+    stamp: 1_000_000,
+};
+
+/// A worker that is connected, and one key.
+struct LeasedWorker {
+    worker: Rc<Worker>,
+    queue: Rc<BatchQueue>,
+    clock: ManualClock,
+    key: Key,
+    limit: Limit,
+}
+
+impl LeasedWorker {
+    async fn start() -> Self {
+        let clock = ManualClock::new();
+        let manual = Clock::Manual(clock.clone());
+        let (settings, deadline) = (settings(manual), Duration::from_secs(60));
+        let server = Server::from_url(&RedisServer::timeless().url()).expect("a valid URL");
+        let endpoint = Endpoint::Single(Box::new(server));
+        let breakers = Arc::new(BreakerTable::single());
+        let worker = Rc::new(Worker::start(endpoint, breakers, WorkerSettings { deadline, ..settings }, None));
+        let connection = worker.topology.owner_of(0).await.expect("one server");
+        drop(connection.connected().await.expect("it accepts connections"));
+        while !connection.is_up() {
+            yield_now().await;
+        }
+        let queue = worker.queue_of(&connection);
+        let limit = Limit::new(MAX, Duration::from_secs(1)).expect("a limit");
+        Self { worker, queue, clock, key: Key::new(unique("leases")), limit }
+    }
+
+    fn request(&self, cost: u32) -> Request<'_> {
+        Request { key: &self.key, limit: self.limit, cost }
+    }
+
+    fn keys(&self) -> RedisKeys {
+        RedisKeys::new(&[self.request(1)], &self.worker.naming).expect("no secret")
+    }
+
+    fn now(&self) -> Moment {
+        self.worker.leasing.now()
+    }
+
+    fn call(&self, action: Action) -> (Call, oneshot::Receiver<CallResult>) {
+        let (reply_to, reply) = oneshot::channel();
+        let requests = OwnedRequest::copy_all(&[self.request(1)]);
+        let deadline = Deadline::after(Duration::from_secs(60));
+        (Call { action, requests, keys: self.keys(), deadline, reply_to }, reply)
+    }
+
+    fn pending(&self) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {
+        let (call, reply) = self.call(Action::Take { max_wait: Duration::ZERO, leases: true });
+        let call = self.queue.push(call);
+        assert!(self.queue.pop().is_some_and(|first| Rc::ptr_eq(&first, &call)));
+        (call, reply)
+    }
+
+    /// Sends calls together. Returns the source of each reply.
+    async fn take(&self, calls: usize) -> Vec<Source> {
+        let sent: Vec<_> =
+            (0..calls).map(|_| self.call(Action::Take { max_wait: Duration::ZERO, leases: true })).collect();
+        let replies = sent.into_iter().map(|(call, reply)| {
+            self.worker.enqueue(call);
+            reply
+        });
+        let replies: Vec<_> = replies.collect();
+        self.worker.send_batches(&self.queue);
+        let mut sources = Vec::new();
+        for reply in replies {
+            sources.push(reply.await.expect("a reply").expect("no failure").source);
+        }
+        sources
+    }
+
+    /// Takes permits until a lease is in force: 5, and those of the lease.
+    async fn take_until_leased(&self) {
+        assert_eq!(self.take(1).await, [Source::Store]);
+        assert_eq!(self.take(4).await, [Source::Store; 4]);
+    }
+
+    /// The permits that the server has left.
+    async fn remaining(&self) -> u32 {
+        let (call, _reply) = self.call(Action::Peek);
+        self.worker.decide_unbatched(&call).await.expect("no failure").reply.remaining
+    }
+
+    /// Waits until the server has so many permits left: they are returned by a task of the worker.
+    async fn until_remaining(&self, permits: u32) {
+        while self.remaining().await != permits {}
+    }
+
+    fn take_from_lease(&self, cost: u32) -> bool {
+        self.worker.leasing.local.leases.take(&self.request(cost), false).is_some()
+    }
+
+    fn is_requested(&self) -> bool {
+        let demands = &self.worker.leasing.demands;
+        demands.is_requested(demands.counter(&self.request(1)))
+    }
+
+    /// Begins the leases of a batch with one entry of four calls.
+    fn begin_batch(&self) -> (Option<BatchLeases>, LeaseTerms) {
+        let call = self.pending().0;
+        let calls: Vec<_> = (0..4).map(|_| BatchedCall { entry: 0, call: Rc::clone(&call) }).collect();
+        let mut entries = [BatchEntry { limit: self.limit, cost: 1, calls: 4, lease: Some(LeaseTerms::default()) }];
+        let leases = self.worker.begin_leases(&mut entries, &calls);
+        (leases, entries[0].lease.expect("its calls take leases"))
+    }
+
+    /// Begins the leases of a batch that requests one.
+    fn begin_requesting_batch(&self) -> Option<BatchLeases> {
+        if self.begin_batch().1.wanted == 0 {
+            let (leases, terms) = self.begin_batch();
+            assert!(terms.wanted > 0 && terms.new_mark != 0 && self.is_requested());
+            return leases;
+        }
+        panic!("the first script call requests no lease");
+    }
+
+    fn put_in_force(&self, id: LeaseId, permits: u32, sent_at: Moment) {
+        let keys = self.keys();
+        let call = LeaseCall { request: self.request(0), keys: &keys, wanted: 64, sent_at };
+        self.worker.put_in_force(call, &ENTRY, LeaseReply { permits, id: Some(id) });
+    }
+}
+
+/// Runs a test with a connected worker.
+async fn with_worker<F: Future<Output = ()>>(test: impl FnOnce(LeasedWorker) -> F) {
+    LocalSet::new().run_until(async { test(LeasedWorker::start().await).await }).await;
+}
+
+#[tokio::test]
+async fn a_lease_is_used_until_its_end_and_what_is_left_is_returned() {
+    with_worker(async |leased| {
+        leased.take_until_leased().await;
+        assert_eq!(leased.remaining().await, MAX - 5 - 64);
+        assert_eq!(leased.take(2).await, [Source::Lease; 2]);
+        assert_eq!(leased.remaining().await, MAX - 5 - 64);
+        leased.clock.advance(usable_time(leased.limit) - Duration::from_micros(1));
+        assert!(leased.take_from_lease(1));
+        leased.clock.advance(Duration::from_micros(1));
+        assert!(!leased.take_from_lease(1));
+        leased.until_remaining(MAX - 5 - 3).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lease_whose_reply_is_late_is_returned_unused() {
+    with_worker(async |leased| {
+        assert_eq!(leased.take(1).await, [Source::Store]);
+        let renewal = Renewal { request: OwnedRequest::from(&leased.request(0)), keys: leased.keys() };
+        let mut renewed = Box::pin(Rc::clone(&leased.worker).renew(renewal));
+        let is_pending = poll_fn(|context| Poll::Ready(renewed.as_mut().poll(context).is_pending())).await;
+        assert!(is_pending && leased.is_requested());
+        leased.clock.advance(usable_time(leased.limit));
+        renewed.await;
+        assert!(!leased.is_requested() && !leased.take_from_lease(1));
+        leased.until_remaining(MAX - 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_renewal_replaces_a_lease_and_the_next_script_call_returns_what_was_left() {
+    with_worker(async |leased| {
+        leased.take_until_leased().await;
+        assert!(leased.take_from_lease(60));
+        let renew = || {
+            let renewal = Renewal { request: OwnedRequest::from(&leased.request(0)), keys: leased.keys() };
+            Rc::clone(&leased.worker).renew(renewal)
+        };
+        renew().await;
+        // The 4 permits that are left are kept. They are returned by the next renewal, whose own lease has 64.
+        assert_eq!(leased.remaining().await, MAX - 5 - 64 - 64);
+        assert!(leased.take_from_lease(64));
+        renew().await;
+        let remaining = leased.remaining().await;
+        leased.clock.advance(usable_time(leased.limit));
+        leased.until_remaining(MAX - 5 - 60 - 64).await;
+        assert!(remaining < MAX - 5 - 60 - 64);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn permits_of_a_replaced_lease_are_kept_for_the_next_script_call() {
+    with_worker(async |leased| {
+        let _ = leased.begin_batch();
+        leased.put_in_force(ID, 20, leased.now());
+        assert!(leased.take_from_lease(3));
+        leased.put_in_force(LeaseId { end: 1_010, ..ID }, 8, leased.now());
+        let (_, terms) = leased.begin_batch();
+        assert_eq!(terms.returned, Some(ReturnedPermits { permits: 17, id: ID }));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lease_that_was_not_wanted_or_has_no_permits_is_not_put_in_force() {
+    with_worker(async |leased| {
+        for permits in [0, 65] {
+            leased.put_in_force(ID, permits, leased.now());
+            assert!(!leased.take_from_lease(1), "{permits}");
+        }
+        leased.put_in_force(ID, 64, leased.now());
+        assert!(leased.take_from_lease(64));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_lease_is_requested_or_put_in_force_while_the_standby_limiter_is_consulted() {
+    with_worker(async |leased| {
+        let standby = &leased.worker.leasing.local.standby;
+        standby.call_failed(&[leased.request(1)]);
+        assert!(standby.is_consulted(SlottedRequests::in_slot_0(&[leased.request(1)])));
+        leased.put_in_force(ID, 64, leased.now());
+        assert!(!leased.take_from_lease(1));
+        let remaining = standby.peek(&[leased.request(1)]).expect("no fork").remaining;
+        assert_eq!(remaining, MAX, "the mirror has none of its permits");
+        let wanted = [leased.begin_batch().1, leased.begin_batch().1].map(|terms| terms.wanted);
+        assert_eq!(wanted, [0, 0]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_batch_without_leases_has_no_terms() {
+    with_worker(async |leased| {
+        let calls = [BatchedCall { entry: 0, call: leased.pending().0 }];
+        let mut entries = [BatchEntry { limit: leased.limit, cost: 1, calls: 1, lease: None }];
+        assert!(leased.worker.begin_leases(&mut entries, &calls).is_none());
+        assert!(leased.worker.end_leases(None, None, false).is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reply_to_a_batch_puts_its_leases_in_force() {
+    with_worker(async |leased| {
+        let leases = leased.begin_requesting_batch();
+        let reply = |id| BatchReply { entries: vec![Ok(ENTRY)], leases: vec![LeaseReply { permits: 0, id }] };
+        assert!(leased.worker.end_leases(leases, Some(&reply(None)), false).is_empty());
+        assert!(!leased.is_requested());
+        let (leases, terms) = leased.begin_batch();
+        let granted = LeaseReply { permits: terms.wanted, id: Some(ID) };
+        let longest_denials =
+            leased.worker.end_leases(leases, Some(&BatchReply { leases: vec![granted], ..reply(None) }), false);
+        assert_eq!(longest_denials, [(0, leased.limit.lease_time())]);
+        assert!(!leased.is_requested() && leased.take_from_lease(terms.wanted));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_batch_closes_its_requests_and_one_that_was_refused_keeps_its_returned_permits() {
+    with_worker(async |leased| {
+        let _ = leased.begin_batch();
+        for (was_refused, kept) in [(true, 1), (false, 0)] {
+            let returned = ReturnedPermits { permits: 9, id: ID };
+            assert_eq!(leased.worker.leasing.demands.keep(&leased.request(1), returned), Ok(()));
+            let (leases, terms) = leased.begin_batch();
+            assert!(terms.wanted > 0 && terms.returned == Some(returned));
+            assert!(leased.worker.end_leases(leases, None, was_refused).is_empty());
+            assert!(!leased.is_requested());
+            let found = leased.worker.leasing.demands.take_kept(&leased.request(1), ID);
+            assert_eq!(found, Some(returned).filter(|_| kept == 1));
+        }
+    })
+    .await;
+}
+
+/// The next lease may be too small as well.
+#[tokio::test]
+async fn a_call_waits_once_for_a_lease_that_is_requested() {
+    with_worker(async |leased| {
+        let (call, reply) = leased.pending();
+        assert!(!leased.worker.take_leased(&leased.queue, &call), "no lease is requested");
+        let leases = leased.begin_requesting_batch();
+        assert!(leased.worker.take_leased(&leased.queue, &call));
+        assert!(!leased.worker.take_leased(&leased.queue, &call), "it has waited");
+        assert!(leased.worker.end_leases(leases, None, false).is_empty());
+        let counted = reply.await.expect("a reply").expect("no failure");
+        assert_eq!(counted.source, Source::Store);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn calls_that_waited_are_decided_by_the_lease_in_their_order() {
+    with_worker(async |leased| {
+        let leases = leased.begin_requesting_batch();
+        let (calls, replies): (Vec<_>, Vec<_>) = (0..10).map(|_| leased.pending()).unzip();
+        assert!(calls.iter().all(|call| leased.worker.take_leased(&leased.queue, call)));
+        let granted = LeaseReply { permits: 8, id: Some(ID) };
+        let reply = BatchReply { entries: vec![Ok(ENTRY)], leases: vec![granted] };
+        let _ = leased.worker.end_leases(leases, Some(&reply), false);
+        for (index, reply) in replies.into_iter().enumerate() {
+            let counted = reply.await.expect("a reply").expect("no failure");
+            assert_eq!(counted.source, if index < 8 { Source::Lease } else { Source::Store }, "{index}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn calls_of_another_counter_are_not_held() {
+    with_worker(async |mut leased| {
+        let _leases = leased.begin_requesting_batch();
+        leased.limit = Limit::new(MAX, Duration::from_secs(2)).expect("a limit");
+        assert!(!leased.worker.take_leased(&leased.queue, &leased.pending().0));
+    })
+    .await;
+}
+
+/// The task of a batch panics, or the runtime drops it. The counter must not be without leases from then on, and the
+/// calls that wait for the lease are sent.
+#[tokio::test]
+async fn a_dropped_request_is_closed_and_sends_the_calls_that_wait() {
+    with_worker(async |leased| {
+        let leases = leased.begin_requesting_batch();
+        for (round, leases) in [leases, None].into_iter().enumerate() {
+            let leases = leases.or_else(|| leased.begin_batch().0);
+            assert!(leased.is_requested());
+            let (calls, replies): (Vec<_>, Vec<_>) = (0..2).map(|_| leased.pending()).unzip();
+            assert!(calls.iter().all(|call| leased.worker.take_leased(&leased.queue, call)));
+            let task = spawn_local(async move {
+                let _leases = leases;
+                assert!(round == 1, "a panic of the worker's task");
+                pending::<()>().await;
+            });
+            yield_now().await;
+            task.abort();
+            assert_eq!(task.await.expect_err("it has no end").is_panic(), round == 0);
+            for reply in replies {
+                assert_eq!(reply.await.expect("a reply").expect("no failure").source, Source::Store);
+            }
+            assert!(!leased.is_requested());
+            leased.clock.advance(usable_time(leased.limit));
+            assert!(leased.begin_batch().1.wanted > 0, "the next batch requests a lease");
+        }
+    })
+    .await;
+}
