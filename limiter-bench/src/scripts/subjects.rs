@@ -12,12 +12,15 @@ macro_rules! shipped {
 
 /// Joins those files in the order of the product.
 macro_rules! product {
-    ($($decides:literal),+) => {
+    ([$($first:literal)?], $($decides:literal),+) => {
         concat!(
             shipped!("clock.lua"),
+            $(shipped!($first),)?
             "local function make(name)\n",
             shipped!("sliding_window.lua"),
             "if name == 'sliding_window' then return sliding_window() end\n",
+            shipped!("leased_window.lua"),
+            "if name == 'leased_window' then return leased_window(sliding_window()) end\n",
             "local algorithms = {}\n",
             shipped!("arithmetic.lua"),
             shipped!("fixed_window.lua"),
@@ -33,8 +36,8 @@ macro_rules! product {
     };
 }
 
-const DECIDE: &str = product!("decide.lua");
-const BATCH: &str = product!("sliding_at_once.lua", "batch.lua");
+const DECIDE: &str = product!([], "decide.lua");
+const BATCH: &str = product!(["sliding_alone.lua"], "sliding_at_once.lua", "batch.lua");
 
 /// The script for batches, which lone calls use too. The other scripts are compared with it.
 pub const SHIPPED: &str = "batch.lua";

@@ -8,12 +8,14 @@ pub(crate) mod reply;
 #[cfg(test)]
 mod fuzz;
 
-/// Concatenates the files of one script: the clock, the algorithms, and the part that decides. A script builds only the
-/// modules of the algorithms that a call uses, since each run builds them anew.
+/// Concatenates the files of one script: the clock, the part that decides most calls, the algorithms, and the part that
+/// decides the others. A script builds only the modules of the algorithms that a call uses, since each run builds them
+/// anew.
 macro_rules! script {
-    ($($decides:literal),+) => {
+    ([$($first:literal)?], $($decides:literal),+) => {
         concat!(
             include_str!("script/lua/clock.lua"),
+            $(include_str!($first),)?
             "local function make(name)\n",
             include_str!("script/lua/sliding_window.lua"),
             "if name == 'sliding_window' then return sliding_window() end\n",
@@ -48,8 +50,10 @@ impl Program {
 
     const fn source(self) -> &'static str {
         match self {
-            Self::Decide => script!("script/lua/decide.lua"),
-            Self::Batch => script!("script/lua/sliding_at_once.lua", "script/lua/batch.lua"),
+            Self::Decide => script!([], "script/lua/decide.lua"),
+            Self::Batch => {
+                script!(["script/lua/sliding_alone.lua"], "script/lua/sliding_at_once.lua", "script/lua/batch.lua")
+            }
         }
     }
 }

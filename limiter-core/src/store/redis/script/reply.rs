@@ -144,7 +144,13 @@ fn decode_report(&[remaining, reset]: &[i64; 2]) -> Option<RequestReport> {
 /// # Errors
 /// [`ErrorKind::Protocol`] if it is not the reply to a batch of this size.
 pub(crate) fn decode_batch(reply: Value, entries: usize, leases: usize) -> Result<BatchReply, Error> {
-    let Value::Array(values) = reply else { return Err(unexpected_reply()) };
+    let values = match reply {
+        Value::BulkString(packed) if entries == 1 && leases == 0 => {
+            return Ok(BatchReply { entries: vec![decode_lone(&packed)], leases: Vec::new() });
+        }
+        Value::Array(values) => values,
+        _ => return Err(unexpected_reply()),
+    };
     let mut values = values.into_iter();
     let (Some(Value::Int(stamp)), Some(Value::BulkString(packed))) = (values.next(), values.next()) else {
         return Err(unexpected_reply());
@@ -171,6 +177,14 @@ pub(crate) fn decode_batch(reply: Value, entries: usize, leases: usize) -> Resul
             Err(error.extract_error().map_err(CommandError::from).err().map_or_else(unexpected_reply, Error::from));
     }
     Ok(BatchReply { entries: replies, leases })
+}
+
+/// Decodes the reply to a lone decision: the stamp (8), and one packed entry.
+fn decode_lone(packed: &[u8]) -> Result<BatchEntryReply, Error> {
+    let decoded = packed.split_first_chunk().and_then(|(stamp, entry)| {
+        BatchEntryReply::decode(<&[u8; ENTRY_BYTES]>::try_from(entry).ok()?, u64::from_be_bytes(*stamp))
+    });
+    decoded.ok_or_else(unexpected_reply)
 }
 
 fn decode_retry(micros: i64) -> Option<Option<Duration>> {

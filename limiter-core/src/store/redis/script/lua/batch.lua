@@ -19,6 +19,7 @@
 --          denied calls (8; -1: never), reset after in µs (8); zeros for a failed entry. Then 16 bytes for each entry of
 --          a leased window: permits leased (4), the mark of the log (4), the end of the lease in ms (8). Without a lease
 --          the latter is the newest stamp of the log if it is ahead of the clock, and else 0
+--          A lone call of a sliding window mostly gets the reply of sliding_alone.lua instead
 -- Clock    the server's, by TIME
 -- Expiry   as in decide.lua, set with the value, or right after it where a value is changed in place
 -- Atomic   because a script is. A denial writes nothing. A foreign value stays as it is. MGET returns nil for a key of
@@ -32,7 +33,10 @@ local keys, argv = KEYS, ARGV
 
 local values
 if #keys == 1 then
-  local value = redis.pcall('GET', keys[1])
+  local value = lone_value
+  if value == nil then
+    value = redis.pcall('GET', keys[1])
+  end
   if type(value) == 'table' then
     return { now_micros, string.rep('\0', argv[2] == 'leased_window' and 40 or 24), 0, value }
   end
