@@ -1,3 +1,9 @@
+use std::future::poll_fn;
+use std::io::Read;
+use std::iter::repeat_n;
+use std::net::Shutdown;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::cmd;
@@ -92,6 +98,17 @@ async fn settle() {
     for _ in 0..20 {
         yield_now().await;
     }
+}
+
+/// Polls a future once, and returns its output if it is ready.
+async fn poll_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }
 
 async fn lost(connection: &PipelinedConnection) -> Option<Error> {
@@ -212,13 +229,11 @@ async fn reply_that_no_command_waits_for_closes_the_connection() {
 async fn many_commands_through_a_full_socket_keep_their_order() {
     run(async {
         let (connection, mut peer) = connected().await;
-        let shared = Rc::clone(&connection.0.shared);
         let payload = |index: usize| format!("{index} {}", "x".repeat(index % 1_500));
         let served = spawn_local(async move {
             let mut commands = Vec::new();
             while commands.len() < 1_000 {
                 let command = peer.command(commands.len() % 700 + 1).await.expect("a command");
-                assert!(shared.output.borrow().len() < 3 * MAX_BUFFERED_BYTES, "written bytes are dropped");
                 peer.write(format!("${}\r\n{command}\r\n", command.len()).as_bytes()).await;
                 commands.push(command);
             }
@@ -277,6 +292,54 @@ async fn commands_wait_for_the_socket_and_are_not_sent_after_their_callers() {
     .await;
 }
 
+/// A sender that has its turn, and has not run yet, is not overtaken.
+#[tokio::test]
+async fn new_sender_is_behind_those_that_wait() {
+    run(async {
+        let (connection, mut peer) = connected().await;
+        let shared = &connection.0.shared;
+        shared.output.borrow_mut().buffer().extend(repeat_n(0, MAX_BUFFERED_BYTES));
+        let (a, b) = (cmd("A"), cmd("B"));
+        let mut first = pin!(connection.send(&a, ReplyBound::Script));
+        assert!(poll_once(first.as_mut()).await.is_none());
+        shared.output.take();
+        shared.has_room.notify_one();
+        let mut second = pin!(connection.send(&b, ReplyBound::Script));
+        for _ in 0..2 {
+            assert!(poll_once(second.as_mut()).await.is_none());
+            assert!(poll_once(first.as_mut()).await.is_none());
+        }
+        for command in ["A", "B"] {
+            assert_eq!(peer.command(100).await.as_deref(), Some(command));
+        }
+    })
+    .await;
+}
+
+/// The socket is never quick enough to take all commands.
+#[tokio::test]
+async fn written_commands_need_no_memory() {
+    const CHUNK: usize = 64 << 10;
+    const UNWRITTEN: usize = 16 * CHUNK;
+    run(async {
+        let (stream, peer) = UnixStream::pair().expect("two sockets");
+        let mut peer = peer.into_std().expect("a socket");
+        let (_reader, writer) = Stream::Unix(stream).into_split();
+        let mut output = Output::default();
+        let mut buffer = vec![0; CHUNK];
+        for _ in 0..40 {
+            while peer.read(&mut buffer).is_ok() {}
+            poll_fn(|context| writer.poll_ready(context)).await.expect("a socket");
+            output.write_to(&writer).expect("a socket");
+            while output.unwritten() < UNWRITTEN {
+                output.buffer().extend(repeat_n(0, CHUNK));
+            }
+            assert!(output.len() <= 2 * (UNWRITTEN + CHUNK), "{}", output.len());
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn reply_to_a_dropped_caller_reaches_no_other() {
     run(async {
@@ -327,6 +390,22 @@ async fn connection_that_breaks_fails_all_commands_in_flight() {
         })
         .await;
     }
+}
+
+/// The server reads no more, and has not closed its own direction.
+#[tokio::test]
+async fn failed_write_ends_the_connection() {
+    run(async {
+        let (stream, peer) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+        peer.shutdown(Shutdown::Read).expect("a socket");
+        stream.set_nonblocking(true).expect("a socket");
+        let stream = UnixStream::from_std(stream).expect("a socket");
+        let connection = PipelinedConnection::new(Stream::Unix(stream), Arc::default());
+        let error = error_of(connection.send(&cmd("A"), ReplyBound::Script).await);
+        assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("Broken pipe"), "{error}");
+        assert!(lost(&connection).await.is_none());
+    })
+    .await;
 }
 
 /// A server with too many clients sends an error and closes the connection, before it has read a command.

@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -38,28 +37,20 @@ pub(super) async fn open(info: &ConnectionInfo, max_lookup: Duration) -> RedisRe
 /// That of the last address to fail.
 async fn open_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut attempts: Vec<_> = addresses.iter().map(|address| Box::pin(TcpStream::connect(*address))).collect();
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    let first = poll_fn(move |context| {
-        let mut connected = None;
+    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+    poll_fn(|context| {
         attempts.retain_mut(|attempt| match attempt.as_mut().poll(context) {
-            _ if connected.is_some() => true,
+            Poll::Ready(connected) if result.is_err() => {
+                result = connected;
+                false
+            }
+            Poll::Ready(_) => false,
             Poll::Pending => true,
-            Poll::Ready(Ok(stream)) => {
-                connected = Some(stream);
-                false
-            }
-            Poll::Ready(Err(error)) => {
-                last = error;
-                false
-            }
         });
-        match connected {
-            Some(stream) => Poll::Ready(Ok(stream)),
-            None if attempts.is_empty() => Poll::Ready(Err(std::mem::replace(&mut last, io::ErrorKind::Other.into()))),
-            None => Poll::Pending,
-        }
-    });
-    pin!(first).await
+        if result.is_ok() || attempts.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    result
 }
 
 fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
