@@ -1,7 +1,7 @@
 //! A connection to a server that sends commands without waiting for the replies to earlier ones.
 //!
 //! The client has such a connection too. Between a command and its reply it has two channels and a task more, which took
-//! a fifth of the time of a lone call.
+//! a tenth of the time of a lone call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
