@@ -4,6 +4,7 @@ use std::io;
 
 use redis::{ErrorKind as RedisKind, RedisError, ServerErrorKind};
 
+use crate::store::redis::resp::ReplyFault;
 use crate::store::redis::server_text::escape_and_truncate;
 use crate::store::redis::slot;
 use crate::{Error, ErrorKind};
@@ -119,6 +120,12 @@ fn describe(error: &RedisError) -> (ErrorKind, String) {
         // The message of the parser library for a reply that ends early.
         RedisKind::Parse if detail.contains("end of input") => {
             (ErrorKind::Unavailable, "the connection to Redis broke in the middle of a reply")
+        }
+        RedisKind::Parse if detail == ReplyFault::TooLong.detail() => {
+            (ErrorKind::Protocol, "Redis sent a longer reply than any to the command")
+        }
+        RedisKind::Parse if detail == ReplyFault::Unexpected.detail() => {
+            (ErrorKind::Protocol, "Redis sent a reply that no command waits for")
         }
         RedisKind::AuthenticationFailed => (ErrorKind::Refused, "Redis refused the user or the password"),
         RedisKind::InvalidClientConfig => {

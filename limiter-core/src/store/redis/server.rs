@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 use tokio::sync::Notify;
 
@@ -13,19 +12,23 @@ use crate::{Error, ErrorKind};
 
 mod connect;
 mod credentials;
+mod data_connection;
+mod handshake;
 mod lookups;
 mod master_address;
 mod sentinels;
 mod server_info;
 mod single_flight;
+mod socket;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
 mod watch;
 
-use connect::{connect, notify_on_disconnect};
+use connect::connect;
 pub use credentials::Credentials;
 pub(crate) use credentials::Provider;
+pub(crate) use data_connection::DataConnection;
 use sentinels::Sentinels;
 use server_info::{ServerInfo, ServerMode};
 #[cfg(feature = "tls")]
@@ -105,7 +108,7 @@ impl Server {
     /// Opens a connection within `time_limit`, and checks that the server is of the expected mode and can be used.
     ///
     /// `lost` is notified when the connection breaks, or when sentinels report another master.
-    pub(super) async fn open(&self, time_limit: Duration, lost: Arc<Notify>) -> Result<MultiplexedConnection, Error> {
+    pub(super) async fn open(&self, time_limit: Duration, lost: Arc<Notify>) -> Result<DataConnection, Error> {
         let info = match &self.provider {
             Some(provider) => provider.credentials(time_limit * 9 / 10).await?.apply(&self.info),
             None => self.info.clone(),
@@ -140,11 +143,11 @@ async fn connect_and_identify(
     info: ConnectionInfo,
     time_limit: Duration,
     lost: Arc<Notify>,
-) -> Result<(MultiplexedConnection, ServerInfo), Error> {
+) -> Result<(DataConnection, ServerInfo), Error> {
     let url = display_url(&info);
     let connected = async {
-        let connection = connect(info, time_limit, Some(notify_on_disconnect(lost))).await?;
-        let server_info = server_info::fetch(connection.clone()).await?;
+        let connection = DataConnection::open(info, time_limit, lost).await?;
+        let server_info = server_info::fetch(&connection).await?;
         Ok((connection, server_info))
     };
     connected

@@ -23,6 +23,7 @@ use super::server_connection::ServerConnection;
 use crate::health::HealthState;
 use crate::store::redis::command_error::{CommandError, Redirect};
 use crate::store::redis::health::ServerHealth;
+use crate::store::redis::pipelined::ReplyBound;
 use crate::store::redis::ready_signal::ReadySignal;
 use crate::store::redis::server::Server;
 use crate::store::redis::slot;
@@ -345,7 +346,7 @@ fn no_owner() -> Error {
 async fn request_map(connection: &ServerConnection, server: &Server) -> Result<Vec<SlotRange>, Error> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    let reply = connection.send(command).await.map_err(|error| explain(error, server))?;
+    let reply = connection.send_within(&command, ReplyBound::Long).await.map_err(|error| explain(error, server))?;
     let ranges = slots::decode_slots(&reply).ok_or_else(|| {
         Error::new(ErrorKind::Protocol, format!("{server} sent an unexpected reply to CLUSTER SLOTS"))
     })?;

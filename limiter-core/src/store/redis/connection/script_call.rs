@@ -18,6 +18,7 @@ use super::server_connection::ServerConnection;
 use super::topology::Topology;
 use crate::Error;
 use crate::store::redis::command_error::{CommandError, Redirect};
+use crate::store::redis::pipelined::ReplyBound;
 use crate::store::redis::script::command::Command;
 
 pub(crate) struct ScriptCall {
@@ -75,7 +76,10 @@ impl ScriptCall {
             let script_epoch = connection.script_epoch();
             self.attempt.sent_on(&connection);
             let call = command.with_digest(&connection.digest(command.program()));
-            let sent = if is_asking { connection.send_asking(call).await } else { connection.send(call).await };
+            let sent = match is_asking {
+                true => connection.send_asking(&call, ReplyBound::Script).await,
+                false => connection.send(&call).await,
+            };
             let error = match sent {
                 Ok(value) => return Ok(value),
                 Err(error) => error,

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::{Instant, timeout};
 
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::ServerHealth;
+use crate::store::redis::pipelined::ReplyBound;
 use crate::store::redis::script::Program;
+use crate::store::redis::server::DataConnection;
 use crate::{Error, ErrorKind};
 
 #[cfg(test)]
@@ -26,7 +27,7 @@ mod tests;
 /// A connection that is up, or was. Clones are the same connection.
 #[derive(Clone)]
 pub(crate) struct ServerConnection {
-    connection: MultiplexedConnection,
+    connection: DataConnection,
     state: Rc<ConnectionState>,
 }
 
@@ -55,7 +56,7 @@ struct ConnectionState {
 const READ_TIME: Duration = Duration::from_millis(25);
 
 impl ServerConnection {
-    pub(crate) fn new(connection: MultiplexedConnection, lost: Arc<Notify>, health: Option<Rc<ServerHealth>>) -> Self {
+    pub(crate) fn new(connection: DataConnection, lost: Arc<Notify>, health: Option<Rc<ServerHealth>>) -> Self {
         let state = ConnectionState {
             lost,
             cause: RefCell::default(),
@@ -75,7 +76,7 @@ impl ServerConnection {
     /// Waits until the connection is lost. Returns the reason if this process closed it.
     pub(crate) async fn lost(&self) -> Option<Error> {
         self.state.lost.notified().await;
-        self.state.cause.take()
+        self.state.cause.take().or_else(|| self.connection.take_cause())
     }
 
     /// Sends TIME, which the limiter's user may run, and waits for the reply.
@@ -83,7 +84,7 @@ impl ServerConnection {
     /// # Errors
     /// Also [`ErrorKind::Protocol`] for the reply to another command. The connection is then out of step, and closed.
     pub(crate) async fn probe(&self) -> Result<(), Error> {
-        match self.send(redis::cmd("TIME")).await? {
+        match self.send(&redis::cmd("TIME")).await? {
             Value::Array(parts) if matches!(parts[..], [Value::BulkString(_), Value::BulkString(_)]) => Ok(()),
             _ => Err(self.close_out_of_step()),
         }
@@ -97,26 +98,29 @@ impl ServerConnection {
     }
 
     /// Sends a command after ASKING, to a node that does not own the slot yet.
-    pub(crate) async fn send_asking(&self, command: Cmd) -> Result<Value, CommandError> {
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.cmd("ASKING").add_command(command);
-        let mut connection = self.connection.clone();
-        let result = self.until_closed(connection.send_packed_commands(&pipeline, 1, 1)).await;
-        self.receive(result.map(|mut values| values.pop().unwrap_or(Value::Nil)))
+    pub(crate) async fn send_asking(&self, command: &Cmd, bound: ReplyBound) -> Result<Value, CommandError> {
+        let asking = redis::cmd("ASKING");
+        self.receive(self.until_closed(self.connection.send_behind(&asking, command, bound)).await)
     }
 
-    pub(crate) async fn send(&self, command: Cmd) -> Result<Value, CommandError> {
-        let mut connection = self.connection.clone();
-        let result = self.until_closed(connection.send_packed_command(&command)).await;
-        self.receive(result)
+    /// Sends a command that has a short reply.
+    pub(crate) async fn send(&self, command: &Cmd) -> Result<Value, CommandError> {
+        self.send_within(command, ReplyBound::Script).await
+    }
+
+    /// Sends a command. A reply longer than the bound closes the connection.
+    pub(crate) async fn send_within(&self, command: &Cmd, bound: ReplyBound) -> Result<Value, CommandError> {
+        let reply = self.connection.send(command, bound);
+        self.receive(match self.connection {
+            // It ends by itself when it is closed.
+            DataConnection::Own(_) => reply.await,
+            DataConnection::OfClient(_) => self.until_closed(reply).await,
+        })
     }
 
     /// Sends a command and a second one behind it, and returns the reply to the first.
     pub(crate) async fn send_with_second(&self, command: Cmd, second: Cmd) -> Result<Value, CommandError> {
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.add_command(command).add_command(second);
-        let mut connection = self.connection.clone();
-        let result = self.until_closed(connection.send_packed_commands(&pipeline, 0, 2)).await;
+        let result = self.until_closed(self.connection.send_all(&[command, second])).await;
         self.receive(result.map(|values| values.into_iter().next().unwrap_or(Value::Nil)))
     }
 
@@ -161,7 +165,7 @@ impl ServerConnection {
             for (program, source) in sources.iter().enumerate() {
                 let mut load = redis::cmd("SCRIPT");
                 load.arg("LOAD").arg(source);
-                let digest = redis::from_redis_value(self.send(load).await?)
+                let digest = redis::from_redis_value(self.send(&load).await?)
                     // Without the client's error: it repeats the whole reply.
                     .map_err(|_| Error::new(ErrorKind::Protocol, "SCRIPT LOAD gave no digest"))?;
                 self.state.digests.borrow_mut()[program] = digest;
@@ -186,7 +190,7 @@ impl ServerConnection {
             let mut probed = timeout(READ_TIME, &mut probe).await;
             if probed.is_err() {
                 for _ in 0..4 {
-                    // From the socket to the client's task, and from there to this one, which may be late itself.
+                    // From the socket to the task that reads it, and from there to this one, which may be late itself.
                     yield_now().await;
                 }
                 probed = timeout(Duration::ZERO, probe).await;
@@ -242,5 +246,6 @@ impl ServerConnection {
         self.state.lost.notify_one();
         self.state.is_closed.set(true);
         self.state.closed.notify_waiters();
+        self.connection.close();
     }
 }

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{ConnectionAddr, ConnectionInfo, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -19,7 +18,9 @@ use crate::store::redis::command_error::CommandError;
 use crate::store::redis::server::Tls;
 use crate::store::redis::server::master_address::{MasterAddress, get_master_addr, parse_master_addr};
 use crate::store::redis::server::watch::MasterWatch;
-use crate::store::redis::server::{connect, connect_and_identify, display_host, display_url, with_address};
+use crate::store::redis::server::{
+    DataConnection, connect, connect_and_identify, display_host, display_url, with_address,
+};
 use crate::{Error, ErrorKind};
 
 /// The time that one sentinel has to reply before the next one is queried as well.
@@ -77,7 +78,7 @@ impl Sentinels {
         info: &ConnectionInfo,
         time_limit: Duration,
         lost: Arc<Notify>,
-    ) -> Result<MultiplexedConnection, Error> {
+    ) -> Result<DataConnection, Error> {
         // The caller's own timeout has no details, so this ends before it.
         let deadline = Instant::now() + time_limit * 9 / 10;
         let mut unqueried = self.query_order();
@@ -142,7 +143,7 @@ impl Sentinels {
         info: &ConnectionInfo,
         time_limit: Duration,
         lost: Arc<Notify>,
-    ) -> Result<MultiplexedConnection, Error> {
+    ) -> Result<DataConnection, Error> {
         let info = with_address(info, host, *port);
         let opened = timeout(time_limit, connect_and_identify(info.clone(), time_limit, lost)).await;
         let opened = opened.unwrap_or_else(|_| {

@@ -1,10 +1,9 @@
 //! The version, mode and role of a server, and the check that the limiter can use it.
 
-use redis::aio::MultiplexedConnection;
-use redis::{Value, cmd, pipe};
+use redis::{Value, cmd};
 
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::server::config_error;
+use crate::store::redis::server::{DataConnection, config_error};
 use crate::{Error, ErrorKind};
 
 /// The oldest supported version of Redis: major and minor number.
@@ -34,11 +33,9 @@ pub(super) enum ServerMode {
 ///
 /// # Errors
 /// A permanent error of EVALSHA: the server cannot run scripts, or the user may not.
-pub(super) async fn fetch(mut connection: MultiplexedConnection) -> Result<ServerInfo, Error> {
-    let mut requests = pipe();
-    requests.add_command(cmd("HELLO").arg(3).clone());
-    requests.add_command(cmd("EVALSHA").arg(UNKNOWN_DIGEST).arg(0).clone());
-    let replies = connection.send_packed_commands(&requests, 0, 2).await.map_err(CommandError::from)?;
+pub(super) async fn fetch(connection: &DataConnection) -> Result<ServerInfo, Error> {
+    let requests = [cmd("HELLO").arg(3).clone(), cmd("EVALSHA").arg(UNKNOWN_DIGEST).arg(0).clone()];
+    let replies = connection.send_all(&requests).await.map_err(CommandError::from)?;
     let mut replies = replies.into_iter().map(|reply| reply.extract_error().map_err(CommandError::from));
     let info = replies.next().and_then(Result::ok).as_ref().map(ServerInfo::parse).unwrap_or_default();
     // Calls report temporary errors themselves. A sentinel runs no scripts; its mode gives a better error.

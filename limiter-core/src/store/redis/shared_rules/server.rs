@@ -14,6 +14,7 @@ use crate::store::redis::command_error::{CommandError, Redirect};
 use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::connection::topology::Topology;
 use crate::store::redis::naming::{Naming, RulesKeys};
+use crate::store::redis::pipelined::ReplyBound;
 use crate::{Error, ErrorKind};
 
 /// The longest operation. A text has up to 1 MB, and the history 8 MB.
@@ -79,13 +80,13 @@ impl RulesServer {
     /// [`ErrorKind::Conflict`] if the change is based on another version than the present one.
     pub(super) async fn publish(&self, text: &NewText) -> Result<u64, Error> {
         let publish = async |connection: &ServerConnection, is_asking: bool| {
-            let digest = match connection.send(command::load_publish()).await? {
+            let digest = match connection.send(&command::load_publish()).await? {
                 Value::BulkString(digest) => String::from_utf8_lossy(&digest).into_owned(),
                 Value::SimpleString(digest) => digest,
                 _ => return Ok(Value::Nil),
             };
             let command = command::publish(&self.keys, &digest, text);
-            if is_asking { connection.send_asking(command).await } else { connection.send(command).await }
+            send_to_owner(connection, &command, is_asking).await
         };
         let reply = self.send(OPERATOR_PERMISSIONS, publish).await?;
         let Value::Array(parts) = reply else { return Err(foreign()) };
@@ -111,7 +112,7 @@ impl RulesServer {
 
     async fn send_reading(&self, permissions: &str, command: impl Fn() -> Cmd) -> Result<Value, Error> {
         let read = async |connection: &ServerConnection, is_asking: bool| {
-            if is_asking { connection.send_asking(command()).await } else { connection.send(command()).await }
+            send_to_owner(connection, &command(), is_asking).await
         };
         self.send(permissions, read).await
     }
@@ -177,6 +178,15 @@ impl RulesServer {
         let prefix = &self.keys.prefix;
         let permissions = permissions.replace("PREFIX", prefix);
         Error::new(ErrorKind::Refused, format!("{error}; for the shared rules the user needs `{permissions}`"))
+    }
+}
+
+/// Sends a command to the owner of the slot, or to the node that the slot is being migrated to.
+async fn send_to_owner(connection: &ServerConnection, command: &Cmd, is_asking: bool) -> Result<Value, CommandError> {
+    if is_asking {
+        connection.send_asking(command, ReplyBound::Long).await
+    } else {
+        connection.send_within(command, ReplyBound::Long).await
     }
 }
 

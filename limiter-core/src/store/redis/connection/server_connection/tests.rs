@@ -1,10 +1,10 @@
-use redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use tokio::net::UnixStream;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use super::*;
 use crate::store::redis::connection::attempt::Attempt;
+use crate::store::redis::pipelined::{PipelinedConnection, Stream};
 
 const DEADLINE: Duration = Duration::from_millis(100);
 const TIME_REPLY: &str = "*2\r\n$10\r\n1000000000\r\n$1\r\n0\r\n";
@@ -44,16 +44,13 @@ async fn time_until_closed(call_reply: Delayed, time_reply: Delayed) -> Option<(
     let calls = async {
         let (client_end, server_end) = UnixStream::pair().expect("two sockets");
         tokio::spawn(serve(server_end, call_reply, time_reply));
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let connected =
-            MultiplexedConnection::new_with_config(&RedisConnectionInfo::default(), client_end, config).await;
-        let (client, driver) = connected.expect("the server replies");
-        tokio::spawn(driver);
-        let connection = ServerConnection::new(client, Arc::default(), None);
+        let lost = Arc::default();
+        let client = PipelinedConnection::new(Stream::Unix(client_end), Arc::clone(&lost));
+        let connection = ServerConnection::new(DataConnection::Own(client), lost, None);
         let attempt = Attempt::new(DEADLINE);
         let started = Instant::now();
         attempt.sent_on(&connection);
-        assert!(timeout(DEADLINE, connection.send(redis::cmd("EVALSHA"))).await.is_err(), "the reply is late");
+        assert!(timeout(DEADLINE, connection.send(&redis::cmd("EVALSHA"))).await.is_err(), "the reply is late");
         attempt.report_timeout();
         let cause = timeout(millis(1_000), connection.lost()).await.ok()?;
         Some((started.elapsed(), cause.expect("this process closed it")))

@@ -1,0 +1,280 @@
+//! A connection to a server that sends commands without waiting for the replies to earlier ones.
+//!
+//! The client has such a connection too. Between a command and its reply it has two channels and a task more, which took
+//! a tenth of the time of a lone call.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+use redis::{Cmd, RedisError, RedisResult, Value};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, spawn_local};
+
+use crate::Error;
+use crate::store::redis::command_error::CommandError;
+use crate::store::redis::resp::ReplyFault;
+
+mod output;
+mod reader;
+mod reply;
+mod stream;
+
+use output::Output;
+use reader::Reader;
+use reply::{Reply, ReplySlot};
+pub(crate) use stream::Stream;
+use stream::WriteHalf;
+
+#[cfg(test)]
+mod tests;
+
+/// The unwritten bytes from which on a further command waits. It waits for the socket, at most until its deadline.
+const MAX_BUFFERED_BYTES: usize = 8 << 10;
+
+/// The longest reply to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyBound {
+    /// That of a script or of a short command. A decision about 20 000 limits with a report of each has one of 1 MB.
+    Script,
+    /// That of CLUSTER SLOTS, and of the shared rules with their history.
+    Long,
+}
+
+impl ReplyBound {
+    const fn max_bytes(self) -> usize {
+        match self {
+            Self::Script => 1 << 20,
+            Self::Long => 16 << 20,
+        }
+    }
+}
+
+/// A connection of the worker's thread. Clones are the same connection, which closes with the last of them.
+#[derive(Clone)]
+pub(crate) struct PipelinedConnection(Rc<OpenConnection>);
+
+struct OpenConnection {
+    shared: Rc<Shared>,
+    /// The task that reads replies.
+    reader: AbortHandle,
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// The state that senders and reader share.
+struct Shared {
+    /// `None` once the connection has ended.
+    writer: RefCell<Option<WriteHalf>>,
+    output: RefCell<Output>,
+    /// The replies to come, in the order of the commands.
+    awaited: RefCell<VecDeque<AwaitedReply>>,
+    /// Senders that wait for room in the output.
+    waiting_senders: Cell<usize>,
+    has_room: Notify,
+    /// Set while the reader writes what the socket had no room for.
+    reader_writes: Cell<bool>,
+    write_error: RefCell<Option<io::Error>>,
+    reader_waker: RefCell<Option<Waker>>,
+    /// The kind of error that commands get once the connection has ended.
+    ended: Cell<Option<io::ErrorKind>>,
+    /// The reason why the reader has closed the connection.
+    cause: RefCell<Option<Error>>,
+    /// Notified when the connection is lost.
+    lost: Arc<Notify>,
+}
+
+struct AwaitedReply {
+    /// `None` if the reply is of no interest.
+    slot: Option<Rc<ReplySlot>>,
+    bound: ReplyBound,
+}
+
+impl PipelinedConnection {
+    /// Starts to use a connected socket. It must be called inside of a `LocalSet`.
+    pub(crate) fn new(stream: Stream, lost: Arc<Notify>) -> Self {
+        let (read_half, write_half) = stream.into_split();
+        let shared = Rc::new(Shared {
+            writer: RefCell::new(Some(write_half)),
+            output: RefCell::default(),
+            awaited: RefCell::default(),
+            waiting_senders: Cell::new(0),
+            has_room: Notify::new(),
+            reader_writes: Cell::new(false),
+            write_error: RefCell::default(),
+            reader_waker: RefCell::default(),
+            ended: Cell::new(None),
+            cause: RefCell::default(),
+            lost,
+        });
+        let reader = spawn_local(Reader::new(read_half, Rc::clone(&shared)).run()).abort_handle();
+        Self(Rc::new(OpenConnection { shared, reader }))
+    }
+
+    /// Sends a command and waits for its reply, which may be an error of the server.
+    ///
+    /// # Errors
+    /// The connection was lost, or its replies are of no use.
+    pub(crate) async fn send(&self, command: &Cmd, bound: ReplyBound) -> RedisResult<Value> {
+        self.0.shared.room().await?;
+        let reply = self.0.shared.push(command, bound);
+        self.0.shared.flush();
+        reply.await
+    }
+
+    /// Sends two commands and waits for the reply to the second. That to the first is discarded.
+    pub(crate) async fn send_behind(&self, first: &Cmd, command: &Cmd, bound: ReplyBound) -> RedisResult<Value> {
+        self.0.shared.room().await?;
+        self.0.shared.push_unawaited(first);
+        let reply = self.0.shared.push(command, bound);
+        self.0.shared.flush();
+        reply.await
+    }
+
+    /// Sends commands together and waits for the replies to all of them.
+    pub(crate) async fn send_all(&self, commands: &[Cmd]) -> RedisResult<Vec<Value>> {
+        self.0.shared.room().await?;
+        let replies: Vec<_> = commands.iter().map(|command| self.0.shared.push(command, ReplyBound::Script)).collect();
+        self.0.shared.flush();
+        let mut values = Vec::with_capacity(replies.len());
+        for reply in replies {
+            values.push(reply.await?);
+        }
+        Ok(values)
+    }
+
+    /// Closes the connection. Commands in flight fail at once.
+    pub(crate) fn close(&self) {
+        self.0.shared.end(None, io::ErrorKind::ConnectionAborted);
+        self.0.shared.wake_reader();
+    }
+
+    /// Returns the reason why the connection was closed, if it is an unusable reply.
+    pub(crate) fn take_cause(&self) -> Option<Error> {
+        self.0.shared.cause.take()
+    }
+}
+
+impl Shared {
+    /// Waits for room in the output, behind other senders that wait.
+    async fn room(&self) -> RedisResult<()> {
+        if self.waiting_senders.get() > 0 || self.is_full() {
+            let _waiting = WaitingSender::new(&self.waiting_senders);
+            loop {
+                self.has_room.notified().await;
+                if !self.is_full() {
+                    break;
+                }
+            }
+        }
+        match self.ended.get() {
+            Some(kind) => Err(io::Error::from(kind).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.ended.get().is_none() && self.output.borrow().unwritten() >= MAX_BUFFERED_BYTES
+    }
+
+    /// Adds a command to the output, and its reply to those that are awaited.
+    fn push(&self, command: &Cmd, bound: ReplyBound) -> Reply {
+        let slot = Rc::new(ReplySlot::default());
+        command.write_packed_command(self.output.borrow_mut().buffer());
+        self.awaited.borrow_mut().push_back(AwaitedReply { slot: Some(Rc::clone(&slot)), bound });
+        Reply::new(slot)
+    }
+
+    fn push_unawaited(&self, command: &Cmd) {
+        command.write_packed_command(self.output.borrow_mut().buffer());
+        self.awaited.borrow_mut().push_back(AwaitedReply { slot: None, bound: ReplyBound::Script });
+    }
+
+    /// Writes as much of the output as the socket takes. The reader writes the rest.
+    fn flush(&self) {
+        let written = match &*self.writer.borrow() {
+            Some(writer) => self.output.borrow_mut().write_to(writer),
+            None => return,
+        };
+        match written {
+            Ok(()) if self.output.borrow().unwritten() == 0 => {}
+            Ok(()) => {
+                if !self.reader_writes.replace(true) {
+                    self.wake_reader();
+                }
+            }
+            Err(error) => {
+                // The server may have sent a reply before it closed the connection, so the reader ends it.
+                self.write_error.replace(Some(error));
+                self.wake_reader();
+            }
+        }
+        if self.waiting_senders.get() > 0 && !self.is_full() {
+            self.has_room.notify_one();
+        }
+    }
+
+    fn set_reader_waker(&self, waker: &Waker) {
+        let mut reader = self.reader_waker.borrow_mut();
+        if !reader.as_ref().is_some_and(|reader| reader.will_wake(waker)) {
+            *reader = Some(waker.clone());
+        }
+    }
+
+    fn wake_reader(&self) {
+        if let Some(waker) = self.reader_waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Ends the connection after an unusable reply.
+    fn end_by_fault(&self, fault: ReplyFault) {
+        if fault != ReplyFault::Cut {
+            self.cause.replace(Some(CommandError::from(RedisError::from(fault)).into()));
+        }
+        self.end(Some(fault.into()), io::ErrorKind::BrokenPipe);
+        self.lost.notify_one();
+    }
+
+    /// Ends the connection, once. The first command in flight gets the error, if there is one, and all others an error
+    /// of the kind.
+    fn end(&self, error: Option<RedisError>, kind: io::ErrorKind) {
+        if self.ended.get().is_some() {
+            return;
+        }
+        self.ended.set(Some(kind));
+        self.writer.take();
+        self.output.take();
+        let mut error = error;
+        for awaited in self.awaited.take() {
+            let error = error.take().unwrap_or_else(|| io::Error::from(kind).into());
+            if let Some(slot) = awaited.slot {
+                slot.complete(Err(error));
+            }
+        }
+        self.has_room.notify_waiters();
+    }
+}
+
+/// A sender that waits for room, while it does.
+struct WaitingSender<'a>(&'a Cell<usize>);
+
+impl<'a> WaitingSender<'a> {
+    fn new(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for WaitingSender<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

@@ -1,0 +1,217 @@
+//! The task of a connection that reads replies, and writes what the socket had no room for.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use redis::RedisError;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::task::yield_now;
+
+use super::stream::ReadHalf;
+use super::{ReplyBound, Shared};
+use crate::store::redis::resp::ReplyFault;
+use crate::store::redis::resp::decode::decode;
+use crate::store::redis::resp::frame::FrameScanner;
+
+/// The bytes of a read. The reply to a batch of 128 calls has 3 200.
+const MIN_BUFFER_BYTES: usize = 16 << 10;
+
+/// The attempts to read after a write has failed.
+const POLLS_OF_REST: usize = 4;
+
+pub(super) struct Reader {
+    read_half: ReadHalf,
+    shared: Rc<Shared>,
+    input: Input,
+    scanner: FrameScanner,
+}
+
+/// The end of a connection that this process has not closed.
+enum Ended {
+    /// The server has closed it.
+    Closed,
+    Failed(io::Error),
+    WriteFailed(io::Error),
+    Unusable(ReplyFault),
+}
+
+impl Reader {
+    pub(super) fn new(read_half: ReadHalf, shared: Rc<Shared>) -> Self {
+        Self { read_half, shared, input: Input::default(), scanner: FrameScanner::default() }
+    }
+
+    /// Runs until the connection ends.
+    pub(super) async fn run(mut self) {
+        let mut ended = poll_fn(|context| self.poll(context)).await;
+        if let Some(Ended::WriteFailed(_)) = ended
+            && let Some(reason) = self.read_rest().await
+        {
+            ended = Some(reason);
+        }
+        let error = match ended {
+            Some(Ended::Unusable(fault)) => return self.shared.end_by_fault(fault),
+            Some(Ended::Closed) if !self.input.unread().is_empty() => return self.shared.end_by_fault(ReplyFault::Cut),
+            Some(Ended::Failed(error) | Ended::WriteFailed(error)) => Some(RedisError::from(error)),
+            Some(Ended::Closed) => None,
+            None => return,
+        };
+        self.shared.end(error, io::ErrorKind::BrokenPipe);
+        self.shared.lost.notify_one();
+    }
+
+    /// Reads and writes until the socket is not ready. The result is ready when the connection has ended: `None` if this
+    /// process has closed it.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Ended>> {
+        if self.shared.ended.get().is_some() {
+            return Poll::Ready(None);
+        }
+        if let Some(ended) = self.read_available(context) {
+            return Poll::Ready(Some(ended));
+        }
+        if let Some(error) = self.shared.write_error.take() {
+            return Poll::Ready(Some(Ended::WriteFailed(error)));
+        }
+        self.shared.set_reader_waker(context.waker());
+        if self.shared.reader_writes.get()
+            && let Err(error) = ready!(self.poll_write(context))
+        {
+            return Poll::Ready(Some(Ended::WriteFailed(error)));
+        }
+        Poll::Pending
+    }
+
+    /// Reads what a server may have sent before it closed the connection: it may be the reason. Returns the end if there
+    /// is one.
+    async fn read_rest(&mut self) -> Option<Ended> {
+        for _ in 0..POLLS_OF_REST {
+            // The runtime learns in between what can be read.
+            yield_now().await;
+            let ended = poll_fn(|context| Poll::Ready(self.read_available(context))).await;
+            if ended.is_some() {
+                return ended;
+            }
+        }
+        None
+    }
+
+    /// Reads until the socket is not ready. Returns the end if there is one.
+    fn read_available(&mut self, context: &mut Context<'_>) -> Option<Ended> {
+        loop {
+            match self.poll_read(context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(ended)) => return Some(ended),
+                Poll::Pending => return None,
+            }
+        }
+    }
+
+    /// Reads once, and completes the replies that have arrived.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        let mut space = ReadBuf::new(self.input.space());
+        let read = ready!(Pin::new(&mut self.read_half).poll_read(context, &mut space));
+        let length = space.filled().len();
+        Poll::Ready(match read {
+            Ok(()) if length == 0 => Err(Ended::Closed),
+            Ok(()) => {
+                self.input.add(length);
+                self.complete_replies().map_err(Ended::Unusable)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(Ended::Failed(error)),
+        })
+    }
+
+    fn complete_replies(&mut self) -> Result<(), ReplyFault> {
+        while let Some(kind) = self.input.unread().first() {
+            let is_push = *kind == b'>';
+            let bound = match self.shared.awaited.borrow().front() {
+                _ if is_push => ReplyBound::Script,
+                Some(awaited) => awaited.bound,
+                None => return Err(ReplyFault::Unexpected),
+            };
+            let Some(length) = self.scanner.scan(self.input.unread(), bound.max_bytes())? else { break };
+            let frame = &self.input.unread()[..length];
+            match is_push {
+                // No push is subscribed to. A malformed one may be the rest of something else.
+                true => drop(decode(frame)?),
+                false => self.complete_first(frame)?,
+            }
+            self.input.consume(length);
+        }
+        Ok(())
+    }
+
+    /// Completes the first of the awaited replies. One that cannot be decoded stays the first, and gets the error.
+    fn complete_first(&self, frame: &[u8]) -> Result<(), ReplyFault> {
+        let slot = self.shared.awaited.borrow().front().and_then(|awaited| awaited.slot.clone());
+        let awaited = slot.filter(|slot| slot.is_awaited());
+        let reply = awaited.map(|slot| Ok((slot, decode(frame)?))).transpose()?;
+        self.shared.awaited.borrow_mut().pop_front();
+        if let Some((slot, value)) = reply {
+            slot.complete(Ok(value));
+        }
+        Ok(())
+    }
+
+    /// Writes until the output is empty.
+    fn poll_write(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.shared.output.borrow().unwritten() > 0 {
+            match &*self.shared.writer.borrow() {
+                Some(writer) => ready!(writer.poll_ready(context))?,
+                None => break,
+            }
+            self.shared.flush();
+        }
+        self.shared.reader_writes.set(false);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Bytes that were read, of which the beginning is consumed.
+struct Input {
+    bytes: Vec<u8>,
+    consumed: usize,
+    end: usize,
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Self { bytes: vec![0; MIN_BUFFER_BYTES], consumed: 0, end: 0 }
+    }
+}
+
+impl Input {
+    fn unread(&self) -> &[u8] {
+        &self.bytes[self.consumed..self.end]
+    }
+
+    /// The space for the next read. It grows with what has arrived, not with an announced length.
+    fn space(&mut self) -> &mut [u8] {
+        if self.end == self.bytes.len() {
+            if self.consumed > self.bytes.len() / 2 {
+                self.bytes.copy_within(self.consumed..self.end, 0);
+                (self.consumed, self.end) = (0, self.end - self.consumed);
+            } else {
+                self.bytes.resize(2 * self.bytes.len(), 0);
+            }
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    fn add(&mut self, length: usize) {
+        self.end += length;
+    }
+
+    fn consume(&mut self, length: usize) {
+        self.consumed += length;
+        if self.consumed == self.end {
+            (self.consumed, self.end) = (0, 0);
+            if self.bytes.len() > MIN_BUFFER_BYTES {
+                *self = Self::default();
+            }
+        }
+    }
+}

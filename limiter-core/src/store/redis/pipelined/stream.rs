@@ -1,0 +1,79 @@
+//! A connected socket: TCP, or a Unix socket.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::{TcpStream, tcp};
+#[cfg(unix)]
+use tokio::net::{UnixStream, unix};
+
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+impl Stream {
+    pub(super) fn into_split(self) -> (ReadHalf, WriteHalf) {
+        match self {
+            Self::Tcp(stream) => {
+                let (read_half, write_half) = stream.into_split();
+                (ReadHalf::Tcp(read_half), WriteHalf::Tcp(write_half))
+            }
+            #[cfg(unix)]
+            Self::Unix(stream) => {
+                let (read_half, write_half) = stream.into_split();
+                (ReadHalf::Unix(read_half), WriteHalf::Unix(write_half))
+            }
+        }
+    }
+}
+
+pub(super) enum ReadHalf {
+    Tcp(tcp::OwnedReadHalf),
+    #[cfg(unix)]
+    Unix(unix::OwnedReadHalf),
+}
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        // This remembers a read that did not fill the buffer, where `try_read` would read once more in vain.
+        match self.get_mut() {
+            Self::Tcp(half) => Pin::new(half).poll_read(context, buffer),
+            #[cfg(unix)]
+            Self::Unix(half) => Pin::new(half).poll_read(context, buffer),
+        }
+    }
+}
+
+/// The half to write to. Its drop closes that direction.
+pub(super) enum WriteHalf {
+    Tcp(tcp::OwnedWriteHalf),
+    #[cfg(unix)]
+    Unix(unix::OwnedWriteHalf),
+}
+
+impl WriteHalf {
+    /// Writes what the socket has room for.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if it has none.
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(half) => half.try_write(bytes),
+            #[cfg(unix)]
+            Self::Unix(half) => half.try_write(bytes),
+        }
+    }
+
+    /// Waits until the socket may have room.
+    pub(super) fn poll_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(half) => half.as_ref().poll_write_ready(context),
+            #[cfg(unix)]
+            Self::Unix(half) => half.as_ref().poll_write_ready(context),
+        }
+    }
+}
