@@ -49,7 +49,8 @@ pub struct Row {
     pub processes: u32,
     /// The `instances` of each limiter: its standby limiter admits that part of each limit.
     pub instances: u32,
-    /// True if the limiters have leases. Then leases must admit most calls that the store admits.
+    /// True if the limiters have leases. Then leases must admit a quarter of what the store admits. They admit more while
+    /// the limit has permits left, but a row is to reach its limit.
     pub leases: bool,
     /// Returns the workloads for windows of this length. They share the tasks and the calls equally.
     pub workloads: fn(Duration) -> Vec<Workload>,
