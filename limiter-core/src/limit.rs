@@ -243,9 +243,14 @@ impl Limit {
 
     /// Returns whether a process may take permits of the limit ahead.
     pub(crate) fn may_be_leased(&self) -> bool {
+        self.may_be_leased_below_bounds(is_any_limit_leased())
+    }
+
+    /// Returns whether the limit may be leased, if limits below the bounds on `max` and window may be or may not be.
+    fn may_be_leased_below_bounds(&self, is_any_limit_leased: bool) -> bool {
         matches!((self.algorithm, self.layout), (Algorithm::SlidingWindow, Layout::Compact))
             && (self.max() >= Self::MIN_LEASED_MAX && self.window_millis() >= Self::MIN_LEASED_WINDOW_MILLIS
-                || is_any_limit_leased() && self.window_millis() >= Self::LEASE_TIMES_PER_WINDOW)
+                || is_any_limit_leased && self.window_millis() >= Self::LEASE_TIMES_PER_WINDOW)
     }
 
     /// The longest time for which a lease of the limit may be used. All processes compute it alike, as the scripts do.
@@ -389,6 +394,18 @@ mod tests {
         {
             assert!(!smallest.with_algorithm(algorithm).may_be_leased(), "{algorithm:?}");
         }
+    }
+
+    /// A lease of a shorter window ended as it began, so the script left it out of its reply, and the call failed.
+    #[test]
+    fn no_window_without_a_lease_time_may_be_leased() {
+        let limit = |max, millis| Limit::new(max, Duration::from_millis(millis)).expect("valid");
+        let shortest = limit(1, 64);
+        assert!(shortest.may_be_leased_below_bounds(true) && !shortest.may_be_leased_below_bounds(false));
+        for (max, millis) in [(1, 1), (1, 63), (10_000, 63)] {
+            assert!(!limit(max, millis).may_be_leased_below_bounds(true), "{max} permits in {millis} ms");
+        }
+        assert!(!shortest.with_layout(Layout::Zset).expect("valid").may_be_leased_below_bounds(true));
     }
 
     #[test]
