@@ -238,17 +238,25 @@ impl Limit {
         matches!((self.algorithm, self.layout, self.burst), (Algorithm::SlidingWindow, Layout::Compact, None))
     }
 
+    /// The number of lease times in a window. A lease of a shorter window in milliseconds would have no time at all.
+    const LEASE_TIMES_PER_WINDOW: u64 = 64;
+
     /// Returns whether a process may take permits of the limit ahead.
     pub(crate) fn may_be_leased(&self) -> bool {
+        self.may_be_leased_below_bounds(is_any_limit_leased())
+    }
+
+    /// Returns whether the limit may be leased, if limits below the bounds on `max` and window may be or may not be.
+    fn may_be_leased_below_bounds(&self, is_any_limit_leased: bool) -> bool {
         matches!((self.algorithm, self.layout), (Algorithm::SlidingWindow, Layout::Compact))
             && (self.max() >= Self::MIN_LEASED_MAX && self.window_millis() >= Self::MIN_LEASED_WINDOW_MILLIS
-                || is_any_limit_leased())
+                || is_any_limit_leased && self.window_millis() >= Self::LEASE_TIMES_PER_WINDOW)
     }
 
     /// The longest time for which a lease of the limit may be used. All processes compute it alike, as the scripts do.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store grants leases"))]
     pub(crate) fn lease_time(&self) -> Duration {
-        Duration::from_millis((self.window_millis() / 64).min(50))
+        Duration::from_millis((self.window_millis() / Self::LEASE_TIMES_PER_WINDOW).min(50))
     }
 
     /// The burst that was set. `None` for the default.
@@ -298,7 +306,7 @@ impl Limit {
 #[cfg(feature = "test-util")]
 static IS_ANY_LIMIT_LEASED: AtomicBool = AtomicBool::new(false);
 
-/// Lets this process lease each sliding window in the compact layout, however small.
+/// Lets this process lease each sliding window of 64 ms or more in the compact layout, however small its limit.
 ///
 /// Tests with short windows find more errors. A lease of a small limit is correct too: the bounds only keep leases to
 /// where they are of use.
@@ -386,6 +394,18 @@ mod tests {
         {
             assert!(!smallest.with_algorithm(algorithm).may_be_leased(), "{algorithm:?}");
         }
+    }
+
+    /// A lease of a shorter window ended as it began, so the script left it out of its reply, and the call failed.
+    #[test]
+    fn no_window_without_a_lease_time_may_be_leased() {
+        let limit = |max, millis| Limit::new(max, Duration::from_millis(millis)).expect("valid");
+        let shortest = limit(1, 64);
+        assert!(shortest.may_be_leased_below_bounds(true) && !shortest.may_be_leased_below_bounds(false));
+        for (max, millis) in [(1, 1), (1, 63), (10_000, 63)] {
+            assert!(!limit(max, millis).may_be_leased_below_bounds(true), "{max} permits in {millis} ms");
+        }
+        assert!(!shortest.with_layout(Layout::Zset).expect("valid").may_be_leased_below_bounds(true));
     }
 
     #[test]

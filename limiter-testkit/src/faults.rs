@@ -26,7 +26,7 @@ use crate::stalls;
 
 pub use bar::{Allowance, Bar, Miss};
 pub use call::{Call, DecidedBy};
-pub use document::{MeasuredRow, document, tables};
+pub use document::{MeasuredRow, document, lease_table, tables};
 pub use flood::{FLOODS, Flood, FloodReport, flood};
 pub use fullest::{FullestWindow, WindowKind};
 pub use report::{RowReport, WorkloadReport};

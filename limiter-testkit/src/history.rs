@@ -29,10 +29,15 @@ pub struct Admission {
 /// Returns the greatest number of permits that one window certainly contains, however the calls are placed.
 ///
 /// A window `[s, s + window)` starts at the start `s` of a call and certainly contains each call that begins and ends
-/// in it. This plain count can be checked by eye; [`feasible`] detects more.
+/// in it. This plain count can be checked by eye; [`feasible`] detects more, and [`fullest_window`] counts runs of many
+/// calls.
 #[must_use]
 pub fn max_permits_in_window(admissions: &[Admission], window: Duration) -> u64 {
-    fullest_window(admissions, window).1
+    let permits_from = |first: &Admission| {
+        let is_inside = |call: &&Admission| first.start <= call.start && call.end < first.start + window;
+        admissions.iter().filter(is_inside).map(|call| u64::from(call.cost)).sum()
+    };
+    admissions.iter().map(permits_from).max().unwrap_or_default()
 }
 
 /// Returns `Ok` if the calls can be placed, each within its interval, with at most `max` permits in every window.
@@ -72,17 +77,31 @@ pub fn feasible(admissions: &[Admission], window: Duration, max: u32) -> Result<
     Ok(())
 }
 
-/// Returns the start of the window with the most calls wholly inside, and their permits.
-fn fullest_window(admissions: &[Admission], window: Duration) -> (Duration, u64) {
-    let mut calls = admissions.to_vec();
-    calls.sort_by_key(|call| call.start);
-    let permits_from = |first: usize| {
-        let start = calls[first].start;
-        let inside = calls[first..].iter().take_while(|call| call.start < start + window);
-        let certain = inside.filter(|call| call.end < start + window);
-        (start, certain.map(|call| u64::from(call.cost)).sum())
-    };
-    (0..calls.len()).map(permits_from).max_by_key(|(_, permits)| *permits).unwrap_or_default()
+/// Returns the start of the first window with the most permits of calls that certainly lie in it, and their number.
+///
+/// The number is that of [`max_permits_in_window`], for runs of any length: the calls are sorted and not compared with
+/// each other.
+#[must_use]
+pub fn fullest_window(admissions: &[Admission], window: Duration) -> (Duration, u64) {
+    // Longer calls lie in no window.
+    let mut by_start: Vec<_> = admissions.iter().filter(|call| call.end < call.start + window).collect();
+    by_start.sort_by_key(|call| call.start);
+    let mut by_end = by_start.clone();
+    by_end.sort_by_key(|call| call.end);
+    let mut ends = by_end.into_iter().peekable();
+    let (mut begun, mut ended, mut fullest) = (0, 0, (Duration::ZERO, 0));
+    for first in by_start {
+        while let Some(call) = ends.next_if(|call| call.end < first.start + window) {
+            ended += u64::from(call.cost);
+        }
+        // The calls that began before this window have all ended, too.
+        let permits = ended - begun;
+        if permits > fullest.1 {
+            fullest = (first.start, permits);
+        }
+        begun += u64::from(first.cost);
+    }
+    fullest
 }
 
 /// Removes the calls whose interval strictly encloses another one. The remaining starts and ends have the same order.

@@ -14,12 +14,12 @@ fn short_attack_finds_no_violation() {
     let variable = &library.variable();
     thread::scope(|scope| {
         // Fixed seeds. The program `attack` runs others.
-        for seed in ["1", "2"] {
+        for (seed, leases) in [("1", "false"), ("2", "false"), ("3", "true")] {
             scope.spawn(move || {
                 let (name, path) = variable;
                 child_process::run(
                     "attack::attack_with_one_seed",
-                    &[("SEED", OsStr::new(seed)), (*name, path.as_os_str())],
+                    &[("SEED", OsStr::new(seed)), ("LEASES", OsStr::new(leases)), (*name, path.as_os_str())],
                 )
             });
         }
@@ -34,9 +34,10 @@ fn attack_with_one_seed() {
         return;
     }
     let seed = child_process::variable("SEED").parse().expect("a number");
+    let leases: bool = child_process::variable("LEASES").parse().expect("true or false");
     let mut scenarios = scenarios();
-    scenarios.retain(|scenario| scenario.short);
-    let plan = Plan { seed, budget: Budget::Rounds(1), scenarios, short: true, first: false };
+    scenarios.retain(|scenario| scenario.short && (scenario.leases || !leases));
+    let plan = Plan { seed, budget: Budget::Rounds(1), scenarios, short: true, leases, first: false };
     let report = run(&plan, &|_| {});
     println!("{report}");
     assert!(report.violations.is_empty(), "{report}");

@@ -6,13 +6,16 @@
 
 use std::time::Duration;
 
-use limiter_testkit::faults::{Miss, Pace, Storm, row, run, storm};
+use limiter_testkit::faults::{Miss, Pace, Row, Storm, row, run, storm};
 
 use crate::deadlines::DEADLINE;
 
 fn assert_bounds(name: &str, pace: &Pace) {
-    let row = row(name).expect("a row of that name");
-    let report = run(&row, pace, &|_| {});
+    assert_bounds_of(&row(name).expect("a row of that name"), pace);
+}
+
+fn assert_bounds_of(row: &Row, pace: &Pace) {
+    let (name, report) = (row.name, run(row, pace, &|_| {}));
     assert_eq!(report.deadline, DEADLINE);
     let misses: Vec<_> = row.unsafe_outcomes(&report).iter().map(Miss::to_string).collect();
     assert!(misses.is_empty(), "{name}: {}\n{report:#?}", misses.join("; "));
@@ -52,6 +55,14 @@ rows! {
     bounds_hold_when_a_master_of_a_cluster_dies: "cluster",
     bounds_hold_while_a_slot_migrates_repeatedly: "slots",
     bounds_hold_with_ten_thousand_tasks_during_a_reconnect: "reconnect",
+}
+
+/// Most calls are decided by leases when the fault begins.
+#[test]
+fn bounds_hold_with_leases() {
+    for name in ["kill", "half-open", "slots", "cluster"] {
+        assert_bounds_of(&row(name).expect("a row of that name").with_leases(), &Pace::SHORT);
+    }
 }
 
 /// Calls at four times the limits, before, during and after an outage.

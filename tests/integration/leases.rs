@@ -13,6 +13,8 @@ use crate::cluster;
 use crate::deadlines::eventually;
 use crate::support::{LONG_DEADLINE, key, limit, poll_once, script_calls, wait_until_received};
 
+mod faults;
+
 /// Limiters on one server, as in several processes, by one clock.
 struct Fleet {
     server: RedisServer,

@@ -27,12 +27,24 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Returns one target for each algorithm, with random limits and windows between these lengths in milliseconds.
-    pub(super) fn one_per_algorithm(round: &mut Round, windows: (u64, u64)) -> Vec<Self> {
+    /// Returns one target for each algorithm, with random limits and windows between these lengths in milliseconds. In a
+    /// round with leases it returns two that are leased.
+    pub(super) fn for_round(round: &mut Round, windows: (u64, u64)) -> Vec<Self> {
+        if round.leases {
+            return (0..LEASED_TARGETS).map(|number| Self::leased(round, number, windows)).collect();
+        }
         ALGORITHMS.iter().map(|algorithm| Self::random(round, *algorithm, windows)).collect()
     }
 
-    pub(super) fn random(round: &mut Round, algorithm: rate_limited::Algorithm, (low, high): (u64, u64)) -> Self {
+    /// Returns a target with a limit of which leases are granted: of at least 8 permits, each at most a quarter of what is
+    /// left.
+    fn leased(round: &mut Round, number: u32, (low, high): (u64, u64)) -> Self {
+        let limit = Limit::new(round.small(100, 3_000), round.millis(low, high)).expect("a limit");
+        let cost = if round.once_in(2) { 1 } else { 3 };
+        Self { key: Key::new("leased:").part(number), limit, cost, resets: false }
+    }
+
+    fn random(round: &mut Round, algorithm: rate_limited::Algorithm, (low, high): (u64, u64)) -> Self {
         let max = round.small(2, 40);
         let limit = Limit::new(max, round.millis(low, high)).expect("a limit").with_algorithm(algorithm);
         let is_bucket =
@@ -42,6 +54,9 @@ impl Target {
         Self { key: Key::new("attacked:").part(format!("{algorithm:?}")), limit, cost, resets: false }
     }
 }
+
+/// The number of keys in a round with leases: few, so that each is busy.
+const LEASED_TARGETS: u32 = 2;
 
 /// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +152,8 @@ pub(super) struct Demand {
 impl Demand {
     /// Returns random parameters for this number of tasks.
     pub(super) fn random(round: &mut Round, tasks: u64) -> Self {
-        let (pause, drop_one_in) = (round.millis(2, 15), round.random.between(5, 50));
+        let longest = if round.leases { 4 } else { 15 };
+        let (pause, drop_one_in) = (round.millis(2, longest), round.random.between(5, 50));
         Self { tasks, pause, drop_one_in, refunds: round.once_in(2) }
     }
 }
@@ -195,6 +211,7 @@ impl Load {
             round.count("calls", 1);
             match call.result {
                 CallResult::Allowed(Source::Standby) => round.count("allowed by the standby limiter", 1),
+                CallResult::Allowed(Source::Lease) => round.count("allowed by leases", 1),
                 CallResult::Allowed(_) => round.count("allowed", 1),
                 CallResult::Denied(_) => round.count("denied", 1),
                 CallResult::Refunded => round.count("refunded", 1),

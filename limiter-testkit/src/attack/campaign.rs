@@ -37,6 +37,8 @@ pub struct Plan {
     pub scenarios: Vec<Scenario>,
     /// True for rounds of about a second.
     pub short: bool,
+    /// True for limiters with leases. From then on each limit of this process may be leased.
+    pub leases: bool,
     /// True to end with the first violation.
     pub first: bool,
 }
@@ -46,6 +48,9 @@ pub struct Plan {
 /// From this call on, panics of all threads of this process are counted. The process is aborted if a round hangs.
 #[must_use]
 pub fn run(plan: &Plan, progress: &dyn Fn(&str)) -> Report {
+    if plan.leases {
+        rate_limited::lease_any_limit();
+    }
     panics::watch();
     panics::take();
     let began = Instant::now();
@@ -67,7 +72,8 @@ pub fn run(plan: &Plan, progress: &dyn Fn(&str)) -> Report {
             let violations = run_round(plan, *scenario, round, &mut report);
             let after = began.elapsed();
             for what in violations {
-                let violation = Violation { scenario: scenario.name, round, seed: plan.seed, after, what };
+                let violation =
+                    Violation { scenario: scenario.name, round, seed: plan.seed, leases: plan.leases, after, what };
                 progress(&format!("{violation}\n"));
                 report.violations.push(violation);
             }
@@ -86,6 +92,7 @@ fn run_round(plan: &Plan, scenario: Scenario, number: u64, report: &mut Report) 
     let mut round = Round {
         random: Random::new(round_seed(plan.seed, scenario.name, number)),
         short: plan.short,
+        leases: plan.leases,
         counts: BTreeMap::new(),
     };
     let began = Instant::now();
@@ -137,8 +144,15 @@ mod tests {
     #[test]
     fn the_round_named_by_a_violation_reproduces_it() {
         let fails = |round: &mut Round| if round.once_in(3) { Err("an example".to_owned()) } else { Ok(()) };
-        let scenario = Scenario { name: "example", about: "", short: true, round: fails };
-        let plan = Plan { seed: 5, budget: Budget::Rounds(100), scenarios: vec![scenario], short: true, first: true };
+        let scenario = Scenario { name: "example", about: "", short: true, leases: false, round: fails };
+        let plan = Plan {
+            seed: 5,
+            budget: Budget::Rounds(100),
+            scenarios: vec![scenario],
+            short: true,
+            leases: false,
+            first: true,
+        };
         let violations = run(&plan, &|_| {}).violations.remove(0);
         let again = Plan { budget: Budget::Round(violations.round), ..plan };
         let report = run(&again, &|_| {});

@@ -30,7 +30,7 @@ pub(super) fn round(round: &mut Round) -> Outcome {
     let builder = Limiter::builder().url(&server.url()).deadline(Duration::from_secs(30)).on_error(OnError::Raise);
     let limiter =
         runtime.block_on(builder.connect()).map_err(|error| format!("connecting to a healthy server: {error}"))?;
-    let targets = Target::one_per_algorithm(round, (200, 1_500));
+    let targets = Target::for_round(round, (200, 1_500));
     let demand = Demand::random(round, 25);
     let load = Load::start(runtime.handle(), std::slice::from_ref(&limiter), &targets, demand, round);
     let (mut steps, mut offset): (Vec<ClockStep>, i64) = (Vec::new(), 0);

@@ -21,9 +21,9 @@ use crate::stalls::Stalls;
 pub(super) fn failover(round: &mut Round) -> Outcome {
     let runtime = runtime();
     let mut cluster = Cluster::start();
-    let limiter = runtime.block_on(Limiter::builder().url(&cluster.url()).connect());
+    let limiter = runtime.block_on(Limiter::builder().url(&cluster.url()).leases(round.leases).connect());
     let limiter = limiter.map_err(|error| format!("connecting to a healthy cluster: {error}"))?;
-    let targets = Target::one_per_algorithm(round, (200, 2_000));
+    let targets = Target::for_round(round, (200, 2_000));
     let demand = Demand::random(round, 40);
     let load = Load::start(runtime.handle(), std::slice::from_ref(&limiter), &targets, demand, round);
     sleep(round.millis(300, 2_000));

@@ -14,12 +14,12 @@ use crate::server::{RedisServer, unique};
 
 pub(super) fn round(round: &mut Round) -> Outcome {
     let runtime = runtime();
-    let is_memory = round.once_in(3);
+    let is_memory = round.once_in(3) && !round.leases;
     let processes = if is_memory { 1 } else { round.index(3) + 1 };
     let prefix = unique("concurrent");
     let limiters: Vec<Limiter> = (0..processes)
         .map(|_| {
-            let builder = Limiter::builder().on_error(OnError::Raise);
+            let builder = Limiter::builder().on_error(OnError::Raise).leases(round.leases);
             let on_redis = |builder: rate_limited::Builder| {
                 // Nothing may time out here, so that the store makes every decision.
                 builder.url(&RedisServer::shared().url()).prefix(&prefix).deadline(Duration::from_secs(30))
@@ -28,7 +28,7 @@ pub(super) fn round(round: &mut Round) -> Outcome {
             runtime.block_on(builder.connect()).expect("the store is there")
         })
         .collect();
-    let mut targets = Target::one_per_algorithm(round, (20, 400));
+    let mut targets = Target::for_round(round, (20, 400));
     for target in &mut targets {
         target.resets = round.once_in(5);
     }

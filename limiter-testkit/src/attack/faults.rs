@@ -24,11 +24,11 @@ pub(super) fn round(round: &mut Round) -> Outcome {
     let runtime = runtime();
     let mut server = RedisServer::start();
     let proxy = Proxy::start(&server);
-    let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE);
+    let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).leases(round.leases);
     let limiter =
         runtime.block_on(builder.connect()).map_err(|error| format!("connecting to a healthy server: {error}"))?;
     let windows = if round.short { (100, 500) } else { (100, 1_500) };
-    let mut targets = Target::one_per_algorithm(round, windows);
+    let mut targets = Target::for_round(round, windows);
     let checked = targets.len();
     // These keys outlast the round, so that one without an expiry is detected.
     targets.extend(ALGORITHMS.iter().map(|algorithm| {

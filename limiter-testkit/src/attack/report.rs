@@ -13,6 +13,8 @@ pub struct Violation {
     pub round: u64,
     /// The seed of the whole attack.
     pub seed: u64,
+    /// True if the limiters had leases.
+    pub leases: bool,
     /// The start of the round, since the start of the attack.
     pub after: Duration,
     /// The description.
@@ -46,12 +48,13 @@ pub struct Report {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, round, seed, after, what } = self;
+        let Self { scenario, round, seed, leases, after, what } = self;
+        let leases = if *leases { " --leases" } else { "" };
         write!(
             f,
             "VIOLATION in round {round} of `{scenario}`, after {after:.1?}: {what}\n\
              repeat: cargo run --release -p limiter-testkit --bin attack -- \
-             --seed {seed} --only {scenario} --round {round}"
+             --seed {seed} --only {scenario} --round {round}{leases}"
         )
     }
 }

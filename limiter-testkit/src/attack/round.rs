@@ -17,6 +17,8 @@ pub(super) struct Round {
     pub(super) random: Random,
     /// True if the round should take about a second.
     pub(super) short: bool,
+    /// True if the limiters have leases, and call limits that can be leased.
+    pub(super) leases: bool,
     /// The counts of the round, by name.
     pub(super) counts: BTreeMap<&'static str, u64>,
 }

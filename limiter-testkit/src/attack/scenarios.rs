@@ -12,13 +12,21 @@ pub struct Scenario {
     pub about: &'static str,
     /// True if the short form includes it: it needs no cluster and no sentinels, and a round takes about a second.
     pub short: bool,
+    /// True if it can run with leases.
+    pub leases: bool,
     pub(super) round: fn(&mut Round) -> Outcome,
 }
+
+/// The scenarios that can run with leases.
+const WITH_LEASES: [&str; 4] = ["concurrent", "faults", "cluster", "sentinel"];
 
 /// Returns all scenarios, in the order in which their rounds take turns.
 #[must_use]
 pub fn scenarios() -> Vec<Scenario> {
-    let scenario = |name, about, short, round| Scenario { name, about, short, round };
+    let scenario = |name, about, short, round| {
+        let leases = WITH_LEASES.contains(&name);
+        Scenario { name, about, short, leases, round }
+    };
     vec![
         scenario(
             "schedules",

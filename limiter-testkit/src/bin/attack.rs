@@ -49,6 +49,10 @@ struct AttackArguments {
     #[arg(long)]
     short: bool,
 
+    /// Run with leases, and only scenarios that can. Each limit may be leased, however small
+    #[arg(long)]
+    leases: bool,
+
     /// End with the first violation
     #[arg(long)]
     first: bool,
@@ -76,7 +80,7 @@ fn restart_with_library() -> io::Error {
 }
 
 fn main() -> ExitCode {
-    let AttackArguments { seed, minutes, rounds, round, only, short, first, list } = AttackArguments::parse();
+    let AttackArguments { seed, minutes, rounds, round, only, short, leases, first, list } = AttackArguments::parse();
     if list {
         for scenario in scenarios() {
             println!("{:<12} {}", scenario.name, scenario.about);
@@ -99,8 +103,8 @@ fn main() -> ExitCode {
     };
     let chosen = |name: &str| only.is_empty() || only.iter().any(|chosen| chosen == name);
     let mut scenarios = scenarios();
-    scenarios.retain(|scenario| chosen(scenario.name) && (scenario.short || !short));
-    let plan = Plan { seed: seed.unwrap_or_else(now), budget, scenarios, short, first };
+    scenarios.retain(|scenario| chosen(scenario.name) && (scenario.short || !short) && (scenario.leases || !leases));
+    let plan = Plan { seed: seed.unwrap_or_else(now), budget, scenarios, short, leases, first };
     eprintln!("attacks with seed {}", plan.seed);
     let report = run(&plan, &|line| {
         use std::io::Write;

@@ -11,7 +11,8 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use limiter_testkit::RedisServer;
 use limiter_testkit::faults::{
-    Allowance, FLOODS, FloodReport, MeasuredRow, Pace, Storm, StormReport, document, flood, rows, run, storm, tables,
+    Allowance, FLOODS, FloodReport, MeasuredRow, Pace, Storm, StormReport, document, flood, lease_table, rows, run,
+    storm, tables,
 };
 
 const COMMAND: &str = "cargo run --release -p limiter-testkit --bin faults";
@@ -31,11 +32,15 @@ struct FaultArguments {
     #[arg(long)]
     quick: bool,
 
+    /// Run the rows with leases: the tasks call one limit that is leased. Neither storm nor flood is run
+    #[arg(long)]
+    leases: bool,
+
     /// Run only these rows
     #[arg(long = "row", value_name = "NAME", num_args = 1.., value_parser = row_names())]
     rows: Vec<String>,
 
-    /// The file to write; by default docs/reliability.md, and none with --quick or --row
+    /// The file to write; by default docs/reliability.md, and none with --quick, --leases or --row
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -58,7 +63,7 @@ fn main() -> ExitCode {
         }
     };
     let out = arguments.out.clone().or_else(|| {
-        let is_full_run = !arguments.quick && arguments.rows.is_empty();
+        let is_full_run = !arguments.quick && !arguments.leases && arguments.rows.is_empty();
         is_full_run.then(|| DEFAULT_OUTPUT.into())
     });
     if let Some(out) = out.as_ref().filter(|out| out.is_dir()) {
@@ -75,7 +80,8 @@ fn main() -> ExitCode {
     let is_selected = |name: &str| arguments.rows.is_empty() || arguments.rows.iter().any(|row| row == name);
     let before = load_average();
     let mut measured = Vec::new();
-    let selected: Vec<_> = rows().into_iter().filter(|row| is_selected(row.name)).collect();
+    let selected = rows().into_iter().filter(|row| is_selected(row.name));
+    let selected: Vec<_> = selected.map(|row| if arguments.leases { row.with_leases() } else { row }).collect();
     let pace = if arguments.quick { Pace::QUICK } else { Pace::FULL };
     for (index, row) in selected.iter().enumerate() {
         let report =
@@ -83,11 +89,12 @@ fn main() -> ExitCode {
         let misses = row.misses(&report, &ALLOWANCE);
         measured.push(MeasuredRow { row: *row, report, misses });
     }
-    let storm_report = is_selected(STORM_NAME).then(|| {
+    let runs_storm = is_selected(STORM_NAME) && !arguments.leases;
+    let storm_report = runs_storm.then(|| {
         let calls = if arguments.quick { 100_000 } else { 1_000_000 };
         storm(&Storm { calls, seed: 1 }, &|done| progress(&format!("{STORM_NAME} {done}")))
     });
-    let floods: Vec<_> = if is_selected(FLOOD_NAME) {
+    let floods: Vec<_> = if is_selected(FLOOD_NAME) && !arguments.leases {
         progress(FLOOD_NAME);
         FLOODS.map(flood).into()
     } else {
@@ -96,8 +103,14 @@ fn main() -> ExitCode {
     progress("");
 
     let machine = machine(&before);
-    let text = document(&measured, storm_report.as_ref(), &command(&arguments), &machine) + &flood_section(&floods);
-    println!("{machine}\n\n{}", tables(&measured));
+    let (table, text) = if arguments.leases {
+        let table = lease_table(&measured);
+        (table.clone(), format!("`{}`: {machine}\n\n{table}", command(&arguments)))
+    } else {
+        let document = document(&measured, storm_report.as_ref(), &command(&arguments), &machine);
+        (tables(&measured), document + &flood_section(&floods))
+    };
+    println!("{machine}\n\n{table}");
     if let Some(storm) = &storm_report {
         println!("{storm:#?}");
     }
@@ -117,7 +130,7 @@ fn main() -> ExitCode {
         + usize::from(storm_failed)
         + missed_floods;
     if missed > 0 {
-        eprintln!("{missed} of {} missed a bar", measured.len() + usize::from(is_selected(STORM_NAME)) + floods.len());
+        eprintln!("{missed} of {} missed a bar", measured.len() + usize::from(runs_storm) + floods.len());
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
@@ -148,9 +161,10 @@ fn flood_line(report: &FloodReport) -> String {
 /// Returns the command that this run was started with.
 fn command(arguments: &FaultArguments) -> String {
     let quick = arguments.quick.then(|| "--quick".to_owned());
+    let leases = arguments.leases.then(|| "--leases".to_owned());
     let rows = (!arguments.rows.is_empty()).then(|| format!("--row {}", arguments.rows.join(" ")));
     let out = arguments.out.as_ref().map(|out| format!("--out {}", out.display()));
-    let given: Vec<_> = [quick, rows, out].into_iter().flatten().collect();
+    let given: Vec<_> = [quick, leases, rows, out].into_iter().flatten().collect();
     if given.is_empty() { COMMAND.to_owned() } else { format!("{COMMAND} -- {}", given.join(" ")) }
 }
 

@@ -72,6 +72,8 @@ impl Row {
             misses.require(workload.uncounted == 0, || {
                 format!("{}: {} calls had no decision", workload.name, workload.uncounted)
             });
+            let WorkloadReport { name, by_lease, .. } = *workload;
+            misses.require(!self.leases || by_lease > 0, || format!("{name}: leases admitted no call"));
         }
         misses.require(report.has_recovered, || "the store never decided again".to_owned());
         let by_standby: usize = report.workloads.iter().map(|workload| workload.by_standby).sum();
@@ -91,6 +93,10 @@ impl Row {
             let WorkloadReport { name, longest_without_stalls: longest, relapses, .. } = *workload;
             misses.require(longest <= longest_allowed, || {
                 format!("{name}: a call took {longest:.1?}, at most {longest_allowed:?} allowed")
+            });
+            let WorkloadReport { by_lease, by_store, .. } = *workload;
+            misses.require(!self.leases || 3 * by_lease > by_store, || {
+                format!("{name}: leases admitted {by_lease} calls, and script calls {by_store}")
             });
             let (recovery, max_recovery) = (workload.recovery, self.bar.max_recovery);
             misses.require(recovery.is_none_or(|recovery| recovery <= max_recovery), || {

@@ -9,6 +9,8 @@ use crate::history::Admission;
 pub enum DecidedBy {
     /// The store, or a cached denial of the store.
     Store,
+    /// A lease: permits that the store has granted ahead.
+    Lease,
     /// The standby limiter: alone, or by a denial while it is consulted beside the store.
     Standby,
     /// No counter: the call failed, or a policy decided.
@@ -35,13 +37,18 @@ impl Call {
         self.end - self.start
     }
 
+    /// Returns true if the store has decided the call, maybe ahead by a lease.
+    pub(super) fn is_decided_by_store(&self) -> bool {
+        matches!(self.decided_by, DecidedBy::Store | DecidedBy::Lease)
+    }
+
     /// Returns true if the call was admitted without the store.
     pub(super) fn is_admitted_without_store(&self) -> bool {
-        self.admitted && self.decided_by != DecidedBy::Store
+        self.admitted && !self.is_decided_by_store()
     }
 
     pub(super) fn is_admitted_by_store(&self) -> bool {
-        self.admitted && self.decided_by == DecidedBy::Store
+        self.admitted && self.is_decided_by_store()
     }
 
     pub(super) fn admission(&self) -> Option<Admission> {

@@ -37,6 +37,57 @@ pub fn tables(measured: &[MeasuredRow]) -> String {
     rows + include_str!("document/windows.md") + &windows
 }
 
+const LEASE_TABLE_HEAD: &str = "\
+| fault (name) | fullest window | admitted by leases / by script calls / by the standby limiter | longest call | recovery \
+| last standby decision (relapses) | limit used before / during / after | kept |
+|---|---|---|---|---|---|---|---|
+";
+
+/// Returns a table of rows with leases.
+#[must_use]
+pub fn lease_table(measured: &[MeasuredRow]) -> String {
+    let mut table = LEASE_TABLE_HEAD.to_owned();
+    for MeasuredRow { row, report, misses } in measured {
+        for workload in &report.workloads {
+            let windows: Vec<_> = workload.fullest.iter().map(|fullest| window_cell(row, fullest, workload)).collect();
+            let WorkloadReport { by_lease, by_store, by_standby, relapses, .. } = workload;
+            let recovery = workload.recovery.map_or_else(|| "never".to_owned(), millis);
+            writeln!(
+                table,
+                "| {} (`{}`) | {} | {by_lease} / {by_store} / {by_standby} | {} ({}) | {recovery} | {} ({relapses}) \
+                 | {:.1} / {:.1} / {:.1} % | {} |",
+                row.fault,
+                row.name,
+                windows.join(", "),
+                millis(workload.longest),
+                millis(workload.longest_without_stalls),
+                millis(workload.last_standby_decision),
+                workload.share_before * 100.0,
+                workload.share_during * 100.0,
+                workload.share_after * 100.0,
+                kept(misses),
+            )
+            .expect("writing to a string");
+        }
+    }
+    table
+}
+
+fn kept(misses: &[Miss]) -> String {
+    match misses {
+        [] => "yes".to_owned(),
+        misses => misses.iter().map(Miss::to_string).collect::<Vec<_>>().join("; "),
+    }
+}
+
+fn window_cell(row: &Row, fullest: &FullestWindow, workload: &WorkloadReport) -> String {
+    let more = match row.max_excess(workload, fullest) {
+        0 => String::new(),
+        more => format!(" (+{more})"),
+    };
+    format!("{} of {}{more}", fullest.permits, fullest.bound)
+}
+
 fn millis(duration: Duration) -> String {
     format!("{:.1} ms", duration.as_secs_f64() * 1e3)
 }
@@ -57,10 +108,7 @@ fn table_line(MeasuredRow { row, report, misses }: &MeasuredRow) -> String {
         (Some(attempts), Some(at_once)) => format!("{attempts} ({at_once})"),
         _ => "not counted".to_owned(),
     };
-    let kept = match &misses[..] {
-        [] => "yes".to_owned(),
-        misses => misses.iter().map(Miss::to_string).collect::<Vec<_>>().join("; "),
-    };
+    let kept = kept(misses);
     format!(
         "| {} (`{}`) | {longest} | {recovery} | {:?} | {} ({relapses}) | {} | {attempts} | {kept} |\n",
         row.fault,
@@ -94,13 +142,7 @@ fn used_shares(workloads: &[WorkloadReport]) -> String {
 }
 
 fn window_table_line(MeasuredRow { row, report, .. }: &MeasuredRow) -> String {
-    let cell = |fullest: &FullestWindow, workload: &WorkloadReport| {
-        let more = match row.max_excess(workload, fullest) {
-            0 => String::new(),
-            more => format!(" (+{more})"),
-        };
-        format!("{} of {}{more}", fullest.permits, fullest.bound)
-    };
+    let cell = |fullest: &FullestWindow, workload: &WorkloadReport| window_cell(row, fullest, workload);
     let mut line = format!("| {} (`{}`) ", row.fault, row.name);
     for workload in &report.workloads {
         let any = workload.fullest.iter().filter(|fullest| fullest.windows == WindowKind::Any);

@@ -7,7 +7,7 @@ use rate_limited::Algorithm;
 use super::Call;
 use super::server_windows::Epoch;
 use super::workload::{Workload, max_per_window};
-use crate::history::{Admission, feasible, max_permits_in_window};
+use crate::history::{Admission, feasible, fullest_window};
 
 /// The window with the most permits of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(super) fn fullest_windows(workload: &Workload, calls: &[Call], epoch: Option
 }
 
 fn fullest_of_any_window(admissions: &[Admission], window: Duration, bound: u64) -> u64 {
-    let permits = max_permits_in_window(admissions, window);
+    let (_, permits) = fullest_window(admissions, window);
     // The count is that of calls wholly within a window. The order of the other calls may prove that there were too
     // many.
     let max = u32::try_from(bound).expect("a bound of a few permits");

@@ -119,8 +119,9 @@ async fn decide(limiter: &Limiter, key: &Key, limits: &[Limit]) -> Result<Decisi
 
 fn decider(source: Source) -> DecidedBy {
     match source {
-        // A cached denial is one of the store, and so are the permits of a lease.
-        Source::Store | Source::Lease | Source::DeniedUntil => DecidedBy::Store,
+        // A cached denial is one of the store.
+        Source::Store | Source::DeniedUntil => DecidedBy::Store,
+        Source::Lease => DecidedBy::Lease,
         Source::Standby => DecidedBy::Standby,
         _ => DecidedBy::NoCounter,
     }

@@ -60,6 +60,10 @@ pub struct WorkloadReport {
     pub standby_during_fault: usize,
     /// The calls that the standby limiter admitted in the whole run, stalls included.
     pub by_standby: usize,
+    /// The calls that the store admitted, without those that leases admitted.
+    pub by_store: usize,
+    /// The calls that leases admitted.
+    pub by_lease: usize,
     /// The calls that failed, or that no counter decided.
     pub uncounted: usize,
 }
@@ -102,9 +106,11 @@ impl RunRecord<'_> {
             share_after: self.share(settled, self.ended_at),
             recovery: self.recovery(),
             relapses: self.relapses(),
-            last_standby_decision: self.last_end_since_repair(|call| call.decided_by != DecidedBy::Store),
+            last_standby_decision: self.last_end_since_repair(|call| !call.is_decided_by_store()),
             standby_during_fault: self.late_admissions(self.failed_at, self.repaired_at),
             by_standby: self.calls_by_standby(Duration::ZERO, Duration::MAX).count(),
+            by_store: self.admissions_by(DecidedBy::Store),
+            by_lease: self.admissions_by(DecidedBy::Lease),
             uncounted: self.calls.iter().filter(|call| call.decided_by == DecidedBy::NoCounter).count(),
         }
     }
@@ -147,9 +153,20 @@ impl RunRecord<'_> {
         let mut by_store: Vec<_> =
             self.calls.iter().filter(|call| call.is_admitted_by_store()).map(|call| call.end).collect();
         by_store.sort();
+        let mut by_standby: Vec<_> =
+            self.calls_by_standby(self.repaired_at, Duration::MAX).map(|call| call.end).collect();
+        by_standby.sort();
         let later = by_store.into_iter().filter(|end| *end >= self.repaired_at);
-        let mut stable = later.filter(|end| self.calls_by_standby(*end, *end + RECOVERY_CHECK_TIME).next().is_none());
+        let mut stable = later.filter(|end| {
+            let next = by_standby.get(by_standby.partition_point(|standby| standby <= end));
+            next.is_none_or(|next| *next > *end + RECOVERY_CHECK_TIME)
+        });
         stable.next().map(|end| end - self.repaired_at)
+    }
+
+    /// Returns the number of calls that this decider admitted.
+    fn admissions_by(&self, decider: DecidedBy) -> usize {
+        self.calls.iter().filter(|call| call.admitted && call.decided_by == decider).count()
     }
 
     fn relapses(&self) -> usize {
@@ -226,8 +243,16 @@ mod tests {
         assert_eq!((seen.recovery, seen.last_standby_decision), (Some(MILLI * 500), MILLI * 1_600));
         assert_eq!((seen.standby_during_fault, seen.relapses, seen.uncounted, seen.by_standby), (1, 0, 0, 2));
         assert_eq!(seen.fullest, [FullestWindow { windows: WindowKind::Any, permits: 1, bound: 1 }]);
+        assert_eq!((seen.by_store, seen.by_lease), (3, 0));
         let never = report(&[(2_100, true, Standby), (2_200, false, NoCounter)], &[]);
         assert_eq!(never.recovery, None);
+    }
+
+    #[test]
+    fn permits_of_leases_are_those_of_the_store() {
+        let seen = report(&[(900, true, DecidedBy::Store), (2_100, true, DecidedBy::Lease)], &[]);
+        assert_eq!((seen.recovery, seen.last_standby_decision), (Some(MILLI * 100), Duration::ZERO));
+        assert_eq!((seen.by_store, seen.by_lease, seen.by_standby), (1, 1, 0));
     }
 
     #[test]

@@ -3,6 +3,11 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "leases")]
+use super::workload::LEASED_PERMITS_PER_SECOND;
+use super::workload::PERMITS_PER_SECOND;
+#[cfg(feature = "leases")]
+use super::workload::leased;
 use super::workload::{Workload, algorithms, algorithms_and_several_limits};
 use super::{Bar, Miss, RowReport, cluster, sentinels, server};
 
@@ -44,10 +49,15 @@ pub struct Row {
     pub processes: u32,
     /// The `instances` of each limiter: its standby limiter admits that part of each limit.
     pub instances: u32,
+    /// True if the limiters have leases. Then leases must admit a quarter of what the store admits. They admit more while
+    /// the limit has permits left, but a row is to reach its limit.
+    pub leases: bool,
     /// Returns the workloads for windows of this length. They share the tasks and the calls equally.
     pub workloads: fn(Duration) -> Vec<Workload>,
     /// The number of tasks.
     pub tasks: u32,
+    /// The calls per second of each workload in the first window of a run. It is the rate of the limits.
+    pub initial_calls_per_second: u32,
     /// The calls per second of all tasks together.
     pub calls_per_second: u32,
     /// The additional bars of this row, for a machine that is not busy.
@@ -149,11 +159,30 @@ fn default_row(name: &'static str, fault: &'static str, bar: Bar, start_scene: f
         bar,
         processes: 1,
         instances: 1,
+        leases: false,
         workloads: algorithms,
         tasks: 200,
+        initial_calls_per_second: PERMITS_PER_SECOND,
         calls_per_second: 4_000,
         extra_check: |_| Vec::new(),
         start_scene,
+    }
+}
+
+#[cfg(feature = "leases")]
+impl Row {
+    /// Returns this row with leases: one limit that can be leased, which tasks call at twice its rate.
+    ///
+    /// Its bars are the same. A lease changes neither the limit nor the permits that the mirror of its process knows.
+    #[must_use]
+    pub fn with_leases(self) -> Self {
+        Self {
+            leases: true,
+            workloads: leased,
+            initial_calls_per_second: LEASED_PERMITS_PER_SECOND,
+            calls_per_second: 2 * LEASED_PERMITS_PER_SECOND,
+            ..self
+        }
     }
 }
 

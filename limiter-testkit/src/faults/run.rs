@@ -10,7 +10,7 @@ use super::load::{HANG_TIMEOUT, LoadProfile, WorkloadTasks};
 use super::report::RunRecord;
 use super::server_windows::Epoch;
 use super::stalls::Stalls;
-use super::workload::PERMITS_PER_SECOND;
+use super::workload::MIN_LEASED_WINDOW;
 use super::{Row, RowReport};
 use crate::wait;
 
@@ -59,6 +59,14 @@ impl Pace {
     };
 }
 
+impl Pace {
+    /// Returns lengths with a window for which limits are leased.
+    fn for_leases(self) -> Self {
+        let window = self.window.max(MIN_LEASED_WINDOW);
+        Self { window, healthy: self.healthy.max(2 * window), ..self }
+    }
+}
+
 /// Runs a row. `progress` receives the name of each phase as it begins.
 ///
 /// # Panics
@@ -67,10 +75,14 @@ impl Pace {
 #[must_use]
 pub fn run(row: &Row, pace: &Pace, progress: &dyn Fn(&str)) -> RowReport {
     progress("start");
+    let pace = &if row.leases { pace.for_leases() } else { *pace };
     let mut scene = (row.start_scene)();
     let runtime = runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let builder = || Limiter::builder().url(&scene.url()).deadline(CALL_DEADLINE).instances(row.instances);
+    let builder = || {
+        let builder = Limiter::builder().url(&scene.url()).deadline(CALL_DEADLINE).instances(row.instances);
+        builder.leases(row.leases)
+    };
     let connected = |_| {
         let connect = || runtime.block_on(builder().connect()).map_err(|error| error.to_string());
         wait::poll_until("a connection to the store", START_TIMEOUT, String::new, connect)
@@ -84,7 +96,7 @@ pub fn run(row: &Row, pace: &Pace, progress: &dyn Fn(&str)) -> RowReport {
     let stalls = Stalls::watch(origin);
     let profile = LoadProfile {
         tasks: row.tasks / parts,
-        initial_calls_per_second: PERMITS_PER_SECOND,
+        initial_calls_per_second: row.initial_calls_per_second,
         calls_per_second: row.calls_per_second / parts,
     };
     let start_workload = |workload| WorkloadTasks::start(runtime.handle(), &limiters, workload, profile, origin);

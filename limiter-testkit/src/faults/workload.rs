@@ -12,6 +12,18 @@ pub(super) const KEY_NAME: &str = "a";
 /// The permits per second of each limit except the leaky bucket's.
 pub(super) const PERMITS_PER_SECOND: u32 = 200;
 
+/// The permits per second of a leased limit.
+#[cfg(feature = "leases")]
+pub(super) const LEASED_PERMITS_PER_SECOND: u32 = 16_000;
+
+/// The shortest window of a leased limit.
+pub(super) const MIN_LEASED_WINDOW: Duration = Duration::from_millis(640);
+
+/// The least share of a leased limit that must be used. Its permits come back up to a 43rd of the window later, and a
+/// part of them is unused in a lease.
+#[cfg(feature = "leases")]
+const MIN_LEASED_SHARE: f64 = 0.90;
+
 /// The least share of a limit that must be used. The run log keeps 128 instants of a window apart, and a task calls
 /// again when its pause is over, not when a permit expires.
 const MIN_SHARE: f64 = 0.95;
@@ -56,6 +68,19 @@ pub(super) fn algorithms(window: Duration) -> Vec<Workload> {
         ("leaky_bucket", Algorithm::LeakyBucket),
     ];
     algorithms.into_iter().map(workload).collect()
+}
+
+/// Returns one workload whose limit is leased.
+#[cfg(feature = "leases")]
+pub(super) fn leased(window: Duration) -> Vec<Workload> {
+    let permits = (window * LEASED_PERMITS_PER_SECOND).as_secs();
+    let limit = Limit::new(u32::try_from(permits).expect("a short window"), window).expect("a limit");
+    vec![Workload {
+        name: "leased sliding_window",
+        keys: vec![Key::new(KEY_NAME)],
+        limits: vec![limit],
+        min_share: MIN_LEASED_SHARE,
+    }]
 }
 
 /// Returns the algorithms' workloads, and one workload whose decisions are each about two limits of one key. All keys

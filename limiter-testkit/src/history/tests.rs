@@ -30,6 +30,24 @@ fn counts_calls_wholly_inside_one_window() {
     assert_eq!(max_permits_in_window(&[call(0, 0, 3), call(1, 1, 4), call(10, 10, 5)], WINDOW), 9);
 }
 
+#[test]
+fn the_fullest_window_has_the_permits_of_a_plain_count() {
+    let mut random = Random::new(5);
+    for _ in 0..3_000 {
+        let span = random.between(1, 60);
+        let mut any_call = |_| {
+            let (start, cost) = (random.below(span), random.between(0, 3));
+            call(start, start + random.below(15), cost.try_into().expect("small"))
+        };
+        let calls: Vec<_> = (0..30).map(&mut any_call).collect();
+        let (start, permits) = fullest_window(&calls, WINDOW);
+        assert_eq!(permits, max_permits_in_window(&calls, WINDOW), "{calls:?}");
+        let is_inside = |call: &&Admission| start <= call.start && call.end < start + WINDOW;
+        let inside: u32 = calls.iter().filter(is_inside).map(|call| call.cost).sum();
+        assert_eq!(permits, u64::from(inside), "{calls:?}");
+    }
+}
+
 /// Intervals, the limit, and true if some placement satisfies it.
 type PlacementCase<'a> = (&'a [(u64, u64)], u32, bool);
 

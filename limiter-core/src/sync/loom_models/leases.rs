@@ -155,20 +155,45 @@ fn a_lease_that_is_ended_while_it_is_replaced_is_reported_once() {
     });
 }
 
+/// Returns the state of a process with a lease of two permits of the key `a`, which the mirror has recorded.
+fn state_with_lease() -> LocalState {
+    let clock = clock();
+    let config = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
+    let standby = std::sync::Arc::new(Standby::new(&config, clock.clone()));
+    let denials = std::sync::Arc::new(DenialCache::new(Duration::ZERO, clock.clone()));
+    let leases = std::sync::Arc::new(Leases::new(clock.clone()));
+    let local = LocalState { standby, denials, leases };
+    let mirror_stamp = local.standby.record(&[Request { cost: 2, ..request(&Key::new("a"), LIMIT) }]);
+    assert!(local.leases.install(lease(&clock, "a", mirror_stamp)).expect("the place is free").is_none());
+    local
+}
+
+/// The standby limiter is consulted as soon as the failure is recorded. So the leases have to end before the record.
+#[test]
+fn no_call_takes_a_permit_of_a_failed_server_while_the_standby_limiter_is_consulted() {
+    model(|| {
+        let local = state_with_lease();
+        let calling = {
+            let local = local.clone();
+            thread::spawn(move || {
+                let key = Key::new("a");
+                let requests = SlottedRequests { requests: &[request(&key, LIMIT)], slots: &[0] };
+                let is_consulted = local.standby.is_consulted(requests);
+                let taken = take(&local.leases);
+                assert!(taken == 0 || !is_consulted, "a permit of a lease after the record of the failure");
+            })
+        };
+        local.server_failed(&[0..=0]);
+        calling.join().expect("no panic");
+    });
+}
+
 /// The mirror has recorded both permits of the lease. After the failure the standby limiter grants those that no call has
 /// used.
 #[test]
 fn calls_and_the_standby_limiter_use_no_permit_of_a_failed_server_twice() {
     model(|| {
-        let clock = clock();
-        let config = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
-        let standby = std::sync::Arc::new(Standby::new(&config, clock.clone()));
-        let denials = std::sync::Arc::new(DenialCache::new(Duration::ZERO, clock.clone()));
-        let leases = std::sync::Arc::new(Leases::new(clock.clone()));
-        let local = LocalState { standby, denials, leases };
-        let key = Key::new("a");
-        let mirror_stamp = local.standby.record(&[Request { cost: 2, ..request(&key, LIMIT) }]);
-        assert!(local.leases.install(lease(&clock, "a", mirror_stamp)).expect("the place is free").is_none());
+        let (local, key) = (state_with_lease(), Key::new("a"));
         let has_failed = Arc::new(AtomicBool::new(false));
         let calling = {
             let (local, has_failed) = (local.clone(), Arc::clone(&has_failed));
