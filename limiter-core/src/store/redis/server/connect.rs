@@ -85,7 +85,7 @@ async fn attempt(
     Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// The addresses of one host, at least one. The client tries them in order.
+/// The addresses of one host, at least one. The client connects to all of them, and uses the first that succeeds.
 struct FixedAddresses(Vec<SocketAddr>);
 
 impl AsyncDNSResolver for FixedAddresses {
