@@ -27,11 +27,10 @@ if #KEYS == 1 and ARGV[2] == 'sliding_window' and ARGV[7] == '1' then
     local newest, total = unpack('>I4I4', value, size - 7)
     local live, expired = 1, now_floor - window - base
     stamp = base + newest
-    if version ~= VERSION or stamp > now_floor + 1 then
-      stamp = nil
-    elseif newest <= expired then
+    local is_current = version == VERSION and stamp <= now_floor + 1
+    if is_current and newest <= expired then
       new, stamp, left = pack('>BI6I4I4I4', VERSION, now_ceil, 0, 0, cost), now_ceil, limit - cost
-    else
+    elseif is_current then
       local last = (size - HEADER) / RUN
       if first <= expired then
         local high, step = 2, 2
