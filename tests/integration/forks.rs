@@ -300,12 +300,23 @@ fn child_has_its_own_health() {
 }
 
 fn call_started_before_the_fork_fails_in_the_child() {
+    // The call behind lone ones is written by its caller.
+    [0, 20].into_iter().for_each(fork_during_a_call_behind);
+}
+
+fn fork_during_a_call_behind(lone_calls: u32) {
     use std::task::{Context, Poll, Waker};
 
     let server = FakeServer::with_script_reply(ScriptReply::Never);
     let builder = Limiter::builder().url(&server.url()).deadline(Duration::from_secs(60));
-    let limiter = builder.on_error(OnError::Raise).build().expect("valid");
-    let (key, limit) = (key("a"), limit("4/h"));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let limiter = runtime.block_on(builder.on_error(OnError::Raise).connect()).expect("a server");
+    let (key, limit) = (key("a"), limit("100/h"));
+    server.recover();
+    for _ in 0..lone_calls {
+        assert!(limiter.check_blocking(&key, &limit).expect("a reply").is_allowed());
+    }
+    server.fail_again();
     let mut call = Box::pin(limiter.check(&key, &limit));
     let mut poll = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(poll().is_pending());

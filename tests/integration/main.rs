@@ -14,6 +14,7 @@ mod credentials;
 mod deadlines;
 mod denials;
 mod denial_cache;
+mod direct_calls;
 mod drops;
 mod exactness;
 mod expiry;

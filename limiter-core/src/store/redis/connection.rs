@@ -1,7 +1,8 @@
 //! Connections to the servers: the owner of each slot, its state, and one script call over it.
 
 pub(crate) mod breaker;
-pub(crate) mod breaker_table;
+pub(crate) mod gate;
+pub(crate) mod gate_table;
 pub(crate) mod server_connection;
 pub(crate) mod write_probe;
 pub(crate) mod context;

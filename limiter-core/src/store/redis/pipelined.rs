@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -18,14 +19,17 @@ use crate::Error;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::resp::ReplyFault;
 
+mod direct_writer;
 mod output;
 mod reader;
 mod reply;
 mod stream;
 
+pub(crate) use direct_writer::{DirectReply, DirectWriter};
+use direct_writer::{Lent, Used};
 use output::Output;
 use reader::Reader;
-use reply::{Reply, ReplySlot};
+use reply::{Recipient, Reply, ReplySlot};
 pub(crate) use stream::Stream;
 use stream::WriteHalf;
 
@@ -65,14 +69,17 @@ struct OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
+        self.shared.take_back();
         self.reader.abort();
     }
 }
 
 /// The state that senders and reader share.
 struct Shared {
-    /// `None` once the connection has ended.
+    /// `None` while it is lent, and once the connection has ended.
     writer: RefCell<Option<WriteHalf>>,
+    /// Where the write half is lent to callers, while it is.
+    lent_at: RefCell<Option<Arc<DirectWriter>>>,
     output: RefCell<Output>,
     /// The replies to come, in the order of the commands.
     awaited: RefCell<VecDeque<AwaitedReply>>,
@@ -92,8 +99,7 @@ struct Shared {
 }
 
 struct AwaitedReply {
-    /// `None` if the reply is of no interest.
-    slot: Option<Rc<ReplySlot>>,
+    recipient: Recipient,
     bound: ReplyBound,
 }
 
@@ -103,6 +109,7 @@ impl PipelinedConnection {
         let (read_half, write_half) = stream.into_split();
         let shared = Rc::new(Shared {
             writer: RefCell::new(Some(write_half)),
+            lent_at: RefCell::default(),
             output: RefCell::default(),
             awaited: RefCell::default(),
             waiting_senders: Cell::new(0),
@@ -150,6 +157,17 @@ impl PipelinedConnection {
         Ok(values)
     }
 
+    /// Lends the write half to callers, if the connection is idle. It is taken back before anything else is written, and
+    /// before a reply is completed. `digest` is that of the batch script.
+    pub(crate) fn lend(&self, at: &Arc<DirectWriter>, digest: Arc<str>) {
+        self.0.shared.lend(at, digest);
+    }
+
+    /// Takes the write half back. The reply to a command that a caller has written is awaited from then on.
+    pub(crate) fn take_back(&self) {
+        self.0.shared.take_back();
+    }
+
     /// Closes the connection. Commands in flight fail at once.
     pub(crate) fn close(&self) {
         self.0.shared.end(None, io::ErrorKind::ConnectionAborted);
@@ -187,14 +205,52 @@ impl Shared {
     /// Adds a command to the output, and its reply to those that are awaited.
     fn push(&self, command: &Cmd, bound: ReplyBound) -> Reply {
         let slot = Rc::new(ReplySlot::default());
-        command.write_packed_command(self.output.borrow_mut().buffer());
-        self.awaited.borrow_mut().push_back(AwaitedReply { slot: Some(Rc::clone(&slot)), bound });
+        self.push_to(command, Recipient::Sender(Rc::clone(&slot)), bound);
         Reply::new(slot)
     }
 
     fn push_unawaited(&self, command: &Cmd) {
+        self.push_to(command, Recipient::Nobody, ReplyBound::Script);
+    }
+
+    fn push_to(&self, command: &Cmd, recipient: Recipient, bound: ReplyBound) {
+        self.take_back();
         command.write_packed_command(self.output.borrow_mut().buffer());
-        self.awaited.borrow_mut().push_back(AwaitedReply { slot: None, bound: ReplyBound::Script });
+        self.awaited.borrow_mut().push_back(AwaitedReply { recipient, bound });
+    }
+
+    /// Lends the write half, if nothing is in flight, unwritten or waiting.
+    fn lend(&self, at: &Arc<DirectWriter>, digest: Arc<str>) {
+        let is_idle = self.awaited.borrow().is_empty()
+            && self.output.borrow().unwritten() == 0
+            && self.waiting_senders.get() == 0
+            && self.write_error.borrow().is_none();
+        if is_idle && let Some(writer) = self.writer.take() {
+            let buffer = take(self.output.borrow_mut().buffer());
+            at.lend(Lent { writer, buffer, digest, used: None });
+            self.lent_at.replace(Some(Arc::clone(at)));
+        }
+    }
+
+    /// Takes the write half back, if it is lent. The command of a caller comes before all later ones.
+    fn take_back(&self) {
+        let Some(lent_at) = self.lent_at.take() else { return };
+        let Some(Lent { writer, buffer, used, .. }) = lent_at.take_back() else { return };
+        self.writer.replace(Some(writer));
+        let Some(Used { written, reply_to }) = used else {
+            *self.output.borrow_mut().buffer() = buffer;
+            return;
+        };
+        self.awaited
+            .borrow_mut()
+            .push_back(AwaitedReply { recipient: Recipient::Caller(reply_to), bound: ReplyBound::Script });
+        match written {
+            Ok(written) => self.output.borrow_mut().resume(buffer, written),
+            Err(error) => return self.write_failed(error),
+        }
+        if self.output.borrow().unwritten() > 0 {
+            self.flush();
+        }
     }
 
     /// Writes as much of the output as the socket takes. The reader writes the rest.
@@ -211,14 +267,18 @@ impl Shared {
                 }
             }
             Err(error) => {
-                // The server may have sent a reply before it closed the connection, so the reader ends it.
-                self.write_error.replace(Some(error));
-                self.wake_reader();
+                self.write_failed(error);
             }
         }
         if self.waiting_senders.get() > 0 && !self.is_full() {
             self.has_room.notify_one();
         }
+    }
+
+    /// Leaves the end of the connection to the reader: the server may have sent a reply before it closed it.
+    fn write_failed(&self, error: io::Error) {
+        self.write_error.replace(Some(error));
+        self.wake_reader();
     }
 
     fn set_reader_waker(&self, waker: &Waker) {
@@ -249,15 +309,13 @@ impl Shared {
         if self.ended.get().is_some() {
             return;
         }
+        self.take_back();
         self.ended.set(Some(kind));
         self.writer.take();
         self.output.take();
         let mut error = error;
         for awaited in self.awaited.take() {
-            let error = error.take().unwrap_or_else(|| io::Error::from(kind).into());
-            if let Some(slot) = awaited.slot {
-                slot.complete(Err(error));
-            }
+            awaited.recipient.complete(Err(error.take().unwrap_or_else(|| io::Error::from(kind).into())));
         }
         self.has_room.notify_waiters();
     }

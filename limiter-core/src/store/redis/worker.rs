@@ -18,13 +18,17 @@ mod batch;
 mod batch_leases;
 mod batch_queue;
 mod deadlines;
+pub(crate) mod direct_call;
 mod held_calls;
 mod leasing;
 mod multi_slot;
 mod pending_call;
 mod reconcile;
+mod take_over;
 #[cfg(all(test, feature = "test-util"))]
 mod lease_tests;
+#[cfg(test)]
+mod direct_tests;
 #[cfg(test)]
 mod tests;
 
@@ -36,8 +40,8 @@ use leasing::Leasing;
 use multi_slot::{MultiSlotCall, ScriptCallError};
 use reconcile::{Reconciler, SentTake};
 
-use super::connection::breaker_table::BreakerTable;
 use super::connection::context::ConnectionContext;
+use super::connection::gate_table::GateTable;
 use super::connection::managed::ManagedConnection;
 use super::connection::script_call::ScriptCall;
 use super::connection::slot_group::SlotGroup;
@@ -85,7 +89,7 @@ pub(crate) struct Receivers {
 /// The system cannot start a thread.
 pub(crate) fn spawn(
     endpoint: Endpoint,
-    breakers: Arc<BreakerTable>,
+    gates: Arc<GateTable>,
     settings: WorkerSettings,
     receivers: Receivers,
     ready: Option<ReadySignal>,
@@ -94,7 +98,7 @@ pub(crate) fn spawn(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let serve = move || {
         LocalSet::new().block_on(&runtime, async {
-            let worker = Rc::new(Worker::start(endpoint, breakers, settings, ready));
+            let worker = Rc::new(Worker::start(endpoint, gates, settings, ready));
             worker.serve(receivers).await;
         });
         // An attempt to connect may be reading certificates on the blocking pool. The thread does not wait for it.
@@ -121,12 +125,7 @@ const MAX_RECEIVED_CALLS: usize = 256;
 
 impl Worker {
     /// Starts to connect. It runs inside of a `LocalSet`.
-    fn start(
-        endpoint: Endpoint,
-        breakers: Arc<BreakerTable>,
-        settings: WorkerSettings,
-        ready: Option<ReadySignal>,
-    ) -> Self {
+    fn start(endpoint: Endpoint, gates: Arc<GateTable>, settings: WorkerSettings, ready: Option<ReadySignal>) -> Self {
         let WorkerSettings { naming, deadline, clock, local, health, batch_sizes } = settings;
         let deadlines = Rc::new(Deadlines::new(&local.standby));
         let reconciler = Reconciler::new(local.clone());
@@ -134,7 +133,7 @@ impl Worker {
         let write_probe = WriteProbe::new(clock.clone(), Arc::clone(&naming));
         let health = StoreHealth::new(health);
         let context = Rc::new(ConnectionContext::new(sources(&clock), deadline, local, health, write_probe));
-        let topology = Rc::new(Topology::start(endpoint, breakers, &context, ready));
+        let topology = Rc::new(Topology::start(endpoint, gates, &context, ready));
         Self {
             context,
             topology,
@@ -166,9 +165,12 @@ impl Worker {
         }
     }
 
-    /// Adds a call to the queue of its server. A call that cannot be batched, or whose server is not connected, gets a
+    /// Adds a call to the queue of its server, unless its caller has sent it. A call that cannot be batched, or whose server is not connected, gets a
     /// task of its own.
-    fn enqueue(self: &Rc<Self>, call: Call) {
+    fn enqueue(self: &Rc<Self>, mut call: Call) {
+        if let Some(direct) = call.direct.take() {
+            return self.take_over(call, *direct);
+        }
         match self.topology.connected_owner_of(call.keys.first_slot()) {
             Some(connection) if call.can_be_batched() => {
                 let call = self.queue_of(&connection).push(call);

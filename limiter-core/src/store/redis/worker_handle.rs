@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::connection::breaker_table::BreakerTable;
+use super::connection::gate_table::GateTable;
 use super::endpoint::Endpoint;
 use super::health::HealthBoard;
 use super::log_throttle::LogThrottle;
 use super::ready_signal::{ReadySignal, worker_stopped};
-use super::script::command::Action;
+use super::script::command::{Action, Commands};
 use super::script::redis_key::RedisKeys;
 #[cfg(feature = "rules")]
 use super::shared_rules::RulesCall;
 use super::worker::call::{Call, CallResult, Deadline};
+use super::worker::direct_call::DirectSender;
 use super::worker::in_flight::{InFlight, InFlightCall};
 use super::worker::lease_lifecycle::Renewal;
 use super::worker::{self, Receivers, WorkerSettings};
@@ -37,7 +38,8 @@ pub(crate) struct WorkerHandle {
     renewals: DroppedAtHome<mpsc::UnboundedSender<Renewal>>,
     #[cfg(feature = "rules")]
     rules_calls: DroppedAtHome<mpsc::UnboundedSender<RulesCall>>,
-    breakers: Arc<BreakerTable>,
+    gates: Arc<GateTable>,
+    direct: DirectSender,
     local: LocalState,
     health: Arc<HealthBoard>,
     in_flight: InFlight,
@@ -62,19 +64,22 @@ impl WorkerHandle {
             #[cfg(feature = "rules")]
             rules_calls: rules_receiver,
         };
-        let breakers = Arc::new(match endpoint {
-            Endpoint::Single(_) => BreakerTable::single(),
-            Endpoint::Cluster(_) => BreakerTable::by_slot(),
+        let gates = Arc::new(match endpoint {
+            Endpoint::Single(_) => GateTable::single(),
+            Endpoint::Cluster(_) => GateTable::by_slot(),
         });
         let (local, health) = (settings.local.clone(), Arc::clone(&settings.health));
         let batch_sizes = settings.batch_sizes.clone();
-        worker::spawn(endpoint.clone_without_state(), Arc::clone(&breakers), settings, receivers, ready)?;
+        let commands = Commands::new(settings.clock.clone());
+        let direct = DirectSender::new(Arc::clone(&gates), Arc::clone(&settings.naming), commands, local.clone());
+        worker::spawn(endpoint.clone_without_state(), Arc::clone(&gates), settings, receivers, ready)?;
         Ok(Self {
             calls: DroppedAtHome::new(calls),
             renewals: DroppedAtHome::new(renewals),
             #[cfg(feature = "rules")]
             rules_calls: DroppedAtHome::new(rules_calls),
-            breakers,
+            gates,
+            direct,
             local,
             health,
             in_flight: InFlight::new(max_in_flight),
@@ -119,7 +124,7 @@ impl WorkerHandle {
         keys: RedisKeys,
         timeout: Duration,
     ) -> CallResult {
-        if let Some(error) = self.breakers.open_error(keys.slots()) {
+        if let Some(error) = self.gates.open_error(keys.slots()) {
             return Err(StoreFailure { error, reservation: None });
         }
         let takes_permits = action.max_wait().is_some();
@@ -150,7 +155,8 @@ impl WorkerHandle {
         let (requests, deadline) = (OwnedRequest::copy_all(requests), Deadline::after(timeout));
         if let Some(calls) = self.calls.get() {
             // The worker replies to every call that it receives, and ends only with this store.
-            let _ = calls.send(Call { action, requests: Arc::clone(&requests), keys, deadline, reply_to });
+            let direct = self.direct.send(&action, &requests, &keys);
+            let _ = calls.send(Call { action, requests: Arc::clone(&requests), keys, deadline, reply_to, direct });
         }
         Ok(SentCall {
             reply,

@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{sleep, timeout};
 
-use super::breaker::Breaker;
-use super::breaker_table::BreakerTable;
 use super::context::ConnectionContext;
+use super::gate::ServerGate;
+use super::gate_table::GateTable;
 use super::managed::{ManagedConnection, with_jitter};
 use super::server_connection::ServerConnection;
 use crate::health::HealthState;
@@ -38,9 +38,9 @@ use slots::SlotRange;
 pub(crate) struct Cluster {
     seeds: Vec<Server>,
     context: Rc<ConnectionContext>,
-    breakers: Arc<BreakerTable>,
-    /// The breaker of slots without a known owner.
-    unowned: Arc<Breaker>,
+    gates: Arc<GateTable>,
+    /// The gate of slots without a known owner.
+    unowned: Arc<ServerGate>,
     map: RefCell<SlotMap>,
     migrations: SlotMigrations,
     map_changed: Notify,
@@ -76,22 +76,24 @@ const MAX_REFRESH_PAUSE: Duration = Duration::from_secs(1);
 
 impl Cluster {
     /// Creates a cluster without a map. `name` is for log lines and the health of the map.
-    pub(crate) fn new(
-        seeds: Vec<Server>,
-        name: String,
-        context: Rc<ConnectionContext>,
-        breakers: Arc<BreakerTable>,
-    ) -> Self {
+    pub(crate) fn new(seeds: Vec<Server>, name: String, context: Rc<ConnectionContext>, gates: Arc<GateTable>) -> Self {
         let map = SlotMap { owners: vec![None; slot::COUNT.into()], nodes: Vec::new(), problem: None, is_known: false };
-        let unowned = breakers.default_breaker();
+        let unowned = gates.default_gate();
         let (map, migrations) = (RefCell::new(map), SlotMigrations::default());
         let (map_changed, next_node) = (Notify::new(), Cell::new(0));
         let health = ServerHealth::new(&context.health, name);
-        Self { seeds, context, breakers, unowned, map, migrations, map_changed, next_node, health }
+        Self { seeds, context, gates, unowned, map, migrations, map_changed, next_node, health }
     }
 
     pub(crate) fn known_owner_of(&self, slot: u16) -> Option<Rc<ManagedConnection>> {
         self.map.borrow().owners[usize::from(slot)].clone()
+    }
+
+    /// The node that has this gate, unless it has left the cluster.
+    pub(crate) fn node_of_gate(&self, gate: &Arc<ServerGate>) -> Option<Rc<ManagedConnection>> {
+        let map = self.map.borrow();
+        let mut nodes = map.nodes.iter().map(|node| &node.connection);
+        nodes.find(|connection| connection.has_gate(gate)).map(Rc::clone)
     }
 
     /// The owner of a slot. Waits only for the first map.
@@ -165,7 +167,7 @@ impl Cluster {
                     if let Some(ready) = ready.take() {
                         return ready.send(Err(error));
                     }
-                    self.unowned.open(error.clone());
+                    self.unowned.breaker.open(error.clone());
                     self.health.set_failed(&error);
                     self.map.borrow_mut().problem = Some(error);
                     self.map_changed.notify_waiters();
@@ -271,7 +273,7 @@ impl Cluster {
             self.context.topology_changed.notify_one();
         }
         self.remove_owners(&owners);
-        self.unowned.open(no_owner());
+        self.unowned.breaker.open(no_owner());
         if self.map.borrow().owners.iter().all(Option::is_some) {
             self.health.set_up();
         } else {
@@ -290,12 +292,12 @@ impl Cluster {
                 if owner.is_some() && !self.migrations.is_migrated(slot, &node) {
                     slots::push_slot(&mut failed, slot);
                 }
-                changed.push((slot, node.breaker()));
+                changed.push((slot, node.gate()));
                 *owner = Some(node);
             }
         }
         self.report_data_loss(&failed);
-        self.breakers.assign(changed.into_iter());
+        self.gates.assign(changed.into_iter());
     }
 
     /// Removes the owners of slots that the map assigns to no node.
@@ -314,7 +316,7 @@ impl Cluster {
             }
         }
         self.report_data_loss(&failed);
-        self.breakers.assign(unowned.into_iter());
+        self.gates.assign(unowned.into_iter());
     }
 
     /// Reports to the local state that the counters of these slots may be lost, before calls are sent to new owners.

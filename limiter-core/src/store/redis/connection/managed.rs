@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::breaker::Breaker;
 use super::context::ConnectionContext;
+use super::gate::ServerGate;
 use super::server_connection::ServerConnection;
 use super::write_probe::Written;
 use crate::store::redis::health::ServerHealth;
@@ -46,7 +46,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(450);
 pub(crate) struct ManagedConnection {
     server: Server,
     context: Rc<ConnectionContext>,
-    breaker: Arc<Breaker>,
+    gate: Arc<ServerGate>,
     /// The slots of the server. Their counters may be lost when the connection is.
     slots: RefCell<Vec<RangeInclusive<u16>>>,
     status: RefCell<ConnectionStatus>,
@@ -63,12 +63,12 @@ enum ConnectionStatus {
 }
 
 impl ManagedConnection {
-    pub(crate) fn new(server: Server, context: Rc<ConnectionContext>, breaker: Arc<Breaker>) -> Self {
+    pub(crate) fn new(server: Server, context: Rc<ConnectionContext>, gate: Arc<ServerGate>) -> Self {
         let status = RefCell::new(ConnectionStatus::Connecting);
         // All keys of a single server are in slot 0.
         let slots = RefCell::new(vec![0..=0]);
         let health = ServerHealth::new(&context.health, server.to_string());
-        Self { server, context, breaker, slots, status, status_changed: Notify::new(), health }
+        Self { server, context, gate, slots, status, status_changed: Notify::new(), health }
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -96,8 +96,34 @@ impl ManagedConnection {
         matches!(*self.status.borrow(), ConnectionStatus::Down(_))
     }
 
-    pub(crate) fn breaker(&self) -> Arc<Breaker> {
-        Arc::clone(&self.breaker)
+    /// Returns the connection, if it is up.
+    pub(crate) fn current(&self) -> Option<ServerConnection> {
+        match &*self.status.borrow() {
+            ConnectionStatus::Up(connection) => Some(connection.clone()),
+            ConnectionStatus::Connecting | ConnectionStatus::Down(_) => None,
+        }
+    }
+
+    /// Lends the connection's write half to callers, if the connection is up and idle.
+    pub(crate) fn lend(&self) {
+        if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
+            connection.lend(&self.gate.direct_writer);
+        }
+    }
+
+    /// Takes the write half back. A call that was sent by it is in flight from then on.
+    pub(crate) fn take_back(&self) {
+        if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
+            connection.take_back();
+        }
+    }
+
+    pub(crate) fn has_gate(&self, gate: &Arc<ServerGate>) -> bool {
+        Arc::ptr_eq(&self.gate, gate)
+    }
+
+    pub(crate) fn gate(&self) -> Arc<ServerGate> {
+        Arc::clone(&self.gate)
     }
 
     /// Probes the server, if it is connected: calls have waited for it in vain.
@@ -213,7 +239,7 @@ impl ManagedConnection {
             self.report_data_loss();
         }
         // Before observers learn of it: their calls must not meet an open breaker.
-        self.breaker.close();
+        self.gate.breaker.close();
         match problem {
             None => self.health.set_up(),
             Some(problem) => self.health.set_failed(problem),
@@ -260,13 +286,15 @@ impl ManagedConnection {
     fn set_down(&self, error: Error) {
         self.report_data_loss();
         self.health.set_failed(&error);
-        self.breaker.open(error.clone());
+        self.gate.breaker.open(error.clone());
         self.set_status(ConnectionStatus::Down(error));
         self.context.topology_changed.notify_one();
     }
 
     /// Reports to the local state that the server may have lost the counters of its slots.
     pub(crate) fn report_data_loss(&self) {
+        // So no caller sends a call without knowledge of it.
+        self.take_back();
         self.context.local.server_failed(&self.slots.borrow());
     }
 

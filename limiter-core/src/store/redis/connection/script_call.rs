@@ -14,11 +14,12 @@ use tokio::time::sleep;
 use super::attempt::Attempt;
 use super::context::ConnectionContext;
 use super::in_flight_batches::InFlightPermit;
+use super::managed::ManagedConnection;
 use super::server_connection::ServerConnection;
 use super::topology::Topology;
 use crate::Error;
 use crate::store::redis::command_error::{CommandError, Redirect};
-use crate::store::redis::pipelined::ReplyBound;
+use crate::store::redis::pipelined::{DirectReply, ReplyBound};
 use crate::store::redis::script::command::Command;
 
 pub(crate) struct ScriptCall {
@@ -28,6 +29,14 @@ pub(crate) struct ScriptCall {
     /// The permit of its batch, while the call is in flight to the server of the queue.
     permit: RefCell<Option<Rc<InFlightPermit>>>,
     needs_split: Cell<bool>,
+}
+
+/// The reply of one node.
+struct NodeReply {
+    connection: ServerConnection,
+    /// The script epoch of the connection at the time of sending.
+    script_epoch: u64,
+    result: Result<Value, CommandError>,
 }
 
 /// Times that a call is sent again without a pause.
@@ -69,18 +78,49 @@ impl ScriptCall {
 
     /// Calls the script and returns its reply. The caller enforces the deadline.
     pub(crate) async fn run(&self, command: &Command, slot: u16) -> Result<Value, Error> {
-        let mut node = self.topology.owner_of(slot).await?;
+        let node = self.topology.owner_of(slot).await?;
+        let reply = self.send(command, &node, false).await?;
+        self.resolve(command, node, reply).await
+    }
+
+    /// Waits for the reply to a command that the caller has written, and goes on as [`run`](Self::run) does.
+    pub(crate) async fn run_direct(
+        &self,
+        command: &Command,
+        node: Rc<ManagedConnection>,
+        connection: ServerConnection,
+        reply: DirectReply,
+    ) -> Result<Value, Error> {
+        let script_epoch = connection.script_epoch();
+        self.attempt.sent_on(&connection);
+        let result = connection.receive_direct(reply).await;
+        self.resolve(command, node, NodeReply { connection, script_epoch, result }).await
+    }
+
+    /// Sends the command to a node and waits for its reply.
+    async fn send(&self, command: &Command, node: &ManagedConnection, is_asking: bool) -> Result<NodeReply, Error> {
+        let connection = node.connected().await?;
+        let script_epoch = connection.script_epoch();
+        self.attempt.sent_on(&connection);
+        let call = command.with_digest(&connection.digest(command.program()));
+        let result = match is_asking {
+            true => connection.send_asking(&call, ReplyBound::Script).await,
+            false => connection.send(&call).await,
+        };
+        Ok(NodeReply { connection, script_epoch, result })
+    }
+
+    /// Returns the value of a reply. After an error that proves that the script did not run, it sends the command again.
+    async fn resolve(
+        &self,
+        command: &Command,
+        mut node: Rc<ManagedConnection>,
+        mut reply: NodeReply,
+    ) -> Result<Value, Error> {
         let (mut is_asking, mut redirects, mut missing_scripts) = (false, 0, 0);
         loop {
-            let connection = node.connected().await?;
-            let script_epoch = connection.script_epoch();
-            self.attempt.sent_on(&connection);
-            let call = command.with_digest(&connection.digest(command.program()));
-            let sent = match is_asking {
-                true => connection.send_asking(&call, ReplyBound::Script).await,
-                false => connection.send(&call).await,
-            };
-            let error = match sent {
+            let NodeReply { connection, script_epoch, result } = reply;
+            let error = match result {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
@@ -93,6 +133,7 @@ impl ScriptCall {
                     // There may be several servers behind one address.
                     sleep(retry_pause(missing_scripts - MAX_IMMEDIATE_RETRIES)).await;
                 }
+                reply = self.send(command, &node, is_asking).await?;
                 continue;
             }
             redirects += 1;
@@ -121,6 +162,7 @@ impl ScriptCall {
                     return Err(self.report(error, &connection));
                 }
             }
+            reply = self.send(command, &node, is_asking).await?;
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::ServerHealth;
-use crate::store::redis::pipelined::ReplyBound;
+use crate::store::redis::pipelined::{DirectReply, DirectWriter, ReplyBound};
 use crate::store::redis::script::Program;
 use crate::store::redis::server::DataConnection;
 use crate::{Error, ErrorKind};
@@ -38,7 +38,7 @@ struct ConnectionState {
     cause: RefCell<Option<Error>>,
     last_reply_at: Cell<Instant>,
     /// The digests of the programs, in the order of [`Program::ALL`].
-    digests: RefCell<[String; 2]>,
+    digests: RefCell<[Arc<str>; 2]>,
     /// Times that the scripts were loaded. Of many calls that miss a script only one loads them.
     script_epoch: Cell<u64>,
     loading: Mutex<()>,
@@ -61,7 +61,7 @@ impl ServerConnection {
             lost,
             cause: RefCell::default(),
             last_reply_at: Cell::new(Instant::now()),
-            digests: RefCell::default(),
+            digests: RefCell::new([Arc::from(""), Arc::from("")]),
             script_epoch: Cell::new(0),
             loading: Mutex::new(()),
             is_liveness_check_running: Cell::new(false),
@@ -124,6 +124,22 @@ impl ServerConnection {
         self.receive(result.map(|values| values.into_iter().next().unwrap_or(Value::Nil)))
     }
 
+    /// Lends the connection's write half to callers, if the connection is idle.
+    pub(crate) fn lend(&self, at: &Arc<DirectWriter>) {
+        self.connection.lend(at, self.digest(Program::Batch));
+    }
+
+    /// Takes the write half back.
+    pub(crate) fn take_back(&self) {
+        self.connection.take_back();
+    }
+
+    /// Waits for the reply to a command that a caller has written.
+    pub(crate) async fn receive_direct(&self, reply: DirectReply) -> Result<Value, CommandError> {
+        // Without a reply the connection was dropped.
+        self.receive(reply.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into())))
+    }
+
     /// Waits for a reply until the connection is closed.
     async fn until_closed<T>(&self, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let (mut reply, mut closed) = (pin!(reply), pin!(self.state.closed.notified()));
@@ -150,8 +166,8 @@ impl ServerConnection {
     }
 
     /// The digest of a script on this server.
-    pub(crate) fn digest(&self, program: Program) -> String {
-        self.state.digests.borrow()[program as usize].clone()
+    pub(crate) fn digest(&self, program: Program) -> Arc<str> {
+        Arc::clone(&self.state.digests.borrow()[program as usize])
     }
 
     pub(crate) fn script_epoch(&self) -> u64 {
@@ -165,10 +181,10 @@ impl ServerConnection {
             for (program, source) in sources.iter().enumerate() {
                 let mut load = redis::cmd("SCRIPT");
                 load.arg("LOAD").arg(source);
-                let digest = redis::from_redis_value(self.send(&load).await?)
+                let digest: String = redis::from_redis_value(self.send(&load).await?)
                     // Without the client's error: it repeats the whole reply.
                     .map_err(|_| Error::new(ErrorKind::Protocol, "SCRIPT LOAD gave no digest"))?;
-                self.state.digests.borrow_mut()[program] = digest;
+                self.state.digests.borrow_mut()[program] = digest.into();
             }
             self.state.script_epoch.set(script_epoch + 1);
         }

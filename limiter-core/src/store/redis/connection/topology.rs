@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tokio::task::spawn_local;
 
-use super::breaker_table::BreakerTable;
 use super::cluster::Cluster;
 use super::context::ConnectionContext;
+use super::gate::ServerGate;
+use super::gate_table::GateTable;
 use super::managed::ManagedConnection;
 use super::slot_group::SlotGroup;
 use crate::Error;
@@ -24,20 +25,20 @@ impl Topology {
     /// Starts to connect. `ready` gets the result of the first attempt.
     pub(crate) fn start(
         endpoint: Endpoint,
-        breakers: Arc<BreakerTable>,
+        gates: Arc<GateTable>,
         context: &Rc<ConnectionContext>,
         ready: Option<ReadySignal>,
     ) -> Self {
         let name = endpoint.to_string();
         match endpoint {
             Endpoint::Single(server) => {
-                let breaker = breakers.default_breaker();
-                let connection = Rc::new(ManagedConnection::new(*server, Rc::clone(context), breaker));
+                let gate = gates.default_gate();
+                let connection = Rc::new(ManagedConnection::new(*server, Rc::clone(context), gate));
                 spawn_local(Rc::clone(&connection).reconnect_loop(ready));
                 Self::Single(connection)
             }
             Endpoint::Cluster(seeds) => {
-                let cluster = Rc::new(Cluster::new(seeds, name, Rc::clone(context), breakers));
+                let cluster = Rc::new(Cluster::new(seeds, name, Rc::clone(context), gates));
                 spawn_local(Rc::clone(&cluster).refresh_loop(ready));
                 Self::Cluster(cluster)
             }
@@ -69,6 +70,14 @@ impl Topology {
         match self {
             Self::Single(connection) => Ok(Rc::clone(connection)),
             Self::Cluster(cluster) => cluster.owner_of(slot).await,
+        }
+    }
+
+    /// The server that has this gate, if the topology still contains it.
+    pub(crate) fn server_of_gate(&self, gate: &Arc<ServerGate>) -> Option<Rc<ManagedConnection>> {
+        match self {
+            Self::Single(connection) => Some(Rc::clone(connection)),
+            Self::Cluster(cluster) => cluster.node_of_gate(gate),
         }
     }
 

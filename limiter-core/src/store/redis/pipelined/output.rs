@@ -20,6 +20,14 @@ impl Output {
         &mut self.bytes
     }
 
+    /// Replaces the output, which is empty, by bytes of which the socket has taken a part.
+    pub(super) fn resume(&mut self, bytes: Vec<u8>, written: usize) {
+        (self.bytes, self.written) = (bytes, written);
+        if self.unwritten() == 0 {
+            self.clear();
+        }
+    }
+
     pub(super) fn unwritten(&self) -> usize {
         self.bytes.len() - self.written
     }

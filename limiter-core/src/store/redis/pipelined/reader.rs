@@ -125,6 +125,8 @@ impl Reader {
     }
 
     fn complete_replies(&mut self) -> Result<(), ReplyFault> {
+        // A caller may have written the command of the first reply.
+        self.shared.take_back();
         while let Some(kind) = self.input.unread().first() {
             let is_push = *kind == b'>';
             let bound = match self.shared.awaited.borrow().front() {
@@ -146,12 +148,11 @@ impl Reader {
 
     /// Completes the first of the awaited replies. One that cannot be decoded stays the first, and gets the error.
     fn complete_first(&self, frame: &[u8]) -> Result<(), ReplyFault> {
-        let slot = self.shared.awaited.borrow().front().and_then(|awaited| awaited.slot.clone());
-        let awaited = slot.filter(|slot| slot.is_awaited());
-        let reply = awaited.map(|slot| Ok((slot, decode(frame)?))).transpose()?;
-        self.shared.awaited.borrow_mut().pop_front();
-        if let Some((slot, value)) = reply {
-            slot.complete(Ok(value));
+        let is_awaited = self.shared.awaited.borrow().front().is_some_and(|awaited| awaited.recipient.is_awaited());
+        let reply = if is_awaited { Some(decode(frame)?) } else { None };
+        let first = self.shared.awaited.borrow_mut().pop_front();
+        if let (Some(awaited), Some(value)) = (first, reply) {
+            awaited.recipient.complete(Ok(value));
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use redis::{RedisResult, Value};
+use tokio::sync::oneshot;
 
 /// The place for a reply. The reader completes it once.
 #[derive(Default)]
@@ -25,16 +26,45 @@ impl Default for SlotState {
 }
 
 impl ReplySlot {
-    pub(super) fn is_awaited(&self) -> bool {
+    fn is_awaited(&self) -> bool {
         matches!(*self.0.borrow(), SlotState::Awaited(_))
     }
 
     /// Sets the reply, unless the sender does not wait any more.
-    pub(super) fn complete(&self, reply: RedisResult<Value>) {
+    fn complete(&self, reply: RedisResult<Value>) {
         if self.is_awaited()
             && let SlotState::Awaited(Some(waker)) = self.0.replace(SlotState::Complete(reply))
         {
             waker.wake();
+        }
+    }
+}
+
+/// The recipient of the reply to a command.
+pub(super) enum Recipient {
+    /// It is of no interest.
+    Nobody,
+    /// To a task of the worker's thread.
+    Sender(Rc<ReplySlot>),
+    /// To a call whose caller has written the command.
+    Caller(oneshot::Sender<RedisResult<Value>>),
+}
+
+impl Recipient {
+    pub(super) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Sender(slot) => slot.is_awaited(),
+            Self::Caller(call) => !call.is_closed(),
+        }
+    }
+
+    pub(super) fn complete(self, reply: RedisResult<Value>) {
+        match self {
+            Self::Nobody => {}
+            Self::Sender(slot) => slot.complete(reply),
+            // The call may have timed out.
+            Self::Caller(call) => drop(call.send(reply)),
         }
     }
 }

@@ -17,6 +17,8 @@ use crate::join_all::join_all;
 use crate::store::redis::resp::decode::decode;
 use crate::store::redis::resp::frame::FrameScanner;
 
+mod direct_writes;
+
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
 

@@ -42,11 +42,13 @@ impl Action {
 const MAX_MICROS: u64 = 1 << 52;
 
 /// Builds the commands of one limiter.
+#[derive(Debug)]
 pub(crate) struct Commands {
     clock: Clock,
 }
 
 /// A command without the script's digest.
+#[derive(Debug)]
 pub(crate) struct Command {
     program: Program,
     keys: KeyNames,
@@ -93,6 +95,7 @@ pub(crate) struct ReturnedPermits {
     pub(crate) id: LeaseId,
 }
 
+#[derive(Debug)]
 enum Argument {
     Word(&'static str),
     Number(u64),
@@ -185,6 +188,11 @@ impl Commands {
 }
 
 impl BatchEntry {
+    /// The entry of one call without a lease.
+    pub(crate) fn of_call(request: &Request<'_>) -> Self {
+        Self { limit: request.limit, cost: request.cost, calls: 1, lease: None }
+    }
+
     /// Returns whether no other entry is of its kind: marks are random, and permits are returned once.
     fn has_own_kind(&self) -> bool {
         self.lease.is_some_and(|terms| !terms.is_empty())

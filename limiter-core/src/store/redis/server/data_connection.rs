@@ -12,7 +12,7 @@ use super::connect::{connect, notify_on_disconnect};
 use super::{handshake, socket};
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::pipelined::{PipelinedConnection, ReplyBound};
+use crate::store::redis::pipelined::{DirectWriter, PipelinedConnection, ReplyBound};
 
 /// A connection. Clones are the same one.
 #[derive(Clone)]
@@ -71,6 +71,20 @@ impl DataConnection {
                 }
                 connection.clone().send_packed_commands(&pipeline, 0, commands.len()).await
             }
+        }
+    }
+
+    /// Lends the write half to callers, if the connection is idle and this crate's own.
+    pub(crate) fn lend(&self, at: &Arc<DirectWriter>, digest: Arc<str>) {
+        if let Self::Own(connection) = self {
+            connection.lend(at, digest);
+        }
+    }
+
+    /// Takes the write half back.
+    pub(crate) fn take_back(&self) {
+        if let Self::Own(connection) = self {
+            connection.take_back();
         }
     }
 

@@ -8,18 +8,22 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::time::Duration;
 
+use redis::Value;
 use tokio::task::{spawn_local, yield_now};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use super::Worker;
+use super::batch_leases::BatchLeases;
 use super::batch_queue::BatchQueue;
-use super::pending_call::{BatchedCall, PendingCall};
+use super::pending_call::{BatchedCall, PendingCall, by_entry};
 use crate::join_all::join_all;
+use crate::local::denial_cache::CacheVersion;
 use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::in_flight_batches::InFlightPermit;
 use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::naming::Naming;
-use crate::store::redis::script::command::{BatchEntry, KeyNames, LeaseTerms};
+use crate::store::redis::script::command::{BatchEntry, Command, KeyNames, LeaseTerms};
 use crate::store::redis::script::reply::BatchReply;
 use crate::sync::Seed;
 use crate::{Algorithm, Error};
@@ -33,6 +37,17 @@ struct Batch {
     calls: Vec<BatchedCall>,
     /// The index of the first call of each kind, by the hash of its request.
     first_calls: HashMap<u64, usize, Seed>,
+}
+
+/// A batch that was sent. Its calls are in the order of their entries.
+pub(super) struct SentBatch {
+    pub(super) slot: u16,
+    pub(super) command: Command,
+    pub(super) entries: Vec<BatchEntry>,
+    pub(super) calls: Vec<BatchedCall>,
+    /// The versions of the denial cache before the batch was sent, one for each entry.
+    pub(super) versions: Vec<Option<CacheVersion>>,
+    pub(super) leases: Option<BatchLeases>,
 }
 
 /// Entries that are sent at a time: the server serves no other client meanwhile.
@@ -118,13 +133,29 @@ impl Worker {
         let Some(latest) = calls.iter().map(|batched| batched.call.deadline.instant).max() else { return };
         let first_request = |calls: &[BatchedCall]| self.reconciler.cache_version(&calls[0].call.request());
         let versions: Vec<_> = by_entry(&calls).map(first_request).collect();
-        let lease_calls = self.begin_leases(&mut entries, &calls);
+        let leases = self.begin_leases(&mut entries, &calls);
         let command = self.commands.batch(keys, &entries);
+        let sent = SentBatch { slot, command, entries, calls, versions, leases };
         let script_call = ScriptCall::new(&self.context, &self.topology, permit);
-        let attempt = script_call.attempt();
-        calls.iter().for_each(|batched| batched.call.set_sent(attempt));
-        self.batch_sizes.push(calls.len());
-        let reply = timeout_at(latest, script_call.run(&command, slot)).await;
+        self.record_sent(&sent, &script_call);
+        let reply = timeout_at(latest, script_call.run(&sent.command, slot)).await;
+        self.complete(queue, sent, &script_call, reply).await;
+    }
+
+    pub(super) fn record_sent(&self, batch: &SentBatch, script_call: &ScriptCall) {
+        batch.calls.iter().for_each(|batched| batched.call.set_sent(script_call.attempt()));
+        self.batch_sizes.push(batch.calls.len());
+    }
+
+    /// Completes the calls of a batch with the reply to it.
+    pub(super) async fn complete(
+        self: &Rc<Self>,
+        queue: &Rc<BatchQueue>,
+        batch: SentBatch,
+        script_call: &ScriptCall,
+        reply: Result<Result<Value, Error>, Elapsed>,
+    ) {
+        let SentBatch { slot, command, entries, calls, versions, leases } = batch;
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
             // The server is idle: the next batch is sent before the replies of this one are distributed.
             script_call.release_permit();
@@ -134,9 +165,10 @@ impl Worker {
         let reply = reply.map(|reply| reply.and_then(|reply| command.decode_batch(reply)));
         let longest_denials = {
             let usable = reply.as_ref().ok().and_then(|reply| reply.as_ref().ok());
-            self.end_leases(lease_calls, usable, script_call.needs_split())
+            self.end_leases(leases, usable, script_call.needs_split())
         };
         let mut longest_denials = longest_denials.into_iter().peekable();
+        queue.lend_after(calls.len());
         match reply {
             Err(_) => calls.iter().for_each(|batched| self.time_out(&batched.call)),
             Ok(Ok(BatchReply { entries: replies, .. })) => {
@@ -149,7 +181,7 @@ impl Worker {
                             self.reconciler.complete_entry(&reply, version, calls, longest_denial);
                         }
                         Err(error) => {
-                            attempt.report_error(&error);
+                            script_call.attempt().report_error(&error);
                             self.fail(calls, &error);
                         }
                     }
@@ -196,11 +228,6 @@ impl Worker {
     }
 }
 
-/// The calls of each entry.
-pub(super) fn by_entry(calls: &[BatchedCall]) -> impl Iterator<Item = &[BatchedCall]> {
-    calls.chunk_by(|one, other| one.entry == other.entry)
-}
-
 impl Batch {
     fn new(slot: u16) -> Self {
         Self {
@@ -222,7 +249,7 @@ impl Batch {
         }
         self.keys.push_with(|text| call.keys().write_name(&request, naming, text));
         let lease = call.takes_leases.then(LeaseTerms::default);
-        self.entries.push(BatchEntry { limit: request.limit, cost: request.cost, calls: 1, lease });
+        self.entries.push(BatchEntry { lease, ..BatchEntry::of_call(&request) });
         self.calls.push(BatchedCall { entry: self.entries.len() - 1, call });
         1
     }

@@ -6,13 +6,12 @@ use std::time::Duration;
 use tokio::task::spawn_local;
 
 use super::Worker;
-use super::batch::by_entry;
 use super::batch_queue::BatchQueue;
 use super::held_calls::HeldCall;
 use super::lease_demand::Occasion;
 use super::lease_lifecycle::{LeaseCall, Renewal};
 use super::leasing::LeaseRequest;
-use super::pending_call::{BatchedCall, PendingCall};
+use super::pending_call::{BatchedCall, PendingCall, by_entry};
 use crate::clock::Moment;
 use crate::request::{OwnedRequest, Request};
 use crate::store::redis::script::command::{BatchEntry, LeaseTerms};

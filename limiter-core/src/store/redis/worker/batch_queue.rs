@@ -1,6 +1,6 @@
 //! The queue of calls for one server. While batches are in flight, calls collect here for the next batch.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
@@ -13,11 +13,21 @@ pub(crate) struct BatchQueue {
     connection: Weak<ManagedConnection>,
     calls: RefCell<VecDeque<Rc<PendingCall>>>,
     in_flight: Rc<InFlightBatches>,
+    /// The batches of one call since the last larger one.
+    lone_calls: Cell<u32>,
 }
+
+/// Calls that have come one at a time before a caller may write to the connection.
+const MIN_LONE_CALLS: u32 = 16;
 
 impl BatchQueue {
     pub(crate) fn new(connection: &Rc<ManagedConnection>) -> Self {
-        Self { connection: Rc::downgrade(connection), calls: RefCell::default(), in_flight: Rc::default() }
+        Self {
+            connection: Rc::downgrade(connection),
+            calls: RefCell::default(),
+            in_flight: Rc::default(),
+            lone_calls: Cell::default(),
+        }
     }
 
     /// Returns whether it is the queue of this connection.
@@ -54,6 +64,25 @@ impl BatchQueue {
     /// Takes the permit of the next batch, if calls wait and it may be sent now. A batch is never delayed to fill.
     pub(crate) fn next_permit(&self) -> Option<InFlightPermit> {
         if self.is_empty() { None } else { self.in_flight.try_acquire() }
+    }
+
+    /// Takes a permit for a batch that is in flight already, if one is free.
+    pub(crate) fn try_acquire(&self) -> Option<InFlightPermit> {
+        self.in_flight.try_acquire()
+    }
+
+    /// Lends the server's connection to callers after a batch of so many calls, if calls have come one at a time for a
+    /// while and the connection is idle. Calls that come together are cheaper for the server in a batch.
+    pub(crate) fn lend_after(&self, calls: usize) {
+        if calls > 1 || !self.is_empty() {
+            return self.lone_calls.set(0);
+        }
+        self.lone_calls.set(self.lone_calls.get().saturating_add(1));
+        if self.lone_calls.get() >= MIN_LONE_CALLS
+            && let Some(connection) = self.connection.upgrade()
+        {
+            connection.lend();
+        }
     }
 
     /// Takes the first call.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::direct_call::DirectCall;
 use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, StoreFailure};
 use crate::store::redis::script::command::Action;
 use crate::store::redis::script::redis_key::RedisKeys;
@@ -22,6 +23,8 @@ pub(crate) struct Call {
     pub(crate) keys: RedisKeys,
     pub(crate) deadline: Deadline,
     pub(crate) reply_to: oneshot::Sender<CallResult>,
+    /// Present if the caller has sent it.
+    pub(crate) direct: Option<Box<DirectCall>>,
 }
 
 /// The latest time of a reply.

@@ -148,6 +148,7 @@ pub(crate) mod tests {
             keys: RedisKeys::new(&requests, &Naming::new("", None, false)).expect("no secret"),
             deadline: Deadline::after(Duration::from_millis(millis)),
             reply_to,
+            direct: None,
         };
         (call, reply)
     }

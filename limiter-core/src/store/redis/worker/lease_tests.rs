@@ -48,8 +48,8 @@ impl LeasedWorker {
         let (settings, deadline) = (settings(manual), Duration::from_secs(60));
         let server = Server::from_url(&RedisServer::timeless().url()).expect("a valid URL");
         let endpoint = Endpoint::Single(Box::new(server));
-        let breakers = Arc::new(BreakerTable::single());
-        let worker = Rc::new(Worker::start(endpoint, breakers, WorkerSettings { deadline, ..settings }, None));
+        let gates = Arc::new(GateTable::single());
+        let worker = Rc::new(Worker::start(endpoint, gates, WorkerSettings { deadline, ..settings }, None));
         let connection = worker.topology.owner_of(0).await.expect("one server");
         drop(connection.connected().await.expect("it accepts connections"));
         while !connection.is_up() {
@@ -76,7 +76,7 @@ impl LeasedWorker {
         let (reply_to, reply) = oneshot::channel();
         let requests = OwnedRequest::copy_all(&[self.request(1)]);
         let deadline = Deadline::after(Duration::from_secs(60));
-        (Call { action, requests, keys: self.keys(), deadline, reply_to }, reply)
+        (Call { action, requests, keys: self.keys(), deadline, reply_to, direct: None }, reply)
     }
 
     fn pending(&self) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {

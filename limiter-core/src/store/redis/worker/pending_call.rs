@@ -37,6 +37,11 @@ pub(crate) struct BatchedCall {
     pub(crate) call: Rc<PendingCall>,
 }
 
+/// The calls of each entry.
+pub(super) fn by_entry(calls: &[BatchedCall]) -> impl Iterator<Item = &[BatchedCall]> {
+    calls.chunk_by(|one, other| one.entry == other.entry)
+}
+
 impl PendingCall {
     pub(crate) fn new(call: Call, connection: Weak<ManagedConnection>) -> Rc<Self> {
         let takes_leases = call.takes_leases();

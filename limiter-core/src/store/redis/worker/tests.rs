@@ -31,11 +31,11 @@ fn server() -> Server {
 async fn queue_of_a_removed_server_is_kept_until_it_is_empty() {
     let work = async {
         let endpoint = Endpoint::Single(Box::new(server()));
-        let breakers = Arc::new(BreakerTable::single());
-        let worker = Rc::new(Worker::start(endpoint, Arc::clone(&breakers), settings(Clock::System), None));
+        let gates = Arc::new(GateTable::single());
+        let worker = Rc::new(Worker::start(endpoint, Arc::clone(&gates), settings(Clock::System), None));
         let add_server = || {
             let context = Rc::clone(&worker.context);
-            let connection = Rc::new(ManagedConnection::new(server(), context, breakers.default_breaker()));
+            let connection = Rc::new(ManagedConnection::new(server(), context, gates.default_gate()));
             (worker.queue_of(&connection), connection)
         };
         let (queue, connection) = add_server();

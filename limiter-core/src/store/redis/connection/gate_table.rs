@@ -1,0 +1,82 @@
+//! The gates of all servers, by slot. Callers use them on their own threads.
+
+use std::sync::{Arc, PoisonError};
+
+use super::gate::ServerGate;
+use crate::Error;
+use crate::store::redis::slot;
+use crate::sync::RwLock;
+use crate::sync::process::{self, forked, read_at_home};
+
+#[derive(Debug)]
+pub(crate) struct GateTable {
+    gates: Gates,
+    /// The process whose worker writes the table.
+    home: u32,
+}
+
+#[derive(Debug)]
+enum Gates {
+    Single(Arc<ServerGate>),
+    /// One for each slot of a cluster.
+    BySlot {
+        gates: RwLock<Box<[Arc<ServerGate>]>>,
+        /// The gate of slots without a known owner.
+        unowned: Arc<ServerGate>,
+    },
+}
+
+impl GateTable {
+    /// A table for one server.
+    pub(crate) fn single() -> Self {
+        Self::new(Gates::Single(Arc::default()))
+    }
+
+    /// A table for a cluster.
+    pub(crate) fn by_slot() -> Self {
+        let unowned: Arc<ServerGate> = Arc::default();
+        let gates = RwLock::new(vec![Arc::clone(&unowned); slot::COUNT.into()].into());
+        Self::new(Gates::BySlot { gates, unowned })
+    }
+
+    /// A table that this process writes.
+    fn new(gates: Gates) -> Self {
+        Self { gates, home: process::id() }
+    }
+
+    /// The gate of the one server, or of slots without a known owner.
+    pub(crate) fn default_gate(&self) -> Arc<ServerGate> {
+        match &self.gates {
+            Gates::Single(gate) | Gates::BySlot { unowned: gate, .. } => Arc::clone(gate),
+        }
+    }
+
+    /// The gate of the server that owns a slot. `None` in a child of `fork`, if the table was locked.
+    pub(crate) fn gate_of(&self, slot: u16) -> Option<Arc<ServerGate>> {
+        Some(match &self.gates {
+            Gates::Single(gate) => Arc::clone(gate),
+            Gates::BySlot { gates, .. } => Arc::clone(&read_at_home(gates, self.home)?[usize::from(slot)]),
+        })
+    }
+
+    /// The error of a call on keys in these slots, if a breaker is open.
+    pub(crate) fn open_error(&self, slots: &[u16]) -> Option<Error> {
+        match &self.gates {
+            Gates::Single(gate) => gate.breaker.open_error(self.home),
+            Gates::BySlot { gates, .. } => {
+                let Some(gates) = read_at_home(gates, self.home) else { return Some(forked()) };
+                slots.iter().find_map(|slot| gates[usize::from(*slot)].breaker.open_error(self.home))
+            }
+        }
+    }
+
+    /// Assigns gates to slots.
+    pub(crate) fn assign(&self, assigned: impl Iterator<Item = (u16, Arc<ServerGate>)>) {
+        if let Gates::BySlot { gates, .. } = &self.gates {
+            let mut gates = gates.write().unwrap_or_else(PoisonError::into_inner);
+            for (slot, gate) in assigned {
+                gates[usize::from(slot)] = gate;
+            }
+        }
+    }
+}

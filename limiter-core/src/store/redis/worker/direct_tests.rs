@@ -1,0 +1,174 @@
+//! Direct calls of a worker on a server.
+
+use std::slice;
+
+use limiter_testkit::{RedisServer, unique};
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+use super::call::CallResult;
+use super::direct_call::{DirectCall, DirectSender};
+use super::tests::settings;
+use super::*;
+use crate::request::{OwnedRequest, SlottedRequests};
+use crate::store::redis::connection::managed::ManagedConnection;
+use crate::store::redis::script::redis_key::RedisKeys;
+use crate::store::redis::server::Server;
+use crate::{Key, Limit};
+
+const MAX: u32 = 100;
+const TAKE: Action = Action::Take { max_wait: Duration::ZERO, leases: false };
+
+/// A worker that is connected, the callers' side of it, and one key.
+struct DirectWorker {
+    worker: Rc<Worker>,
+    sender: DirectSender,
+    local: LocalState,
+    connection: Rc<ManagedConnection>,
+    key: Key,
+}
+
+impl DirectWorker {
+    async fn start() -> Self {
+        let settings = WorkerSettings { deadline: Duration::from_secs(60), ..settings(Clock::System) };
+        let (naming, local) = (Arc::clone(&settings.naming), settings.local.clone());
+        let server = Server::from_url(&RedisServer::shared().url()).expect("a valid URL");
+        let endpoint = Endpoint::Single(Box::new(server));
+        let gates = Arc::new(GateTable::single());
+        let worker = Rc::new(Worker::start(endpoint, Arc::clone(&gates), settings, None));
+        let connection = worker.topology.owner_of(0).await.expect("one server");
+        drop(connection.connected().await.expect("it accepts connections"));
+        while !connection.is_up() {
+            yield_now().await;
+        }
+        let sender = DirectSender::new(gates, naming, Commands::new(Clock::System), local.clone());
+        Self { worker, sender, local, connection, key: Key::new(unique("direct")) }
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request { key: &self.key, limit: Limit::new(MAX, Duration::from_secs(3_600)).expect("a limit"), cost: 1 }
+    }
+
+    fn keys(&self) -> RedisKeys {
+        RedisKeys::new(&[self.request()], &self.worker.naming).expect("no secret")
+    }
+
+    fn send(&self, action: &Action) -> Option<Box<DirectCall>> {
+        self.sender.send(action, &OwnedRequest::copy_all(&[self.request()]), &self.keys())
+    }
+
+    /// Gives a call to the worker, and has it send all calls.
+    fn send_by_worker(&self, direct: Option<Box<DirectCall>>) -> oneshot::Receiver<CallResult> {
+        let reply = self.enqueue(direct);
+        self.worker.queues.borrow().iter().for_each(|(queue, _)| self.worker.send_batches(queue));
+        reply
+    }
+
+    /// Gives a call to the worker.
+    fn enqueue(&self, direct: Option<Box<DirectCall>>) -> oneshot::Receiver<CallResult> {
+        let (reply_to, reply) = oneshot::channel();
+        let requests = OwnedRequest::copy_all(slice::from_ref(&self.request()));
+        let deadline = Deadline::after(Duration::from_secs(60));
+        self.worker.enqueue(Call { action: TAKE, requests, keys: self.keys(), deadline, reply_to, direct });
+        reply
+    }
+
+    /// Makes calls one after the other. Returns the permits that are left.
+    async fn take(&self, calls: u32) -> u32 {
+        let mut remaining = 0;
+        for _ in 0..calls {
+            remaining = remaining_of(self.send_by_worker(None).await);
+        }
+        remaining
+    }
+}
+
+fn remaining_of(reply: Result<CallResult, oneshot::error::RecvError>) -> u32 {
+    reply.expect("a reply").expect("no failure").reply.remaining
+}
+
+async fn run(test: impl AsyncFnOnce(DirectWorker)) {
+    LocalSet::new().run_until(async { test(DirectWorker::start().await).await }).await;
+}
+
+#[tokio::test]
+async fn callers_send_their_calls_after_many_lone_ones() {
+    run(async |worker| {
+        assert_eq!(worker.take(15).await, MAX - 15);
+        assert!(worker.send(&TAKE).is_none(), "calls have not come one at a time for long");
+        assert_eq!(worker.take(1).await, MAX - 16);
+        for calls in 17..20 {
+            let direct = worker.send(&TAKE);
+            assert!(direct.is_some() && worker.send(&TAKE).is_none(), "one call at a time");
+            assert_eq!(remaining_of(worker.enqueue(direct).await), MAX - calls);
+        }
+        let (first, second) = (worker.enqueue(None), worker.send_by_worker(None));
+        assert_eq!((remaining_of(first.await), remaining_of(second.await)), (MAX - 20, MAX - 21));
+        assert_eq!(worker.take(10).await, MAX - 31);
+        assert!(worker.send(&TAKE).is_none(), "calls have come together since");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn other_calls_are_left_to_the_worker() {
+    run(async |worker| {
+        worker.take(16).await;
+        assert!(worker.send(&Action::Peek).is_none() && worker.send(&Action::TakeWithReports).is_none());
+        assert!(worker.send(&Action::Take { max_wait: Duration::ZERO, leases: true }).is_none());
+        assert!(worker.send(&Action::Take { max_wait: Duration::from_secs(1), leases: false }).is_none());
+        let direct = worker.send(&TAKE);
+        assert!(direct.is_some(), "the connection is still lent");
+        assert_eq!(remaining_of(worker.enqueue(direct).await), MAX - 17);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_caller_sends_a_call_while_the_standby_limiter_is_consulted() {
+    run(async |worker| {
+        worker.take(16).await;
+        worker.local.standby.server_failed(&[0..=0]);
+        assert!(worker.send(&TAKE).is_none());
+        assert_eq!(worker.take(1).await, MAX - 17, "nothing was written");
+    })
+    .await;
+}
+
+/// The server may have lost its counters since a caller has sent the call. The mirror has no room, so the call is
+/// denied after all.
+#[tokio::test]
+async fn failure_behind_a_direct_call_is_considered() {
+    run(async |worker| {
+        worker.take(16).await;
+        let direct = worker.send(&TAKE);
+        assert!(direct.is_some());
+        worker.connection.report_data_loss();
+        let request = Request { cost: MAX - 16, ..worker.request() };
+        worker.local.standby.record(&[request]);
+        let reply = worker.enqueue(direct).await.expect("a reply").expect("no failure");
+        assert!(!reply.reply.allowed);
+        let slotted = SlottedRequests { requests: &[worker.request()], slots: &[] };
+        assert!(worker.local.standby.is_consulted(slotted));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn call_whose_connection_is_lost_fails_and_counts_as_a_failure() {
+    run(async |worker| {
+        worker.take(16).await;
+        let direct = worker.send(&TAKE);
+        assert!(direct.is_some());
+        let current = worker.connection.current().expect("it is connected");
+        current.close_after(&Error::new(ErrorKind::Unavailable, "a test"));
+        while worker.connection.is_up() {
+            yield_now().await;
+        }
+        let failure = worker.enqueue(direct).await.expect("a reply").expect_err("a failure");
+        assert_eq!(failure.error.kind(), ErrorKind::Unavailable);
+        let slotted = SlottedRequests { requests: &[worker.request()], slots: &[] };
+        assert!(worker.local.standby.is_consulted(slotted));
+    })
+    .await;
+}

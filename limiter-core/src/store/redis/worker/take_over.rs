@@ -1,0 +1,60 @@
+//! The worker's part of a direct call: it waits for the reply, within the deadline, and completes the call.
+
+use std::rc::Rc;
+
+use tokio::task::spawn_local;
+use tokio::time::timeout_at;
+
+use super::Worker;
+use super::batch::SentBatch;
+use super::call::Call;
+use super::direct_call::DirectCall;
+use super::pending_call::{BatchedCall, PendingCall};
+use crate::request::StoreFailure;
+use crate::store::redis::connection::script_call::ScriptCall;
+use crate::{Error, ErrorKind};
+
+impl Worker {
+    /// Takes over a call that its caller has sent.
+    pub(super) fn take_over(self: &Rc<Self>, call: Call, direct: DirectCall) {
+        let DirectCall { gate, command, entry, version, reply } = direct;
+        let node = self.topology.server_of_gate(&gate);
+        let Some((node, connection)) = node.and_then(|node| Some((Rc::clone(&node), node.current()?))) else {
+            // The connection that it was sent on is lost.
+            self.reconciler.record_failures(call.requests().into_iter());
+            let _ = call.reply_to.send(Err(StoreFailure { error: connection_lost(), reservation: None }));
+            return;
+        };
+        connection.take_back();
+        let queue = self.queue_of(&node);
+        let permit = queue.try_acquire();
+        if let Some(permit) = &permit {
+            permit.add_calls(1);
+        }
+        let slot = call.keys.first_slot();
+        let call = PendingCall::new(call, Rc::downgrade(&node));
+        self.deadlines.watch(&call);
+        let worker = Rc::clone(self);
+        spawn_local(async move {
+            let deadline = call.deadline.instant;
+            let batch = SentBatch {
+                slot,
+                command,
+                entries: vec![entry],
+                calls: vec![BatchedCall { entry: 0, call }],
+                versions: vec![version],
+                leases: None,
+            };
+            let script_call = ScriptCall::new(&worker.context, &worker.topology, permit.map(Rc::new));
+            worker.record_sent(&batch, &script_call);
+            let run = script_call.run_direct(&batch.command, node, connection, reply);
+            let reply = timeout_at(deadline, run).await;
+            worker.complete(&queue, batch, &script_call, reply).await;
+        });
+    }
+}
+
+/// The error of a call whose connection was lost before the worker received the call.
+fn connection_lost() -> Error {
+    Error::new(ErrorKind::Unavailable, "the connection to Redis was lost")
+}
