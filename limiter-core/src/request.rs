@@ -174,8 +174,8 @@ pub(crate) struct CountedReply {
     /// The time at which the standby limiter took the permits, in microseconds of its clock; 0 if it took none.
     pub(crate) mirror_stamp: u64,
     pub(crate) per_request: Option<Arc<PerRequest>>,
-    /// The mark of the lease from which the permits were taken. Their stamp is the end of that lease.
-    pub(crate) lease_mark: u32,
+    /// The mark of the log, if the store stamped the permits at the end of a lease. Their stamp is that end.
+    pub(crate) lease_mark: Option<u32>,
     /// The requests, if they were copied for another thread.
     pub(crate) requests: Option<Arc<[OwnedRequest]>>,
 }
@@ -188,8 +188,8 @@ pub(crate) struct RefundInfo {
     pub(crate) stamp: u64,
     /// The stamp of each request, if their permits were not taken together.
     per_request: Option<Arc<PerRequest>>,
-    /// The mark of the lease from which the permits were taken. Their stamp is the end of that lease.
-    pub(crate) lease_mark: u32,
+    /// The mark of the log, if the store stamped the permits at the end of a lease. Their stamp is that end.
+    pub(crate) lease_mark: Option<u32>,
     /// Microseconds of the standby limiter's clock; 0 if it has no record of the permits.
     pub(crate) mirror_stamp: u64,
     /// The most permits of each request that a refund returns. The request's cost is what the call holds before it.
@@ -207,7 +207,7 @@ impl Request<'_> {
 
 impl CountedReply {
     pub(crate) fn from_store(reply: StoreReply, mirror_stamp: u64) -> Self {
-        Self { reply, source: Source::Store, mirror_stamp, per_request: None, lease_mark: 0, requests: None }
+        Self { reply, source: Source::Store, mirror_stamp, per_request: None, lease_mark: None, requests: None }
     }
 
     pub(crate) fn from_denial_cache(reply: StoreReply) -> Self {
@@ -220,7 +220,7 @@ impl CountedReply {
 
     pub(crate) fn from_lease(reply: StoreReply, id: LeaseId, mirror_stamp: u64) -> Self {
         let reply = StoreReply { stamp: id.stamp(), ..reply };
-        Self { source: Source::Lease, lease_mark: id.mark, ..Self::from_store(reply, mirror_stamp) }
+        Self { source: Source::Lease, lease_mark: Some(id.mark), ..Self::from_store(reply, mirror_stamp) }
     }
 
     /// The store's reply with the mirror's stamp, or the denial of the standby limiter if it denies the admission after
@@ -231,6 +231,15 @@ impl CountedReply {
             Ok(mirror_stamp) => Self::from_store(reply, mirror_stamp),
             Err(denial) => Self::from_standby(denial),
         }
+    }
+
+    /// Returns it with the stamp that the store gave the permits, if that is `newest`: the newest stamp of a log with
+    /// leases, which is ahead of the clock. A refund by the time of the call would remove permits of an earlier lease.
+    #[cfg(feature = "redis")]
+    pub(crate) fn stamped_at(self, newest: Option<LeaseId>) -> Self {
+        let Some(id) = newest.filter(|_| self.is_store_admission()) else { return self };
+        let reply = StoreReply { stamp: id.stamp(), ..self.reply };
+        Self { reply, lease_mark: Some(id.mark), ..self }
     }
 
     /// Returns whether the store has granted permits.
@@ -250,17 +259,24 @@ impl CountedReply {
 impl RefundInfo {
     /// The data for permits that only the store has counted, at this time of its clock in microseconds.
     pub(crate) fn from_store(stamp: u64) -> Self {
-        Self { source: Source::Store, stamp, per_request: None, lease_mark: 0, mirror_stamp: 0, max_permits: u32::MAX }
+        Self {
+            source: Source::Store,
+            stamp,
+            per_request: None,
+            lease_mark: None,
+            mirror_stamp: 0,
+            max_permits: u32::MAX,
+        }
     }
 
     /// The data for permits of a lease that no call has taken. The mirror is reset after their refund.
     pub(crate) fn from_lease(id: LeaseId, mirror_stamp: u64) -> Self {
-        Self { source: Source::Lease, lease_mark: id.mark, mirror_stamp, ..Self::from_store(id.stamp()) }
+        Self { source: Source::Lease, lease_mark: Some(id.mark), mirror_stamp, ..Self::from_store(id.stamp()) }
     }
 
-    /// The lease from which the permits were taken.
+    /// The lease from which the permits were taken, or at whose end the store stamped them.
     pub(crate) fn lease(&self) -> Option<LeaseId> {
-        (self.source == Source::Lease).then_some(LeaseId { mark: self.lease_mark, end: self.stamp / 1000 })
+        self.lease_mark.map(|mark| LeaseId { mark, end: self.stamp / 1000 })
     }
 
     /// Returns it for a refund of at most so many permits of each request.

@@ -2,7 +2,7 @@
 //! of the API.
 //!
 //! A case that an older commit cannot build is behind a feature of this package. `scripts/pairs` leaves the feature out
-//! there, and names the case.
+//! of both builds then, and names the case.
 
 use std::time::Duration;
 

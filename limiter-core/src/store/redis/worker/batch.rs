@@ -163,12 +163,12 @@ impl Worker {
             yield_now().await;
         }
         let reply = reply.map(|reply| reply.and_then(|reply| command.decode_batch(reply)));
-        let longest_denials = {
+        let newest_stamps = {
             let usable = reply.as_ref().ok().and_then(|reply| reply.as_ref().ok());
             self.end_leases(leases, usable, script_call.needs_split())
         };
-        let mut longest_denials = longest_denials.into_iter().peekable();
         queue.lend_after(calls.len());
+        let mut newest_stamps = newest_stamps.into_iter().peekable();
         match reply {
             Err(_) => calls.iter().for_each(|batched| self.time_out(&batched.call)),
             Ok(Ok(BatchReply { entries: replies, .. })) => {
@@ -176,9 +176,8 @@ impl Worker {
                     match reply {
                         Ok(reply) => {
                             // Both are in the order of the entries.
-                            let longest_denial = longest_denials.next_if(|(entry, _)| *entry == calls[0].entry);
-                            let longest_denial = longest_denial.map(|(_, longest)| longest);
-                            self.reconciler.complete_entry(&reply, version, calls, longest_denial);
+                            let newest = newest_stamps.next_if(|(entry, _)| *entry == calls[0].entry);
+                            self.reconciler.complete_entry(&reply, version, calls, newest.map(|(_, newest)| newest));
                         }
                         Err(error) => {
                             script_call.attempt().report_error(&error);

@@ -1,7 +1,6 @@
 //! Leases of batches: the terms of their entries, and the calls that a lease decides instead.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use tokio::task::spawn_local;
 
@@ -13,7 +12,7 @@ use super::lease_lifecycle::{LeaseCall, Renewal};
 use super::leasing::LeaseRequest;
 use super::pending_call::{BatchedCall, PendingCall, by_entry};
 use crate::clock::Moment;
-use crate::request::{OwnedRequest, Request};
+use crate::request::{LeaseId, OwnedRequest, Request};
 use crate::store::redis::script::command::{BatchEntry, LeaseTerms};
 use crate::store::redis::script::reply::BatchReply;
 
@@ -68,27 +67,23 @@ impl Worker {
         Some(leases)
     }
 
-    /// Puts the leases of a batch in force, if there is a usable reply. Returns the longest time for which a denial of
-    /// each entry may be cached: by its index, in their order, if there is one. A batch that was refused has not been
-    /// applied.
+    /// Puts the leases of a batch in force, if there is a usable reply. Returns the newest stamp of each entry's log, if it
+    /// is ahead of the clock: by the index of the entry, in their order. A batch that was refused has not been applied.
     pub(super) fn end_leases(
         self: &Rc<Self>,
         leases: Option<BatchLeases>,
         reply: Option<&BatchReply>,
         was_refused: bool,
-    ) -> Vec<(usize, Duration)> {
-        let mut longest_denials = Vec::new();
-        let Some(BatchLeases { sent_at, entries }) = leases else { return longest_denials };
+    ) -> Vec<(usize, LeaseId)> {
+        let mut newest_stamps = Vec::new();
+        let Some(BatchLeases { sent_at, entries }) = leases else { return newest_stamps };
         for (position, leased_entry) in entries.into_iter().enumerate() {
             let LeasedEntry { index, first_call, terms, lease_request } = leased_entry;
             let request = first_call.request();
             let entry = reply.and_then(|reply| reply.entries.get(index)?.as_ref().ok());
             let lease = reply.and_then(|reply| reply.leases.get(position));
             if let (Some(entry), Some(lease)) = (entry, lease) {
-                if lease.id.is_some() {
-                    // Another process may give permits back.
-                    longest_denials.push((index, request.limit.lease_time()));
-                }
+                newest_stamps.extend(lease.id.map(|id| (index, id)));
                 let call = LeaseCall { request, keys: first_call.keys(), wanted: terms.wanted, sent_at };
                 self.put_in_force(call, entry, *lease);
             } else if let (true, Some(returned)) = (was_refused, terms.returned) {
@@ -96,7 +91,7 @@ impl Worker {
             }
             self.close_request(lease_request);
         }
-        longest_denials
+        newest_stamps
     }
 
     /// Closes a request for a lease, if there is one. The calls that waited for the lease are put back into their queue.

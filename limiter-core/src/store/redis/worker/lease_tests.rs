@@ -14,7 +14,7 @@ use super::pending_call::{BatchedCall, PendingCall};
 use super::tests::settings;
 use super::*;
 use crate::clock::{ManualClock, Moment};
-use crate::request::{LeaseId, OwnedRequest, SlottedRequests};
+use crate::request::{CountedReply, LeaseId, OwnedRequest, SlottedRequests};
 use crate::source::Source;
 use crate::store::redis::script::command::{BatchEntry, LeaseTerms};
 use crate::store::redis::script::redis_key::RedisKeys;
@@ -88,6 +88,11 @@ impl LeasedWorker {
 
     /// Sends calls together. Returns the source of each reply.
     async fn take(&self, calls: usize) -> Vec<Source> {
+        self.take_counted(calls).await.iter().map(|counted| counted.source).collect()
+    }
+
+    /// Sends calls together. Returns their replies.
+    async fn take_counted(&self, calls: usize) -> Vec<CountedReply> {
         let sent: Vec<_> =
             (0..calls).map(|_| self.call(Action::Take { max_wait: Duration::ZERO, leases: true })).collect();
         let replies = sent.into_iter().map(|(call, reply)| {
@@ -96,11 +101,19 @@ impl LeasedWorker {
         });
         let replies: Vec<_> = replies.collect();
         self.worker.send_batches(&self.queue);
-        let mut sources = Vec::new();
+        let mut counted = Vec::new();
         for reply in replies {
-            sources.push(reply.await.expect("a reply").expect("no failure").source);
+            counted.push(reply.await.expect("a reply").expect("no failure"));
         }
-        sources
+        counted
+    }
+
+    /// Refunds the permits of calls.
+    async fn refund(&self, calls: &[CountedReply]) {
+        for counted in calls {
+            let (call, _reply) = self.call(Action::Refund(Box::new(counted.refund_info())));
+            self.worker.decide_unbatched(&call).await.expect("no failure");
+        }
     }
 
     /// Takes permits until a lease is in force: 5, and those of the lease.
@@ -214,6 +227,29 @@ async fn a_renewal_replaces_a_lease_and_the_next_script_call_returns_what_was_le
     .await;
 }
 
+/// A fault: the receipt of a call had the time of the call, and the store had stamped its permit at the end of a lease.
+/// So the refund took a permit of an earlier lease. When that lease was over, its own permits were missing, and the store
+/// removed the oldest ones. The permits of the receipts stayed for a window, and no process had them.
+#[tokio::test]
+async fn a_refund_returns_the_permits_of_its_own_call_and_none_of_an_earlier_lease() {
+    with_worker(async |mut leased| {
+        assert_eq!(leased.take(10).await, [Source::Store; 10]);
+        leased.clock.advance(Duration::from_millis(500));
+        let mut calls = leased.take_counted(4).await;
+        leased.clock.advance(Duration::from_millis(1));
+        // Calls with another `max` do not find the lease. Theirs replaces it.
+        leased.limit = Limit::new(MAX + 1, Duration::from_secs(1)).expect("a limit");
+        calls.extend(leased.take_counted(4).await);
+        assert_eq!(leased.remaining().await, MAX + 1 - 10 - 2 * (4 + 64));
+        leased.refund(&calls).await;
+        leased.clock.advance(usable_time(leased.limit));
+        leased.until_remaining(MAX + 1 - 10).await;
+        leased.clock.advance(Duration::from_millis(499) - usable_time(leased.limit));
+        assert_eq!(leased.remaining().await, MAX + 1, "the first 10 permits have expired");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn permits_of_a_replaced_lease_are_kept_for_the_next_script_call() {
     with_worker(async |leased| {
@@ -276,9 +312,9 @@ async fn a_reply_to_a_batch_puts_its_leases_in_force() {
         assert!(!leased.is_requested());
         let (leases, terms) = leased.begin_batch();
         let granted = LeaseReply { permits: terms.wanted, id: Some(ID) };
-        let longest_denials =
+        let newest_stamps =
             leased.worker.end_leases(leases, Some(&BatchReply { leases: vec![granted], ..reply(None) }), false);
-        assert_eq!(longest_denials, [(0, leased.limit.lease_time())]);
+        assert_eq!(newest_stamps, [(0, ID)]);
         assert!(!leased.is_requested() && leased.take_from_lease(terms.wanted));
     })
     .await;

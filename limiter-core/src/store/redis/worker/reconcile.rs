@@ -11,7 +11,7 @@ use super::pending_call::BatchedCall;
 use crate::local::LocalState;
 use crate::local::denial_cache::CacheVersion;
 use crate::local::standby::{Precheck, Standby};
-use crate::request::{CountedReply, DecisionReply, RefundInfo, Request, SlottedRequests, StoreReply};
+use crate::request::{CountedReply, DecisionReply, LeaseId, RefundInfo, Request, SlottedRequests, StoreReply};
 use crate::store::redis::script::reply::BatchEntryReply;
 
 pub(crate) struct Reconciler {
@@ -104,19 +104,23 @@ impl Reconciler {
         CountedReply::reconciled(reply, mirrored)
     }
 
-    /// Completes the calls of one batch entry, in their order. A denial is cached for at most `longest_denial`.
+    /// Completes the calls of one batch entry, in their order.
+    ///
+    /// `newest` is the newest stamp of a log with leases, if it is ahead of the clock. The permits of the calls have it.
+    /// Another process may give permits back until then, so a denial is cached for at most the time of a lease.
     pub(crate) fn complete_entry(
         &self,
         reply: &BatchEntryReply,
         version: Option<CacheVersion>,
         calls: &[BatchedCall],
-        longest_denial: Option<Duration>,
+        newest: Option<LeaseId>,
     ) {
         let Some(BatchedCall { call: first, .. }) = calls.first() else { return };
         let request = first.request();
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
         let denial = (granted < calls.len()).then(|| reply.reply_for_call(reply.granted, request.cost));
         let mirror_stamp = self.mirror_together(&request, first.keys().first_slot(), &calls[..granted]);
+        let longest_denial = newest.map(|_| request.limit.lease_time());
         self.local.denials.update(&request, version, granted > 0, denial.as_ref(), longest_denial);
         for (index, BatchedCall { call, .. }) in (0..).zip(calls).filter(|(_, batched)| !batched.call.has_reply()) {
             let reply = reply.reply_for_call(index, request.cost);
@@ -129,7 +133,7 @@ impl Reconciler {
                     self.standby().reconcile(requests, Duration::ZERO, reservation.as_ref(), &reply)
                 }
             };
-            call.reply(Ok(CountedReply::reconciled(reply, mirrored)));
+            call.reply(Ok(CountedReply::reconciled(reply, mirrored).stamped_at(newest)));
         }
     }
 

@@ -8,6 +8,9 @@
 //! In the extended schedules two keys compete for one place of each process's table, the sizes of leases follow the
 //! demand, and processes change their `max`.
 //!
+//! A ledger has the permits that the store may count, if all calls are of processes with leases. A permit that was
+//! returned is not counted any more.
+//!
 //! Each rule of leases is needed: the judge finds a window above the limit if it is broken. The rule about marks is
 //! missing here, because few random schedules need it. A test in `leases.rs` breaks it.
 
@@ -19,6 +22,7 @@ use simulation::Simulation;
 
 mod event;
 mod judge;
+mod ledger;
 mod process;
 mod scenario;
 mod server;
@@ -31,6 +35,7 @@ const PLAIN: Scenario = Scenario {
     has_demands: false,
     has_second_key: false,
     has_max_changes: false,
+    has_ledger: false,
 };
 const WITH_RESETS: Scenario = Scenario { has_resets: true, ..PLAIN };
 const WITH_STEPS: Scenario = Scenario { has_steps: true, ..PLAIN };
@@ -82,6 +87,24 @@ fn no_window_has_more_permits_than_its_limit_with_two_keys_and_changes_of_max() 
     assert!(of_each_kind.iter().all(|count| *count > schedules), "of each kind");
 }
 
+const WITH_LEDGER: Scenario = Scenario { has_ledger: true, ..PLAIN };
+
+/// A refund or the return of a lease removes its own permits. Else those of others would be removed, and its own ones
+/// would stay for a window, although no process has them.
+#[test]
+fn the_store_counts_no_permit_that_was_returned() {
+    let with_demands = Scenario { has_demands: true, has_second_key: true, ..WITH_LEDGER };
+    let scenarios = [WITH_LEDGER, with_demands, Scenario { has_resets: true, ..WITH_LEDGER }];
+    let counts = run(&LoadedScripts::new(), &scenarios, full_or(1_000, 40));
+    assert_eq!(
+        (counts.over, counts.beyond_ledger),
+        (0, 0),
+        "schedules over the limit, and script calls beyond the ledger"
+    );
+    let Counts { schedules, leases, refunds, returns, .. } = counts;
+    assert!([leases / 4, refunds / 4, returns / 4].iter().all(|count| *count > schedules), "of each kind");
+}
+
 /// Logs with so few runs that calls of one cell of the grid share a run.
 #[test]
 fn no_window_has_more_permits_than_its_limit_in_logs_with_merged_runs() {
@@ -115,6 +138,13 @@ fn the_judge_catches_ends_counted_from_the_reply() {
 #[test]
 fn the_judge_catches_permits_given_back_while_they_can_be_taken() {
     assert_caught(&LoadedScripts::new(), Scenario { rules: LeaseRules::EarlyReturn, ..PLAIN }, full_or(500, 10));
+}
+
+#[test]
+fn the_ledger_catches_receipts_with_the_time_of_the_call() {
+    let scenario = Scenario { rules: LeaseRules::ReceiptAtCall, ..WITH_LEDGER };
+    let counts = run(&LoadedScripts::new(), &[scenario], full_or(500, 40));
+    assert!(counts.over == 0 && counts.beyond_ledger > 0);
 }
 
 #[test]

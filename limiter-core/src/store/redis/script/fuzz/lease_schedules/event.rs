@@ -1,6 +1,7 @@
 //! The events of a schedule.
 
 use super::judge::Grant;
+use super::ledger::PermitStamp;
 use super::process::SimulatedReceipt;
 use crate::Limit;
 use crate::clock::Moment;
@@ -33,6 +34,7 @@ pub(super) enum Event {
         admission: usize,
         permits: u32,
         stamp: u64,
+        stamped_at: PermitStamp,
         limit: Limit,
     },
     Reset(Actor),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use limiter_testkit::Random;
 
 use super::judge::Grant;
+use super::ledger::PermitStamp;
 use super::scenario::{LeaseRules, Scenario};
 use crate::Limit;
 use crate::clock::{Clock, ManualClock, Moment};
@@ -22,6 +23,7 @@ pub(super) struct SimulatedReceipt {
     pub(super) admission: usize,
     pub(super) permits: u32,
     pub(super) limit: Limit,
+    pub(super) stamped_at: PermitStamp,
     pub(super) taken_from: PermitSource,
 }
 
@@ -30,6 +32,8 @@ pub(super) enum PermitSource {
     Lease(LeaseId),
     /// The store, at this time of its clock in microseconds.
     Store(u64),
+    /// The store, which stamped the permits at the end of this lease.
+    StoreAtEndOf(LeaseId),
 }
 
 /// The result of a reply about a lease.

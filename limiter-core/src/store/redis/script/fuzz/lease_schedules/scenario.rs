@@ -13,6 +13,8 @@ pub(super) struct Scenario {
     pub(super) has_second_key: bool,
     /// Processes have different `max`, and change it while leases are in force.
     pub(super) has_max_changes: bool,
+    /// All calls are of processes with leases, and a ledger has the permits that the store may count.
+    pub(super) has_ledger: bool,
 }
 
 /// The rules by which the processes of a schedule use their leases.
@@ -26,6 +28,8 @@ pub(super) enum LeaseRules {
     EndFromReply,
     /// Permits are given back while calls may still take them.
     EarlyReturn,
+    /// The receipt of a call has the time of the call, although the store stamped its permits later.
+    ReceiptAtCall,
 }
 
 impl Scenario {
@@ -57,6 +61,8 @@ pub(super) struct Counts {
     pub(super) max_changes: u64,
     /// Leases that found the place of the table in use by the other key.
     pub(super) refused: u64,
+    /// Script calls after which the store counted more permits than the ledger.
+    pub(super) beyond_ledger: u64,
 }
 
 impl Counts {
@@ -74,5 +80,6 @@ impl Counts {
         self.steps += other.steps;
         self.max_changes += other.max_changes;
         self.refused += other.refused;
+        self.beyond_ledger += other.beyond_ledger;
     }
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use limiter_testkit::Random;
 
+use crate::Limit;
 use crate::clock::Clock;
 use crate::request::Request;
-use crate::store::redis::script::command::{Action, BatchEntry};
+use crate::store::redis::script::command::{Action, BatchEntry, LeaseTerms};
 use crate::store::redis::script::fuzz::loaded_scripts::LoadedScripts;
 use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
 
@@ -32,6 +33,12 @@ impl<'a> SimulatedServer<'a> {
         self.move_clock(now);
         self.calls += 1;
         self.scripts.batch_on(key, entry)
+    }
+
+    /// Returns the permits of a key that the store counts, as of its last call.
+    pub(super) fn used(&self, key: usize, limit: Limit) -> u64 {
+        let entry = BatchEntry { limit, cost: 0, calls: 1, lease: Some(LeaseTerms::default()) };
+        u64::from(limit.max() - self.scripts.batch_on(key, entry).0.remaining)
     }
 
     pub(super) fn decide(&mut self, now: u64, key: usize, action: &Action, request: Request<'_>) {

@@ -7,14 +7,15 @@ use limiter_testkit::Random;
 
 use super::event::{Actor, BatchCall, BatchCompletion, Event};
 use super::judge::{Grant, Judge};
+use super::ledger::{Ledger, permit_stamp};
 use super::process::{PermitSource, SimulatedProcess, SimulatedReceipt};
-use super::scenario::{Counts, Scenario};
+use super::scenario::{Counts, LeaseRules, Scenario};
 use super::server::SimulatedServer;
-use crate::request::{RefundInfo, Request};
+use crate::request::{CountedReply, RefundInfo, Request, StoreReply};
 use crate::store::redis::script::command::{Action, BatchEntry, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::fuzz::loaded_scripts::LoadedScripts;
 use crate::store::redis::script::fuzz::pick;
-use crate::store::redis::script::reply::LeaseReply;
+use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
 use crate::store::redis::worker::lease_demand::Occasion;
 use crate::{Key, Limit};
 
@@ -44,6 +45,8 @@ pub(super) struct Simulation<'a> {
     fill_odds: u64,
     /// The judge of each key.
     judges: Vec<Judge>,
+    /// The ledger of each key.
+    ledgers: Vec<Ledger>,
     counts: Counts,
 }
 
@@ -70,6 +73,7 @@ impl<'a> Simulation<'a> {
             random,
             scenario,
             judges: keys.iter().map(|_| Judge::new(window * 1_000)).collect(),
+            ledgers: keys.iter().map(|_| Ledger::new(window, (window / 64).min(50))).collect(),
             keys,
             limits,
             window: window * 1_000,
@@ -138,7 +142,7 @@ impl<'a> Simulation<'a> {
                 let returned = self.processes[process].end_lease(&request, id);
                 self.return_permits(key, limit, returned);
             }
-            Event::Refund { key, admission, permits, stamp, limit } => {
+            Event::Refund { key, admission, permits, stamp, stamped_at, limit } => {
                 if self.may_match_later_permits(key, admission, stamp) {
                     return;
                 }
@@ -146,12 +150,18 @@ impl<'a> Simulation<'a> {
                 let request = Request { key: &self.keys[key], limit, cost: permits };
                 self.server.decide(self.now, key, &Action::Refund(Box::new(info)), request);
                 self.judges[key].refund(admission, permits);
+                if self.scenario.has_ledger {
+                    let now = self.server.micros().div_ceil(1_000);
+                    self.ledgers[key].take_back(stamped_at, permits, now);
+                    self.compare_with_ledger(key, limit);
+                }
                 self.add_fill_soon(key);
             }
             Event::Reset(Actor { process, key }) => {
                 let request = Request { key: &self.keys[key], limit: self.processes[process].limit, cost: 0 };
                 self.server.decide(self.now, key, &Action::Reset, request);
                 self.judges[key].reset();
+                self.ledgers[key].reset(self.server.micros() / 1_000);
                 self.reset_at_millis[key] = self.server.micros().div_ceil(1_000);
                 self.counts.resets += 1;
                 self.add_fill_soon(key);
@@ -225,7 +235,7 @@ impl<'a> Simulation<'a> {
         let occasion = if cost == 0 { Occasion::Renewal } else { Occasion::Calls(calls) };
         let (wanted, returned) = process.begin_call(key, &request, occasion, wanted);
         let sender = Some((number, process.now()));
-        let has_leases = wanted > 0 || returned.is_some() || self.random.below(2) == 0;
+        let has_leases = wanted > 0 || returned.is_some() || self.scenario.has_ledger || self.random.below(2) == 0;
         let lease = has_leases.then(|| self.terms(wanted, returned));
         let entry = BatchEntry { limit, cost, calls, lease };
         let wait = self.delay();
@@ -246,17 +256,24 @@ impl<'a> Simulation<'a> {
         if let Some((admission, permits)) = refunded {
             self.judges[key].refund(admission, permits);
         }
+        if self.scenario.has_ledger {
+            self.record(key, entry, reply, lease);
+        }
         let permits = reply.granted * cost;
+        let of_store = StoreReply { stamp: reply.stamp, ..StoreReply::ALLOWED };
+        let newest = lease.id.filter(|_| self.scenario.rules != LeaseRules::ReceiptAtCall);
+        let refund_info = CountedReply::from_store(of_store, 0).stamped_at(newest).refund_info();
+        let stamped_at = permit_stamp(reply.stamp.div_ceil(1_000), lease.id);
         let receipt = (permits > 0).then(|| SimulatedReceipt {
             key,
             admission: self.admit(key, permits, grant),
             permits,
             limit,
-            taken_from: PermitSource::Store(reply.stamp),
+            stamped_at,
+            taken_from: refund_info.lease().map_or(PermitSource::Store(reply.stamp), PermitSource::StoreAtEndOf),
         });
         if permits + lease.permits > 0 {
-            let stamp = lease.id.map_or(reply.stamp.div_ceil(1_000), |id| id.end);
-            self.add_calls_at_expiry(key, stamp);
+            self.add_calls_at_expiry(key, stamped_at.0);
         } else if entry.lease.is_some_and(|terms| terms.returned.is_some()) {
             self.add_fill_soon(key);
         }
@@ -269,6 +286,21 @@ impl<'a> Simulation<'a> {
             let completion = BatchCompletion { limit, sent_at, lease, grant, receipt };
             self.add(wait, Event::Reply(Actor { process, key }, completion));
         }
+    }
+
+    /// Records the permits that a script call has granted and returned.
+    fn record(&mut self, key: usize, entry: BatchEntry, reply: BatchEntryReply, lease: LeaseReply) {
+        let (ledger, now) = (&mut self.ledgers[key], self.server.micros().div_ceil(1_000));
+        if let Some(ReturnedPermits { permits, id }) = entry.lease.and_then(|terms| terms.returned) {
+            ledger.take_back(permit_stamp(now, Some(id)), permits, now);
+        }
+        ledger.grant(permit_stamp(now, lease.id), reply.granted * entry.cost + lease.permits);
+        self.compare_with_ledger(key, entry.limit);
+    }
+
+    fn compare_with_ledger(&mut self, key: usize, limit: Limit) {
+        let bound = self.ledgers[key].bound(self.server.micros() / 1_000);
+        self.counts.beyond_ledger += u64::from(self.server.used(key, limit) > bound);
     }
 
     fn complete(&mut self, actor: Actor, completion: BatchCompletion) {
@@ -300,7 +332,14 @@ impl<'a> Simulation<'a> {
         let admission = self.admit(key, cost, grant);
         self.counts.leased += u64::from(cost);
         let taken_from = PermitSource::Lease(permits.id);
-        let receipt = SimulatedReceipt { key, admission, permits: cost, limit, taken_from };
+        let receipt = SimulatedReceipt {
+            key,
+            admission,
+            permits: cost,
+            limit,
+            stamped_at: permit_stamp(0, Some(permits.id)),
+            taken_from,
+        };
         self.processes[process].receipts.push(receipt);
         if permits.needs_renewal {
             self.add(0, Event::Renew(actor));
@@ -320,7 +359,8 @@ impl<'a> Simulation<'a> {
             return;
         }
         let index = pick(&mut self.random, process.receipts.len());
-        let SimulatedReceipt { key, admission, permits, limit, taken_from } = process.receipts.swap_remove(index);
+        let SimulatedReceipt { key, admission, permits, limit, stamped_at, taken_from } =
+            process.receipts.swap_remove(index);
         let permits = small(self.random.between(1, permits.into()));
         self.counts.refunds += 1;
         match taken_from {
@@ -333,9 +373,13 @@ impl<'a> Simulation<'a> {
                     self.add_return(wait, key, limit, ReturnedPermits { permits, id }, Some((admission, permits)));
                 }
             }
+            PermitSource::StoreAtEndOf(id) => {
+                let wait = self.return_delay();
+                self.add_return(wait, key, limit, ReturnedPermits { permits, id }, Some((admission, permits)));
+            }
             PermitSource::Store(stamp) => {
                 let wait = self.return_delay();
-                self.add(wait, Event::Refund { key, admission, permits, stamp, limit });
+                self.add(wait, Event::Refund { key, admission, permits, stamp, stamped_at, limit });
             }
         }
     }
