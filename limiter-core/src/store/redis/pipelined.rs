@@ -22,12 +22,18 @@ mod output;
 mod reader;
 mod reply;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+mod transport;
 
 use output::Output;
 use reader::Reader;
 use reply::{Reply, ReplySlot};
 pub(crate) use stream::Stream;
-use stream::WriteHalf;
+#[cfg(feature = "tls")]
+pub(crate) use tls::TlsStream;
+pub(crate) use transport::Transport;
+use transport::TransportWriter;
 
 #[cfg(test)]
 mod tests;
@@ -72,7 +78,7 @@ impl Drop for OpenConnection {
 /// The state that senders and reader share.
 struct Shared {
     /// `None` once the connection has ended.
-    writer: RefCell<Option<WriteHalf>>,
+    writer: RefCell<Option<TransportWriter>>,
     output: RefCell<Output>,
     /// The replies to come, in the order of the commands.
     awaited: RefCell<VecDeque<AwaitedReply>>,
@@ -99,10 +105,10 @@ struct AwaitedReply {
 
 impl PipelinedConnection {
     /// Starts to use a connected socket. It must be called inside of a `LocalSet`.
-    pub(crate) fn new(stream: Stream, lost: Arc<Notify>) -> Self {
-        let (read_half, write_half) = stream.into_split();
+    pub(crate) fn new(stream: impl Into<Transport>, lost: Arc<Notify>) -> Self {
+        let (reader, writer) = stream.into().into_split();
         let shared = Rc::new(Shared {
-            writer: RefCell::new(Some(write_half)),
+            writer: RefCell::new(Some(writer)),
             output: RefCell::default(),
             awaited: RefCell::default(),
             waiting_senders: Cell::new(0),
@@ -114,7 +120,7 @@ impl PipelinedConnection {
             cause: RefCell::default(),
             lost,
         });
-        let reader = spawn_local(Reader::new(read_half, Rc::clone(&shared)).run()).abort_handle();
+        let reader = spawn_local(Reader::new(reader, Rc::clone(&shared)).run()).abort_handle();
         Self(Rc::new(OpenConnection { shared, reader }))
     }
 
@@ -204,14 +210,15 @@ impl Shared {
             None => return,
         };
         match written {
-            Ok(()) if self.output.borrow().unwritten() == 0 => {}
-            Ok(()) => {
+            Ok(true) => self.reader_writes.set(false),
+            Ok(false) => {
                 if !self.reader_writes.replace(true) {
                     self.wake_reader();
                 }
             }
             Err(error) => {
                 // The server may have sent a reply before it closed the connection, so the reader ends it.
+                self.reader_writes.set(false);
                 self.write_error.replace(Some(error));
                 self.wake_reader();
             }

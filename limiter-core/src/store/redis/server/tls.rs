@@ -9,6 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::Error;
 use crate::store::redis::server::config_error;
+use crate::store::redis::server::tls_config::TlsConfig;
 
 /// Certificates for a store over TLS; see [`Builder::tls`](crate::Builder::tls).
 ///
@@ -65,7 +66,7 @@ impl Tls {
                 "`tls` must be used with a URL for TLS: write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`",
             ));
         }
-        self.check()?;
+        self.config()?;
         let root_cert = (!self.roots.is_empty()).then(|| self.roots.clone());
         let certificates = TlsCertificates { client_tls: self.client.clone(), root_cert };
         let rejected = |_: RedisError| {
@@ -75,8 +76,11 @@ impl Tls {
         Ok(client.get_connection_info().clone())
     }
 
-    /// Checks what the client would ignore, or would reject only when it connects.
-    fn check(&self) -> Result<(), Error> {
+    /// Returns the certificates for this crate's own connections.
+    ///
+    /// # Errors
+    /// Also those that the client would ignore, or would report only when it connects.
+    pub(super) fn config(&self) -> Result<TlsConfig, Error> {
         let mut roots = RootCertStore::empty();
         if !self.roots.is_empty() {
             let wrong = || {
@@ -89,7 +93,14 @@ impl Tls {
                 roots.add(certificate).map_err(|_| wrong())?;
             }
         }
-        let Some(ClientTlsConfig { client_cert, client_key }) = &self.client else { return Ok(()) };
+        install_crypto_provider();
+        let has_roots = !roots.is_empty();
+        let Some(ClientTlsConfig { client_cert, client_key }) = &self.client else {
+            return Ok(match has_roots {
+                true => TlsConfig::given(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()),
+                false => TlsConfig::System(None),
+            });
+        };
         let chain = certificates(client_cert).ok_or_else(|| {
             config_error(
                 "`Tls::client_certificate` must have a certificate in PEM as its first argument: write the text that \
@@ -102,15 +113,17 @@ impl Tls {
                  write the text that begins with `-----BEGIN PRIVATE KEY-----`",
             )
         })?;
-        install_crypto_provider();
-        let config = ClientConfig::builder().with_root_certificates(roots);
-        match config.with_client_auth_cert(chain, key) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(config_error(
+        let config = ClientConfig::builder().with_root_certificates(roots).with_client_auth_cert(chain, key);
+        let config = config.map_err(|_| {
+            config_error(
                 "`Tls::client_certificate` must have a certificate and a key that belong together: write the key of \
                  that certificate",
-            )),
-        }
+            )
+        })?;
+        Ok(match has_roots {
+            true => TlsConfig::given(config),
+            false => TlsConfig::System(Some(config.client_auth_cert_resolver)),
+        })
     }
 }
 
