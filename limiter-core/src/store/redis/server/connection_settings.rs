@@ -122,4 +122,37 @@ mod tests {
         assert!(have_getters(&TcpSettings::default()) && have_getters(&readable));
         assert!(!have_getters(&readable.set_linger_time(Duration::ZERO)));
     }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn certificates_of_a_client_are_left_to_it() {
+        use redis::{Client, TlsCertificates};
+
+        let url = "rediss://a/3";
+        let with_own = || {
+            let certificates = TlsCertificates { client_tls: None, root_cert: None };
+            ConnectionSettings::new(
+                Client::build_with_tls(url, certificates).expect("a URL").get_connection_info().clone(),
+            )
+        };
+        let of_url =
+            |url: &str| ConnectionSettings::new(Client::open(url).expect("a URL").get_connection_info().clone());
+        for (settings, expected) in [
+            (of_url("redis://a"), true),
+            (of_url(url), true),
+            (of_url("rediss://a/#insecure"), false),
+            (with_own(), false),
+            (with_own().with_tls(&Tls::new()).expect("TLS"), true),
+            (of_url("rediss://a/#insecure").with_tls(&Tls::new()).expect("TLS"), false),
+        ] {
+            let elsewhere = settings.with_address("b", 1).map_info(Clone::clone);
+            for settings in [settings, elsewhere] {
+                assert_eq!(settings.can_be_read(), expected, "{:?}", settings.info());
+            }
+        }
+        let lingering = of_url(url).map_info(|info| {
+            info.clone().set_tcp_settings(info.tcp_settings().clone().set_linger_time(Duration::ZERO))
+        });
+        assert!(!lingering.can_be_read());
+    }
 }

@@ -104,3 +104,39 @@ async fn open_transport(settings: &ConnectionSettings, max_lookup: Duration) -> 
     }
     Ok(socket::open(settings.info(), max_lookup).await?.into())
 }
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use std::fs;
+
+    use limiter_testkit::RedisServer;
+    use redis::{Client, TlsCertificates, cmd};
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::Tls;
+
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn certificates_that_can_be_read_have_an_own_connection() {
+        let server = RedisServer::builder().tls().password("p@ss").start();
+        let certificate = fs::read(server.ca_certificate().expect("TLS")).expect("a certificate");
+        let certificates = TlsCertificates { client_tls: None, root_cert: Some(certificate.clone()) };
+        let client = Client::build_with_tls(server.url(), certificates).expect("a certificate");
+        let of_client = ConnectionSettings::new(client.get_connection_info().clone());
+        let own = of_client.clone().with_tls(&Tls::new().root_certificate(certificate)).expect("a certificate");
+        for (settings, is_own) in [(of_client, false), (own, true)] {
+            LocalSet::new()
+                .run_until(async {
+                    let opened = DataConnection::open(settings, LONG, Arc::default()).await;
+                    let connection = opened.expect("a trusted server");
+                    assert_eq!(matches!(connection, DataConnection::Own(_)), is_own);
+                    let reply = connection.send(cmd("ECHO").arg("a"), ReplyBound::Script).await;
+                    assert_eq!(reply, Ok(Value::BulkString(b"a".to_vec())));
+                })
+                .await;
+        }
+    }
+}

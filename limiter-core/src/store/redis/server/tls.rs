@@ -94,37 +94,40 @@ impl Tls {
             }
         }
         install_crypto_provider();
-        let has_roots = !roots.is_empty();
-        let Some(ClientTlsConfig { client_cert, client_key }) = &self.client else {
-            return Ok(match has_roots {
-                true => TlsConfig::given(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()),
-                false => TlsConfig::System(None),
-            });
+        let builder = ClientConfig::builder().with_root_certificates(roots);
+        let config = match &self.client {
+            Some(client) => {
+                let (chain, key) = chain_and_key(client)?;
+                builder.with_client_auth_cert(chain, key).map_err(|_| {
+                    config_error(
+                        "`Tls::client_certificate` must have a certificate and a key that belong together: write the \
+                         key of that certificate",
+                    )
+                })?
+            }
+            None => builder.with_no_client_auth(),
         };
-        let chain = certificates(client_cert).ok_or_else(|| {
-            config_error(
-                "`Tls::client_certificate` must have a certificate in PEM as its first argument: write the text that \
-                 begins with `-----BEGIN CERTIFICATE-----`",
-            )
-        })?;
-        let key = PrivateKeyDer::from_pem_slice(client_key).map_err(|_| {
-            config_error(
-                "`Tls::client_certificate` must have a private key in PEM without a passphrase as its second argument: \
-                 write the text that begins with `-----BEGIN PRIVATE KEY-----`",
-            )
-        })?;
-        let config = ClientConfig::builder().with_root_certificates(roots).with_client_auth_cert(chain, key);
-        let config = config.map_err(|_| {
-            config_error(
-                "`Tls::client_certificate` must have a certificate and a key that belong together: write the key of \
-                 that certificate",
-            )
-        })?;
-        Ok(match has_roots {
-            true => TlsConfig::given(config),
-            false => TlsConfig::System(Some(config.client_auth_cert_resolver)),
+        Ok(match self.roots.is_empty() {
+            true => TlsConfig::System(Some(config.client_auth_cert_resolver)),
+            false => TlsConfig::given(config),
         })
     }
+}
+
+fn chain_and_key(client: &ClientTlsConfig) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+    let chain = certificates(&client.client_cert).ok_or_else(|| {
+        config_error(
+            "`Tls::client_certificate` must have a certificate in PEM as its first argument: write the text that \
+             begins with `-----BEGIN CERTIFICATE-----`",
+        )
+    })?;
+    let key = PrivateKeyDer::from_pem_slice(&client.client_key).map_err(|_| {
+        config_error(
+            "`Tls::client_certificate` must have a private key in PEM without a passphrase as its second argument: \
+             write the text that begins with `-----BEGIN PRIVATE KEY-----`",
+        )
+    })?;
+    Ok((chain, key))
 }
 
 /// Reads all certificates of a text. Returns `None` if there is none, or one is invalid.
