@@ -22,7 +22,7 @@ const MIN_BUFFER_BYTES: usize = 16 << 10;
 const POLLS_OF_REST: usize = 4;
 
 pub(super) struct Reader {
-    reader: TransportReader,
+    transport: TransportReader,
     shared: Rc<Shared>,
     input: Input,
     scanner: FrameScanner,
@@ -38,8 +38,8 @@ enum Ended {
 }
 
 impl Reader {
-    pub(super) fn new(reader: TransportReader, shared: Rc<Shared>) -> Self {
-        Self { reader, shared, input: Input::default(), scanner: FrameScanner::default() }
+    pub(super) fn new(transport: TransportReader, shared: Rc<Shared>) -> Self {
+        Self { transport, shared, input: Input::default(), scanner: FrameScanner::default() }
     }
 
     /// Runs until the connection ends.
@@ -110,7 +110,7 @@ impl Reader {
     /// Reads once, and completes the replies that have arrived.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let mut space = ReadBuf::new(self.input.space());
-        let read = ready!(self.reader.poll_read(context, &mut space));
+        let read = ready!(self.transport.poll_read(context, &mut space));
         let length = space.filled().len();
         Poll::Ready(match read {
             Ok(()) if length == 0 => Err(Ended::Closed),

@@ -19,7 +19,7 @@ mod peer;
 #[cfg(feature = "tls")]
 mod tls;
 
-use peer::{Layer, Peer};
+use peer::{Peer, PeerKind};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -31,9 +31,9 @@ async fn run(test: impl Future<Output = ()>) {
 
 /// Runs a test on a connection without TLS, and on one with it.
 async fn run_on_each(test: impl AsyncFn(PipelinedConnection, Peer)) {
-    for layer in Layer::ALL {
+    for kind in PeerKind::ALL {
         run(async {
-            let (connection, peer) = layer.connect().await;
+            let (connection, peer) = kind.connect().await;
             test(connection, peer).await;
         })
         .await;

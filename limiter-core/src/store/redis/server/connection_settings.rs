@@ -74,8 +74,9 @@ impl ConnectionSettings {
     }
 
     /// Replaces user and password, or other settings of the client.
-    pub(super) fn map_info(self, change: impl FnOnce(&ConnectionInfo) -> ConnectionInfo) -> Self {
-        Self { info: change(&self.info), ..self }
+    pub(super) fn map_info(mut self, change: impl FnOnce(&ConnectionInfo) -> ConnectionInfo) -> Self {
+        self.info = change(&self.info);
+        self
     }
 
     /// Replaces the address, and keeps everything else, TLS included.

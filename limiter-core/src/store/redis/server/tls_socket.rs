@@ -116,7 +116,7 @@ mod tests {
         for addresses in [[wrong, right], [right, wrong], [silent, right]] {
             assert!(connect(&addresses, &tls).await.is_ok(), "{addresses:?}");
         }
-        let error = connect(&[wrong], &tls).await.err().expect("no TLS");
+        let error = connect(&[wrong], &tls).await.expect_err("no TLS");
         let error = Error::from(CommandError::from(error));
         assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("corrupt message"), "{error}");
     }

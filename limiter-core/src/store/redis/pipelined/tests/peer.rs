@@ -99,15 +99,15 @@ impl Peer {
     }
 }
 
-/// Whether the connection is encrypted.
+/// A connection without encryption, or with it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Layer {
+pub(super) enum PeerKind {
     Plain,
     #[cfg(feature = "tls")]
     Tls,
 }
 
-impl Layer {
+impl PeerKind {
     pub(super) const ALL: &[Self] = &[
         Self::Plain,
         #[cfg(feature = "tls")]

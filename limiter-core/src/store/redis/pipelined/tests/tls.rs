@@ -31,7 +31,7 @@ pub(super) async fn shake_hands(stream: UnixStream, peer: UnixStream) -> (TlsStr
 #[tokio::test]
 async fn records_arrive_in_any_pieces() {
     run(async {
-        let (connection, mut peer) = Layer::Tls.connect().await;
+        let (connection, mut peer) = PeerKind::Tls.connect().await;
         let records = peer.encrypt(REPLIES.as_bytes());
         expect_replies(&connection, async {
             for byte in records {
@@ -51,7 +51,7 @@ async fn records_arrive_in_any_pieces() {
 #[tokio::test]
 async fn record_in_the_session_is_sent_when_the_socket_has_room() {
     run(async {
-        let (connection, mut peer) = Layer::Tls.connect().await;
+        let (connection, mut peer) = PeerKind::Tls.connect().await;
         let shared = &connection.0.shared;
         let mut sent = Vec::new();
         // The output is empty as long as the session takes the next command.
@@ -93,7 +93,7 @@ async fn session_holds_one_record() {
 #[tokio::test]
 async fn keys_may_be_updated() {
     run(async {
-        let (connection, mut peer) = Layer::Tls.connect().await;
+        let (connection, mut peer) = PeerKind::Tls.connect().await;
         for _ in 0..3 {
             let sent = start(&connection, "A");
             assert_eq!(peer.command(100).await.as_deref(), Some("A"));
@@ -130,7 +130,7 @@ async fn end_of_the_session_ends_the_connection() {
     ];
     for (bytes, closes_socket, expected) in cases {
         run(async {
-            let (connection, mut peer) = Layer::Tls.connect().await;
+            let (connection, mut peer) = PeerKind::Tls.connect().await;
             let replies = ["A", "B", "C"].map(|command| start(&connection, command));
             for command in ["A", "B", "C"] {
                 assert_eq!(peer.command(100).await.as_deref(), Some(command));
@@ -161,7 +161,7 @@ async fn end_of_the_session_ends_the_connection() {
 #[tokio::test]
 async fn error_in_front_of_an_alert_is_the_reply() {
     run(async {
-        let (connection, mut peer) = Layer::Tls.connect().await;
+        let (connection, mut peer) = PeerKind::Tls.connect().await;
         let (first, second) = (start(&connection, "A"), start(&connection, "B"));
         for command in ["A", "B"] {
             assert_eq!(peer.command(100).await.as_deref(), Some(command));
