@@ -2,7 +2,7 @@
 
 use std::io;
 
-use redis::{ErrorKind as RedisKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind as RedisKind, RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::store::redis::resp::ReplyFault;
 use crate::store::redis::server_text::escape_and_truncate;
@@ -25,6 +25,19 @@ pub(crate) enum Redirect {
 }
 
 impl CommandError {
+    /// Returns the value of a reply.
+    ///
+    /// # Errors
+    /// That of the server or of the connection. An error inside of an array is a part of the reply, and left to the
+    /// decoder.
+    pub(crate) fn check_reply(reply: RedisResult<Value>) -> Result<Value, Self> {
+        let value = match reply {
+            Ok(error @ Value::ServerError(_)) => error.extract_error(),
+            reply => reply,
+        };
+        value.map_err(Self::from)
+    }
+
     /// Returns true if the server does not have the script. Then it has applied no command of the call.
     pub(crate) fn is_no_script(&self) -> bool {
         self.0.kind() == RedisKind::Server(ServerErrorKind::NoScript)
@@ -353,7 +366,7 @@ mod tests {
         ];
         for (reply, expected) in cases {
             let error = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes());
-            let error = error.and_then(redis::Value::extract_error).expect_err("an error");
+            let error = error.and_then(Value::extract_error).expect_err("an error");
             let error = Error::from(CommandError(error));
             assert_eq!(error.kind(), ErrorKind::Config, "{reply}");
             assert!(error.to_string().contains(expected), "{reply}: {error}");
@@ -402,7 +415,7 @@ mod tests {
     fn rejects_redirects_of_slots_out_of_range() {
         let redirect = |code: &str, slot: u32| {
             let reply = redis::parse_redis_value(format!("-{code} {slot} 127.0.0.1:7000\r\n").as_bytes());
-            CommandError(reply.and_then(redis::Value::extract_error).expect_err("an error")).redirect()
+            CommandError(reply.and_then(Value::extract_error).expect_err("an error")).redirect()
         };
         assert!(matches!(redirect("MOVED", 16_383), Some(Redirect::Moved { slot: 16_383, .. })));
         assert!(matches!(redirect("ASK", 16_383), Some(Redirect::Ask { slot: 16_383, .. })));

@@ -24,6 +24,9 @@ mod output;
 mod reader;
 mod reply;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+mod transport;
 
 pub(crate) use direct_writer::{DirectReply, DirectWriter};
 use direct_writer::{Lent, Used};
@@ -31,7 +34,10 @@ use output::Output;
 use reader::Reader;
 use reply::{Recipient, Reply, ReplySlot};
 pub(crate) use stream::Stream;
-use stream::WriteHalf;
+#[cfg(feature = "tls")]
+pub(crate) use tls::TlsStream;
+pub(crate) use transport::Transport;
+use transport::TransportWriter;
 
 #[cfg(test)]
 mod tests;
@@ -77,7 +83,7 @@ impl Drop for OpenConnection {
 /// The state that senders and reader share.
 struct Shared {
     /// `None` while it is lent, and once the connection has ended.
-    writer: RefCell<Option<WriteHalf>>,
+    writer: RefCell<Option<TransportWriter>>,
     /// Where the write half is lent to callers, while it is.
     lent_at: RefCell<Option<Arc<DirectWriter>>>,
     output: RefCell<Output>,
@@ -105,10 +111,10 @@ struct AwaitedReply {
 
 impl PipelinedConnection {
     /// Starts to use a connected socket. It must be called inside of a `LocalSet`.
-    pub(crate) fn new(stream: Stream, lost: Arc<Notify>) -> Self {
-        let (read_half, write_half) = stream.into_split();
+    pub(crate) fn new(stream: impl Into<Transport>, lost: Arc<Notify>) -> Self {
+        let (reader, writer) = stream.into().into_split();
         let shared = Rc::new(Shared {
-            writer: RefCell::new(Some(write_half)),
+            writer: RefCell::new(Some(writer)),
             lent_at: RefCell::default(),
             output: RefCell::default(),
             awaited: RefCell::default(),
@@ -121,7 +127,7 @@ impl PipelinedConnection {
             cause: RefCell::default(),
             lost,
         });
-        let reader = spawn_local(Reader::new(read_half, Rc::clone(&shared)).run()).abort_handle();
+        let reader = spawn_local(Reader::new(reader, Rc::clone(&shared)).run()).abort_handle();
         Self(Rc::new(OpenConnection { shared, reader }))
     }
 
@@ -219,16 +225,22 @@ impl Shared {
         self.awaited.borrow_mut().push_back(AwaitedReply { recipient, bound });
     }
 
-    /// Lends the write half, if nothing is in flight, unwritten or waiting.
+    /// Lends the write half, if nothing is in flight, unwritten or waiting. A session of TLS stays on this thread.
     fn lend(&self, at: &Arc<DirectWriter>, digest: Arc<str>) {
         let is_idle = self.awaited.borrow().is_empty()
             && self.output.borrow().unwritten() == 0
             && self.waiting_senders.get() == 0
             && self.write_error.borrow().is_none();
-        if is_idle && let Some(writer) = self.writer.take() {
-            let buffer = take(self.output.borrow_mut().buffer());
-            at.lend(Lent { writer, buffer, digest, used: None });
-            self.lent_at.replace(Some(Arc::clone(at)));
+        if !is_idle {
+            return;
+        }
+        match self.writer.take() {
+            Some(TransportWriter::Plain(writer)) => {
+                let buffer = take(self.output.borrow_mut().buffer());
+                at.lend(Lent { writer, buffer, digest, used: None });
+                self.lent_at.replace(Some(Arc::clone(at)));
+            }
+            other => drop(self.writer.replace(other)),
         }
     }
 
@@ -236,7 +248,7 @@ impl Shared {
     fn take_back(&self) {
         let Some(lent_at) = self.lent_at.take() else { return };
         let Some(Lent { writer, buffer, used, .. }) = lent_at.take_back() else { return };
-        self.writer.replace(Some(writer));
+        self.writer.replace(Some(TransportWriter::Plain(writer)));
         let Some(Used { written, reply_to }) = used else {
             *self.output.borrow_mut().buffer() = buffer;
             return;
@@ -260,8 +272,8 @@ impl Shared {
             None => return,
         };
         match written {
-            Ok(()) if self.output.borrow().unwritten() == 0 => {}
-            Ok(()) => {
+            Ok(true) => self.reader_writes.set(false),
+            Ok(false) => {
                 if !self.reader_writes.replace(true) {
                     self.wake_reader();
                 }
@@ -277,6 +289,7 @@ impl Shared {
 
     /// Leaves the end of the connection to the reader: the server may have sent a reply before it closed it.
     fn write_failed(&self, error: io::Error) {
+        self.reader_writes.set(false);
         self.write_error.replace(Some(error));
         self.wake_reader();
     }

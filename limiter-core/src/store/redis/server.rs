@@ -4,13 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::sync::Notify;
 
 use crate::store::redis::server_text::escape_and_truncate;
 use crate::{Error, ErrorKind};
 
+mod blocking_polls;
 mod connect;
+mod connection_settings;
 mod credentials;
 mod data_connection;
 mod handshake;
@@ -22,10 +24,15 @@ mod single_flight;
 mod socket;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tls")]
+mod tls_config;
+#[cfg(feature = "tls")]
+mod tls_socket;
 mod url;
 mod watch;
 
 use connect::connect;
+use connection_settings::ConnectionSettings;
 pub use credentials::Credentials;
 pub(crate) use credentials::Provider;
 pub(crate) use data_connection::DataConnection;
@@ -38,8 +45,8 @@ pub use tls::Tls;
 ///
 /// `Display` and `Debug` print addresses only, without user or password.
 pub(crate) struct Server {
-    /// User, password, database, certificates and address. Sentinels replace the address.
-    info: ConnectionInfo,
+    /// Sentinels replace the address.
+    settings: ConnectionSettings,
     discovery: Discovery,
     provider: Option<Provider>,
 }
@@ -59,7 +66,7 @@ impl Server {
     }
 
     fn new(info: ConnectionInfo, discovery: Discovery) -> Self {
-        Self { info: with_required_settings(info), discovery, provider: None }
+        Self { settings: ConnectionSettings::new(info), discovery, provider: None }
     }
 
     /// Returns another node of the same cluster, with the same user, database and certificates.
@@ -68,8 +75,8 @@ impl Server {
             Discovery::Fixed(mode) => *mode,
             Discovery::Sentinels(_) => ServerMode::Standalone,
         };
-        let info = with_address(&self.info, host, port);
-        Self { info, discovery: Discovery::Fixed(mode), provider: self.provider.clone() }
+        let settings = self.settings.with_address(host, port);
+        Self { settings, discovery: Discovery::Fixed(mode), provider: self.provider.clone() }
     }
 
     /// Returns the same server without the state that lookups by its sentinels have left.
@@ -78,12 +85,12 @@ impl Server {
             Discovery::Fixed(mode) => Discovery::Fixed(*mode),
             Discovery::Sentinels(sentinels) => Discovery::Sentinels(sentinels.clone_without_state()),
         };
-        Self { info: self.info.clone(), discovery, provider: self.provider.clone() }
+        Self { settings: self.settings.clone(), discovery, provider: self.provider.clone() }
     }
 
     /// The host of its address, empty for a unix socket.
     pub(super) fn host(&self) -> &str {
-        match self.info.addr() {
+        match self.settings.info().addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
             _ => "",
         }
@@ -92,7 +99,7 @@ impl Server {
     /// Sets the certificates.
     #[cfg(feature = "tls")]
     pub(crate) fn with_tls(mut self, tls: &Tls) -> Result<Self, Error> {
-        self.info = tls.apply(self.info)?;
+        self.settings = self.settings.with_tls(tls)?;
         if let Discovery::Sentinels(sentinels) = &mut self.discovery {
             sentinels.set_tls(tls)?;
         }
@@ -109,17 +116,18 @@ impl Server {
     ///
     /// `lost` is notified when the connection breaks, or when sentinels report another master.
     pub(super) async fn open(&self, time_limit: Duration, lost: Arc<Notify>) -> Result<DataConnection, Error> {
-        let info = match &self.provider {
-            Some(provider) => provider.credentials(time_limit * 9 / 10).await?.apply(&self.info),
-            None => self.info.clone(),
-        };
+        let mut settings = self.settings.clone();
+        if let Some(provider) = &self.provider {
+            let credentials = provider.credentials(time_limit * 9 / 10).await?;
+            settings = settings.map_info(|info| credentials.apply(info));
+        }
         match &self.discovery {
             Discovery::Fixed(mode) => {
-                let (connection, server_info) = connect_and_identify(info, time_limit, lost).await?;
+                let (connection, server_info) = connect_and_identify(settings, time_limit, lost).await?;
                 server_info.check(*mode).map_err(|error| self.with_server_name(&error))?;
                 Ok(connection)
             }
-            Discovery::Sentinels(sentinels) => sentinels.open(&info, time_limit, lost).await,
+            Discovery::Sentinels(sentinels) => sentinels.open(&settings, time_limit, lost).await,
         }
     }
 
@@ -129,7 +137,7 @@ impl Server {
     }
 
     pub(super) fn is_tls(&self) -> bool {
-        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+        self.settings.is_tls()
     }
 
     /// Adds this server's name to the message of an error. Its kind stays.
@@ -140,39 +148,19 @@ impl Server {
 
 /// Connects, and reads the server's version, mode and role.
 async fn connect_and_identify(
-    info: ConnectionInfo,
+    settings: ConnectionSettings,
     time_limit: Duration,
     lost: Arc<Notify>,
 ) -> Result<(DataConnection, ServerInfo), Error> {
-    let url = display_url(&info);
+    let url = display_url(settings.info());
     let connected = async {
-        let connection = DataConnection::open(info, time_limit, lost).await?;
+        let connection = DataConnection::open(settings, time_limit, lost).await?;
         let server_info = server_info::fetch(&connection).await?;
         Ok((connection, server_info))
     };
     connected
         .await
         .map_err(|error: Error| Error::with_source(error.kind(), format!("cannot connect to {url}: {error}"), error))
-}
-
-/// Sets the options that the limiter needs on every connection.
-fn with_required_settings(info: ConnectionInfo) -> ConnectionInfo {
-    // With RESP3 the client reports a lost connection at once, before a command fails.
-    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    // Without this the kernel delays a small command until the one before it has been acknowledged.
-    let tcp = info.tcp_settings().clone().set_nodelay(true);
-    info.set_redis_settings(settings).set_tcp_settings(tcp)
-}
-
-/// Replaces the address, and keeps everything else, TLS included.
-fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
-    let address = match info.addr() {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-            ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: *insecure, tls_params: tls_params.clone() }
-        }
-        _ => ConnectionAddr::Tcp(host.to_owned(), port),
-    };
-    info.clone().set_addr(address)
 }
 
 /// Formats the address as a URL, without user and password.
@@ -198,7 +186,7 @@ fn config_error(problem: impl Into<String>) -> Error {
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.discovery {
-            Discovery::Fixed(_) => f.write_str(&display_url(&self.info)),
+            Discovery::Fixed(_) => f.write_str(&display_url(self.settings.info())),
             Discovery::Sentinels(sentinels) => fmt::Display::fmt(sentinels, f),
         }
     }

@@ -88,9 +88,12 @@ impl ScriptCall {
         &self,
         command: &Command,
         node: Rc<ManagedConnection>,
-        connection: ServerConnection,
         reply: DirectReply,
     ) -> Result<Value, Error> {
+        let Some(connection) = node.current() else {
+            // The connection is lost. The reply may have come before.
+            return Ok(CommandError::check_reply(reply.received().await)?);
+        };
         let script_epoch = connection.script_epoch();
         self.attempt.sent_on(&connection);
         let result = connection.receive_direct(reply).await;

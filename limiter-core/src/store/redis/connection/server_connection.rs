@@ -136,8 +136,7 @@ impl ServerConnection {
 
     /// Waits for the reply to a command that a caller has written.
     pub(crate) async fn receive_direct(&self, reply: DirectReply) -> Result<Value, CommandError> {
-        // Without a reply the connection was dropped.
-        self.receive(reply.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into())))
+        self.receive(reply.received().await)
     }
 
     /// Waits for a reply until the connection is closed.
@@ -153,12 +152,7 @@ impl ServerConnection {
     }
 
     fn receive(&self, result: RedisResult<Value>) -> Result<Value, CommandError> {
-        let result = match result {
-            // An error inside of an array is a part of the reply, and left to the decoder.
-            Ok(error @ Value::ServerError(_)) => error.extract_error(),
-            result => result,
-        };
-        let result = result.map_err(CommandError::from);
+        let result = CommandError::check_reply(result);
         if !matches!(&result, Err(error) if error.is_connection_lost()) {
             self.state.last_reply_at.set(Instant::now());
         }

@@ -24,8 +24,9 @@ pub(crate) struct DirectWriter {
     lent: Mutex<Option<Lent>>,
 }
 
-/// The receiver of the reply to a command that a caller has written.
-pub(crate) type DirectReply = oneshot::Receiver<RedisResult<Value>>;
+/// The reply to a command that a caller has written.
+#[derive(Debug)]
+pub(crate) struct DirectReply(oneshot::Receiver<RedisResult<Value>>);
 
 /// The write half, with all that a caller needs to send a call.
 pub(super) struct Lent {
@@ -45,7 +46,7 @@ pub(super) struct Used {
 }
 
 impl DirectWriter {
-    /// Writes the command that `command` returns for the script's digest, and returns the receiver of its reply. It does
+    /// Writes the command that `command` returns for the script's digest, and returns its reply. It does
     /// not wait, neither for the lock nor for the socket. What the socket has no room for is left to the worker.
     ///
     /// Returns `None` if the connection is not idle, or if `command` returns none. Then nothing is written.
@@ -64,7 +65,7 @@ impl DirectWriter {
         let (reply_to, reply) = oneshot::channel();
         *used = Some(Used { written, reply_to });
         self.is_free.store(false, Ordering::Relaxed);
-        Some(reply)
+        Some(DirectReply(reply))
     }
 
     pub(super) fn lend(&self, lent: Lent) {
@@ -80,6 +81,14 @@ impl DirectWriter {
         let mut place = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_free.store(lent.is_some(), Ordering::Relaxed);
         replace(&mut *place, lent)
+    }
+}
+
+impl DirectReply {
+    /// Waits for the reply, or for the end of the connection.
+    pub(crate) async fn received(self) -> RedisResult<Value> {
+        // Without a reply the connection was dropped.
+        self.0.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
     }
 }
 

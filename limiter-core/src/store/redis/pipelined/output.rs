@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::stream::WriteHalf;
+use super::transport::TransportWriter;
 
 /// The memory that is kept for later commands.
 const MAX_KEPT_BYTES: usize = 64 << 10;
@@ -32,25 +32,25 @@ impl Output {
         self.bytes.len() - self.written
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much as the socket takes. Returns true if it has taken all.
     ///
     /// # Errors
     /// The socket is closed. The rest is discarded.
-    pub(super) fn write_to(&mut self, writer: &WriteHalf) -> io::Result<()> {
+    pub(super) fn write_to(&mut self, writer: &TransportWriter) -> io::Result<bool> {
         while self.unwritten() > 0 {
             match writer.try_write(&self.bytes[self.written..]) {
                 Ok(0) => return self.fail(io::ErrorKind::WriteZero.into()),
                 Ok(written) => self.written += written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.drop_written();
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return self.fail(error),
             }
         }
         self.clear();
-        Ok(())
+        writer.try_flush()
     }
 
     /// Drops what is written, once that is more than the rest. So a socket that is never quick enough for all commands
@@ -68,7 +68,7 @@ impl Output {
         self.bytes.len()
     }
 
-    fn fail(&mut self, error: io::Error) -> io::Result<()> {
+    fn fail(&mut self, error: io::Error) -> io::Result<bool> {
         self.clear();
         Err(error)
     }

@@ -2,15 +2,14 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use redis::RedisError;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::task::yield_now;
 
-use super::stream::ReadHalf;
+use super::transport::TransportReader;
 use super::{ReplyBound, Shared};
 use crate::store::redis::resp::ReplyFault;
 use crate::store::redis::resp::decode::decode;
@@ -23,7 +22,7 @@ const MIN_BUFFER_BYTES: usize = 16 << 10;
 const POLLS_OF_REST: usize = 4;
 
 pub(super) struct Reader {
-    read_half: ReadHalf,
+    transport: TransportReader,
     shared: Rc<Shared>,
     input: Input,
     scanner: FrameScanner,
@@ -39,8 +38,8 @@ enum Ended {
 }
 
 impl Reader {
-    pub(super) fn new(read_half: ReadHalf, shared: Rc<Shared>) -> Self {
-        Self { read_half, shared, input: Input::default(), scanner: FrameScanner::default() }
+    pub(super) fn new(transport: TransportReader, shared: Rc<Shared>) -> Self {
+        Self { transport, shared, input: Input::default(), scanner: FrameScanner::default() }
     }
 
     /// Runs until the connection ends.
@@ -111,7 +110,7 @@ impl Reader {
     /// Reads once, and completes the replies that have arrived.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let mut space = ReadBuf::new(self.input.space());
-        let read = ready!(Pin::new(&mut self.read_half).poll_read(context, &mut space));
+        let read = ready!(self.transport.poll_read(context, &mut space));
         let length = space.filled().len();
         Poll::Ready(match read {
             Ok(()) if length == 0 => Err(Ended::Closed),
@@ -157,16 +156,15 @@ impl Reader {
         Ok(())
     }
 
-    /// Writes until the output is empty.
+    /// Writes until the socket has all of the output.
     fn poll_write(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.shared.output.borrow().unwritten() > 0 {
+        while self.shared.reader_writes.get() {
             match &*self.shared.writer.borrow() {
                 Some(writer) => ready!(writer.poll_ready(context))?,
                 None => break,
             }
             self.shared.flush();
         }
-        self.shared.reader_writes.set(false);
         Poll::Ready(Ok(()))
     }
 }

@@ -14,79 +14,31 @@ use tokio::time::timeout;
 use super::*;
 use crate::ErrorKind;
 use crate::join_all::join_all;
-use crate::store::redis::resp::decode::decode;
-use crate::store::redis::resp::frame::FrameScanner;
 
 mod direct_writes;
+mod peer;
+#[cfg(feature = "tls")]
+mod tls;
+
+use peer::{Peer, PeerKind};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The server's end of a connection.
-struct Peer {
-    stream: UnixStream,
-    received: Vec<u8>,
-}
-
-impl Peer {
-    async fn write(&self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            self.stream.writable().await.expect("a socket");
-            match self.stream.try_write(bytes) {
-                Ok(written) => bytes = &bytes[written..],
-                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-            }
-        }
-    }
-
-    /// Reads at most so many bytes. Returns false at the end of the stream.
-    async fn read(&mut self, max_bytes: usize) -> bool {
-        let mut buffer = vec![0; max_bytes];
-        loop {
-            self.stream.readable().await.expect("a socket");
-            match self.stream.try_read(&mut buffer) {
-                Ok(length) => {
-                    self.received.extend(&buffer[..length]);
-                    return length > 0;
-                }
-                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-            }
-        }
-    }
-
-    /// Reads one command, in pieces of at most so many bytes, and returns its last argument.
-    async fn command(&mut self, max_bytes: usize) -> Option<String> {
-        let mut scanner = FrameScanner::default();
-        loop {
-            if let Some(length) = scanner.scan(&self.received, usize::MAX).expect("a command") {
-                let command = decode(&self.received[..length]).expect("a command");
-                self.received.drain(..length);
-                let Value::Array(mut parts) = command else { panic!("{command:?}") };
-                let Some(Value::BulkString(last)) = parts.pop() else { panic!("no argument") };
-                return Some(String::from_utf8(last).expect("text"));
-            }
-            if !self.read(max_bytes).await {
-                return None;
-            }
-        }
-    }
-
-    async fn expect_closed(mut self) {
-        while self.read(1 << 16).await {}
-    }
-}
-
-async fn connected() -> (PipelinedConnection, Peer) {
-    let (stream, peer) = UnixStream::pair().expect("two sockets");
-    // From now on a write fails only if the socket has no room.
-    stream.writable().await.expect("a socket");
-    let connection = PipelinedConnection::new(Stream::Unix(stream), Arc::default());
-    (connection, Peer { stream: peer, received: Vec::new() })
-}
-
 /// Runs a test, which fails if it hangs.
 async fn run(test: impl Future<Output = ()>) {
     LocalSet::new().run_until(timeout(LONG, test)).await.expect("no hang");
+}
+
+/// Runs a test on a connection without TLS, and on one with it.
+async fn run_on_each(test: impl AsyncFn(PipelinedConnection, Peer)) {
+    for kind in PeerKind::ALL {
+        run(async {
+            let (connection, peer) = kind.connect().await;
+            test(connection, peer).await;
+        })
+        .await;
+    }
 }
 
 /// Starts a command. It is sent at once.
@@ -138,8 +90,7 @@ async fn expect_replies(connection: &PipelinedConnection, written: impl Future<O
 
 #[tokio::test]
 async fn replies_arrive_in_any_pieces() {
-    run(async {
-        let (connection, peer) = connected().await;
+    run_on_each(async |connection, mut peer| {
         expect_replies(&connection, async {
             for byte in REPLIES.as_bytes() {
                 peer.write(&[*byte]).await;
@@ -173,8 +124,7 @@ async fn unusable_reply_closes_the_connection() {
         ),
     ];
     for (bytes, expected) in cases {
-        run(async {
-            let (connection, peer) = connected().await;
+        run_on_each(async |connection, mut peer| {
             let (first, second) = (start(&connection, "A"), start(&connection, "B"));
             settle().await;
             peer.write(bytes.as_bytes()).await;
@@ -192,8 +142,7 @@ async fn unusable_reply_closes_the_connection() {
 
 #[tokio::test]
 async fn bound_of_a_reply_is_that_of_its_command() {
-    run(async {
-        let (connection, peer) = connected().await;
+    run_on_each(async |connection, mut peer| {
         let long = vec![b'a'; 2 * ReplyBound::Script.max_bytes()];
         let reply = [format!("${}\r\n", long.len()).as_bytes(), &long, b"\r\n"].concat();
         let second = connection.clone();
@@ -211,8 +160,7 @@ async fn bound_of_a_reply_is_that_of_its_command() {
 
 #[tokio::test]
 async fn reply_that_no_command_waits_for_closes_the_connection() {
-    run(async {
-        let (connection, peer) = connected().await;
+    run_on_each(async |connection, mut peer| {
         peer.write(b">2\r\n+message\r\n+a\r\n").await;
         let sent = start(&connection, "A");
         settle().await;
@@ -229,8 +177,7 @@ async fn reply_that_no_command_waits_for_closes_the_connection() {
 /// The replies to 1 000 commands, more bytes than the sockets take, come in the order of the commands.
 #[tokio::test]
 async fn many_commands_through_a_full_socket_keep_their_order() {
-    run(async {
-        let (connection, mut peer) = connected().await;
+    run_on_each(async |connection, mut peer| {
         let payload = |index: usize| format!("{index} {}", "x".repeat(index % 1_500));
         let served = spawn_local(async move {
             let mut commands = Vec::new();
@@ -261,8 +208,7 @@ async fn many_commands_through_a_full_socket_keep_their_order() {
 /// Memory is bounded, and a command whose caller has given up takes no permits later.
 #[tokio::test]
 async fn commands_wait_for_the_socket_and_are_not_sent_after_their_callers() {
-    run(async {
-        let (connection, mut peer) = connected().await;
+    run_on_each(async |connection, mut peer| {
         let send = |text: String| {
             let connection = connection.clone();
             spawn_local(async move { connection.send(cmd("A").arg(text), ReplyBound::Script).await })
@@ -297,8 +243,7 @@ async fn commands_wait_for_the_socket_and_are_not_sent_after_their_callers() {
 /// A sender that has its turn, and has not run yet, is not overtaken.
 #[tokio::test]
 async fn new_sender_is_behind_those_that_wait() {
-    run(async {
-        let (connection, mut peer) = connected().await;
+    run_on_each(async |connection, mut peer| {
         let shared = &connection.0.shared;
         shared.output.borrow_mut().buffer().extend(repeat_n(0, MAX_BUFFERED_BYTES));
         let (a, b) = (cmd("A"), cmd("B"));
@@ -326,7 +271,7 @@ async fn written_commands_need_no_memory() {
     run(async {
         let (stream, peer) = UnixStream::pair().expect("two sockets");
         let mut peer = peer.into_std().expect("a socket");
-        let (_reader, writer) = Stream::Unix(stream).into_split();
+        let (_reader, writer) = Transport::from(Stream::Unix(stream)).into_split();
         let mut output = Output::default();
         let mut buffer = vec![0; CHUNK];
         for _ in 0..40 {
@@ -344,8 +289,7 @@ async fn written_commands_need_no_memory() {
 
 #[tokio::test]
 async fn reply_to_a_dropped_caller_reaches_no_other() {
-    run(async {
-        let (connection, peer) = connected().await;
+    run_on_each(async |connection, mut peer| {
         let (first, second) = (start(&connection, "A"), start(&connection, "B"));
         settle().await;
         first.abort();
@@ -358,8 +302,7 @@ async fn reply_to_a_dropped_caller_reaches_no_other() {
 
 #[tokio::test]
 async fn several_commands_are_sent_together() {
-    run(async {
-        let (connection, peer) = connected().await;
+    run_on_each(async |connection, mut peer| {
         peer.write(b">1\r\n+a\r\n").await;
         let second = connection.clone();
         let behind = spawn_local(async move { second.send_behind(&cmd("A"), &cmd("B"), ReplyBound::Script).await });
@@ -376,8 +319,7 @@ async fn several_commands_are_sent_together() {
 #[tokio::test]
 async fn connection_that_breaks_fails_all_commands_in_flight() {
     for (bytes, expected) in [("", "cannot be reached"), ("$4\r\nab", "in the middle of a reply")] {
-        run(async {
-            let (connection, mut peer) = connected().await;
+        run_on_each(async |connection, mut peer| {
             let (first, second) = (start(&connection, "A"), start(&connection, "B"));
             for command in ["A", "B"] {
                 assert_eq!(peer.command(100).await.as_deref(), Some(command));
@@ -415,7 +357,7 @@ async fn failed_write_ends_the_connection() {
 async fn error_before_the_end_is_the_reply() {
     run(async {
         let (stream, peer) = UnixStream::pair().expect("two sockets");
-        let peer = Peer { stream: peer, received: Vec::new() };
+        let mut peer = Peer::plain(peer);
         peer.write(b"-ERR max number of clients reached\r\n").await;
         drop(peer);
         let connection = PipelinedConnection::new(Stream::Unix(stream), Arc::default());
@@ -429,8 +371,7 @@ async fn error_before_the_end_is_the_reply() {
 
 #[tokio::test]
 async fn closing_ends_commands_in_flight_and_the_socket() {
-    run(async {
-        let (connection, mut peer) = connected().await;
+    run_on_each(async |connection, mut peer| {
         let sent = start(&connection, "A");
         settle().await;
         connection.close();
@@ -445,8 +386,7 @@ async fn closing_ends_commands_in_flight_and_the_socket() {
 
 #[tokio::test]
 async fn senders_that_wait_for_the_socket_end_with_the_connection() {
-    run(async {
-        let (connection, peer) = connected().await;
+    run_on_each(async |connection, peer| {
         let text = "x".repeat(1 << 20);
         let sent = [(); 3].map(|()| {
             let (connection, text) = (connection.clone(), text.clone());
@@ -464,8 +404,7 @@ async fn senders_that_wait_for_the_socket_end_with_the_connection() {
 
 #[tokio::test]
 async fn socket_is_closed_with_the_last_clone() {
-    run(async {
-        let (connection, peer) = connected().await;
+    run_on_each(async |connection, mut peer| {
         let clone = connection.clone();
         drop(connection);
         let sent = start(&clone, "A");

@@ -1,23 +1,20 @@
 //! One attempt to connect with the `redis` client.
 
 use std::future::ready;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::AsyncDNSResolver;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, PushKind, RedisError, RedisFuture,
-    RedisResult,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, PushKind, RedisFuture, RedisResult,
 };
 use tokio::sync::Notify;
-use tokio::task::{JoinError, spawn_blocking};
 
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
+use crate::store::redis::server::blocking_polls::poll_on_blocking_threads;
 use crate::store::redis::server::lookups::resolve;
 
 /// The most commands that the client buffers for the socket. Further commands wait for a place, each at most until its
@@ -55,7 +52,7 @@ pub(super) async fn connect(
         if is_tls {
             // For each connection the client reads the certificates that the system trusts. That blocks for longer than
             // a call's deadline.
-            poll_on_blocking_threads(attempt).await.unwrap_or_else(|_| Err(interrupted()))
+            poll_on_blocking_threads(attempt).await
         } else {
             attempt.await
         }
@@ -96,44 +93,4 @@ impl AsyncDNSResolver for FixedAddresses {
     ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
         Box::pin(ready(Ok(Box::new(self.0.iter().copied()) as _)))
     }
-}
-
-/// Runs a future whose polls may block. Each poll is a job for the runtime's blocking pool, and between two polls no
-/// thread is occupied.
-///
-/// A poll may outlive the runtime, which does not wait for it. Sockets and tasks then return errors. Only a timer would
-/// panic, so the future must have none.
-async fn poll_on_blocking_threads<F>(future: F) -> Result<F::Output, JoinError>
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    let woken = Arc::new(NotifyWaker(Notify::new()));
-    let mut future = Box::pin(future);
-    loop {
-        let waker = Waker::from(Arc::clone(&woken));
-        let poll = move || {
-            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-            (polled, future)
-        };
-        let (polled, unfinished) = spawn_blocking(poll).await?;
-        if let Poll::Ready(output) = polled {
-            return Ok(output);
-        }
-        future = unfinished;
-        woken.0.notified().await;
-    }
-}
-
-/// Wakes the task that submits polls to the blocking threads.
-struct NotifyWaker(Notify);
-
-impl Wake for NotifyWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.notify_one();
-    }
-}
-
-/// The error of an attempt whose poll panicked, or was dropped with the runtime.
-fn interrupted() -> RedisError {
-    io::Error::from(io::ErrorKind::Interrupted).into()
 }

@@ -4,36 +4,42 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisError, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::Notify;
 
 use super::connect::{connect, notify_on_disconnect};
+use super::connection_settings::ConnectionSettings;
+#[cfg(feature = "tls")]
+use super::tls_socket;
 use super::{handshake, socket};
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::pipelined::{DirectWriter, PipelinedConnection, ReplyBound};
+use crate::store::redis::pipelined::{DirectWriter, PipelinedConnection, ReplyBound, Transport};
 
 /// A connection. Clones are the same one.
 #[derive(Clone)]
 pub(crate) enum DataConnection {
     Own(PipelinedConnection),
-    /// With TLS, and with settings that cannot be read from those of a `redis::Client`.
+    /// With settings that cannot be read from those of a `redis::Client`, such as its certificates.
     OfClient(MultiplexedConnection),
 }
 
 impl DataConnection {
     /// Opens a connection, and notifies `lost` when it breaks. Only the lookup of the host name is limited in time, to
     /// nine tenths of `time_limit`.
-    pub(super) async fn open(info: ConnectionInfo, time_limit: Duration, lost: Arc<Notify>) -> Result<Self, Error> {
-        let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-        if is_tls || !can_be_read(info.tcp_settings()) {
-            return Ok(Self::OfClient(connect(info, time_limit, Some(notify_on_disconnect(lost))).await?));
+    pub(super) async fn open(
+        settings: ConnectionSettings,
+        time_limit: Duration,
+        lost: Arc<Notify>,
+    ) -> Result<Self, Error> {
+        if !settings.can_be_read() {
+            let listener = notify_on_disconnect(lost);
+            return Ok(Self::OfClient(connect(settings.into_info(), time_limit, Some(listener)).await?));
         }
         let opened = async {
-            let stream = socket::open(&info, time_limit * 9 / 10).await?;
-            let connection = PipelinedConnection::new(stream, lost);
-            handshake::run(&connection, info.redis_settings()).await?;
+            let transport = open_transport(&settings, time_limit * 9 / 10).await?;
+            let connection = PipelinedConnection::new(transport, lost);
+            handshake::run(&connection, settings.info().redis_settings()).await?;
             Ok(Self::Own(connection))
         };
         opened.await.map_err(|error: RedisError| CommandError::from(error).into())
@@ -104,31 +110,47 @@ impl DataConnection {
     }
 }
 
-/// Returns true if all settings have getters. `linger` has none, and later versions of the client may have more such
-/// settings, so the texts of all settings are compared.
-fn can_be_read(settings: &TcpSettings) -> bool {
-    let mut readable = TcpSettings::default().set_nodelay(settings.nodelay());
-    if let Some(keepalive) = settings.keepalive() {
-        readable = readable.set_keepalive(keepalive.clone());
+/// Opens a socket for a connection of this crate's own. The lookup of the host name is limited to `max_lookup`.
+async fn open_transport(settings: &ConnectionSettings, max_lookup: Duration) -> RedisResult<Transport> {
+    #[cfg(feature = "tls")]
+    if let Some(tls) = settings.readable_tls() {
+        return Ok(tls_socket::open(settings.info(), tls, max_lookup).await?.into());
     }
-    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    if let Some(timeout) = settings.user_timeout() {
-        readable = readable.set_user_timeout(timeout);
-    }
-    format!("{settings:?}") == format!("{readable:?}")
+    Ok(socket::open(settings.info(), max_lookup).await?.into())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "tls"))]
 mod tests {
-    use redis::io::tcp::socket2::TcpKeepalive;
+    use std::fs;
+
+    use limiter_testkit::RedisServer;
+    use redis::{Client, TlsCertificates, cmd};
+    use tokio::task::LocalSet;
 
     use super::*;
+    use crate::Tls;
 
-    #[test]
-    fn settings_without_getter_are_left_to_the_client() {
-        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(7));
-        let readable = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-        assert!(can_be_read(&TcpSettings::default()) && can_be_read(&readable));
-        assert!(!can_be_read(&readable.set_linger_time(Duration::ZERO)));
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn certificates_that_can_be_read_have_an_own_connection() {
+        let server = RedisServer::builder().tls().password("p@ss").start();
+        let certificate = fs::read(server.ca_certificate().expect("TLS")).expect("a certificate");
+        let certificates = TlsCertificates { client_tls: None, root_cert: Some(certificate.clone()) };
+        let client = Client::build_with_tls(server.url(), certificates).expect("a certificate");
+        let of_client = ConnectionSettings::new(client.get_connection_info().clone());
+        let own = of_client.clone().with_tls(&Tls::new().root_certificate(certificate)).expect("a certificate");
+        for (settings, is_own) in [(of_client, false), (own, true)] {
+            LocalSet::new()
+                .run_until(async {
+                    let opened = DataConnection::open(settings, LONG, Arc::default()).await;
+                    let connection = opened.expect("a trusted server");
+                    assert_eq!(matches!(connection, DataConnection::Own(_)), is_own);
+                    let reply = connection.send(cmd("ECHO").arg("a"), ReplyBound::Script).await;
+                    assert_eq!(reply, Ok(Value::BulkString(b"a".to_vec())));
+                })
+                .await;
+        }
     }
 }

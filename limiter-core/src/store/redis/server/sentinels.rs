@@ -19,7 +19,7 @@ use crate::store::redis::server::Tls;
 use crate::store::redis::server::master_address::{MasterAddress, get_master_addr, parse_master_addr};
 use crate::store::redis::server::watch::MasterWatch;
 use crate::store::redis::server::{
-    DataConnection, connect, connect_and_identify, display_host, display_url, with_address,
+    ConnectionSettings, DataConnection, connect, connect_and_identify, display_host, display_url,
 };
 use crate::{Error, ErrorKind};
 
@@ -72,10 +72,10 @@ impl Sentinels {
         Ok(())
     }
 
-    /// Opens a connection to the master with the settings of `info`, whose address is not used.
+    /// Opens a connection to the master with these settings, whose address is not used.
     pub(super) async fn open(
         &self,
-        info: &ConnectionInfo,
+        settings: &ConnectionSettings,
         time_limit: Duration,
         lost: Arc<Notify>,
     ) -> Result<DataConnection, Error> {
@@ -102,7 +102,7 @@ impl Sentinels {
                 Ok(Some(Ok((_, Ok(address))))) if tried.contains(&address) => continue,
                 Ok(Some(Ok((index, Ok(address))))) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    match self.open_master(&address, info, left.min(time_limit * 4 / 10), Arc::clone(&lost)).await {
+                    match self.open_master(&address, settings, left.min(time_limit * 4 / 10), Arc::clone(&lost)).await {
                         Ok(connection) => {
                             self.first.store(index, Ordering::Relaxed);
                             self.start_watch(address, lost);
@@ -140,17 +140,17 @@ impl Sentinels {
     async fn open_master(
         &self,
         (host, port): &MasterAddress,
-        info: &ConnectionInfo,
+        settings: &ConnectionSettings,
         time_limit: Duration,
         lost: Arc<Notify>,
     ) -> Result<DataConnection, Error> {
-        let info = with_address(info, host, *port);
-        let opened = timeout(time_limit, connect_and_identify(info.clone(), time_limit, lost)).await;
+        let settings = settings.with_address(host, *port);
+        let opened = timeout(time_limit, connect_and_identify(settings.clone(), time_limit, lost)).await;
         let opened = opened.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Unavailable, format!("it did not reply within {time_limit:?}")))
         });
         opened.and_then(|(connection, server_info)| server_info.check_master().map(|()| connection)).map_err(|error| {
-            let url = display_url(&info);
+            let url = display_url(settings.info());
             Error::new(error.kind(), format!("the sentinels report {url} as the master of `{}`: {error}", self.master))
         })
     }

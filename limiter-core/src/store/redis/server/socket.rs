@@ -21,9 +21,8 @@ pub(super) async fn open(info: &ConnectionInfo, max_lookup: Duration) -> RedisRe
     match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
             let addresses = resolve(host, *port, max_lookup).await?;
-            let stream = open_any(&addresses).await?;
-            apply(info.tcp_settings(), &stream)?;
-            Ok(Stream::Tcp(stream))
+            let connect = |address| connect_tcp(address, info.tcp_settings());
+            Ok(Stream::Tcp(first_to_succeed(addresses.into_iter().map(connect)).await?))
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
@@ -31,12 +30,21 @@ pub(super) async fn open(info: &ConnectionInfo, max_lookup: Duration) -> RedisRe
     }
 }
 
-/// Connects to all addresses at once, and returns the first stream. One that does not reply delays no other.
+/// Connects to an address.
+pub(super) async fn connect_tcp(address: SocketAddr, settings: &TcpSettings) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    apply(settings, &stream)?;
+    Ok(stream)
+}
+
+/// Attempts to connect to all addresses at once, and returns the first result. One that does not reply delays no other.
 ///
 /// # Errors
 /// That of the last address to fail.
-async fn open_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    let mut attempts: Vec<_> = addresses.iter().map(|address| Box::pin(TcpStream::connect(*address))).collect();
+pub(super) async fn first_to_succeed<T>(
+    attempts: impl Iterator<Item = impl Future<Output = io::Result<T>>>,
+) -> io::Result<T> {
+    let mut attempts: Vec<_> = attempts.map(Box::pin).collect();
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
     poll_fn(|context| {
         attempts.retain_mut(|attempt| match attempt.as_mut().poll(context) {
@@ -85,10 +93,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         for addresses in [[refusing(), address], [address, refusing()]] {
-            let stream = open_any(&addresses).await.expect("one listens");
+            let stream = first_to_succeed(addresses.into_iter().map(TcpStream::connect)).await.expect("one listens");
             assert_eq!(stream.peer_addr().expect("connected"), address);
         }
-        let error = open_any(&[refusing(), refusing()]).await.expect_err("none listens");
+        let attempts = [refusing(), refusing()].into_iter().map(TcpStream::connect);
+        let error = first_to_succeed(attempts).await.expect_err("none listens");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 

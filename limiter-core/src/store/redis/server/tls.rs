@@ -9,6 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::Error;
 use crate::store::redis::server::config_error;
+use crate::store::redis::server::tls_config::TlsConfig;
 
 /// Certificates for a store over TLS; see [`Builder::tls`](crate::Builder::tls).
 ///
@@ -65,7 +66,7 @@ impl Tls {
                 "`tls` must be used with a URL for TLS: write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`",
             ));
         }
-        self.check()?;
+        self.config()?;
         let root_cert = (!self.roots.is_empty()).then(|| self.roots.clone());
         let certificates = TlsCertificates { client_tls: self.client.clone(), root_cert };
         let rejected = |_: RedisError| {
@@ -75,8 +76,11 @@ impl Tls {
         Ok(client.get_connection_info().clone())
     }
 
-    /// Checks what the client would ignore, or would reject only when it connects.
-    fn check(&self) -> Result<(), Error> {
+    /// Returns the certificates for this crate's own connections.
+    ///
+    /// # Errors
+    /// Also those that the client would ignore, or would report only when it connects.
+    pub(super) fn config(&self) -> Result<TlsConfig, Error> {
         let mut roots = RootCertStore::empty();
         if !self.roots.is_empty() {
             let wrong = || {
@@ -89,29 +93,41 @@ impl Tls {
                 roots.add(certificate).map_err(|_| wrong())?;
             }
         }
-        let Some(ClientTlsConfig { client_cert, client_key }) = &self.client else { return Ok(()) };
-        let chain = certificates(client_cert).ok_or_else(|| {
-            config_error(
-                "`Tls::client_certificate` must have a certificate in PEM as its first argument: write the text that \
-                 begins with `-----BEGIN CERTIFICATE-----`",
-            )
-        })?;
-        let key = PrivateKeyDer::from_pem_slice(client_key).map_err(|_| {
-            config_error(
-                "`Tls::client_certificate` must have a private key in PEM without a passphrase as its second argument: \
-                 write the text that begins with `-----BEGIN PRIVATE KEY-----`",
-            )
-        })?;
         install_crypto_provider();
-        let config = ClientConfig::builder().with_root_certificates(roots);
-        match config.with_client_auth_cert(chain, key) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(config_error(
-                "`Tls::client_certificate` must have a certificate and a key that belong together: write the key of \
-                 that certificate",
-            )),
-        }
+        let builder = ClientConfig::builder().with_root_certificates(roots);
+        let config = match &self.client {
+            Some(client) => {
+                let (chain, key) = chain_and_key(client)?;
+                builder.with_client_auth_cert(chain, key).map_err(|_| {
+                    config_error(
+                        "`Tls::client_certificate` must have a certificate and a key that belong together: write the \
+                         key of that certificate",
+                    )
+                })?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        Ok(match self.roots.is_empty() {
+            true => TlsConfig::System(Some(config.client_auth_cert_resolver)),
+            false => TlsConfig::given(config),
+        })
     }
+}
+
+fn chain_and_key(client: &ClientTlsConfig) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+    let chain = certificates(&client.client_cert).ok_or_else(|| {
+        config_error(
+            "`Tls::client_certificate` must have a certificate in PEM as its first argument: write the text that \
+             begins with `-----BEGIN CERTIFICATE-----`",
+        )
+    })?;
+    let key = PrivateKeyDer::from_pem_slice(&client.client_key).map_err(|_| {
+        config_error(
+            "`Tls::client_certificate` must have a private key in PEM without a passphrase as its second argument: \
+             write the text that begins with `-----BEGIN PRIVATE KEY-----`",
+        )
+    })?;
+    Ok((chain, key))
 }
 
 /// Reads all certificates of a text. Returns `None` if there is none, or one is invalid.

@@ -235,10 +235,10 @@ mod tests {
             let seeds = Server::seeds_from_url(url).expect(url);
             assert_eq!(seeds.iter().map(ToString::to_string).collect::<Vec<_>>(), addresses, "{url}");
             for seed in &seeds {
-                let settings = seed.info.redis_settings();
+                let settings = seed.settings.info().redis_settings();
                 assert_eq!((settings.username(), settings.password(), settings.db()), (user, password, 0), "{url}");
                 let other = seed.other_node("other", 9);
-                assert_eq!(other.info.redis_settings().password(), password);
+                assert_eq!(other.settings.info().redis_settings().password(), password);
                 assert_eq!(other.is_tls(), seed.is_tls());
                 assert_eq!(other.to_string(), format!("redis{}://other:9", if seed.is_tls() { "s" } else { "" }));
             }
@@ -298,14 +298,14 @@ mod tests {
         let server =
             Server::from_url("redis-sentinel://us%2Fer:p%40w@a,[::1]:7/my-master.1_/3?sentinel_password=o%26+o");
         let server = server.expect("a URL");
-        let settings = server.info.redis_settings();
+        let settings = server.settings.info().redis_settings();
         assert_eq!((settings.username(), settings.password(), settings.db()), (Some("us/er"), Some("p@w"), 3));
         assert_eq!(server.to_string(), "redis-sentinel://a:26379,[::1]:7/my-master.1_");
         let plain = Server::from_url("redis-sentinel://a/m").expect("a URL");
-        assert_eq!(plain.info.redis_settings().db(), 0);
+        assert_eq!(plain.settings.info().redis_settings().db(), 0);
         assert!(!plain.is_tls());
         #[cfg(feature = "tls")]
         assert!(Server::from_url("rediss-sentinel://a/m").expect("a URL").is_tls());
-        assert!(matches!(plain.other_node("b", 1).info.addr(), ConnectionAddr::Tcp(host, 1) if host == "b"));
+        assert!(matches!(plain.other_node("b", 1).settings.info().addr(), ConnectionAddr::Tcp(host, 1) if host == "b"));
     }
 }

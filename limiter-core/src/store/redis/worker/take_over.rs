@@ -18,14 +18,12 @@ impl Worker {
     /// Takes over a call that its caller has sent.
     pub(super) fn take_over(self: &Rc<Self>, call: Call, direct: DirectCall) {
         let DirectCall { gate, command, entry, version, reply } = direct;
-        let node = self.topology.server_of_gate(&gate);
-        let Some((node, connection)) = node.and_then(|node| Some((Rc::clone(&node), node.current()?))) else {
-            // The connection that it was sent on is lost.
+        let Some(node) = self.topology.server_of_gate(&gate) else {
             self.reconciler.record_failures(call.requests().into_iter());
-            let _ = call.reply_to.send(Err(StoreFailure { error: connection_lost(), reservation: None }));
+            let _ = call.reply_to.send(Err(StoreFailure { error: node_left(), reservation: None }));
             return;
         };
-        connection.take_back();
+        node.take_back();
         let queue = self.queue_of(&node);
         let permit = queue.try_acquire();
         if let Some(permit) = &permit {
@@ -47,14 +45,14 @@ impl Worker {
             };
             let script_call = ScriptCall::new(&worker.context, &worker.topology, permit.map(Rc::new));
             worker.record_sent(&batch, &script_call);
-            let run = script_call.run_direct(&batch.command, node, connection, reply);
+            let run = script_call.run_direct(&batch.command, node, reply);
             let reply = timeout_at(deadline, run).await;
             worker.complete(&queue, batch, &script_call, reply).await;
         });
     }
 }
 
-/// The error of a call whose connection was lost before the worker received the call.
-fn connection_lost() -> Error {
-    Error::new(ErrorKind::Unavailable, "the connection to Redis was lost")
+/// The error of a call to a node that has left the cluster before the worker received the call.
+fn node_left() -> Error {
+    Error::new(ErrorKind::Unavailable, "the node of the cluster is gone")
 }

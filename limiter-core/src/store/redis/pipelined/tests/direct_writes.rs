@@ -1,9 +1,10 @@
 use std::thread;
 
 use super::*;
+use crate::block_on::block_on;
 
 async fn lent() -> (PipelinedConnection, Arc<DirectWriter>, Peer) {
-    let (connection, peer) = connected().await;
+    let (connection, peer) = PeerKind::Plain.connect().await;
     let writer = Arc::default();
     lend(&connection, &writer);
     (connection, writer, peer)
@@ -20,7 +21,7 @@ fn write(writer: &Arc<DirectWriter>, command: &str) -> Option<DirectReply> {
 }
 
 async fn reply_to(call: Option<DirectReply>) -> RedisResult<Value> {
-    call.expect("an idle connection").await.expect("a reply")
+    call.expect("an idle connection").received().await
 }
 
 #[tokio::test]
@@ -98,7 +99,7 @@ async fn nothing_is_written_without_a_command() {
 #[tokio::test]
 async fn reply_to_a_dropped_direct_call_reaches_no_other() {
     run(async {
-        let (connection, writer, peer) = lent().await;
+        let (connection, writer, mut peer) = lent().await;
         drop(write(&writer, "A"));
         let second = start(&connection, "B");
         settle().await;
@@ -112,7 +113,7 @@ async fn reply_to_a_dropped_direct_call_reaches_no_other() {
 async fn connection_that_breaks_fails_the_call_of_a_caller() {
     for bytes in ["", "$4\r\nab"] {
         run(async {
-            let (connection, writer, peer) = lent().await;
+            let (connection, writer, mut peer) = lent().await;
             let call = write(&writer, "A");
             peer.write(bytes.as_bytes()).await;
             drop(peer);
@@ -129,13 +130,33 @@ async fn connection_that_breaks_fails_the_call_of_a_caller() {
 #[tokio::test]
 async fn failed_write_of_a_caller_ends_the_connection() {
     run(async {
-        let (connection, writer, peer) = lent().await;
-        let peer = peer.stream.into_std().expect("a socket");
+        let (stream, peer) = UnixStream::pair().expect("two sockets");
+        stream.writable().await.expect("a socket");
+        let peer = peer.into_std().expect("a socket");
         peer.shutdown(Shutdown::Read).expect("a socket");
+        let (connection, writer) = (PipelinedConnection::new(Stream::Unix(stream), Arc::default()), Arc::default());
+        lend(&connection, &writer);
         let call = write(&writer, "A");
         connection.take_back();
         assert_eq!(error_of(reply_to(call).await).kind(), ErrorKind::Unavailable);
         assert!(lost(&connection).await.is_none());
+    })
+    .await;
+}
+
+/// A session of TLS stays on the worker's thread.
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn connection_with_tls_is_not_lent() {
+    run(async {
+        let (connection, mut peer) = PeerKind::Tls.connect().await;
+        let writer = Arc::default();
+        lend(&connection, &writer);
+        assert!(write(&writer, "A").is_none());
+        let sent = start(&connection, "B");
+        assert_eq!(peer.command(100).await.as_deref(), Some("B"));
+        peer.write(b"+OK\r\n").await;
+        assert_eq!(sent.await.expect("no panic"), Ok(Value::Okay));
     })
     .await;
 }
@@ -159,7 +180,7 @@ async fn connection_that_is_closed_or_dropped_takes_its_write_half_along() {
             } else {
                 connection.close()
             }
-            assert!(!matches!(call.await, Ok(Ok(_))));
+            assert!(call.received().await.is_err());
             peer.expect_closed().await;
         })
         .await;
@@ -169,7 +190,7 @@ async fn connection_that_is_closed_or_dropped_takes_its_write_half_along() {
 #[tokio::test]
 async fn reply_that_no_caller_waits_for_closes_an_idle_connection() {
     run(async {
-        let (connection, writer, peer) = lent().await;
+        let (connection, writer, mut peer) = lent().await;
         peer.write(b"+OK\r\n").await;
         let cause = lost(&connection).await.expect("a reason");
         assert!(cause.kind() == ErrorKind::Protocol && cause.to_string().contains("no command waits"), "{cause}");
@@ -200,7 +221,7 @@ async fn callers_and_worker_keep_the_order_of_replies() {
                             None => thread::yield_now(),
                         }
                     };
-                    let reply = reply.blocking_recv().expect("a reply");
+                    let reply = block_on(reply.received());
                     assert_eq!(reply, Ok(Value::BulkString(text.into_bytes())));
                 }
             })
