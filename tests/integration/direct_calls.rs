@@ -161,7 +161,7 @@ async fn threads_that_come_and_go_get_their_own_replies() {
             for call in 1..=CALLS {
                 let decision = limiter.check_blocking(&key, &limit).expect("the server answers");
                 assert!(decision.is_allowed() && decision.remaining() == CALLS - call, "{thread}: {decision:?}");
-                if call as usize % (7 + thread) == 0 {
+                if (call as usize).is_multiple_of(7 + thread) {
                     thread::yield_now();
                 }
             }

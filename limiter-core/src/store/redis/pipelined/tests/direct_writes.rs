@@ -166,19 +166,17 @@ async fn connection_that_is_closed_or_dropped_takes_its_write_half_along() {
     for drops in [false, true] {
         run(async {
             let (connection, writer, peer) = lent().await;
-            if drops {
-                drop(connection)
-            } else {
-                connection.close()
+            match drops {
+                true => drop(connection),
+                false => connection.close(),
             }
             assert!(write(&writer, "A").is_none());
             peer.expect_closed().await;
             let (connection, writer, peer) = lent().await;
             let call = write(&writer, "A").expect("an idle connection");
-            if drops {
-                drop(connection)
-            } else {
-                connection.close()
+            match drops {
+                true => drop(connection),
+                false => connection.close(),
             }
             assert!(call.received().await.is_err());
             peer.expect_closed().await;
