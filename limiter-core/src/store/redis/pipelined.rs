@@ -9,6 +9,7 @@ use std::io;
 use std::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
@@ -80,9 +81,21 @@ impl Drop for OpenConnection {
     }
 }
 
+/// The identity of a connection in its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionId(u64);
+
+impl ConnectionId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// The state that senders and reader share.
 struct Shared {
-    /// `None` while it is lent, and once the connection has ended.
+    id: ConnectionId,
+    /// `None` while it is lent, and once a write has failed or the connection has ended.
     writer: RefCell<Option<TransportWriter>>,
     /// Where the write half is lent to callers, while it is.
     lent_at: RefCell<Option<Arc<DirectWriter>>>,
@@ -114,6 +127,7 @@ impl PipelinedConnection {
     pub(crate) fn new(stream: impl Into<Transport>, lost: Arc<Notify>) -> Self {
         let (reader, writer) = stream.into().into_split();
         let shared = Rc::new(Shared {
+            id: ConnectionId::next(),
             writer: RefCell::new(Some(writer)),
             lent_at: RefCell::default(),
             output: RefCell::default(),
@@ -161,6 +175,10 @@ impl PipelinedConnection {
             values.push(reply.await?);
         }
         Ok(values)
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.0.shared.id
     }
 
     /// Lends the write half to callers, if the connection is idle. It is taken back before anything else is written, and
@@ -237,7 +255,7 @@ impl Shared {
         match self.writer.take() {
             Some(TransportWriter::Plain(writer)) => {
                 let buffer = take(self.output.borrow_mut().buffer());
-                at.lend(Lent { writer, buffer, digest, used: None });
+                at.lend(Lent { connection: self.id, writer, buffer, digest, used: None });
                 self.lent_at.replace(Some(Arc::clone(at)));
             }
             other => drop(self.writer.replace(other)),
@@ -249,10 +267,7 @@ impl Shared {
         let Some(lent_at) = self.lent_at.take() else { return };
         let Some(Lent { writer, buffer, used, .. }) = lent_at.take_back() else { return };
         self.writer.replace(Some(TransportWriter::Plain(writer)));
-        let Some(Used { written, reply_to }) = used else {
-            *self.output.borrow_mut().buffer() = buffer;
-            return;
-        };
+        let Some(Used { written, reply_to }) = used else { return };
         self.awaited
             .borrow_mut()
             .push_back(AwaitedReply { recipient: Recipient::Caller(reply_to), bound: ReplyBound::Script });
@@ -290,6 +305,8 @@ impl Shared {
     /// Leaves the end of the connection to the reader: the server may have sent a reply before it closed it.
     fn write_failed(&self, error: io::Error) {
         self.reader_writes.set(false);
+        // Nothing is written behind a command that is cut.
+        self.writer.take();
         self.write_error.replace(Some(error));
         self.wake_reader();
     }

@@ -165,8 +165,8 @@ impl Worker {
         }
     }
 
-    /// Adds a call to the queue of its server, unless its caller has sent it. A call that cannot be batched, or whose server is not connected, gets a
-    /// task of its own.
+    /// Adds a call to the queue of its server, unless its caller has sent it. A call that cannot be batched, or whose
+    /// server is not connected, gets a task of its own.
     fn enqueue(self: &Rc<Self>, mut call: Call) {
         if let Some(direct) = call.direct.take() {
             return self.take_over(call, *direct);

@@ -83,19 +83,21 @@ impl ScriptCall {
         self.resolve(command, node, reply).await
     }
 
-    /// Waits for the reply to a command that the caller has written, and goes on as [`run`](Self::run) does.
+    /// Waits for the reply to a command that the caller has written to `node`, and goes on as [`run`](Self::run) does.
+    ///
+    /// `connection` is the one that it was written to; `None` if that is lost. An error says nothing about a later one.
     pub(crate) async fn run_direct(
         &self,
         command: &Command,
         node: Rc<ManagedConnection>,
+        connection: Option<ServerConnection>,
         reply: DirectReply,
     ) -> Result<Value, Error> {
-        let Some(connection) = node.current() else {
-            // The connection is lost. The reply may have come before.
+        let Some(connection) = connection else {
+            // The reply may have come before.
             return Ok(CommandError::check_reply(reply.received().await)?);
         };
         let script_epoch = connection.script_epoch();
-        self.attempt.sent_on(&connection);
         let result = connection.receive_direct(reply).await;
         self.resolve(command, node, NodeReply { connection, script_epoch, result }).await
     }

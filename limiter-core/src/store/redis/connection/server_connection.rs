@@ -134,6 +134,11 @@ impl ServerConnection {
         self.connection.take_back();
     }
 
+    /// Returns whether it is the connection that this command was written to.
+    pub(crate) fn is_of(&self, reply: &DirectReply) -> bool {
+        self.connection.id() == Some(reply.connection())
+    }
+
     /// Waits for the reply to a command that a caller has written.
     pub(crate) async fn receive_direct(&self, reply: DirectReply) -> Result<Value, CommandError> {
         self.receive(reply.received().await)

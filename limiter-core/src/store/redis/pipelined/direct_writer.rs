@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError};
 use redis::{Cmd, RedisResult, Value};
 use tokio::sync::oneshot;
 
+use super::ConnectionId;
 use super::stream::WriteHalf;
 use crate::sync::Mutex;
 use crate::sync::process::unless_blocked;
@@ -26,10 +27,14 @@ pub(crate) struct DirectWriter {
 
 /// The reply to a command that a caller has written.
 #[derive(Debug)]
-pub(crate) struct DirectReply(oneshot::Receiver<RedisResult<Value>>);
+pub(crate) struct DirectReply {
+    connection: ConnectionId,
+    reply: oneshot::Receiver<RedisResult<Value>>,
+}
 
 /// The write half, with all that a caller needs to send a call.
 pub(super) struct Lent {
+    pub(super) connection: ConnectionId,
     pub(super) writer: WriteHalf,
     /// The buffer of packed commands. Once the connection is used it holds one command.
     pub(super) buffer: Vec<u8>,
@@ -46,17 +51,25 @@ pub(super) struct Used {
 }
 
 impl DirectWriter {
-    /// Writes the command that `command` returns for the script's digest, and returns its reply. It does
-    /// not wait, neither for the lock nor for the socket. What the socket has no room for is left to the worker.
+    /// Returns false if no caller can write now.
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_free.load(Ordering::Relaxed)
+    }
+
+    /// Writes the command that `command` returns for the script's digest, and returns its reply. It does not wait,
+    /// neither for the lock nor for the socket. What the socket has no room for is left to the worker. The worker waits
+    /// for the lock, so `command` must not take long.
     ///
     /// Returns `None` if the connection is not idle, or if `command` returns none. Then nothing is written.
     pub(crate) fn write(&self, command: impl FnOnce(&str) -> Option<Cmd>) -> Option<DirectReply> {
-        if !self.is_free.load(Ordering::Relaxed) {
+        if !self.is_free() {
             return None;
         }
         let mut lent = unless_blocked(self.lent.try_lock())?;
-        let Lent { writer, buffer, digest, used } = lent.as_mut().filter(|lent| lent.used.is_none())?;
-        command(digest)?.write_packed_command(buffer);
+        let Lent { connection, writer, buffer, digest, used } = lent.as_mut().filter(|lent| lent.used.is_none())?;
+        let command = command(digest)?;
+        buffer.clear();
+        command.write_packed_command(buffer);
         let written = match writer.try_write(buffer) {
             Ok(0) => Err(io::ErrorKind::WriteZero.into()),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
@@ -65,7 +78,7 @@ impl DirectWriter {
         let (reply_to, reply) = oneshot::channel();
         *used = Some(Used { written, reply_to });
         self.is_free.store(false, Ordering::Relaxed);
-        Some(DirectReply(reply))
+        Some(DirectReply { connection: *connection, reply })
     }
 
     pub(super) fn lend(&self, lent: Lent) {
@@ -85,10 +98,15 @@ impl DirectWriter {
 }
 
 impl DirectReply {
+    /// The connection that the command was written to.
+    pub(crate) fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+
     /// Waits for the reply, or for the end of the connection.
     pub(crate) async fn received(self) -> RedisResult<Value> {
         // Without a reply the connection was dropped.
-        self.0.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
+        self.reply.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
     }
 }
 

@@ -14,7 +14,7 @@ use super::tls_socket;
 use super::{handshake, socket};
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::pipelined::{DirectWriter, PipelinedConnection, ReplyBound, Transport};
+use crate::store::redis::pipelined::{ConnectionId, DirectWriter, PipelinedConnection, ReplyBound, Transport};
 
 /// A connection. Clones are the same one.
 #[derive(Clone)]
@@ -77,6 +77,14 @@ impl DataConnection {
                 }
                 connection.clone().send_packed_commands(&pipeline, 0, commands.len()).await
             }
+        }
+    }
+
+    /// The identity of a connection of this crate's own.
+    pub(crate) fn id(&self) -> Option<ConnectionId> {
+        match self {
+            Self::Own(connection) => Some(connection.id()),
+            Self::OfClient(_) => None,
         }
     }
 

@@ -74,7 +74,15 @@ mod tests {
     }
 
     async fn connect(addresses: &[SocketAddr], tls: &TlsConfig) -> RedisResult<client::TlsStream<TcpStream>> {
-        let name = ServerName::try_from("localhost").expect("a name");
+        connect_as("localhost", addresses, tls).await
+    }
+
+    async fn connect_as(
+        name: &'static str,
+        addresses: &[SocketAddr],
+        tls: &TlsConfig,
+    ) -> RedisResult<client::TlsStream<TcpStream>> {
+        let name = ServerName::try_from(name).expect("a name");
         connect_any(addresses.to_vec(), name, TcpSettings::default(), tls.clone()).await
     }
 
@@ -106,6 +114,16 @@ mod tests {
             stream.read_exact(&mut [0; 7]).expect("a reply");
             assert_eq!(session.handshake_kind(), Some(HandshakeKind::Full));
         }
+    }
+
+    #[tokio::test]
+    async fn certificate_must_have_the_name() {
+        let server = RedisServer::builder().tls().start();
+        let (tls, addresses) = (trusting(&server), [address(&server)]);
+        assert!(connect_as("localhost", &addresses, &tls).await.is_ok());
+        let error = connect_as("redis.example", &addresses, &tls).await.expect_err("another name");
+        let error = Error::from(CommandError::from(error));
+        assert!(error.to_string().contains("invalid peer certificate"), "{error}");
     }
 
     #[tokio::test]

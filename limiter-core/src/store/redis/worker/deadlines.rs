@@ -73,7 +73,7 @@ impl Deadlines {
     }
 
     /// Times out a batch of calls that are due, and returns when the next one is.
-    fn expire(&self) -> Option<Instant> {
+    pub(super) fn expire(&self) -> Option<Instant> {
         let now = Instant::now();
         let (batch, next) = self.due(now);
         // All failures are recorded before the first reply: its caller may use the standby limiter at once.

@@ -50,23 +50,23 @@ impl DirectSender {
             return None;
         }
         let gate = self.gates.gate_of(keys.first_slot())?;
-        let mut sent = None;
+        if !gate.direct_writer.is_free() {
+            return None;
+        }
+        let mut names = KeyNames::default();
+        names.push_with(|text| keys.write_name(&request, &self.naming, text));
+        let entry = BatchEntry::of_call(&request);
+        let command = self.commands.batch(names, &[entry]);
+        let mut version = None;
         let reply = gate.direct_writer.write(|digest| {
-            // The worker takes the write half back before it records a failure of the server.
+            // The worker takes the write half back before it records that this server has failed.
             let requests = SlottedRequests { requests: &[request], slots: keys.slots() };
             if self.local.standby.is_consulted(requests) {
                 return None;
             }
-            let version = self.local.denials.version(&request);
-            let mut names = KeyNames::default();
-            names.push_with(|text| keys.write_name(&request, &self.naming, text));
-            let entry = BatchEntry::of_call(&request);
-            let command = self.commands.batch(names, &[entry]);
-            let packed = command.with_digest(digest);
-            sent = Some((command, entry, version));
-            Some(packed)
+            version = self.local.denials.version(&request);
+            Some(command.with_digest(digest))
         })?;
-        let (command, entry, version) = sent?;
         Some(Box::new(DirectCall { gate, command, entry, version, reply }))
     }
 }

@@ -172,3 +172,44 @@ async fn call_whose_connection_is_lost_fails_and_counts_as_a_failure() {
     })
     .await;
 }
+
+/// The worker was late, and the server has counted the call.
+#[tokio::test]
+async fn direct_call_that_is_late_was_sent() {
+    run(async |worker| {
+        worker.take(16).await;
+        let direct = worker.send(&TAKE);
+        assert!(direct.is_some());
+        let (reply_to, reply) = oneshot::channel();
+        let requests = OwnedRequest::copy_all(&[worker.request()]);
+        let deadline = Deadline::after(Duration::ZERO);
+        worker.worker.enqueue(Call { action: TAKE, requests, keys: worker.keys(), deadline, reply_to, direct });
+        worker.worker.deadlines.expire();
+        let failure = reply.await.expect("a reply").expect_err("a timeout");
+        assert!(failure.error.to_string().starts_with("no answer from Redis"), "{}", failure.error);
+    })
+    .await;
+}
+
+/// The error of a lost connection does not close the next one.
+#[tokio::test]
+async fn error_of_an_earlier_connection_leaves_the_next_one_open() {
+    run(async |worker| {
+        worker.take(16).await;
+        let direct = worker.send(&TAKE);
+        assert!(direct.is_some());
+        let current = worker.connection.current().expect("it is connected");
+        current.close_after(&Error::new(ErrorKind::Unavailable, "a test"));
+        while worker.connection.is_up() {
+            yield_now().await;
+        }
+        while !worker.connection.is_up() {
+            yield_now().await;
+        }
+        let next = worker.connection.current().expect("it is connected");
+        let failure = worker.send_by_worker(direct).await.expect("a reply").expect_err("a failure");
+        assert_eq!(failure.error.kind(), ErrorKind::Unavailable);
+        next.probe().await.expect("the next connection is open");
+    })
+    .await;
+}

@@ -24,6 +24,7 @@ impl Worker {
             return;
         };
         node.take_back();
+        let connection = node.current().filter(|current| current.is_of(&reply));
         let queue = self.queue_of(&node);
         let permit = queue.try_acquire();
         if let Some(permit) = &permit {
@@ -31,22 +32,25 @@ impl Worker {
         }
         let slot = call.keys.first_slot();
         let call = PendingCall::new(call, Rc::downgrade(&node));
+        let batch = SentBatch {
+            slot,
+            command,
+            entries: vec![entry],
+            calls: vec![BatchedCall { entry: 0, call: Rc::clone(&call) }],
+            versions: vec![version],
+            leases: None,
+        };
+        let script_call = ScriptCall::new(&self.context, &self.topology, permit.map(Rc::new));
+        // Before its deadline is watched: it was sent, and may be due.
+        self.record_sent(&batch, &script_call);
+        if let Some(connection) = &connection {
+            script_call.attempt().sent_on(connection);
+        }
         self.deadlines.watch(&call);
         let worker = Rc::clone(self);
         spawn_local(async move {
-            let deadline = call.deadline.instant;
-            let batch = SentBatch {
-                slot,
-                command,
-                entries: vec![entry],
-                calls: vec![BatchedCall { entry: 0, call }],
-                versions: vec![version],
-                leases: None,
-            };
-            let script_call = ScriptCall::new(&worker.context, &worker.topology, permit.map(Rc::new));
-            worker.record_sent(&batch, &script_call);
-            let run = script_call.run_direct(&batch.command, node, reply);
-            let reply = timeout_at(deadline, run).await;
+            let run = script_call.run_direct(&batch.command, node, connection, reply);
+            let reply = timeout_at(call.deadline.instant, run).await;
             worker.complete(&queue, batch, &script_call, reply).await;
         });
     }
