@@ -63,6 +63,21 @@ impl Proxied {
 }
 
 #[tokio::test]
+async fn denial_of_a_direct_call_is_remembered() {
+    let server = RedisServer::start();
+    let limiter = builder_for(&server).on_error(OnError::Raise).connect().await.expect("the server is there");
+    warm_up(&limiter).await;
+    let (key, limit) = (key("a"), limit("3/1h"));
+    let mut before = script_calls(&server);
+    for (allowed, is_sent) in [(true, true), (true, true), (true, true), (false, true), (false, false)] {
+        let decision = limiter.check(&key, &limit).await.expect("the server answers");
+        let after = script_calls(&server);
+        assert_eq!((decision.is_allowed(), after - before), (allowed, u64::from(is_sent)));
+        before = after;
+    }
+}
+
+#[tokio::test]
 async fn missing_script_is_loaded_and_the_call_is_counted_once() {
     let server = RedisServer::start();
     let limiter = builder_for(&server).on_error(OnError::Raise).connect().await.expect("the server is there");

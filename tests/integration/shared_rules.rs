@@ -40,8 +40,16 @@ fn in_force(limiter: &Limiter) -> Option<(u32, Origin)> {
     Some((rule.limits().first()?.max(), rule.origin()))
 }
 
+/// Waits until the shared rules are in force, without an error. The error ends a moment after the rules are in force.
 async fn eventually_in_force(limiter: &Limiter, max: u32) {
-    eventually("in force", async || in_force(limiter) == Some((max, Origin::Shared))).await;
+    let is_in_force = || in_force(limiter) == Some((max, Origin::Shared)) && limiter.shared_rules_error().is_none();
+    eventually("in force", async || is_in_force()).await;
+}
+
+/// Waits until a version is in force. It is reported a moment after its rules are in force.
+async fn eventually_version(limiter: &Limiter, version: u64) {
+    let is_in_force = || limiter.shared_rules_version() == version && limiter.shared_rules_error().is_none();
+    eventually("the version", async || is_in_force()).await;
 }
 
 /// Returns the stored version: its number and the SHA-1 of the text.
@@ -66,7 +74,7 @@ async fn assert_followed(url: &str) {
         assert_eq!(rules.publish(&text(max), change(version - 1)).await.expect("published"), version);
         for limiter in [&connected, &built] {
             eventually_in_force(limiter, max).await;
-            assert_eq!((limiter.shared_rules_version(), limiter.shared_rules_error().is_none()), (version, true));
+            eventually_version(limiter, version).await;
         }
     }
     // Both count the same calls by the last text.
@@ -173,7 +181,7 @@ async fn a_rollback_publishes_an_earlier_text_again() {
     assert_eq!(rules.rollback(1, change(2)).await.expect_err("an old version").kind(), ErrorKind::Conflict);
     assert_eq!(rules.rollback(1, change(3)).await.expect("published"), 4);
     eventually_in_force(&limiter, 11).await;
-    assert_eq!(limiter.shared_rules_version(), 4);
+    eventually_version(&limiter, 4).await;
 }
 
 #[tokio::test]
@@ -208,9 +216,8 @@ async fn rules_of_other_programs_are_ignored() {
         .publish(&format!("{others}{}", "[defaults]\ndeadline = \"1s\"\n"), change(0))
         .await
         .expect("published");
-    eventually("read", async || limiter.shared_rules_version() == 1).await;
+    eventually_version(&limiter, 1).await;
     assert!(limiter.scope_sync(shared).is_ok());
-    assert!(limiter.shared_rules_error().is_none());
 }
 
 #[tokio::test]
