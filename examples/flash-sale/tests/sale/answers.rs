@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use limiter_testkit::RedisServer;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::{Answer, buy, get, order, order_with_request, send};
 use crate::program::{Program, eventually};
@@ -177,7 +177,8 @@ fn purchases_fail_while_redis_is_away() {
     assert_eq!(get(address, "/sales/watch/leaderboard").result(), (503, "unavailable".into()));
     // The page remains, and shows the failure.
     let state = || get(address, "/state").json();
-    let state = eventually("the failure", || Some(state()).filter(|state| state["limiter"] != "up"));
+    let is_shown = |state: &Value| state["limiter"] != "up" && state["failed"] != 0;
+    let state = eventually("the failure", || Some(state()).filter(is_shown));
     assert_eq!((&state["bought"], state["failed"].as_u64()), (&json!(0), Some(1)), "{state}");
     server.restart();
     // Its data are lost, and so are the sales.
