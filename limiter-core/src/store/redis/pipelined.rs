@@ -247,8 +247,7 @@ impl Shared {
     fn lend(&self, at: &Arc<DirectWriter>, digest: Arc<str>) {
         let is_idle = self.awaited.borrow().is_empty()
             && self.output.borrow().unwritten() == 0
-            && self.waiting_senders.get() == 0
-            && self.write_error.borrow().is_none();
+            && self.waiting_senders.get() == 0;
         if !is_idle {
             return;
         }
@@ -293,9 +292,7 @@ impl Shared {
                     self.wake_reader();
                 }
             }
-            Err(error) => {
-                self.write_failed(error);
-            }
+            Err(error) => self.write_failed(error),
         }
         if self.waiting_senders.get() > 0 && !self.is_full() {
             self.has_room.notify_one();

@@ -155,8 +155,10 @@ impl WorkerHandle {
         let (requests, deadline) = (OwnedRequest::copy_all(requests), Deadline::after(timeout));
         if let Some(calls) = self.calls.get() {
             // The worker replies to every call that it receives, and ends only with this store.
-            let direct = self.direct.send(&action, &requests, &keys);
-            let _ = calls.send(Call { action, requests: Arc::clone(&requests), keys, deadline, reply_to, direct });
+            let requests = Arc::clone(&requests);
+            let mut call = Call { action, requests, keys, deadline, reply_to, direct: None };
+            call.send_by_caller(&self.direct);
+            let _ = calls.send(call);
         }
         Ok(SentCall {
             reply,

@@ -118,10 +118,12 @@ impl ManagedConnection {
         }
     }
 
+    /// Returns whether it is the server of this gate.
     pub(crate) fn has_gate(&self, gate: &Arc<ServerGate>) -> bool {
         Arc::ptr_eq(&self.gate, gate)
     }
 
+    /// The part of its state that callers use.
     pub(crate) fn gate(&self) -> Arc<ServerGate> {
         Arc::clone(&self.gate)
     }

@@ -2,18 +2,17 @@
 //!
 //! So the server is at work while the worker's thread wakes up.
 
+use std::slice;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::Layout;
 use crate::local::LocalState;
 use crate::local::denial_cache::CacheVersion;
-use crate::request::{OwnedRequest, SlottedRequests};
+use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::gate::ServerGate;
 use crate::store::redis::connection::gate_table::GateTable;
 use crate::store::redis::naming::Naming;
 use crate::store::redis::pipelined::DirectReply;
-use crate::store::redis::script::command::{Action, BatchEntry, Command, Commands, KeyNames};
+use crate::store::redis::script::command::{BatchEntry, Command, Commands, KeyNames};
 use crate::store::redis::script::redis_key::RedisKeys;
 
 /// The part of a call that its caller has sent.
@@ -41,30 +40,24 @@ impl DirectSender {
         Self { gates, naming, commands, local }
     }
 
-    /// Sends a call, if it can be batched, its server's connection is idle, and the store decides alone. It does not wait.
-    pub(crate) fn send(&self, action: &Action, requests: &[OwnedRequest], keys: &RedisKeys) -> Option<Box<DirectCall>> {
-        let &Action::Take { max_wait: Duration::ZERO, leases: false } = action else { return None };
-        let [request] = requests else { return None };
-        let request = request.as_request();
-        if request.limit.layout() != Layout::Compact {
-            return None;
-        }
+    /// Sends a call, if its server's connection is idle and the store decides alone. It does not wait.
+    pub(super) fn send(&self, request: &Request<'_>, keys: &RedisKeys) -> Option<Box<DirectCall>> {
         let gate = self.gates.gate_of(keys.first_slot())?;
         if !gate.direct_writer.is_free() {
             return None;
         }
         let mut names = KeyNames::default();
-        names.push_with(|text| keys.write_name(&request, &self.naming, text));
-        let entry = BatchEntry::of_call(&request);
+        names.push_with(|text| keys.write_name(request, &self.naming, text));
+        let entry = BatchEntry::of_call(request);
         let command = self.commands.batch(names, &[entry]);
         let mut version = None;
         let reply = gate.direct_writer.write(|digest| {
             // The worker takes the write half back before it records that this server has failed.
-            let requests = SlottedRequests { requests: &[request], slots: keys.slots() };
+            let requests = SlottedRequests { requests: slice::from_ref(request), slots: keys.slots() };
             if self.local.standby.is_consulted(requests) {
                 return None;
             }
-            version = self.local.denials.version(&request);
+            version = self.local.denials.version(request);
             Some(command.with_digest(digest))
         })?;
         Some(Box::new(DirectCall { gate, command, entry, version, reply }))

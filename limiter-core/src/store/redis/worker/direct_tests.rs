@@ -1,7 +1,5 @@
 //! Direct calls of a worker on a server.
 
-use std::slice;
-
 use limiter_testkit::{RedisServer, unique};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -17,6 +15,8 @@ use crate::store::redis::server::Server;
 use crate::{Key, Limit};
 
 const MAX: u32 = 100;
+/// A deadline that no call reaches.
+const LONG: Duration = Duration::from_secs(60);
 const TAKE: Action = Action::Take { max_wait: Duration::ZERO, leases: false };
 
 /// A worker that is connected, the callers' side of it, and one key.
@@ -30,7 +30,7 @@ struct DirectWorker {
 
 impl DirectWorker {
     async fn start() -> Self {
-        let settings = WorkerSettings { deadline: Duration::from_secs(60), ..settings(Clock::System) };
+        let settings = WorkerSettings { deadline: LONG, ..settings(Clock::System) };
         let (naming, local) = (Arc::clone(&settings.naming), settings.local.clone());
         let server = Server::from_url(&RedisServer::shared().url()).expect("a valid URL");
         let endpoint = Endpoint::Single(Box::new(server));
@@ -53,8 +53,40 @@ impl DirectWorker {
         RedisKeys::new(&[self.request()], &self.worker.naming).expect("no secret")
     }
 
+    /// A call of the key, and the receiver of its reply.
+    fn call(&self, action: &Action, deadline: Deadline) -> (Call, oneshot::Receiver<CallResult>) {
+        let (reply_to, reply) = oneshot::channel();
+        let requests = OwnedRequest::copy_all(&[self.request()]);
+        (Call { action: action.clone(), requests, keys: self.keys(), deadline, reply_to, direct: None }, reply)
+    }
+
+    /// Sends a call as its caller does. `None` if it is left to the worker.
     fn send(&self, action: &Action) -> Option<Box<DirectCall>> {
-        self.sender.send(action, &OwnedRequest::copy_all(&[self.request()]), &self.keys())
+        let (mut call, _reply) = self.call(action, Deadline::after(LONG));
+        call.send_by_caller(&self.sender);
+        call.direct
+    }
+
+    /// Makes lone calls until a caller can send one, and sends it so.
+    async fn send_behind_lone_calls(&self) -> Option<Box<DirectCall>> {
+        self.take(16).await;
+        let direct = self.send(&TAKE);
+        assert!(direct.is_some());
+        direct
+    }
+
+    /// Breaks the connection.
+    async fn lose_connection(&self) {
+        let current = self.connection.current().expect("it is connected");
+        current.close_after(&Error::new(ErrorKind::Unavailable, "a test"));
+        while self.connection.is_up() {
+            yield_now().await;
+        }
+    }
+
+    fn is_standby_consulted(&self) -> bool {
+        let slotted = SlottedRequests { requests: &[self.request()], slots: &[] };
+        self.local.standby.is_consulted(slotted)
     }
 
     /// Gives a call to the worker, and has it send all calls.
@@ -66,10 +98,8 @@ impl DirectWorker {
 
     /// Gives a call to the worker.
     fn enqueue(&self, direct: Option<Box<DirectCall>>) -> oneshot::Receiver<CallResult> {
-        let (reply_to, reply) = oneshot::channel();
-        let requests = OwnedRequest::copy_all(slice::from_ref(&self.request()));
-        let deadline = Deadline::after(Duration::from_secs(60));
-        self.worker.enqueue(Call { action: TAKE, requests, keys: self.keys(), deadline, reply_to, direct });
+        let (call, reply) = self.call(&TAKE, Deadline::after(LONG));
+        self.worker.enqueue(Call { direct, ..call });
         reply
     }
 
@@ -140,16 +170,13 @@ async fn no_caller_sends_a_call_while_the_standby_limiter_is_consulted() {
 #[tokio::test]
 async fn failure_behind_a_direct_call_is_considered() {
     run(async |worker| {
-        worker.take(16).await;
-        let direct = worker.send(&TAKE);
-        assert!(direct.is_some());
+        let direct = worker.send_behind_lone_calls().await;
         worker.connection.report_data_loss();
         let request = Request { cost: MAX - 16, ..worker.request() };
         worker.local.standby.record(&[request]);
         let reply = worker.enqueue(direct).await.expect("a reply").expect("no failure");
         assert!(!reply.reply.allowed);
-        let slotted = SlottedRequests { requests: &[worker.request()], slots: &[] };
-        assert!(worker.local.standby.is_consulted(slotted));
+        assert!(worker.is_standby_consulted());
     })
     .await;
 }
@@ -157,18 +184,11 @@ async fn failure_behind_a_direct_call_is_considered() {
 #[tokio::test]
 async fn call_whose_connection_is_lost_fails_and_counts_as_a_failure() {
     run(async |worker| {
-        worker.take(16).await;
-        let direct = worker.send(&TAKE);
-        assert!(direct.is_some());
-        let current = worker.connection.current().expect("it is connected");
-        current.close_after(&Error::new(ErrorKind::Unavailable, "a test"));
-        while worker.connection.is_up() {
-            yield_now().await;
-        }
+        let direct = worker.send_behind_lone_calls().await;
+        worker.lose_connection().await;
         let failure = worker.enqueue(direct).await.expect("a reply").expect_err("a failure");
         assert_eq!(failure.error.kind(), ErrorKind::Unavailable);
-        let slotted = SlottedRequests { requests: &[worker.request()], slots: &[] };
-        assert!(worker.local.standby.is_consulted(slotted));
+        assert!(worker.is_standby_consulted());
     })
     .await;
 }
@@ -177,13 +197,9 @@ async fn call_whose_connection_is_lost_fails_and_counts_as_a_failure() {
 #[tokio::test]
 async fn direct_call_that_is_late_was_sent() {
     run(async |worker| {
-        worker.take(16).await;
-        let direct = worker.send(&TAKE);
-        assert!(direct.is_some());
-        let (reply_to, reply) = oneshot::channel();
-        let requests = OwnedRequest::copy_all(&[worker.request()]);
-        let deadline = Deadline::after(Duration::ZERO);
-        worker.worker.enqueue(Call { action: TAKE, requests, keys: worker.keys(), deadline, reply_to, direct });
+        let direct = worker.send_behind_lone_calls().await;
+        let (call, reply) = worker.call(&TAKE, Deadline::after(Duration::ZERO));
+        worker.worker.enqueue(Call { direct, ..call });
         worker.worker.deadlines.expire();
         let failure = reply.await.expect("a reply").expect_err("a timeout");
         assert!(failure.error.to_string().starts_with("no answer from Redis"), "{}", failure.error);
@@ -195,14 +211,8 @@ async fn direct_call_that_is_late_was_sent() {
 #[tokio::test]
 async fn error_of_an_earlier_connection_leaves_the_next_one_open() {
     run(async |worker| {
-        worker.take(16).await;
-        let direct = worker.send(&TAKE);
-        assert!(direct.is_some());
-        let current = worker.connection.current().expect("it is connected");
-        current.close_after(&Error::new(ErrorKind::Unavailable, "a test"));
-        while worker.connection.is_up() {
-            yield_now().await;
-        }
+        let direct = worker.send_behind_lone_calls().await;
+        worker.lose_connection().await;
         while !worker.connection.is_up() {
             yield_now().await;
         }
