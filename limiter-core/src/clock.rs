@@ -51,13 +51,18 @@ impl Moment {
 
     /// Returns the instant after a wait, rounded up to a microsecond.
     pub(crate) fn after(self, wait: Duration) -> Self {
-        let micros = u64::try_from(wait.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
-        Self { micros: self.micros.saturating_add(micros) }
+        Self { micros: self.micros.saturating_add(ceil_micros(wait)) }
     }
 
     pub(crate) fn until(self, later: Self) -> Duration {
         self.until_micros(later.micros)
     }
+}
+
+/// Returns a time in microseconds, rounded up. It divides no number of 128 bits, which would take long.
+#[inline]
+pub(crate) fn ceil_micros(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(time.subsec_nanos().div_ceil(1000)))
 }
 
 /// The source of time: the system's monotonic clock, or one that a test moves.
@@ -295,6 +300,25 @@ mod manual {
     impl Default for ManualClock {
         fn default() -> Self {
             Self::new()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_rounded_up_to_a_microsecond() {
+        let table = [
+            (Duration::ZERO, 0),
+            (Duration::from_nanos(1), 1),
+            (Duration::from_nanos(1_000), 1),
+            (Duration::new(2, 999_999_001), 3_000_000),
+            (Duration::MAX, u64::MAX),
+        ];
+        for (time, micros) in table {
+            assert_eq!(ceil_micros(time), micros, "{time:?}");
         }
     }
 }

@@ -2,22 +2,26 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Limit;
 use crate::algorithm::Outcome;
+use crate::clock::ceil_micros;
 use crate::request::{OwnedRequest, PerRequest, RefundInfo, Request, RequestReport};
 use crate::source::Source;
 use crate::store::memory::{EntryPermits, MemoryReply};
 
 mod context;
 pub(crate) mod limiter_id;
+mod rare;
 pub(crate) mod receipt;
 mod spread;
 
 pub(crate) use context::{DIRECT_CALL, DecisionContext, Resolution};
 use limiter_id::LimiterId;
+use rare::Rare;
 use receipt::Receipt;
 
 macro_rules! detail_getters {
@@ -43,7 +47,7 @@ macro_rules! detail_getters {
         /// none. Neither `Debug` nor `Display` contains it.
         #[must_use]
         pub fn key(&self) -> Option<&str> {
-            self.exposed_key().map(|key| &key.encoded[..])
+            self.exposed_key()
         }
 
         /// Permits left in the window now; 0 if a failure policy decided, and all of them if the rule is
@@ -99,7 +103,7 @@ impl Decision {
         }
     }
 
-    fn exposed_key(&self) -> Option<&ExposedKey> {
+    fn exposed_key(&self) -> Option<&str> {
         match self {
             Self::Allowed(allowed) => allowed.exposed_key(),
             Self::Denied(denied) => denied.exposed_key(),
@@ -112,9 +116,9 @@ impl Decision {
     /// of them is expected to take its permits.
     pub(crate) fn into_timed_out(self, retry_after: Duration) -> Denied {
         match self {
-            Self::Allowed(Allowed { details, extras, .. }) => {
-                let key = extras.and_then(|extras| extras.key);
-                Denied { details, retry_after: Some(micros(retry_after)), key }
+            Self::Allowed(Allowed { details, mut extras, .. }) => {
+                let key = extras.get_mut().map(|extras| take(&mut extras.key)).unwrap_or_default();
+                Denied { details, retry_after: Some(ceil_micros(retry_after)), key }
             }
             Self::Denied(denied) => denied,
         }
@@ -177,15 +181,15 @@ pub struct Allowed {
     details: Details,
     /// `None` if there is nothing to refund.
     receipt: Option<Receipt>,
-    /// `None` unless a rule was in shadow mode, the limiter exposes keys, or observers received several reports.
-    extras: Option<Box<AllowedExtras>>,
+    /// None unless a rule was in shadow mode, the limiter exposes keys, or observers received several reports.
+    extras: Rare<AllowedExtras>,
 }
 
 /// The parts of an allowed decision that most decisions do not have.
 #[derive(Clone, Default)]
 struct AllowedExtras {
     /// The encoded key, if the limiter exposes keys.
-    key: Option<Box<ExposedKey>>,
+    key: Rare<String>,
     /// The first denial of a rule in shadow mode.
     shadowed: Option<Denied>,
     /// The receipts of rules in shadow mode.
@@ -195,18 +199,14 @@ struct AllowedExtras {
 }
 
 impl AllowedExtras {
-    /// The extras of a decision whose requests are reported one by one; `None` if there are no reports.
+    /// The extras of a decision whose requests are reported one by one. None if there are no reports.
     #[cold]
-    fn for_reports(per_request: &Arc<PerRequest>) -> Option<Box<Self>> {
-        let reported = Some(per_request).filter(|per_request| !per_request.reports.is_empty()).cloned()?;
-        Some(Box::new(Self { reported: Some(reported), ..Self::default() }))
+    fn for_reports(per_request: &Arc<PerRequest>) -> Rare<Self> {
+        if per_request.reports.is_empty() {
+            return Rare::NONE;
+        }
+        Rare::new(Self { reported: Some(Arc::clone(per_request)), ..Self::default() })
     }
-}
-
-/// The encoded key that a decision describes. A box of it is smaller than a `String`.
-#[derive(Clone)]
-struct ExposedKey {
-    encoded: String,
 }
 
 /// The denial of a call: the limit is reached, and nothing was taken or written.
@@ -215,8 +215,8 @@ pub struct Denied {
     details: Details,
     /// Microseconds; `None` for never.
     retry_after: Option<u64>,
-    /// `None` unless the limiter exposes keys.
-    key: Option<Box<ExposedKey>>,
+    /// None unless the limiter exposes keys.
+    key: Rare<String>,
 }
 
 /// The details that both decisions share. Kept small, because a decision is moved a few times before it is returned.
@@ -253,12 +253,12 @@ impl Allowed {
     /// The denial of a rule in [shadow mode](crate::Mode::Shadow), which was not enforced: of several rules, the first.
     #[must_use]
     pub fn shadowed(&self) -> Option<&Denied> {
-        self.extras.as_ref()?.shadowed.as_ref()
+        self.extras.get()?.shadowed.as_ref()
     }
 
     /// Adds the key that the decision describes, in the form that users see.
     pub(crate) fn set_key(&mut self, encoded: String) {
-        self.extras.get_or_insert_default().key = Some(Box::new(ExposedKey { encoded }));
+        self.extras.get_or_insert_default().key = Rare::new(encoded);
     }
 
     /// The name that lives until the process ends.
@@ -268,31 +268,31 @@ impl Allowed {
 
     /// The permits left of each of several requests. Empty once the observers have got them.
     pub(crate) fn request_reports(&self) -> &[RequestReport] {
-        let reported = self.extras.as_ref().and_then(|extras| extras.reported.as_ref());
+        let reported = self.extras.get().and_then(|extras| extras.reported.as_ref());
         reported.map_or(&[], |per_request| &per_request.reports)
     }
 
     /// Removes the reports that no observer gets.
     pub(crate) fn discard_reports(&mut self) {
-        if let Some(extras) = &mut self.extras {
+        if let Some(extras) = self.extras.get_mut() {
             extras.reported = None;
         }
     }
 
     /// The receipts of all permits that the call took.
     pub(crate) fn receipts(&self) -> impl Iterator<Item = &Receipt> {
-        self.receipt.iter().chain(self.extras.iter().flat_map(|extras| &extras.shadow_receipts))
+        self.receipt.iter().chain(self.extras.get().into_iter().flat_map(|extras| &extras.shadow_receipts))
     }
 
-    fn exposed_key(&self) -> Option<&ExposedKey> {
-        self.extras.as_ref()?.key.as_deref()
+    fn exposed_key(&self) -> Option<&str> {
+        self.extras.get()?.key.get().map(String::as_str)
     }
 
     /// The decision about a call whose rules are off or have no limit.
     pub(crate) fn without_limit(name: &'static str, limit: Limit, source: Source) -> Self {
         let remaining = limit.max_cost();
         let details = Details { name, request_index: 0, limit, remaining, reset_after: 0, source, is_shadow: false };
-        Self { details, receipt: None, extras: None }
+        Self { details, receipt: None, extras: Rare::NONE }
     }
 
     /// The decision about a call whose only rule is in shadow mode: the call is allowed.
@@ -302,7 +302,7 @@ impl Allowed {
             Decision::Denied(denied) => {
                 let (details, key) = (denied.details, denied.key.clone());
                 let extras = AllowedExtras { key, shadowed: Some(denied), ..AllowedExtras::default() };
-                Self { details, receipt: None, extras: Some(Box::new(extras)) }
+                Self { details, receipt: None, extras: Rare::new(extras) }
             }
         }
     }
@@ -327,8 +327,8 @@ impl Denied {
         &self.details
     }
 
-    fn exposed_key(&self) -> Option<&ExposedKey> {
-        self.key.as_deref()
+    fn exposed_key(&self) -> Option<&str> {
+        self.key.get().map(String::as_str)
     }
 
     /// The index of the request that denied the decision: the first, if several did.
@@ -343,7 +343,7 @@ impl Denied {
 
     /// Adds the key that the denial describes, in the form that users see.
     pub(crate) fn set_key(&mut self, encoded: String) {
-        self.key = Some(Box::new(ExposedKey { encoded }));
+        self.key = Rare::new(encoded);
     }
 
     /// The [`retry_after`](Denied::retry_after) of a [final](Denied::is_final) denial: 136 years. An `Instant` plus
@@ -414,7 +414,7 @@ impl Decision {
         let (limit, source) = (request.limit, Source::Store);
         let details = Details { name, request_index: 0, limit, remaining, reset_after, source, is_shadow: false };
         if !allowed {
-            return Self::Denied(Denied { details, retry_after: retry_at.map(|at| reply.until(at)), key: None });
+            return Self::Denied(Denied { details, retry_after: retry_at.map(|at| reply.until(at)), key: Rare::NONE });
         }
         let stamp = reply.now.micros();
         let receipt = match reply.entry {
@@ -423,13 +423,8 @@ impl Decision {
                 Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp), &[name])
             }
         };
-        Self::Allowed(Allowed { details, receipt, extras: None })
+        Self::Allowed(Allowed { details, receipt, extras: Rare::NONE })
     }
-}
-
-/// Whole microseconds, rounded up.
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Allowed {

@@ -4,6 +4,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::LazyLock;
+use std::sync::atomic::AtomicU64 as StdAtomicU64;
 
 #[cfg(not(all(test, limiter_loom)))]
 pub(crate) use std::sync::{
@@ -37,6 +38,13 @@ pub(crate) fn hash_bytes(seed: &Seed, bytes: &[u8]) -> u64 {
     let mut hasher = seed.build_hasher();
     hasher.write(bytes);
     hasher.finish()
+}
+
+/// Returns a number that no earlier call in this process has returned.
+pub(crate) fn next_id() -> u64 {
+    // Loom's atomics cannot be static.
+    static NEXT: StdAtomicU64 = StdAtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 pub(crate) mod process;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use crate::nodes::{NodeId, Nodes};
 use crate::proxy::Proxy;
@@ -60,16 +61,23 @@ impl Cluster {
         Self::builder().start()
     }
 
-    /// Returns a builder for a cluster without replicas, behind proxies, with a password or other settings.
+    /// Returns a builder for a cluster without replicas, behind proxies, with TLS, a password or other settings.
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder::default()
     }
 
-    /// Returns the URL for clients, with credentials and all nodes: `redis-cluster://127.0.0.1:…,127.0.0.1:…`. With
-    /// proxies, the ports are those of the proxies.
+    /// Returns the URL for clients, with credentials and all nodes: `redis-cluster://127.0.0.1:…,127.0.0.1:…`, or
+    /// `rediss-cluster://…` with TLS. With proxies, the ports are those of the proxies.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis-cluster://{}{}", self.nodes.all()[0].server.authority(), self.nodes.hosts())
+        let first = &self.nodes.all()[0].server;
+        format!("{}-cluster://{}{}", first.scheme(), first.authority(), self.nodes.hosts())
+    }
+
+    /// Returns the PEM file of the certificate authority that signed the certificates of all nodes, if they have TLS.
+    #[must_use]
+    pub fn ca_certificate(&self) -> Option<PathBuf> {
+        self.nodes.all()[0].server.ca_certificate()
     }
 
     /// Returns all nodes, including dead ones. The initial masters come first.

@@ -50,6 +50,10 @@ mod sentinel;
 mod server;
 mod socket;
 pub mod stalls;
+#[cfg(test)]
+mod tls_client;
+#[cfg(feature = "faults")]
+mod transport;
 mod wait;
 
 pub use cluster::{Cluster, ClusterBuilder, Migration, SLOTS, slot_of};
@@ -64,3 +68,5 @@ pub use resp::{Client, Reply};
 pub use sentinel::{Sentinels, SentinelsBuilder};
 pub use server::{RedisServer, RedisServerBuilder, unique};
 pub use socket::Address;
+#[cfg(feature = "faults")]
+pub use transport::Transport;

@@ -1,6 +1,7 @@
 //! A real master with a replica, and three sentinels that replace the master when it fails.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use crate::nodes::{NodeId, Nodes};
 use crate::server::RedisServer;
@@ -48,17 +49,24 @@ impl Sentinels {
         Self::builder().start()
     }
 
-    /// Returns a builder for servers and sentinels with passwords or other settings.
+    /// Returns a builder for servers and sentinels with TLS, passwords or other settings.
     pub fn builder() -> SentinelsBuilder {
         SentinelsBuilder::default()
     }
 
     /// Returns the URL for clients: `redis-sentinel://127.0.0.1:…,127.0.0.1:…,127.0.0.1:…/mymaster/0`, with the
-    /// credentials of the data servers. It does not contain the sentinels' own password.
+    /// credentials of the data servers. With TLS, the scheme is `rediss-sentinel`. The URL does not contain the sentinels'
+    /// own password.
     #[must_use]
     pub fn url(&self) -> String {
-        let authority = self.nodes.all()[0].server.authority();
-        format!("redis-sentinel://{authority}{}/{MASTER_NAME}/0", self.sentinels.hosts())
+        let first = &self.nodes.all()[0].server;
+        format!("{}-sentinel://{}{}/{MASTER_NAME}/0", first.scheme(), first.authority(), self.sentinels.hosts())
+    }
+
+    /// Returns the PEM file of the certificate authority that signed the certificates of all servers, if they have TLS.
+    #[must_use]
+    pub fn ca_certificate(&self) -> Option<PathBuf> {
+        self.nodes.all()[0].server.ca_certificate()
     }
 
     /// Returns the data servers: the initial master, then its replica.

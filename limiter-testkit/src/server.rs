@@ -28,6 +28,7 @@ mod tests;
 
 pub(crate) use builder::MAX_PORT_ATTEMPTS;
 pub use builder::RedisServerBuilder;
+pub(crate) use certificates::Certificates;
 pub(crate) use port::{BUS_OFFSET, free_port_with_bus};
 
 /// The time in which a server must start, and in which it must reply to one command.
@@ -119,6 +120,11 @@ impl RedisServer {
     /// Returns the URL of this server at the address of a proxy.
     pub(crate) fn url_at(&self, address: &Address) -> String {
         self.config.url(address)
+    }
+
+    /// Returns the scheme of a URL with a TCP port: `rediss` with TLS, and `redis` without it.
+    pub(crate) fn scheme(&self) -> &'static str {
+        self.config.scheme()
     }
 
     /// Returns the part of a URL before the hosts: `user:password@`, `:password@`, or nothing.

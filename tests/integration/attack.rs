@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::thread;
 
-use limiter_testkit::ForkLibrary;
 use limiter_testkit::attack::{Budget, Plan, run, scenarios};
+use limiter_testkit::{ForkLibrary, Transport};
 
 use crate::child_process;
 
@@ -14,13 +14,15 @@ fn short_attack_finds_no_violation() {
     let variable = &library.variable();
     thread::scope(|scope| {
         // Fixed seeds. The program `attack` runs others.
-        for (seed, leases) in [("1", "false"), ("2", "false"), ("3", "true")] {
+        for (seed, leases, tls) in
+            [("1", "false", "false"), ("2", "false", "false"), ("3", "true", "false"), ("4", "false", "true")]
+        {
             scope.spawn(move || {
                 let (name, path) = variable;
-                child_process::run(
-                    "attack::attack_with_one_seed",
-                    &[("SEED", OsStr::new(seed)), ("LEASES", OsStr::new(leases)), (*name, path.as_os_str())],
-                )
+                let options = [("SEED", seed), ("LEASES", leases), ("TLS", tls)];
+                let mut variables = options.map(|(name, value)| (name, OsStr::new(value))).to_vec();
+                variables.push((name, path.as_os_str()));
+                child_process::run("attack::attack_with_one_seed", &variables)
             });
         }
     });
@@ -34,10 +36,12 @@ fn attack_with_one_seed() {
         return;
     }
     let seed = child_process::variable("SEED").parse().expect("a number");
-    let leases: bool = child_process::variable("LEASES").parse().expect("true or false");
+    let [leases, tls] =
+        ["LEASES", "TLS"].map(|name| child_process::variable(name).parse::<bool>().expect("true or false"));
     let mut scenarios = scenarios();
-    scenarios.retain(|scenario| scenario.short && (scenario.leases || !leases));
-    let plan = Plan { seed, budget: Budget::Rounds(1), scenarios, short: true, leases, first: false };
+    scenarios.retain(|scenario| scenario.short && (scenario.leases || !leases) && (scenario.tls || !tls));
+    let transport = if tls { Transport::Tls } else { Transport::Plain };
+    let plan = Plan { seed, budget: Budget::Rounds(1), scenarios, short: true, leases, transport, first: false };
     let report = run(&plan, &|_| {});
     println!("{report}");
     assert!(report.violations.is_empty(), "{report}");

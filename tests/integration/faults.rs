@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use limiter_testkit::Transport;
 use limiter_testkit::faults::{Miss, Pace, Row, Storm, row, run, storm};
 
 use crate::deadlines::DEADLINE;
@@ -65,6 +66,12 @@ fn bounds_hold_with_leases() {
     }
 }
 
+/// A garbled byte ends the session of a connection.
+#[test]
+fn bounds_hold_with_tls_when_replies_are_garbled() {
+    assert_bounds_of(&row("garble").expect("a row of that name").with_tls(), &Pace::SHORT);
+}
+
 /// Calls at four times the limits, before, during and after an outage.
 #[test]
 fn long_outage_gives_no_fresh_quota() {
@@ -74,7 +81,7 @@ fn long_outage_gives_no_fresh_quota() {
 /// Dropped futures, cut connections and restarts cause no panic, no hang and no key without a TTL.
 #[test]
 fn random_faults_and_drops_cause_no_violation() {
-    let report = storm(&Storm { calls: 100_000, seed: 7 }, &|_| {});
+    let report = storm(&Storm { calls: 100_000, seed: 7, transport: Transport::Plain }, &|_| {});
     assert!(report.wrong.is_empty(), "{report:#?}");
     assert_eq!(report.calls, 100_000);
     // The numbers depend on the machine.

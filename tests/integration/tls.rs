@@ -1,18 +1,28 @@
-//! Tests of `rediss://` in child processes, because environment variables name the certificates that a process trusts.
+//! Tests of connections with TLS. Some are in child processes, because environment variables name the certificates that a
+//! process trusts.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use limiter_testkit::RedisServer;
-use rate_limited::{ErrorKind, Limiter, OnError, Source};
+use rate_limited::{ErrorKind, Limiter, OnError, Source, Tls};
 
 use crate::child_process;
 use crate::deadlines::{DEADLINE, MAX_LATENESS};
 use crate::support::{key, limit};
 
 mod options;
+mod topologies;
+mod versions;
 
 /// The environment variable that names the file of trusted certificates.
 const CERTIFICATES_VARIABLE: &str = "SSL_CERT_FILE";
+
+/// Returns options that trust the authority whose certificate is in this file, and no other.
+fn trusting(ca_certificate: Option<PathBuf>) -> Tls {
+    Tls::new().root_certificate(fs::read(ca_certificate.expect("TLS")).expect("a certificate"))
+}
 
 #[test]
 fn trusted_certificate_is_accepted() {

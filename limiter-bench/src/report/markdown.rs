@@ -9,6 +9,7 @@ use crate::report::{Report, summary, table};
 /// The explanation of the figures, before the versions and the amount of work.
 const METHOD: &str = "All figures on this page are of one run of `cargo run --release -p limiter-bench -- compare`, \
                       which writes the page in about a quarter of an hour. With `--quick` it takes less than a minute. \
+                      The cases with leases need `--features limiter-bench/leases,rate-limited/leases`. \
                       `cargo run --release -p limiter-bench -- cases` lists the cases, and `cargo bench -p \
                       limiter-bench` times the paths in process by themselves.";
 

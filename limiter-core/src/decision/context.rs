@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::limiter_id::LimiterId;
+use super::rare::Rare;
 use super::receipt::Receipt;
-use super::{Allowed, AllowedExtras, Decision, Denied, Details, micros};
+use super::{Allowed, AllowedExtras, Decision, Denied, Details};
 use crate::Limit;
+use crate::clock::ceil_micros;
 use crate::local::leases::LeasedPermits;
 use crate::request::{CountedReply, OwnedRequest, Request, RequestReport};
 use crate::source::Source;
@@ -65,11 +67,11 @@ impl DecisionContext<'_> {
         }
         let Details { source, is_shadow, .. } = allowed.details;
         let report = |index, &RequestReport { remaining, reset_after }: &_| {
-            let reset_after = micros(reset_after);
+            let reset_after = ceil_micros(reset_after);
             let details = Details { remaining, reset_after, source, is_shadow, ..self.details(index) };
-            Allowed { details, receipt: None, extras: None }
+            Allowed { details, receipt: None, extras: Rare::NONE }
         };
-        let reported = allowed.extras.as_mut().and_then(|extras| extras.reported.take());
+        let reported = allowed.extras.get_mut().and_then(|extras| extras.reported.take());
         match (&reported, source) {
             (Some(reported), _) => (0..).zip(&reported.reports).map(|(index, values)| report(index, values)).collect(),
             // Nothing was counted.
@@ -83,13 +85,13 @@ impl DecisionContext<'_> {
     #[inline]
     fn counted_decision(&self, counted: &CountedReply, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
         let &CountedReply { ref reply, source, .. } = counted;
-        let reset_after = micros(reply.reset_after);
+        let reset_after = ceil_micros(reply.reset_after);
         let details = Details { remaining: reply.remaining, reset_after, source, ..self.details(reply.request_index) };
         if reply.allowed {
-            let extras = counted.per_request.as_ref().and_then(AllowedExtras::for_reports);
+            let extras = counted.per_request.as_ref().map(AllowedExtras::for_reports).unwrap_or_default();
             Decision::Allowed(Allowed { details, receipt: receipt(), extras })
         } else {
-            Decision::Denied(Denied { details, retry_after: reply.retry_after.map(micros), key: None })
+            Decision::Denied(Denied { details, retry_after: reply.retry_after.map(ceil_micros), key: Rare::NONE })
         }
     }
 
@@ -100,7 +102,7 @@ impl DecisionContext<'_> {
         let cost = self.requests.first().map_or(0, |request| request.cost);
         let receipt = limiter_id.zip(lease).map(|(limiter_id, lease)| Receipt::for_lease(limiter_id, lease, cost));
         let details = Details { remaining, reset_after, source: Source::Lease, ..self.details(0) };
-        Decision::Allowed(Allowed { details, receipt, extras: None })
+        Decision::Allowed(Allowed { details, receipt, extras: Rare::NONE })
     }
 
     /// The decision of a policy that fails open. A call that costs more than its limit ever allows is denied all the
@@ -108,28 +110,30 @@ impl DecisionContext<'_> {
     fn failed_open(&self) -> Decision {
         let is_impossible = |request: &Request<'_>| request.cost > request.limit.burst();
         match self.requests.iter().position(is_impossible) {
-            Some(index) => Decision::Denied(Denied { details: self.details(index), retry_after: None, key: None }),
-            None => Decision::Allowed(Allowed { details: self.details(0), receipt: None, extras: None }),
+            Some(index) => {
+                Decision::Denied(Denied { details: self.details(index), retry_after: None, key: Rare::NONE })
+            }
+            None => Decision::Allowed(Allowed { details: self.details(0), receipt: None, extras: Rare::NONE }),
         }
     }
 
     /// The denial of a policy that fails closed.
     pub(crate) fn failed_closed(&self) -> Denied {
         let details = self.details(0);
-        let retry_after = Some(micros(details.limit.window().min(Duration::from_secs(1))));
-        Denied { details, retry_after, key: None }
+        let retry_after = Some(ceil_micros(details.limit.window().min(Duration::from_secs(1))));
+        Denied { details, retry_after, key: Rare::NONE }
     }
 
     /// The denial of a call that may be sent after a pause.
     pub(crate) fn denied_until(&self, retry_after: Duration) -> Denied {
-        let (source, retry_after) = (Source::DeniedUntil, micros(retry_after));
+        let (source, retry_after) = (Source::DeniedUntil, ceil_micros(retry_after));
         let details = Details { source, reset_after: retry_after, ..self.details(0) };
-        Denied { details, retry_after: Some(retry_after), key: None }
+        Denied { details, retry_after: Some(retry_after), key: Rare::NONE }
     }
 
     /// The final denial of a rule that denies every call.
     pub(crate) fn denied_by_mode(&self) -> Denied {
-        Denied { details: Details { source: Source::Mode, ..self.details(0) }, retry_after: None, key: None }
+        Denied { details: Details { source: Source::Mode, ..self.details(0) }, retry_after: None, key: Rare::NONE }
     }
 
     /// The details of a request that no store has replied to.

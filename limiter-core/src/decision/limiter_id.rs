@@ -1,6 +1,6 @@
 //! The identity of a limiter, by which it recognises its own receipts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::next_id;
 
 /// A number that no other limiter of this process ever has.
 ///
@@ -12,7 +12,6 @@ pub(crate) struct LimiterId(u64);
 impl LimiterId {
     /// Returns a new id.
     pub(crate) fn next() -> Self {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        Self(LAST.fetch_add(1, Ordering::Relaxed))
+        Self(next_id())
     }
 }

@@ -11,7 +11,7 @@ fn denied(retry_after: Option<u64>) -> Denied {
         source: Source::Store,
         is_shadow: false,
     };
-    Denied { details, retry_after, key: None }
+    Denied { details, retry_after, key: Rare::NONE }
 }
 
 #[test]

@@ -9,14 +9,16 @@
 //! the call's cost is one more than the permits that are left. A call that lacks several permits is not cached: some of
 //! them come back before it is allowed.
 
+use std::cell::Cell;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::CounterKind;
 use crate::clock::{Clock, Moment};
 use crate::request::{Request, StoreReply};
 use crate::sync::process::{self, read_at_home, write_at_home};
-use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, fence};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, fence, next_id};
 use crate::{Key, Limit};
 
 /// A fixed number of slots, each with the denials of one counter. If several counters share a slot, it holds the
@@ -31,22 +33,29 @@ pub(crate) struct DenialCache {
     /// The number of changes to the counters of each slot. A reply to a request from before a change is not cached.
     versions: Box<[AtomicU64]>,
     /// The denials of each slot's counter, for several limits and costs.
-    denials: Box<[RwLock<Vec<Denial>>]>,
+    denials: Box<[RwLock<Vec<Arc<Denial>>>]>,
     hasher: Seed,
     clock: Clock,
     /// The longest time for which a denial is used.
     max_age: Duration,
     /// The process that made the cache. In a child of it, a slot whose lock is taken counts as empty.
     home: u32,
+    /// Different for each cache of this process.
+    id: u64,
 }
 
 #[derive(Debug)]
 struct Denial {
+    /// The id of its cache.
+    cache: u64,
+    /// Set under the lock of its slot when the denial is removed. Threads that used the denial may still have it.
+    is_removed: AtomicBool,
     key: Key,
     limit: Limit,
     cost: u32,
     sent_at: Moment,
-    /// The earliest instant at which the decision can change, if the store decided as soon as the request was sent.
+    /// The earliest instant at which the decision can change, if the store decided as soon as the request was sent. It is
+    /// at most the maximum age after `sent_at`.
     valid_until: Moment,
     /// The latest instant at which the decision changes, if the store decided just before its reply arrived.
     retry_at: Moment,
@@ -61,11 +70,18 @@ pub(crate) struct CacheVersion {
     version: u64,
 }
 
+thread_local! {
+    /// The denial that this thread used last, of any cache. A thread that calls one denied key takes no lock, which other
+    /// threads would write to as well. The denial is used only while it is in its slot.
+    static RECENT: Cell<Option<Arc<Denial>>> = const { Cell::new(None) };
+}
+
 /// The number of slots. One under loom, which tracks each of them.
-const SLOTS: usize = if cfg!(all(test, limiter_loom)) { 1 } else { 4096 };
+const SLOTS: usize = if IS_LOOM { 1 } else { 4096 };
 const MAX_DENIALS_PER_SLOT: usize = 8;
 /// The tag of a slot without denials.
 const EMPTY: u64 = 0;
+const IS_LOOM: bool = cfg!(all(test, limiter_loom));
 
 impl DenialCache {
     /// A cache that uses each denial for at most `max_age`.
@@ -81,6 +97,7 @@ impl DenialCache {
             clock,
             max_age,
             home: process::id(),
+            id: next_id(),
         }
     }
 
@@ -93,9 +110,26 @@ impl DenialCache {
             return None;
         }
         let now = self.clock.now();
+        let denial = self.recent(request, now).or_else(|| self.find(slot, request, now))?;
+        let reply = denial.reply(now);
+        set_recent(denial);
+        Some(reply)
+    }
+
+    /// Returns the denial that this thread used last, if it is one of this request and still valid.
+    #[inline]
+    fn recent(&self, request: &Request<'_>, now: Moment) -> Option<Arc<Denial>> {
+        take_recent().filter(|denial| {
+            let is_in_slot = denial.cache == self.id && !denial.is_removed.load(Ordering::Acquire);
+            is_in_slot && denial.matches(request) && denial.is_valid(now)
+        })
+    }
+
+    /// Looks a valid denial of a request up in its slot.
+    #[inline(never)]
+    fn find(&self, slot: usize, request: &Request<'_>, now: Moment) -> Option<Arc<Denial>> {
         let denials = read_at_home(&self.denials[slot], self.home)?;
-        let denial = denials.iter().find(|denial| denial.matches(request) && denial.is_valid(now, self.max_age))?;
-        Some(denial.reply(now))
+        denials.iter().find(|denial| denial.matches(request) && denial.is_valid(now)).cloned()
     }
 
     /// Removes the denials of these counters, because permits were taken or given back, or may have been.
@@ -112,8 +146,8 @@ impl DenialCache {
         }
     }
 
-    fn clear(&self, slot: usize, denials: &mut Vec<Denial>) {
-        denials.clear();
+    fn clear(&self, slot: usize, denials: &mut Vec<Arc<Denial>>) {
+        denials.drain(..).for_each(|denial| denial.set_removed());
         self.tags[slot].store(EMPTY, Ordering::Release);
     }
 
@@ -126,7 +160,7 @@ impl DenialCache {
         Some((usize::try_from(hash % self.tags.len() as u64).unwrap_or(0), hash))
     }
 
-    fn lock(&self, slot: usize) -> Option<RwLockWriteGuard<'_, Vec<Denial>>> {
+    fn lock(&self, slot: usize) -> Option<RwLockWriteGuard<'_, Vec<Arc<Denial>>>> {
         write_at_home(&self.denials[slot], self.home)
     }
 }
@@ -171,11 +205,13 @@ impl DenialCache {
         }
         let received_at = self.clock.now();
         let denial = Denial {
+            cache: self.id,
+            is_removed: AtomicBool::new(false),
             key: request.key.clone(),
             limit: request.limit,
             cost: request.cost,
             sent_at: version.sent_at,
-            valid_until: version.sent_at.after(longest.map_or(retry_after, |longest| retry_after.min(longest))),
+            valid_until: version.sent_at.after(retry_after.min(longest.unwrap_or(self.max_age)).min(self.max_age)),
             retry_at: received_at.after(retry_after),
             reset_at: received_at.after(reply.reset_after),
             remaining: reply.remaining,
@@ -186,16 +222,20 @@ impl DenialCache {
             return;
         }
         denials.retain(|denial| {
-            request.has_counter(&denial.key, denial.limit)
+            let is_kept = request.has_counter(&denial.key, denial.limit)
                 && !denial.matches(request)
-                && denial.is_valid(version.sent_at, self.max_age)
+                && denial.is_valid(version.sent_at);
+            if !is_kept {
+                denial.set_removed();
+            }
+            is_kept
         });
         if denials.len() == MAX_DENIALS_PER_SLOT {
-            denials.remove(0);
+            denials.remove(0).set_removed();
         }
         // In most slots it is the only one.
         denials.reserve_exact(1);
-        denials.push(denial);
+        denials.push(Arc::new(denial));
         self.tags[slot].store(tag, Ordering::Release);
         fence(Ordering::SeqCst);
         if has_changed() {
@@ -204,14 +244,32 @@ impl DenialCache {
     }
 }
 
+/// Takes the denial that this thread used last. `None` while the thread ends.
+#[inline]
+fn take_recent() -> Option<Arc<Denial>> {
+    // Under loom all threads of a model are one.
+    if IS_LOOM { None } else { RECENT.try_with(Cell::take).ok()? }
+}
+
+#[inline]
+fn set_recent(denial: Arc<Denial>) {
+    if !IS_LOOM {
+        let _ = RECENT.try_with(|recent| recent.set(Some(denial)));
+    }
+}
+
 impl Denial {
+    fn set_removed(&self) {
+        self.is_removed.store(true, Ordering::Release);
+    }
+
     fn matches(&self, request: &Request<'_>) -> bool {
         self.limit == request.limit && self.cost == request.cost && self.key == *request.key
     }
 
-    fn is_valid(&self, now: Moment, max_age: Duration) -> bool {
+    fn is_valid(&self, now: Moment) -> bool {
         // A test may move its clock back. The request was then sent in the future.
-        self.sent_at <= now && now < self.valid_until && now < self.sent_at.after(max_age)
+        self.sent_at <= now && now < self.valid_until
     }
 
     fn reply(&self, now: Moment) -> StoreReply {
@@ -229,14 +287,20 @@ impl Denial {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
+
+    /// Longer than any pause of a test.
+    const LONG: Duration = Duration::from_secs(3_600);
 
     const DENIED: StoreReply = StoreReply {
         allowed: false,
         request_index: 0,
         remaining: 0,
-        retry_after: Some(Duration::from_millis(10)),
-        reset_after: Duration::from_millis(20),
+        retry_after: Some(LONG),
+        reset_after: LONG,
         stamp: 0,
         delay: Duration::ZERO,
     };
@@ -245,7 +309,7 @@ mod tests {
     fn a_denial_of_a_request_from_before_a_change_is_not_cached() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
         let request = [Request { key: &key, limit, cost: 1 }];
-        let cache = DenialCache::new(Duration::from_secs(1), Clock::System);
+        let cache = DenialCache::new(LONG, Clock::System);
         let version = cache.version(&request[0]);
         cache.invalidate(&request);
         cache.update(&request[0], version, false, Some(&DENIED), None);
@@ -260,7 +324,7 @@ mod tests {
     fn a_denial_after_admissions_of_the_same_batch_is_cached_unless_another_change_came_between() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
         let request = [Request { key: &key, limit, cost: 1 }];
-        let cache = DenialCache::new(Duration::from_secs(1), Clock::System);
+        let cache = DenialCache::new(LONG, Clock::System);
         let version = cache.version(&request[0]);
         cache.update(&request[0], version, true, Some(&DENIED), None);
         assert!(cache.get(&request).is_some());
@@ -270,13 +334,76 @@ mod tests {
         assert!(cache.get(&request).is_none());
     }
 
+    #[test]
+    fn a_denial_that_this_thread_used_before_is_invalidated_like_others() {
+        let (key, limit) = (Key::new("a"), Limit::WIDEST);
+        let request = [Request { key: &key, limit, cost: 1 }];
+        let cache = || DenialCache::new(LONG, Clock::System);
+        let (cache, other) = (cache(), cache());
+        let insert = |cache: &DenialCache, reset_after| {
+            let denial = StoreReply { reset_after, ..DENIED };
+            cache.update(&request[0], cache.version(&request[0]), false, Some(&denial), None);
+        };
+        insert(&cache, LONG);
+        insert(&other, 2 * LONG);
+        for _ in 0..2 {
+            assert!(cache.get(&request).is_some_and(|denial| denial.reset_after <= LONG));
+            assert!(other.get(&request).is_some_and(|denial| denial.reset_after > LONG), "it is of another limiter");
+        }
+        assert!(cache.get(&request).is_some());
+        cache.invalidate(&request);
+        assert!(cache.get(&request).is_none());
+        // The slot has a denial again, which is not the one that this thread used.
+        let costly = [Request { cost: 2, ..request[0] }];
+        let denial = StoreReply { remaining: 1, ..DENIED };
+        cache.update(&costly[0], cache.version(&costly[0]), false, Some(&denial), None);
+        assert!(cache.get(&request).is_none());
+        assert!(cache.get(&costly).is_some());
+        assert!(cache.get(&request).is_none(), "it has another cost");
+    }
+
+    #[test]
+    fn a_denial_that_another_thread_used_before_is_invalidated() {
+        let (key, limit) = (Key::new("a"), Limit::WIDEST);
+        let [request, costly] = [1, 2].map(|cost| [Request { key: &key, limit, cost }]);
+        let cache = DenialCache::new(LONG, Clock::System);
+        cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED), None);
+        let (used, invalidated) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            let has_denial = scope.spawn(|| {
+                let before = cache.get(&request).is_some();
+                used.wait();
+                invalidated.wait();
+                (before, cache.get(&request).is_some())
+            });
+            used.wait();
+            cache.invalidate(&request);
+            let denial = StoreReply { remaining: 1, ..DENIED };
+            cache.update(&costly[0], cache.version(&costly[0]), false, Some(&denial), None);
+            invalidated.wait();
+            assert_eq!(has_denial.join().expect("no panic"), (true, false));
+        });
+    }
+
+    #[test]
+    fn a_denial_that_was_replaced_is_not_used() {
+        let (key, limit) = (Key::new("a"), Limit::WIDEST);
+        let request = [Request { key: &key, limit, cost: 1 }];
+        let cache = DenialCache::new(LONG, Clock::System);
+        let insert = |longest| cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED), longest);
+        insert(None);
+        assert!(cache.get(&request).is_some());
+        insert(Some(Duration::ZERO));
+        assert!(cache.get(&request).is_none(), "the new one is over");
+    }
+
     #[cfg(feature = "test-util")]
     #[test]
     fn a_denial_is_not_used_after_the_clock_is_moved_back() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
         let request = [Request { key: &key, limit, cost: 1 }];
         let clock = crate::ManualClock::new();
-        let cache = DenialCache::new(Duration::from_secs(1), Clock::Manual(clock.clone()));
+        let cache = DenialCache::new(LONG, Clock::Manual(clock.clone()));
         cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED), None);
         assert!(cache.get(&request).is_some());
         clock.rewind(Duration::from_millis(1));
@@ -286,12 +413,12 @@ mod tests {
     #[test]
     fn one_counter_has_a_bounded_number_of_denials_and_the_latest_is_kept() {
         let key = Key::new("a");
-        let cache = DenialCache::new(Duration::from_secs(1), Clock::System);
+        let cache = DenialCache::new(LONG, Clock::System);
         let limit = |max: u32| Limit::checked(max, 1000).expect("a limit");
         for max in 1..100 {
             let request = [Request { key: &key, limit: limit(max), cost: 1 }];
-            let denial = StoreReply { retry_after: Some(Duration::from_secs(60)), ..DENIED };
-            cache.update(&request[0], cache.version(&request[0]), false, Some(&denial), None);
+            cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED), None);
+            assert!(max > 1 || cache.get(&request).is_some());
         }
         let is_cached = |max| cache.get(&[Request { key: &key, limit: limit(max), cost: 1 }]).is_some();
         assert_eq!((1..100).filter(|max| is_cached(*max)).count(), MAX_DENIALS_PER_SLOT);

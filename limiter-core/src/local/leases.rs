@@ -14,7 +14,6 @@
 use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::hint;
-use std::sync::atomic::AtomicU64 as StdAtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use crate::algorithm::CounterKind;
@@ -22,7 +21,7 @@ use crate::clock::{Clock, Moment};
 use crate::local::recent_failures::Slots;
 use crate::request::{LeaseId, Request};
 use crate::sync::process::{self, read_at_home, unless_blocked};
-use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed};
+use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, next_id};
 use crate::{Key, Limit};
 
 mod lease;
@@ -77,10 +76,7 @@ impl Leases {
 
     /// Leases in so many places.
     pub(crate) fn with_places(places: usize, clock: Clock) -> Self {
-        // Loom's atomics cannot be static.
-        static NEXT_ID: StdAtomicU64 = StdAtomicU64::new(0);
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Self { table: OnceLock::new(), places, hasher: Seed::default(), clock, home: process::id(), id }
+        Self { table: OnceLock::new(), places, hasher: Seed::default(), clock, home: process::id(), id: next_id() }
     }
 
     /// Takes the permits of a request from the lease of its counter and limit. `None` if it has none in force, or one

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rate_limited::{Allowed, Decision, Key, Limit, Limiter, Source};
@@ -161,10 +161,24 @@ impl Demand {
 /// Tasks that call until they are stopped.
 #[derive(Debug)]
 pub(super) struct Load {
-    stop: Arc<AtomicBool>,
+    control: Arc<LoadControl>,
     tasks: JoinSet<(usize, Vec<CallRecord>)>,
     origin: Instant,
     targets: usize,
+}
+
+/// Tells the tasks of a load what to do.
+#[derive(Debug, Default)]
+struct LoadControl {
+    stop: AtomicBool,
+    /// The number of times that receipts were discarded.
+    discarded: AtomicU64,
+}
+
+impl LoadControl {
+    fn discard_receipts(&self) {
+        self.discarded.fetch_add(1, Relaxed);
+    }
 }
 
 impl Load {
@@ -175,7 +189,7 @@ impl Load {
         demand: Demand,
         round: &mut Round,
     ) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
+        let control = Arc::new(LoadControl::default());
         let origin = Instant::now();
         let mut tasks = JoinSet::new();
         for task in 0..demand.tasks {
@@ -186,13 +200,14 @@ impl Load {
                 target: targets[target_index].clone(),
                 random: Random::new(round.random.any()),
                 origin,
+                control: Arc::clone(&control),
+                discarded: 0,
                 calls: Vec::new(),
                 receipts: Vec::new(),
             };
-            let stop = Arc::clone(&stop);
-            tasks.spawn_on(async move { (target_index, caller.run(demand, &stop).await) }, on);
+            tasks.spawn_on(async move { (target_index, caller.run(demand).await) }, on);
         }
-        Self { stop, tasks, origin, targets: targets.len() }
+        Self { control, tasks, origin, targets: targets.len() }
     }
 
     /// Returns the time since the load began.
@@ -200,9 +215,14 @@ impl Load {
         self.origin.elapsed()
     }
 
+    /// Discards the receipts of all calls so far.
+    pub(super) fn discard_receipts(&self) {
+        self.control.discard_receipts();
+    }
+
     /// Stops the tasks and returns the calls of each target.
     pub(super) async fn stop(self, round: &mut Round) -> Vec<Vec<CallRecord>> {
-        self.stop.store(true, Relaxed);
+        self.control.stop.store(true, Relaxed);
         let mut calls = vec![Vec::new(); self.targets];
         for (target_index, task_calls) in self.tasks.join_all().await {
             calls[target_index].extend(task_calls);
@@ -229,6 +249,9 @@ struct Caller {
     target: Target,
     random: Random,
     origin: Instant,
+    control: Arc<LoadControl>,
+    /// The number of times that receipts were discarded here.
+    discarded: u64,
     calls: Vec<CallRecord>,
     /// The allowed calls that can be refunded, with their indexes in `calls`.
     receipts: Vec<(usize, Allowed)>,
@@ -239,10 +262,15 @@ fn wall_clock() -> Duration {
 }
 
 impl Caller {
-    async fn run(mut self, demand: Demand, stop: &AtomicBool) -> Vec<CallRecord> {
-        while !stop.load(Relaxed) {
+    async fn run(mut self, demand: Demand) -> Vec<CallRecord> {
+        while !self.control.stop.load(Relaxed) {
             let longest = u64::try_from(demand.pause.as_micros()).expect("short");
             sleep(Duration::from_micros(self.random.below(longest))).await;
+            let discarded = self.control.discarded.load(Relaxed);
+            if discarded != self.discarded {
+                self.discarded = discarded;
+                self.receipts.clear();
+            }
             match self.random.below(40) {
                 0 | 1 if demand.refunds => self.refund(demand).await,
                 2 if self.target.resets => self.reset().await,
@@ -270,7 +298,10 @@ impl Caller {
             Some(Ok(Decision::Denied(denied))) => CallResult::Denied(denied.source()),
             Some(Ok(Decision::Allowed(allowed))) => {
                 let source = allowed.source();
-                self.receipts.push((self.calls.len(), allowed));
+                // A receipt of a call that began before they were discarded is discarded too.
+                if self.control.discarded.load(Relaxed) == self.discarded {
+                    self.receipts.push((self.calls.len(), allowed));
+                }
                 CallResult::Allowed(source)
             }
         };
@@ -291,9 +322,11 @@ impl Caller {
 
     async fn reset(&mut self) {
         let (start, wall_start) = (self.origin.elapsed(), wall_clock());
+        // A receipt from before a reset may match permits that are taken within the same millisecond after it.
+        self.control.discard_receipts();
         drop(self.limiter.reset(&self.target.key, &self.target.limit).await);
+        self.control.discard_receipts();
         let (end, wall_end) = (self.origin.elapsed(), wall_clock());
         self.calls.push(CallRecord { start, end, wall_start, wall_end, cost: 0, result: CallResult::Reset });
-        self.receipts.clear();
     }
 }

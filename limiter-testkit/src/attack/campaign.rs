@@ -10,6 +10,7 @@ use super::round::Round;
 use super::scenarios::Scenario;
 use super::watchdog::Watchdog;
 use crate::random::Random;
+use crate::transport::Transport;
 
 /// The time after which a round counts as hanging, even on a busy machine. A round of the longest scenario takes a
 /// minute.
@@ -39,6 +40,8 @@ pub struct Plan {
     pub short: bool,
     /// True for limiters with leases. From then on each limit of this process may be leased.
     pub leases: bool,
+    /// The transport of the limiters' connections.
+    pub transport: Transport,
     /// True to end with the first violation.
     pub first: bool,
 }
@@ -72,8 +75,16 @@ pub fn run(plan: &Plan, progress: &dyn Fn(&str)) -> Report {
             let violations = run_round(plan, *scenario, round, &mut report);
             let after = began.elapsed();
             for what in violations {
-                let violation =
-                    Violation { scenario: scenario.name, round, seed: plan.seed, leases: plan.leases, after, what };
+                let violation = Violation {
+                    scenario: scenario.name,
+                    round,
+                    seed: plan.seed,
+                    short: plan.short,
+                    leases: plan.leases,
+                    transport: plan.transport,
+                    after,
+                    what,
+                };
                 progress(&format!("{violation}\n"));
                 report.violations.push(violation);
             }
@@ -93,6 +104,7 @@ fn run_round(plan: &Plan, scenario: Scenario, number: u64, report: &mut Report) 
         random: Random::new(round_seed(plan.seed, scenario.name, number)),
         short: plan.short,
         leases: plan.leases,
+        transport: plan.transport,
         counts: BTreeMap::new(),
     };
     let began = Instant::now();
@@ -144,13 +156,14 @@ mod tests {
     #[test]
     fn the_round_named_by_a_violation_reproduces_it() {
         let fails = |round: &mut Round| if round.once_in(3) { Err("an example".to_owned()) } else { Ok(()) };
-        let scenario = Scenario { name: "example", about: "", short: true, leases: false, round: fails };
+        let scenario = Scenario { name: "example", about: "", short: true, leases: false, tls: false, round: fails };
         let plan = Plan {
             seed: 5,
             budget: Budget::Rounds(100),
             scenarios: vec![scenario],
             short: true,
             leases: false,
+            transport: Transport::Plain,
             first: true,
         };
         let violations = run(&plan, &|_| {}).violations.remove(0);

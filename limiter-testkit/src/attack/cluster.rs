@@ -12,17 +12,18 @@ use super::bounds::check_worst_window;
 use super::calls::{Admitted, Demand, Load, Target};
 use super::faults::{check_bounds, report_keys_without_expiry, wait_for_recovery};
 use super::ledger::Ledger;
-use super::round::{Outcome, Round, runtime};
+use super::round::{Outcome, Round, connect, runtime};
 use crate::cluster::{Cluster, slot_of};
 use crate::random::Random;
 use crate::stalls::Stalls;
+use crate::transport::limiter_builder;
 
 /// Kills or stops a random master under load from one process.
 pub(super) fn failover(round: &mut Round) -> Outcome {
     let runtime = runtime();
-    let mut cluster = Cluster::start();
-    let limiter = runtime.block_on(Limiter::builder().url(&cluster.url()).leases(round.leases).connect());
-    let limiter = limiter.map_err(|error| format!("connecting to a healthy cluster: {error}"))?;
+    let mut cluster = round.transport.cluster().start();
+    let builder = || limiter_builder(&cluster.url(), cluster.ca_certificate()).leases(round.leases);
+    let limiter = connect(&runtime, builder)?;
     let targets = Target::for_round(round, (200, 2_000));
     let demand = Demand::random(round, 40);
     let load = Load::start(runtime.handle(), std::slice::from_ref(&limiter), &targets, demand, round);
@@ -67,10 +68,11 @@ pub(super) fn multi_slot_decisions(round: &mut Round) -> Outcome {
     // A cluster takes seconds to start, so several ledgers share one.
     for number in 0..12 {
         let clock = ManualClock::new();
-        let builder = Limiter::builder().url(&cluster.url()).clock(clock.clone()).on_error(OnError::Raise);
-        let builder = builder.deadline(Duration::from_secs(20)).remember_denials(Duration::ZERO);
-        let limiter =
-            runtime.block_on(builder.connect()).map_err(|error| format!("connecting to a healthy cluster: {error}"))?;
+        let builder = || {
+            let builder = Limiter::builder().url(&cluster.url()).clock(clock.clone()).on_error(OnError::Raise);
+            builder.deadline(Duration::from_secs(20)).remember_denials(Duration::ZERO)
+        };
+        let limiter = connect(&runtime, builder)?;
         let keys = (0..round.index(3) + 2).map(|part| Key::new("several:").part(number).part(part)).collect();
         let mut ledger = Ledger::new(round, limiter, clock, keys);
         // A denial is allowed for up to a second after a refund.
@@ -101,18 +103,15 @@ pub(super) fn moving_slots(round: &mut Round) -> Outcome {
     let cluster = Cluster::builder().masters_only().start();
     let origin = Instant::now();
     let failures: Arc<Mutex<Vec<String>>> = Arc::default();
-    let limiters: Vec<_> = (0..3)
-        .map(|_| {
-            let failures = Arc::clone(&failures);
-            let record_failure = move |error: &Error| {
-                let failure = format!("{:.3?} {error}", origin.elapsed());
-                failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
-            };
-            runtime
-                .block_on(Limiter::builder().url(&cluster.url()).deadline(DEADLINE).on_error(record_failure).connect())
-        })
-        .collect::<Result<_, _>>()
-        .map_err(|error| format!("connecting to a healthy cluster: {error}"))?;
+    let builder = || {
+        let failures = Arc::clone(&failures);
+        let record_failure = move |error: &Error| {
+            let failure = format!("{:.3?} {error}", origin.elapsed());
+            failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+        };
+        Limiter::builder().url(&cluster.url()).deadline(DEADLINE).on_error(record_failure)
+    };
+    let limiters: Vec<_> = (0..3).map(|_| connect(&runtime, builder)).collect::<Result<_, _>>()?;
     let name = format!("moved{}", round.random.below(1_000));
     let key = Key::new(&name);
     let short = Limit::new(round.small(2, 10), round.millis(100, 500)).expect("a limit");

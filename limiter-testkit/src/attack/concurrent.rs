@@ -1,6 +1,7 @@
 //! Concurrent calls on a real clock and a healthy store. Each algorithm is checked by its worst window, and by its
 //! exact bound where it has one.
 
+use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -8,26 +9,27 @@ use rate_limited::{Algorithm, Limiter, OnError};
 
 use super::bounds::{check_every_stretch, check_server_windows, check_worst_window};
 use super::calls::{Admitted, Demand, Load, Target, admitted_between_resets};
-use super::round::{Outcome, Round, runtime};
+use super::round::{Outcome, Round, connect, runtime};
 use crate::history::{Admission, feasible};
 use crate::server::{RedisServer, unique};
+use crate::transport::{Transport, limiter_builder};
 
 pub(super) fn round(round: &mut Round) -> Outcome {
     let runtime = runtime();
-    let is_memory = round.once_in(3) && !round.leases;
+    let is_memory = round.once_in(3) && !round.leases && round.transport == Transport::Plain;
     let processes = if is_memory { 1 } else { round.index(3) + 1 };
     let prefix = unique("concurrent");
-    let limiters: Vec<Limiter> = (0..processes)
-        .map(|_| {
-            let builder = Limiter::builder().on_error(OnError::Raise).leases(round.leases);
-            let on_redis = |builder: rate_limited::Builder| {
-                // Nothing may time out here, so that the store makes every decision.
-                builder.url(&RedisServer::shared().url()).prefix(&prefix).deadline(Duration::from_secs(30))
-            };
-            let builder = if is_memory { builder } else { on_redis(builder) };
-            runtime.block_on(builder.connect()).expect("the store is there")
-        })
-        .collect();
+    let server = shared_server(round.transport);
+    let builder = || {
+        let on_redis = || {
+            // Nothing may time out here, so that the store makes every decision.
+            let builder = limiter_builder(&server.url(), server.ca_certificate());
+            builder.prefix(&prefix).deadline(Duration::from_secs(30))
+        };
+        let builder = if is_memory { Limiter::builder() } else { on_redis() };
+        builder.on_error(OnError::Raise).leases(round.leases)
+    };
+    let limiters: Vec<Limiter> = (0..processes).map(|_| connect(&runtime, builder)).collect::<Result<_, _>>()?;
     let mut targets = Target::for_round(round, (20, 400));
     for target in &mut targets {
         target.resets = round.once_in(5);
@@ -47,6 +49,15 @@ pub(super) fn round(round: &mut Round) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Returns the server that all rounds with this transport share.
+fn shared_server(transport: Transport) -> &'static RedisServer {
+    static WITH_TLS: OnceLock<RedisServer> = OnceLock::new();
+    match transport {
+        Transport::Plain => RedisServer::shared(),
+        Transport::Tls => WITH_TLS.get_or_init(|| transport.server().start()),
+    }
 }
 
 /// Checks the admissions of a run without faults.

@@ -2,11 +2,12 @@
 //! their runtime.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rate_limited::{Key, Limit, Limiter};
+use rate_limited::{Builder as LimiterBuilder, Key, Limit, Limiter};
 use tokio::runtime::Builder;
 
 use super::dropping::DropPoint;
@@ -15,6 +16,7 @@ use super::watchdog::thread_count;
 use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::server::RedisServer;
+use crate::transport::{Transport, limiter_builder};
 
 /// The time in which the threads of dropped limiters must end on the slowest machine.
 const THREAD_END_TIMEOUT: Duration = Duration::from_secs(60);
@@ -22,42 +24,80 @@ const THREAD_END_TIMEOUT: Duration = Duration::from_secs(60);
 /// The number of threads that other parts of the process may have started meanwhile.
 const MAX_OTHER_THREADS: usize = 4;
 
-/// Servers to connect to: with TLS, without TLS, and one that sends no reply.
+/// Servers to connect to, of which one sends no reply.
 struct Servers {
-    tls: RedisServer,
-    plain: RedisServer,
-    _silent: (RedisServer, Proxy),
+    _silent: Proxy, // before its server, so that it ends first
+    _running: Vec<RedisServer>,
     urls: Vec<String>,
+    /// The authority that the limiters trust.
+    ca_certificate: Option<PathBuf>,
 }
 
-fn servers() -> &'static Servers {
-    static SERVERS: OnceLock<Servers> = OnceLock::new();
-    SERVERS.get_or_init(|| {
+impl Servers {
+    /// Returns the servers that all rounds with this transport share.
+    fn shared(transport: Transport) -> &'static Self {
+        static MOSTLY_PLAIN: OnceLock<Servers> = OnceLock::new();
+        static TLS_ALONE: OnceLock<Servers> = OnceLock::new();
+        match transport {
+            Transport::Plain => MOSTLY_PLAIN.get_or_init(Self::start_mostly_plain),
+            Transport::Tls => TLS_ALONE.get_or_init(Self::start_tls_alone),
+        }
+    }
+
+    /// Starts a server without TLS, and one with TLS whose certificate the limiters do not trust.
+    fn start_mostly_plain() -> Self {
         let (tls, plain) = (RedisServer::builder().tls().start(), RedisServer::builder().tcp().start());
         let behind = RedisServer::start();
         let silent = Proxy::start(&behind);
         silent.stall();
         let urls = vec![
             tls.url(),
-            tls.url().replace("127.0.0.1", "localhost"),
+            with_host_name(&tls),
             plain.url(),
-            plain.url().replace("127.0.0.1", "localhost"),
+            with_host_name(&plain),
             silent.url().to_owned(),
             "redis://127.0.0.1:1".to_owned(),
         ];
-        Servers { tls, plain, _silent: (behind, silent), urls }
-    })
+        Self { _silent: silent, _running: vec![tls, plain, behind], urls, ca_certificate: None }
+    }
+
+    /// Starts a server with TLS that the limiters trust, and one that they do not trust.
+    fn start_tls_alone() -> Self {
+        let (trusted, stranger) = (RedisServer::builder().tls().start(), RedisServer::builder().tls().start());
+        let silent = Proxy::start(&trusted);
+        silent.stall();
+        let urls = vec![
+            trusted.url(),
+            with_host_name(&trusted),
+            stranger.url(),
+            silent.url().to_owned(),
+            "rediss://127.0.0.1:1".to_owned(),
+        ];
+        let ca_certificate = trusted.ca_certificate();
+        Self { _silent: silent, _running: vec![trusted, stranger], urls, ca_certificate }
+    }
+
+    /// Returns a builder for a limiter on one of the servers.
+    fn limiter_on_any(&self, random: &mut Random) -> LimiterBuilder {
+        let index = random.below(u64::try_from(self.urls.len()).expect("few"));
+        let url = &self.urls[usize::try_from(index).expect("small")];
+        limiter_builder(url, self.ca_certificate.clone())
+    }
+}
+
+/// Returns the URL of a server with a host name, which needs a look-up.
+fn with_host_name(server: &RedisServer) -> String {
+    server.url().replace("127.0.0.1", "localhost")
 }
 
 pub(super) fn round(round: &mut Round) -> Outcome {
-    let servers = servers();
-    debug_assert!(servers.tls.ca_certificate().is_some() && servers.plain.ca_certificate().is_none());
+    let servers = Servers::shared(round.transport);
     let before = thread_count();
     let threads: Vec<_> = (0..if round.short { 4 } else { 12 })
         .map(|_| {
             let random = Random::new(round.random.any());
             let runs = if round.short { 10 } else { 40 };
-            thread::spawn(move || run_limiters(random, runs))
+            thread::spawn(move || run_limiters(servers, random, runs))
         })
         .collect();
     for thread in threads {
@@ -80,21 +120,20 @@ pub(super) fn round(round: &mut Round) -> Outcome {
 }
 
 /// Creates and drops limiters, one after the other, and counts how each ended.
-fn run_limiters(mut random: Random, runs: u64) -> BTreeMap<&'static str, u64> {
+fn run_limiters(servers: &Servers, mut random: Random, runs: u64) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for _ in 0..runs {
-        *counts.entry(run_limiter(&mut random)).or_default() += 1;
+        *counts.entry(run_limiter(servers, &mut random)).or_default() += 1;
     }
     counts
 }
 
 /// Creates and drops one limiter. Returns a description of how it ended.
-fn run_limiter(random: &mut Random) -> &'static str {
-    let urls = &servers().urls;
-    let url = &urls[usize::try_from(random.below(u64::try_from(urls.len()).expect("few"))).expect("small")];
+fn run_limiter(servers: &Servers, random: &mut Random) -> &'static str {
+    let builder = servers.limiter_on_any(random);
     let (key, limit): (Key, Limit) = (Key::new("dropped:").part(random.below(50)), "3/1s".parse().expect("a limit"));
     let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let builder = Limiter::builder().url(url).deadline(Duration::from_millis(random.between(1, 50)));
+    let builder = builder.deadline(Duration::from_millis(random.between(1, 50)));
     let wait = Duration::from_micros(random.below(8_000));
     match random.below(6) {
         0 => {

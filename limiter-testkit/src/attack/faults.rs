@@ -8,11 +8,12 @@ use rate_limited::{Decision, Key, Limit, Limiter, Source};
 
 use super::bounds::{check_server_windows, check_worst_window};
 use super::calls::{CallRecord, Demand, Load, Target, admitted_between_resets};
-use super::round::{Outcome, Round, runtime};
+use super::round::{Outcome, Round, connect, runtime};
 use super::schedules::ALGORITHMS;
 use crate::proxy::Proxy;
 use crate::resp::Reply;
 use crate::server::RedisServer;
+use crate::transport::limiter_builder;
 
 /// The limiter's default deadline.
 const DEADLINE: Duration = Duration::from_millis(100);
@@ -22,11 +23,10 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) fn round(round: &mut Round) -> Outcome {
     let runtime = runtime();
-    let mut server = RedisServer::start();
+    let mut server = round.transport.server().start();
     let proxy = Proxy::start(&server);
-    let builder = Limiter::builder().url(proxy.url()).deadline(DEADLINE).leases(round.leases);
-    let limiter =
-        runtime.block_on(builder.connect()).map_err(|error| format!("connecting to a healthy server: {error}"))?;
+    let builder = || limiter_builder(proxy.url(), server.ca_certificate()).deadline(DEADLINE).leases(round.leases);
+    let limiter = connect(&runtime, builder)?;
     let windows = if round.short { (100, 500) } else { (100, 1_500) };
     let mut targets = Target::for_round(round, windows);
     let checked = targets.len();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rate_limited::{Decision, ErrorKind, Key, Limit, Limiter, OnError, Source};
 
-use super::round::{Outcome, Round};
+use super::round::{Outcome, Round, once_connected};
 use crate::fork::{Ended, fork};
 use crate::server::{RedisServer, unique};
 
@@ -43,7 +43,9 @@ fn run_family(round: &mut Round) -> Outcome {
     let make_calls = |times: u64| -> Result<u64, String> {
         let mut allowed = 0;
         for _ in 0..times {
-            match limiter.check_blocking(&key, &limit).map_err(|error| format!("the parent: {error}"))? {
+            match once_connected(|| limiter.check_blocking(&key, &limit))
+                .map_err(|error| format!("the parent: {error}"))?
+            {
                 Decision::Allowed(permit) if permit.source() == Source::Store => allowed += 1,
                 Decision::Denied(_) => {}
                 other => return Err(format!("the parent: {other:?}")),
@@ -75,7 +77,8 @@ fn run_family(round: &mut Round) -> Outcome {
     if is_memory {
         return Ok(());
     }
-    let left = limiter.peek_blocking(&key, &limit).map_err(|error| format!("the parent: {error}"))?.remaining();
+    let peeked = once_connected(|| limiter.peek_blocking(&key, &limit));
+    let left = peeked.map_err(|error| format!("the parent: {error}"))?.remaining();
     let used = max - u64::from(left);
     if used != total {
         return Err(format!("parent and children were allowed {total} calls of {limit}, but {used} are counted"));
@@ -87,15 +90,18 @@ fn run_family(round: &mut Round) -> Outcome {
 fn run_child(limiter: &Limiter, key: &Key, limit: Limit, calls: u64) -> u8 {
     let mut allowed = 0;
     for number in 0..calls {
-        let decision = match number % 3 {
+        let decide = || match number % 3 {
             2 => limiter.wait_blocking(key, &limit, Duration::from_millis(5)),
             _ => limiter.check_blocking(key, &limit),
         };
-        match decision {
+        match once_connected(decide) {
             Ok(Decision::Allowed(permit)) if permit.source() == Source::Store => allowed += 1,
             Ok(Decision::Denied(_)) => {}
             Err(error) if error.kind() == ErrorKind::Forked => {}
-            _ => return FAILED_CODE,
+            other => {
+                eprintln!("call {number} of a child: {other:?}");
+                return FAILED_CODE;
+            }
         }
     }
     allowed

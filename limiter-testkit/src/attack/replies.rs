@@ -11,7 +11,7 @@ use std::time::Duration;
 use rate_limited::{Algorithm, Decision, Key, Limit, Limiter, Source};
 use tokio::task::JoinSet;
 
-use super::round::{Outcome, Round, runtime};
+use super::round::{Outcome, Round, connect, runtime};
 use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::server::RedisServer;
@@ -35,8 +35,7 @@ pub(super) fn round(round: &mut Round) -> Outcome {
     let mut server = RedisServer::start();
     let proxy = Proxy::start(&server);
     let deadline = round.millis(30, 150);
-    let limiter = runtime.block_on(Limiter::builder().url(proxy.url()).deadline(deadline).connect());
-    let limiter = limiter.map_err(|error| format!("connecting to a healthy server: {error}"))?;
+    let limiter = connect(&runtime, || Limiter::builder().url(proxy.url()).deadline(deadline))?;
     let counter = |number: u64| {
         let algorithm = if number.is_multiple_of(2) { Algorithm::SlidingWindow } else { Algorithm::FixedWindow };
         let limit = Limit::new(MAX_PERMITS, WINDOW).expect("a limit").with_algorithm(algorithm);
@@ -76,8 +75,7 @@ pub(super) fn round(round: &mut Round) -> Outcome {
     runtime.block_on(tasks.join_all());
     drop(limiter);
 
-    let checker = runtime.block_on(Limiter::builder().url(&server.url()).deadline(Duration::from_secs(30)).connect());
-    let checker = checker.map_err(|error| format!("connecting to a healthy server: {error}"))?;
+    let checker = connect(&runtime, || Limiter::builder().url(&server.url()).deadline(Duration::from_secs(30)))?;
     for counter in counters.iter() {
         let (sent, allowed) = (counter.sent.load(Relaxed), counter.allowed_by_store.load(Relaxed));
         round.count("calls", sent);

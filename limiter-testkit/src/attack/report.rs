@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use crate::transport::Transport;
+
 /// A violated guarantee.
 #[derive(Debug, Clone)]
 pub struct Violation {
@@ -13,8 +15,12 @@ pub struct Violation {
     pub round: u64,
     /// The seed of the whole attack.
     pub seed: u64,
+    /// True if the rounds were short.
+    pub short: bool,
     /// True if the limiters had leases.
     pub leases: bool,
+    /// The transport of the limiters' connections.
+    pub transport: Transport,
     /// The start of the round, since the start of the attack.
     pub after: Duration,
     /// The description.
@@ -48,13 +54,15 @@ pub struct Report {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, round, seed, leases, after, what } = self;
+        let Self { scenario, round, seed, short, leases, transport, after, what } = self;
+        let short = if *short { " --short" } else { "" };
         let leases = if *leases { " --leases" } else { "" };
+        let tls = if *transport == Transport::Tls { " --tls" } else { "" };
         write!(
             f,
             "VIOLATION in round {round} of `{scenario}`, after {after:.1?}: {what}\n\
              repeat: cargo run --release -p limiter-testkit --bin attack -- \
-             --seed {seed} --only {scenario} --round {round}{leases}"
+             --seed {seed} --only {scenario} --round {round}{short}{leases}{tls}"
         )
     }
 }
@@ -72,5 +80,29 @@ impl fmt::Display for Report {
         }
         let rounds: u64 = self.lines.values().map(|line| line.rounds).sum();
         write!(f, "\n{} violations in {rounds} rounds", self.violations.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_violation_is_printed_with_the_arguments_that_repeat_its_round() {
+        let violation = |short, leases, transport| {
+            let what = "an example".to_owned();
+            Violation { scenario: "faults", round: 3, seed: 7, short, leases, transport, after: Duration::ZERO, what }
+                .to_string()
+        };
+        for (short, leases, transport, options) in [
+            (false, false, Transport::Plain, ""),
+            (true, false, Transport::Plain, " --short"),
+            (false, true, Transport::Plain, " --leases"),
+            (false, false, Transport::Tls, " --tls"),
+            (true, true, Transport::Tls, " --short --leases --tls"),
+        ] {
+            let text = violation(short, leases, transport);
+            assert!(text.ends_with(&format!(" -- --seed 7 --only faults --round 3{options}")), "{text}");
+        }
     }
 }

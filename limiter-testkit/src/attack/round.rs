@@ -1,11 +1,13 @@
 //! One round of a scenario: its random numbers, its length and its counts.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rate_limited::{Builder, Error, ErrorKind, Limiter};
 use tokio::runtime::{self, Runtime};
 
 use crate::random::Random;
+use crate::transport::Transport;
 
 /// The result of a round. `Err` describes a violation with all that is needed to reproduce it.
 pub(super) type Outcome = Result<(), String>;
@@ -19,6 +21,8 @@ pub(super) struct Round {
     pub(super) short: bool,
     /// True if the limiters have leases, and call limits that can be leased.
     pub(super) leases: bool,
+    /// The transport of the limiters' connections.
+    pub(super) transport: Transport,
     /// The counts of the round, by name.
     pub(super) counts: BTreeMap<&'static str, u64>,
 }
@@ -58,4 +62,25 @@ impl Round {
 /// Creates a runtime with two threads for concurrent calls.
 pub(super) fn runtime() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// The time in which a limiter must connect to a healthy store on the slowest machine.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Connects a limiter to a healthy store.
+pub(super) fn connect(runtime: &Runtime, builder: impl Fn() -> Builder) -> Result<Limiter, String> {
+    let limiter = once_connected(|| runtime.block_on(builder().connect()));
+    limiter.map_err(|error| format!("connecting to a healthy store: {error}"))
+}
+
+/// Repeats an operation while there is no connection. An attempt to connect ends after a second, also on a machine that
+/// stands still for so long.
+pub(super) fn once_connected<T>(operation: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    let give_up_at = Instant::now() + CONNECT_TIMEOUT;
+    loop {
+        match operation() {
+            Err(error) if error.kind() == ErrorKind::Unavailable && Instant::now() < give_up_at => {}
+            result => return result,
+        }
+    }
 }

@@ -14,18 +14,23 @@ pub struct Scenario {
     pub short: bool,
     /// True if it can run with leases.
     pub leases: bool,
+    /// True if it can run with TLS.
+    pub tls: bool,
     pub(super) round: fn(&mut Round) -> Outcome,
 }
 
 /// The scenarios that can run with leases.
 const WITH_LEASES: [&str; 4] = ["concurrent", "faults", "cluster", "sentinel"];
 
+/// The scenarios that can run with TLS.
+const WITH_TLS: [&str; 5] = ["concurrent", "faults", "drops", "cluster", "sentinel"];
+
 /// Returns all scenarios, in the order in which their rounds take turns.
 #[must_use]
 pub fn scenarios() -> Vec<Scenario> {
     let scenario = |name, about, short, round| {
-        let leases = WITH_LEASES.contains(&name);
-        Scenario { name, about, short, leases, round }
+        let (leases, tls) = (WITH_LEASES.contains(&name), WITH_TLS.contains(&name));
+        Scenario { name, about, short, leases, tls, round }
     };
     vec![
         scenario(

@@ -2,18 +2,16 @@
 
 use std::thread::sleep;
 
-use rate_limited::Limiter;
-
 use super::calls::{Demand, Load, Target};
 use super::faults::{check_bounds, report_keys_without_expiry, wait_for_recovery};
-use super::round::{Outcome, Round, runtime};
-use crate::sentinel::Sentinels;
+use super::round::{Outcome, Round, connect, runtime};
+use crate::transport::limiter_builder;
 
 pub(super) fn failover(round: &mut Round) -> Outcome {
     let runtime = runtime();
-    let mut sentinels = Sentinels::start();
-    let limiter = runtime.block_on(Limiter::builder().url(&sentinels.url()).leases(round.leases).connect());
-    let limiter = limiter.map_err(|error| format!("connecting to healthy sentinels: {error}"))?;
+    let mut sentinels = round.transport.sentinels().start();
+    let builder = || limiter_builder(&sentinels.url(), sentinels.ca_certificate()).leases(round.leases);
+    let limiter = connect(&runtime, builder)?;
     let targets = Target::for_round(round, (200, 2_000));
     let demand = Demand::random(round, 40);
     let load = Load::start(runtime.handle(), std::slice::from_ref(&limiter), &targets, demand, round);

@@ -9,8 +9,8 @@ use std::{env, fs, mem};
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
-use limiter_testkit::ForkLibrary;
 use limiter_testkit::attack::{Budget, Plan, run, scenarios};
+use limiter_testkit::{ForkLibrary, Transport};
 
 /// Attacks the limiter with random calls and faults, and exits with 1 on a violated guarantee.
 ///
@@ -53,6 +53,10 @@ struct AttackArguments {
     #[arg(long)]
     leases: bool,
 
+    /// Run with TLS, and only scenarios that can
+    #[arg(long)]
+    tls: bool,
+
     /// End with the first violation
     #[arg(long)]
     first: bool,
@@ -80,7 +84,8 @@ fn restart_with_library() -> io::Error {
 }
 
 fn main() -> ExitCode {
-    let AttackArguments { seed, minutes, rounds, round, only, short, leases, first, list } = AttackArguments::parse();
+    let AttackArguments { seed, minutes, rounds, round, only, short, leases, tls, first, list } =
+        AttackArguments::parse();
     if list {
         for scenario in scenarios() {
             println!("{:<12} {}", scenario.name, scenario.about);
@@ -103,8 +108,14 @@ fn main() -> ExitCode {
     };
     let chosen = |name: &str| only.is_empty() || only.iter().any(|chosen| chosen == name);
     let mut scenarios = scenarios();
-    scenarios.retain(|scenario| chosen(scenario.name) && (scenario.short || !short) && (scenario.leases || !leases));
-    let plan = Plan { seed: seed.unwrap_or_else(now), budget, scenarios, short, leases, first };
+    scenarios.retain(|scenario| chosen(scenario.name) && (scenario.short || !short));
+    scenarios.retain(|scenario| (scenario.leases || !leases) && (scenario.tls || !tls));
+    if scenarios.is_empty() {
+        eprintln!("error: none of these scenarios can run with `--short`, `--leases` or `--tls`");
+        return ExitCode::from(2);
+    }
+    let transport = if tls { Transport::Tls } else { Transport::Plain };
+    let plan = Plan { seed: seed.unwrap_or_else(now), budget, scenarios, short, leases, transport, first };
     eprintln!("attacks with seed {}", plan.seed);
     let report = run(&plan, &|line| {
         use std::io::Write;

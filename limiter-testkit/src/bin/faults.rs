@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
-use limiter_testkit::RedisServer;
 use limiter_testkit::faults::{
     Allowance, FLOODS, FloodReport, MeasuredRow, Pace, Storm, StormReport, document, flood, lease_table, rows, run,
     storm, tables,
 };
+use limiter_testkit::{RedisServer, Transport};
 
 const COMMAND: &str = "cargo run --release -p limiter-testkit --bin faults";
 const DEFAULT_OUTPUT: &str = "docs/reliability.md";
@@ -36,11 +36,15 @@ struct FaultArguments {
     #[arg(long)]
     leases: bool,
 
+    /// Run the rows and the storm with TLS. The flood is not run
+    #[arg(long)]
+    tls: bool,
+
     /// Run only these rows
     #[arg(long = "row", value_name = "NAME", num_args = 1.., value_parser = row_names())]
     rows: Vec<String>,
 
-    /// The file to write; by default docs/reliability.md, and none with --quick, --leases or --row
+    /// The file to write; by default docs/reliability.md, and none with --quick, --leases, --tls or --row
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -63,7 +67,7 @@ fn main() -> ExitCode {
         }
     };
     let out = arguments.out.clone().or_else(|| {
-        let is_full_run = !arguments.quick && !arguments.leases && arguments.rows.is_empty();
+        let is_full_run = !arguments.quick && !arguments.leases && !arguments.tls && arguments.rows.is_empty();
         is_full_run.then(|| DEFAULT_OUTPUT.into())
     });
     if let Some(out) = out.as_ref().filter(|out| out.is_dir()) {
@@ -81,7 +85,8 @@ fn main() -> ExitCode {
     let before = load_average();
     let mut measured = Vec::new();
     let selected = rows().into_iter().filter(|row| is_selected(row.name));
-    let selected: Vec<_> = selected.map(|row| if arguments.leases { row.with_leases() } else { row }).collect();
+    let selected = selected.map(|row| if arguments.leases { row.with_leases() } else { row });
+    let selected: Vec<_> = selected.map(|row| if arguments.tls { row.with_tls() } else { row }).collect();
     let pace = if arguments.quick { Pace::QUICK } else { Pace::FULL };
     for (index, row) in selected.iter().enumerate() {
         let report =
@@ -92,9 +97,10 @@ fn main() -> ExitCode {
     let runs_storm = is_selected(STORM_NAME) && !arguments.leases;
     let storm_report = runs_storm.then(|| {
         let calls = if arguments.quick { 100_000 } else { 1_000_000 };
-        storm(&Storm { calls, seed: 1 }, &|done| progress(&format!("{STORM_NAME} {done}")))
+        let transport = if arguments.tls { Transport::Tls } else { Transport::Plain };
+        storm(&Storm { calls, seed: 1, transport }, &|done| progress(&format!("{STORM_NAME} {done}")))
     });
-    let floods: Vec<_> = if is_selected(FLOOD_NAME) && !arguments.leases {
+    let floods: Vec<_> = if is_selected(FLOOD_NAME) && !arguments.leases && !arguments.tls {
         progress(FLOOD_NAME);
         FLOODS.map(flood).into()
     } else {
@@ -162,9 +168,10 @@ fn flood_line(report: &FloodReport) -> String {
 fn command(arguments: &FaultArguments) -> String {
     let quick = arguments.quick.then(|| "--quick".to_owned());
     let leases = arguments.leases.then(|| "--leases".to_owned());
+    let tls = arguments.tls.then(|| "--tls".to_owned());
     let rows = (!arguments.rows.is_empty()).then(|| format!("--row {}", arguments.rows.join(" ")));
     let out = arguments.out.as_ref().map(|out| format!("--out {}", out.display()));
-    let given: Vec<_> = [quick, leases, rows, out].into_iter().flatten().collect();
+    let given: Vec<_> = [quick, leases, tls, rows, out].into_iter().flatten().collect();
     if given.is_empty() { COMMAND.to_owned() } else { format!("{COMMAND} -- {}", given.join(" ")) }
 }
 

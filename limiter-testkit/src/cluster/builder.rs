@@ -1,12 +1,13 @@
 //! The options of a cluster.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Cluster;
 use crate::nodes::{Node, Nodes};
 use crate::proxy::Proxy;
-use crate::server::{BUS_OFFSET, MAX_PORT_ATTEMPTS, RedisServer, RedisServerBuilder, free_port_with_bus};
+use crate::server::{BUS_OFFSET, Certificates, MAX_PORT_ATTEMPTS, RedisServer, RedisServerBuilder, free_port_with_bus};
 use crate::socket::Address;
 
 /// The number of masters. With fewer there is no majority that could replace one.
@@ -44,6 +45,13 @@ impl ClusterBuilder {
     /// [`Cluster::proxy`].
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
+        self
+    }
+
+    /// Has clients, replicas and the nodes connect by TLS alone. All nodes share the certificates; see
+    /// [`Cluster::ca_certificate`].
+    pub fn tls(mut self) -> Self {
+        self.node = self.node.tls_within(&Arc::new(Certificates::create())).setting("tls-cluster", "yes");
         self
     }
 
@@ -97,13 +105,14 @@ impl ClusterBuilder {
             if let Some(Address::Tcp(address)) = proxy.as_ref().map(Proxy::address) {
                 announced = address;
             }
+            let announced_port = if self.node.is_tls() { "cluster-announce-tls-port" } else { "cluster-announce-port" };
             let server = self
                 .node
                 .clone()
                 .setting("cluster-enabled", "yes")
                 .setting("cluster-node-timeout", &self.node_timeout.as_millis().to_string())
                 .setting("cluster-announce-ip", &announced.ip().to_string())
-                .setting("cluster-announce-port", &announced.port().to_string())
+                .setting(announced_port, &announced.port().to_string())
                 .setting("cluster-announce-bus-port", &(port + BUS_OFFSET).to_string())
                 .quick_replication();
             Some(Node::new(server.start_at(port)?, proxy))

@@ -6,6 +6,7 @@ use crate::resp::{Client, Reply};
 mod life;
 mod moving;
 mod proxied;
+mod tls;
 
 /// Sends a command and returns the reply.
 fn reply_to(client: &mut Client, command: &[&str]) -> Reply {

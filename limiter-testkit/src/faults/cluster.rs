@@ -1,5 +1,6 @@
 //! Faults of a cluster: a killed master, and slots that move under load.
 
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use super::workload::KEY_NAME;
 use super::{Miss, RowReport, Scene};
 use crate::cluster::{Cluster, slot_of};
 use crate::nodes::NodeId;
+use crate::transport::Transport;
 
 #[derive(Debug)]
 struct KilledMaster {
@@ -16,8 +18,8 @@ struct KilledMaster {
 
 /// Creates a scene that kills the owner of the key's slot. Its replica has the data that asynchronous replication had
 /// copied by then.
-pub(super) fn killed_master() -> Box<dyn Scene> {
-    let cluster = Cluster::start();
+pub(super) fn killed_master(transport: Transport) -> Box<dyn Scene> {
+    let cluster = transport.cluster().start();
     let victim = cluster.master_of(slot_of(KEY_NAME.as_bytes()));
     Box::new(KilledMaster { cluster, victim })
 }
@@ -25,6 +27,10 @@ pub(super) fn killed_master() -> Box<dyn Scene> {
 impl Scene for KilledMaster {
     fn url(&self) -> String {
         self.cluster.url()
+    }
+
+    fn ca_certificate(&self) -> Option<PathBuf> {
+        self.cluster.ca_certificate()
     }
 
     fn inject(&mut self, _lasting: Duration) {
@@ -45,13 +51,17 @@ impl Scene for KilledMaster {
 struct MovingSlots(Cluster);
 
 /// Creates a scene that moves the keys' slot from master to master during the whole fault.
-pub(super) fn moving_slots() -> Box<dyn Scene> {
-    Box::new(MovingSlots(Cluster::builder().masters_only().start()))
+pub(super) fn moving_slots(transport: Transport) -> Box<dyn Scene> {
+    Box::new(MovingSlots(transport.cluster().masters_only().start()))
 }
 
 impl Scene for MovingSlots {
     fn url(&self) -> String {
         self.0.url()
+    }
+
+    fn ca_certificate(&self) -> Option<PathBuf> {
+        self.0.ca_certificate()
     }
 
     fn inject(&mut self, _lasting: Duration) {}

@@ -12,6 +12,7 @@ use super::server_windows::Epoch;
 use super::stalls::Stalls;
 use super::workload::MIN_LEASED_WINDOW;
 use super::{Row, RowReport};
+use crate::transport::limiter_builder;
 use crate::wait;
 
 /// The deadline of a call, which is the default.
@@ -76,12 +77,12 @@ impl Pace {
 pub fn run(row: &Row, pace: &Pace, progress: &dyn Fn(&str)) -> RowReport {
     progress("start");
     let pace = &if row.leases { pace.for_leases() } else { *pace };
-    let mut scene = (row.start_scene)();
+    let mut scene = (row.start_scene)(row.transport);
     let runtime = runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let builder = || {
-        let builder = Limiter::builder().url(&scene.url()).deadline(CALL_DEADLINE).instances(row.instances);
-        builder.leases(row.leases)
+        let builder = limiter_builder(&scene.url(), scene.ca_certificate()).deadline(CALL_DEADLINE);
+        builder.instances(row.instances).leases(row.leases)
     };
     let connected = |_| {
         let connect = || runtime.block_on(builder().connect()).map_err(|error| error.to_string());

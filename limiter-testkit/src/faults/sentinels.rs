@@ -1,11 +1,13 @@
 //! A fault of a master that sentinels replace.
 
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Scene;
 use crate::nodes::NodeId;
 use crate::sentinel::Sentinels;
+use crate::transport::Transport;
 
 #[derive(Debug)]
 struct Failover {
@@ -14,8 +16,8 @@ struct Failover {
 }
 
 /// Creates a scene that kills the master. The fault ends when the replica has been promoted.
-pub(super) fn failover() -> Box<dyn Scene> {
-    let sentinels = Sentinels::start();
+pub(super) fn failover(transport: Transport) -> Box<dyn Scene> {
+    let sentinels = transport.sentinels().start();
     let old_master = sentinels.master();
     Box::new(Failover { sentinels, old_master })
 }
@@ -23,6 +25,10 @@ pub(super) fn failover() -> Box<dyn Scene> {
 impl Scene for Failover {
     fn url(&self) -> String {
         self.sentinels.url()
+    }
+
+    fn ca_certificate(&self) -> Option<PathBuf> {
+        self.sentinels.ca_certificate()
     }
 
     fn inject(&mut self, _lasting: Duration) {

@@ -1,10 +1,12 @@
 //! Faults of one server and of its network.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::Scene;
 use crate::proxy::Proxy;
 use crate::server::RedisServer;
+use crate::transport::Transport;
 
 /// The user of the limiter.
 const USER: &str = "app";
@@ -27,8 +29,8 @@ struct OneServer {
 
 impl Fault {
     /// Starts an empty server behind a proxy, for this fault.
-    pub(super) fn start_scene(self) -> Box<dyn Scene> {
-        let server = RedisServer::builder().user(USER, PASSWORD).start();
+    pub(super) fn start_scene(self, transport: Transport) -> Box<dyn Scene> {
+        let server = transport.server().user(USER, PASSWORD).start();
         let proxy = Proxy::start(&server);
         Box::new(OneServer { proxy, server, fault: self })
     }
@@ -37,6 +39,10 @@ impl Fault {
 impl Scene for OneServer {
     fn url(&self) -> String {
         self.proxy.url().to_owned()
+    }
+
+    fn ca_certificate(&self) -> Option<PathBuf> {
+        self.server.ca_certificate()
     }
 
     fn inject(&mut self, _lasting: Duration) {

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rate_limited::Limiter;
 use tokio::runtime;
 use tokio::task::JoinSet;
 
 use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::server::RedisServer;
+use crate::transport::{Transport, limiter_builder};
 
 mod caller;
 
@@ -31,6 +31,8 @@ pub struct Storm {
     pub calls: u64,
     /// The seed of the whole schedule, apart from the machine's timing.
     pub seed: u64,
+    /// The transport of the limiter's connection.
+    pub transport: Transport,
 }
 
 /// The results of a storm.
@@ -68,10 +70,10 @@ impl StormReport {
 /// The server does not start.
 #[must_use]
 pub fn storm(storm: &Storm, progress: &dyn Fn(&str)) -> StormReport {
-    let mut server = RedisServer::start();
+    let mut server = storm.transport.server().start();
     let proxy = Proxy::start(&server);
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-    let builder = Limiter::builder().url(proxy.url()).deadline(CALL_DEADLINE);
+    let builder = limiter_builder(proxy.url(), server.ca_certificate()).deadline(CALL_DEADLINE);
     let limiter = runtime.block_on(builder.connect()).expect("the store runs");
     let (counts, began) = (Arc::new(StormCounts::default()), Instant::now());
     let mut tasks = JoinSet::new();

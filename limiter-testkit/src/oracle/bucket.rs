@@ -128,15 +128,17 @@ impl LeakyBucketOracle {
         (verdict, wait_for_turn.filter(|_| allowed).unwrap_or(0))
     }
 
-    /// Refunds the turn of a call made at `stamp_us`, if no later turn has been taken.
+    /// Refunds the turn of a call made at `stamp_us`, if no later turn has been taken. The turn is then shorter from its
+    /// start on, so the permits that are left flow back at the `max` of later calls.
     pub fn refund(&mut self, now_us: u64, window_us: u64, max: u32, (stamp_us, cost): (u64, u32)) {
         let rate = Rate::new(window_us, max);
-        let Some(now) = self.history.instant(now_us, rate) else { return };
-        let mut from_then = self.history.0.iter().filter(|event| event.at >= stamp_us);
-        if let (Some(Event { at, change: Change::Took(_), .. }), None) = (from_then.next(), from_then.next())
+        let is_take = |event: &&Event| event.at >= stamp_us && matches!(event.change, Change::Took(_));
+        let mut takes_from_then = self.history.0.iter().filter(is_take);
+        if let (Some(Event { at, .. }), None) = (takes_from_then.next(), takes_from_then.next())
             && *at == stamp_us
+            && self.history.missing(now_us, rate) > 0
         {
-            self.history.refund(now, rate, u128::from(cost) * rate.window);
+            self.history.refund(stamp_us, rate, u128::from(cost) * rate.window);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The options of a master, its replica and its sentinels.
 
+use std::sync::Arc;
+
 use super::{MASTER_NAME, Sentinels};
 use crate::nodes::{Node, Nodes};
-use crate::server::{RedisServer, RedisServerBuilder};
+use crate::server::{Certificates, RedisServer, RedisServerBuilder};
 
 /// The number of sentinels, and the number of them that must agree that the master is down.
 const SENTINEL_COUNT: usize = 3;
@@ -32,6 +34,15 @@ impl Default for SentinelsBuilder {
 }
 
 impl SentinelsBuilder {
+    /// Has clients, the replica and the sentinels connect by TLS alone. All servers share the certificates; see
+    /// [`Sentinels::ca_certificate`].
+    pub fn tls(mut self) -> Self {
+        let certificates = Arc::new(Certificates::create());
+        self.node = self.node.tls_within(&certificates);
+        self.sentinel = self.sentinel.tls_within(&certificates);
+        self
+    }
+
     /// Makes master and replica require this password.
     pub fn password(mut self, password: &str) -> Self {
         self.node = self.node.password(password);

@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::resp::Client;
 use crate::socket::Address;
+use crate::tls_client::TlsClient;
 
 #[track_caller]
 fn master_reported_to_clients(sentinels: &Sentinels) -> Vec<String> {
@@ -80,6 +81,34 @@ fn a_failover_on_command_swaps_the_roles() {
     assert_ne!(promotion.master, old);
     sentinels.settle();
     assert!(sentinels.server(old).info("replication")["role"].starts_with("slave"));
+}
+
+/// No server has a port without TLS, so the replica and the sentinels use TLS too.
+#[test]
+fn servers_and_sentinels_with_tls_trust_each_other_and_have_no_other_port() {
+    let mut sentinels = Sentinels::builder().tls().start();
+    assert!(sentinels.url().starts_with("rediss-sentinel://127.0.0.1:"), "{}", sentinels.url());
+    let authority = sentinels.ca_certificate().expect("TLS");
+    let nodes = sentinels.nodes().into_iter().map(|node| sentinels.server(node));
+    for server in nodes.chain(sentinels.sentinels().into_iter().map(|sentinel| sentinels.sentinel(sentinel))) {
+        let Address::Tcp(address) = server.address() else { panic!("{:?}", server.address()) };
+        let mut client = TlsClient::connect(address, "127.0.0.1", &authority).expect("a trusted server");
+        assert_eq!(client.call("PING"), "+PONG");
+        let has_plain_port = Client::connect(&server.address(), Duration::from_secs(5))
+            .and_then(|mut client| client.call(&["PING"]))
+            .is_ok();
+        assert!(!has_plain_port, "{address} replies without TLS");
+    }
+    let old = sentinels.master();
+    sentinels.server(old).command(&["SET", "a", "1"]);
+    sentinels.settle();
+    sentinels.kill(old);
+    let promotion = sentinels.wait_for_promotion(old);
+    assert_eq!(sentinels.server(promotion.master).keys(), ["a"]);
+    assert_eq!(master_reported_to_clients(&sentinels)[1], sentinels.address(promotion.master).port().to_string());
+    sentinels.restart(old);
+    sentinels.settle();
+    assert_eq!(sentinels.server(old).keys(), ["a"]);
 }
 
 #[test]

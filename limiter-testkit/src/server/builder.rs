@@ -2,13 +2,15 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tempfile::TempDir;
 
+use super::certificates::Certificates;
 use super::clock::ShiftedClock;
 use super::config::{Access, Config, Endpoint, quoted};
 use super::process::{Process, StartFailure};
-use super::{REPLY_TIMEOUT, RedisServer, certificates, port};
+use super::{REPLY_TIMEOUT, RedisServer, port};
 
 /// The number of ports that are tried when another process takes the one that was found free.
 pub(crate) const MAX_PORT_ATTEMPTS: usize = 8;
@@ -22,6 +24,8 @@ pub struct RedisServerBuilder {
     settings: Vec<(String, String)>,
     shifted_clock: bool,
     expired: bool,
+    /// Those of several servers. Without them, a TLS server gets certificates of its own.
+    certificates: Option<Arc<Certificates>>,
     sentinel: bool,
 }
 
@@ -51,6 +55,18 @@ impl RedisServerBuilder {
     pub fn expired_tls(mut self) -> Self {
         self.expired = true;
         self.tls()
+    }
+
+    /// Adds a port like [`tls`](Self::tls), with certificates that other servers have too. The server's own connections
+    /// to its master and to other sentinels are over TLS as well.
+    pub(crate) fn tls_within(mut self, certificates: &Arc<Certificates>) -> Self {
+        self.certificates = Some(Arc::clone(certificates));
+        self.tls().setting("tls-replication", "yes")
+    }
+
+    /// Returns true if the server's port is for TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.listen == Listen::Tls
     }
 
     /// Requires this password.
@@ -137,8 +153,8 @@ impl RedisServerBuilder {
             Listen::Tcp => Endpoint::Tcp(port),
             Listen::Tls => Endpoint::Tls(port),
         };
-        if self.listen == Listen::Tls {
-            certificates::write_to(directory.path(), self.expired);
+        if self.is_tls() {
+            self.certificates().write_to(directory.path());
         }
         config.access = self.access.clone();
         config.settings.clone_from(&self.settings);
@@ -150,6 +166,11 @@ impl RedisServerBuilder {
             Err(StartFailure::PortTaken(_)) => None,
             Err(failure) => panic!("{failure}"),
         }
+    }
+
+    fn certificates(&self) -> Arc<Certificates> {
+        let create = if self.expired { Certificates::create_expired } else { Certificates::create };
+        self.certificates.clone().unwrap_or_else(|| Arc::new(create()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Certificates for a TLS server, created when a test runs. So none is committed and none expires.
 
-use std::fs;
 use std::path::Path;
+use std::{fmt, fs};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -14,12 +14,38 @@ pub(super) const KEY: &str = "server.key";
 pub(super) const CLIENT_CERTIFICATE: &str = "client.pem";
 pub(super) const CLIENT_KEY: &str = "client.key";
 
-/// Writes the certificate of an authority, a server certificate for 127.0.0.1 and `localhost`, and a client
-/// certificate.
-pub(super) fn write_to(directory: &Path, expired: bool) {
-    let pems = create_pems(expired).expect("certificates for a TLS server");
-    for (file, pem) in pems {
-        fs::write(directory.join(file), pem).expect("writing to the server's own directory");
+/// The certificate of an authority, and two that it has signed: a server certificate for 127.0.0.1 and `localhost`, and
+/// a client certificate.
+pub(crate) struct Certificates {
+    pems: [(&'static str, String); 5],
+}
+
+impl Certificates {
+    /// Creates an authority, and certificates that are valid.
+    pub(crate) fn create() -> Self {
+        Self::create_with(false)
+    }
+
+    /// Creates an authority, a server certificate that expired in 2020, and a valid client certificate.
+    pub(super) fn create_expired() -> Self {
+        Self::create_with(true)
+    }
+
+    fn create_with(expired: bool) -> Self {
+        Self { pems: create_pems(expired).expect("certificates for a TLS server") }
+    }
+
+    /// Writes the files of a server to its directory.
+    pub(super) fn write_to(&self, directory: &Path) {
+        for (file, pem) in &self.pems {
+            fs::write(directory.join(file), pem).expect("writing to the server's own directory");
+        }
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").finish_non_exhaustive()
     }
 }
 

@@ -102,6 +102,9 @@ impl Config {
                     ("tls-ca-cert-file", certificates::CA_CERTIFICATE),
                     ("tls-cert-file", certificates::CERTIFICATE),
                     ("tls-key-file", certificates::KEY),
+                    // For connections to other servers, as to a master.
+                    ("tls-client-cert-file", certificates::CLIENT_CERTIFICATE),
+                    ("tls-client-key-file", certificates::CLIENT_KEY),
                 ] {
                     line(name, &quoted(&directory.join(file).to_string_lossy()));
                 }
@@ -145,11 +148,13 @@ impl Config {
                 let mark = if query.is_empty() { "" } else { "?" };
                 format!("redis+unix://{}{mark}{}", encoded(&path.to_string_lossy()), query.join("&"))
             }
-            Address::Tcp(address) => {
-                let scheme = if matches!(self.endpoint, Endpoint::Tls(_)) { "rediss" } else { "redis" };
-                format!("{scheme}://{}{address}", self.authority())
-            }
+            Address::Tcp(address) => format!("{}://{}{address}", self.scheme(), self.authority()),
         }
+    }
+
+    /// Returns the scheme of a URL with a TCP port: `rediss` with TLS, and `redis` without it.
+    pub(super) fn scheme(&self) -> &'static str {
+        if matches!(self.endpoint, Endpoint::Tls(_)) { "rediss" } else { "redis" }
     }
 
     /// Returns the part of a URL before the host: `user:password@`, `:password@`, or nothing.

@@ -5,12 +5,9 @@ use std::fs;
 use limiter_testkit::RedisServer;
 use rate_limited::{Limiter, OnError, Tls, redis};
 
+use super::trusting;
 use crate::deadlines::DEADLINE;
 use crate::support::{key, limit};
-
-fn tls_with_ca_of(server: &RedisServer) -> Tls {
-    Tls::new().root_certificate(fs::read(server.ca_certificate().expect("TLS")).expect("a certificate"))
-}
 
 async fn admits(limiter: &Limiter) -> bool {
     limiter.check(&key("a"), &limit("5/10s")).await.is_ok_and(|decision| decision.is_allowed())
@@ -20,9 +17,9 @@ async fn admits(limiter: &Limiter) -> bool {
 async fn configured_root_certificate_is_trusted() {
     let server = RedisServer::builder().tls().password("p@ss").start();
     let other = RedisServer::builder().tls().start();
-    let both = tls_with_ca_of(&other)
+    let both = trusting(other.ca_certificate())
         .root_certificate(fs::read(server.ca_certificate().expect("TLS")).expect("a certificate"));
-    for tls in [tls_with_ca_of(&server), both] {
+    for tls in [trusting(server.ca_certificate()), both] {
         let builder = Limiter::builder().url(&server.url()).tls(tls).deadline(50 * DEADLINE).on_error(OnError::Raise);
         assert!(admits(&builder.connect().await.expect("a trusted server")).await);
     }
@@ -33,7 +30,7 @@ async fn client_certificate_is_sent_to_a_server_that_requires_it() {
     let server = RedisServer::builder().tls().setting("tls-auth-clients", "yes").start();
     let (certificate, key) = server.client_certificate().expect("TLS");
     let (certificate, key) = (fs::read(certificate).expect("a certificate"), fs::read(key).expect("its key"));
-    let tls = tls_with_ca_of(&server).client_certificate(certificate, key);
+    let tls = trusting(server.ca_certificate()).client_certificate(certificate, key);
     let builder = Limiter::builder().url(&server.url()).tls(tls).deadline(50 * DEADLINE).on_error(OnError::Raise);
     assert!(admits(&builder.connect().await.expect("a trusted client")).await);
 }

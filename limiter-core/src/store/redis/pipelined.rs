@@ -9,7 +9,6 @@ use std::io;
 use std::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
@@ -19,6 +18,7 @@ use tokio::task::{AbortHandle, spawn_local};
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::resp::ReplyFault;
+use crate::sync::next_id;
 
 mod direct_writer;
 mod output;
@@ -87,8 +87,7 @@ pub(crate) struct ConnectionId(u64);
 
 impl ConnectionId {
     fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+        Self(next_id())
     }
 }
 
@@ -207,7 +206,8 @@ impl PipelinedConnection {
 impl Shared {
     /// Waits for room in the output, behind other senders that wait.
     async fn room(&self) -> RedisResult<()> {
-        if self.waiting_senders.get() > 0 || self.is_full() {
+        // A connection that has ended notifies no one again.
+        if self.ended.get().is_none() && (self.waiting_senders.get() > 0 || self.is_full()) {
             let _waiting = WaitingSender::new(&self.waiting_senders);
             loop {
                 self.has_room.notified().await;

@@ -1,10 +1,9 @@
 //! Endpoints and credentials of a server.
 
-use std::io::Read;
 use std::net::TcpListener;
-use std::sync::Arc;
 
 use super::*;
+use crate::tls_client::TlsClient;
 
 #[test]
 fn a_tcp_server_listens_on_its_port() {
@@ -56,31 +55,13 @@ fn a_user_has_the_permissions_of_its_rules() {
 
 #[test]
 fn a_tls_server_has_a_certificate_of_its_authority() {
-    use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, ServerName};
-
     let server = RedisServer::builder().tls().start();
     let Address::Tcp(address) = server.address() else { panic!("{:?}", server.address()) };
     assert_eq!(server.url(), format!("rediss://{address}"));
     let authority = server.ca_certificate().expect("a TLS server has one");
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(authority).expect("a certificate")).expect("an authority");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("a provider with all of them")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
     for name in ["127.0.0.1", "localhost"] {
-        let name = ServerName::try_from(name).expect("a name");
-        let connection = rustls::ClientConnection::new(Arc::new(config.clone()), name).expect("a connection");
-        let stream = std::net::TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(REPLY_TIMEOUT)).expect("not zero");
-        let mut stream = rustls::StreamOwned::new(connection, stream);
-        io::Write::write_all(&mut stream, b"PING\r\n").expect("a handshake");
-        let mut reply = [0; 7];
-        stream.read_exact(&mut reply).expect("a reply");
-        assert_eq!(&reply, b"+PONG\r\n");
+        let mut client = TlsClient::connect(address, name, &authority).expect("a trusted server");
+        assert_eq!(client.call("PING"), "+PONG");
     }
     assert_eq!(RedisServer::shared().ca_certificate(), None);
 }

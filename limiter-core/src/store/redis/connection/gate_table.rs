@@ -51,12 +51,15 @@ impl GateTable {
         }
     }
 
-    /// The gate of the server that owns a slot. `None` in a child of `fork`, if the table was locked.
-    pub(crate) fn gate_of(&self, slot: u16) -> Option<Arc<ServerGate>> {
-        Some(match &self.gates {
-            Gates::Single(gate) => Arc::clone(gate),
-            Gates::BySlot { gates, .. } => Arc::clone(&read_at_home(gates, self.home)?[usize::from(slot)]),
-        })
+    /// The gate of the server that owns a slot, if a condition holds for it. `None` in a child of `fork`, if the table was
+    /// locked.
+    pub(crate) fn gate_if(&self, slot: u16, condition: impl Fn(&ServerGate) -> bool) -> Option<Arc<ServerGate>> {
+        // It is cloned only then: the count of a pointer is in a cache line that all callers would write.
+        let cloned = |gate: &Arc<ServerGate>| condition(gate).then(|| Arc::clone(gate));
+        match &self.gates {
+            Gates::Single(gate) => cloned(gate),
+            Gates::BySlot { gates, .. } => cloned(&read_at_home(gates, self.home)?[usize::from(slot)]),
+        }
     }
 
     /// The error of a call on keys in these slots, if a breaker is open.

@@ -10,11 +10,14 @@ use tokio::sync::Notify;
 pub(crate) struct InFlightBatches {
     batches: Cell<usize>,
     calls: Cell<usize>,
-    /// Notified when a permit is released.
+    /// Set when no permit was free: calls may wait for the next one.
+    is_awaited: Cell<bool>,
+    /// Notified when a permit is released for which calls wait.
     released: Notify,
 }
 
-/// Permit for one batch in flight. Dropping it releases the permit and wakes the task that sends the next batch.
+/// Permit for one batch in flight. Dropping it releases the permit, and wakes the task that sends the next batch if calls
+/// wait for it.
 ///
 /// A batch holds it until the server has replied to all of it, or until it is in flight to another server instead.
 pub(crate) struct InFlightPermit {
@@ -34,13 +37,14 @@ impl InFlightBatches {
     pub(crate) fn try_acquire(self: &Rc<Self>) -> Option<InFlightPermit> {
         let max = if self.calls.get() < FEW_CALLS { MAX_SMALL_BATCHES } else { MAX_BATCHES };
         if self.batches.get() >= max {
+            self.is_awaited.set(true);
             return None;
         }
         self.batches.set(self.batches.get() + 1);
         Some(InFlightPermit { batches: Rc::clone(self), calls: Cell::new(0) })
     }
 
-    /// Waits until a permit is released. A release before the call counts.
+    /// Waits until a permit is released for which calls wait. A release before the call counts.
     pub(crate) async fn released(&self) {
         self.released.notified().await;
     }
@@ -64,7 +68,9 @@ impl Drop for InFlightPermit {
         let InFlightBatches { batches, calls, .. } = &*self.batches;
         batches.set(batches.get() - 1);
         calls.set(calls.get() - self.calls.get());
-        self.batches.wake();
+        if self.batches.is_awaited.take() {
+            self.batches.wake();
+        }
     }
 }
 

@@ -42,9 +42,10 @@ struct NodeReply {
 /// Times that a call is sent again without a pause.
 const MAX_IMMEDIATE_RETRIES: u32 = 2;
 
-/// The pause before a call is sent again: 2 ms after the first refusal, doubled up to 32 ms.
+/// The pause before a call is sent again: 2 ms after the first refusal, doubled up to 8 ms. Nodes seldom disagree for
+/// longer about a slot that moves, and a call waits for all of the last pause.
 fn retry_pause(refusals: u32) -> Duration {
-    Duration::from_millis(1 << refusals.min(5))
+    Duration::from_millis(1 << refusals.min(3))
 }
 
 impl ScriptCall {

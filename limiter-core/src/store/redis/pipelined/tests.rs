@@ -263,6 +263,22 @@ async fn new_sender_is_behind_those_that_wait() {
     .await;
 }
 
+/// Nothing notifies its sender after the end.
+#[tokio::test]
+async fn new_command_fails_at_once_while_senders_wait_on_an_ended_connection() {
+    run_on_each(async |connection, _peer| {
+        connection.0.shared.output.borrow_mut().buffer().extend(repeat_n(0, MAX_BUFFERED_BYTES));
+        let (a, b) = (cmd("A"), cmd("B"));
+        let mut first = pin!(connection.send(&a, ReplyBound::Script));
+        assert!(poll_once(first.as_mut()).await.is_none());
+        connection.close();
+        let mut second = pin!(connection.send(&b, ReplyBound::Script));
+        assert!(matches!(poll_once(second.as_mut()).await, Some(Err(_))));
+        assert!(matches!(poll_once(first.as_mut()).await, Some(Err(_))));
+    })
+    .await;
+}
+
 /// The socket is never quick enough to take all commands.
 #[tokio::test]
 async fn written_commands_need_no_memory() {

@@ -3,6 +3,7 @@
 //! The client's own Sentinel support queries them one after the other, without a timeout for each. Here the next
 //! sentinel is queried as soon as one is slow. So a dead or isolated sentinel does not use up an attempt to connect.
 
+use std::error::Error as _;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -202,6 +203,8 @@ async fn query_master_addr(
 fn query_failure(sentinel: &str, error: &Error) -> Failure {
     let with_hint = |hint: &str| Error::new(error.kind(), format!("the query to {sentinel} failed: {error}{hint}"));
     match error.kind() {
+        // Only a network error has a source. TLS has rejected a certificate, so a password would not help.
+        ErrorKind::Refused if error.source().is_some() => (Severity::Rejected, with_hint("")),
         ErrorKind::Refused => (
             Severity::Rejected,
             with_hint(

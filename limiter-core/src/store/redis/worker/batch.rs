@@ -65,7 +65,7 @@ impl Worker {
         }
     }
 
-    /// Sends the next batches of a queue whenever a permit is released. Never returns.
+    /// Sends the next batches of a queue whenever a permit is released for which calls wait. Never returns.
     pub(super) async fn send_on_release(self: Rc<Self>, queue: Rc<BatchQueue>) {
         loop {
             queue.permit_released().await;

@@ -90,7 +90,7 @@ impl BatchQueue {
         self.calls.borrow_mut().pop_front()
     }
 
-    /// Waits until a permit is released, or [`wake`](Self::wake) is called.
+    /// Waits until a permit is released for which calls wait, or [`wake`](Self::wake) is called.
     pub(crate) async fn permit_released(&self) {
         self.in_flight.released().await;
     }

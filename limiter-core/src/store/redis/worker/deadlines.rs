@@ -21,7 +21,9 @@ pub(crate) struct Deadlines {
     calls: RefCell<DeadlineQueue>,
     /// The length at which calls with a reply are removed.
     cleanup_len: Cell<usize>,
-    /// Notified when a call is due before all others.
+    /// The time for which the timer is set, while it is.
+    timer: Cell<Option<Instant>>,
+    /// Notified when a call is due before the timer ends.
     earlier: Notify,
     standby: Arc<Standby>,
     /// The errors of the latest timeouts: of a call that was not sent, and of one that was. Many calls have the same
@@ -39,6 +41,7 @@ impl Deadlines {
         Self {
             calls: RefCell::default(),
             cleanup_len: Cell::new(MIN_CLEANUP_LEN),
+            timer: Cell::default(),
             earlier: Notify::new(),
             standby: Arc::clone(standby),
             errors: RefCell::default(),
@@ -54,7 +57,9 @@ impl Deadlines {
             calls.retain(|call| !call.has_reply());
             self.cleanup_len.set(MIN_CLEANUP_LEN.max(2 * calls.len()));
         }
-        if calls.first().is_none_or(|first| call.deadline.instant < first.deadline.instant) {
+        // A timer that ends before the first deadline is set again then. So calls that come one at a time set one timer
+        // for many of them.
+        if self.timer.get().is_none_or(|timer| call.deadline.instant < timer) {
             self.earlier.notify_one();
         }
         calls.push(Rc::clone(call));
@@ -66,8 +71,12 @@ impl Deadlines {
             match self.expire() {
                 None => self.earlier.notified().await,
                 Some(first) if first <= Instant::now() => yield_now().await,
-                // The first of both.
-                Some(first) => drop(timeout_at(first, self.earlier.notified()).await),
+                Some(first) => {
+                    self.timer.set(Some(first));
+                    // The first of both.
+                    let _ = timeout_at(first, self.earlier.notified()).await;
+                    self.timer.set(None);
+                }
             }
         }
     }
@@ -123,6 +132,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use tokio::sync::oneshot;
+    use tokio::task::{LocalSet, spawn_local};
 
     use super::*;
     use crate::clock::Clock;
@@ -184,6 +194,34 @@ pub(crate) mod tests {
         let has_reply: Vec<_> = calls.iter_mut().map(|(_, reply)| reply.try_recv().is_ok()).collect();
         assert_eq!(has_reply[..4], [false, true, false, true]);
         assert!(has_reply[4] || next == Some(calls[4].0.deadline.instant));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timer_ends_at_the_first_deadline_whatever_it_was_set_for() {
+        let deadlines = Rc::new(deadlines());
+        LocalSet::new()
+            .run_until(async {
+                let enforced = Rc::clone(&deadlines);
+                spawn_local(async move { enforced.enforce().await });
+                let started = Instant::now();
+                let watch = |millis| {
+                    let (call, reply) = pending(millis);
+                    deadlines.watch(&call);
+                    (call, reply)
+                };
+                let (first, late) = watch(400);
+                yield_now().await;
+                let (_second, early) = watch(20);
+                early.await.expect("a reply").expect_err("a timeout");
+                assert_eq!(started.elapsed().as_millis() / 10, 2);
+                // The timer is set for the first call, which has a reply before the third one comes.
+                first.fail(first.deadline.not_sent_error());
+                late.await.expect("a reply").expect_err("no timeout");
+                let (_third, last) = watch(1_000);
+                last.await.expect("a reply").expect_err("a timeout");
+                assert_eq!(started.elapsed().as_millis() / 10, 102);
+            })
+            .await;
     }
 
     #[test]

@@ -42,10 +42,7 @@ impl DirectSender {
 
     /// Sends a call, if its server's connection is idle and the store decides alone. It does not wait.
     pub(super) fn send(&self, request: &Request<'_>, keys: &RedisKeys) -> Option<Box<DirectCall>> {
-        let gate = self.gates.gate_of(keys.first_slot())?;
-        if !gate.direct_writer.is_free() {
-            return None;
-        }
+        let gate = self.gates.gate_if(keys.first_slot(), |gate| gate.direct_writer.is_free())?;
         let mut names = KeyNames::default();
         names.push_with(|text| keys.write_name(request, &self.naming, text));
         let entry = BatchEntry::of_call(request);
