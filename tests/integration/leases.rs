@@ -54,6 +54,23 @@ impl Fleet {
     }
 }
 
+/// Returns a limiter that is connected to the servers of all these keys, and knows of no failure.
+///
+/// An attempt to connect may fail on a machine under load. A limiter uses no lease for a window after a failure, so the
+/// clock is advanced by more than the window of any test.
+async fn connect_to_all(builder: Builder, clock: &ManualClock, keys: &[Key]) -> Limiter {
+    let limiter = builder.connect().await.expect("a server");
+    for key in keys {
+        let is_connected = async || {
+            let state = limiter.peek(key, &leased_limit()).await;
+            state.is_ok_and(|state| state.into_result().is_ok_and(|allowed| allowed.source() == Source::Store))
+        };
+        eventually("connected", is_connected).await;
+    }
+    clock.advance(Duration::from_secs(2 * 60 * 60));
+    limiter
+}
+
 async fn allowed(limiter: &Limiter, key: &Key, limit: &Limit) -> Allowed {
     limiter.check(key, limit).await.expect("a decision").into_result().expect("allowed")
 }
@@ -408,9 +425,10 @@ async fn a_denial_of_a_leased_key_is_cached_for_the_time_of_a_lease_at_most() {
 #[tokio::test]
 async fn each_master_of_a_cluster_grants_leases() {
     let cluster = Cluster::builder().masters_only().start();
-    let limiter = cluster::builder_for(&cluster).deadline(LONG_DEADLINE).leases(true).clock(ManualClock::new());
-    let limiter = limiter.connect().await.expect("a cluster");
-    for key in cluster::key_per_master(&cluster) {
+    let (clock, keys) = (ManualClock::new(), cluster::key_per_master(&cluster));
+    let builder = cluster::builder_for(&cluster).deadline(LONG_DEADLINE).leases(true).clock(clock.clone());
+    let limiter = connect_to_all(builder, &clock, &keys).await;
+    for key in keys {
         use_lease(&limiter, &key, &leased_limit()).await;
     }
 }

@@ -1,5 +1,6 @@
 //! Leases while their rule changes, their slot moves or their server fails.
 
+use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use rate_limited::{
     rate_limited,
 };
 
-use super::{Fleet, allowed, remaining, use_lease};
+use super::{Fleet, allowed, connect_to_all, remaining, use_lease};
 use crate::cluster::key_per_master;
 use crate::deadlines::eventually;
 use crate::support::{LONG_DEADLINE, key, limit};
@@ -88,9 +89,9 @@ async fn leases_go_on_while_their_slot_moves_and_the_limit_holds() {
     let cluster = Cluster::builder().masters_only().start();
     let (clock, prefix) = (ManualClock::new(), unique("moved-leases"));
     let builder = || builder_for(&cluster.url(), &prefix, &clock).on_error(OnError::Raise);
-    let limiter = builder().leases(true).connect().await.expect("a cluster");
-    let plain = builder().connect().await.expect("a cluster");
     let (key, limit) = (key("a"), long_limit());
+    let plain = builder().connect().await.expect("a cluster");
+    let limiter = connect_to_all(builder().leases(true), &clock, slice::from_ref(&key)).await;
     let slot = slot_of(b"a");
     let (mut taken, _) = use_lease(&limiter, &key, &limit).await;
     let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(slot)).expect("another");
@@ -122,9 +123,9 @@ async fn leases_go_on_while_their_slot_moves_and_the_limit_holds() {
 async fn leases_of_a_failed_master_end_and_its_standby_limiter_has_their_permits() {
     let mut cluster = Cluster::builder().masters_only().setting("cluster-require-full-coverage", "no").start();
     let clock = ManualClock::new();
-    let limiter = builder_for(&cluster.url(), &unique("failed-leases"), &clock).leases(true).connect().await;
-    let limiter = limiter.expect("a cluster");
     let (keys, limit, victim) = (key_per_master(&cluster), long_limit(), cluster.masters()[0]);
+    let builder = builder_for(&cluster.url(), &unique("failed-leases"), &clock).leases(true);
+    let limiter = connect_to_all(builder, &clock, &keys).await;
     use_lease(&limiter, &keys[1], &limit).await;
     let (mut used, _) = use_lease(&limiter, &keys[0], &limit).await;
     for _ in 0..500 {
@@ -153,8 +154,9 @@ async fn assert_no_lease_and_no_permit_above_the_limit(limiter: &Limiter, clock:
 async fn a_failover_of_a_cluster_with_leases_admits_nothing_above_the_limit() {
     let mut cluster = Cluster::start();
     let clock = ManualClock::new();
-    let limiter = builder_for(&cluster.url(), &unique("failover"), &clock).leases(true).connect().await;
-    let (limiter, key, limit) = (limiter.expect("a cluster"), key("a"), long_limit());
+    let (key, limit) = (key("a"), long_limit());
+    let builder = builder_for(&cluster.url(), &unique("failover"), &clock).leases(true);
+    let limiter = connect_to_all(builder, &clock, slice::from_ref(&key)).await;
     let (mut used, _) = use_lease(&limiter, &key, &limit).await;
     for _ in 0..500 {
         allowed(&limiter, &key, &limit).await;
@@ -172,8 +174,9 @@ async fn a_failover_of_a_cluster_with_leases_admits_nothing_above_the_limit() {
 async fn a_failover_of_sentinels_with_leases_admits_nothing_above_the_limit() {
     let mut sentinels = Sentinels::start();
     let clock = ManualClock::new();
-    let limiter = builder_for(&sentinels.url(), &unique("failover"), &clock).leases(true).connect().await;
-    let (limiter, key, limit) = (limiter.expect("a master"), key("a"), long_limit());
+    let (key, limit) = (key("a"), long_limit());
+    let builder = builder_for(&sentinels.url(), &unique("failover"), &clock).leases(true);
+    let limiter = connect_to_all(builder, &clock, slice::from_ref(&key)).await;
     let (mut used, _) = use_lease(&limiter, &key, &limit).await;
     for _ in 0..500 {
         allowed(&limiter, &key, &limit).await;
