@@ -35,6 +35,9 @@ pub enum WarmUp {
 /// Keys of one call in the cases with batches.
 pub const BATCH_KEYS: usize = 64;
 
+/// So many keys that each has fewer runs than a log keeps, and that each decision expires about one of them.
+const BUSY_KEYS: usize = 2_000;
+
 /// The rate 5 in 10 seconds.
 const FEW: Rate = Rate { max: 5, seconds: 10 };
 /// A rate above that of the calls.
@@ -44,7 +47,7 @@ const STEADY_AFTER: Duration = Duration::from_millis(1_200);
 
 /// Returns all cases, in the order of the report.
 #[must_use]
-pub fn all(keys: usize) -> [ScriptCase; 6] {
+pub fn all(keys: usize) -> [ScriptCase; 7] {
     let few = ScriptCase {
         name: "many keys",
         title: "One decision a call: 5/10 s on many keys, nothing denied",
@@ -80,6 +83,11 @@ pub fn all(keys: usize) -> [ScriptCase; 6] {
             ScriptCase { keys: BATCH_KEYS, ..long },
             "long log, 64",
             "64 decisions a call: 1 000 000/s on 64 keys, as many live runs as a log keeps, nothing denied",
+        ),
+        batched(
+            ScriptCase { keys: BUSY_KEYS, ..long },
+            "busy keys, 64",
+            "64 decisions a call: 1 000 000/s on 2 000 busy keys, runs expire as others are added, nothing denied",
         ),
         batched(denied, "denied, 64", "64 decisions a call: 5/10 s on 1 000 keys, all denied"),
     ]

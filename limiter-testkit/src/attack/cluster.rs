@@ -97,7 +97,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_STALL: Duration = Duration::from_millis(150);
 
 /// Moves slots while three processes make decisions about one limit and about two. Every limit must hold, and the store
-/// must make every decision.
+/// or a lease must make every decision.
 pub(super) fn moving_slots(round: &mut Round) -> Outcome {
     let runtime = runtime();
     let cluster = Cluster::builder().masters_only().start();
@@ -109,29 +109,34 @@ pub(super) fn moving_slots(round: &mut Round) -> Outcome {
             let failure = format!("{:.3?} {error}", origin.elapsed());
             failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
         };
-        Limiter::builder().url(&cluster.url()).deadline(DEADLINE).on_error(record_failure)
+        Limiter::builder().url(&cluster.url()).deadline(DEADLINE).leases(round.leases).on_error(record_failure)
     };
     let limiters: Vec<_> = (0..3).map(|_| connect(&runtime, builder)).collect::<Result<_, _>>()?;
     let name = format!("moved{}", round.random.below(1_000));
     let key = Key::new(&name);
-    let short = Limit::new(round.small(2, 10), round.millis(100, 500)).expect("a limit");
+    // With leases the limit is larger, and the key busy: there is one call in less than a millisecond.
+    let (short, tasks, longest_pause) = match round.leases {
+        true => (Limit::new(round.small(100, 3_000), round.millis(200, 1_500)), 24, 4_000),
+        false => (Limit::new(round.small(2, 10), round.millis(100, 500)), 12, 20_000),
+    };
+    let short = short.expect("a limit");
     let long = Limit::new(round.small(20, 60), Duration::from_secs(3_600)).expect("a limit");
     let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let standby: Arc<Mutex<Vec<String>>> = Arc::default();
     // The second has, for each process, the move before its latest call that the store decided.
     let (move_number, latest_move_seen) = (Arc::new(AtomicU64::new(0)), Arc::new([(); 3].map(|()| AtomicU64::new(0))));
     let mut tasks = JoinSet::new();
-    for (number, limiter) in limiters.iter().cycle().take(12).enumerate() {
+    for (number, limiter) in limiters.iter().cycle().take(tasks).enumerate() {
         let (limiter, key, stop, standby, calls) =
             (limiter.clone(), key.clone(), Arc::clone(&stop), Arc::clone(&standby), Arc::clone(&calls));
         let (move_number, latest_move_seen) = (Arc::clone(&move_number), Arc::clone(&latest_move_seen));
         let mut random = Random::new(round.random.any());
-        let checks_both = number % 4 != 0;
+        let checks_both = (number % 4 != 0) != round.leases;
         tasks.spawn_on(
             async move {
                 let mut admitted = Vec::new();
                 while !stop.load(Relaxed) {
-                    tokio::time::sleep(Duration::from_micros(random.below(20_000))).await;
+                    tokio::time::sleep(Duration::from_micros(random.below(longest_pause))).await;
                     let (start, moves_before) = (origin.elapsed(), move_number.load(Relaxed));
                     let decision = match checks_both {
                         true => limiter.check_all(&[(&key, &short, 1), (&key, &long, 1)]).await,
@@ -198,7 +203,11 @@ pub(super) fn moving_slots(round: &mut Round) -> Outcome {
     stop.store(true, Relaxed);
     let admitted = runtime.block_on(tasks.join_all()).concat();
     round.count("calls", calls.load(Relaxed));
-    round.count("allowed", u64::try_from(admitted.len()).expect("few"));
+    let leased = admitted.iter().filter(|(_, call)| call.source == Source::Lease).count();
+    if round.leases {
+        round.count("allowed by leases", u64::try_from(leased).expect("few"));
+    }
+    round.count("allowed", u64::try_from(admitted.len() - leased).expect("few"));
     let failures = std::mem::take(&mut *failures.lock().unwrap_or_else(PoisonError::into_inner));
     let standby = std::mem::take(&mut *standby.lock().unwrap_or_else(PoisonError::into_inner));
     if longest > MAX_STALL && !standby.is_empty() {

@@ -20,7 +20,10 @@ pub struct Scenario {
 }
 
 /// The scenarios that can run with leases.
-const WITH_LEASES: [&str; 4] = ["concurrent", "faults", "cluster", "sentinel"];
+///
+/// `clocks` cannot: a step forward frees what is on lease, by an exception of docs/leases.md. The limits of `several` and
+/// `ledger` are too small for leases, and decisions about several counts take none.
+const WITH_LEASES: [&str; 5] = ["concurrent", "faults", "slots", "cluster", "sentinel"];
 
 /// The scenarios that can run with TLS.
 const WITH_TLS: [&str; 5] = ["concurrent", "faults", "drops", "cluster", "sentinel"];

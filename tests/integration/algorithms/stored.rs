@@ -53,7 +53,8 @@ async fn value_sizes_match_the_documentation() {
     }
 }
 
-/// Keys live half a second longer than the counter, because the server's expiry clock may be ahead.
+/// Keys live half a second longer than the counter, because the server's expiry clock may be ahead. Those of a sliding
+/// window live up to a tenth of a second longer still, because their expiries lie on a grid.
 #[tokio::test]
 async fn every_key_expires_when_its_counter_is_empty() {
     let mut running = JoinSet::new();
@@ -81,8 +82,9 @@ async fn assert_key_expires_when_its_counter_is_empty(algorithm: Algorithm) {
         // The TTL is lower by the time since it was set, which is at most the duration of the call and of `PTTL`. On a
         // machine that stands still the key may have expired.
         let extra_millis = ttl - i64::try_from(reset_after.as_millis()).expect("small");
+        let most = if algorithm == Algorithm::SlidingWindow { 602 } else { 502 };
         assert!(
-            extra_millis > 490 - took && extra_millis <= 502,
+            extra_millis > 490 - took && extra_millis <= most,
             "{algorithm:?}: {ttl} ms for {reset_after:?}, read within {took} ms"
         );
     }

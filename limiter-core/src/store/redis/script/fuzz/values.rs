@@ -19,7 +19,7 @@ fn decisions() -> (u32, u32) {
 
 /// The number of batches in one call, and of calls for each algorithm.
 fn batches() -> (u32, u32) {
-    full_or((200, 200), (200, 2))
+    full_or((200, 200), (200, 10))
 }
 
 /// A fuzzing script with both programs, which use a clock that it sets.
@@ -68,7 +68,7 @@ fn no_value_makes_a_batch_fail_or_differ() {
     let keys: Vec<_> = (0..6).map(|_| unique("fuzz")).collect();
     let (rounds, calls) = batches();
     for algorithm in ALGORITHMS {
-        let mut all = [0; 4];
+        let mut all = [0; 5];
         for seed in 1..=calls {
             let (seed, rounds) = (seed.to_string(), rounds.to_string());
             let mut command = vec!["EVAL", &source, "6"];
@@ -77,10 +77,14 @@ fn no_value_makes_a_batch_fail_or_differ() {
             let counts = counts(server.command(&command), algorithm);
             all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
         }
-        let [foreign, granted, left_over, refused] = all;
-        println!("{algorithm}: {foreign} foreign, {granted} granted, {left_over} in part, {refused} refused");
+        let [foreign, granted, left_over, refused, untrimmed] = all;
+        println!(
+            "{algorithm}: {foreign} foreign, {granted} granted, {left_over} in part, {refused} refused, {untrimmed} \
+             untrimmed"
+        );
         let few = i64::from(rounds * calls) / 20;
         assert!([foreign, granted, refused].iter().all(|count| *count > few), "{algorithm}: of each kind");
         assert!(left_over > few || algorithm == "leaky_bucket", "{algorithm}: left over");
+        assert_eq!(untrimmed > 0, algorithm == "sliding_window", "{algorithm}: untrimmed");
     }
 }

@@ -21,7 +21,8 @@
 --          the latter is the newest stamp of the log if it is ahead of the clock, and else 0
 --          A lone call of a sliding window mostly gets the reply of sliding_alone.lua instead
 -- Clock    the server's, by TIME
--- Expiry   as in decide.lua, set with the value, or right after it where a value is changed in place
+-- Expiry   as in decide.lua, set with the value. Where a value is changed in place it is set right after it, unless it is
+--          set already
 -- Atomic   because a script is. A denial writes nothing. A foreign value stays as it is. MGET returns nil for a key of
 --          another type, so a key without a value is written with NX
 local FIELDS, EXPIRY_SLACK_MS = 6, 500
@@ -120,16 +121,18 @@ for index = 1, #keys do
       latest[key] = false
     end
   elseif new then
-    -- The text is made once for all values with the same TTL. The server would format a number as a decimal fraction.
-    local new_ttl = expires_at > now_floor and expires_at - now_floor + EXPIRY_SLACK_MS or EXPIRY_SLACK_MS
-    if new_ttl ~= ttl then
-      ttl, ttl_text = new_ttl, string.format('%d', new_ttl)
+    if expires_at then
+      -- The text is made once for all values with the same TTL. The server would format a number as a decimal fraction.
+      local new_ttl = expires_at > now_floor and expires_at - now_floor + EXPIRY_SLACK_MS or EXPIRY_SLACK_MS
+      if new_ttl ~= ttl then
+        ttl, ttl_text = new_ttl, string.format('%d', new_ttl)
+      end
     end
     local stored
     if write_offset then
       stored, new = redis.pcall('SETRANGE', key, write_offset, new), CHANGED_IN_PLACE
       if type(stored) ~= 'table' then
-        stored = redis.pcall('PEXPIRE', key, ttl_text)
+        stored = not expires_at and 1 or redis.pcall('PEXPIRE', key, ttl_text)
         if stored ~= 1 then
           -- The ACL may forbid PEXPIRE. Permits must not expire too early, so the change is undone.
           redis.pcall('SET', key, value, 'KEEPTTL')

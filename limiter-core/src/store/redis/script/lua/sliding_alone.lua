@@ -1,25 +1,28 @@
 -- A lone decision of the sliding window: a batch of one call about one counter. Most of them end here, before the script
 -- makes any function. sliding_at_once.lua has the same arithmetic. A test compares both with sliding_window.lua.
 --
--- A log of up to 256 bytes whose newest stamp is not ahead of the clock is decided here. For any other value, for an
--- error of the server and for a call that costs nothing or too much, the script goes on. Nothing has been written then.
+-- A log whose newest stamp is not ahead of the clock is decided here, unless a long one has to be written whole or has as
+-- many runs as a log keeps. For any other value, for an error of the server and for a call that costs nothing or too
+-- much, the script goes on. Nothing has been written then.
 --
 -- Reply    the stamp in µs (8), and the 24 bytes of batch.lua, in one string
 
 -- The value, if this part has read it: false if there is none.
 local lone_value
 if #KEYS == 1 and ARGV[2] == 'sliding_window' and ARGV[7] == '1' then
-  local HEADER, RUN, VERSION, WRAP, MAX_BYTES, MAX_WINDOW = 11, 8, 1, 4294967296, 256, 1073741824
+  local HEADER, RUN, VERSION, CAPACITY, WRAP, MAX_WINDOW = 11, 8, 1, 128, 4294967296, 1073741824
+  local MIN_APPEND_BYTES, MAX_APPEND_BYTES = 256, 1256
   local FORMAT, EXPIRY_SLACK_MS = '>I8I4I4i8i8', 500
   local key, window, limit, cost = KEYS[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
   local unpack, pack, floor, min = struct.unpack, struct.pack, math.floor, math.min
   local value = redis.pcall('GET', key)
   lone_value = value
-  local size, stamp, new, left, stored = 0, nil, nil, nil, nil
+  local size, stamp, new, left, write_offset, stored = 0, nil, nil, nil, nil, nil
+  local cell = window >= 800 and 100 or window >= 16 and floor(window / 8) or 1
   if type(value) == 'string' then
     size = #value
   end
-  local is_simple = cost >= 1 and cost <= limit and window <= MAX_WINDOW and size <= MAX_BYTES
+  local is_simple = cost >= 1 and cost <= limit and window <= MAX_WINDOW and size <= MAX_APPEND_BYTES
   if is_simple and not value then
     new, stamp, left = pack('>BI6I4I4I4', VERSION, now_ceil, 0, 0, cost), now_ceil, limit - cost
   elseif is_simple and size > HEADER and size % 8 == 3 then
@@ -62,10 +65,15 @@ if #KEYS == 1 and ARGV[2] == 'sliding_window' and ARGV[7] == '1' then
       if offset <= newest then
         offset, kept = newest, -9
       end
-      if offset < WRAP then
+      local is_same_cell = base + offset - (base + offset) % cell == stamp - stamp % cell
+      if size > MIN_APPEND_BYTES and (not is_same_cell or last - live + 1 >= CAPACITY) then
+        -- It is left to the rest of the script.
+      elseif offset < WRAP then
         stamp = base + offset
         new = pack('>I4I4', offset, (total + cost) % WRAP)
-        if live > 1 then
+        if size > MIN_APPEND_BYTES then
+          write_offset = string.format('%d', size + kept + 1)
+        elseif live > 1 then
           new = pack('>BI6I4', VERSION, base, before) .. string.sub(value, HEADER + (live - 1) * RUN + 1, kept) .. new
         elseif kept == -1 then
           new = value .. new
@@ -76,13 +84,17 @@ if #KEYS == 1 and ARGV[2] == 'sliding_window' and ARGV[7] == '1' then
     end
   end
   if new then
-    local ttl = string.format('%d', stamp + window - now_floor + EXPIRY_SLACK_MS)
-    if value then
-      stored = redis.pcall('SET', key, new, 'PX', ttl)
+    if write_offset then
+      stored = redis.pcall('SETRANGE', key, write_offset, new)
     else
-      stored = redis.pcall('SET', key, new, 'PX', ttl, 'NX')
+      local ttl = string.format('%d', stamp - stamp % cell + cell + window - now_floor + EXPIRY_SLACK_MS)
+      if value then
+        stored = redis.pcall('SET', key, new, 'PX', ttl)
+      else
+        stored = redis.pcall('SET', key, new, 'PX', ttl, 'NX')
+      end
     end
-    if stored and stored.ok then
+    if type(stored) == 'number' or stored and stored.ok then
       return pack(FORMAT, now_micros, 1, left, 0, (stamp + window) * 1000 - now_micros)
     end
   end

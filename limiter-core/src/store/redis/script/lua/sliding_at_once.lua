@@ -9,9 +9,11 @@
 --   the ms at which a further call fits (nil: never)
 --   the ms at which all permits are free
 --   the bytes to write (nil: none)
---   the ms at which the value expires, if there are bytes to write
---   the offset of these bytes in the value (nil: they are the whole value)
--- An offset saves the copy of a long log, which would cost more than the rest of the call.
+--   the ms at which the value expires, if there are bytes to write (nil: when it does already)
+--   the offset of these bytes in the value, as text (nil: they are the whole value)
+-- An offset saves the copy of a long log, which would cost more than the rest of the call. So a log that was written a
+-- moment ago is not trimmed: the first write in a cell trims it. Beyond MAX_APPEND_BYTES the server would reserve more
+-- than 2.5 kB for a log that grows.
 local read, write, floor, ceil, min = struct.unpack, struct.pack, math.floor, math.ceil, math.min
 
 -- Returns the stamp of the first run from `low` to `last` whose running total is at least `permits`; nil if there is
@@ -31,7 +33,8 @@ local function stamp_with(permits, value, low, last, base, before, unit)
 end
 
 local function sliding_at_once(value, window, limit, cost, calls)
-  local HEADER, RUN, VERSION, CAPACITY, WRAP, MIN_APPEND_BYTES = 11, 8, 1, 128, 4294967296, 256
+  local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
+  local MIN_APPEND_BYTES, MAX_APPEND_BYTES = 256, 1256
   local base, before, stamp, total, offset, unit = now_ceil, 0, now_ceil, 0, 0, 1
   local used, live, last = 0, 1, 0
   while unit * 1073741824 < window do unit = unit * 2 end
@@ -40,7 +43,7 @@ local function sliding_at_once(value, window, limit, cost, calls)
     if last < 1 or last % 1 ~= 0 then
       return false
     end
-    local version, stored_base, total_before = read('>BI6I4', value)
+    local version, stored_base, total_before, oldest = read('>BI6I4I4', value)
     if version ~= VERSION then
       return false
     end
@@ -52,8 +55,9 @@ local function sliding_at_once(value, window, limit, cost, calls)
       -- Runs up to this offset have expired: in most cases none or few since the last write. The search starts at the
       -- oldest run, in growing steps.
       local expired = (now - window - base) / unit
-      if expired >= 0 then
-        local step, high = 1, 1
+      if last > 1 and oldest <= expired then
+        local high, step = 2, 2
+        live = 2
         while high < last and read('>I4', value, HEADER + (high - 1) * RUN + 1) <= expired do
           live, high, step = high + 1, min(high + step, last), step * 2
         end
@@ -61,9 +65,7 @@ local function sliding_at_once(value, window, limit, cost, calls)
           local middle = floor((live + high) / 2)
           if read('>I4', value, HEADER + (middle - 1) * RUN + 1) > expired then high = middle else live = middle + 1 end
         end
-        if live > 1 then
-          before = read('>I4', value, HEADER + (live - 2) * RUN + 5)
-        end
+        before = read('>I4', value, HEADER + (live - 2) * RUN + 5)
       end
       used = (total - before) % WRAP
     else
@@ -84,6 +86,8 @@ local function sliding_at_once(value, window, limit, cost, calls)
   end
   local grants = calls == 1 and 1 or min(calls, floor(remaining / cost))
   local taken, kept = grants * cost, last
+  local cell = window >= 800 and 100 or window >= 16 and floor(window / 8) or 1
+  local is_same_cell = false
   if last > 0 then
     local newest = ceil((now_ceil - base) / unit)
     if newest < offset then newest = offset end
@@ -94,9 +98,10 @@ local function sliding_at_once(value, window, limit, cost, calls)
     if newest == offset then
       kept = last - 1
     elseif last - live + 1 >= CAPACITY then
-      local cell = ceil(window / CAPACITY)
-      if floor(now / cell) == floor(stamp / cell) then kept = last - 1 end
+      local run_cell = ceil(window / CAPACITY)
+      if floor(now / run_cell) == floor(stamp / run_cell) then kept = last - 1 end
     end
+    is_same_cell = now - now % cell == stamp - stamp % cell
     offset, stamp = newest, now
   end
   used, total = used + taken, (total + taken) % WRAP
@@ -104,10 +109,13 @@ local function sliding_at_once(value, window, limit, cost, calls)
   if grants < calls then
     freeing = min(stamp_with(used + cost - limit, value, live, kept, base, before, unit) or stamp, stamp)
   end
-  local expires_at = stamp + window
-  local retry_at = freeing and freeing + window or now_floor
-  if live == 1 and kept >= live and #value > MIN_APPEND_BYTES then
-    return grants, limit - used, retry_at, expires_at, write('>I4I4', offset, total), expires_at, HEADER + kept * RUN
+  local retry_at, reset_at = freeing and freeing + window or now_floor, stamp + window
+  local expires_at = stamp - stamp % cell + cell + window
+  local is_long = value and #value > MIN_APPEND_BYTES and #value <= MAX_APPEND_BYTES
+  if is_long and kept >= live and (live == 1 or is_same_cell) then
+    -- The server would format a number as a decimal fraction.
+    return grants, limit - used, retry_at, reset_at, write('>I4I4', offset, total), not is_same_cell and expires_at or nil,
+      string.format('%d', HEADER + kept * RUN)
   end
   local new
   if kept < live then
@@ -120,5 +128,5 @@ local function sliding_at_once(value, window, limit, cost, calls)
   else
     new = value .. write('>I4I4', offset, total)
   end
-  return grants, limit - used, retry_at, expires_at, new, expires_at
+  return grants, limit - used, retry_at, reset_at, new, expires_at
 end

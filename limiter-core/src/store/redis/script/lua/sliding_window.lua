@@ -6,6 +6,8 @@
 -- Leases   docs/leases.md describes them. The permits of a lease are stamped at its end. So a stamp may be ahead of the
 --          clock by the time of a lease, and proves that much less. Such a log has a version and a mark of its own. It
 --          keeps them until no run is live
+-- Expiry   the newest stamp's cell ends, plus the window. A cell is an eighth of the window, and 100 ms at most. So a
+--          write in the same cell as the one before need not set the expiry: it is set already
 local function sliding_window()
   local HEADER, RUN, VERSION, CAPACITY, WRAP = 11, 8, 1, 128, 4294967296
   local LEASED_HEADER, LEASED_VERSION = 15, 6
@@ -253,7 +255,8 @@ local function sliding_window()
       or pack('>BI6I4', VERSION, log.base, log.before)
     local runs = string.sub(log.value, log.header + (log.live - 1) * RUN + 1, log.header + log.last * RUN)
     local newest = log.added and pack('>I4I4', log.offset, log.total) or ''
-    return header .. runs .. newest, log.newest + log.window
+    local cell = max(min(floor(log.window / 8), 100), 1)
+    return header .. runs .. newest, log.newest - log.newest % cell + cell + log.window
   end
 
   return {
