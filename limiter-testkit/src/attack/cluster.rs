@@ -115,7 +115,7 @@ pub(super) fn moving_slots(round: &mut Round) -> Outcome {
     let name = format!("moved{}", round.random.below(1_000));
     let key = Key::new(&name);
     // With leases the limit is larger, and the key busy: there is one call in less than a millisecond.
-    let (short, tasks, longest_pause) = match round.leases {
+    let (short, callers, longest_pause) = match round.leases {
         true => (Limit::new(round.small(100, 3_000), round.millis(200, 1_500)), 24, 4_000),
         false => (Limit::new(round.small(2, 10), round.millis(100, 500)), 12, 20_000),
     };
@@ -126,7 +126,7 @@ pub(super) fn moving_slots(round: &mut Round) -> Outcome {
     // The second has, for each process, the move before its latest call that the store decided.
     let (move_number, latest_move_seen) = (Arc::new(AtomicU64::new(0)), Arc::new([(); 3].map(|()| AtomicU64::new(0))));
     let mut tasks = JoinSet::new();
-    for (number, limiter) in limiters.iter().cycle().take(tasks).enumerate() {
+    for (number, limiter) in limiters.iter().cycle().take(callers).enumerate() {
         let (limiter, key, stop, standby, calls) =
             (limiter.clone(), key.clone(), Arc::clone(&stop), Arc::clone(&standby), Arc::clone(&calls));
         let (move_number, latest_move_seen) = (Arc::clone(&move_number), Arc::clone(&latest_move_seen));

@@ -24,6 +24,7 @@ mod leasing;
 mod multi_slot;
 mod pending_call;
 mod reconcile;
+mod spawn_started;
 mod take_over;
 #[cfg(all(test, feature = "test-util"))]
 mod lease_tests;
@@ -161,7 +162,8 @@ impl Worker {
         let mut received = Vec::new();
         while calls.recv_many(&mut received, MAX_RECEIVED_CALLS).await > 0 {
             received.drain(..).for_each(|call| self.enqueue(call));
-            self.queues.borrow().iter().for_each(|(queue, _)| self.send_batches(queue));
+            let queues: Vec<_> = self.queues.borrow().iter().map(|(queue, _)| Rc::clone(queue)).collect();
+            queues.iter().for_each(|queue| self.send_batches(queue));
         }
     }
 

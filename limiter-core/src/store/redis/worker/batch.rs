@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use redis::Value;
-use tokio::task::{spawn_local, yield_now};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
@@ -17,6 +16,7 @@ use super::Worker;
 use super::batch_leases::BatchLeases;
 use super::batch_queue::BatchQueue;
 use super::pending_call::{BatchedCall, PendingCall, by_entry};
+use super::spawn_started::spawn_started;
 use crate::join_all::join_all;
 use crate::local::denial_cache::CacheVersion;
 use crate::request::{Request, SlottedRequests};
@@ -61,7 +61,8 @@ impl Worker {
         while let Some(permit) = queue.next_permit() {
             let batches = self.assemble(queue);
             permit.add_calls(batches.iter().map(|batch| batch.calls.len()).sum());
-            spawn_local(Rc::clone(self).send(Rc::clone(queue), Rc::new(permit), batches));
+            // It is written now: the replies to earlier batches may be distributed first otherwise.
+            spawn_started(Rc::clone(self).send(Rc::clone(queue), Rc::new(permit), batches));
         }
     }
 
@@ -160,7 +161,6 @@ impl Worker {
             // The server is idle: the next batch is sent before the replies of this one are distributed.
             script_call.release_permit();
             self.send_batches(queue);
-            yield_now().await;
         }
         let reply = reply.map(|reply| reply.and_then(|reply| command.decode_batch(reply)));
         let newest_stamps = {
