@@ -82,7 +82,7 @@ async fn assert_key_expires_when_its_counter_is_empty(algorithm: Algorithm) {
         // The TTL is lower by the time since it was set, which is at most the duration of the call and of `PTTL`. On a
         // machine that stands still the key may have expired.
         let extra_millis = ttl - i64::try_from(reset_after.as_millis()).expect("small");
-        let most = if algorithm == Algorithm::SlidingWindow { 602 } else { 502 };
+        let most = if algorithm == SlidingWindow { 602 } else { 502 };
         assert!(
             extra_millis > 490 - took && extra_millis <= most,
             "{algorithm:?}: {ttl} ms for {reset_after:?}, read within {took} ms"
