@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use redis::Value;
+use tokio::task::yield_now;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
@@ -62,7 +63,13 @@ impl Worker {
             let batches = self.assemble(queue);
             permit.add_calls(batches.iter().map(|batch| batch.calls.len()).sum());
             // It is written now: the replies to earlier batches may be distributed first otherwise.
-            spawn_started(Rc::clone(self).send(Rc::clone(queue), Rc::new(permit), batches));
+            if spawn_started(Rc::clone(self).send(Rc::clone(queue), Rc::new(permit), batches)) {
+                // It has failed at once, as all others may. Other tasks run before the next one.
+                if !queue.is_empty() {
+                    queue.wake();
+                }
+                return;
+            }
         }
     }
 
@@ -71,6 +78,7 @@ impl Worker {
         loop {
             queue.permit_released().await;
             self.send_batches(&queue);
+            yield_now().await;
         }
     }
 

@@ -10,17 +10,20 @@ use crate::contain::run_contained;
 /// Runs a task up to its first wait, and the rest of it as another task of this thread.
 ///
 /// A task that is only spawned begins after all tasks that are ready. A panic ends the task alone, as in any other.
-/// It must be called inside of a `LocalSet`.
-pub(crate) fn spawn_started(task: impl Future<Output = ()> + 'static) {
+/// It must be called inside of a `LocalSet`. Returns true if the task has ended.
+pub(crate) fn spawn_started(task: impl Future<Output = ()> + 'static) -> bool {
     let mut task = Box::pin(task);
     // The second poll, by the `LocalSet`, always comes, and registers the right waker.
     let mut context = Context::from_waker(Waker::noop());
     let mut progress = Poll::Pending;
     if !run_contained(|| progress = Pin::new(&mut task).poll(&mut context)) {
         run_contained(|| drop(task));
-    } else if progress.is_pending() {
+        return true;
+    }
+    if progress.is_pending() {
         drop(spawn_local(task));
     }
+    progress.is_ready()
 }
 
 #[cfg(test)]
@@ -47,7 +50,7 @@ mod tests {
         LocalSet::new()
             .run_until(async {
                 spawn_local(task("spawned", "ended"));
-                spawn_started(task("started", "continued"));
+                assert!(!spawn_started(task("started", "continued")));
                 steps.borrow_mut().push("caller");
                 while steps.borrow().len() < expected.len() {
                     yield_now().await;
@@ -59,6 +62,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_before_the_first_wait_ends_the_task_alone() {
-        LocalSet::new().run_until(async { spawn_started(async { panic!("the task's own fault") }) }).await;
+        let has_ended =
+            LocalSet::new().run_until(async { spawn_started(async { panic!("the task's own fault") }) }).await;
+        assert!(has_ended);
+    }
+
+    #[tokio::test]
+    async fn a_task_without_a_wait_ends_at_once() {
+        assert!(LocalSet::new().run_until(async { spawn_started(async {}) }).await);
     }
 }

@@ -1,6 +1,7 @@
 use std::num::NonZeroU32;
 
 use tokio::task::yield_now;
+use tokio::time::sleep;
 
 use super::deadlines::tests::call;
 use super::*;
@@ -50,6 +51,36 @@ async fn queue_of_a_removed_server_is_kept_until_it_is_empty() {
         let (_third_queue, _third) = add_server();
         yield_now().await;
         assert!(!worker.queues.borrow().iter().any(|(kept, _)| Rc::ptr_eq(kept, &queue)) && sender.is_finished());
+    };
+    LocalSet::new().run_until(work).await;
+}
+
+/// A long queue must not keep the thread from the replies of other servers.
+#[tokio::test]
+async fn other_tasks_run_between_batches_that_fail_at_once() {
+    const CALLS: usize = 2_500;
+    let work = async {
+        let endpoint = Endpoint::Single(Box::new(server()));
+        let gates = Arc::new(GateTable::single());
+        let worker = Rc::new(Worker::start(endpoint, Arc::clone(&gates), settings(Clock::System), None));
+        while gates.open_error(&[0]).is_none() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let connection = Rc::new(ManagedConnection::new(server(), Rc::clone(&worker.context), gates.default_gate()));
+        let queue = worker.queue_of(&connection);
+        yield_now().await;
+        let replies: Vec<_> = (0..CALLS)
+            .map(|_| {
+                let (call, reply) = call(60_000);
+                queue.push(call);
+                reply
+            })
+            .collect();
+        worker.send_batches(&queue);
+        assert!(!queue.is_empty(), "no other task has run");
+        for reply in replies {
+            assert!(reply.await.expect("a reply").is_err());
+        }
     };
     LocalSet::new().run_until(work).await;
 }

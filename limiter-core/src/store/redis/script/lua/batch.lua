@@ -135,7 +135,7 @@ for index = 1, #keys do
         stored = not expires_at and 1 or redis.pcall('PEXPIRE', key, ttl_text)
         if stored ~= 1 then
           -- The ACL may forbid PEXPIRE. Permits must not expire too early, so the change is undone.
-          redis.pcall('SET', key, value, 'KEEPTTL')
+          redis.pcall('SET', key, value, 'KEEPTTL', 'XX')
         end
         stored = type(stored) == 'table' and stored or stored == 1 and {}
       end
