@@ -159,11 +159,12 @@ impl Worker {
         let mut calls = receivers.calls;
         let deadlines = Rc::clone(&self.deadlines);
         spawn_local(async move { deadlines.enforce().await });
-        let mut received = Vec::new();
+        let (mut received, mut queues) = (Vec::new(), Vec::new());
         while calls.recv_many(&mut received, MAX_RECEIVED_CALLS).await > 0 {
             received.drain(..).for_each(|call| self.enqueue(call));
-            let queues: Vec<_> = self.queues.borrow().iter().map(|(queue, _)| Rc::clone(queue)).collect();
-            queues.iter().for_each(|queue| self.send_batches(queue));
+            // A batch that fails at once may add a queue.
+            queues.extend(self.queues.borrow().iter().map(|(queue, _)| Rc::clone(queue)));
+            queues.drain(..).for_each(|queue| self.send_batches(&queue));
         }
     }
 

@@ -1,6 +1,5 @@
 //! Tasks of a thread that begin at once.
 
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use tokio::task::spawn_local;
@@ -16,7 +15,7 @@ pub(crate) fn spawn_started(task: impl Future<Output = ()> + 'static) -> bool {
     // The second poll, by the `LocalSet`, always comes, and registers the right waker.
     let mut context = Context::from_waker(Waker::noop());
     let mut progress = Poll::Pending;
-    if !run_contained(|| progress = Pin::new(&mut task).poll(&mut context)) {
+    if !run_contained(|| progress = task.as_mut().poll(&mut context)) {
         run_contained(|| drop(task));
         return true;
     }

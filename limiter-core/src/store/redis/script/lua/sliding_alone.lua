@@ -65,11 +65,10 @@ if #KEYS == 1 and ARGV[2] == 'sliding_window' and ARGV[7] == '1' then
       if offset <= newest then
         offset, kept = newest, -9
       end
-      local is_same_cell = base + offset - (base + offset) % cell == stamp - stamp % cell
-      if size > MIN_APPEND_BYTES and (not is_same_cell or last - live + 1 >= CAPACITY) then
-        -- It is left to the rest of the script.
-      elseif offset < WRAP then
-        stamp = base + offset
+      local stamped_at = base + offset
+      local is_same_cell = stamped_at - stamped_at % cell == stamp - stamp % cell
+      if offset < WRAP and (size <= MIN_APPEND_BYTES or is_same_cell and last - live + 1 < CAPACITY) then
+        stamp = stamped_at
         new = pack('>I4I4', offset, (total + cost) % WRAP)
         if size > MIN_APPEND_BYTES then
           write_offset = string.format('%d', size + kept + 1)

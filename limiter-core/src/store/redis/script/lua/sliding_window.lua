@@ -255,7 +255,7 @@ local function sliding_window()
       or pack('>BI6I4', VERSION, log.base, log.before)
     local runs = string.sub(log.value, log.header + (log.live - 1) * RUN + 1, log.header + log.last * RUN)
     local newest = log.added and pack('>I4I4', log.offset, log.total) or ''
-    local cell = max(min(floor(log.window / 8), 100), 1)
+    local cell = log.window >= 800 and 100 or log.window >= 16 and floor(log.window / 8) or 1
     return header .. runs .. newest, log.newest - log.newest % cell + cell + log.window
   end
 
