@@ -166,7 +166,7 @@ impl Worker {
     ) {
         let SentBatch { slot, command, entries, calls, versions, leases } = batch;
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
-            // The server is idle: the next batch is sent before the replies of this one are distributed.
+            // The next batch is sent before these replies are distributed, so the server need not wait for it.
             script_call.release_permit();
             self.send_batches(queue);
         }
