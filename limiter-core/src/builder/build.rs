@@ -92,7 +92,8 @@ impl Builder {
         let naming = Arc::new(Naming::new(&self.prefix, self.secret.clone().transpose()?, endpoint.is_cluster()));
         let local = self.local_options(endpoint.slots());
         let overflows = Arc::clone(&local.overflows);
-        let (deadline, max_in_flight, clock) = (self.deadline, self.max_in_flight, self.clock.clone());
+        let (deadline, busy_poll) = (self.deadline, self.busy_poll);
+        let (max_in_flight, clock) = (self.max_in_flight, self.clock.clone());
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "the feature adds an observer"))]
         let mut health_observers = self.health_observers.clone();
         #[cfg(feature = "metrics")]
@@ -103,7 +104,7 @@ impl Builder {
             move |health| state.set(health.state)
         });
         let health_observers = Arc::new(health_observers);
-        let options = Options { naming, deadline, max_in_flight, clock, local, health_observers };
+        let options = Options { naming, deadline, busy_poll, max_in_flight, clock, local, health_observers };
         let guard = Guard::new(RemoteStore::Redis(RedisStore::start(endpoint, options, ready)?));
         #[cfg(feature = "metrics")]
         let guard = guard.with_store_up(store_up);

@@ -31,6 +31,10 @@ fn each_configuration_error_names_option_bound_value_and_remedy() {
              of `rl`",
         ),
         (new().max_in_flight(0), "`max_in_flight` must be at least 1, got 0: leave it out for the default of 100000"),
+        (
+            new().busy_poll(Duration::from_micros(1_001)),
+            "`busy_poll` must be at most 1 ms, got 1.001ms: leave it out for the default of 100 µs",
+        ),
         (new().max_keys(0), "`max_keys` must be at least 1, got 0: leave it out for the default of 1000000"),
         (new().instances(0), "`instances` must be at least 1, got 0: leave it out for a program with one instance"),
         (

@@ -76,6 +76,7 @@ pub(crate) struct RedisStore {
 pub(crate) struct Options {
     pub(crate) naming: Arc<Naming>,
     pub(crate) deadline: Duration,
+    pub(crate) busy_poll: Duration,
     pub(crate) max_in_flight: u32,
     pub(crate) clock: Clock,
     pub(crate) local: LocalStateOptions,
@@ -91,8 +92,9 @@ impl Options {
     ) -> Result<WorkerHandle, Error> {
         let naming = Arc::clone(&self.naming);
         let health = Arc::new(HealthBoard::new(endpoint.to_string(), &self.health_observers));
-        let (deadline, clock, batch_sizes) = (self.deadline, self.clock.clone(), BatchSizes::new());
-        let settings = WorkerSettings { naming, deadline, clock, local, health, batch_sizes };
+        let (deadline, busy_poll) = (self.deadline, self.busy_poll);
+        let (clock, batch_sizes) = (self.clock.clone(), BatchSizes::new());
+        let settings = WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes };
         WorkerHandle::start(endpoint, settings, self.max_in_flight, ready)
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod lease_lifecycle;
 mod batch;
 mod batch_leases;
 mod batch_queue;
+mod busy_poll;
 mod deadlines;
 pub(crate) mod direct_call;
 mod held_calls;
@@ -34,6 +35,7 @@ mod direct_tests;
 mod tests;
 
 use batch_queue::BatchQueue;
+use busy_poll::BusyPoll;
 use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
 use lease_lifecycle::Renewal;
@@ -68,6 +70,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) naming: Arc<Naming>,
     /// The limiter's own deadline.
     pub(crate) deadline: Duration,
+    /// The time limit of busy polling. Zero turns it off.
+    pub(crate) busy_poll: Duration,
     pub(crate) clock: Clock,
     pub(crate) local: LocalState,
     pub(crate) health: Arc<HealthBoard>,
@@ -116,6 +120,7 @@ struct Worker {
     reconciler: Reconciler,
     leasing: Rc<Leasing>,
     deadlines: Rc<Deadlines>,
+    busy_poll: Rc<BusyPoll>,
     batch_sizes: BatchSizes,
     /// The queue of each server that had a batch, with the task that sends batches when a permit is released.
     queues: RefCell<Vec<(Rc<BatchQueue>, AbortHandle)>>,
@@ -127,7 +132,7 @@ const MAX_RECEIVED_CALLS: usize = 256;
 impl Worker {
     /// Starts to connect. It runs inside of a `LocalSet`.
     fn start(endpoint: Endpoint, gates: Arc<GateTable>, settings: WorkerSettings, ready: Option<ReadySignal>) -> Self {
-        let WorkerSettings { naming, deadline, clock, local, health, batch_sizes } = settings;
+        let WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes } = settings;
         let deadlines = Rc::new(Deadlines::new(&local.standby));
         let reconciler = Reconciler::new(local.clone());
         let leasing = Leasing::new(local.clone(), clock.clone());
@@ -143,6 +148,7 @@ impl Worker {
             reconciler,
             leasing,
             deadlines,
+            busy_poll: Rc::new(BusyPoll::new(busy_poll)),
             batch_sizes,
             queues: RefCell::default(),
         }
@@ -159,6 +165,8 @@ impl Worker {
         let mut calls = receivers.calls;
         let deadlines = Rc::clone(&self.deadlines);
         spawn_local(async move { deadlines.enforce().await });
+        let busy_poll = Rc::clone(&self.busy_poll);
+        spawn_local(async move { busy_poll.run().await });
         let (mut received, mut queues) = (Vec::new(), Vec::new());
         while calls.recv_many(&mut received, MAX_RECEIVED_CALLS).await > 0 {
             received.drain(..).for_each(|call| self.enqueue(call));

@@ -19,8 +19,8 @@ pub(super) fn settings(clock: Clock) -> WorkerSettings {
     };
     let naming = Arc::new(Naming::new("", None, false));
     let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));
-    let (deadline, batch_sizes) = (Duration::from_millis(100), BatchSizes::new());
-    WorkerSettings { naming, deadline, clock, local, health, batch_sizes }
+    let (deadline, busy_poll, batch_sizes) = (Duration::from_millis(100), Duration::ZERO, BatchSizes::new());
+    WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes }
 }
 
 fn server() -> Server {
