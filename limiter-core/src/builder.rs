@@ -125,9 +125,9 @@ impl Builder {
     /// Sets how long the limiter's thread polls for a reply of Redis before it sleeps, up to 1 ms. Zero turns polling off.
     /// Default: 100 µs.
     ///
-    /// A sleeping thread takes some 25 µs to wake up, so a Redis that replies within the limit is served sooner. A polling
-    /// thread uses the processor, up to one core while calls are in flight all the time. If Redis replies later, the
-    /// thread sleeps in up to 63 of 64 waits. On a machine with one core it never polls.
+    /// A sleeping thread takes tens of microseconds to wake up, so calls end sooner if Redis replies within the limit. A
+    /// polling thread uses the processor, up to one core while replies arrive within the limit of each other. If Redis
+    /// replies later, the thread polls after one of 64 calls. On a machine with one core it never polls.
     ///
     /// Turn it off where processor time counts more than the time of a call.
     pub fn busy_poll(mut self, limit: Duration) -> Self {

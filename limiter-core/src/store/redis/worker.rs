@@ -311,6 +311,7 @@ impl Worker {
         let names = keys.map(|key| &*key.name).collect::<KeyNames>();
         let command = self.commands.decide(action, requests, names);
         let script_call = ScriptCall::new(&self.context, &self.topology, None);
+        let _polled = self.busy_poll.call_sent();
         let reply = match timeout_at(deadline.instant, script_call.run(&command, slot)).await {
             Ok(reply) => reply.and_then(|reply| command.decode(&reply)),
             Err(_) => {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Worker;
 use super::batch_leases::BatchLeases;
 use super::batch_queue::BatchQueue;
-use super::busy_poll::PolledBatch;
+use super::busy_poll::PolledCall;
 use super::pending_call::{BatchedCall, PendingCall, by_entry};
 use super::spawn_started::spawn_started;
 use crate::join_all::join_all;
@@ -50,7 +50,7 @@ pub(super) struct SentBatch {
     /// The versions of the denial cache before the batch was sent, one for each entry.
     pub(super) versions: Vec<Option<CacheVersion>>,
     pub(super) leases: Option<BatchLeases>,
-    pub(super) polled: PolledBatch,
+    pub(super) polled: PolledCall,
 }
 
 /// Entries that are sent at a time: the server serves no other client meanwhile.
@@ -146,7 +146,7 @@ impl Worker {
         let versions: Vec<_> = by_entry(&calls).map(first_request).collect();
         let leases = self.begin_leases(&mut entries, &calls);
         let command = self.commands.batch(keys, &entries);
-        let polled = self.busy_poll.batch_sent();
+        let polled = self.busy_poll.call_sent();
         let sent = SentBatch { slot, command, entries, calls, versions, leases, polled };
         let script_call = ScriptCall::new(&self.context, &self.topology, permit);
         self.record_sent(&sent, &script_call);

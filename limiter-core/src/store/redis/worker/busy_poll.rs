@@ -1,8 +1,8 @@
-//! Busy polling: while the reply to a batch is due soon, the worker's thread polls its sockets instead of sleeping.
+//! Busy polling: while the reply to a script call is due soon, the worker's thread polls its sockets instead of sleeping.
 //!
-//! A server on the same machine replies to a small batch within some 30 µs, and a sleeping thread takes about as long to
-//! wake up. A server behind a network replies later. The poll then ends without a reply after its time limit, and the
-//! thread sleeps in most of the next waits.
+//! A server on the same machine replies to a small batch within some tens of microseconds, and a sleeping thread takes
+//! about as long to wake up. A server behind a network replies later. The poll then ends without a reply after its time
+//! limit, and the thread does not poll after most of the next calls.
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -14,31 +14,37 @@ use tokio::sync::Notify;
 use tokio::task;
 use tokio::time::Instant;
 
-/// The batches in flight, and the task that polls for their replies.
+/// The script calls in flight, and the task that polls for their replies.
 pub(super) struct BusyPoll {
     /// The longest time of a poll. Zero turns busy polling off.
     limit: Duration,
     in_flight: Cell<usize>,
-    /// The batches that have ended.
+    /// The number of script calls that have ended.
     ended: Cell<u64>,
-    /// Notified when a batch was sent.
+    /// Notified when a script call was sent.
     sent: Notify,
+    #[cfg(test)]
+    polls: Cell<u32>,
 }
 
-/// A batch in flight. Dropping it ends the batch.
-pub(super) struct PolledBatch(Rc<BusyPoll>);
+/// A script call in flight. Dropping it ends the call.
+pub(super) struct PolledCall(Rc<BusyPoll>);
 
-/// The waits for a reply in which the thread sleeps, after polls that missed it.
+/// The number of calls after which the thread does not poll, since polls have missed the reply.
 #[derive(Default)]
 struct Backoff {
-    /// Waits without a poll after the latest poll.
+    /// That number after the latest poll.
     next_skips: u32,
-    /// Waits without a poll that are left.
+    /// The part of it that is left.
     skips: u32,
 }
 
-/// The most waits in a row without a poll.
+/// The most calls in a row without a poll.
 const MAX_SKIPS: u32 = 63;
+
+/// The time without its core after which the thread sleeps: other programs need it for more than a script call. A thread
+/// that sleeps gets the core back sooner than one that polls.
+const MIN_LOST_TIME: Duration = Duration::from_millis(1);
 
 impl BusyPoll {
     /// Polls for up to `limit`. With one core the thread would keep the server from running, so it never polls there.
@@ -53,27 +59,29 @@ impl BusyPoll {
             in_flight: Cell::default(),
             ended: Cell::default(),
             sent: Notify::new(),
+            #[cfg(test)]
+            polls: Cell::default(),
         }
     }
 
-    /// Counts a batch that is sent now.
-    pub(super) fn batch_sent(self: &Rc<Self>) -> PolledBatch {
+    /// Counts a script call that is sent now.
+    pub(super) fn call_sent(self: &Rc<Self>) -> PolledCall {
         self.in_flight.set(self.in_flight.get() + 1);
         self.sent.notify_one();
-        PolledBatch(Rc::clone(self))
+        PolledCall(Rc::clone(self))
     }
 
-    /// Polls for the replies to batches as they are sent. Never returns, unless busy polling is off.
+    /// Polls for the replies to script calls as they are sent. Never returns, unless busy polling is off.
     pub(super) async fn run(&self) {
         let mut backoff = Backoff::default();
         while !self.limit.is_zero() {
-            // The batch may have been sent during an earlier poll. The backoff then counts a wait too many.
+            // A call that was sent during a poll that missed is notified too, and uses up the first skip.
             self.sent.notified().await;
             self.poll_for_replies(&mut backoff).await;
         }
     }
 
-    /// Polls until the thread may sleep: no batch is in flight, or none is polled for now.
+    /// Polls until the thread may sleep: no call is in flight, or none is polled for now.
     async fn poll_for_replies(&self, backoff: &mut Backoff) {
         while self.in_flight.get() > 0 && !backoff.skip() {
             let is_hit = self.next_end().await;
@@ -84,23 +92,31 @@ impl BusyPoll {
         }
     }
 
-    /// Polls until a batch ends. Returns false if none has within the time limit.
+    /// Polls until a script call ends. Returns false if none has within the time limit.
     async fn next_end(&self) -> bool {
+        #[cfg(test)]
+        self.polls.set(self.polls.get() + 1);
         let (ended, began) = (self.ended.get(), Instant::now());
-        while self.ended.get() == ended {
-            if began.elapsed() >= self.limit {
+        loop {
+            // The runtime polls its sockets, and runs the tasks that are ready.
+            task::yield_now().await;
+            if self.ended.get() != ended {
+                return true;
+            }
+            let now = Instant::now();
+            if now - began >= self.limit {
                 return false;
             }
             // The server may be on this core.
             thread::yield_now();
-            // The runtime polls its sockets, and runs the tasks that are ready.
-            task::yield_now().await;
+            if now.elapsed() >= MIN_LOST_TIME {
+                return false;
+            }
         }
-        true
     }
 }
 
-impl Drop for PolledBatch {
+impl Drop for PolledCall {
     fn drop(&mut self) {
         let BusyPoll { in_flight, ended, .. } = &*self.0;
         in_flight.set(in_flight.get() - 1);
@@ -109,14 +125,14 @@ impl Drop for PolledBatch {
 }
 
 impl Backoff {
-    /// Counts a wait. Returns whether the thread sleeps in it.
+    /// Returns whether the thread does not poll now.
     fn skip(&mut self) -> bool {
         let is_skipped = self.skips > 0;
         self.skips = self.skips.saturating_sub(1);
         is_skipped
     }
 
-    /// Records a poll. Each miss in a row doubles the waits without a poll: 1, 3, 7, … 63.
+    /// Records a poll. Each miss in a row doubles the calls without a poll: 1, 3, 7, … 63.
     fn record(&mut self, is_hit: bool) {
         self.next_skips = if is_hit { 0 } else { (2 * self.next_skips + 1).min(MAX_SKIPS) };
         self.skips = self.next_skips;
@@ -126,7 +142,7 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
-    use tokio::time::advance;
+    use tokio::time::{advance, timeout};
 
     use super::*;
 
@@ -151,13 +167,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn poll_ends_with_a_batch_that_ends_and_not_with_one_that_is_sent() {
+    async fn poll_ends_with_a_call_that_ends_and_not_with_one_that_is_sent() {
         let work = async {
             let busy_poll = busy_poll();
-            let first = busy_poll.batch_sent();
+            let first = busy_poll.call_sent();
             let poll = start(&busy_poll);
             assert!(!has_ended(&poll).await);
-            let _second = busy_poll.batch_sent();
+            let _second = busy_poll.call_sent();
             assert!(!has_ended(&poll).await);
             drop(first);
             assert!(has_ended(&poll).await && poll.await.expect("no panic"));
@@ -169,7 +185,7 @@ mod tests {
     async fn poll_ends_without_a_hit_at_its_limit_and_not_before() {
         let work = async {
             let busy_poll = busy_poll();
-            let _batch = busy_poll.batch_sent();
+            let _call = busy_poll.call_sent();
             let poll = start(&busy_poll);
             assert!(!has_ended(&poll).await);
             advance(LIMIT - Duration::from_nanos(1)).await;
@@ -190,37 +206,62 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn thread_polls_while_a_batch_is_in_flight_and_sleeps_after_a_miss() {
+    async fn thread_polls_while_a_call_is_in_flight_and_sleeps_after_a_miss() {
         let work = async {
             let busy_poll = busy_poll();
-            let (first, second) = (busy_poll.batch_sent(), busy_poll.batch_sent());
+            let (first, second) = (busy_poll.call_sent(), busy_poll.call_sent());
             let polls = start_polls(&busy_poll, Backoff::default());
             drop(first);
             assert!(!has_ended(&polls).await, "one is in flight");
             drop(second);
             assert!(has_ended(&polls).await, "none is in flight");
             let backoff = polls.await.expect("no panic");
-            let _third = busy_poll.batch_sent();
+            let _third = busy_poll.call_sent();
             let polls = start_polls(&busy_poll, backoff);
             assert!(!has_ended(&polls).await);
             advance(LIMIT).await;
             assert!(has_ended(&polls).await, "a miss");
             let polls = start_polls(&busy_poll, polls.await.expect("no panic"));
-            assert!(has_ended(&polls).await, "the wait after a miss is not polled");
+            assert!(has_ended(&polls).await, "the call after a miss is not polled for");
             let polls = start_polls(&busy_poll, polls.await.expect("no panic"));
             assert!(!has_ended(&polls).await, "the next one is");
         };
         LocalSet::new().run_until(work).await;
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn each_call_sent_starts_a_poll_but_those_after_a_miss() {
+        let work = async {
+            let busy_poll = busy_poll();
+            let running = Rc::clone(&busy_poll);
+            let task = spawn_local(async move { running.run().await });
+            for polls in 1..=3 {
+                let call = busy_poll.call_sent();
+                assert!(!has_ended(&task).await && busy_poll.polls.get() == polls);
+                drop(call);
+                assert!(!has_ended(&task).await && busy_poll.polls.get() == polls);
+            }
+            let _missed = busy_poll.call_sent();
+            assert!(!has_ended(&task).await && busy_poll.polls.get() == 4);
+            advance(LIMIT).await;
+            assert!(!has_ended(&task).await);
+            for polls in [4, 5] {
+                let _next = busy_poll.call_sent();
+                assert!(!has_ended(&task).await && busy_poll.polls.get() == polls);
+            }
+        };
+        LocalSet::new().run_until(work).await;
+    }
+
     #[tokio::test]
     async fn zero_and_a_single_core_turn_polling_off() {
-        BusyPoll::on_cores(Duration::ZERO, 2).run().await;
-        BusyPoll::on_cores(LIMIT, 1).run().await;
+        for busy_poll in [BusyPoll::on_cores(Duration::ZERO, 2), BusyPoll::on_cores(LIMIT, 1)] {
+            timeout(Duration::from_secs(10), busy_poll.run()).await.expect("it returns");
+        }
     }
 
     #[test]
-    fn misses_in_a_row_double_the_waits_without_a_poll() {
+    fn misses_in_a_row_double_the_calls_without_a_poll() {
         let mut backoff = Backoff::default();
         for expected in [0, 1, 3, 7, 15, 31, 63, 63] {
             let skips = (0..100).take_while(|_| backoff.skip()).count();

@@ -39,7 +39,7 @@ impl Worker {
             calls: vec![BatchedCall { entry: 0, call: Rc::clone(&call) }],
             versions: vec![version],
             leases: None,
-            polled: self.busy_poll.batch_sent(),
+            polled: self.busy_poll.call_sent(),
         };
         let script_call = ScriptCall::new(&self.context, &self.topology, permit.map(Rc::new));
         // Before its deadline is watched: it was sent, and may be due.
