@@ -30,12 +30,12 @@ pub(super) struct BusyPoll {
 /// A script call in flight. Dropping it ends the call.
 pub(super) struct PolledCall(Rc<BusyPoll>);
 
-/// The number of calls after which the thread does not poll, since polls have missed the reply.
+/// The calls after which the thread does not poll, since earlier polls have missed the reply.
 #[derive(Default)]
 struct Backoff {
-    /// That number after the latest poll.
+    /// The number of calls without a poll after the latest poll.
     next_skips: u32,
-    /// The part of it that is left.
+    /// The number of those that are left.
     skips: u32,
 }
 
