@@ -127,7 +127,8 @@ impl Builder {
     ///
     /// A sleeping thread takes tens of microseconds to wake up, so calls end sooner if Redis replies within the limit. A
     /// polling thread uses the processor, up to one core while replies arrive within the limit of each other. If Redis
-    /// replies later, the thread polls after one of 64 calls. On a machine with one core it never polls.
+    /// replies later, and few calls are in flight, it soon polls after one of 64 calls only. On a machine with one core it
+    /// never polls.
     ///
     /// Turn it off where processor time counts more than the time of a call.
     pub fn busy_poll(mut self, limit: Duration) -> Self {

@@ -42,8 +42,7 @@ struct Backoff {
 /// The most calls in a row without a poll.
 const MAX_SKIPS: u32 = 63;
 
-/// The time without its core after which the thread sleeps: other programs need it for more than a script call. A thread
-/// that sleeps gets the core back sooner than one that polls.
+/// The time without its core after which a poll is a miss: other programs need the core for more than a script call.
 const MIN_LOST_TIME: Duration = Duration::from_millis(1);
 
 impl BusyPoll {
@@ -194,7 +193,7 @@ mod tests {
         LocalSet::new().run_until(work).await;
     }
 
-    /// Starts to poll for replies, as after a batch was sent.
+    /// Starts to poll for replies, as after a script call was sent.
     fn start_polls(busy_poll: &Rc<BusyPoll>, mut backoff: Backoff) -> JoinHandle<Backoff> {
         let busy_poll = Rc::clone(busy_poll);
         spawn_local(async move {
