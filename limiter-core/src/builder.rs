@@ -122,15 +122,17 @@ impl Builder {
         self
     }
 
-    /// Sets how long the limiter's thread polls for a reply of Redis before it sleeps, up to 1 ms. Zero turns polling off.
-    /// Default: 100 µs.
+    /// Sets how long a thread polls for a reply of Redis before it sleeps, up to 1 ms. Zero turns polling off. Default:
+    /// 100 µs.
     ///
-    /// A sleeping thread takes tens of microseconds to wake up, so calls end sooner if Redis replies within the limit. A
-    /// polling thread uses the processor, up to one core while replies arrive within the limit of each other. If Redis
-    /// replies later, and few calls are in flight, it soon polls after one of 64 calls only. On a machine with one core it
-    /// never polls.
+    /// A sleeping thread takes tens of microseconds to wake up, so calls end sooner if Redis replies within the limit. If
+    /// calls come one at a time, each polls on its caller's thread, and blocks it meanwhile: other tasks of that thread
+    /// wait, as for any computation of that length. For all other calls the limiter's own thread polls. It uses up to one
+    /// core while replies arrive within the limit of each other. If Redis replies later, and few calls are in flight,
+    /// both soon poll after one of 64 calls only. On a machine with one core they never poll.
     ///
-    /// Turn it off where processor time counts more than the time of a call.
+    /// Turn it off where processor time counts more than the time of a call, and where tasks of a runtime with one thread
+    /// must not wait for so long.
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;
         self

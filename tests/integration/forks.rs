@@ -305,8 +305,9 @@ fn child_has_its_own_health() {
 }
 
 fn call_started_before_the_fork_fails_in_the_child() {
-    // The call behind lone ones is written by its caller.
-    [0, 20].into_iter().for_each(fork_during_a_call_behind);
+    // The call behind lone ones is written by its caller. The 32nd caller yields to its runtime, and then polls for the
+    // reply: the child must neither do so nor wait.
+    [0, 20, 31].into_iter().for_each(fork_during_a_call_behind);
 }
 
 fn fork_during_a_call_behind(lone_calls: u32) {
@@ -314,6 +315,7 @@ fn fork_during_a_call_behind(lone_calls: u32) {
 
     let server = FakeServer::with_script_reply(ScriptReply::Never);
     let builder = Limiter::builder().url(&server.url()).deadline(Duration::from_secs(60));
+    let builder = builder.busy_poll(Duration::from_millis(1));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let limiter = runtime.block_on(builder.on_error(OnError::Raise).connect()).expect("a server");
     let (key, limit) = (key("a"), limit("100/h"));

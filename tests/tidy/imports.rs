@@ -34,6 +34,7 @@ const ORDER: &[&str] = &[
     "store::redis::server_text",
     "store::redis::notifier",
     "store::redis::log_throttle",
+    "store::redis::busy_polling",
     "store::redis::resp",
     "store::redis::command_error",
     "store::redis::pipelined",

@@ -116,6 +116,14 @@ fn leases_are_accepted_with_the_feature() {
 
 #[cfg(feature = "redis")]
 #[test]
+fn busy_polling_for_zero_to_one_millisecond_is_accepted() {
+    for limit in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(1)] {
+        assert!(Limiter::builder().url("redis://127.0.0.1:1").busy_poll(limit).build().is_ok(), "{limit:?}");
+    }
+}
+
+#[cfg(feature = "redis")]
+#[test]
 fn each_option_of_a_server_is_a_configuration_error_for_a_store_in_memory() {
     let set = limit("5/s").with_layout(Layout::Zset).expect("a sliding window");
     let cases = [

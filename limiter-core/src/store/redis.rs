@@ -15,6 +15,7 @@ mod naming;
 mod server_text;
 mod notifier;
 mod log_throttle;
+mod busy_polling;
 mod resp;
 mod command_error;
 mod pipelined;
@@ -39,6 +40,7 @@ pub(crate) use server::{Provider, Server};
 #[cfg(feature = "rules")]
 pub(crate) use shared_rules::{NewText, PublishedText, RulesCall, SharedTextObserver, StoredText};
 
+use busy_polling::usable_limit;
 use health::HealthBoard;
 #[cfg(feature = "rules")]
 use ready_signal::worker_stopped;
@@ -92,7 +94,7 @@ impl Options {
     ) -> Result<WorkerHandle, Error> {
         let naming = Arc::clone(&self.naming);
         let health = Arc::new(HealthBoard::new(endpoint.to_string(), &self.health_observers));
-        let (deadline, busy_poll) = (self.deadline, self.busy_poll);
+        let (deadline, busy_poll) = (self.deadline, usable_limit(self.busy_poll));
         let (clock, batch_sizes) = (self.clock.clone(), BatchSizes::new());
         let settings = WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes };
         WorkerHandle::start(endpoint, settings, self.max_in_flight, ready)

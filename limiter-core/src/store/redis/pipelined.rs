@@ -9,7 +9,7 @@ use std::io;
 use std::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::sync::Notify;
@@ -29,7 +29,7 @@ mod stream;
 mod tls;
 mod transport;
 
-pub(crate) use direct_writer::{DirectReply, DirectWriter};
+pub(crate) use direct_writer::{DirectPoll, DirectReply, DirectWriter};
 use direct_writer::{Lent, Used};
 use output::Output;
 use reader::Reader;
@@ -99,6 +99,8 @@ struct Shared {
     /// Where the write half is lent to callers, while it is.
     lent_at: RefCell<Option<Arc<DirectWriter>>>,
     output: RefCell<Output>,
+    /// Bytes that a caller has read. They come before all that the reader has not read yet.
+    read_by_caller: RefCell<Vec<u8>>,
     /// The replies to come, in the order of the commands.
     awaited: RefCell<VecDeque<AwaitedReply>>,
     /// Senders that wait for room in the output.
@@ -130,6 +132,7 @@ impl PipelinedConnection {
             writer: RefCell::new(Some(writer)),
             lent_at: RefCell::default(),
             output: RefCell::default(),
+            read_by_caller: RefCell::default(),
             awaited: RefCell::default(),
             waiting_senders: Cell::new(0),
             has_room: Notify::new(),
@@ -254,7 +257,7 @@ impl Shared {
         match self.writer.take() {
             Some(TransportWriter::Plain(writer)) => {
                 let buffer = take(self.output.borrow_mut().buffer());
-                at.lend(Lent { connection: self.id, writer, buffer, digest, used: None });
+                at.lend(Lent { connection: self.id, writer, buffer, digest, used: None, input: Vec::new() });
                 self.lent_at.replace(Some(Arc::clone(at)));
             }
             other => drop(self.writer.replace(other)),
@@ -263,10 +266,35 @@ impl Shared {
 
     /// Takes the write half back, if it is lent. The command of a caller comes before all later ones.
     fn take_back(&self) {
-        let Some(lent_at) = self.lent_at.take() else { return };
-        let Some(Lent { writer, buffer, used, .. }) = lent_at.take_back() else { return };
+        if let Some(lent) = self.lent_at.take().and_then(|lent_at| lent_at.take_back()) {
+            self.regain(lent);
+        }
+    }
+
+    /// Reads while no caller does. If something was read the write half is taken back.
+    fn read_alone<T>(&self, read: impl FnOnce() -> Poll<T>) -> Poll<T> {
+        let Some(lent_at) = self.lent_at.take() else { return read() };
+        let mut result = Poll::Pending;
+        let taken_back = lent_at.take_back_if(|| {
+            result = read();
+            result.is_ready()
+        });
+        match taken_back {
+            Some(lent) => self.regain(lent),
+            None => drop(self.lent_at.replace(Some(lent_at))),
+        }
+        result
+    }
+
+    /// Uses the write half again. A command of a caller is awaited from now on.
+    fn regain(&self, lent: Lent) {
+        let Lent { writer, buffer, used, input, .. } = lent;
         self.writer.replace(Some(TransportWriter::Plain(writer)));
-        let Some(Used { written, reply_to }) = used else { return };
+        if !input.is_empty() {
+            self.read_by_caller.replace(input);
+            self.wake_reader();
+        }
+        let Some(Used { written, reply_to, .. }) = used else { return };
         self.awaited
             .borrow_mut()
             .push_back(AwaitedReply { recipient: Recipient::Caller(reply_to), bound: ReplyBound::Script });

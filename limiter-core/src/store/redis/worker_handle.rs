@@ -18,7 +18,8 @@ use super::script::redis_key::RedisKeys;
 #[cfg(feature = "rules")]
 use super::shared_rules::RulesCall;
 use super::worker::call::{Call, CallResult, Deadline};
-use super::worker::direct_call::DirectSender;
+use super::worker::caller_poll::CallerPoll;
+use super::worker::direct_sender::DirectSender;
 use super::worker::in_flight::{InFlight, InFlightCall};
 use super::worker::lease_lifecycle::Renewal;
 use super::worker::{self, Receivers, WorkerSettings};
@@ -45,6 +46,8 @@ pub(crate) struct WorkerHandle {
     in_flight: InFlight,
     log: LogThrottle,
     batch_sizes: BatchSizes,
+    /// The time limit of busy polling. Zero turns it off.
+    busy_poll: Duration,
 }
 
 impl WorkerHandle {
@@ -69,9 +72,10 @@ impl WorkerHandle {
             Endpoint::Cluster(_) => GateTable::by_slot(),
         });
         let (local, health) = (settings.local.clone(), Arc::clone(&settings.health));
-        let batch_sizes = settings.batch_sizes.clone();
+        let (batch_sizes, busy_poll) = (settings.batch_sizes.clone(), settings.busy_poll);
         let commands = Commands::new(settings.clock.clone());
-        let direct = DirectSender::new(Arc::clone(&gates), Arc::clone(&settings.naming), commands, local.clone());
+        let naming = Arc::clone(&settings.naming);
+        let direct = DirectSender::new(Arc::clone(&gates), naming, commands, local.clone(), batch_sizes.clone());
         worker::spawn(endpoint.clone_without_state(), Arc::clone(&gates), settings, receivers, ready)?;
         Ok(Self {
             calls: DroppedAtHome::new(calls),
@@ -85,6 +89,7 @@ impl WorkerHandle {
             in_flight: InFlight::new(max_in_flight),
             log: LogThrottle::new(endpoint.to_string()),
             batch_sizes,
+            busy_poll,
         })
     }
 
@@ -129,7 +134,10 @@ impl WorkerHandle {
         }
         let takes_permits = action.max_wait().is_some();
         let result = match self.send(action, requests, keys, timeout) {
-            Ok(sent) => sent.await,
+            Ok(mut sent) => match sent.poll_by_caller().await {
+                Some(reply) => Ok(reply),
+                None => (&mut sent).await,
+            },
             Err(error) => Err(StoreFailure { error, reservation: None }),
         };
         self.batch_sizes.record();
@@ -153,14 +161,20 @@ impl WorkerHandle {
         let in_flight = self.in_flight.enter()?;
         let (reply_to, reply) = oneshot::channel();
         let (requests, deadline) = (OwnedRequest::copy_all(requests), Deadline::after(timeout));
+        let mut polled = None;
         if let Some(calls) = self.calls.get() {
-            // The worker replies to every call that it receives, and ends only with this store.
             let requests = Arc::clone(&requests);
             let mut call = Call { action, requests, keys, deadline, reply_to, direct: None };
-            call.send_by_caller(&self.direct);
-            let _ = calls.send(call);
+            self.direct.send(&mut call);
+            if !self.busy_poll.is_zero() && call.direct.as_ref().is_some_and(|direct| direct.is_polled()) {
+                polled = Some(CallerPoll::new(call, &self.direct, calls, self.busy_poll.min(timeout)));
+            } else {
+                // The worker replies to every call that it receives, and ends only with this store.
+                let _ = calls.send(call);
+            }
         }
         Ok(SentCall {
+            polled,
             reply,
             requests: Some(requests),
             was_polled: false,
@@ -172,6 +186,8 @@ impl WorkerHandle {
 
 /// A call that was sent to the worker. As a future it is the reply.
 struct SentCall<'a> {
+    /// The call, if its caller polls for the reply.
+    polled: Option<CallerPoll<'a>>,
     reply: oneshot::Receiver<CallResult>,
     /// The copied requests, until there is a reply.
     requests: Option<Arc<[OwnedRequest]>>,
@@ -179,6 +195,16 @@ struct SentCall<'a> {
     /// The process that sent it.
     process: u32,
     _in_flight: InFlightCall<'a>,
+}
+
+impl SentCall<'_> {
+    /// Polls for the reply, if its caller is to do so. `None` if the worker has the call.
+    async fn poll_by_caller(&mut self) -> Option<CountedReply> {
+        let polled = self.polled.take()?;
+        self.was_polled = true;
+        let counted = polled.reply().await?;
+        Some(CountedReply { requests: self.requests.take(), ..counted })
+    }
 }
 
 impl Future for SentCall<'_> {

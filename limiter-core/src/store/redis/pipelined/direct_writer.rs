@@ -1,7 +1,9 @@
-//! Direct writes: while a connection is idle, a caller writes its own command, on its own thread.
+//! Direct calls: while a connection is idle, a caller writes its own command, on its own thread, and may poll for the
+//! reply.
 //!
 //! The worker lends its write half to the callers. The first caller that finds it writes one command. The worker takes
-//! the write half back before it writes anything itself, and before it completes a reply.
+//! the write half back before it writes anything itself, and before it completes a reply. Until then the caller may read
+//! the reply.
 
 use std::fmt;
 use std::io;
@@ -12,24 +14,46 @@ use std::sync::{Arc, PoisonError};
 use redis::{Cmd, RedisResult, Value};
 use tokio::sync::oneshot;
 
-use super::ConnectionId;
 use super::stream::WriteHalf;
-use crate::sync::Mutex;
+use super::{ConnectionId, ReplyBound};
+use crate::store::redis::busy_polling::Backoff;
+use crate::store::redis::resp::decode::decode;
+use crate::store::redis::resp::frame::FrameScanner;
 use crate::sync::process::unless_blocked;
+use crate::sync::{Mutex, MutexGuard, next_id};
 
 /// The write half of an idle connection, where callers find it.
 #[derive(Default)]
 pub(crate) struct DirectWriter {
     /// False if no caller can write. So callers lock nothing in vain.
     is_free: AtomicBool,
-    lent: Mutex<Option<Lent>>,
+    state: Mutex<WriterState>,
+}
+
+#[derive(Default)]
+struct WriterState {
+    lent: Option<Lent>,
+    backoff: Backoff,
 }
 
 /// The reply to a command that a caller has written.
 #[derive(Debug)]
 pub(crate) struct DirectReply {
+    id: u64,
     connection: ConnectionId,
     reply: oneshot::Receiver<RedisResult<Value>>,
+    /// Set if the caller is to poll for it.
+    is_polled: bool,
+}
+
+/// The result of one poll of a caller.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum DirectPoll<T> {
+    /// The reply has not arrived.
+    Pending,
+    Ready(T),
+    /// The worker has to wait for the reply, or has it.
+    LeftToWorker,
 }
 
 /// The write half, with all that a caller needs to send a call.
@@ -41,14 +65,20 @@ pub(super) struct Lent {
     /// The digest of the batch script.
     pub(super) digest: Arc<str>,
     pub(super) used: Option<Used>,
+    /// Bytes that a caller has read and that are not one reply.
+    pub(super) input: Vec<u8>,
 }
 
 /// The result of a caller's write.
 pub(super) struct Used {
+    id: u64,
     /// The number of bytes that the socket has taken.
     pub(super) written: io::Result<usize>,
     pub(super) reply_to: oneshot::Sender<RedisResult<Value>>,
 }
+
+/// The most bytes of a reply that a caller reads. That to a lone call has 39.
+const MAX_READ_BYTES: usize = 256;
 
 impl DirectWriter {
     /// Returns false if no caller can write now.
@@ -65,8 +95,9 @@ impl DirectWriter {
         if !self.is_free() {
             return None;
         }
-        let mut lent = unless_blocked(self.lent.try_lock())?;
-        let Lent { connection, writer, buffer, digest, used } = lent.as_mut().filter(|lent| lent.used.is_none())?;
+        let mut state = unless_blocked(self.state.try_lock())?;
+        let WriterState { lent, backoff } = &mut *state;
+        let Lent { connection, writer, buffer, digest, used, .. } = lent.as_mut().filter(|lent| lent.used.is_none())?;
         let command = command(digest)?;
         buffer.clear();
         command.write_packed_command(buffer);
@@ -75,25 +106,91 @@ impl DirectWriter {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
             written => written,
         };
+        let is_polled = written.as_ref().is_ok_and(|written| *written == buffer.len()) && !backoff.skip();
         let (reply_to, reply) = oneshot::channel();
-        *used = Some(Used { written, reply_to });
+        let id = next_id();
+        *used = Some(Used { id, written, reply_to });
         self.is_free.store(false, Ordering::Relaxed);
-        Some(DirectReply { connection: *connection, reply })
+        Some(DirectReply { id, connection: *connection, reply, is_polled })
+    }
+
+    /// Reads the reply to a command that a caller has written, if it has arrived and the worker has not taken the
+    /// connection back. It waits neither for the lock nor for the socket.
+    ///
+    /// A reply for which `decode` returns `None` is left to the worker.
+    pub(crate) fn poll<T>(&self, reply: &DirectReply, decode_value: impl FnOnce(&Value) -> Option<T>) -> DirectPoll<T> {
+        let Some(mut state) = unless_blocked(self.state.try_lock()) else { return DirectPoll::Pending };
+        let WriterState { lent, backoff } = &mut *state;
+        let is_own = |lent: &&mut Lent| lent.used.as_ref().is_some_and(|used| used.id == reply.id);
+        let Some(lent) = lent.as_mut().filter(is_own) else { return DirectPoll::LeftToWorker };
+        if !lent.input.is_empty() {
+            return DirectPoll::LeftToWorker;
+        }
+        let mut bytes = [0; MAX_READ_BYTES];
+        let frame = match lent.writer.try_read(&mut bytes) {
+            // The worker sees the end of the stream, and its error, as well.
+            Ok(0) => return DirectPoll::LeftToWorker,
+            Ok(length) => &bytes[..length],
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return DirectPoll::Pending;
+            }
+            Err(_) => return DirectPoll::LeftToWorker,
+        };
+        let is_push = frame[0] == b'>';
+        let scanned = FrameScanner::default().scan(frame, ReplyBound::Script.max_bytes());
+        let value = match scanned {
+            Ok(Some(length)) if length == frame.len() && !is_push => decode(frame).ok(),
+            _ => None,
+        };
+        let Some(value) = value else {
+            lent.input.extend_from_slice(frame);
+            return DirectPoll::LeftToWorker;
+        };
+        backoff.record(true);
+        let decoded = decode_value(&value);
+        let used = lent.used.take();
+        self.is_free.store(true, Ordering::Relaxed);
+        match (decoded, used) {
+            (Some(decoded), _) => DirectPoll::Ready(decoded),
+            (None, used) => {
+                if let Some(used) = used {
+                    // The call may have timed out.
+                    let _ = used.reply_to.send(Ok(value));
+                }
+                DirectPoll::LeftToWorker
+            }
+        }
+    }
+
+    /// Records that the reply has not arrived while a caller polled for it.
+    pub(crate) fn record_miss(&self) {
+        if let Some(mut state) = unless_blocked(self.state.try_lock()) {
+            state.backoff.record(false);
+        }
     }
 
     pub(super) fn lend(&self, lent: Lent) {
-        self.set(Some(lent));
+        self.set(&mut self.lock(), Some(lent));
     }
 
-    /// Takes back what was lent. It waits for a caller that is writing.
+    /// Takes back what was lent. It waits for a caller that is writing or reading.
     pub(super) fn take_back(&self) -> Option<Lent> {
-        self.set(None)
+        self.set(&mut self.lock(), None)
     }
 
-    fn set(&self, lent: Option<Lent>) -> Option<Lent> {
-        let mut place = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Calls `read` while no caller reads. Takes back what was lent if it returns true: it has read something.
+    pub(super) fn take_back_if(&self, read: impl FnOnce() -> bool) -> Option<Lent> {
+        let mut state = self.lock();
+        if read() { self.set(&mut state, None) } else { None }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WriterState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, state: &mut WriterState, lent: Option<Lent>) -> Option<Lent> {
         self.is_free.store(lent.is_some(), Ordering::Relaxed);
-        replace(&mut *place, lent)
+        replace(&mut state.lent, lent)
     }
 }
 
@@ -101,6 +198,11 @@ impl DirectReply {
     /// The connection that the command was written to.
     pub(crate) fn connection(&self) -> ConnectionId {
         self.connection
+    }
+
+    /// Returns whether the caller is to poll for it.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.is_polled
     }
 
     /// Waits for the reply, or for the end of the connection.

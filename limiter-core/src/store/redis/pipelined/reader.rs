@@ -98,6 +98,11 @@ impl Reader {
 
     /// Reads until the socket is not ready. Returns the end if there is one.
     fn read_available(&mut self, context: &mut Context<'_>) -> Option<Ended> {
+        if !self.shared.read_by_caller.borrow().is_empty()
+            && let Err(fault) = self.complete_replies()
+        {
+            return Some(Ended::Unusable(fault));
+        }
         loop {
             match self.poll_read(context) {
                 Poll::Ready(Ok(())) => {}
@@ -110,7 +115,7 @@ impl Reader {
     /// Reads once, and completes the replies that have arrived.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let mut space = ReadBuf::new(self.input.space());
-        let read = ready!(self.transport.poll_read(context, &mut space));
+        let read = ready!(self.shared.read_alone(|| self.transport.poll_read(context, &mut space)));
         let length = space.filled().len();
         Poll::Ready(match read {
             Ok(()) if length == 0 => Err(Ended::Closed),
@@ -126,6 +131,10 @@ impl Reader {
     fn complete_replies(&mut self) -> Result<(), ReplyFault> {
         // A caller may have written the command of the first reply.
         self.shared.take_back();
+        let read_by_caller = self.shared.read_by_caller.take();
+        if !read_by_caller.is_empty() {
+            self.input.prepend(&read_by_caller);
+        }
         while let Some(kind) = self.input.unread().first() {
             let is_push = *kind == b'>';
             let bound = match self.shared.awaited.borrow().front() {
@@ -202,6 +211,15 @@ impl Input {
 
     fn add(&mut self, length: usize) {
         self.end += length;
+    }
+
+    /// Adds bytes in front of all others. None is consumed yet.
+    fn prepend(&mut self, bytes: &[u8]) {
+        let unread = [bytes, self.unread()].concat();
+        self.consumed = 0;
+        self.end = unread.len();
+        self.bytes.resize(self.bytes.len().max(self.end), 0);
+        self.bytes[..self.end].copy_from_slice(&unread);
     }
 
     fn consume(&mut self, length: usize) {

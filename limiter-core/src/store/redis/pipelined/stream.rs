@@ -1,9 +1,10 @@
 //! A connected socket: TCP, or a Unix socket.
 
-use std::io;
+use std::io::{self, Read};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, tcp};
 #[cfg(unix)]
@@ -66,6 +67,19 @@ impl WriteHalf {
             #[cfg(unix)]
             Self::Unix(half) => half.try_write(bytes),
         }
+    }
+
+    /// Reads what has arrived, on any thread. The thread that polls the socket is not told of it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if nothing has arrived.
+    pub(super) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let socket = match self {
+            Self::Tcp(half) => SockRef::from(half.as_ref()),
+            #[cfg(unix)]
+            Self::Unix(half) => SockRef::from(half.as_ref()),
+        };
+        (&*socket).read(buffer)
     }
 
     /// Waits until the socket may have room.

@@ -1,18 +1,15 @@
 //! Busy polling: while the reply to a script call is due soon, the worker's thread polls its sockets instead of sleeping.
-//!
-//! A server on the same machine replies to a small batch within some tens of microseconds, and a sleeping thread takes
-//! about as long to wake up. A server behind a network replies later. The poll then ends without a reply after its time
-//! limit, and the thread does not poll after most of the next calls.
 
 use std::cell::Cell;
-use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant as StdInstant};
 
 use tokio::sync::Notify;
 use tokio::task;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+
+use crate::store::redis::busy_polling::Backoff;
 
 /// The script calls in flight, and the task that polls for their replies.
 pub(super) struct BusyPoll {
@@ -23,6 +20,8 @@ pub(super) struct BusyPoll {
     ended: Cell<u64>,
     /// Notified when a script call was sent.
     sent: Notify,
+    /// Yields the core. Returns the time for which it was lost.
+    yield_core: fn() -> Duration,
     #[cfg(test)]
     polls: Cell<u32>,
 }
@@ -30,37 +29,41 @@ pub(super) struct BusyPoll {
 /// A script call in flight. Dropping it ends the call.
 pub(super) struct PolledCall(Rc<BusyPoll>);
 
-/// The calls after which the thread does not poll, since earlier polls have missed the reply.
-#[derive(Default)]
-struct Backoff {
-    /// The number of calls without a poll after the latest poll.
-    next_skips: u32,
-    /// The number of those that are left.
-    skips: u32,
+/// The end of a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PollEnd {
+    /// A script call has ended.
+    Hit,
+    /// None has ended within the time limit.
+    Miss,
+    /// The thread has lost its core for long.
+    CoreLost,
 }
 
-/// The most calls in a row without a poll.
-const MAX_SKIPS: u32 = 63;
-
-/// The time without its core after which a poll is a miss: other programs need the core for more than a script call.
+/// The time without the core after which other programs seem to need it: longer than a script call takes.
 const MIN_LOST_TIME: Duration = Duration::from_millis(1);
 
-impl BusyPoll {
-    /// Polls for up to `limit`. With one core the thread would keep the server from running, so it never polls there.
-    pub(super) fn new(limit: Duration) -> Self {
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self::on_cores(limit, cores)
-    }
+/// The time without polls after the core was lost. The thread would lose it again at each turn, for some milliseconds.
+const PAUSE_AFTER_LOSS: Duration = Duration::from_secs(1);
 
-    fn on_cores(limit: Duration, cores: usize) -> Self {
+impl BusyPoll {
+    /// Polls for up to `limit`.
+    pub(super) fn new(limit: Duration) -> Self {
         Self {
-            limit: if cores > 1 { limit } else { Duration::ZERO },
+            limit,
             in_flight: Cell::default(),
             ended: Cell::default(),
             sent: Notify::new(),
+            yield_core,
             #[cfg(test)]
             polls: Cell::default(),
         }
+    }
+
+    /// The polls that have begun.
+    #[cfg(test)]
+    pub(super) fn polls(&self) -> u32 {
+        self.polls.get()
     }
 
     /// Counts a script call that is sent now.
@@ -83,34 +86,40 @@ impl BusyPoll {
     /// Polls until the thread may sleep: no call is in flight, or none is polled for now.
     async fn poll_for_replies(&self, backoff: &mut Backoff) {
         while self.in_flight.get() > 0 && !backoff.skip() {
-            let is_hit = self.next_end().await;
-            backoff.record(is_hit);
-            if !is_hit {
-                break;
+            let end = self.poll().await;
+            backoff.record(end == PollEnd::Hit);
+            match end {
+                PollEnd::Hit => {}
+                PollEnd::Miss => break,
+                PollEnd::CoreLost => return sleep(PAUSE_AFTER_LOSS).await,
             }
         }
     }
 
-    /// Polls until a script call ends. Returns false if none has within the time limit.
-    async fn next_end(&self) -> bool {
+    /// Polls until a script call ends, for up to the limit.
+    async fn poll(&self) -> PollEnd {
         #[cfg(test)]
         self.polls.set(self.polls.get() + 1);
         let (ended, began) = (self.ended.get(), Instant::now());
         while self.ended.get() == ended {
-            let now = Instant::now();
-            if now - began >= self.limit {
-                return false;
+            if began.elapsed() >= self.limit {
+                return PollEnd::Miss;
             }
             // The server may be on this core. With the sockets polled first, 64 tasks took 1.1 of the time.
-            thread::yield_now();
-            if now.elapsed() >= MIN_LOST_TIME {
-                return false;
+            if (self.yield_core)() >= MIN_LOST_TIME {
+                return PollEnd::CoreLost;
             }
             // The runtime polls its sockets, and runs the tasks that are ready.
             task::yield_now().await;
         }
-        true
+        PollEnd::Hit
     }
+}
+
+fn yield_core() -> Duration {
+    let now = StdInstant::now();
+    thread::yield_now();
+    now.elapsed()
 }
 
 impl Drop for PolledCall {
@@ -118,21 +127,6 @@ impl Drop for PolledCall {
         let BusyPoll { in_flight, ended, .. } = &*self.0;
         in_flight.set(in_flight.get() - 1);
         ended.set(ended.get().wrapping_add(1));
-    }
-}
-
-impl Backoff {
-    /// Returns whether the thread does not poll now.
-    fn skip(&mut self) -> bool {
-        let is_skipped = self.skips > 0;
-        self.skips = self.skips.saturating_sub(1);
-        is_skipped
-    }
-
-    /// Records a poll. Each miss in a row doubles the calls without a poll: 1, 3, 7, … 63.
-    fn record(&mut self, is_hit: bool) {
-        self.next_skips = if is_hit { 0 } else { (2 * self.next_skips + 1).min(MAX_SKIPS) };
-        self.skips = self.next_skips;
     }
 }
 
@@ -146,13 +140,13 @@ mod tests {
     const LIMIT: Duration = Duration::from_micros(50);
 
     fn busy_poll() -> Rc<BusyPoll> {
-        Rc::new(BusyPoll::on_cores(LIMIT, 2))
+        Rc::new(BusyPoll::new(LIMIT))
     }
 
     /// Starts a poll, with a clock that stands still until it is advanced.
-    fn start(busy_poll: &Rc<BusyPoll>) -> JoinHandle<bool> {
+    fn start(busy_poll: &Rc<BusyPoll>) -> JoinHandle<PollEnd> {
         let busy_poll = Rc::clone(busy_poll);
-        spawn_local(async move { busy_poll.next_end().await })
+        spawn_local(async move { busy_poll.poll().await })
     }
 
     /// Lets the poll take some turns. Returns whether it has ended.
@@ -173,7 +167,8 @@ mod tests {
             let _second = busy_poll.call_sent();
             assert!(!has_ended(&poll).await);
             drop(first);
-            assert!(has_ended(&poll).await && poll.await.expect("no panic"));
+            assert!(has_ended(&poll).await);
+            assert_eq!(poll.await.expect("no panic"), PollEnd::Hit);
         };
         LocalSet::new().run_until(work).await;
     }
@@ -188,7 +183,8 @@ mod tests {
             advance(LIMIT - Duration::from_nanos(1)).await;
             assert!(!has_ended(&poll).await);
             advance(Duration::from_nanos(1)).await;
-            assert!(has_ended(&poll).await && !poll.await.expect("no panic"));
+            assert!(has_ended(&poll).await);
+            assert_eq!(poll.await.expect("no panic"), PollEnd::Miss);
         };
         LocalSet::new().run_until(work).await;
     }
@@ -250,24 +246,35 @@ mod tests {
         LocalSet::new().run_until(work).await;
     }
 
-    #[tokio::test]
-    async fn zero_and_a_single_core_turn_polling_off() {
-        for busy_poll in [BusyPoll::on_cores(Duration::ZERO, 2), BusyPoll::on_cores(LIMIT, 1)] {
-            timeout(Duration::from_secs(10), busy_poll.run()).await.expect("it returns");
-        }
+    #[tokio::test(start_paused = true)]
+    async fn thread_does_not_poll_for_a_second_after_it_has_lost_its_core() {
+        let work = async {
+            let busy_poll = Rc::new(BusyPoll { yield_core: || MIN_LOST_TIME, ..BusyPoll::new(LIMIT) });
+            let running = Rc::clone(&busy_poll);
+            let task = spawn_local(async move { running.run().await });
+            let calls: Vec<_> = (0..3).map(|_| busy_poll.call_sent()).collect();
+            assert!(!has_ended(&task).await && busy_poll.polls.get() == 1);
+            advance(PAUSE_AFTER_LOSS - Duration::from_millis(1)).await;
+            let _next = busy_poll.call_sent();
+            assert!(!has_ended(&task).await && busy_poll.polls.get() == 1);
+            advance(Duration::from_millis(2)).await;
+            drop(calls);
+            // The first call after the pause is skipped, as after any miss.
+            for polls in [1, 2] {
+                let _next = busy_poll.call_sent();
+                assert!(!has_ended(&task).await && busy_poll.polls.get() == polls);
+            }
+        };
+        LocalSet::new().run_until(work).await;
     }
 
     #[test]
-    fn misses_in_a_row_double_the_calls_without_a_poll() {
-        let mut backoff = Backoff::default();
-        for expected in [0, 1, 3, 7, 15, 31, 63, 63] {
-            let skips = (0..100).take_while(|_| backoff.skip()).count();
-            assert_eq!(skips, expected);
-            backoff.record(false);
-        }
-        backoff.record(true);
-        assert!(!backoff.skip());
-        backoff.record(false);
-        assert!(backoff.skip() && !backoff.skip());
+    fn yield_without_other_threads_is_short() {
+        assert!((0..1000).any(|_| yield_core() < MIN_LOST_TIME));
+    }
+
+    #[tokio::test]
+    async fn zero_turns_polling_off() {
+        timeout(Duration::from_secs(10), BusyPoll::new(Duration::ZERO).run()).await.expect("it returns");
     }
 }

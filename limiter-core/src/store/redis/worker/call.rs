@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::direct_call::{DirectCall, DirectSender};
+use super::direct_call::DirectCall;
 use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, StoreFailure};
 use crate::store::redis::script::command::Action;
 use crate::store::redis::script::redis_key::RedisKeys;
@@ -40,13 +40,6 @@ impl Call {
     pub(crate) fn can_be_batched(&self) -> bool {
         let takes_now = matches!(self.action, Action::Take { max_wait, .. } if max_wait.is_zero());
         takes_now && matches!(&*self.requests, [request] if request.as_request().limit.layout() == Layout::Compact)
-    }
-
-    /// Sends it on this thread, if it can be batched, takes no permits of a lease, and its server's connection is idle.
-    pub(crate) fn send_by_caller(&mut self, sender: &DirectSender) {
-        if self.can_be_batched() && !self.takes_leases() {
-            self.direct = sender.send(&self.requests[0].as_request(), &self.keys);
-        }
     }
 
     /// Returns whether its permits may come from a lease.

@@ -1,11 +1,15 @@
 //! Direct calls of a worker on a server.
 
+use std::cell::Cell;
+
 use limiter_testkit::{RedisServer, unique};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use super::call::CallResult;
-use super::direct_call::{DirectCall, DirectSender};
+use super::caller_poll::CallerPoll;
+use super::direct_call::DirectCall;
+use super::direct_sender::DirectSender;
 use super::tests::settings;
 use super::*;
 use crate::request::{OwnedRequest, SlottedRequests};
@@ -30,9 +34,13 @@ struct DirectWorker {
 
 impl DirectWorker {
     async fn start() -> Self {
+        Self::on(RedisServer::shared()).await
+    }
+
+    async fn on(server: &RedisServer) -> Self {
         let settings = WorkerSettings { deadline: LONG, ..settings(Clock::System) };
         let (naming, local) = (Arc::clone(&settings.naming), settings.local.clone());
-        let server = Server::from_url(&RedisServer::shared().url()).expect("a valid URL");
+        let server = Server::from_url(&server.url()).expect("a valid URL");
         let endpoint = Endpoint::Single(Box::new(server));
         let gates = Arc::new(GateTable::single());
         let worker = Rc::new(Worker::start(endpoint, Arc::clone(&gates), settings, None));
@@ -41,7 +49,7 @@ impl DirectWorker {
         while !connection.is_up() {
             yield_now().await;
         }
-        let sender = DirectSender::new(gates, naming, Commands::new(Clock::System), local.clone());
+        let sender = DirectSender::new(gates, naming, Commands::new(Clock::System), local.clone(), BatchSizes::new());
         Self { worker, sender, local, connection, key: Key::new(unique("direct")) }
     }
 
@@ -63,7 +71,7 @@ impl DirectWorker {
     /// Sends a call as its caller does. `None` if it is left to the worker.
     fn send(&self, action: &Action) -> Option<Box<DirectCall>> {
         let (mut call, _reply) = self.call(action, Deadline::after(LONG));
-        call.send_by_caller(&self.sender);
+        self.sender.send(&mut call);
         call.direct
     }
 
@@ -220,6 +228,164 @@ async fn error_of_an_earlier_connection_leaves_the_next_one_open() {
         let failure = worker.send_by_worker(direct).await.expect("a reply").expect_err("a failure");
         assert_eq!(failure.error.kind(), ErrorKind::Unavailable);
         next.probe().await.expect("the next connection is open");
+    })
+    .await;
+}
+
+/// A call that its caller has sent and polls for, and what the worker gets of it.
+struct Polled<'a> {
+    poll: CallerPoll<'a>,
+    reply: oneshot::Receiver<CallResult>,
+}
+
+impl DirectWorker {
+    /// Sends a call, whose caller then polls for up to `limit`.
+    fn poll<'a>(&'a self, to_worker: &'a mpsc::UnboundedSender<Call>, limit: Duration) -> Polled<'a> {
+        let (mut call, reply) = self.call(&TAKE, Deadline::after(LONG));
+        self.sender.send(&mut call);
+        assert!(call.direct.as_ref().is_some_and(|direct| direct.is_polled()), "the connection is lent");
+        Polled { poll: CallerPoll::new(call, &self.sender, to_worker, limit), reply }
+    }
+
+    /// The permits that the standby limiter has a record of.
+    fn mirrored(&self) -> u32 {
+        let reply = self.local.standby.peek(&[self.request()]).expect("this process");
+        MAX - reply.remaining
+    }
+}
+
+/// The worker's own thread does not read meanwhile: it is the thread that polls.
+#[tokio::test]
+async fn caller_completes_its_call() {
+    run(async |worker| {
+        let (to_worker, mut of_worker) = mpsc::unbounded_channel();
+        worker.take(16).await;
+        for calls in 17..=MAX {
+            let Polled { poll, mut reply } = worker.poll(&to_worker, LONG);
+            // The task of the reader may run while the caller yields to others, and read the reply.
+            match poll.reply().await {
+                Some(counted) => {
+                    assert!(counted.reply.allowed && counted.mirror_stamp > 0);
+                    assert_eq!(counted.reply.remaining, MAX - calls);
+                    assert!(reply.try_recv().is_err());
+                }
+                None => {
+                    worker.worker.enqueue(of_worker.recv().await.expect("the call"));
+                    assert_eq!(remaining_of(reply.await), MAX - calls);
+                }
+            }
+            assert_eq!(worker.mirrored(), calls, "the standby limiter has a record of each");
+        }
+        let Polled { poll, .. } = worker.poll(&to_worker, LONG);
+        assert!(poll.reply().await.is_some_and(|counted| !counted.reply.allowed));
+        assert_eq!(worker.mirrored(), MAX);
+        assert!(of_worker.try_recv().is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn call_whose_caller_is_dropped_or_polls_in_vain_is_left_to_the_worker() {
+    let mut server = RedisServer::start();
+    let work = async {
+        let worker = DirectWorker::on(&server).await;
+        let (to_worker, mut of_worker) = mpsc::unbounded_channel();
+        for (turn, is_dropped) in (1..).zip([true, false]) {
+            worker.take(16).await;
+            server.pause();
+            let Polled { poll, reply } = worker.poll(&to_worker, Duration::from_millis(1));
+            match is_dropped {
+                true => drop(poll),
+                false => assert!(poll.reply().await.is_none()),
+            }
+            server.resume();
+            worker.worker.enqueue(of_worker.try_recv().expect("the call"));
+            assert_eq!(remaining_of(reply.await), MAX - 17 * turn);
+            assert_eq!(worker.mirrored(), 17 * turn);
+        }
+    };
+    LocalSet::new().run_until(work).await;
+}
+
+/// The key holds a list. The worker reports the error, and the call fails.
+#[tokio::test]
+async fn error_reply_to_a_polled_call_is_left_to_the_worker() {
+    run(async |worker| {
+        let (to_worker, mut of_worker) = mpsc::unbounded_channel();
+        worker.take(16).await;
+        let name = worker.worker.naming.name(&worker.request()).expect("a name");
+        RedisServer::shared().command(&["DEL", &name]);
+        RedisServer::shared().command(&["RPUSH", &name, "a"]);
+        let Polled { poll, reply } = worker.poll(&to_worker, LONG);
+        assert!(poll.reply().await.is_none());
+        worker.worker.enqueue(of_worker.try_recv().expect("the call"));
+        let failure = reply.await.expect("a reply").expect_err("a failure");
+        assert!(failure.error.to_string().contains("WRONGTYPE"), "{}", failure.error);
+    })
+    .await;
+}
+
+/// The server may have lost its counters since the caller has sent the call. The mirror has no room, so the call is
+/// denied after all.
+#[tokio::test]
+async fn failure_behind_a_polled_call_is_considered() {
+    run(async |worker| {
+        let (to_worker, mut of_worker) = mpsc::unbounded_channel();
+        worker.take(16).await;
+        let Polled { poll, reply } = worker.poll(&to_worker, LONG);
+        // Another server of the call's slot, so that the connection stays lent.
+        worker.local.server_failed(&[0..=0]);
+        worker.local.standby.record(&[Request { cost: MAX - 16, ..worker.request() }]);
+        let counted = match poll.reply().await {
+            Some(counted) => counted,
+            None => {
+                worker.worker.enqueue(of_worker.recv().await.expect("the call"));
+                reply.await.expect("a reply").expect("no failure")
+            }
+        };
+        assert!(!counted.reply.allowed);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_16th_polled_call_is_the_turn_of_other_tasks() {
+    run(async |worker| {
+        let turns: Vec<_> = (1..=48).filter(|_| worker.sender.is_turn_of_others()).collect();
+        assert_eq!(turns, [16, 32, 48]);
+    })
+    .await;
+}
+
+/// The other tasks of the thread run before the 16th call of callers that poll, and not before the others.
+#[tokio::test]
+async fn caller_yields_to_other_tasks_before_it_polls_for_the_16th_reply() {
+    run(async |worker| {
+        let (to_worker, _of_worker) = mpsc::unbounded_channel();
+        worker.take(16).await;
+        let has_run = Rc::new(Cell::new(false));
+        let other = Rc::clone(&has_run);
+        spawn_local(async move { other.set(true) });
+        for calls in 1..=16 {
+            assert!(!has_run.get(), "before call {calls}");
+            let Polled { poll, .. } = worker.poll(&to_worker, LONG);
+            let _reply = poll.reply().await;
+        }
+        assert!(has_run.get());
+    })
+    .await;
+}
+
+/// A child of `fork` has the parent's socket, and a descriptor that wakes the parent's thread.
+#[tokio::test]
+async fn child_neither_reads_the_reply_nor_sends_the_call() {
+    run(async |worker| {
+        let (to_worker, mut of_worker) = mpsc::unbounded_channel();
+        worker.take(16).await;
+        let Polled { poll, .. } = worker.poll(&to_worker, LONG);
+        assert!(poll.in_a_child().reply().await.is_none());
+        assert!(of_worker.try_recv().is_err());
+        assert_eq!(worker.take(1).await, MAX - 18, "the parent's connection is in step");
     })
     .await;
 }

@@ -14,6 +14,7 @@ use crate::local::standby::{Precheck, Standby};
 use crate::request::{CountedReply, DecisionReply, LeaseId, RefundInfo, Request, SlottedRequests, StoreReply};
 use crate::store::redis::script::reply::BatchEntryReply;
 
+#[derive(Debug)]
 pub(crate) struct Reconciler {
     local: LocalState,
 }

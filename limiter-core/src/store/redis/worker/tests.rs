@@ -1,7 +1,8 @@
 use std::num::NonZeroU32;
 
+use limiter_testkit::RedisServer;
 use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::deadlines::tests::call;
 use super::*;
@@ -22,6 +23,9 @@ pub(super) fn settings(clock: Clock) -> WorkerSettings {
     let (deadline, busy_poll, batch_sizes) = (Duration::from_millis(100), Duration::ZERO, BatchSizes::new());
     WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes }
 }
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(60);
 
 fn server() -> Server {
     Server::from_client(&redis::Client::open("redis://127.0.0.1:1").expect("a valid URL"))
@@ -83,4 +87,33 @@ async fn other_tasks_run_between_batches_that_fail_at_once() {
         }
     };
     LocalSet::new().run_until(work).await;
+}
+
+#[tokio::test]
+async fn worker_polls_for_the_replies_to_its_calls() {
+    let work = async {
+        let settings =
+            WorkerSettings { busy_poll: Duration::from_millis(1), deadline: LONG, ..settings(Clock::System) };
+        let server = Server::from_url(&RedisServer::shared().url()).expect("a valid URL");
+        let endpoint = Endpoint::Single(Box::new(server));
+        let worker = Rc::new(Worker::start(endpoint, Arc::new(GateTable::single()), settings, None));
+        let (sender, calls) = mpsc::unbounded_channel();
+        let (_renewals, renewals) = mpsc::unbounded_channel();
+        #[cfg(feature = "rules")]
+        let (_rules, rules_calls) = mpsc::unbounded_channel();
+        let receivers = Receivers {
+            calls,
+            renewals,
+            #[cfg(feature = "rules")]
+            rules_calls,
+        };
+        spawn_local(Rc::clone(&worker).serve(receivers));
+        // The reply may come before the task that polls has run.
+        while worker.busy_poll.polls() == 0 {
+            let (call, reply) = call(60_000);
+            sender.send(call).expect("the worker runs");
+            reply.await.expect("a reply").expect("no failure");
+        }
+    };
+    timeout(LONG, LocalSet::new().run_until(work)).await.expect("it polls");
 }

@@ -1,3 +1,5 @@
+use std::io::Write;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::thread;
 
 use super::*;
@@ -22,6 +24,214 @@ fn write(writer: &Arc<DirectWriter>, command: &str) -> Option<DirectReply> {
 
 async fn reply_to(call: Option<DirectReply>) -> RedisResult<Value> {
     call.expect("an idle connection").received().await
+}
+
+/// A lent connection whose other end sends at once, without a turn of the runtime. So the reader's task, on the test's
+/// own thread, has not read before the caller does.
+async fn lent_with_sender() -> (PipelinedConnection, Arc<DirectWriter>, StdUnixStream) {
+    let (stream, peer) = UnixStream::pair().expect("two sockets");
+    stream.writable().await.expect("a socket");
+    let connection = PipelinedConnection::new(Stream::Unix(stream), Arc::default());
+    settle().await;
+    let writer = Arc::default();
+    lend(&connection, &writer);
+    (connection, writer, peer.into_std().expect("a socket"))
+}
+
+/// Polls for a reply as its caller does.
+fn poll(writer: &DirectWriter, reply: &DirectReply) -> DirectPoll<Value> {
+    writer.poll(reply, |value| Some(value.clone()))
+}
+
+const LEFT_TO_WORKER: DirectPoll<Value> = DirectPoll::LeftToWorker;
+
+#[tokio::test]
+async fn caller_reads_its_reply_and_the_connection_stays_lent() {
+    run(async {
+        let (connection, writer, mut peer) = lent_with_sender().await;
+        for index in 0..100 {
+            let reply = write(&writer, "A").expect("an idle connection");
+            assert!(reply.is_polled() && poll(&writer, &reply) == DirectPoll::Pending);
+            assert!(write(&writer, "B").is_none(), "one call at a time");
+            peer.write_all(format!(":{index}\r\n").as_bytes()).expect("a socket");
+            assert_eq!(poll(&writer, &reply), DirectPoll::Ready(Value::Int(index)));
+            assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER, "it is read once");
+            // The worker's thread wakes up, and finds nothing to read.
+            settle().await;
+        }
+        let sent = start(&connection, "C");
+        settle().await;
+        assert!(write(&writer, "D").is_none(), "the worker has taken it back");
+        peer.write_all(b"+OK\r\n").expect("a socket");
+        assert_eq!(sent.await.expect("no panic"), Ok(Value::Okay));
+    })
+    .await;
+}
+
+/// The caller reads some of the bytes, and the worker gets all of them in their order.
+#[tokio::test]
+async fn reply_in_pieces_is_left_to_the_worker() {
+    const REPLY: &[u8] = b"*2\r\n:1\r\n$4\r\na\r\nb\r\n";
+    let value = Value::Array(vec![Value::Int(1), Value::BulkString(b"a\r\nb".to_vec())]);
+    for split in 1..REPLY.len() {
+        for reader_is_first in [false, true] {
+            run(async {
+                let (connection, writer, mut peer) = lent_with_sender().await;
+                let reply = write(&writer, "A").expect("an idle connection");
+                peer.write_all(&REPLY[..split]).expect("a socket");
+                if reader_is_first {
+                    settle().await;
+                }
+                assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
+                peer.write_all(&REPLY[split..]).expect("a socket");
+                assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
+                connection.take_back();
+                assert_eq!(reply.received().await, Ok(value.clone()));
+                let sent = start(&connection, "B");
+                settle().await;
+                peer.write_all(b"+OK\r\n").expect("a socket");
+                assert_eq!(sent.await.expect("no panic"), Ok(Value::Okay));
+            })
+            .await;
+        }
+    }
+}
+
+/// The worker takes the connection back for a command of its own, while the caller has read half of a reply.
+#[tokio::test]
+async fn piece_that_a_caller_has_read_comes_first() {
+    run(async {
+        let (connection, writer, mut peer) = lent_with_sender().await;
+        let reply = write(&writer, "A").expect("an idle connection");
+        peer.write_all(b"$3\r\nab").expect("a socket");
+        assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
+        let sent = start(&connection, "B");
+        settle().await;
+        peer.write_all(b"c\r\n:2\r\n").expect("a socket");
+        assert_eq!(reply.received().await, Ok(Value::BulkString(b"abc".to_vec())));
+        assert_eq!(sent.await.expect("no panic"), Ok(Value::Int(2)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bytes_behind_the_reply_of_a_caller_close_the_connection() {
+    run(async {
+        let (connection, writer, mut peer) = lent_with_sender().await;
+        let reply = write(&writer, "A").expect("an idle connection");
+        peer.write_all(b":1\r\n:2\r\n").expect("a socket");
+        assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
+        connection.take_back();
+        assert_eq!(reply.received().await, Ok(Value::Int(1)));
+        let cause = lost(&connection).await.expect("a reason");
+        assert!(cause.to_string().contains("no command waits"), "{cause}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn garbled_reply_to_a_caller_closes_the_connection() {
+    for bytes in ["HTTP/1.1 400", ":x\r\n", "$1073741824\r\n", ">1\r\n:1\r\n"] {
+        run(async {
+            let (connection, writer, mut peer) = lent_with_sender().await;
+            let reply = write(&writer, "A").expect("an idle connection");
+            peer.write_all(bytes.as_bytes()).expect("a socket");
+            assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER, "{bytes:?}");
+            connection.take_back();
+            assert_eq!(error_of(reply.received().await).kind(), ErrorKind::Protocol, "{bytes:?}");
+            assert_eq!(lost(&connection).await.expect("a reason").kind(), ErrorKind::Protocol, "{bytes:?}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn push_before_the_reply_of_a_caller_is_skipped() {
+    run(async {
+        let (connection, writer, mut peer) = lent_with_sender().await;
+        let reply = write(&writer, "A").expect("an idle connection");
+        peer.write_all(b">2\r\n+message\r\n+a\r\n").expect("a socket");
+        assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
+        peer.write_all(b":1\r\n").expect("a socket");
+        connection.take_back();
+        assert_eq!(reply.received().await, Ok(Value::Int(1)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn value_that_a_caller_cannot_use_is_left_to_the_worker() {
+    run(async {
+        let (connection, writer, mut peer) = lent_with_sender().await;
+        let reply = write(&writer, "A").expect("an idle connection");
+        peer.write_all(b"-NOSCRIPT none\r\n").expect("a socket");
+        assert_eq!(writer.poll(&reply, |_| None::<()>), DirectPoll::LeftToWorker);
+        let next = write(&writer, "B").expect("the connection is idle");
+        let value = reply.received().await.expect("a reply");
+        assert!(matches!(value, Value::ServerError(_)), "{value:?}");
+        peer.write_all(b":2\r\n").expect("a socket");
+        assert_eq!(poll(&writer, &next), DirectPoll::Ready(Value::Int(2)));
+        drop(connection);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn caller_polls_no_longer_once_the_worker_has_the_connection() {
+    run(async {
+        let (connection, writer, mut peer) = lent_with_sender().await;
+        let first = write(&writer, "A").expect("an idle connection");
+        let sent = start(&connection, "B");
+        settle().await;
+        peer.write_all(b":1\r\n:2\r\n").expect("a socket");
+        assert_eq!(poll(&writer, &first), LEFT_TO_WORKER);
+        assert_eq!(sent.await.expect("no panic"), Ok(Value::Int(2)));
+        // Another call has the connection now.
+        lend(&connection, &writer);
+        let third = write(&writer, "C").expect("an idle connection");
+        peer.write_all(b":3\r\n").expect("a socket");
+        assert_eq!(poll(&writer, &first), LEFT_TO_WORKER);
+        assert_eq!(poll(&writer, &third), DirectPoll::Ready(Value::Int(3)));
+        assert_eq!(first.received().await, Ok(Value::Int(1)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn end_of_the_stream_is_left_to_the_worker() {
+    run(async {
+        let (connection, writer, peer) = lent_with_sender().await;
+        let reply = write(&writer, "A").expect("an idle connection");
+        drop(peer);
+        assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
+        assert_eq!(error_of(reply.received().await).kind(), ErrorKind::Unavailable);
+        lost(&connection).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn callers_poll_for_fewer_replies_after_misses() {
+    run(async {
+        let (connection, writer, mut peer) = lent_with_sender().await;
+        let mut are_polled = Vec::new();
+        for is_missed in [false, true, false, false, true, true, false, false, false, false] {
+            lend(&connection, &writer);
+            let reply = write(&writer, "A").expect("an idle connection");
+            are_polled.push(reply.is_polled());
+            if is_missed {
+                writer.record_miss();
+            }
+            peer.write_all(b"+OK\r\n").expect("a socket");
+            match reply.is_polled() && !is_missed {
+                true => assert_eq!(poll(&writer, &reply), DirectPoll::Ready(Value::Okay)),
+                false => assert_eq!(reply.received().await, Ok(Value::Okay)),
+            }
+        }
+        // One call is not polled for after a miss, and three after a second one in a row. A hit ends that.
+        assert_eq!(are_polled, [true, true, false, true, true, false, false, false, false, true]);
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -219,7 +429,21 @@ async fn callers_and_worker_keep_the_order_of_replies() {
                             None => thread::yield_now(),
                         }
                     };
-                    assert_eq!(block_on(reply.received()), Ok(Value::BulkString(text.into_bytes())));
+                    let expected = Value::BulkString(text.into_bytes());
+                    // One of the callers polls for its replies.
+                    let polled = || loop {
+                        match poll(&writer, &reply) {
+                            DirectPoll::Pending => thread::yield_now(),
+                            end => break end,
+                        }
+                    };
+                    if caller == 0
+                        && let DirectPoll::Ready(value) = polled()
+                    {
+                        assert_eq!(value, expected);
+                        continue;
+                    }
+                    assert_eq!(block_on(reply.received()), Ok(expected));
                 }
             })
         };
