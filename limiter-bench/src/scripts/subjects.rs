@@ -37,7 +37,7 @@ macro_rules! product {
 }
 
 const DECIDE: &str = product!([], "decide.lua");
-const BATCH: &str = product!(["sliding_alone.lua"], "sliding_at_once.lua", "batch.lua");
+const BATCH: &str = product!(["sliding_simple.lua"], "sliding_at_once.lua", "batch.lua");
 
 /// The script for batches, which lone calls use too. The other scripts are compared with it.
 pub const SHIPPED: &str = "batch.lua";

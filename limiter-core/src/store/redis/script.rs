@@ -52,7 +52,7 @@ impl Program {
         match self {
             Self::Decide => script!([], "script/lua/decide.lua"),
             Self::Batch => {
-                script!(["script/lua/sliding_alone.lua"], "script/lua/sliding_at_once.lua", "script/lua/batch.lua")
+                script!(["script/lua/sliding_simple.lua"], "script/lua/sliding_at_once.lua", "script/lua/batch.lua")
             }
         }
     }

@@ -67,11 +67,14 @@ local function has_right_expiry(batched, single, before, window)
     or algorithm == 'sliding_window' and stamp and expiry == before and expiry >= stamp + window + 400
 end
 
--- Returns the log of a sliding window with several runs or many.
+-- Returns the log of a sliding window with several runs, many, or about as many as a log keeps apart. Its newest stamp is
+-- now or up to half a window ago.
 local function any_log(window)
   local unit = 1
   while unit * 1073741824 < window do unit = unit * 2 end
-  local now_ms, runs, total = now[1] * 1000 + math.floor(now[2] / 1000), random(1, 2) == 1 and random(1, 30) or random(30, 220), 0
+  local runs, total = ({ random(1, 30), random(30, 220), random(126, 130) })[random(1, 3)], 0
+  local age = random(0, 1) * math.floor(random() * window / 2)
+  local now_ms = now[1] * 1000 + math.floor(now[2] / 1000) - age
   local span = math.floor(random() * window * random(1, 4) / 2)
   local log = { struct.pack('>BI6I4', 1, math.max(now_ms - span, 0), 0) }
   for run = 1, runs do
@@ -179,14 +182,17 @@ for round = 1, rounds do
     end
   end
   local entries, keys, words, kinds, entry_kinds, leases = {}, {}, {}, {}, {}, 0
-  local is_lone = random(1, 2) == 1
+  -- A batch of a sliding window often has one kind with one call in each entry: sliding_simple.lua decides most of those.
+  local is_sliding = algorithm == 'sliding_window'
+  local is_lone = random(1, is_sliding and 4 or 2) == 1
+  local has_one_kind = is_sliding and not is_lone and random(1, 3) == 1
   for index = 1, is_lone and 1 or random(1, 6) do
-    local entry = kinds[random(1, 3)]
+    local entry = kinds[has_one_kind and 1 or random(1, 3)]
     if entry then
       entry = setmetatable({ pair = random(1, #KEYS / 2) }, { __index = entry })
     else
       entry = any_entry(window)
-      entry.calls = is_lone and 1 or entry.calls
+      entry.calls = (is_lone or has_one_kind) and 1 or entry.calls
       entry.kind = #kinds
       kinds[#kinds + 1] = entry
       words[#words + 1] = entry.is_leased and 'leased_window' or algorithm

@@ -1,4 +1,5 @@
--- A batch of decisions, each about one counter, made one after the other.
+-- A batch of decisions, each about one counter, made one after the other. sliding_simple.lua runs before this part, and
+-- may have decided the first entries.
 --
 -- KEYS     the keys of the counters, one for each entry; a key may come again, with another limit or cost
 -- ARGV[1]  the number of kinds of entries
@@ -19,7 +20,7 @@
 --          denied calls (8; -1: never), reset after in µs (8); zeros for a failed entry. Then 16 bytes for each entry of
 --          a leased window: permits leased (4), the mark of the log (4), the end of the lease in ms (8). Without a lease
 --          the latter is the newest stamp of the log if it is ahead of the clock, and else 0
---          A lone call of a sliding window mostly gets the reply of sliding_alone.lua instead
+--          A lone call of a sliding window mostly gets the short reply of sliding_simple.lua instead
 -- Clock    the server's, by TIME
 -- Expiry   as in decide.lua, set with the value. Where a value is changed in place it is set right after it, unless it is
 --          set already
@@ -43,7 +44,15 @@ if #keys == 1 then
   end
   values = { value }
 else
-  values = redis.call('MGET', unpack(keys))
+  -- An error fails the batch. If sliding_simple.lua has decided entries, it fails the others.
+  values = redis[decided == 0 and 'call' or 'pcall']('MGET', unpack(keys))
+  if values.err then
+    local failures = {}
+    for index = decided, #keys - 1 do
+      failures[#failures + 1], failures[#failures + 2] = index, values
+    end
+    return { now_micros, packed .. string.rep('\0', 24 * (#keys - decided)), unpack(failures) }
+  end
 end
 
 -- Decides by the module of an algorithm.
@@ -82,7 +91,7 @@ local first_entry_kind = 2 + argv[1] * FIELDS
 local algorithm, window, limit, burst, cost, calls
 local ttl, ttl_text
 local latest, replies, leases, failures = {}, {}, nil, nil
-for index = 1, #keys do
+for index = decided + 1, #keys do
   local key, entry_kind = keys[index], has_many_kinds and argv[first_entry_kind + index - 1] or '0'
   if entry_kind ~= kind then
     kind = entry_kind
@@ -173,5 +182,6 @@ for index = 1, #keys do
     leases[#leases + 1] = lease
   end
 end
-local packed = struct.pack('>' .. string.rep(ENTRY, #keys), unpack(replies))
+local last_packed = struct.pack('>' .. string.rep(ENTRY, #keys - decided), unpack(replies, 4 * decided + 1, 4 * #keys))
+packed = decided > 0 and packed .. last_packed or last_packed
 return { now_micros, leases and packed .. table.concat(leases) or packed, unpack(failures or {}) }
