@@ -38,7 +38,7 @@ impl<'a> CallerPoll<'a> {
         Self { call: Some(Box::new(call)), sender, worker, home: process::id(), limit }
     }
 
-    /// The same, as it is in a child of the process that has sent the call.
+    /// Returns the poll as a child of the process that has sent the call has it.
     #[cfg(test)]
     pub(super) fn in_a_child(self) -> Self {
         let mut poll = self;
