@@ -321,3 +321,23 @@ async fn limits_that_differ_only_in_burst_are_not_merged() {
     // Two calls with a burst of two, then two with a burst of four.
     assert_eq!(remaining(&decisions), [(true, 1), (true, 1), (true, 0), (true, 0)]);
 }
+
+/// Callers read the replies to most of these calls themselves.
+#[tokio::test]
+async fn lone_calls_can_be_refunded() {
+    let builder = builder_for(RedisServer::shared()).on_error(OnError::Raise).busy_poll(Duration::from_millis(1));
+    let limiter = builder.connect().await.expect("the server is there");
+    let (key, limit) = (key("refunded"), limit("1000/1h"));
+    let take = async || limiter.check(&key, &limit).await.expect("a reply").into_result().expect("permits are left");
+    let mut taken = 0;
+    for _ in 0..5 {
+        let mut last = take().await;
+        for _ in 0..40 {
+            last = take().await;
+        }
+        taken += 41;
+        assert_eq!(last.remaining(), 1000 - taken);
+        limiter.refund(&last).await.expect("a reply");
+        taken -= 1;
+    }
+}

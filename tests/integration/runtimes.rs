@@ -1,12 +1,13 @@
 //! Tests of limiters across runtimes: they work on any thread and in any task, and outlive the runtime that made them.
 
 use std::future::poll_fn;
-use std::sync::mpsc;
-use std::task::Poll;
-use std::thread;
+use std::pin::pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
-use limiter_testkit::RedisServer;
+use limiter_testkit::{RedisServer, unique};
 use rate_limited::{Limiter, Source};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{LocalSet, spawn_blocking, spawn_local, yield_now};
@@ -41,8 +42,33 @@ async fn check(limiter: &Limiter) {
     assert_eq!(decision.into_result().expect("far from the limit").source(), Source::Store);
 }
 
+/// Runs a future to its end on this thread, which sleeps until it is woken, as executors without a runtime do.
+fn block_parked<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let (waker, mut future) = (Arc::new(Unpark(thread::current())).into(), pin!(future));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Makes so many lone calls that callers read the replies themselves, and yield to other tasks between.
+async fn check_often(limiter: &Limiter) {
+    for _ in 0..300 {
+        check(limiter).await;
+    }
+}
+
 fn on_redis() -> Limiter {
-    current_thread().block_on(builder_for(RedisServer::shared()).connect()).expect("the server is there")
+    let builder = builder_for(RedisServer::shared()).busy_poll(Duration::from_millis(1));
+    current_thread().block_on(builder.connect()).expect("the server is there")
 }
 
 type CallContext = (&'static str, fn(Limiter));
@@ -108,6 +134,26 @@ const CALL_CONTEXTS: &[CallContext] = &[
             }
         });
     }),
+    ("an executor of its own", |limiter| block_parked(check_often(&limiter))),
+    ("an executor in a task", |limiter| {
+        for runtime in [multi_thread(), current_thread()] {
+            let limiter = limiter.clone();
+            let task = async { tokio::spawn(async move { block_parked(check_often(&limiter)) }).await };
+            runtime.block_on(task).expect("no panic");
+        }
+    }),
+    ("waits in a task", |limiter| {
+        let task = async move {
+            for number in 0..40 {
+                let (key, limit) = (key(&unique("waits")), limit("1/1ms"));
+                for _ in 0..2 {
+                    let wait = limiter.wait_blocking(&key, &limit, Duration::from_secs(10));
+                    assert!(wait.expect("a decision").is_allowed(), "{number}");
+                }
+            }
+        };
+        current_thread().block_on(async { tokio::spawn(task).await }).expect("no panic");
+    }),
     ("a scope", |limiter| {
         let inner = limiter.clone();
         limiter.scope_sync(|| check_blocking(&inner));
@@ -148,7 +194,7 @@ fn limiter_connects_without_a_runtime() {
     let connecting = builder_for(RedisServer::shared()).connect();
     let limiter = run_to_end("a future driven by hand", || {
         let mut connecting = Box::pin(connecting);
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut context = Context::from_waker(Waker::noop());
         loop {
             match connecting.as_mut().poll(&mut context) {
                 Poll::Ready(limiter) => return limiter.expect("the server is there"),

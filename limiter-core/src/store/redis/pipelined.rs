@@ -99,8 +99,10 @@ struct Shared {
     /// Where the write half is lent to callers, while it is.
     lent_at: RefCell<Option<Arc<DirectWriter>>>,
     output: RefCell<Output>,
-    /// Bytes that a caller has read. They come before all that the reader has not read yet.
+    /// Bytes that a caller has read. They come before all that the reader reads.
     read_by_caller: RefCell<Vec<u8>>,
+    /// Set while the reader has a part of a reply.
+    has_unread: Cell<bool>,
     /// The replies to come, in the order of the commands.
     awaited: RefCell<VecDeque<AwaitedReply>>,
     /// Senders that wait for room in the output.
@@ -133,6 +135,7 @@ impl PipelinedConnection {
             lent_at: RefCell::default(),
             output: RefCell::default(),
             read_by_caller: RefCell::default(),
+            has_unread: Cell::new(false),
             awaited: RefCell::default(),
             waiting_senders: Cell::new(0),
             has_room: Notify::new(),
@@ -183,8 +186,8 @@ impl PipelinedConnection {
         self.0.shared.id
     }
 
-    /// Lends the write half to callers, if the connection is idle. It is taken back before anything else is written, and
-    /// before a reply is completed. `digest` is that of the batch script.
+    /// Lends the write half to callers, if the connection is idle. It is taken back before the worker writes anything, and
+    /// before it completes a reply. `digest` is that of the batch script.
     pub(crate) fn lend(&self, at: &Arc<DirectWriter>, digest: Arc<str>) {
         self.0.shared.lend(at, digest);
     }
@@ -246,10 +249,11 @@ impl Shared {
         self.awaited.borrow_mut().push_back(AwaitedReply { recipient, bound });
     }
 
-    /// Lends the write half, if nothing is in flight, unwritten or waiting. A session of TLS stays on this thread.
+    /// Lends the write half, if nothing is in flight, unwritten, unread or waiting. A session of TLS stays on this thread.
     fn lend(&self, at: &Arc<DirectWriter>, digest: Arc<str>) {
         let is_idle = self.awaited.borrow().is_empty()
             && self.output.borrow().unwritten() == 0
+            && !self.has_unread.get()
             && self.waiting_senders.get() == 0;
         if !is_idle {
             return;

@@ -34,7 +34,7 @@ mod lease_tests;
 #[cfg(test)]
 mod direct_tests;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use batch_queue::BatchQueue;
 use busy_poll::BusyPoll;

@@ -30,6 +30,9 @@ use crate::metrics::BatchSizes;
 use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
 use crate::sync::process::{DroppedAtHome, forked, is_this};
 
+#[cfg(test)]
+mod tests;
+
 /// A handle to the worker of one process, with the state that the worker and its callers share.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
@@ -184,7 +187,7 @@ impl WorkerHandle {
     }
 }
 
-/// A call that was sent to the worker. As a future it is the reply.
+/// A call that was sent to the worker, or to the server by its caller. As a future it is the worker's reply.
 struct SentCall<'a> {
     /// The call, if its caller polls for the reply.
     polled: Option<CallerPoll<'a>>,

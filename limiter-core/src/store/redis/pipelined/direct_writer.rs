@@ -27,6 +27,8 @@ use crate::sync::{Mutex, MutexGuard, next_id};
 pub(crate) struct DirectWriter {
     /// False if no caller can write. So callers lock nothing in vain.
     is_free: AtomicBool,
+    /// Set while the worker waits for the lock.
+    is_wanted: AtomicBool,
     state: Mutex<WriterState>,
 }
 
@@ -78,7 +80,7 @@ pub(super) struct Used {
 }
 
 /// The most bytes of a reply that a caller reads. That to a lone call has 39.
-const MAX_READ_BYTES: usize = 256;
+pub(super) const MAX_READ_BYTES: usize = 256;
 
 impl DirectWriter {
     /// Returns false if no caller can write now.
@@ -117,18 +119,20 @@ impl DirectWriter {
     /// Reads the reply to a command that a caller has written, if it has arrived and the worker has not taken the
     /// connection back. It waits neither for the lock nor for the socket.
     ///
-    /// A reply for which `decode` returns `None` is left to the worker.
-    pub(crate) fn poll<T>(&self, reply: &DirectReply, decode_value: impl FnOnce(&Value) -> Option<T>) -> DirectPoll<T> {
+    /// A reply whose value `decode_value` rejects is left to the worker, as is one that has not arrived as a whole.
+    pub(crate) fn poll<T>(&self, reply: &DirectReply, decode_value: impl FnOnce(Value) -> Option<T>) -> DirectPoll<T> {
+        if self.is_wanted.load(Ordering::Relaxed) {
+            return DirectPoll::Pending;
+        }
         let Some(mut state) = unless_blocked(self.state.try_lock()) else { return DirectPoll::Pending };
         let WriterState { lent, backoff } = &mut *state;
-        let is_own = |lent: &&mut Lent| lent.used.as_ref().is_some_and(|used| used.id == reply.id);
-        let Some(lent) = lent.as_mut().filter(is_own) else { return DirectPoll::LeftToWorker };
-        if !lent.input.is_empty() {
+        let Some(Lent { writer, used, input, .. }) = lent else { return DirectPoll::LeftToWorker };
+        if used.as_ref().is_none_or(|used| used.id != reply.id) || !input.is_empty() {
             return DirectPoll::LeftToWorker;
         }
         let mut bytes = [0; MAX_READ_BYTES];
-        let frame = match lent.writer.try_read(&mut bytes) {
-            // The worker sees the end of the stream, and its error, as well.
+        let frame = match writer.try_read(&mut bytes) {
+            // The worker reads the end of the stream as well.
             Ok(0) => return DirectPoll::LeftToWorker,
             Ok(length) => &bytes[..length],
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
@@ -136,27 +140,17 @@ impl DirectWriter {
             }
             Err(_) => return DirectPoll::LeftToWorker,
         };
-        let is_push = frame[0] == b'>';
-        let scanned = FrameScanner::default().scan(frame, ReplyBound::Script.max_bytes());
-        let value = match scanned {
-            Ok(Some(length)) if length == frame.len() && !is_push => decode(frame).ok(),
-            _ => None,
-        };
-        let Some(value) = value else {
-            lent.input.extend_from_slice(frame);
-            return DirectPoll::LeftToWorker;
-        };
-        backoff.record(true);
-        let decoded = decode_value(&value);
-        let used = lent.used.take();
-        self.is_free.store(true, Ordering::Relaxed);
-        match (decoded, used) {
-            (Some(decoded), _) => DirectPoll::Ready(decoded),
-            (None, used) => {
-                if let Some(used) = used {
-                    // The call may have timed out.
-                    let _ = used.reply_to.send(Ok(value));
-                }
+        // Should `decode_value` panic, no reply is awaited any more.
+        let own = used.take();
+        match decode_whole(frame).and_then(decode_value) {
+            Some(decoded) => {
+                backoff.record(true);
+                self.is_free.store(true, Ordering::Relaxed);
+                DirectPoll::Ready(decoded)
+            }
+            None => {
+                *used = own;
+                input.extend_from_slice(frame);
                 DirectPoll::LeftToWorker
             }
         }
@@ -184,14 +178,24 @@ impl DirectWriter {
         if read() { self.set(&mut state, None) } else { None }
     }
 
+    /// Locks the state on the worker's thread. A caller that polls all the time lets the worker have the lock.
     fn lock(&self) -> MutexGuard<'_, WriterState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_wanted.store(true, Ordering::Relaxed);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_wanted.store(false, Ordering::Relaxed);
+        state
     }
 
     fn set(&self, state: &mut WriterState, lent: Option<Lent>) -> Option<Lent> {
         self.is_free.store(lent.is_some(), Ordering::Relaxed);
         replace(&mut state.lent, lent)
     }
+}
+
+/// Decodes bytes that are one reply. A push of the server is none.
+fn decode_whole(bytes: &[u8]) -> Option<Value> {
+    let length = FrameScanner::default().scan(bytes, ReplyBound::Script.max_bytes()).ok()??;
+    if length == bytes.len() && bytes[0] != b'>' { decode(bytes).ok() } else { None }
 }
 
 impl DirectReply {

@@ -117,6 +117,12 @@ impl Reader {
         let mut space = ReadBuf::new(self.input.space());
         let read = ready!(self.shared.read_alone(|| self.transport.poll_read(context, &mut space)));
         let length = space.filled().len();
+        if length == 0 && !self.shared.read_by_caller.borrow().is_empty() {
+            // The worker has taken the connection back with these bytes just now.
+            if let Err(fault) = self.complete_replies() {
+                return Poll::Ready(Err(Ended::Unusable(fault)));
+            }
+        }
         Poll::Ready(match read {
             Ok(()) if length == 0 => Err(Ended::Closed),
             Ok(()) => {
@@ -151,6 +157,7 @@ impl Reader {
             }
             self.input.consume(length);
         }
+        self.shared.has_unread.set(!self.input.unread().is_empty());
         Ok(())
     }
 

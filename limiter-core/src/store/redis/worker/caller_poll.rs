@@ -1,13 +1,14 @@
 //! Busy polling by a caller: it polls for the reply to a direct call for a short time, and completes the call itself if
 //! the reply arrives. Else the worker takes the call over.
 
+use std::future::poll_fn;
 use std::hint;
-use std::mem::forget;
+use std::mem::{forget, replace};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redis::Value;
 use tokio::sync::mpsc;
-use tokio::task;
 
 use super::call::Call;
 use super::direct_sender::DirectSender;
@@ -52,7 +53,7 @@ impl<'a> CallerPoll<'a> {
     /// either: while other programs use all cores, the thread would get it back some milliseconds later.
     pub(crate) async fn reply(mut self) -> Option<CountedReply> {
         if self.sender.is_turn_of_others() {
-            task::yield_now().await;
+            yield_once().await;
         }
         // The time of the system also where that of the runtime is paused.
         let began = Instant::now();
@@ -74,7 +75,7 @@ impl<'a> CallerPoll<'a> {
         // A child of `fork` has the parent's socket.
         let Some(call) = self.call.as_ref().filter(|_| is_this(self.home)) else { return DirectPoll::LeftToWorker };
         let Some(direct) = &call.direct else { return DirectPoll::LeftToWorker };
-        let complete = |value: &Value| {
+        let complete = |value: Value| {
             let requests = call.requests();
             self.sender.complete(direct, call.with_slots(&requests), value)
         };
@@ -90,6 +91,20 @@ impl<'a> CallerPoll<'a> {
             direct.gate.direct_writer.record_miss();
         }
     }
+}
+
+/// Yields to other tasks of the thread. Its own waker is woken at once: tokio's `yield_now` defers that until the thread
+/// is back in the runtime, which it never is inside of a blocking call in a task.
+async fn yield_once() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl Drop for CallerPoll<'_> {

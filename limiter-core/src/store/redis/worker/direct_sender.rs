@@ -88,12 +88,9 @@ impl DirectSender {
         &self,
         direct: &DirectCall,
         requests: SlottedRequests<'_>,
-        value: &Value,
+        value: Value,
     ) -> Option<CountedReply> {
-        if let Value::ServerError(_) = value {
-            return None;
-        }
-        let entry = direct.command.decode_batch(value.clone()).ok()?.entries.pop()?.ok()?;
+        let entry = direct.command.decode_batch(value).ok()?.entries.pop()?.ok()?;
         let take = SentTake { requests, max_wait: Duration::ZERO, reservation: None, version: direct.version };
         self.batch_sizes.push(1);
         Some(self.reconciler.complete_take(&take, entry.reply_for_call(0, direct.entry.cost)))

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{Error, ErrorKind};
 
-/// Counts the calls that were sent to the worker and whose callers still wait.
+/// Counts the calls that were sent to the worker, or by their callers, and whose callers still wait.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     calls: AtomicU32,

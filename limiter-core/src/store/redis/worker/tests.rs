@@ -11,7 +11,7 @@ use crate::local::leases::Leases;
 use crate::local::standby::{Standby, StandbyConfig};
 use crate::store::redis::server::Server;
 
-pub(super) fn settings(clock: Clock) -> WorkerSettings {
+pub(crate) fn settings(clock: Clock) -> WorkerSettings {
     let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
     let local = LocalState {
         standby: Arc::new(Standby::new(&config, clock.clone())),

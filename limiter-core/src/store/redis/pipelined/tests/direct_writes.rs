@@ -4,6 +4,7 @@ use std::thread;
 
 use super::*;
 use crate::block_on::block_on;
+use crate::store::redis::pipelined::direct_writer::MAX_READ_BYTES;
 
 async fn lent() -> (PipelinedConnection, Arc<DirectWriter>, Peer) {
     let (connection, peer) = PeerKind::Plain.connect().await;
@@ -40,7 +41,7 @@ async fn lent_with_sender() -> (PipelinedConnection, Arc<DirectWriter>, StdUnixS
 
 /// Polls for a reply as its caller does.
 fn poll(writer: &DirectWriter, reply: &DirectReply) -> DirectPoll<Value> {
-    writer.poll(reply, |value| Some(value.clone()))
+    writer.poll(reply, Some)
 }
 
 const LEFT_TO_WORKER: DirectPoll<Value> = DirectPoll::LeftToWorker;
@@ -159,19 +160,55 @@ async fn push_before_the_reply_of_a_caller_is_skipped() {
     .await;
 }
 
+/// The worker has to know of an error before another call is sent: the server may have lost its counters.
 #[tokio::test]
 async fn value_that_a_caller_cannot_use_is_left_to_the_worker() {
+    for text in ["NOSCRIPT none".to_owned(), format!("MISCONF {}", "x".repeat(MAX_READ_BYTES))] {
+        run(async {
+            let (connection, writer, mut peer) = lent_with_sender().await;
+            let reply = write(&writer, "A").expect("an idle connection");
+            peer.write_all(format!("-{text}\r\n").as_bytes()).expect("a socket");
+            assert_eq!(writer.poll(&reply, |_| None::<()>), DirectPoll::LeftToWorker);
+            assert!(write(&writer, "B").is_none());
+            connection.take_back();
+            let value = reply.received().await.expect("a reply");
+            assert!(matches!(value, Value::ServerError(_)), "{value:?}");
+        })
+        .await;
+    }
+}
+
+/// The connection ends before the worker has taken it back with the bytes that a caller has read.
+#[tokio::test]
+async fn end_behind_bytes_that_a_caller_has_read_keeps_their_fault() {
+    for (bytes, expected) in [("HTTP/1.1 400", "that its client cannot parse"), (":1\r\n:2\r\n", "no command waits")] {
+        run(async {
+            let (connection, writer, mut peer) = lent_with_sender().await;
+            let reply = write(&writer, "A").expect("an idle connection");
+            peer.write_all(bytes.as_bytes()).expect("a socket");
+            assert_eq!(poll(&writer, &reply), LEFT_TO_WORKER);
+            drop(peer);
+            let cause = lost(&connection).await.expect("a reason");
+            assert!(cause.to_string().contains(expected), "{cause}");
+            assert_eq!(reply.received().await.is_ok(), bytes.starts_with(':'));
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn connection_with_a_part_of_a_push_is_not_lent() {
     run(async {
         let (connection, writer, mut peer) = lent_with_sender().await;
-        let reply = write(&writer, "A").expect("an idle connection");
-        peer.write_all(b"-NOSCRIPT none\r\n").expect("a socket");
-        assert_eq!(writer.poll(&reply, |_| None::<()>), DirectPoll::LeftToWorker);
-        let next = write(&writer, "B").expect("the connection is idle");
-        let value = reply.received().await.expect("a reply");
-        assert!(matches!(value, Value::ServerError(_)), "{value:?}");
-        peer.write_all(b":2\r\n").expect("a socket");
-        assert_eq!(poll(&writer, &next), DirectPoll::Ready(Value::Int(2)));
-        drop(connection);
+        connection.take_back();
+        peer.write_all(b">2\r\n+message").expect("a socket");
+        settle().await;
+        lend(&connection, &writer);
+        assert!(write(&writer, "A").is_none());
+        peer.write_all(b"\r\n+a\r\n").expect("a socket");
+        settle().await;
+        lend(&connection, &writer);
+        assert!(write(&writer, "A").is_some());
     })
     .await;
 }
@@ -414,8 +451,15 @@ async fn callers_and_worker_keep_the_order_of_replies() {
     run(async {
         let (connection, writer, mut peer) = lent().await;
         spawn_local(async move {
-            while let Some(command) = peer.command(1 << 16).await {
-                peer.write(format!("${}\r\n{command}\r\n", command.len()).as_bytes()).await;
+            for split in (0..5).cycle() {
+                let Some(command) = peer.command(1 << 16).await else { break };
+                let reply = format!("${}\r\n{command}\r\n", command.len());
+                // Some replies come in pieces, at any time between two reads.
+                peer.write(&reply.as_bytes()[..split]).await;
+                for _ in 0..split {
+                    thread::yield_now();
+                }
+                peer.write(&reply.as_bytes()[split..]).await;
             }
         });
         let caller = |caller: usize| {
