@@ -5,9 +5,19 @@ use std::time::Duration;
 use limiter_testkit::{Proxy, RedisServer};
 use rate_limited::{Decision, ErrorKind, Source};
 
-use super::{BatchFixture, StartCall, error_kinds, remaining};
+use super::{BatchFixture, CallSpec, StartCall, error_kinds, remaining};
 use crate::deadlines::{DEADLINE, eventually};
 use crate::support::{builder_for, poll_once, script_calls};
+
+/// Decides calls one after the other. After an error the limiter probes the server by script calls of its own, so a test
+/// can no longer count those of queued calls.
+async fn decide_singly(fixture: &BatchFixture, specs: &[CallSpec<'_>]) -> Vec<Decision> {
+    let mut decisions = Vec::new();
+    for spec in specs {
+        decisions.push(fixture.limiter.clone().start_call(*spec).await.expect("a decision"));
+    }
+    decisions
+}
 
 #[tokio::test]
 async fn foreign_value_fails_only_the_calls_on_its_key() {
@@ -35,6 +45,19 @@ async fn foreign_value_fails_only_the_calls_on_its_key() {
     let dump = || [list, bytes].map(|name| fixture.server.command(&["DUMP", name]).bytes());
     assert_eq!(dump(), before);
     assert_eq!([list, bytes].map(|name| fixture.server.pttl(name)), [-1; 2]);
+}
+
+/// The calls before the foreign value are decided once, and those after it as well.
+#[tokio::test]
+async fn foreign_value_fails_only_its_call_in_a_batch_of_one_kind() {
+    let mut fixture = BatchFixture::new().await;
+    fixture.server.command(&["RPUSH", "rl:{list}:sw:10000", "x"]);
+    for left in [4, 3] {
+        let (results, calls) = fixture.send_batch(&["a", "list", "b"].map(|name| (name, "5/10s", 1))).await;
+        assert_eq!((error_kinds(&results), calls), (vec![None, Some(ErrorKind::Protocol), None], 1));
+        let decided: Vec<_> = results.into_iter().flatten().collect();
+        assert_eq!(remaining(&decided), [(true, left); 2]);
+    }
 }
 
 /// Each call is decided once, after the script is loaded again.
@@ -67,6 +90,23 @@ async fn full_server_fails_only_calls_that_write() {
     assert_eq!(remaining(&decisions), [(true, 0), (true, 4)], "no permit was taken");
 }
 
+/// The script decides a batch of one kind in a loop of its own, up to the first error of the server.
+#[tokio::test]
+async fn full_server_fails_only_calls_of_one_kind_that_write() {
+    let mut fixture = BatchFixture::new().await;
+    let taken = fixture.decide_batch(&[("full", "5/10s", 5), ("other", "5/10s", 5)]).await;
+    assert_eq!(remaining(&taken), [(true, 0); 2]);
+    fixture.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let (results, _) = fixture.send_batch(&["full", "a", "other", "b"].map(|name| (name, "5/10s", 1))).await;
+    let full = Some(ErrorKind::OutOfMemory);
+    assert_eq!(error_kinds(&results), [None, full, None, full]);
+    let decided: Vec<_> = results.into_iter().flatten().collect();
+    assert_eq!(remaining(&decided), [(false, 0); 2]);
+    fixture.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let decisions = decide_singly(&fixture, &["a", "b"].map(|name| (name, "5/10s", 1))).await;
+    assert_eq!(remaining(&decisions), [(true, 4); 2], "no permit was taken");
+}
+
 #[tokio::test]
 async fn replica_fails_only_calls_that_write() {
     let mut fixture = BatchFixture::new().await;
@@ -94,6 +134,46 @@ async fn permissions_in_the_readme_suffice_for_batches() {
     for decision in results {
         assert_eq!(decision.expect("a decision").remaining(), 4);
     }
+}
+
+/// The script reads the values after the foreign one by MGET. The calls before it have taken their permits by then.
+#[tokio::test]
+async fn refused_mget_fails_only_the_calls_from_the_foreign_value_on() {
+    let server = RedisServer::builder().user_with_rules("app", "secret", "~rl:* +@all -mget").start();
+    let mut fixture = BatchFixture::with_server(server).await;
+    fixture.server.command(&["RPUSH", "rl:{list}:sw:10000", "x"]);
+    let (results, _) = fixture.send_batch(&["a", "b", "list", "c", "d"].map(|name| (name, "5/10s", 1))).await;
+    let refused = Some(ErrorKind::Refused);
+    assert_eq!(error_kinds(&results), [None, None, refused, refused, refused]);
+    let decided: Vec<_> = results.into_iter().flatten().collect();
+    assert_eq!(remaining(&decided), [(true, 4); 2]);
+    let decisions = decide_singly(&fixture, &["a", "b", "c", "d"].map(|name| (name, "5/10s", 1))).await;
+    assert_eq!(remaining(&decisions), [(true, 3), (true, 3), (true, 4), (true, 4)]);
+}
+
+/// A long log is changed in place. If the server refuses that, no permit is granted, and the log stays as it is.
+#[tokio::test]
+async fn refused_setrange_grants_no_permit() {
+    let server = RedisServer::builder().user_with_rules("app", "secret", "~rl:* +@all -setrange").start();
+    let mut fixture = BatchFixture::with_server(server).await;
+    let long = "rl:{long}:sw:10000";
+    // The log gets long enough to be changed in place by the next call, which is within the same 100 ms.
+    for left in (69..100).rev() {
+        fixture.clock.advance(Duration::from_millis(1));
+        assert_eq!(remaining(&decide_singly(&fixture, &[("long", "100/10s", 1)]).await), [(true, left)]);
+    }
+    assert_eq!(fixture.server.command(&["STRLEN", long]).integer(), 11 + 31 * 8);
+    fixture.clock.advance(Duration::from_millis(1));
+    let before = fixture.server.command(&["DUMP", long]).bytes();
+    let specs = ["a", "long", "b"].map(|name| (name, "100/10s", 1));
+    let (mut results, _) = fixture.send_batch(&specs).await;
+    results.push(fixture.limiter.clone().start_call(specs[1]).await);
+    let refused = Some(ErrorKind::Refused);
+    assert_eq!(error_kinds(&results), [None, refused, None, refused]);
+    assert_eq!(fixture.server.command(&["DUMP", long]).bytes(), before);
+    // After these 100 ms the log is written anew, by SET.
+    fixture.clock.advance(Duration::from_millis(100));
+    assert_eq!(remaining(&decide_singly(&fixture, &specs).await), [(true, 98), (true, 68), (true, 98)]);
 }
 
 /// The standby limiter decided these calls before the store's reply arrived. The late replies change nothing.

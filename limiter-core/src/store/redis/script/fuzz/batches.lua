@@ -68,12 +68,12 @@ local function has_right_expiry(batched, single, before, window)
 end
 
 -- Returns the log of a sliding window with several runs, many, or about as many as a log keeps apart. Its newest stamp is
--- now or up to half a window ago.
+-- now, 1 ms ahead, or up to half a window ago.
 local function any_log(window)
   local unit = 1
   while unit * 1073741824 < window do unit = unit * 2 end
   local runs, total = ({ random(1, 30), random(30, 220), random(126, 130) })[random(1, 3)], 0
-  local age = random(0, 1) * math.floor(random() * window / 2)
+  local age = ({ 0, -1, math.floor(random() * window / 2) })[random(1, 3)]
   local now_ms = now[1] * 1000 + math.floor(now[2] / 1000) - age
   local span = math.floor(random() * window * random(1, 4) / 2)
   local log = { struct.pack('>BI6I4', 1, math.max(now_ms - span, 0), 0) }
@@ -163,6 +163,10 @@ local values = {}
 for round = 1, rounds do
   local window = WINDOWS[random(1, #WINDOWS)]
   move_clock(window)
+  if random(1, 4) == 1 then
+    -- On a whole millisecond, a stamp 1 ms ahead of it is ahead of the clock.
+    now[2] = now[2] - now[2] % 1000
+  end
   local expiries_before = {}
   for pair = 1, #KEYS / 2 do
     local value = values[pair] and mutate(values[pair])
