@@ -127,9 +127,10 @@ impl Builder {
     ///
     /// A sleeping thread takes tens of microseconds to wake up, so calls end sooner if Redis replies within the limit. If
     /// checks of one limit come one at a time, without TLS, each polls on its caller's thread, and blocks it meanwhile:
-    /// other tasks of that thread wait, as for any computation of that length. For all other calls the limiter's own thread polls. It uses up to one
-    /// core while replies arrive within the limit of each other. If Redis replies later, and few calls are in flight,
-    /// both soon poll after one of 64 calls only. On a machine with one core they never poll.
+    /// other tasks of that thread wait, as for any computation of that length. For all other calls the limiter's own
+    /// thread polls. It uses up to one core while replies arrive within the limit of each other. If Redis replies later,
+    /// and few calls are in flight, both soon poll after one of 64 calls only. On a machine with one core they never
+    /// poll.
     ///
     /// Turn it off where processor time counts more than the time of a call, and where tasks of a runtime with one thread
     /// must not wait for so long.

@@ -3,9 +3,9 @@
 -- same arithmetic. A test compares both with sliding_window.lua.
 --
 -- Each value is read right before its decision, so a key may come again. A log whose newest stamp is not ahead of the
--- clock is decided here, if its next stamp fits. At the first entry with any other value or with an error of the server this part stops, and
--- batch.lua decides that entry and those after it. Nothing has been written for them then. Calls that cost nothing or
--- too much are left to batch.lua from the start.
+-- clock is decided here, if its next stamp fits. At the first entry with any other value or with an error of the server
+-- this part stops, and batch.lua decides that entry and those after it. Nothing has been written for them then. Calls
+-- that cost nothing or too much are left to batch.lua from the start.
 --
 -- Reply    as in batch.lua. For a lone call the stamp in µs (8), and the 24 bytes of batch.lua, in one string
 
