@@ -3,7 +3,7 @@
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -137,10 +137,7 @@ impl WorkerHandle {
         }
         let takes_permits = action.max_wait().is_some();
         let result = match self.send(action, requests, keys, timeout) {
-            Ok(mut sent) => match sent.poll_by_caller().await {
-                Some(reply) => Ok(reply),
-                None => (&mut sent).await,
-            },
+            Ok(sent) => sent.await,
             Err(error) => Err(StoreFailure { error, reservation: None }),
         };
         self.batch_sizes.record();
@@ -170,7 +167,7 @@ impl WorkerHandle {
             let mut call = Call { action, requests, keys, deadline, reply_to, direct: None };
             self.direct.send(&mut call);
             if !self.busy_poll.is_zero() && call.direct.as_ref().is_some_and(|direct| direct.is_polled()) {
-                polled = Some(CallerPoll::new(call, &self.direct, calls, self.busy_poll.min(timeout)));
+                polled = Some(Box::new(CallerPoll::new(call, &self.direct, calls, self.busy_poll.min(timeout))));
             } else {
                 // The worker replies to every call that it receives, and ends only with this store.
                 let _ = calls.send(call);
@@ -187,10 +184,10 @@ impl WorkerHandle {
     }
 }
 
-/// A call that was sent to the worker, or to the server by its caller. As a future it is the worker's reply.
+/// A call that was sent to the worker, or to the server by its caller. As a future it is the reply.
 struct SentCall<'a> {
-    /// The call, if its caller polls for the reply.
-    polled: Option<CallerPoll<'a>>,
+    /// The call, while its caller polls for the reply.
+    polled: Option<Box<CallerPoll<'a>>>,
     reply: oneshot::Receiver<CallResult>,
     /// The copied requests, until there is a reply.
     requests: Option<Arc<[OwnedRequest]>>,
@@ -200,21 +197,19 @@ struct SentCall<'a> {
     _in_flight: InFlightCall<'a>,
 }
 
-impl SentCall<'_> {
-    /// Polls for the reply, if its caller is to do so. `None` if the worker has the call.
-    async fn poll_by_caller(&mut self) -> Option<CountedReply> {
-        let polled = self.polled.take()?;
-        self.was_polled = true;
-        let counted = polled.reply().await?;
-        Some(CountedReply { requests: self.requests.take(), ..counted })
-    }
-}
-
 impl Future for SentCall<'_> {
     type Output = CallResult;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallResult> {
         let failure = |error| Err(StoreFailure { error, reservation: None });
+        let was_polled = mem::replace(&mut self.was_polled, true);
+        if let Some(polled) = &mut self.polled {
+            let counted = ready!(Pin::new(polled).poll(context));
+            self.polled = None;
+            if let Some(counted) = counted {
+                return Poll::Ready(Ok(CountedReply { requests: self.requests.take(), ..counted }));
+            }
+        }
         match Pin::new(&mut self.reply).poll(context) {
             Poll::Ready(Ok(result)) => {
                 let requests = self.requests.take();
@@ -222,9 +217,7 @@ impl Future for SentCall<'_> {
             }
             Poll::Ready(Err(_)) => Poll::Ready(failure(worker_stopped())),
             // Polled in a child of the process that sent it: the parent gets the reply.
-            Poll::Pending if mem::replace(&mut self.was_polled, true) && !is_this(self.process) => {
-                Poll::Ready(failure(forked()))
-            }
+            Poll::Pending if was_polled && !is_this(self.process) => Poll::Ready(failure(forked())),
             Poll::Pending => Poll::Pending,
         }
     }

@@ -263,7 +263,7 @@ async fn caller_completes_its_call() {
         for calls in 17..=MAX {
             let Polled { poll, mut reply } = worker.poll(&to_worker, LONG);
             // The task of the reader may run while the caller yields to others, and read the reply.
-            match poll.reply().await {
+            match poll.await {
                 Some(counted) => {
                     assert!(counted.reply.allowed && counted.mirror_stamp > 0);
                     assert_eq!(counted.reply.remaining, MAX - calls);
@@ -277,7 +277,7 @@ async fn caller_completes_its_call() {
             assert_eq!(worker.mirrored(), calls, "the standby limiter has a record of each");
         }
         let Polled { poll, .. } = worker.poll(&to_worker, LONG);
-        assert!(poll.reply().await.is_some_and(|counted| !counted.reply.allowed));
+        assert!(poll.await.is_some_and(|counted| !counted.reply.allowed));
         assert_eq!(worker.mirrored(), MAX);
         assert!(of_worker.try_recv().is_err());
     })
@@ -296,7 +296,7 @@ async fn call_whose_caller_is_dropped_or_polls_in_vain_is_left_to_the_worker() {
             let Polled { poll, reply } = worker.poll(&to_worker, Duration::from_millis(1));
             match is_dropped {
                 true => drop(poll),
-                false => assert!(poll.reply().await.is_none()),
+                false => assert!(poll.await.is_none()),
             }
             server.resume();
             worker.worker.enqueue(of_worker.try_recv().expect("the call"));
@@ -317,7 +317,7 @@ async fn error_reply_to_a_polled_call_is_left_to_the_worker() {
         RedisServer::shared().command(&["DEL", &name]);
         RedisServer::shared().command(&["RPUSH", &name, "a"]);
         let Polled { poll, reply } = worker.poll(&to_worker, LONG);
-        assert!(poll.reply().await.is_none());
+        assert!(poll.await.is_none());
         worker.worker.enqueue(of_worker.try_recv().expect("the call"));
         let failure = reply.await.expect("a reply").expect_err("a failure");
         assert!(failure.error.to_string().contains("WRONGTYPE"), "{}", failure.error);
@@ -336,7 +336,7 @@ async fn failure_behind_a_polled_call_is_considered() {
         // Another server of the call's slot, so that the connection stays lent.
         worker.local.server_failed(&[0..=0]);
         worker.local.standby.record(&[Request { cost: MAX - 16, ..worker.request() }]);
-        let counted = match poll.reply().await {
+        let counted = match poll.await {
             Some(counted) => counted,
             None => {
                 worker.worker.enqueue(of_worker.recv().await.expect("the call"));
@@ -369,7 +369,7 @@ async fn caller_yields_to_other_tasks_before_it_polls_for_the_16th_reply() {
         for calls in 1..=16 {
             assert!(!has_run.get(), "before call {calls}");
             let Polled { poll, .. } = worker.poll(&to_worker, LONG);
-            let _reply = poll.reply().await;
+            let _reply = poll.await;
         }
         assert!(has_run.get());
     })
@@ -383,7 +383,7 @@ async fn child_neither_reads_the_reply_nor_sends_the_call() {
         let (to_worker, mut of_worker) = mpsc::unbounded_channel();
         worker.take(16).await;
         let Polled { poll, .. } = worker.poll(&to_worker, LONG);
-        assert!(poll.in_a_child().reply().await.is_none());
+        assert!(poll.in_a_child().await.is_none());
         assert!(of_worker.try_recv().is_err());
         assert_eq!(worker.take(1).await, MAX - 18, "the parent's connection is in step");
     })

@@ -23,12 +23,9 @@ async fn callers_poll_for_replies_unless_that_is_turned_off() {
         for _ in 0..calls {
             let keys = RedisKeys::new(&[request], &naming).expect("no secret");
             let action = Action::Take { max_wait: Duration::ZERO, leases: false };
-            let mut sent = handle.send(action, &[request], keys, LONG).expect("room");
+            let sent = handle.send(action, &[request], keys, LONG).expect("room");
             polled_calls += usize::from(sent.polled.is_some());
-            let reply = match sent.poll_by_caller().await {
-                Some(reply) => reply,
-                None => (&mut sent).await.expect("a reply"),
-            };
+            let reply = sent.await.expect("a reply");
             assert!(reply.reply.allowed && reply.requests.is_some());
         }
         assert_eq!(polled_calls > 0, polls, "{polled_calls} of {calls} calls");
