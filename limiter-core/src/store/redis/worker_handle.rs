@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::unconstrained;
 
 use super::connection::gate_table::GateTable;
 use super::endpoint::Endpoint;
@@ -210,7 +211,9 @@ impl Future for SentCall<'_> {
                 return Poll::Ready(Ok(CountedReply { requests: self.requests.take(), ..counted }));
             }
         }
-        match Pin::new(&mut self.reply).poll(context) {
+        // Tokio's budget does not apply. A task without budget would be woken at once, and an executor that blocks inside
+        // of a task would poll in vain for ever.
+        match Pin::new(&mut unconstrained(&mut self.reply)).poll(context) {
             Poll::Ready(Ok(result)) => {
                 let requests = self.requests.take();
                 Poll::Ready(result.map(|counted| CountedReply { requests, ..counted }))

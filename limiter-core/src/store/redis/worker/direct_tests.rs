@@ -307,6 +307,28 @@ async fn call_whose_caller_is_dropped_or_polls_in_vain_is_left_to_the_worker() {
     LocalSet::new().run_until(work).await;
 }
 
+/// A server that is killed resets a connection with a command that it has not read.
+#[tokio::test]
+async fn polled_call_whose_connection_is_reset_is_left_to_the_worker_and_fails() {
+    for server in [RedisServer::start(), RedisServer::builder().tcp().start()] {
+        let mut server = server;
+        let work = async {
+            let worker = DirectWorker::on(&server).await;
+            let (to_worker, mut of_worker) = mpsc::unbounded_channel();
+            worker.take(16).await;
+            server.pause();
+            let Polled { poll, reply } = worker.poll(&to_worker, LONG);
+            server.kill();
+            assert!(poll.await.is_none());
+            worker.worker.enqueue(of_worker.try_recv().expect("the call"));
+            let failure = reply.await.expect("a reply").expect_err("a failure");
+            assert_eq!(failure.error.kind(), ErrorKind::Unavailable);
+            assert!(worker.is_standby_consulted());
+        };
+        LocalSet::new().run_until(work).await;
+    }
+}
+
 /// The key holds a list. The worker reports the error, and the call fails.
 #[tokio::test]
 async fn error_reply_to_a_polled_call_is_left_to_the_worker() {

@@ -1,7 +1,10 @@
+use std::time::Instant;
+
 use limiter_testkit::{RedisServer, unique};
 
 use super::*;
 use crate::clock::Clock;
+use crate::store::redis::naming::Naming;
 use crate::store::redis::server::Server;
 use crate::store::redis::worker::tests::settings;
 use crate::{Key, Limit};
@@ -9,25 +12,69 @@ use crate::{Key, Limit};
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
 
+/// The callers' side of a worker on a server, and one key.
+struct TestHandle {
+    handle: WorkerHandle,
+    naming: Arc<Naming>,
+    key: Key,
+}
+
+/// A call, and whether its caller has polled for the reply.
+struct TestCall {
+    is_polled: bool,
+    result: CallResult,
+}
+
+impl TestHandle {
+    fn start(server: &RedisServer, busy_poll: Duration) -> Self {
+        let server = Server::from_url(&server.url()).expect("a valid URL");
+        let settings = WorkerSettings { busy_poll, deadline: LONG, ..settings(Clock::System) };
+        let naming = Arc::clone(&settings.naming);
+        let handle = WorkerHandle::start(&Endpoint::Single(Box::new(server)), settings, 10, None).expect("a thread");
+        Self { handle, naming, key: Key::new(unique("polled")) }
+    }
+
+    async fn call(&self, timeout: Duration) -> TestCall {
+        // The standby limiter is consulted for one window after a failure.
+        let limit = Limit::new(1_000, Duration::from_millis(1)).expect("a limit");
+        let request = Request { key: &self.key, limit, cost: 1 };
+        let keys = RedisKeys::new(&[request], &self.naming).expect("no secret");
+        let action = Action::Take { max_wait: Duration::ZERO, leases: false };
+        let sent = self.handle.send(action, &[request], keys, timeout).expect("room");
+        TestCall { is_polled: sent.polled.is_some(), result: sent.await }
+    }
+}
+
 /// The server replies to more calls in a row than there may be without a poll.
 #[tokio::test]
 async fn callers_poll_for_replies_unless_that_is_turned_off() {
     for (busy_poll, polls) in [(Duration::from_millis(1), true), (Duration::ZERO, false)] {
-        let server = Server::from_url(&RedisServer::shared().url()).expect("a valid URL");
-        let settings = WorkerSettings { busy_poll, deadline: LONG, ..settings(Clock::System) };
-        let naming = Arc::clone(&settings.naming);
-        let handle = WorkerHandle::start(&Endpoint::Single(Box::new(server)), settings, 10, None).expect("a thread");
-        let (key, limit) = (Key::new(unique("polled")), Limit::new(1_000, LONG).expect("a limit"));
-        let request = Request { key: &key, limit, cost: 1 };
+        let handle = TestHandle::start(RedisServer::shared(), busy_poll);
         let (mut polled_calls, calls) = (0, 200);
         for _ in 0..calls {
-            let keys = RedisKeys::new(&[request], &naming).expect("no secret");
-            let action = Action::Take { max_wait: Duration::ZERO, leases: false };
-            let sent = handle.send(action, &[request], keys, LONG).expect("room");
-            polled_calls += usize::from(sent.polled.is_some());
-            let reply = sent.await.expect("a reply");
+            let TestCall { is_polled, result } = handle.call(LONG).await;
+            polled_calls += usize::from(is_polled);
+            let reply = result.expect("a reply");
             assert!(reply.reply.allowed && reply.requests.is_some());
         }
         assert_eq!(polled_calls > 0, polls, "{polled_calls} of {calls} calls");
+    }
+}
+
+/// The server is stopped, so a poll without the deadline would take all of its own time.
+#[tokio::test]
+async fn poll_ends_at_the_deadline_of_its_call() {
+    let mut server = RedisServer::start();
+    let handle = TestHandle::start(&server, LONG);
+    loop {
+        while !handle.call(LONG).await.is_polled {}
+        server.pause();
+        let began = Instant::now();
+        let call = handle.call(Duration::from_millis(20)).await;
+        assert!(call.result.is_err() && began.elapsed() < LONG / 2);
+        if call.is_polled {
+            break;
+        }
+        server.resume();
     }
 }

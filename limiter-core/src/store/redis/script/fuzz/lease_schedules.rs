@@ -121,12 +121,12 @@ fn a_lease_that_outlives_its_process_s_reset_admits_no_more() {
     assert_eq!(counts.over, 0, "schedules over the limit");
 }
 
-/// Checks that a broken rule is caught in a scenario, and in the extended one.
+/// Checks that a broken rule is caught in a scenario, and in the extended one with sizes at random and by demand.
 #[track_caller]
 fn assert_caught(scripts: &LoadedScripts, scenario: Scenario, schedules: u64) {
     let random_sizes = Scenario { has_demands: false, ..scenario.extended() };
-    for scenario in [scenario, random_sizes] {
-        assert!(run(scripts, &[scenario], schedules).over > 0);
+    for scenario in [scenario, random_sizes, scenario.extended()] {
+        assert!(run(scripts, &[scenario], schedules).over > 0, "{scenario:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The kinds of schedules, and the counts of what happened in them.
 
 /// A kind of schedules.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Scenario {
     pub(super) rules: LeaseRules,
     pub(super) has_resets: bool,
@@ -18,7 +18,7 @@ pub(super) struct Scenario {
 }
 
 /// The rules by which the processes of a schedule use their leases.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseRules {
     /// Those of `worker/lease_lifecycle.rs`.
     Worker,

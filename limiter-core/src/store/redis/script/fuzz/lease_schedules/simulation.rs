@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use limiter_testkit::Random;
 
-use super::event::{Actor, BatchCall, BatchCompletion, Event};
+use super::event::{Actor, Event};
 use super::judge::{Grant, Judge};
 use super::ledger::{Ledger, permit_stamp};
 use super::process::{PermitSource, SimulatedProcess, SimulatedReceipt};
-use super::scenario::{Counts, LeaseRules, Scenario};
+use super::scenario::{Counts, Scenario};
 use super::server::SimulatedServer;
-use crate::request::{CountedReply, RefundInfo, Request, StoreReply};
-use crate::store::redis::script::command::{Action, BatchEntry, LeaseTerms, ReturnedPermits};
+use crate::request::{RefundInfo, Request};
+use crate::store::redis::script::command::Action;
 use crate::store::redis::script::fuzz::loaded_scripts::LoadedScripts;
 use crate::store::redis::script::fuzz::pick;
-use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
-use crate::store::redis::worker::lease_demand::Occasion;
 use crate::{Key, Limit};
+
+mod batches;
+mod returns;
+mod risks;
 
 /// The number of script calls of a schedule for each key.
 const SCRIPT_CALLS: u64 = 80;
@@ -225,104 +227,6 @@ impl<'a> Simulation<'a> {
         pick(&mut self.random, self.keys.len())
     }
 
-    /// Sends identical calls, usually with a request for a lease.
-    fn send_call(&mut self, Actor { process: number, key }: Actor, cost: u32, calls: u32) {
-        let process = &mut self.processes[number];
-        let limit = process.limit;
-        let request = Request { key: &self.keys[key], limit, cost };
-        let wants_lease = cost == 0 || self.random.below(4) > 0;
-        let wanted = if wants_lease { small(self.random.between(8, limit.max().into())) } else { 0 };
-        let occasion = if cost == 0 { Occasion::Renewal } else { Occasion::Calls(calls) };
-        let (wanted, returned) = process.begin_call(key, &request, occasion, wanted);
-        let sender = Some((number, process.now()));
-        let has_leases = wanted > 0 || returned.is_some() || self.scenario.has_ledger || self.random.below(2) == 0;
-        let lease = has_leases.then(|| self.terms(wanted, returned));
-        let entry = BatchEntry { limit, cost, calls, lease };
-        let wait = self.delay();
-        self.add(wait, Event::Batch(BatchCall { key, sender, entry, refunded: None }));
-    }
-
-    fn terms(&mut self, wanted: u32, returned: Option<ReturnedPermits>) -> LeaseTerms {
-        LeaseTerms { wanted, new_mark: small(self.random.any() >> 32), returned }
-    }
-
-    /// Runs a batch on the server, and sends the reply, which may be lost.
-    fn run_batch(&mut self, BatchCall { key, sender, entry, refunded }: BatchCall) {
-        let (reply, lease) = self.server.batch(self.now, key, entry);
-        let BatchEntry { limit, cost, .. } = entry;
-        let grant = Grant { number: self.server.calls, max: limit.max() };
-        self.counts.returns += u64::from(entry.lease.is_some_and(|terms| terms.returned.is_some()));
-        self.counts.leases += u64::from(lease.permits > 0);
-        if let Some((admission, permits)) = refunded {
-            self.judges[key].refund(admission, permits);
-        }
-        if self.scenario.has_ledger {
-            self.record(key, entry, reply, lease);
-        }
-        let permits = reply.granted * cost;
-        let of_store = StoreReply { stamp: reply.stamp, ..StoreReply::ALLOWED };
-        let newest = lease.id.filter(|_| self.scenario.rules != LeaseRules::ReceiptAtCall);
-        let refund_info = CountedReply::from_store(of_store, 0).stamped_at(newest).refund_info();
-        let stamped_at = permit_stamp(reply.stamp.div_ceil(1_000), lease.id);
-        let receipt = (permits > 0).then(|| SimulatedReceipt {
-            key,
-            admission: self.admit(key, permits, grant),
-            permits,
-            limit,
-            stamped_at,
-            taken_from: refund_info.lease().map_or(PermitSource::Store(reply.stamp), PermitSource::StoreAtEndOf),
-        });
-        if permits + lease.permits > 0 {
-            self.add_calls_at_expiry(key, stamped_at.0);
-        } else if entry.lease.is_some_and(|terms| terms.returned.is_some()) {
-            self.add_fill_soon(key);
-        }
-        if let Some((process, sent_at)) = sender {
-            let is_lost = self.random.below(25) == 0;
-            // The process of a lost reply finds that there is none, and may request a lease again.
-            let lease = if is_lost { LeaseReply { permits: 0, id: None } } else { lease };
-            let receipt = receipt.filter(|_| !is_lost);
-            let wait = self.delay();
-            let completion = BatchCompletion { limit, sent_at, lease, grant, receipt };
-            self.add(wait, Event::Reply(Actor { process, key }, completion));
-        }
-    }
-
-    /// Records the permits that a script call has granted and returned.
-    fn record(&mut self, key: usize, entry: BatchEntry, reply: BatchEntryReply, lease: LeaseReply) {
-        let (ledger, now) = (&mut self.ledgers[key], self.server.micros().div_ceil(1_000));
-        if let Some(ReturnedPermits { permits, id }) = entry.lease.and_then(|terms| terms.returned) {
-            ledger.take_back(permit_stamp(now, Some(id)), permits, now);
-        }
-        ledger.grant(permit_stamp(now, lease.id), reply.granted * entry.cost + lease.permits);
-        self.compare_with_ledger(key, entry.limit);
-    }
-
-    fn compare_with_ledger(&mut self, key: usize, limit: Limit) {
-        let bound = self.ledgers[key].bound(self.server.micros() / 1_000);
-        self.counts.beyond_ledger += u64::from(self.server.used(key, limit) > bound);
-    }
-
-    fn complete(&mut self, actor: Actor, completion: BatchCompletion) {
-        let BatchCompletion { limit, sent_at, lease, grant, receipt } = completion;
-        let request = Request { key: &self.keys[actor.key], limit, cost: 0 };
-        let process = &mut self.processes[actor.process];
-        process.receipts.extend(receipt);
-        let outcome = process.complete_lease(actor.key, &request, sent_at, lease, grant);
-        self.counts.refused += u64::from(outcome.is_refused);
-        for returned in outcome.returned {
-            self.return_permits(actor.key, limit, Some(returned));
-        }
-        let Some((id, wait)) = outcome.installed else { return };
-        let wait = micros(wait);
-        if self.random.below(3) > 0 {
-            let before_end = self.random.below(300);
-            self.add(wait.saturating_sub(before_end), Event::Drain(actor));
-        }
-        let late_by = self.random.below(500);
-        self.add(wait + late_by, Event::LeaseEnd(actor, limit, id));
-    }
-
     /// Takes permits of the lease, at the instant at which its end is compared with the clock.
     fn take(&mut self, actor: Actor, cost: u32) -> bool {
         let Actor { process, key } = actor;
@@ -350,126 +254,6 @@ impl<'a> Simulation<'a> {
     fn admit(&mut self, key: usize, permits: u32, grant: Grant) -> usize {
         self.counts.admitted += u64::from(permits);
         self.judges[key].admit(self.now, permits, grant)
-    }
-
-    /// Refunds a part of the permits of one receipt.
-    fn refund(&mut self, number: usize) {
-        let process = &mut self.processes[number];
-        if process.receipts.is_empty() {
-            return;
-        }
-        let index = pick(&mut self.random, process.receipts.len());
-        let SimulatedReceipt { key, admission, permits, limit, stamped_at, taken_from } =
-            process.receipts.swap_remove(index);
-        let permits = small(self.random.between(1, permits.into()));
-        self.counts.refunds += 1;
-        match taken_from {
-            PermitSource::Lease(id) => {
-                let request = Request { key: &self.keys[key], limit, cost: permits };
-                if process.leases.put_back(&request, id) {
-                    self.judges[key].refund(admission, permits);
-                } else {
-                    let wait = self.return_delay();
-                    self.add_return(wait, key, limit, ReturnedPermits { permits, id }, Some((admission, permits)));
-                }
-            }
-            PermitSource::StoreAtEndOf(id) => {
-                let wait = self.return_delay();
-                self.add_return(wait, key, limit, ReturnedPermits { permits, id }, Some((admission, permits)));
-            }
-            PermitSource::Store(stamp) => {
-                let wait = self.return_delay();
-                self.add(wait, Event::Refund { key, admission, permits, stamp, stamped_at, limit });
-            }
-        }
-    }
-
-    /// Returns unused permits in a call of their own, which may be lost.
-    fn return_permits(&mut self, key: usize, limit: Limit, returned: Option<ReturnedPermits>) {
-        if let Some(returned) = returned
-            && self.random.below(25) > 0
-        {
-            let wait = self.return_delay();
-            self.add_return(wait, key, limit, returned, None);
-        }
-    }
-
-    fn add_return(
-        &mut self,
-        wait: u64,
-        key: usize,
-        limit: Limit,
-        returned: ReturnedPermits,
-        refunded: Option<(usize, u32)>,
-    ) {
-        let lease = Some(self.terms(0, Some(returned)));
-        let entry = BatchEntry { limit, cost: 0, calls: 1, lease };
-        self.add(wait, Event::Batch(BatchCall { key, sender: None, entry, refunded }));
-    }
-
-    /// Adds calls at about the instant at which permits of a stamp expire: permits that a window still has are taken
-    /// again then, if the log counts them too briefly.
-    fn add_calls_at_expiry(&mut self, key: usize, stamp_millis: u64) {
-        if self.random.below(2) == 0 {
-            return;
-        }
-        let until_expiry = (stamp_millis * 1_000 + self.window).saturating_sub(self.server.micros());
-        let wait = match self.random.below(4) {
-            0 | 3 => until_expiry.saturating_sub(self.random.below(self.lease_time)),
-            1 => until_expiry + self.random.below(self.lease_time),
-            _ => until_expiry + self.random.below(2_000),
-        };
-        let actor = Actor { process: pick(&mut self.random, self.processes.len()), key };
-        if self.random.below(2) == 0 {
-            self.add(wait, Event::Renew(actor));
-        }
-        if self.random.below(self.fill_odds) == 0 {
-            let wait = wait + self.random.below(1_000);
-            self.add(wait, Event::Fill(actor));
-        }
-    }
-
-    /// Adds a call for all permits that are left, after an event that may have freed too many.
-    fn add_fill_soon(&mut self, key: usize) {
-        if self.random.below(self.fill_odds) < 2 {
-            let (process, wait) = (pick(&mut self.random, self.processes.len()), self.random.below(1_000));
-            self.add(wait, Event::Fill(Actor { process, key }));
-        }
-    }
-
-    /// Returns whether a receipt of the store from before a reset may match permits that were taken after it: it has no
-    /// mark, as `docs/algorithms.md` states.
-    fn may_match_later_permits(&self, key: usize, admission: usize, stamp: u64) -> bool {
-        let is_before_new_log = !self.scenario.has_steps && stamp.div_ceil(1_000) < self.reset_at_millis[key];
-        self.judges[key].has_forgotten(admission) && !is_before_new_log
-    }
-
-    fn step_back(&mut self) {
-        let longest = [self.lease_time * 2, self.window][pick(&mut self.random, 2)];
-        let by = self.server.step_back(self.now, longest, &mut self.random);
-        if self.random.below(2) == 0 {
-            // The new stamps are then those of permits from before the step.
-            let wait = by + self.random.below(self.lease_time);
-            let actor = Actor { process: pick(&mut self.random, self.processes.len()), key: self.pick_key() };
-            self.add(wait, Event::Fill(actor));
-        }
-        self.counts.steps += 1;
-    }
-
-    /// Returns the time of a message on its way.
-    fn delay(&mut self) -> u64 {
-        let longest = match self.random.below(30) {
-            0 => self.window / 2,
-            1..=4 => self.lease_time * 4,
-            5..=12 => self.lease_time,
-            _ => 400,
-        };
-        self.random.below(longest)
-    }
-
-    /// Returns the time until unused permits reach the store. They are sent late if the process stands still.
-    fn return_delay(&mut self) -> u64 {
-        if self.random.below(2) == 0 { self.random.below(self.window) } else { self.delay() }
     }
 
     fn add(&mut self, wait: u64, event: Event) {
