@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::decision::limiter_id::LimiterId;
-use crate::local::leases::Lease;
+use crate::local::leases::LeaseReference;
 #[cfg(feature = "metrics")]
 use crate::metrics;
 use crate::request::{OwnedRequest, RefundInfo, Request};
@@ -29,7 +29,7 @@ enum RefundTarget {
     /// The fields of an [`EntryPermits`] are here by themselves, because the tag of the enum fits in their padding.
     MemoryEntry { entry: EntryId, held: u32, stamp: u64, refunded: SharedCount },
     /// Permits of a lease.
-    Lease { lease: Arc<Lease>, held: u32, refunded: SharedCount },
+    Lease { lease: LeaseReference, held: u32, refunded: SharedCount },
     /// Permits of any requests, from any store.
     Any(Arc<FullReceipt>),
 }
@@ -132,7 +132,7 @@ impl Receipt {
 
     /// Returns a receipt for permits of a lease.
     #[inline]
-    pub(crate) fn for_lease(limiter_id: LimiterId, lease: Arc<Lease>, held: u32) -> Self {
+    pub(crate) fn for_lease(limiter_id: LimiterId, lease: LeaseReference, held: u32) -> Self {
         Self { limiter_id, target: RefundTarget::Lease { lease, held, refunded: SharedCount::default() } }
     }
 

@@ -11,7 +11,6 @@
 //! A lease is ended by one atomic swap, whose result is the number of unused permits. So they are given back once. A call
 //! that still has the object takes nothing afterwards.
 
-use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::hint;
 use std::sync::{Arc, OnceLock};
@@ -25,8 +24,11 @@ use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, next_id};
 use crate::{Key, Limit};
 
 mod lease;
+mod recent;
 
 pub(crate) use lease::{EndedLease, Lease, LeasedPermits, NewLease};
+pub(crate) use recent::LeaseReference;
+use recent::RecentLease;
 
 /// A fixed number of places, each for the lease of one counter. They are allocated with the first lease.
 ///
@@ -56,11 +58,6 @@ struct LeaseTable {
 /// A place of one lease. The lock is held for the move of a pointer, and an empty place is small.
 type LeasePlace = RwLock<Option<Arc<Lease>>>;
 
-thread_local! {
-    /// The lease that this thread used last, of any table. A thread that calls one busy key needs no other look-up.
-    static RECENT: Cell<Option<Arc<Lease>>> = const { Cell::new(None) };
-}
-
 /// The number of places. One under loom, which tracks each of them.
 const PLACES: usize = if IS_LOOM { 1 } else { 4096 };
 /// The tag of a place without a lease in force.
@@ -86,13 +83,16 @@ impl Leases {
         if request.cost == 0 {
             return None;
         }
-        self.with_lease_in_force(request, |lease, now| lease.take(request.cost, now, needs_receipt))
+        self.with_lease_in_force(request, |lease, now| {
+            let permits = lease.take(request.cost, now)?;
+            Some(LeasedPermits { lease: needs_receipt.then(|| lease.reference()), ..permits })
+        })
     }
 
     /// Puts the permits of a request back into the lease from which they were taken. Returns false if that lease is no
     /// longer in force: then they are to be refunded to the store.
     pub(crate) fn put_back(&self, request: &Request<'_>, id: LeaseId) -> bool {
-        let put_back = |lease: &Arc<Lease>, _| (lease.id() == id && lease.put_back(request.cost)).then_some(());
+        let put_back = |lease: &mut RecentLease, _| (lease.id() == id && lease.put_back(request.cost)).then_some(());
         self.with_lease_in_force(request, put_back).is_some()
     }
 
@@ -101,21 +101,45 @@ impl Leases {
     fn with_lease_in_force<R>(
         &self,
         request: &Request<'_>,
-        use_lease: impl FnOnce(&Arc<Lease>, Moment) -> Option<R>,
+        use_lease: impl Fn(&mut RecentLease, Moment) -> Option<R>,
     ) -> Option<R> {
         let table = self.table.get()?;
         if !process::is_this(self.home) {
             return None;
         }
-        let recent = take_recent().filter(|lease| lease.may_be_used(self.id, request));
-        let lease = match recent {
-            Some(lease) => lease,
-            None => self.find(table, request)?,
-        };
-        let now = self.clock.now_with_suspend();
-        let used = if lease.is_before_end(now) { use_lease(&lease, now) } else { None };
-        set_recent(lease);
+        // A thread that calls one busy key needs no other look-up.
+        if let Some(mut recent) = RecentLease::take().filter(|lease| lease.may_be_used(self.id, request)) {
+            let used = self.use_in_force(&mut recent, &use_lease);
+            if used.is_some() || !recent.is_closed() {
+                recent.keep();
+                return used;
+            }
+        }
+        self.use_found(table, request, &use_lease)
+    }
+
+    /// Calls a function with the lease of a request in the table and the current time, if that is before the end.
+    #[inline(never)]
+    fn use_found<R>(
+        &self,
+        table: &LeaseTable,
+        request: &Request<'_>,
+        use_lease: &impl Fn(&mut RecentLease, Moment) -> Option<R>,
+    ) -> Option<R> {
+        let mut lease = RecentLease::new(self.find(table, request)?);
+        let used = self.use_in_force(&mut lease, use_lease);
+        lease.keep();
         used
+    }
+
+    #[inline]
+    fn use_in_force<R>(
+        &self,
+        lease: &mut RecentLease,
+        use_lease: &impl Fn(&mut RecentLease, Moment) -> Option<R>,
+    ) -> Option<R> {
+        let now = self.clock.now_with_suspend();
+        if lease.is_before_end(now) { use_lease(lease, now) } else { None }
     }
 
     /// Looks a lease up in the table.
@@ -126,7 +150,7 @@ impl Leases {
             return None;
         }
         let place = unless_blocked(table.places[index].try_read())?;
-        place.as_ref().filter(|lease| lease.may_be_used(self.id, request)).cloned()
+        place.as_ref().filter(|lease| lease.may_be_used(self.id, request) && !lease.is_closed()).cloned()
     }
 
     /// Ends the lease of a counter, because the counter is reset. The `max` of the limit does not matter.
@@ -201,20 +225,6 @@ impl Leases {
     fn index_and_tag(&self, key: &Key, limit: Limit) -> (usize, u64) {
         let hash = self.hasher.hash_one((key.head(), CounterKind::from(limit))).max(EMPTY + 1);
         (usize::try_from(hash % self.places as u64).unwrap_or(0), hash)
-    }
-}
-
-/// Takes the lease that this thread used last. `None` while the thread ends.
-#[inline]
-fn take_recent() -> Option<Arc<Lease>> {
-    // Under loom all threads of a model are one, and objects must not outlive a run.
-    if IS_LOOM { None } else { RECENT.try_with(Cell::take).ok()? }
-}
-
-#[inline]
-fn set_recent(lease: Arc<Lease>) {
-    if !IS_LOOM {
-        let _ = RECENT.try_with(|recent| recent.set(Some(lease)));
     }
 }
 

@@ -1,11 +1,11 @@
 //! One lease: its permits, and the forms that it has before and after its time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use super::LeaseReference;
 use crate::clock::Moment;
 use crate::request::{CountedReply, LeaseId, RefundInfo, Request, StoreReply};
-use crate::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::{Key, Limit};
 
 /// A lease that the store has granted.
@@ -66,7 +66,7 @@ pub(crate) struct LeasedPermits {
     pub(crate) id: LeaseId,
     pub(crate) mirror_stamp: u64,
     /// The lease, if the call needs a receipt.
-    pub(crate) lease: Option<Arc<Lease>>,
+    pub(crate) lease: Option<LeaseReference>,
     /// True for one call of each lease: the first after which fewer than `renew_below` permits are left.
     pub(crate) needs_renewal: bool,
 }
@@ -86,18 +86,69 @@ pub(crate) struct Lease {
     granted: NewLease,
     /// The table in which it was installed.
     table_id: u64,
-    /// The permits that are left, or [`CLOSED`].
-    left: AtomicU32,
+    left: PermitsLeft,
     renewal_requested: AtomicBool,
 }
 
-/// The value of `left` in a lease that was ended. The store leases at most a quarter of a limit, so no lease has as many
-/// permits.
-const CLOSED: u32 = u32::MAX;
+/// The permits of a lease that are left.
+///
+/// A call subtracts its cost by one atomic operation, whose result shows whether there were enough permits. If not it
+/// adds the cost again. Until then other calls find too few permits, never too many. A comparison before the swap would
+/// transfer the cache line twice when several threads take permits.
+///
+/// It has a cache line of its own, since each call changes it and reads the rest of the lease. It has the size of two
+/// lines, which are loaded together.
+#[derive(Debug)]
+#[repr(align(128))]
+struct PermitsLeft(AtomicU64);
+
+/// The value without permits of a lease that was not ended. Each permit adds 1.
+const OPEN: u64 = 1 << 62;
+/// The value of a lease that was ended.
+const CLOSED: u64 = 1 << 61;
+/// Between the two. Calls that add their costs again come to far less than the distance.
+const LOWEST_OPEN: u64 = OPEN - (1 << 60);
+
+impl PermitsLeft {
+    fn new(permits: u32) -> Self {
+        Self(AtomicU64::new(OPEN + u64::from(permits)))
+    }
+
+    #[inline]
+    fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Acquire) < LOWEST_OPEN
+    }
+
+    /// Takes permits. Returns how many are left; `None` if there were too few, or if it is closed.
+    #[inline]
+    fn take(&self, permits: u32) -> Option<u32> {
+        let before = self.0.fetch_sub(permits.into(), Ordering::AcqRel);
+        let left = before.checked_sub(OPEN + u64::from(permits)).and_then(|left| u32::try_from(left).ok());
+        if left.is_none() {
+            self.0.fetch_add(permits.into(), Ordering::AcqRel);
+        }
+        left
+    }
+
+    /// Puts permits back, so that there are at most `max`. Returns false if there would be more, or if it is closed.
+    fn put_back(&self, permits: u32, max: u32) -> bool {
+        let add = |value| {
+            let sum = value + u64::from(permits);
+            (value >= LOWEST_OPEN && sum <= OPEN + u64::from(max)).then_some(sum)
+        };
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok()
+    }
+
+    /// Returns the permits that are left, to one caller only. None are taken or put back afterwards.
+    fn close(&self) -> Option<u32> {
+        let before = self.0.swap(CLOSED, Ordering::AcqRel);
+        (before >= LOWEST_OPEN).then(|| u32::try_from(before.saturating_sub(OPEN)).unwrap_or(0))
+    }
+}
 
 impl Lease {
     pub(super) fn new(granted: NewLease, table_id: u64) -> Self {
-        let left = AtomicU32::new(granted.permits);
+        let left = PermitsLeft::new(granted.permits);
         Self { granted, table_id, left, renewal_requested: AtomicBool::new(false) }
     }
 
@@ -118,7 +169,7 @@ impl Lease {
     /// Returns whether calls with this request, of the limiter with this table, may use the lease while its time lasts.
     #[inline]
     pub(super) fn may_be_used(&self, table_id: u64, request: &Request<'_>) -> bool {
-        self.table_id == table_id && self.is_for(request) && !self.is_closed()
+        self.table_id == table_id && self.is_for(request)
     }
 
     pub(super) fn has_counter(&self, key: &Key, limit: Limit) -> bool {
@@ -132,20 +183,24 @@ impl Lease {
 
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
-        self.left.load(Ordering::Acquire) == CLOSED
+        self.left.is_closed()
     }
 
     /// Takes `cost` permits. The caller has found `now` before the end of this lease.
     #[inline]
-    pub(super) fn take(self: &Arc<Self>, cost: u32, now: Moment, needs_receipt: bool) -> Option<LeasedPermits> {
-        let left = self.change_left(|left| left.checked_sub(cost))?.checked_sub(cost)?;
-        let NewLease { remaining, reset_at, id, mirror_stamp, renew_below, .. } = self.granted;
+    pub(super) fn take(&self, cost: u32, now: Moment) -> Option<LeasedPermits> {
+        let NewLease { remaining, reset_at, id, mirror_stamp, renew_below, permits, .. } = self.granted;
+        // Other calls do not find too few permits meanwhile.
+        if cost > permits {
+            return None;
+        }
+        let left = self.left.take(cost)?;
         Some(LeasedPermits {
             remaining: remaining.saturating_add(left),
             reset_after: reset_at.micros().saturating_sub(now.micros()),
             id,
             mirror_stamp,
-            lease: needs_receipt.then(|| Arc::clone(self)),
+            lease: None,
             needs_renewal: left < renew_below && self.request_renewal(),
         })
     }
@@ -162,27 +217,13 @@ impl Lease {
 
     /// Puts permits back that a call has taken. Returns false if the lease was ended.
     pub(super) fn put_back(&self, permits: u32) -> bool {
-        let max = self.granted.permits;
-        self.change_left(|left| left.checked_add(permits).filter(|left| *left <= max)).is_some()
+        self.left.put_back(permits, self.granted.permits)
     }
 
     /// Ends the lease. `None` if another thread has ended it.
     pub(super) fn end(&self) -> Option<EndedLease> {
-        let unused = self.close()?;
+        let unused = self.left.close()?;
         Some(self.granted.clone().into_ended(unused))
-    }
-
-    /// Changes the number of permits that are left, unless the lease was ended. Returns the number before.
-    #[inline]
-    fn change_left(&self, change: impl Fn(u32) -> Option<u32>) -> Option<u32> {
-        let change = |left| if left == CLOSED { None } else { change(left) };
-        self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).ok()
-    }
-
-    /// Returns the permits that are left, to one caller only. No call takes or puts back permits afterwards.
-    fn close(&self) -> Option<u32> {
-        let left = self.left.swap(CLOSED, Ordering::AcqRel);
-        (left != CLOSED).then_some(left)
     }
 
     /// Returns true to one caller only.

@@ -73,6 +73,45 @@ fn permits_of_a_lease_are_taken_until_too_few_are_left() {
     assert_eq!(used_and_unused(leases.end(&two, ID)), Some((5, 0)));
 }
 
+/// Takes a permit, and returns its receipt's reference to the lease.
+fn take_with_receipt(leases: &Leases, request: &Request<'_>) -> LeaseReference {
+    leases.take(request, true).and_then(|permits| permits.lease).expect("permits are left, and a receipt was asked for")
+}
+
+/// The references are those of the table, of the thread and of receipts.
+#[test]
+fn receipts_of_calls_one_after_the_other_share_a_reference() {
+    let (leases, _clock) = leases(PLACES);
+    let key = Key::new("a");
+    let one = request(&key, "10000/1s", 1);
+    install(&leases, &one);
+    for _ in 0..3 {
+        assert_eq!(Arc::strong_count(&take_with_receipt(&leases, &one)), 3);
+    }
+    let first = take_with_receipt(&leases, &one);
+    let second = take_with_receipt(&leases, &one);
+    assert_eq!((Arc::strong_count(&first), Arc::as_ptr(&first)), (4, Arc::as_ptr(&second)));
+    drop(second);
+    assert_eq!(Arc::strong_count(&first), 4, "the thread keeps one as its spare reference");
+    thread::scope(|scope| scope.spawn(move || drop(first)).join()).expect("no panic");
+    assert_eq!(used_and_unused(leases.end(&one, ID)), Some((5, 0)));
+}
+
+#[test]
+fn a_thread_keeps_no_reference_of_a_receipt_to_another_lease_than_its_last() {
+    let (leases, _clock) = leases(PLACES);
+    let (key, other_key) = (Key::new("a"), Key::new("b"));
+    let [one, other] = [&key, &other_key].map(|key| request(key, "10000/1s", 1));
+    install(&leases, &one);
+    install(&leases, &other);
+    let of_one = take_with_receipt(&leases, &one);
+    let of_other = take_with_receipt(&leases, &other);
+    let lease = Arc::downgrade(&of_one);
+    drop(of_one);
+    assert_eq!(lease.strong_count(), 1, "the table's own");
+    assert_eq!(Arc::strong_count(&of_other), 3);
+}
+
 #[test]
 fn no_permit_is_taken_or_put_back_from_the_end_of_a_lease_on() {
     let (leases, clock) = leases(PLACES);

@@ -86,6 +86,35 @@ fn two_calls_never_take_the_same_permit_of_a_lease() {
     });
 }
 
+/// A call that finds too few permits adds its cost again. A lease that is ended before that has fewer unused permits,
+/// and never more.
+#[test]
+fn a_call_that_finds_too_few_permits_leaves_them_to_others() {
+    let take_two = |leases: &Leases| {
+        let key = Key::new("a");
+        let two = Request { cost: 2, ..request(&key, LIMIT) };
+        leases.take(&two, false).is_some()
+    };
+    model(move || {
+        let (leases, _clock) = leases_with_one();
+        assert_eq!(take(&leases), 1);
+        let taking = in_thread(&leases, take_two);
+        let taken = take(&leases);
+        assert!(!taking.join().expect("no panic"));
+        assert_eq!(take(&leases), 1 - taken, "the permit is not lost");
+        assert_eq!(take(&leases), 0);
+    });
+    model(move || {
+        let (leases, _clock) = leases_with_one();
+        assert_eq!(take(&leases), 1);
+        let taking = in_thread(&leases, take_two);
+        let ended = end(&leases, "a").expect("no other thread ends it");
+        assert!(!taking.join().expect("no panic"));
+        assert!(ended.unused <= 1 && ended.used + ended.unused == 2);
+        assert_eq!((take(&leases), end(&leases, "a").is_none()), (0, true), "it stays ended");
+    });
+}
+
 /// Both leases have the same end and the same number of permits. The call may be stopped between its look at its own
 /// lease and its take.
 #[test]
