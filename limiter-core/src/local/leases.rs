@@ -9,7 +9,8 @@
 //! have the same end and the same number of permits left, so comparing those would not be enough.
 //!
 //! A lease is ended by one atomic swap, whose result is the number of unused permits. So they are given back once. A call
-//! that still has the object takes nothing afterwards.
+//! that still has the object takes nothing afterwards. A call that has just found too few permits may hide some at that
+//! moment. They count as used.
 
 use std::hash::BuildHasher;
 use std::hint;
@@ -83,10 +84,7 @@ impl Leases {
         if request.cost == 0 {
             return None;
         }
-        self.with_lease_in_force(request, |lease, now| {
-            let permits = lease.take(request.cost, now)?;
-            Some(LeasedPermits { lease: needs_receipt.then(|| lease.reference()), ..permits })
-        })
+        self.with_lease_in_force(request, |lease, now| lease.take_permits(request.cost, now, needs_receipt))
     }
 
     /// Puts the permits of a request back into the lease from which they were taken. Returns false if that lease is no

@@ -73,7 +73,8 @@ impl OpenedFile {
         let (sender, result) = tokio::sync::oneshot::channel();
         let read = move || drop(sender.send(Self::read(&path)));
         thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(read).map_err(no_thread)?;
-        result
+        // Tokio's budget does not apply: an executor that blocks inside of a task would poll in vain for ever.
+        tokio::task::unconstrained(result)
             .await
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the thread of the file of rules ended")))
     }

@@ -53,6 +53,8 @@ use worker_handle::WorkerHandle;
 
 #[cfg(feature = "rules")]
 use tokio::sync::oneshot;
+#[cfg(feature = "rules")]
+use tokio::task::unconstrained;
 
 use crate::clock::Clock;
 use crate::health::{Health, HealthObservers, HealthState};
@@ -162,7 +164,8 @@ impl RedisStore {
         let (first, is_read) = oneshot::channel();
         let _ = self.rules_observer.set(Arc::clone(&observer));
         self.latest().send_rules_call(RulesCall::Follow { observer, first: Some(first) });
-        async { is_read.await.unwrap_or_else(|_| Err(worker_stopped())) }
+        // As for a call, tokio's budget does not apply.
+        async { unconstrained(is_read).await.unwrap_or_else(|_| Err(worker_stopped())) }
     }
 
     /// Executes an operation on the shared rules.
@@ -176,7 +179,7 @@ impl RedisStore {
     ) -> Result<T, Error> {
         let (reply_to, reply) = oneshot::channel();
         self.worker()?.send_rules_call(call(reply_to));
-        reply.await.unwrap_or_else(|_| Err(worker_stopped()))
+        unconstrained(reply).await.unwrap_or_else(|_| Err(worker_stopped()))
     }
 
     /// The name of a request's counter; `None` if it would contain a key that must be hidden.

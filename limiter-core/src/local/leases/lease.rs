@@ -51,7 +51,7 @@ pub(crate) struct EndedLease {
     pub(crate) limit: Limit,
     pub(crate) id: LeaseId,
     pub(crate) mirror_stamp: u64,
-    /// The permits that calls have used.
+    /// The permits that calls have used, and those that a pending take has hidden.
     pub(crate) used: u32,
     /// The permits that no call can use any more. They are to be given back.
     pub(crate) unused: u32,
@@ -92,12 +92,12 @@ pub(crate) struct Lease {
 
 /// The permits of a lease that are left.
 ///
-/// A call subtracts its cost by one atomic operation, whose result shows whether there were enough permits. If not it
-/// adds the cost again. Until then other calls find too few permits, never too many. A comparison before the swap would
-/// transfer the cache line twice when several threads take permits.
+/// A call subtracts its cost by one atomic operation, whose result shows whether there were enough permits. If not, it
+/// adds the cost again. Until then other calls find too few permits, never too many. If the lease ends meanwhile, the
+/// hidden permits count as used. A compare-and-swap loop loads the number first, which transfers the cache line twice
+/// when several threads take permits.
 ///
-/// It has a cache line of its own, since each call changes it and reads the rest of the lease. It has the size of two
-/// lines, which are loaded together.
+/// The rest of the lease is in other cache lines, since each call reads it. Processors load lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct PermitsLeft(AtomicU64);
@@ -106,7 +106,7 @@ struct PermitsLeft(AtomicU64);
 const OPEN: u64 = 1 << 62;
 /// The value of a lease that was ended.
 const CLOSED: u64 = 1 << 61;
-/// Between the two. Calls that add their costs again come to far less than the distance.
+/// Between the two. A thread with a pending subtraction changes a value by 2^32 at most, far less than the distance.
 const LOWEST_OPEN: u64 = OPEN - (1 << 60);
 
 impl PermitsLeft {
@@ -120,21 +120,28 @@ impl PermitsLeft {
     }
 
     /// Takes permits. Returns how many are left; `None` if there were too few, or if it is closed.
+    ///
+    /// `may_be_too_few` reads the number first, so that a call which cannot be served hides no permits from others.
     #[inline]
-    fn take(&self, permits: u32) -> Option<u32> {
+    fn take(&self, permits: u32, may_be_too_few: bool) -> Option<u32> {
+        let enough = OPEN + u64::from(permits);
+        if may_be_too_few && self.0.load(Ordering::Acquire) < enough {
+            return None;
+        }
         let before = self.0.fetch_sub(permits.into(), Ordering::AcqRel);
-        let left = before.checked_sub(OPEN + u64::from(permits)).and_then(|left| u32::try_from(left).ok());
+        let left = before.checked_sub(enough).and_then(|left| u32::try_from(left).ok());
         if left.is_none() {
             self.0.fetch_add(permits.into(), Ordering::AcqRel);
         }
         left
     }
 
-    /// Puts permits back, so that there are at most `max`. Returns false if there would be more, or if it is closed.
+    /// Puts permits back, so that there are at most `max`. Returns false if there would be more, if it is closed, or if
+    /// a subtraction is pending that finds too few.
     fn put_back(&self, permits: u32, max: u32) -> bool {
         let add = |value| {
             let sum = value + u64::from(permits);
-            (value >= LOWEST_OPEN && sum <= OPEN + u64::from(max)).then_some(sum)
+            (value >= OPEN && sum <= OPEN + u64::from(max)).then_some(sum)
         };
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok()
     }
@@ -187,14 +194,19 @@ impl Lease {
     }
 
     /// Takes `cost` permits. The caller has found `now` before the end of this lease.
+    ///
+    /// `seen` is the number of permits that this thread has left here last, or 0. Below an eighth of the lease they may
+    /// be too few.
     #[inline]
-    pub(super) fn take(&self, cost: u32, now: Moment) -> Option<LeasedPermits> {
+    pub(super) fn take(&self, cost: u32, now: Moment, seen: &mut u32) -> Option<LeasedPermits> {
         let NewLease { remaining, reset_at, id, mirror_stamp, renew_below, permits, .. } = self.granted;
-        // Other calls do not find too few permits meanwhile.
         if cost > permits {
             return None;
         }
-        let left = self.left.take(cost)?;
+        let may_be_too_few = *seen < cost.saturating_add(permits / 8);
+        let taken = self.left.take(cost, may_be_too_few);
+        *seen = taken.unwrap_or(0);
+        let left = taken?;
         Some(LeasedPermits {
             remaining: remaining.saturating_add(left),
             reset_after: reset_at.micros().saturating_sub(now.micros()),
@@ -215,14 +227,15 @@ impl Lease {
         RefundInfo::from_lease(self.granted.id, self.granted.mirror_stamp)
     }
 
-    /// Puts permits back that a call has taken. Returns false if the lease was ended.
+    /// Puts permits back that a call has taken. Returns false if the lease was ended, or cannot have them now.
     pub(super) fn put_back(&self, permits: u32) -> bool {
         self.left.put_back(permits, self.granted.permits)
     }
 
     /// Ends the lease. `None` if another thread has ended it.
     pub(super) fn end(&self) -> Option<EndedLease> {
-        let unused = self.left.close()?;
+        // A receipt of an earlier lease with the same id may have put permits back during a pending subtraction.
+        let unused = self.left.close()?.min(self.granted.permits);
         Some(self.granted.clone().into_ended(unused))
     }
 
@@ -230,5 +243,71 @@ impl Lease {
     fn request_renewal(&self) -> bool {
         // Calls after the first one only read the shared cache line.
         !self.renewal_requested.load(Ordering::Relaxed) && !self.renewal_requested.swap(true, Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_take_that_finds_too_few_permits_leaves_them() {
+        for may_be_too_few in [false, true] {
+            let left = PermitsLeft::new(5);
+            assert_eq!(left.take(3, may_be_too_few), Some(2));
+            assert_eq!(left.take(3, may_be_too_few), None);
+            assert_eq!(left.take(2, may_be_too_few), Some(0));
+            assert_eq!(left.close(), Some(0));
+            assert_eq!((left.take(1, may_be_too_few), left.close(), left.is_closed()), (None, None, true));
+        }
+    }
+
+    /// The first step of a take that finds too few permits.
+    fn begin_take(left: &PermitsLeft, permits: u64) {
+        left.0.fetch_sub(permits, Ordering::AcqRel);
+    }
+
+    fn undo_take(left: &PermitsLeft, permits: u64) {
+        left.0.fetch_add(permits, Ordering::AcqRel);
+    }
+
+    #[test]
+    fn a_pending_take_hides_permits_and_adds_none() {
+        let left = PermitsLeft::new(5);
+        assert_eq!(left.take(3, false), Some(2));
+        begin_take(&left, 4);
+        assert!(!left.is_closed() && left.take(1, false).is_none() && left.take(1, true).is_none());
+        assert!(!left.put_back(3, 5), "the store gets them");
+        undo_take(&left, 4);
+        assert!(left.put_back(3, 5) && !left.put_back(1, 5));
+        begin_take(&left, 6);
+        assert_eq!(left.close(), Some(0), "they count as used");
+        undo_take(&left, 6);
+        assert!(left.is_closed() && !left.put_back(1, 5) && left.take(1, false).is_none() && left.close().is_none());
+    }
+}
+
+#[cfg(all(test, limiter_loom))]
+mod loom_models {
+    use loom::sync::Arc;
+    use loom::{model, thread};
+
+    use super::*;
+
+    /// One of two permits is taken. A call finds too few, the permit is put back, and the lease ends.
+    #[test]
+    fn permits_of_a_lease_are_not_used_twice_while_it_ends() {
+        model(|| {
+            let left = Arc::new(PermitsLeft::new(2));
+            assert_eq!(left.take(1, false), Some(1));
+            let [taking, putting_back] = [left.clone(), left.clone()];
+            let taking = thread::spawn(move || taking.take(2, false).map_or(0, |_| 2));
+            let putting_back = thread::spawn(move || u32::from(putting_back.put_back(1, 2)));
+            let unused = left.close().expect("no other thread ends it");
+            let taken = taking.join().expect("no panic");
+            let held = 1 - putting_back.join().expect("no panic");
+            assert!(taken + held + unused <= 2);
+            assert!(left.is_closed() && left.close().is_none() && left.take(1, false).is_none());
+        });
     }
 }

@@ -1,14 +1,15 @@
 //! The lease that each thread used last.
 //!
-//! Calls of a busy key share one lease, on all threads. If each receipt had a reference of its own, its call would change
-//! the count of references twice, in a cache line that all threads read. So a thread keeps two references: one by which
-//! its calls find the lease, and a spare one, which it lends to one receipt at a time.
+//! Calls of a busy key share one lease, on all threads. If each receipt had a new reference, all threads would write to
+//! the count of references, twice in each call. So a thread keeps two references: one by which its calls find the lease,
+//! and a spare one, which it lends to one receipt at a time.
 
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{IS_LOOM, Lease};
+use super::{IS_LOOM, Lease, LeasedPermits};
+use crate::clock::Moment;
 
 thread_local! {
     /// The lease of any table.
@@ -20,6 +21,8 @@ thread_local! {
 pub(super) struct RecentLease {
     lease: Arc<Lease>,
     spare: Option<Arc<Lease>>,
+    /// The number of permits that this thread has left there last, or 0.
+    seen: u32,
 }
 
 /// A receipt's reference to the lease that has granted its permits.
@@ -31,10 +34,11 @@ pub(crate) struct LeaseReference(
 
 impl RecentLease {
     pub(super) fn new(lease: Arc<Lease>) -> Self {
-        Self { lease, spare: None }
+        // Under loom each call subtracts first.
+        Self { lease, spare: None, seen: if IS_LOOM { u32::MAX } else { 0 } }
     }
 
-    /// Takes the lease that this thread used last. `None` while the thread ends.
+    /// Takes the lease that this thread used last. `None` if it has none, or while the thread ends.
     #[inline]
     pub(super) fn take() -> Option<Self> {
         // Under loom all threads of a model are one, and objects must not outlive a run.
@@ -49,9 +53,16 @@ impl RecentLease {
         }
     }
 
+    /// Takes permits. The caller has found `now` before the end of the lease.
+    #[inline]
+    pub(super) fn take_permits(&mut self, cost: u32, now: Moment, needs_receipt: bool) -> Option<LeasedPermits> {
+        let permits = self.lease.take(cost, now, &mut self.seen)?;
+        Some(LeasedPermits { lease: needs_receipt.then(|| self.reference()), ..permits })
+    }
+
     /// Returns a reference for a receipt: the spare one, or a new one.
     #[inline]
-    pub(super) fn reference(&mut self) -> LeaseReference {
+    fn reference(&mut self) -> LeaseReference {
         LeaseReference(Some(self.spare.take().unwrap_or_else(|| Arc::clone(&self.lease))))
     }
 }

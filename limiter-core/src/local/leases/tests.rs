@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::mem;
 use std::thread;
 use std::time::Duration;
@@ -405,6 +406,71 @@ fn every_permit_is_either_used_or_unused_while_leases_are_replaced() {
     });
     let sums = ended.fold((0, 0), |(used, unused), ended| (used + ended.used, unused + ended.unused));
     assert_eq!((usize::try_from(sums.0).expect("few"), sums.0 + sums.1), (taken, 5 * ROUNDS));
+}
+
+/// Calls of several costs often find too few permits, and put some back.
+#[test]
+fn no_permit_is_used_twice_by_calls_of_several_costs_while_leases_are_replaced() {
+    const ROUNDS: u32 = 2_000;
+    let (leases, _clock) = leases(1);
+    let key = Key::new("a");
+    let one = request(&key, "10000/1s", 1);
+    let is_done = AtomicBool::new(false);
+    // A receipt may put permits into a later lease, which has the same id here.
+    let calls = || {
+        let (mut taken, mut put_back) = (0, 0);
+        for number in 0.. {
+            let request = Request { cost: 1 + number % 5, ..one };
+            if is_done.load(Ordering::Relaxed) {
+                break;
+            }
+            if leases.take(&request, false).is_some() {
+                taken += request.cost;
+                if number % 3 == 0 && leases.put_back(&request, ID) {
+                    put_back += request.cost;
+                }
+            }
+        }
+        (taken, put_back)
+    };
+    let (taken, put_back, ended) = thread::scope(|scope| {
+        let callers = [scope.spawn(calls), scope.spawn(calls), scope.spawn(calls)];
+        let install = |_| leases.install(lease(&leases, &one)).unwrap_or_else(Some);
+        let replaced: Vec<EndedLease> = (0..ROUNDS).filter_map(install).collect();
+        let last = leases.end_counter(&key, one.limit);
+        is_done.store(true, Ordering::Relaxed);
+        let sums = callers.map(|caller| caller.join().expect("no panic"));
+        let taken: u32 = sums.iter().map(|(taken, _)| taken).sum();
+        let put_back: u32 = sums.iter().map(|(_, put_back)| put_back).sum();
+        (taken, put_back, replaced.into_iter().chain(last))
+    });
+    let (used, unused) = ended.fold((0, 0), |(used, unused), ended| (used + ended.used, unused + ended.unused));
+    assert_eq!(used + unused, 5 * ROUNDS);
+    assert!(taken - put_back <= used, "{taken} taken, {put_back} put back, {used} used");
+}
+
+/// A program may keep a decision in a thread-local value, which is dropped while the thread ends.
+#[test]
+fn a_receipt_is_dropped_while_its_thread_ends() {
+    thread_local! {
+        static KEPT: Cell<Option<LeaseReference>> = const { Cell::new(None) };
+    }
+    let (leases, _clock) = leases(PLACES);
+    let key = Key::new("a");
+    let one = request(&key, "10000/1s", 1);
+    install(&leases, &one);
+    let lease = Arc::downgrade(&take_with_receipt(&leases, &one));
+    for is_first in [false, true] {
+        let in_thread = || {
+            // The value that is used first is dropped last.
+            if is_first {
+                KEPT.set(None);
+            }
+            KEPT.set(Some(take_with_receipt(&leases, &one)));
+        };
+        thread::scope(|scope| scope.spawn(in_thread).join()).expect("no panic");
+    }
+    assert_eq!(lease.strong_count(), 3, "those of the table and of this thread, with its spare one");
 }
 
 #[test]

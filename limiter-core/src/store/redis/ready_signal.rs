@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use tokio::sync::oneshot;
+use tokio::task::unconstrained;
 
 use crate::{Error, ErrorKind};
 
@@ -14,7 +15,9 @@ pub(crate) struct ReadySignal(oneshot::Sender<Result<(), Error>>);
 impl ReadySignal {
     /// Creates a signal and the future of its result. The future returns an error if the signal is dropped.
     pub(crate) fn channel() -> (Self, impl Future<Output = Result<(), Error>>) {
-        let (sender, mut receiver) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
+        // As for a call, tokio's budget does not apply.
+        let mut receiver = unconstrained(receiver);
         let result = poll_fn(move |context| {
             let received = Pin::new(&mut receiver).poll(context);
             received.map(|result| result.unwrap_or_else(|_| Err(worker_stopped())))

@@ -1,4 +1,4 @@
-//! Leases in every interleaving: each permit is used once or given back once, and of its own lease.
+//! Leases in every interleaving: no permit is used twice or given back twice, and each is of its own lease.
 
 use super::*;
 use crate::local::LocalState;
@@ -36,6 +36,13 @@ fn leases_with_one() -> (Arc<Leases>, Clock) {
 /// Takes a permit of the key `a`. Returns the number of permits taken.
 fn take(leases: &Leases) -> u32 {
     leases.take(&request(&Key::new("a"), LIMIT), false).is_some().into()
+}
+
+/// Takes two permits of the key `a`, if there are as many.
+fn take_two(leases: &Leases) -> bool {
+    let key = Key::new("a");
+    let two = Request { cost: 2, ..request(&key, LIMIT) };
+    leases.take(&two, false).is_some()
 }
 
 fn end(leases: &Leases, key: &str) -> Option<EndedLease> {
@@ -90,12 +97,7 @@ fn two_calls_never_take_the_same_permit_of_a_lease() {
 /// and never more.
 #[test]
 fn a_call_that_finds_too_few_permits_leaves_them_to_others() {
-    let take_two = |leases: &Leases| {
-        let key = Key::new("a");
-        let two = Request { cost: 2, ..request(&key, LIMIT) };
-        leases.take(&two, false).is_some()
-    };
-    model(move || {
+    model(|| {
         let (leases, _clock) = leases_with_one();
         assert_eq!(take(&leases), 1);
         let taking = in_thread(&leases, take_two);
@@ -104,7 +106,7 @@ fn a_call_that_finds_too_few_permits_leaves_them_to_others() {
         assert_eq!(take(&leases), 1 - taken, "the permit is not lost");
         assert_eq!(take(&leases), 0);
     });
-    model(move || {
+    model(|| {
         let (leases, _clock) = leases_with_one();
         assert_eq!(take(&leases), 1);
         let taking = in_thread(&leases, take_two);
@@ -112,6 +114,20 @@ fn a_call_that_finds_too_few_permits_leaves_them_to_others() {
         assert!(!taking.join().expect("no panic"));
         assert!(ended.unused <= 1 && ended.used + ended.unused == 2);
         assert_eq!((take(&leases), end(&leases, "a").is_none()), (0, true), "it stays ended");
+    });
+}
+
+#[test]
+fn a_permit_is_put_back_while_a_call_finds_too_few() {
+    model(|| {
+        let (leases, _clock) = leases_with_one();
+        assert_eq!(take(&leases), 1);
+        let taking = in_thread(&leases, take_two);
+        let put_back = leases.put_back(&request(&Key::new("a"), LIMIT), ID);
+        let taken = if taking.join().expect("no panic") { 2 } else { 0 };
+        let held = 1 - u32::from(put_back);
+        let ended = end(&leases, "a").expect("in force");
+        assert_eq!((ended.used, ended.unused), (held + taken, 2 - held - taken));
     });
 }
 

@@ -307,9 +307,9 @@ async fn call_whose_caller_is_dropped_or_polls_in_vain_is_left_to_the_worker() {
     LocalSet::new().run_until(work).await;
 }
 
-/// A server that is killed resets a connection with a command that it has not read.
+/// The system resets the connection of a killed server, which has a command that was not read.
 #[tokio::test]
-async fn polled_call_whose_connection_is_reset_is_left_to_the_worker_and_fails() {
+async fn polled_call_whose_server_is_killed_is_left_to_the_worker_and_fails() {
     for server in [RedisServer::start(), RedisServer::builder().tcp().start()] {
         let mut server = server;
         let work = async {
