@@ -85,14 +85,21 @@ impl Deref for LeaseReference {
 }
 
 impl Drop for LeaseReference {
-    /// Makes it the spare reference of this thread, if that has none and has used the same lease last.
-    #[inline]
+    /// Inlined into the drop of each decision, most of which have no lease.
+    #[inline(always)]
     fn drop(&mut self) {
-        let Some(reference) = self.0.take() else { return };
-        let Some(mut recent) = RecentLease::take() else { return };
-        if recent.spare.is_none() && Arc::ptr_eq(&recent.lease, &reference) {
-            recent.spare = Some(reference);
+        if let Some(reference) = self.0.take() {
+            return_to_thread(reference);
         }
-        recent.keep();
     }
+}
+
+/// Makes it the spare reference of this thread, if that has none and has used the same lease last.
+#[inline(never)]
+fn return_to_thread(reference: Arc<Lease>) {
+    let Some(mut recent) = RecentLease::take() else { return };
+    if recent.spare.is_none() && Arc::ptr_eq(&recent.lease, &reference) {
+        recent.spare = Some(reference);
+    }
+    recent.keep();
 }
