@@ -61,10 +61,15 @@ impl Limiter {
         of_rule.unwrap_or(self.inner.leases)
     }
 
-    /// Logs that a rule takes no leases, which it demands, if this limit of it may not be leased. A limiter in memory needs
-    /// none.
-    pub(crate) fn warn_of_unleased_limit(&self, rule: &'static str, limit: Limit) {
-        if !limit.may_be_leased() && matches!(self.inner.backend, Backend::Guarded(_)) {
+    /// Logs that a rule takes no leases, which it demands, if it has several limits or one that may not be leased. A limiter
+    /// in memory needs none.
+    pub(crate) fn warn_if_unleased(&self, rule: &'static str, mut limits: impl Iterator<Item = Limit>) {
+        let is_unleased = match (limits.next(), limits.next()) {
+            (None, _) => false,
+            (Some(limit), None) => !limit.may_be_leased(),
+            (Some(_), Some(_)) => true,
+        };
+        if is_unleased && matches!(self.inner.backend, Backend::Guarded(_)) {
             self.rule_table().warn_of_unleased(rule);
         }
     }

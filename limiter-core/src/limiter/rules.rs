@@ -89,7 +89,7 @@ impl Limiter {
             let invalid = call.add(rule, &settings).err();
             let own = rule.limits.clone().filter_map(|(limit, _)| limit.ok());
             if settings.leases.is_demanded(rule.leases) {
-                settings.applied(own.clone()).for_each(|limit| self.warn_of_unleased_limit(rule.name, limit));
+                self.warn_if_unleased(rule.name, settings.applied(own.clone()));
             }
             let ignores_burst = settings.ignores_burst(own);
             if (ignores_burst || invalid.is_some()) && resolved.log_once() {

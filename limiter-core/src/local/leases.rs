@@ -27,9 +27,9 @@ use crate::{Key, Limit};
 mod lease;
 mod recent;
 
-pub(crate) use lease::{EndedLease, Lease, LeasedPermits, NewLease};
-pub(crate) use recent::LeaseReference;
+pub(crate) use lease::{EndedLease, Lease, NewLease};
 use recent::RecentLease;
+pub(crate) use recent::{LeaseReference, LeasedPermits};
 
 /// A fixed number of places, each for the lease of one counter. They are allocated with the first lease.
 ///

@@ -1,5 +1,6 @@
 //! The decision about an annotated call. All its rules together make one decision.
 
+use std::iter;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -168,7 +169,7 @@ impl<'a> AnnotatedCall<'a> {
             return self.decide_all(limiter, handler).await;
         };
         if let ([name], true) = (self.function.names, leases.is_demanded(self.function.leases)) {
-            limiter.warn_of_unleased_limit(name, request.limit);
+            limiter.warn_if_unleased(name, iter::once(request.limit));
         }
         let context = DecisionContext { names: self.function.names, requests: &[request] };
         let options = CallOptions {

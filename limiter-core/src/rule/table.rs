@@ -253,8 +253,8 @@ impl RuleTable {
                 tracing::warn!(
                     target: TARGET,
                     rule = name,
-                    "rule `{name}` takes no leases: they need `sliding_window` in the compact layout, `max` of at least \
-                     10000 and a window of at least 640ms"
+                    "rule `{name}` takes no leases: they need a single limit with `sliding_window` in the compact \
+                     layout, `max` of at least 10000 and a window of at least 640ms"
                 );
             });
         }

@@ -1,10 +1,7 @@
 //! One lease: its permits, and the forms that it has before and after its time.
 
-use std::time::Duration;
-
-use super::LeaseReference;
 use crate::clock::Moment;
-use crate::request::{CountedReply, LeaseId, RefundInfo, Request, StoreReply};
+use crate::request::{LeaseId, RefundInfo, Request};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::{Key, Limit};
 
@@ -57,33 +54,10 @@ pub(crate) struct EndedLease {
     pub(crate) unused: u32,
 }
 
-/// The permits of one call that a lease has allowed.
-#[derive(Debug)]
-pub(crate) struct LeasedPermits {
-    pub(crate) remaining: u32,
-    /// Microseconds until all permits are free again.
-    pub(crate) reset_after: u64,
-    pub(crate) id: LeaseId,
-    pub(crate) mirror_stamp: u64,
-    /// The lease, if the call needs a receipt.
-    pub(crate) lease: Option<LeaseReference>,
-    /// True for one call of each lease: the first after which fewer than `renew_below` permits are left.
-    pub(crate) needs_renewal: bool,
-}
-
-impl LeasedPermits {
-    /// The reply of the lease, for a call that another thread made.
-    pub(crate) fn into_counted(self) -> CountedReply {
-        let Self { remaining, reset_after, id, mirror_stamp, .. } = self;
-        let reset_after = Duration::from_micros(reset_after);
-        CountedReply::from_lease(StoreReply { remaining, reset_after, ..StoreReply::ALLOWED }, id, mirror_stamp)
-    }
-}
-
 /// A lease from which calls take permits. Only the two atomics change. Receipts share it.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    granted: NewLease,
+    pub(super) granted: NewLease,
     /// The table in which it was installed.
     table_id: u64,
     left: PermitsLeft,
@@ -193,28 +167,26 @@ impl Lease {
         self.left.is_closed()
     }
 
-    /// Takes `cost` permits. The caller has found `now` before the end of this lease.
+    /// Takes `cost` permits. Returns how many are left. The caller has found the current time before the end of this lease.
     ///
     /// `seen` is the number of permits that this thread has left here last, or 0. Below an eighth of the lease they may
     /// be too few.
     #[inline]
-    pub(super) fn take(&self, cost: u32, now: Moment, seen: &mut u32) -> Option<LeasedPermits> {
-        let NewLease { remaining, reset_at, id, mirror_stamp, renew_below, permits, .. } = self.granted;
+    pub(super) fn take(&self, cost: u32, seen: &mut u32) -> Option<u32> {
+        let permits = self.granted.permits;
         if cost > permits {
             return None;
         }
         let may_be_too_few = *seen < cost.saturating_add(permits / 8);
-        let taken = self.left.take(cost, may_be_too_few);
-        *seen = taken.unwrap_or(0);
-        let left = taken?;
-        Some(LeasedPermits {
-            remaining: remaining.saturating_add(left),
-            reset_after: reset_at.micros().saturating_sub(now.micros()),
-            id,
-            mirror_stamp,
-            lease: None,
-            needs_renewal: left < renew_below && self.request_renewal(),
-        })
+        let left = self.left.take(cost, may_be_too_few);
+        *seen = left.unwrap_or(0);
+        left
+    }
+
+    /// Returns true for one call of each lease: the first after which fewer than `renew_below` permits are left.
+    #[inline]
+    pub(super) fn needs_renewal(&self, left: u32) -> bool {
+        left < self.granted.renew_below && self.request_renewal()
     }
 
     /// The request of a call that holds `cost` permits of it.

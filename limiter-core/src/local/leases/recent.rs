@@ -7,9 +7,11 @@
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{IS_LOOM, Lease, LeasedPermits};
+use super::{IS_LOOM, Lease, NewLease};
 use crate::clock::Moment;
+use crate::request::{CountedReply, LeaseId, StoreReply};
 
 thread_local! {
     /// The lease of any table.
@@ -23,6 +25,29 @@ pub(super) struct RecentLease {
     spare: Option<Arc<Lease>>,
     /// The number of permits that this thread has left there last, or 0.
     seen: u32,
+}
+
+/// The permits of one call that a lease has allowed.
+#[derive(Debug)]
+pub(crate) struct LeasedPermits {
+    pub(crate) remaining: u32,
+    /// Microseconds until all permits are free again.
+    pub(crate) reset_after: u64,
+    pub(crate) id: LeaseId,
+    pub(crate) mirror_stamp: u64,
+    /// The lease, if the call needs a receipt.
+    pub(crate) lease: Option<LeaseReference>,
+    /// True for one call of each lease: the first after which fewer than `renew_below` permits are left.
+    pub(crate) needs_renewal: bool,
+}
+
+impl LeasedPermits {
+    /// The reply of the lease, for a call that another thread made.
+    pub(crate) fn into_counted(self) -> CountedReply {
+        let Self { remaining, reset_after, id, mirror_stamp, .. } = self;
+        let reset_after = Duration::from_micros(reset_after);
+        CountedReply::from_lease(StoreReply { remaining, reset_after, ..StoreReply::ALLOWED }, id, mirror_stamp)
+    }
 }
 
 /// A receipt's reference to the lease that has granted its permits.
@@ -56,8 +81,16 @@ impl RecentLease {
     /// Takes permits. The caller has found `now` before the end of the lease.
     #[inline]
     pub(super) fn take_permits(&mut self, cost: u32, now: Moment, needs_receipt: bool) -> Option<LeasedPermits> {
-        let permits = self.lease.take(cost, now, &mut self.seen)?;
-        Some(LeasedPermits { lease: needs_receipt.then(|| self.reference()), ..permits })
+        let left = self.lease.take(cost, &mut self.seen)?;
+        let NewLease { remaining, reset_at, id, mirror_stamp, .. } = self.lease.granted;
+        Some(LeasedPermits {
+            remaining: remaining.saturating_add(left),
+            reset_after: reset_at.micros().saturating_sub(now.micros()),
+            id,
+            mirror_stamp,
+            lease: needs_receipt.then(|| self.reference()),
+            needs_renewal: self.lease.needs_renewal(left),
+        })
     }
 
     /// Returns a reference for a receipt: the spare one, or a new one.

@@ -175,8 +175,8 @@ fn the_only_rule_that_is_enforced_has_its_own_setting() {
     }
 }
 
-const UNLEASED: &str = "rule `leased` takes no leases: they need `sliding_window` in the compact layout, `max` of at \
-                        least 10000 and a window of at least 640ms";
+const UNLEASED: &str = "rule `leased` takes no leases: they need a single limit with `sliding_window` in the compact \
+                        layout, `max` of at least 10000 and a window of at least 640ms";
 
 /// Returns the number of warnings about leases in annotated and direct calls under the rule.
 fn warnings(limiter: &Limiter, function: &'static AnnotatedFunction, limit: Limit) -> usize {
@@ -203,6 +203,10 @@ fn a_rule_that_demands_leases_and_cannot_have_them_is_one_warning() {
     let limiter = guarded(false);
     limiter.set_rules(RuleSet::new().rule(NAME, Rule::new().limit(limit("5/10s")).leases(true))).expect("valid");
     assert_eq!(warnings(&limiter, &UNSET, large()), 1, "the configured limit counts");
+    let limiter = guarded(false);
+    let several = RuleRequest::with_limits(Key::new("a"), [Ok(large()), Ok(limit("20000/1min"))], 1);
+    let lines = Warnings::during(|| call(&limiter, &ON, &[Some(several)]));
+    assert_eq!(lines.iter().filter(|line| line.contains(UNLEASED)).count(), 1, "it has several limits");
 }
 
 #[test]
