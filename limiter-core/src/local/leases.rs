@@ -88,7 +88,7 @@ impl Leases {
     }
 
     /// Puts the permits of a request back into the lease from which they were taken. Returns false if that lease is no
-    /// longer in force: then they are to be refunded to the store.
+    /// longer in force, or cannot have them now: then they are to be refunded to the store.
     pub(crate) fn put_back(&self, request: &Request<'_>, id: LeaseId) -> bool {
         let put_back = |lease: &mut RecentLease, _| (lease.id() == id && lease.put_back(request.cost)).then_some(());
         self.with_lease_in_force(request, put_back).is_some()
@@ -130,6 +130,7 @@ impl Leases {
         used
     }
 
+    /// Calls a function with a lease and the current time, if that is before the lease's end.
     #[inline]
     fn use_in_force<R>(
         &self,

@@ -127,7 +127,7 @@ impl Drop for LeaseReference {
     }
 }
 
-/// Makes it the spare reference of this thread, if that has none and has used the same lease last.
+/// Makes a reference the spare one of this thread, if the thread has none and has used the same lease last.
 #[inline(never)]
 fn return_to_thread(reference: Arc<Lease>) {
     let Some(mut recent) = RecentLease::take() else { return };
