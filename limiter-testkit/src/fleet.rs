@@ -61,6 +61,8 @@ pub struct FleetReport {
     pub share_used: Option<f64>,
     /// The number of times that a process was stopped.
     pub pauses: u32,
+    /// The number of script calls of all processes.
+    pub script_calls: u64,
     /// The results of each process, in the order of the loads.
     pub processes: Vec<ProcessReport>,
 }
@@ -106,6 +108,7 @@ pub fn run(plan: &FleetPlan, server: &RedisServer, command: impl Fn() -> Command
         records: directory.path().join(format!("process-{index}")),
     });
     let members: Vec<_> = members.collect();
+    let script_calls_before = server.script_calls();
     let pauses = Processes::start(&members, command).run(plan.length, plan.max_pause, plan.seed);
 
     let (mut admitted, mut processes) = (Vec::new(), Vec::new());
@@ -116,6 +119,7 @@ pub fn run(plan: &FleetPlan, server: &RedisServer, command: impl Fn() -> Command
         fullest_window: admitted::max_in_window(&admitted, plan.limit.window()),
         share_used: admitted::share_used(&admitted, plan.limit),
         pauses,
+        script_calls: server.script_calls() - script_calls_before,
         processes,
     }
 }

@@ -248,6 +248,19 @@ impl RedisServer {
             .collect()
     }
 
+    /// Returns the number of script calls since the server started.
+    ///
+    /// # Panics
+    ///
+    /// The server does not reply as a Redis server.
+    #[track_caller]
+    #[must_use]
+    pub fn script_calls(&self) -> u64 {
+        let stats = self.info("commandstats");
+        let calls = stats.get("cmdstat_evalsha").and_then(|stat| stat.split(['=', ',']).nth(1));
+        calls.map_or(0, |calls| calls.parse().expect("a number"))
+    }
+
     /// Stops the process (`SIGSTOP`). Connections stay open, the system accepts new ones, and the server sends no
     /// reply.
     ///

@@ -7,7 +7,7 @@ use limiter_testkit::{Proxy, RedisServer};
 use rate_limited::{Decision, Denied, Error, ErrorKind, Limit, Limiter, ManualClock, OnError};
 
 use crate::deadlines::eventually;
-use crate::support::{builder_for, key, limit, poll_once, script_calls, wait_until_received};
+use crate::support::{builder_for, key, limit, poll_once, wait_until_received};
 
 mod agreement;
 mod deadlines;
@@ -56,12 +56,12 @@ impl BatchFixture {
         calls: Vec<CallFuture<'a, T>>,
     ) -> QueuedCalls<'a, T> {
         self.proxy.hold_replies();
-        let mut sent = script_calls(&self.server);
+        let mut sent = self.server.script_calls();
         let mut queued = QueuedCalls { ahead: Vec::new(), calls: Vec::new() };
         for spec in ahead {
             queued.ahead.extend(poll_once(vec![self.limiter.clone().start_call(*spec)]).await);
             sent += 1;
-            eventually("sent", async || script_calls(&self.server) == sent).await;
+            eventually("sent", async || self.server.script_calls() == sent).await;
         }
         queued.calls = poll_once(calls).await;
         wait_until_received(&self.limiter, &self.server, sent).await;
@@ -76,10 +76,10 @@ impl BatchFixture {
     /// Sends calls in as few batches as possible. Returns their results and the number of script calls.
     async fn send_batch(&mut self, specs: &[CallSpec<'_>]) -> (Vec<CallResult>, u64) {
         let queued = self.queue_calls(specs.iter().map(|spec| self.limiter.clone().start_call(*spec)).collect()).await;
-        let before = script_calls(&self.server);
+        let before = self.server.script_calls();
         self.release();
         let results = queued.results().await;
-        (results, script_calls(&self.server) - before)
+        (results, self.server.script_calls() - before)
     }
 
     async fn decide_batch(&mut self, specs: &[CallSpec<'_>]) -> Vec<Decision> {
@@ -136,10 +136,10 @@ fn error_kinds(results: &[CallResult]) -> Vec<Option<ErrorKind>> {
 #[tokio::test]
 async fn single_calls_are_sent_at_once() {
     let fixture = BatchFixture::new().await;
-    let before = script_calls(&fixture.server);
+    let before = fixture.server.script_calls();
     for call in 1..=20 {
         assert!(fixture.limiter.clone().start_call(("a", "100/10s", 1)).await.is_ok());
-        assert_eq!(script_calls(&fixture.server), before + call);
+        assert_eq!(fixture.server.script_calls(), before + call);
     }
 }
 
@@ -148,16 +148,16 @@ async fn single_calls_are_sent_at_once() {
 async fn four_batches_are_in_flight_before_calls_queue() {
     let BatchFixture { server, proxy, limiter, .. } = BatchFixture::new().await;
     proxy.hold_replies();
-    let before = script_calls(&server);
+    let before = server.script_calls();
     let mut calls = Vec::new();
     for sent in 1..=MAX_IN_FLIGHT_BATCHES {
         calls.extend(poll_once(vec![limiter.clone().start_call(("a", "5/10s", 1))]).await);
-        eventually("sent", async || script_calls(&server) == before + sent).await;
+        eventually("sent", async || server.script_calls() == before + sent).await;
     }
     calls.extend(poll_once(vec![limiter.clone().start_call(("a", "5/10s", 1))]).await);
     // A peek does not wait in the queue, so it overtakes the waiting call.
     wait_until_received(&limiter, &server, before + MAX_IN_FLIGHT_BATCHES).await;
-    assert_eq!(script_calls(&server), before + MAX_IN_FLIGHT_BATCHES + 1);
+    assert_eq!(server.script_calls(), before + MAX_IN_FLIGHT_BATCHES + 1);
 }
 
 #[tokio::test]
@@ -273,9 +273,9 @@ async fn unbatched_calls_overtake_queued_calls() {
         let (all, peeked) = tokio::join!(limiter.check_all(&requests), limiter.peek(&both, &five));
         (all.expect("a decision").remaining(), peeked.expect("a decision").remaining())
     };
-    let before = script_calls(&fixture.server);
+    let before = fixture.server.script_calls();
     let release = async {
-        eventually("ahead of the queue", async || script_calls(&fixture.server) == before + 4).await;
+        eventually("ahead of the queue", async || fixture.server.script_calls() == before + 4).await;
         fixture.release();
     };
     let reset = key("reset");

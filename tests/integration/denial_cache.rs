@@ -8,7 +8,7 @@ use limiter_testkit::{Proxy, RedisServer, unique};
 use rate_limited::{Allowed, Builder, Decision, Denied, Key, Limit, Limiter, ManualClock, Source, rate_limited};
 
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, builder_for, key, limit, poll_once, script_calls};
+use crate::support::{LONG_DEADLINE, builder_for, key, limit, poll_once};
 
 /// Two limiters on one server, as in two processes, by one clock.
 struct SharedServer {
@@ -37,7 +37,7 @@ impl SharedServer {
 
     /// Returns the number of script calls so far.
     fn script_call_count(&self) -> u64 {
-        script_calls(&self.server)
+        self.server.script_calls()
     }
 }
 
@@ -245,9 +245,9 @@ async fn cached_denial_ends_no_earlier_than_the_stores() {
         let key = Key::new(attempt.to_string());
         assert!(check(&limiter, &key, &limit, 1).await.is_ok());
         proxy.hold_replies();
-        let before = script_calls(&server);
+        let before = server.script_calls();
         let slow = poll_once(vec![Box::pin(check(&limiter, &key, &limit, 1))]).await.remove(0);
-        eventually("decided", async || script_calls(&server) > before).await;
+        eventually("decided", async || server.script_calls() > before).await;
         // The time that the reply is held back.
         tokio::time::sleep(Duration::from_millis(150)).await;
         proxy.pass();

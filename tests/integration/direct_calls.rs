@@ -10,7 +10,7 @@ use rate_limited::{Error, ErrorKind, Limit, Limiter, OnError};
 use crate::cluster;
 use crate::deadlines::eventually;
 use crate::fake_server::{FakeServer, ScriptReply};
-use crate::support::{LONG_DEADLINE, builder_for, key, limit, poll_once, script_calls};
+use crate::support::{LONG_DEADLINE, builder_for, key, limit, poll_once};
 
 /// More lone calls than come before a caller writes one.
 const LONE_CALLS: u32 = 20;
@@ -68,10 +68,10 @@ async fn denial_of_a_direct_call_is_remembered() {
     let limiter = builder_for(&server).on_error(OnError::Raise).connect().await.expect("the server is there");
     warm_up(&limiter).await;
     let (key, limit) = (key("a"), limit("3/1h"));
-    let mut before = script_calls(&server);
+    let mut before = server.script_calls();
     for (allowed, is_sent) in [(true, true), (true, true), (true, true), (false, true), (false, false)] {
         let decision = limiter.check(&key, &limit).await.expect("the server answers");
-        let after = script_calls(&server);
+        let after = server.script_calls();
         assert_eq!((decision.is_allowed(), after - before), (allowed, u64::from(is_sent)));
         before = after;
     }
@@ -151,12 +151,12 @@ async fn calls_behind_a_direct_call_are_sent_at_once() {
     let builder = builder_for(&server).url(proxy.url()).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     warm_up(&limiter).await;
-    let before = script_calls(&server);
+    let before = server.script_calls();
     proxy.hold_replies();
     let first = poll_once(vec![Box::pin(remaining(&limiter))]).await;
-    eventually("the first is sent", async || script_calls(&server) == before + 1).await;
+    eventually("the first is sent", async || server.script_calls() == before + 1).await;
     let others = poll_once((0..3).map(|_| Box::pin(remaining(&limiter))).collect()).await;
-    eventually("the others are sent", async || script_calls(&server) >= before + 2).await;
+    eventually("the others are sent", async || server.script_calls() >= before + 2).await;
     proxy.pass();
     for (call, left) in first.into_iter().chain(others).zip((96..100).rev()) {
         assert_eq!(call.await.expect("the server answers"), left);

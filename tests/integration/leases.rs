@@ -11,7 +11,7 @@ use rate_limited::{
 
 use crate::cluster;
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, key, limit, poll_once, script_calls, wait_until_received};
+use crate::support::{LONG_DEADLINE, key, limit, poll_once, wait_until_received};
 
 mod faults;
 
@@ -99,12 +99,12 @@ fn leased_limit() -> Limit {
 async fn most_calls_of_a_busy_key_need_no_script_call() {
     let fleet = Fleet::new();
     let (limiter, key, limit) = (fleet.leasing().await, key("a"), leased_limit());
-    let before = script_calls(&fleet.server);
+    let before = fleet.server.script_calls();
     let mut leased = 0;
     for _ in 0..5_000 {
         leased += u32::from(allowed(&limiter, &key, &limit).await.source() == Source::Lease);
     }
-    let calls = script_calls(&fleet.server) - before;
+    let calls = fleet.server.script_calls() - before;
     assert!(leased > 4_000 && calls < 500, "{leased} of 5000 calls by leases, {calls} script calls");
 }
 
@@ -184,10 +184,10 @@ async fn a_call_waits_for_the_lease_that_is_in_flight() {
     let limiter = fleet.limiter(|builder| builder.leases(true).url(proxy.url())).await;
     let (key, limit) = (key("a"), leased_limit());
     assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Store);
-    let before = script_calls(&fleet.server);
+    let before = fleet.server.script_calls();
     proxy.hold_replies();
     let mut calls = poll_once(vec![Box::pin(limiter.check(&key, &limit))]).await;
-    eventually("the lease is requested", async || script_calls(&fleet.server) > before).await;
+    eventually("the lease is requested", async || fleet.server.script_calls() > before).await;
     calls.extend(poll_once(vec![Box::pin(limiter.check(&key, &limit)), Box::pin(limiter.check(&key, &limit))]).await);
     // The server's reply to a later call shows that the worker has received these.
     wait_until_received(&limiter, &fleet.server, before + 1).await;
@@ -206,10 +206,10 @@ async fn calls_that_wait_for_a_lease_end_when_its_request_fails() {
     let limiter = fleet.limiter(|builder| builder.leases(true).url(proxy.url()).on_error(OnError::Closed)).await;
     let (key, limit) = (key("a"), leased_limit());
     assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Store);
-    let before = script_calls(&fleet.server);
+    let before = fleet.server.script_calls();
     proxy.hold_replies();
     let mut calls = poll_once(vec![Box::pin(limiter.check(&key, &limit))]).await;
-    eventually("the lease is requested", async || script_calls(&fleet.server) > before).await;
+    eventually("the lease is requested", async || fleet.server.script_calls() > before).await;
     calls.extend(poll_once(vec![Box::pin(limiter.check(&key, &limit)), Box::pin(limiter.check(&key, &limit))]).await);
     wait_until_received(&limiter, &fleet.server, before + 1).await;
     proxy.cut();
@@ -252,9 +252,9 @@ async fn a_refund_during_the_lease_goes_back_into_it() {
     let (limiter, plain, key, limit) = (fleet.leasing().await, fleet.plain().await, key("a"), leased_limit());
     let (_, last) = use_lease(&limiter, &key, &limit).await;
     let in_store = remaining(&plain, &key, &limit).await;
-    let before = script_calls(&fleet.server);
+    let before = fleet.server.script_calls();
     limiter.refund(&last).await.expect("refunded");
-    assert_eq!(script_calls(&fleet.server), before, "no script call");
+    assert_eq!(fleet.server.script_calls(), before, "no script call");
     let next = allowed(&limiter, &key, &limit).await;
     assert_eq!((next.source(), next.remaining()), (Source::Lease, last.remaining()));
     assert_eq!(remaining(&plain, &key, &limit).await, in_store);
@@ -342,11 +342,11 @@ async fn a_lease_that_arrives_after_its_end_is_not_used() {
     let (limiter, plain) = (fleet.limiter(|builder| builder.leases(true).url(proxy.url())).await, fleet.plain().await);
     let (key, limit) = (key("a"), leased_limit());
     assert_eq!(allowed(&limiter, &key, &limit).await.source(), Source::Store);
-    let before = script_calls(&fleet.server);
+    let before = fleet.server.script_calls();
     proxy.hold_replies();
     // The second call of a busy key asks for a lease.
     let asking = poll_once(vec![Box::pin(limiter.check(&key, &limit))]).await.remove(0);
-    eventually("the server has run the script", async || script_calls(&fleet.server) > before).await;
+    eventually("the server has run the script", async || fleet.server.script_calls() > before).await;
     fleet.advance_millis(15);
     proxy.pass();
     let second = asking.await.expect("a decision").into_result().expect("allowed");
@@ -442,7 +442,7 @@ async fn annotated() -> Result<(), Denied> {
 async fn an_annotated_function_is_decided_by_leases() {
     let fleet = Fleet::new();
     let limiter = fleet.plain().await;
-    let before = script_calls(&fleet.server);
+    let before = fleet.server.script_calls();
     limiter
         .scope(async {
             for _ in 0..1_000 {
@@ -450,6 +450,6 @@ async fn an_annotated_function_is_decided_by_leases() {
             }
         })
         .await;
-    let calls = script_calls(&fleet.server) - before;
+    let calls = fleet.server.script_calls() - before;
     assert!(calls < 200, "{calls} script calls for 1000 calls");
 }

@@ -99,13 +99,6 @@ pub(crate) fn builder_for(server: &RedisServer) -> Builder {
 /// A deadline that calls to a working server do not reach, even on a machine under load.
 pub(crate) const LONG_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Returns the number of script calls that a server has run.
-pub(crate) fn script_calls(server: &RedisServer) -> u64 {
-    let stats = server.info("commandstats");
-    let calls = stats.get("cmdstat_evalsha").and_then(|stat| stat.split(['=', ',']).nth(1));
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
-}
-
 /// Polls each future once, in order, and asserts that all are pending.
 pub(crate) async fn poll_once<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F> {
     poll_fn(|context| {
@@ -124,7 +117,7 @@ pub(crate) async fn poll_once<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F> 
 pub(crate) async fn wait_until_received(limiter: &Limiter, server: &RedisServer, calls: u64) {
     let (key, limit) = (key("received"), limit("1/1h"));
     let peek = poll_once(vec![Box::pin(limiter.peek(&key, &limit))]).await;
-    eventually("received", async || script_calls(server) > calls).await;
+    eventually("received", async || server.script_calls() > calls).await;
     drop(peek);
 }
 

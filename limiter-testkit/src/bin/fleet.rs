@@ -13,7 +13,8 @@ use rate_limited::Limit;
 /// Runs processes with one limit on one server, and exits with 1 if a window has more admissions than its limit.
 ///
 /// Each run prints one line: the most admissions that certainly lie in one window, the share of the limit that was
-/// used, the calls per second of all processes, and the admissions of each process with the part that leases admitted.
+/// used, the calls and the script calls per second of all processes, and the admissions of each process with the part
+/// that leases admitted.
 ///
 /// The share is the time that all limits but one need, by the time that they took. It is exact only without pauses and on
 /// a machine that does nothing else.
@@ -104,18 +105,18 @@ fn main() -> ExitCode {
 /// Returns the result of a run on one line.
 fn line(plan: &FleetPlan, report: &FleetReport) -> String {
     let FleetPlan { limit, length, seed, .. } = plan;
-    let FleetReport { fullest_window, share_used, pauses, processes } = report;
+    let FleetReport { fullest_window, share_used, pauses, script_calls, processes } = report;
     let percent = ratio(*fullest_window) * 100.0 / f64::from(limit.max());
     let verdict = if report.is_within(*limit) { "within" } else { "ABOVE" };
     let share = share_used.map_or_else(|| "-".to_owned(), |share| format!("{share:.3}"));
-    let calls = ratio(report.calls()) / length.as_secs_f64();
+    let [calls, script_calls] = [report.calls(), *script_calls].map(|count| ratio(count) / length.as_secs_f64());
     let each: Vec<_> =
         processes.iter().map(|process| format!("{} ({} by lease)", process.admitted(), process.by_lease)).collect();
     let failed: u64 = processes.iter().map(|process| process.by_others + process.failed).sum();
     let failed = if failed == 0 { String::new() } else { format!(", {failed} without the store") };
     format!(
-        "{limit} seed {seed}: {fullest_window} in a window = {percent:.3} % {verdict}; used {share}; {calls:.0} calls/s; \
-         {pauses} pauses; each {}{failed}",
+        "{limit} seed {seed}: {fullest_window} in a window = {percent:.3} % {verdict}; used {share}; {calls:.0} calls/s, \
+         {script_calls:.0} script calls/s; {pauses} pauses; each {}{failed}",
         each.join(", ")
     )
 }

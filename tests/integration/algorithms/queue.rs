@@ -9,7 +9,7 @@ use rate_limited::{Limit, Limiter, ManualClock, Source};
 
 use super::{LeakyBucket, denied, limit_with_algorithm};
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, Subject, builder_for, key, script_calls};
+use crate::support::{LONG_DEADLINE, Subject, builder_for, key};
 
 macro_rules! on_both_stores {
     ($($test:ident),+ $(,)?) => {
@@ -168,7 +168,7 @@ async fn each_wait_makes_one_script_call() {
     let server = RedisServer::start();
     let limiter = builder_for(&server).connect().await.expect("connects");
     let limit = limit_with_algorithm("100/s", LeakyBucket);
-    let before = script_calls(&server);
+    let before = server.script_calls();
     let started = std::time::Instant::now();
     let calls: Vec<_> = (0..20)
         .map(|_| {
@@ -186,7 +186,7 @@ async fn each_wait_makes_one_script_call() {
     }
     waits.sort_unstable();
     assert!(waits[19] >= Duration::from_millis(190), "{waits:?}");
-    assert_eq!(script_calls(&server) - before, 20);
+    assert_eq!(server.script_calls() - before, 20);
 }
 
 /// The store and the standby limiter both reserve a slot for each call after an outage. The call waits once.

@@ -7,7 +7,7 @@ use rate_limited::{Key, Limiter, OnError, Rule, rate_limited};
 
 use super::{BatchFixture, CallFuture};
 use crate::deadlines::{DEADLINE, eventually};
-use crate::support::{builder_for, key, limit, poll_once, script_calls, wait_until_received};
+use crate::support::{builder_for, key, limit, poll_once, wait_until_received};
 
 /// The result of an annotated function: an error if it was not decided in time.
 type FunctionResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
@@ -103,20 +103,20 @@ async fn late_and_dropped_calls_in_the_queue_are_never_sent() {
     let fixture = BatchFixture::with_rules().await;
     let mut queued = fixture.queue_calls((0..100).map(|n| timed(&fixture.limiter, "short", n)).collect()).await;
     let dropped = poll_once((0..100).map(|n| timed(&fixture.limiter, "long", n)).collect()).await;
-    wait_until_received(&fixture.limiter, &fixture.server, script_calls(&fixture.server)).await;
+    wait_until_received(&fixture.limiter, &fixture.server, fixture.server.script_calls()).await;
     drop(dropped);
     let remaining = poll_once((200..203).map(|n| timed(&fixture.limiter, "long", n)).collect()).await;
-    wait_until_received(&fixture.limiter, &fixture.server, script_calls(&fixture.server)).await;
+    wait_until_received(&fixture.limiter, &fixture.server, fixture.server.script_calls()).await;
     for late in queued.calls.drain(..) {
         assert!(late.await.0.is_err());
     }
-    let before = script_calls(&fixture.server);
+    let before = fixture.server.script_calls();
     fixture.release();
     queued.results().await;
     for call in remaining {
         call.await.0.expect("a decision");
     }
-    assert_eq!(script_calls(&fixture.server), before + 1);
+    assert_eq!(fixture.server.script_calls(), before + 1);
     assert_eq!(fixture.server.keys_with(":10000").len(), 3, "only of the remaining calls");
 }
 
@@ -130,7 +130,7 @@ async fn dropped_call_in_the_queue_is_not_counted_as_a_failure() {
     let fixture = BatchFixture { limiter, ..fixture };
     let queued = fixture.queue_calls::<()>(Vec::new()).await;
     let dropped = poll_once(vec![timed(&fixture.limiter, "middle", 0)]).await;
-    wait_until_received(&fixture.limiter, &fixture.server, script_calls(&fixture.server)).await;
+    wait_until_received(&fixture.limiter, &fixture.server, fixture.server.script_calls()).await;
     drop(dropped);
     // Its deadline passes in the queue.
     tokio::time::sleep(MIDDLE_DEADLINE).await;
@@ -153,11 +153,11 @@ async fn queued_calls_fail_when_the_connection_is_given_up() {
     let builder = builder_for(&server).url(proxy.url()).deadline(DEADLINE).rule("long", long).on_error(OnError::Raise);
     let limiter = builder.connect().await.expect("the server is there");
     proxy.hold_replies();
-    let before = script_calls(&server);
+    let before = server.script_calls();
     let mut calls = Vec::new();
     for sent in 1..=4 {
         calls.extend(poll_once(vec![timed(&limiter, "long", calls.len())]).await);
-        eventually("sent", async || script_calls(&server) == before + sent).await;
+        eventually("sent", async || server.script_calls() == before + sent).await;
     }
     calls.extend(poll_once((4..304).map(|n| timed(&limiter, "long", n)).collect()).await);
     // The last call in the queue, and the first that times out.

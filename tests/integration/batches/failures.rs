@@ -7,7 +7,7 @@ use rate_limited::{Decision, ErrorKind, Source};
 
 use super::{BatchFixture, CallSpec, StartCall, error_kinds, remaining};
 use crate::deadlines::{DEADLINE, eventually};
-use crate::support::{builder_for, poll_once, script_calls};
+use crate::support::{builder_for, poll_once};
 
 /// Decides calls one after the other. After an error the limiter probes the server by script calls of its own, so a test
 /// can no longer count those of queued calls.
@@ -184,12 +184,12 @@ async fn late_batch_replies_grant_no_permit_twice() {
     let builder = builder_for(&server).url(proxy.url()).deadline(4 * DEADLINE);
     let limiter = builder.connect().await.expect("the server is there");
     proxy.hold_replies();
-    let before = script_calls(&server);
+    let before = server.script_calls();
     let mut calls = Vec::new();
     for (sent, size) in [(1, 1), (2, 1), (3, 40)] {
         let specs = vec![("a", "5/1h", 1); size];
         calls.extend(poll_once(specs.into_iter().map(|spec| limiter.clone().start_call(spec)).collect()).await);
-        eventually("sent", async || script_calls(&server) >= before + sent).await;
+        eventually("sent", async || server.script_calls() >= before + sent).await;
     }
     let mut admitted = 0;
     for call in calls {

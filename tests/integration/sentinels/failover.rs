@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::acl::documented_rules;
 use crate::deadlines::{DEADLINE, MAX_LATENESS, WAIT_TIMEOUT, eventually};
-use crate::support::{key, limit, script_calls};
+use crate::support::{key, limit};
 
 /// A completed call.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ async fn make_calls(limiter: Limiter, name: String, stop: watch::Receiver<bool>)
 /// Waits until the master serves calls. On a machine under load the sentinels may replace the new master again, so the
 /// master is the one that they currently name.
 async fn wait_until_served_by_the_master(sentinels: &Sentinels, promoted: NodeId, served: impl AsyncFn() -> bool) {
-    let calls = |node| script_calls(sentinels.server(node));
+    let calls = |node| sentinels.server(node).script_calls();
     let (mut master, mut before) = (promoted, calls(promoted));
     let stopped = Instant::now() + WAIT_TIMEOUT;
     while calls(master) <= before + 20 || !served().await {
