@@ -1,7 +1,9 @@
 //! The demand for leases: when a script call requests one, and of how many permits.
 //!
-//! A lease is for [`LEASE_MICROS`] of the process's own rate, which the previous lease has shown. A size at most doubles
-//! from lease to lease, and is halved if permits were left at the end.
+//! A lease is for [`LEASE_MICROS`] and its renewal at the process's own rate, which the previous lease has shown. A size
+//! at most doubles from lease to lease, and is halved if permits were left at the end.
+//!
+//! A counter is busy from the first sign of it until a lease of it was hardly used.
 
 use std::cell::RefCell;
 use std::hash::BuildHasher;
@@ -27,13 +29,16 @@ pub(crate) struct CounterTag(u64);
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     counter: CounterTag,
-    /// The time of the last script call about it.
+    /// The times of the last script call about it, and of the one before.
     called_at: Moment,
+    called_before_at: Option<Moment>,
+    /// Script calls request a lease.
+    is_busy: bool,
     /// Permits of the next lease.
     size: u32,
     /// Permits a microsecond.
     rate: f64,
-    /// Permits of the last lease, and the time at which it arrived.
+    /// Permits of the last lease, without those that were left at its end, and the time at which it arrived.
     granted: u32,
     granted_at: Moment,
     /// True while a request for a lease is open.
@@ -62,15 +67,17 @@ pub(crate) struct Granted {
 }
 
 const PLACES: usize = 4096;
-/// A lease is for this time at the process's own rate.
-const LEASE_MICROS: f64 = 4_000.0;
+/// A lease is for this time at the process's own rate, and for the time of its renewal.
+const LEASE_MICROS: f64 = 6_000.0;
 /// The size of the first lease of a counter.
 const FIRST_SIZE: u32 = 64;
 const MIN_SIZE: u32 = 8;
 /// The most permits of one lease.
 const MAX_SIZE: u32 = 1 << 30;
-/// Two script calls within this time show that a counter is busy.
-const BUSY_MICROS: u64 = 500;
+/// Three script calls within this time show that a counter is busy.
+const BUSY_MICROS: u64 = 5_000;
+/// A lease with fewer used permits at its end was not worth the script call that returns the others.
+const MIN_USED: u32 = 3;
 /// So many calls that wait together show that a counter is busy.
 const BUSY_CALLS: u32 = 4;
 /// A lease is renewed when its permits last for two round trips and this time.
@@ -107,13 +114,13 @@ impl LeaseDemands {
             }
             return (0, None);
         };
-        let is_soon = demand.called_at.until(now).as_micros() < BUSY_MICROS.into();
-        let is_busy = match occasion {
-            Occasion::Calls(calls) => calls >= BUSY_CALLS || is_soon,
+        let is_third = demand.called_before_at.is_some_and(|before| before.until(now).as_micros() < BUSY_MICROS.into());
+        demand.is_busy |= match occasion {
+            Occasion::Calls(calls) => calls >= BUSY_CALLS || is_third,
             Occasion::Renewal => true,
         };
-        demand.called_at = now;
-        let wanted = if is_busy && !demand.is_requested && may_lease() { demand.size } else { 0 };
+        (demand.called_before_at, demand.called_at) = (Some(demand.called_at), now);
+        let wanted = if demand.is_busy && !demand.is_requested && may_lease() { demand.size } else { 0 };
         demand.is_requested |= wanted > 0;
         (wanted, demand.returned.take())
     }
@@ -137,20 +144,26 @@ impl LeaseDemands {
         self.change(self.counter(request), |demand| {
             let micros =
                 |from: Moment| f64::from(u32::try_from(from.until(received_at).as_micros()).unwrap_or(u32::MAX));
-            let rate = f64::from(demand.granted.saturating_sub(unused)) / micros(demand.granted_at).max(1.0);
-            demand.rate = if rate > demand.rate { rate } else { 0.7 * demand.rate + 0.3 * rate };
-            let largest = demand.size.saturating_mul(2).max(FIRST_SIZE);
-            demand.size = whole(demand.rate * LEASE_MICROS).clamp(demand.size / 2, largest).clamp(FIRST_SIZE, MAX_SIZE);
-            (demand.granted, demand.granted_at) = (permits, received_at);
             let lead = 2.0 * micros(sent_at) + RENEWAL_SLACK_MICROS;
+            if demand.granted > 0 {
+                let rate = f64::from(demand.granted.saturating_sub(unused)) / micros(demand.granted_at).max(1.0);
+                demand.rate = if rate > demand.rate { rate } else { 0.7 * demand.rate + 0.3 * rate };
+                let size = whole(demand.rate * (LEASE_MICROS + lead));
+                demand.size = size.clamp(demand.size / 2, demand.size.saturating_mul(2)).clamp(MIN_SIZE, MAX_SIZE);
+            }
+            (demand.granted, demand.granted_at) = (permits, received_at);
             renew_below = whole(demand.rate * lead).clamp(1, permits / 2 + 1);
         });
         renew_below
     }
 
-    /// Records that permits of a lease were left at its end: the next one is smaller.
-    pub(crate) fn was_too_large(&self, request: &Request<'_>) {
-        self.change(self.counter(request), |demand| demand.size = (demand.size / 2).max(MIN_SIZE));
+    /// Records that permits of a lease were left at its end, of which so many were used: the next one is smaller.
+    pub(crate) fn was_too_large(&self, request: &Request<'_>, used: u32) {
+        self.change(self.counter(request), |demand| {
+            demand.size = (demand.size / 2).max(MIN_SIZE);
+            demand.granted = used;
+            demand.is_busy &= used >= MIN_USED;
+        });
     }
 
     /// Keeps unused permits for the next script call about the counter. Gives them back if it has to be made at once.
@@ -193,6 +206,8 @@ impl Demand {
         Self {
             counter,
             called_at: now,
+            called_before_at: None,
+            is_busy: false,
             size: FIRST_SIZE,
             rate: 0.0,
             granted: 0,

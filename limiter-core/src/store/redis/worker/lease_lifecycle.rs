@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::timeout_at;
 
 use super::Worker;
 use super::call::Deadline;
 use super::lease_demand::{Granted, Occasion};
 use super::leasing::Leasing;
 use crate::Error;
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::limit::Limit;
 use crate::local::leases::{EndedLease, NewLease};
 use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
@@ -23,6 +23,9 @@ use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::script::command::{BatchEntry, KeyNames, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::redis_key::RedisKeys;
 use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
+
+/// So long after the end of a lease that was replaced, its unused permits wait for a script call that returns them.
+pub(super) const RETURN_DELAY: Duration = Duration::from_millis(10);
 
 /// A request for a renewal, by a call that found the lease nearly used up.
 pub(crate) struct Renewal {
@@ -106,23 +109,21 @@ impl Worker {
 
     /// Ends a lease when its time has passed, and returns what is left of it.
     async fn end_lease(self: Rc<Self>, request: OwnedRequest, keys: RedisKeys, id: LeaseId, ends_at: Moment) {
-        let Leasing { local, clock, demands, .. } = &*self.leasing;
-        let wait = self.leasing.now().until(ends_at);
-        match clock {
-            Clock::System => sleep(wait).await,
-            #[cfg(feature = "test-util")]
-            Clock::Manual(_) => drop(clock.sleep(wait).await),
-        }
+        let Leasing { local, demands, .. } = &*self.leasing;
+        self.leasing.sleep_until(ends_at).await;
         let request = request.as_request();
         let returned = match local.leases.end(&request, id) {
             Some(ended) => {
                 local.standby.settle_lease(&ended);
                 if ended.unused > 0 {
-                    demands.was_too_large(&request);
+                    demands.was_too_large(&request, ended.used);
                 }
                 Some(ReturnedPermits { permits: ended.unused, id }).filter(|returned| returned.permits > 0)
             }
-            None => demands.take_kept(&request, id),
+            None => {
+                self.leasing.sleep_until(ends_at.after(RETURN_DELAY)).await;
+                demands.take_kept(&request, id)
+            }
         };
         if let Some(returned) = returned {
             self.return_permits(&request, &keys, returned);
@@ -150,7 +151,9 @@ impl Worker {
         deadline: Deadline,
     ) -> Result<(), Error> {
         let terms = LeaseTerms { returned: Some(returned), ..LeaseTerms::default() };
-        self.exchange(request, keys, terms, deadline).await.map(drop)
+        self.exchange(request, keys, terms, deadline).await?;
+        self.reconciler.invalidate_denials(&[*request]);
+        Ok(())
     }
 
     /// Serves requests for renewals until all senders are dropped.
@@ -164,7 +167,8 @@ impl Worker {
     pub(super) async fn renew(self: Rc<Self>, renewal: Renewal) {
         let Renewal { request, keys } = renewal;
         let request = request.as_request();
-        if self.topology.connected_owner_of(keys.first_slot()).is_none() {
+        let is_connected = self.topology.connected_owner_of(keys.first_slot()).is_some();
+        if !is_connected || self.reconciler.is_exhausted(&request) {
             return;
         }
         let (terms, lease_request) = self.leasing.terms(&request, keys.first_slot(), Occasion::Renewal);
@@ -172,11 +176,12 @@ impl Worker {
             // It is being renewed.
             return;
         }
-        let sent_at = self.leasing.now();
+        let (sent_at, version) = (self.leasing.now(), self.reconciler.cache_version(&request));
         let exchanged = self.exchange(&request, &keys, terms, Deadline::after(self.context.deadline)).await;
         if let Ok((entry, lease)) = exchanged {
             let call = LeaseCall { request, keys: &keys, wanted: terms.wanted, sent_at };
             self.put_in_force(call, &entry, lease);
+            self.reconciler.complete_renewal(&request, version, &entry, lease.id);
         }
         self.close_request(lease_request);
     }

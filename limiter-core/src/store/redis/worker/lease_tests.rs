@@ -6,14 +6,16 @@ use std::task::Poll;
 use limiter_testkit::{RedisServer, unique};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use super::batch_leases::BatchLeases;
 use super::call::CallResult;
-use super::lease_lifecycle::{LeaseCall, usable_time};
+use super::lease_lifecycle::{LeaseCall, RETURN_DELAY, usable_time};
 use super::pending_call::{BatchedCall, PendingCall};
 use super::tests::settings;
 use super::*;
 use crate::clock::{ManualClock, Moment};
+use crate::local::denial_cache::DenialCache;
 use crate::request::{CountedReply, LeaseId, OwnedRequest, SlottedRequests};
 use crate::source::Source;
 use crate::store::redis::script::command::{BatchEntry, LeaseTerms};
@@ -21,6 +23,8 @@ use crate::store::redis::script::redis_key::RedisKeys;
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
 use crate::store::redis::server::Server;
 use crate::{Key, Limit};
+
+mod call_rate;
 
 const MAX: u32 = 10_000;
 const ID: LeaseId = LeaseId { mark: 7, end: 1_000 };
@@ -43,10 +47,16 @@ struct LeasedWorker {
 
 impl LeasedWorker {
     async fn start() -> Self {
+        Self::start_on(RedisServer::timeless(), Limit::new(MAX, Duration::from_secs(1)).expect("a limit")).await
+    }
+
+    async fn start_on(server: &RedisServer, limit: Limit) -> Self {
         let clock = ManualClock::new();
         let manual = Clock::Manual(clock.clone());
-        let (settings, deadline) = (settings(manual), Duration::from_secs(60));
-        let server = Server::from_url(&RedisServer::timeless().url()).expect("a valid URL");
+        let denials = DenialCache::new(Duration::from_secs(1), manual.clone());
+        let (mut settings, deadline) = (settings(manual), Duration::from_secs(60));
+        settings.local.denials = Arc::new(denials);
+        let server = Server::from_url(&server.url()).expect("a valid URL");
         let endpoint = Endpoint::Single(Box::new(server));
         let gates = Arc::new(GateTable::single());
         let worker = Rc::new(Worker::start(endpoint, gates, WorkerSettings { deadline, ..settings }, None));
@@ -56,7 +66,6 @@ impl LeasedWorker {
             yield_now().await;
         }
         let queue = worker.queue_of(&connection);
-        let limit = Limit::new(MAX, Duration::from_secs(1)).expect("a limit");
         Self { worker, queue, clock, key: Key::new(unique("leases")), limit }
     }
 
@@ -130,7 +139,8 @@ impl LeasedWorker {
 
     /// Waits until the server has so many permits left: they are returned by a task of the worker.
     async fn until_remaining(&self, permits: u32) {
-        while self.remaining().await != permits {}
+        let returned = async { while self.remaining().await != permits {} };
+        timeout(Duration::from_secs(60), returned).await.expect("permits are returned");
     }
 
     fn take_from_lease(&self, cost: u32) -> bool {
@@ -242,9 +252,11 @@ async fn a_refund_returns_the_permits_of_its_own_call_and_none_of_an_earlier_lea
         calls.extend(leased.take_counted(4).await);
         assert_eq!(leased.remaining().await, MAX + 1 - 10 - 2 * (4 + 64));
         leased.refund(&calls).await;
-        leased.clock.advance(usable_time(leased.limit));
+        // No script call returns what is left of the replaced lease.
+        let all_returned_after = usable_time(leased.limit) + RETURN_DELAY;
+        leased.clock.advance(all_returned_after);
         leased.until_remaining(MAX + 1 - 10).await;
-        leased.clock.advance(Duration::from_millis(499) - usable_time(leased.limit));
+        leased.clock.advance(Duration::from_millis(499) - all_returned_after);
         assert_eq!(leased.remaining().await, MAX + 1, "the first 10 permits have expired");
     })
     .await;

@@ -7,6 +7,8 @@
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
+use tokio::time::sleep;
+
 use super::held_calls::{HeldCall, HeldCalls};
 use super::lease_demand::{CounterTag, LeaseDemands, Occasion};
 use crate::clock::{Clock, Moment};
@@ -43,6 +45,16 @@ impl Leasing {
     /// The time of leases.
     pub(super) fn now(&self) -> Moment {
         self.clock.now_with_suspend()
+    }
+
+    /// Waits until an instant of this time.
+    pub(super) async fn sleep_until(&self, instant: Moment) {
+        let wait = self.now().until(instant);
+        match &self.clock {
+            Clock::System => sleep(wait).await,
+            #[cfg(feature = "test-util")]
+            clock @ Clock::Manual(_) => drop(clock.sleep(wait).await),
+        }
     }
 
     /// Returns the terms of a script call about a counter, and its request for a lease, if it has one.

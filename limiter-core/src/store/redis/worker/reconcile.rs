@@ -119,10 +119,12 @@ impl Reconciler {
         let Some(BatchedCall { call: first, .. }) = calls.first() else { return };
         let request = first.request();
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
-        let denial = (granted < calls.len()).then(|| reply.reply_for_call(reply.granted, request.cost));
         let mirror_stamp = self.mirror_together(&request, first.keys().first_slot(), &calls[..granted]);
+        let denied = if granted < calls.len() { Some(request) } else { next_denied(&request, reply, newest) };
+        let denial = denied.map(|request| reply.reply_for_call(reply.granted, request.cost));
         let longest_denial = newest.map(|_| request.limit.lease_time());
-        self.local.denials.update(&request, version, granted > 0, denial.as_ref(), longest_denial);
+        let denied = denied.unwrap_or(request);
+        self.local.denials.update(&denied, version, granted > 0, denial.as_ref(), longest_denial);
         for (index, BatchedCall { call, .. }) in (0..).zip(calls).filter(|(_, batched)| !batched.call.has_reply()) {
             let reply = reply.reply_for_call(index, request.cost);
             let mirrored = match mirror_stamp {
@@ -135,6 +137,25 @@ impl Reconciler {
                 }
             };
             call.reply(Ok(CountedReply::reconciled(reply, mirrored).stamped_at(newest)));
+        }
+    }
+
+    /// Returns whether a cached denial shows that the store has no permit left.
+    pub(crate) fn is_exhausted(&self, request: &Request<'_>) -> bool {
+        self.local.denials.get(&[Request { cost: 1, ..*request }]).is_some()
+    }
+
+    /// Completes a script call about the leases of a counter, which takes no permits for a call.
+    pub(crate) fn complete_renewal(
+        &self,
+        request: &Request<'_>,
+        version: Option<CacheVersion>,
+        reply: &BatchEntryReply,
+        newest: Option<LeaseId>,
+    ) {
+        if let Some(denied) = next_denied(request, reply, newest) {
+            let denial = reply.reply_for_call(reply.granted, denied.cost);
+            self.local.denials.update(&denied, version, false, Some(&denial), Some(request.limit.lease_time()));
         }
     }
 
@@ -164,4 +185,9 @@ impl Reconciler {
     pub(crate) fn record_failures<'r>(&self, requests: impl Iterator<Item = Request<'r>>) {
         self.standby().calls_failed(requests);
     }
+}
+
+/// Returns the request that the store denies next, if its reply shows that a log with leases has no permits left.
+fn next_denied<'k>(request: &Request<'k>, reply: &BatchEntryReply, newest: Option<LeaseId>) -> Option<Request<'k>> {
+    (reply.remaining == 0 && newest.is_some()).then_some(Request { cost: 1, ..*request })
 }

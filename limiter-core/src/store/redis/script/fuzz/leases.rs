@@ -118,10 +118,12 @@ fn the_script_leases_as_a_naive_list_does() {
     let rounds = full_or(60_000, 6_000);
     let script = LoadedScripts::new();
     let mut random = Random::new(7);
-    let (mut leases, mut returns, mut resets, mut ahead) = (0, 0, 0, 0);
+    let (mut leases, mut returns, mut resets, mut ahead, mut exhausted) = (0, 0, 0, 0, 0);
     for round in 0..rounds {
         let window = [100, 640, 5_000][pick(&mut random, 3)];
-        let max = u32::try_from(random.between(40, 400)).expect("small");
+        // Leases of nearly used up limits are of a quarter of what is left, or of a cell's part of a large limit.
+        let max = [random.between(40, 400), random.between(1_000, 8_000)][pick(&mut random, 2)];
+        let max = u32::try_from(max).expect("small");
         let limit = Limit::new(max, Duration::from_millis(window)).expect("a limit");
         let (mut permits, key) = (Permits::default(), Key::new("a"));
         let mut granted: Vec<ReturnedPermits> = Vec::new();
@@ -158,10 +160,13 @@ fn the_script_leases_as_a_naive_list_does() {
                         granted.swap_remove(pick(&mut random, granted.len()))
                     });
                     let new_mark = u32::try_from(random.any() >> 32).expect("32 bits");
-                    let (cost, calls) = (
-                        u32::try_from(random.below(4)).expect("small"),
-                        u32::try_from(random.between(1, 5)).expect("small"),
-                    );
+                    let (cost, calls) = if random.below(4) == 0 {
+                        let left = u64::from(max).saturating_sub(permits.used(time));
+                        (left.saturating_sub(random.below(60)), 1)
+                    } else {
+                        (random.below(4), random.between(1, 5))
+                    };
+                    let [cost, calls] = [cost, calls].map(|number| u32::try_from(number).expect("small"));
                     let lease = Some(LeaseTerms { wanted, new_mark, returned });
                     let (entry, reply) = script.batch(BatchEntry { limit, cost, calls, lease });
 
@@ -170,7 +175,8 @@ fn the_script_leases_as_a_naive_list_does() {
                     let fitting = u32::try_from(left).expect("small").min(cost * calls).checked_div(cost);
                     let expected = fitting.unwrap_or(calls);
                     let mut leased = if expected == calls {
-                        u64::from(wanted).min((left - u64::from(expected * cost)) / 4)
+                        let left = left - u64::from(expected * cost);
+                        left.min(wanted.into()).min((left / 4).max(u64::from(max) / 128))
                     } else {
                         0
                     };
@@ -194,6 +200,13 @@ fn the_script_leases_as_a_naive_list_does() {
                         LeaseReply { permits: u32::try_from(leased).expect("small"), id },
                         "the lease: {what}"
                     );
+                    if entry.remaining == 0 && expected == calls && id.is_some() {
+                        let freeing = (permits.live(time)[0].0 + window) * 1_000;
+                        let now = Clock::Manual(script.clock.clone()).now().micros();
+                        let retry_after = Duration::from_micros(freeing.saturating_sub(now));
+                        assert_eq!(entry.retry_after, Some(retry_after), "the next permit: {what}");
+                        exhausted += 1;
+                    }
                     ahead += u32::from(id.is_some());
                     if let Some(id) = id.filter(|_| leased > 0) {
                         leases += 1;
@@ -210,7 +223,8 @@ fn the_script_leases_as_a_naive_list_does() {
         }
     }
     println!("{leases} leases, {returns} returned, {resets} resets, {ahead} with a stamp ahead of the clock");
-    assert!([leases, returns, resets].iter().all(|count| *count > rounds / 10), "of each kind");
+    println!("{exhausted} without permits left");
+    assert!([leases, returns, resets, exhausted].iter().all(|count| *count > rounds / 10), "of each kind");
 }
 
 /// A fault: permits of a call expired, others took their place, and the clock stepped back by a little. The stamp of the

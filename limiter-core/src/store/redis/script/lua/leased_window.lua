@@ -5,9 +5,11 @@
 --   true if the value is to be deleted
 local function leased_window(module)
   local LEASE = '>I4I4I8'
-  -- A lease is at most this share of the permits that are left. Fewer permits than the least number are no lease.
-  local LEASE_SHARE, MIN_LEASE = 4, 8
-  local floor, min = math.floor, math.min
+  -- A lease is at most a quarter of the permits that are left, or as many as the limit allows in a cell of the log. With
+  -- less, a process would ask several times for the permits of one run that expires. Fewer permits than the least number
+  -- are no lease.
+  local LEASE_SHARE, CELLS, MIN_LEASE = 4, 128, 8
+  local floor, max, min = math.floor, math.max, math.min
 
   return function(sliding_at_once, value, window, limit, cost, calls, terms)
     if terms == '' then
@@ -33,7 +35,8 @@ local function leased_window(module)
     if allowed then
       grants = cost > 0 and min(calls, floor(remaining / cost)) or calls
       if grants == calls then
-        leased = min(wanted, floor((remaining - grants * cost) / LEASE_SHARE))
+        local left = remaining - grants * cost
+        leased = min(wanted, left, max(floor(left / LEASE_SHARE), floor(limit / CELLS)))
         leased = leased < MIN_LEASE and 0 or leased
       end
       local taken = grants * cost + leased
@@ -41,9 +44,9 @@ local function leased_window(module)
         has_changed = true
         request.cost, request.mark = taken, leased > 0 and mark or nil
         module.take(log, request)
-        request.cost = grants < calls and cost or 0
-        allowed, remaining, retry_at, reset_at = module.evaluate(log, request)
       end
+      request.cost = grants < calls and cost or 1
+      allowed, remaining, retry_at, reset_at = module.evaluate(log, request)
     end
     local new, expires_at
     if has_changed then

@@ -73,18 +73,33 @@ impl Counter {
 }
 
 #[test]
-fn a_lease_is_wanted_when_script_calls_are_frequent_or_calls_wait_together() {
+fn a_counter_is_busy_when_three_script_calls_are_near_or_calls_wait_together() {
     let mut counter = Counter::called();
-    counter.wait(BUSY_MICROS);
-    assert_eq!(counter.wanted(Occasion::Calls(BUSY_CALLS - 1)), 0);
+    counter.wait(1);
+    assert_eq!(counter.wanted(Occasion::Calls(BUSY_CALLS - 1)), 0, "the second script call");
     counter.wait(BUSY_MICROS - 1);
-    assert_eq!(counter.wanted(Occasion::Calls(1)), FIRST_SIZE, "the second script call within the time");
-    for (occasion, wanted) in
-        [(Occasion::Calls(1), 0), (Occasion::Calls(BUSY_CALLS), FIRST_SIZE), (Occasion::Renewal, FIRST_SIZE)]
-    {
-        counter.wait(1_000_000);
-        assert_eq!(counter.wanted(occasion), wanted, "{occasion:?}");
+    assert_eq!(counter.wanted(Occasion::Calls(1)), 0, "the first of the three is too long ago");
+    counter.wait(BUSY_MICROS - 1);
+    assert_eq!(counter.wanted(Occasion::Calls(1)), 0);
+    counter.wait(0);
+    assert_eq!(counter.wanted(Occasion::Calls(1)), FIRST_SIZE, "the third one within the time");
+    for occasion in [Occasion::Calls(BUSY_CALLS), Occasion::Renewal] {
+        assert_eq!(Counter::called().wanted(occasion), FIRST_SIZE, "{occasion:?}");
     }
+}
+
+/// A script call that returns permits saves nothing if hardly any were used.
+#[test]
+fn a_counter_is_busy_until_a_lease_of_it_was_hardly_used() {
+    let mut counter = Counter::called();
+    assert_eq!(counter.wanted(Occasion::Calls(BUSY_CALLS)), FIRST_SIZE);
+    counter.demands.was_too_large(&counter.request(), MIN_USED);
+    counter.wait(1_000_000);
+    assert_eq!(counter.wanted(Occasion::Calls(1)), FIRST_SIZE / 2);
+    counter.demands.was_too_large(&counter.request(), MIN_USED - 1);
+    counter.wait(1_000_000);
+    assert_eq!(counter.wanted(Occasion::Calls(1)), 0);
+    assert_eq!(counter.wanted(Occasion::Calls(BUSY_CALLS)), FIRST_SIZE / 4);
 }
 
 #[test]
@@ -103,21 +118,21 @@ fn one_request_is_open_at_a_time_and_only_for_a_lease_that_can_be_used() {
 }
 
 #[test]
-fn sizes_grow_to_four_milliseconds_of_the_rate_and_at_most_double() {
+fn sizes_grow_to_the_time_of_a_lease_at_the_rate_and_at_most_double() {
     let sizes = Counter::called().sizes_at_rate(1_000, 9);
-    assert_eq!(sizes, [64, 64, 128, 256, 512, 1_024, 2_048, 4_000, 4_000]);
+    assert_eq!(sizes, [64, 64, 128, 256, 512, 1_024, 2_048, 4_096, 6_200]);
     let sizes = Counter::called().sizes_at_rate(125, 6);
-    assert_eq!(sizes, [64, 64, 128, 256, 500, 500]);
+    assert_eq!(sizes, [64, 64, 128, 256, 512, 775]);
 }
 
 #[test]
-fn sizes_fall_slowly_with_the_rate_and_not_below_the_first_size() {
+fn sizes_fall_slowly_with_the_rate_and_not_below_the_least_size() {
     let mut counter = Counter::called();
-    assert_eq!(counter.sizes_at_rate(1_000, 9).last(), Some(&4_000));
+    assert_eq!(counter.sizes_at_rate(1_000, 9).last(), Some(&6_200));
     // Each lease counts as three tenths. The first one is still of the old rate.
-    assert_eq!(counter.sizes_at_rate(100, 5), [4_000, 4_000, 2_920, 2_164, 1_634]);
-    assert_eq!(counter.sizes_at_rate(100, 40).last(), Some(&400));
-    assert_eq!(counter.sizes_at_rate(1, 60).last(), Some(&FIRST_SIZE));
+    assert_eq!(counter.sizes_at_rate(100, 5), [6_200, 6_200, 4_526, 3_354, 2_533]);
+    assert_eq!(counter.sizes_at_rate(100, 40).last(), Some(&620));
+    assert_eq!(counter.sizes_at_rate(1, 60).last(), Some(&MIN_SIZE));
 }
 
 #[test]
@@ -125,12 +140,12 @@ fn unused_permits_of_a_replaced_lease_are_no_part_of_the_rate() {
     let mut counter = Counter::called();
     counter.granted(1_024, 0);
     counter.wait(1_024);
-    counter.granted(1_024, 992);
-    // One permit in 32 µs, for 4 ms.
-    assert_eq!(counter.next_size(), 125);
+    counter.granted(1_024, 1_008);
+    // One permit in 64 µs, for 6.2 ms.
+    assert_eq!(counter.next_size(), 96);
     counter.wait(1_024);
     counter.granted(1_024, 1_025);
-    assert_eq!(counter.next_size(), 87, "more unused permits than granted ones are none used");
+    assert_eq!(counter.next_size(), 67, "more unused permits than granted ones are none used");
 }
 
 #[test]
@@ -140,9 +155,9 @@ fn permits_that_are_left_at_the_end_halve_the_size() {
     let mut sizes = Vec::new();
     for _ in 0..7 {
         sizes.push(counter.next_size());
-        counter.demands.was_too_large(&counter.request());
+        counter.demands.was_too_large(&counter.request(), MIN_USED);
     }
-    assert_eq!(sizes, [500, 250, 125, 62, 31, 15, MIN_SIZE]);
+    assert_eq!(sizes, [775, 387, 193, 96, 48, 24, 12]);
     assert_eq!(counter.next_size(), MIN_SIZE);
 }
 
@@ -151,9 +166,9 @@ fn permits_that_are_left_at_the_end_halve_the_size() {
 fn a_burst_after_a_quiet_time_starts_from_the_size_before_it() {
     let mut counter = Counter::called();
     counter.sizes_at_rate(1_000, 9);
-    counter.demands.was_too_large(&counter.request());
+    counter.demands.was_too_large(&counter.request(), MIN_USED);
     counter.wait(10_000_000);
-    assert_eq!(counter.sizes_at_rate(1_000, 4), [2_000, 2_800, 4_000, 4_000]);
+    assert_eq!(counter.sizes_at_rate(1_000, 4), [3_100, 4_340, 6_200, 6_200]);
 }
 
 #[test]

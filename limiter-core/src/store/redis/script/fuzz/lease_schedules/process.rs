@@ -193,7 +193,7 @@ impl SimulatedProcess {
     pub(super) fn end_lease(&mut self, request: &Request<'_>, id: LeaseId) -> Option<ReturnedPermits> {
         let Some(ended) = self.leases.end(request, id) else { return self.demands.take_kept(request, id) };
         if ended.unused > 0 {
-            self.demands.was_too_large(request);
+            self.demands.was_too_large(request, ended.used);
         }
         Some(ReturnedPermits { permits: ended.unused, id }).filter(|returned| returned.permits > 0)
     }
