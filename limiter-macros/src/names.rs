@@ -53,9 +53,9 @@ const NAMES: [(&str, Argument); 18] = [
 const SYNONYMS: [(&str, &[&str]); 15] = [
     ("key", &["by", "cache_key", "id", "keys", "prefix", "resource", "subject", "value"]),
     ("name", &["label", "rule"]),
-    ("window", &["duration", "every", "interval", "per", "period", "time", "time_window", "window_time"]),
+    ("window", &["duration", "every", "interval", "per", "period", "time", "time_window", "window_time", "windows"]),
     ("max", &["calls", "capacity", "count", "limit_max", "max_count", "permits", "qps", "quota", "rate", "requests"]),
-    ("limits", &["bandwidths", "quotas", "rates", "windows"]),
+    ("limits", &["bandwidths", "quotas", "rates"]),
     ("algorithm", &["algo", "kind", "strategy"]),
     ("cost", &["amount", "n", "tokens", "weight"]),
     ("when", &["condition", "enabled", "execute_condition", "only_if"]),

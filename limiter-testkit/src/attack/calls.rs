@@ -36,8 +36,7 @@ impl Target {
         ALGORITHMS.iter().map(|algorithm| Self::random(round, *algorithm, windows)).collect()
     }
 
-    /// Returns a target with a limit of which leases are granted: of at least 8 permits, each at most a quarter of what is
-    /// left.
+    /// Returns a target with a limit of which leases are granted.
     fn leased(round: &mut Round, number: u32, (low, high): (u64, u64)) -> Self {
         let limit = Limit::new(round.small(100, 3_000), round.millis(low, high)).expect("a limit");
         let cost = if round.once_in(2) { 1 } else { 3 };

@@ -49,6 +49,12 @@ impl Server {
                      `redis+unix:///path[?db=1]`",
                 );
             }
+            if url.starts_with("redis:///") || url.starts_with("rediss:///") {
+                return config_error(
+                    "`url` must have a host: write `redis://host:port`, or `redis+unix:///path` for the path of a \
+                     socket",
+                );
+            }
             syntax_error(parts.as_ref(), SERVER_SYNTAX)
         })?;
         Ok(Self::new(info, Discovery::Fixed(ServerMode::Standalone)))
@@ -262,6 +268,7 @@ mod tests {
             ("redis://:s3c%FFret@a", "must have a percent-encoded user and password"),
             ("redis://:s3cret@a/name", "must have a number as its database"),
             ("redis://:s3cret@a?protocol=s3cret", "must have valid options"),
+            ("redis:///s3cret.sock", "must have a host: write `redis://host:port`, or `redis+unix:///path`"),
             ("redis+unix:///path?db=s3cret", "must have the path of a socket and, if any, a number as its database"),
             ("redis-cluster://:s3cret@a,b/1", "must have database 0 or none for a cluster, got 1"),
             ("redis-cluster://:s3cret@a/-1", "must have database 0 or none for a cluster, got -1"),
