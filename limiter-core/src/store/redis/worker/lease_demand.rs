@@ -50,7 +50,7 @@ struct Demand {
 /// The reason for a script call about a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// So many calls wait for it.
+    /// A number of calls wait for it.
     Calls(u32),
     /// The lease in force is nearly used up.
     Renewal,
@@ -78,7 +78,7 @@ const MAX_SIZE: u32 = 1 << 30;
 const BUSY_MICROS: u64 = 5_000;
 /// A lease with fewer used permits at its end was not worth the script call that returns the others.
 const MIN_USED: u32 = 3;
-/// So many calls that wait together show that a counter is busy.
+/// The number of waiting calls that shows that a counter is busy.
 const BUSY_CALLS: u32 = 4;
 /// A lease is renewed when its permits last for two round trips and this time.
 const RENEWAL_SLACK_MICROS: f64 = 200.0;

@@ -24,7 +24,7 @@ use crate::store::redis::script::command::{BatchEntry, KeyNames, LeaseTerms, Ret
 use crate::store::redis::script::redis_key::RedisKeys;
 use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
 
-/// So long after the end of a lease that was replaced, its unused permits wait for a script call that returns them.
+/// The time after the end of a replaced lease for which its unused permits wait for a script call that returns them.
 pub(super) const RETURN_DELAY: Duration = Duration::from_millis(10);
 
 /// A request for a renewal, by a call that found the lease nearly used up.
