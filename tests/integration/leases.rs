@@ -424,15 +424,18 @@ async fn permits_of_leases_are_counted_while_the_standby_limiter_decides() {
 async fn a_denial_of_a_leased_key_is_cached_for_the_time_of_a_lease_at_most() {
     let fleet = Fleet::new();
     let (limiter, other) = (fleet.leasing().await, fleet.leasing().await);
-    let (key, limit) = (key("a"), leased_limit());
+    // No permit expires in this test. Leases have 50 ms.
+    let (key, limit) = (key("a"), limit("10000/10m"));
     use_lease(&other, &key, &limit).await;
     while limiter.check(&key, &limit).await.expect("a decision").is_allowed() {}
     let cached = limiter.check(&key, &limit).await.expect("a decision").into_result().expect_err("denied");
     assert_eq!(cached.source(), Source::DeniedUntil);
-    fleet.advance_millis(15);
-    // The other process returns its permits. A late renewal of this one may lease them.
-    let is_allowed = async || limiter.check(&key, &limit).await.expect("a decision").is_allowed();
-    eventually("permits are returned", is_allowed).await;
+    eventually("the permits of the other process", async || {
+        // Each denial before they are returned is cached again.
+        fleet.advance_millis(50);
+        limiter.check(&key, &limit).await.expect("a decision").is_allowed()
+    })
+    .await;
 }
 
 #[tokio::test]
