@@ -176,19 +176,19 @@ impl DenialCache {
 
     /// Updates the cache by the store's replies to identical requests that were sent together, the allowed ones first.
     ///
-    /// An allowed request invalidates older denials. A denial that stays correct is inserted. It is used for at most
-    /// `longest`, if that is given.
+    /// If the counter `has_changed`, because a request was allowed or permits were returned, older denials are
+    /// invalidated. A denial that stays correct is inserted. It is used for at most `longest`, if that is given.
     pub(crate) fn update(
         &self,
         request: &Request<'_>,
         version: Option<CacheVersion>,
-        has_admitted: bool,
+        has_changed: bool,
         denial: Option<&StoreReply>,
         longest: Option<Duration>,
     ) {
         let Some(CacheVersion { sent_at, version }) = version else { return };
-        let own_changes = u64::from(has_admitted);
-        if has_admitted {
+        let own_changes = u64::from(has_changed);
+        if has_changed {
             self.invalidate(&[*request]);
         }
         if let Some(denial) = denial {

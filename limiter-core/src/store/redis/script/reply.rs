@@ -15,7 +15,8 @@ pub(crate) struct BatchEntryReply {
     pub(crate) granted: u32,
     /// Permits that are left after them.
     pub(crate) remaining: u32,
-    /// `retry_after` of the calls that are denied; `None`: never.
+    /// `retry_after` of the calls that are denied. If none is, and the log has leases, that of one permit more. `None`:
+    /// never.
     pub(crate) retry_after: Option<Duration>,
     pub(crate) reset_after: Duration,
     /// The time of the decision, in microseconds of the server's clock.

@@ -175,12 +175,12 @@ impl Worker {
             self.send_batches(queue);
         }
         let reply = reply.map(|reply| reply.and_then(|reply| command.decode_batch(reply)));
-        let newest_stamps = {
+        let all_effects = {
             let usable = reply.as_ref().ok().and_then(|reply| reply.as_ref().ok());
             self.end_leases(leases, usable, script_call.needs_split())
         };
         queue.lend_after(calls.len());
-        let mut newest_stamps = newest_stamps.into_iter().peekable();
+        let mut all_effects = all_effects.into_iter().peekable();
         match reply {
             Err(_) => calls.iter().for_each(|batched| self.time_out(&batched.call)),
             Ok(Ok(BatchReply { entries: replies, .. })) => {
@@ -188,8 +188,9 @@ impl Worker {
                     match reply {
                         Ok(reply) => {
                             // Both are in the order of the entries.
-                            let newest = newest_stamps.next_if(|(entry, _)| *entry == calls[0].entry);
-                            self.reconciler.complete_entry(&reply, version, calls, newest.map(|(_, newest)| newest));
+                            let effects = all_effects.next_if(|(entry, _)| *entry == calls[0].entry);
+                            let effects = effects.map(|(_, effects)| effects).unwrap_or_default();
+                            self.reconciler.complete_entry(&reply, version, calls, effects);
                         }
                         Err(error) => {
                             script_call.attempt().report_error(&error);

@@ -11,8 +11,9 @@ use super::lease_demand::Occasion;
 use super::lease_lifecycle::{LeaseCall, Renewal};
 use super::leasing::LeaseRequest;
 use super::pending_call::{BatchedCall, PendingCall, by_entry};
+use super::reconcile::LeaseEffects;
 use crate::clock::Moment;
-use crate::request::{LeaseId, OwnedRequest, Request};
+use crate::request::{OwnedRequest, Request};
 use crate::store::redis::script::command::{BatchEntry, LeaseTerms};
 use crate::store::redis::script::reply::BatchReply;
 
@@ -56,9 +57,10 @@ impl Worker {
         for calls in by_entry(calls) {
             let BatchedCall { entry: index, call } = &calls[0];
             if let Some(terms) = &mut entries[*index].lease {
-                let occasion = Occasion::Calls(u32::try_from(calls.len()).unwrap_or(u32::MAX));
-                let (new_terms, lease_request) =
-                    self.leasing.terms(&call.request(), call.keys().first_slot(), occasion);
+                let request = call.request();
+                let calls = u32::try_from(calls.len()).unwrap_or(u32::MAX);
+                let occasion = Occasion::Calls { calls, cost: request.cost };
+                let (new_terms, lease_request) = self.leasing.terms(&request, call.keys().first_slot(), occasion);
                 *terms = new_terms;
                 let first_call = Rc::clone(call);
                 leases.entries.push(LeasedEntry { index: *index, first_call, terms: *terms, lease_request });
@@ -67,31 +69,31 @@ impl Worker {
         Some(leases)
     }
 
-    /// Puts the leases of a batch in force, if there is a usable reply. Returns the newest stamp of each entry's log, if it
-    /// is ahead of the clock: by the index of the entry, in their order. A batch that was refused has not been applied.
+    /// Puts the leases of a batch in force, if there is a usable reply. Returns the effects on each entry whose permits may
+    /// be leased: by the index of the entry, in their order. A batch that was refused has not been applied.
     pub(super) fn end_leases(
         self: &Rc<Self>,
         leases: Option<BatchLeases>,
         reply: Option<&BatchReply>,
         was_refused: bool,
-    ) -> Vec<(usize, LeaseId)> {
-        let mut newest_stamps = Vec::new();
-        let Some(BatchLeases { sent_at, entries }) = leases else { return newest_stamps };
+    ) -> Vec<(usize, LeaseEffects)> {
+        let mut all_effects = Vec::new();
+        let Some(BatchLeases { sent_at, entries }) = leases else { return all_effects };
         for (position, leased_entry) in entries.into_iter().enumerate() {
             let LeasedEntry { index, first_call, terms, lease_request } = leased_entry;
             let request = first_call.request();
             let entry = reply.and_then(|reply| reply.entries.get(index)?.as_ref().ok());
             let lease = reply.and_then(|reply| reply.leases.get(position));
             if let (Some(entry), Some(lease)) = (entry, lease) {
-                newest_stamps.extend(lease.id.map(|id| (index, id)));
                 let call = LeaseCall { request, keys: first_call.keys(), wanted: terms.wanted, sent_at };
                 self.put_in_force(call, entry, *lease);
+                all_effects.push((index, self.lease_effects(&request, terms, *lease)));
             } else if let (true, Some(returned)) = (was_refused, terms.returned) {
                 let _ = self.leasing.demands.keep(&request, returned);
             }
             self.close_request(lease_request);
         }
-        newest_stamps
+        all_effects
     }
 
     /// Closes a request for a lease, if there is one. The calls that waited for the lease are put back into their queue.

@@ -34,8 +34,10 @@ struct Demand {
     called_before_at: Option<Moment>,
     /// Script calls request a lease.
     is_busy: bool,
-    /// Permits of the next lease.
+    /// Permits of the next lease, unless calls need more.
     size: u32,
+    /// Permits that one of the last calls took.
+    cost: u32,
     /// Permits a microsecond.
     rate: f64,
     /// Permits of the last lease, without those that were left at its end, and the time at which it arrived.
@@ -50,8 +52,8 @@ struct Demand {
 /// The reason for a script call about a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// A number of calls wait for it.
-    Calls(u32),
+    /// A number of calls wait for it, each of a cost.
+    Calls { calls: u32, cost: u32 },
     /// The lease in force is nearly used up.
     Renewal,
 }
@@ -72,6 +74,8 @@ const LEASE_MICROS: f64 = 6_000.0;
 /// The size of the first lease of a counter.
 const FIRST_SIZE: u32 = 64;
 const MIN_SIZE: u32 = 8;
+/// A lease is for this number of calls at least.
+const MIN_CALLS: u32 = 8;
 /// The most permits of one lease.
 const MAX_SIZE: u32 = 1 << 30;
 /// Three script calls within this time show that a counter is busy.
@@ -116,11 +120,14 @@ impl LeaseDemands {
         };
         let is_third = demand.called_before_at.is_some_and(|before| before.until(now).as_micros() < BUSY_MICROS.into());
         demand.is_busy |= match occasion {
-            Occasion::Calls(calls) => calls >= BUSY_CALLS || is_third,
+            Occasion::Calls { calls, .. } => calls >= BUSY_CALLS || is_third,
             Occasion::Renewal => true,
         };
+        if let Occasion::Calls { cost, .. } = occasion {
+            demand.cost = cost;
+        }
         (demand.called_before_at, demand.called_at) = (Some(demand.called_at), now);
-        let wanted = if demand.is_busy && !demand.is_requested && may_lease() { demand.size } else { 0 };
+        let wanted = if demand.is_busy && !demand.is_requested && may_lease() { demand.wanted() } else { 0 };
         demand.is_requested |= wanted > 0;
         (wanted, demand.returned.take())
     }
@@ -178,6 +185,13 @@ impl LeaseDemands {
         kept
     }
 
+    /// Returns whether unused permits are kept for the next script call about the counter.
+    pub(crate) fn has_kept(&self, request: &Request<'_>) -> bool {
+        let mut has_kept = false;
+        self.change(self.counter(request), |demand| has_kept = demand.returned.is_some());
+        has_kept
+    }
+
     /// Takes the unused permits of a lease, if no script call has returned them.
     pub(crate) fn take_kept(&self, request: &Request<'_>, id: LeaseId) -> Option<ReturnedPermits> {
         let mut taken = None;
@@ -209,12 +223,18 @@ impl Demand {
             called_before_at: None,
             is_busy: false,
             size: FIRST_SIZE,
+            cost: 0,
             rate: 0.0,
             granted: 0,
             granted_at: now,
             is_requested: false,
             returned: None,
         }
+    }
+
+    /// Returns the permits to request as a lease.
+    fn wanted(&self) -> u32 {
+        self.size.max(self.cost.saturating_mul(MIN_CALLS)).min(MAX_SIZE)
     }
 }
 

@@ -14,6 +14,7 @@ use super::Worker;
 use super::call::Deadline;
 use super::lease_demand::{Granted, Occasion};
 use super::leasing::Leasing;
+use super::reconcile::LeaseEffects;
 use crate::Error;
 use crate::clock::Moment;
 use crate::limit::Limit;
@@ -23,9 +24,6 @@ use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::script::command::{BatchEntry, KeyNames, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::redis_key::RedisKeys;
 use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
-
-/// The time after the end of a replaced lease for which its unused permits wait for a script call that returns them.
-pub(super) const RETURN_DELAY: Duration = Duration::from_millis(10);
 
 /// A request for a renewal, by a call that found the lease nearly used up.
 pub(crate) struct Renewal {
@@ -96,6 +94,12 @@ impl Worker {
         spawn_local(end);
     }
 
+    /// Returns the effects of a script call about leases, after its lease was put in force.
+    pub(super) fn lease_effects(&self, request: &Request<'_>, terms: LeaseTerms, lease: LeaseReply) -> LeaseEffects {
+        let has_kept = self.leasing.demands.has_kept(request);
+        LeaseEffects { newest: lease.id, has_returned: terms.returned.is_some(), has_kept }
+    }
+
     /// Settles a lease that another one has replaced. Its unused permits go back with the next script call.
     fn settle(self: &Rc<Self>, request: &Request<'_>, keys: &RedisKeys, ended: &EndedLease) {
         self.leasing.local.standby.settle_lease(ended);
@@ -120,10 +124,7 @@ impl Worker {
                 }
                 Some(ReturnedPermits { permits: ended.unused, id }).filter(|returned| returned.permits > 0)
             }
-            None => {
-                self.leasing.sleep_until(ends_at.after(RETURN_DELAY)).await;
-                demands.take_kept(&request, id)
-            }
+            None => demands.take_kept(&request, id),
         };
         if let Some(returned) = returned {
             self.return_permits(&request, &keys, returned);
@@ -168,7 +169,7 @@ impl Worker {
         let Renewal { request, keys } = renewal;
         let request = request.as_request();
         let is_connected = self.topology.connected_owner_of(keys.first_slot()).is_some();
-        if !is_connected || self.reconciler.is_exhausted(&request) {
+        if !is_connected || self.reconciler.is_used_up(&request) {
             return;
         }
         let (terms, lease_request) = self.leasing.terms(&request, keys.first_slot(), Occasion::Renewal);
@@ -181,7 +182,8 @@ impl Worker {
         if let Ok((entry, lease)) = exchanged {
             let call = LeaseCall { request, keys: &keys, wanted: terms.wanted, sent_at };
             self.put_in_force(call, &entry, lease);
-            self.reconciler.complete_renewal(&request, version, &entry, lease.id);
+            let effects = self.lease_effects(&request, terms, lease);
+            self.reconciler.complete_renewal(&request, version, &entry, effects);
         }
         self.close_request(lease_request);
     }

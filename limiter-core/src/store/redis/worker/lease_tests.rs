@@ -10,8 +10,9 @@ use tokio::time::timeout;
 
 use super::batch_leases::BatchLeases;
 use super::call::CallResult;
-use super::lease_lifecycle::{LeaseCall, RETURN_DELAY, usable_time};
+use super::lease_lifecycle::{LeaseCall, usable_time};
 use super::pending_call::{BatchedCall, PendingCall};
+use super::reconcile::LeaseEffects;
 use super::tests::settings;
 use super::*;
 use crate::clock::{ManualClock, Moment};
@@ -25,6 +26,7 @@ use crate::store::redis::server::Server;
 use crate::{Key, Limit};
 
 mod call_rate;
+mod denials;
 
 const MAX: u32 = 10_000;
 const ID: LeaseId = LeaseId { mark: 7, end: 1_000 };
@@ -252,11 +254,9 @@ async fn a_refund_returns_the_permits_of_its_own_call_and_none_of_an_earlier_lea
         calls.extend(leased.take_counted(4).await);
         assert_eq!(leased.remaining().await, MAX + 1 - 10 - 2 * (4 + 64));
         leased.refund(&calls).await;
-        // No script call returns what is left of the replaced lease.
-        let all_returned_after = usable_time(leased.limit) + RETURN_DELAY;
-        leased.clock.advance(all_returned_after);
+        leased.clock.advance(usable_time(leased.limit));
         leased.until_remaining(MAX + 1 - 10).await;
-        leased.clock.advance(Duration::from_millis(499) - all_returned_after);
+        leased.clock.advance(Duration::from_millis(499) - usable_time(leased.limit));
         assert_eq!(leased.remaining().await, MAX + 1, "the first 10 permits have expired");
     })
     .await;
@@ -320,13 +320,14 @@ async fn a_reply_to_a_batch_puts_its_leases_in_force() {
     with_worker(async |leased| {
         let leases = leased.begin_requesting_batch();
         let reply = |id| BatchReply { entries: vec![Ok(ENTRY)], leases: vec![LeaseReply { permits: 0, id }] };
-        assert!(leased.worker.end_leases(leases, Some(&reply(None)), false).is_empty());
+        let all_effects = leased.worker.end_leases(leases, Some(&reply(None)), false);
+        assert_eq!(all_effects, [(0, LeaseEffects::default())]);
         assert!(!leased.is_requested());
         let (leases, terms) = leased.begin_batch();
         let granted = LeaseReply { permits: terms.wanted, id: Some(ID) };
-        let newest_stamps =
+        let all_effects =
             leased.worker.end_leases(leases, Some(&BatchReply { leases: vec![granted], ..reply(None) }), false);
-        assert_eq!(newest_stamps, [(0, ID)]);
+        assert_eq!(all_effects, [(0, LeaseEffects { newest: Some(ID), ..LeaseEffects::default() })]);
         assert!(!leased.is_requested() && leased.take_from_lease(terms.wanted));
     })
     .await;

@@ -29,6 +29,26 @@ pub(crate) struct SentTake<'a> {
     pub(crate) version: Option<CacheVersion>,
 }
 
+/// The effects of a script call on the leases of a counter. Without leases there are none, the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeaseEffects {
+    /// The newest stamp of a log with leases, if it is ahead of the clock. The permits of the calls have it. Another
+    /// process may return permits until then, so a denial is cached for at most the time of a lease.
+    pub(crate) newest: Option<LeaseId>,
+    /// The script call has returned unused permits.
+    pub(crate) has_returned: bool,
+    /// This process keeps unused permits for the next script call.
+    pub(crate) has_kept: bool,
+}
+
+impl LeaseEffects {
+    /// Returns the request that the store denies next, if its reply shows that no permit is left.
+    fn next_denied<'k>(self, request: &Request<'k>, reply: &BatchEntryReply) -> Option<Request<'k>> {
+        let is_used_up = reply.remaining == 0 && self.newest.is_some() && !self.has_kept;
+        is_used_up.then_some(Request { cost: 1, ..*request })
+    }
+}
+
 impl Reconciler {
     pub(crate) fn new(local: LocalState) -> Self {
         Self { local }
@@ -106,25 +126,19 @@ impl Reconciler {
     }
 
     /// Completes the calls of one batch entry, in their order.
-    ///
-    /// `newest` is the newest stamp of a log with leases, if it is ahead of the clock. The permits of the calls have it.
-    /// Another process may give permits back until then, so a denial is cached for at most the time of a lease.
     pub(crate) fn complete_entry(
         &self,
         reply: &BatchEntryReply,
         version: Option<CacheVersion>,
         calls: &[BatchedCall],
-        newest: Option<LeaseId>,
+        effects: LeaseEffects,
     ) {
         let Some(BatchedCall { call: first, .. }) = calls.first() else { return };
         let request = first.request();
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
         let mirror_stamp = self.mirror_together(&request, first.keys().first_slot(), &calls[..granted]);
-        let denied = if granted < calls.len() { Some(request) } else { next_denied(&request, reply, newest) };
-        let denial = denied.map(|request| reply.reply_for_call(reply.granted, request.cost));
-        let longest_denial = newest.map(|_| request.limit.lease_time());
-        let denied = denied.unwrap_or(request);
-        self.local.denials.update(&denied, version, granted > 0, denial.as_ref(), longest_denial);
+        let denied = if granted < calls.len() { Some(request) } else { effects.next_denied(&request, reply) };
+        self.update_denials(&request, version, granted > 0 || effects.has_returned, denied, reply, effects);
         for (index, BatchedCall { call, .. }) in (0..).zip(calls).filter(|(_, batched)| !batched.call.has_reply()) {
             let reply = reply.reply_for_call(index, request.cost);
             let mirrored = match mirror_stamp {
@@ -136,13 +150,8 @@ impl Reconciler {
                     self.standby().reconcile(requests, Duration::ZERO, reservation.as_ref(), &reply)
                 }
             };
-            call.reply(Ok(CountedReply::reconciled(reply, mirrored).stamped_at(newest)));
+            call.reply(Ok(CountedReply::reconciled(reply, mirrored).stamped_at(effects.newest)));
         }
-    }
-
-    /// Returns whether a cached denial shows that the store has no permit left.
-    pub(crate) fn is_exhausted(&self, request: &Request<'_>) -> bool {
-        self.local.denials.get(&[Request { cost: 1, ..*request }]).is_some()
     }
 
     /// Completes a script call about the leases of a counter, which takes no permits for a call.
@@ -151,12 +160,30 @@ impl Reconciler {
         request: &Request<'_>,
         version: Option<CacheVersion>,
         reply: &BatchEntryReply,
-        newest: Option<LeaseId>,
+        effects: LeaseEffects,
     ) {
-        if let Some(denied) = next_denied(request, reply, newest) {
-            let denial = reply.reply_for_call(reply.granted, denied.cost);
-            self.local.denials.update(&denied, version, false, Some(&denial), Some(request.limit.lease_time()));
-        }
+        let has_changed = effects.has_returned || reply.remaining > 0;
+        self.update_denials(request, version, has_changed, effects.next_denied(request, reply), reply, effects);
+    }
+
+    /// Updates the denial cache by the reply about a counter. `denied` is the request that the reply denies.
+    fn update_denials(
+        &self,
+        request: &Request<'_>,
+        version: Option<CacheVersion>,
+        has_changed: bool,
+        denied: Option<Request<'_>>,
+        reply: &BatchEntryReply,
+        effects: LeaseEffects,
+    ) {
+        let denial = denied.map(|denied| reply.reply_for_call(reply.granted, denied.cost));
+        let longest = effects.newest.map(|_| request.limit.lease_time());
+        self.local.denials.update(&denied.unwrap_or(*request), version, has_changed, denial.as_ref(), longest);
+    }
+
+    /// Returns whether a cached denial shows that the store has no permit left.
+    pub(crate) fn is_used_up(&self, request: &Request<'_>) -> bool {
+        self.local.denials.get(&[Request { cost: 1, ..*request }]).is_some()
     }
 
     /// Records the admissions of identical calls in the mirror at once. Returns their stamp; `None` if each call has to
@@ -185,9 +212,4 @@ impl Reconciler {
     pub(crate) fn record_failures<'r>(&self, requests: impl Iterator<Item = Request<'r>>) {
         self.standby().calls_failed(requests);
     }
-}
-
-/// Returns the request that the store denies next, if its reply shows that a log with leases has no permits left.
-fn next_denied<'k>(request: &Request<'k>, reply: &BatchEntryReply, newest: Option<LeaseId>) -> Option<Request<'k>> {
-    (reply.remaining == 0 && newest.is_some()).then_some(Request { cost: 1, ..*request })
 }

@@ -180,7 +180,7 @@ fn the_script_leases_as_a_naive_list_does() {
                     } else {
                         0
                     };
-                    if leased < 8 {
+                    if leased < u64::from(cost).max(8) {
                         leased = 0;
                     }
                     let taken = u64::from(expected * cost) + leased;

@@ -19,8 +19,8 @@
 --          bytes for each entry, big-endian: calls granted (4), permits left after them (4), retry after in µs of the
 --          denied calls (8; -1: never), reset after in µs (8); zeros for a failed entry. Then 16 bytes for each entry of
 --          a leased window: permits leased (4), the mark of the log (4), the end of the lease in ms (8). Without a lease
---          the latter is the newest stamp of the log if it is ahead of the clock, and else 0. If such an entry has no
---          denied call, its retry after is that of one permit more
+--          the latter is the newest stamp of the log if it is ahead of the clock, and else 0. If a log with leases was
+--          read and no call is denied, retry after is that of one permit more
 --          A lone call of a sliding window mostly gets the short reply of sliding_simple.lua instead
 -- Clock    the server's, by TIME
 -- Expiry   as in decide.lua, set with the value. Where a value is changed in place it is set right after it, unless it is

@@ -6,8 +6,8 @@
 local function leased_window(module)
   local LEASE = '>I4I4I8'
   -- A lease is at most a quarter of the permits that are left, or as many as the limit allows in a cell of the log. With
-  -- less, a process would ask several times for the permits of one run that expires. Fewer permits than the least number
-  -- are no lease.
+  -- less, a process would ask several times for the permits of one run that expires. Fewer permits than the least number,
+  -- or than a call takes, are no lease.
   local LEASE_SHARE, CELLS, MIN_LEASE = 4, 128, 8
   local floor, max, min = math.floor, math.max, math.min
 
@@ -37,7 +37,7 @@ local function leased_window(module)
       if grants == calls then
         local left = remaining - grants * cost
         leased = min(wanted, left, max(floor(left / LEASE_SHARE), floor(limit / CELLS)))
-        leased = leased < MIN_LEASE and 0 or leased
+        leased = leased < max(MIN_LEASE, cost) and 0 or leased
       end
       local taken = grants * cost + leased
       if taken > 0 then

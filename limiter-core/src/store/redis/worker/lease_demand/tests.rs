@@ -12,6 +12,10 @@ fn request<'k>(key: &'k Key, limit: &str, cost: u32) -> Request<'k> {
     Request { key, limit: limit.parse::<Limit>().expect("a limit"), cost }
 }
 
+fn calls(calls: u32) -> Occasion {
+    Occasion::Calls { calls, cost: 1 }
+}
+
 /// One counter whose leases are of a process, under a clock that the test moves.
 struct Counter {
     demands: LeaseDemands,
@@ -23,7 +27,7 @@ impl Counter {
     /// Returns a counter about which one script call was made.
     fn called() -> Self {
         let counter = Self { demands: LeaseDemands::new(), key: Key::new("a"), now: Clock::System.now() };
-        assert_eq!(counter.wanted(Occasion::Calls(1_000)), 0, "the first script call requests no lease");
+        assert_eq!(counter.wanted(calls(1_000)), 0, "the first script call requests no lease");
         counter
     }
 
@@ -76,14 +80,14 @@ impl Counter {
 fn a_counter_is_busy_when_three_script_calls_are_near_or_calls_wait_together() {
     let mut counter = Counter::called();
     counter.wait(1);
-    assert_eq!(counter.wanted(Occasion::Calls(BUSY_CALLS - 1)), 0, "the second script call");
+    assert_eq!(counter.wanted(calls(BUSY_CALLS - 1)), 0, "the second script call");
     counter.wait(BUSY_MICROS - 1);
-    assert_eq!(counter.wanted(Occasion::Calls(1)), 0, "the first of the three is too long ago");
+    assert_eq!(counter.wanted(calls(1)), 0, "the first of the three is too long ago");
     counter.wait(BUSY_MICROS - 1);
-    assert_eq!(counter.wanted(Occasion::Calls(1)), 0);
+    assert_eq!(counter.wanted(calls(1)), 0);
     counter.wait(0);
-    assert_eq!(counter.wanted(Occasion::Calls(1)), FIRST_SIZE, "the third one within the time");
-    for occasion in [Occasion::Calls(BUSY_CALLS), Occasion::Renewal] {
+    assert_eq!(counter.wanted(calls(1)), FIRST_SIZE, "the third one within the time");
+    for occasion in [calls(BUSY_CALLS), Occasion::Renewal] {
         assert_eq!(Counter::called().wanted(occasion), FIRST_SIZE, "{occasion:?}");
     }
 }
@@ -92,20 +96,20 @@ fn a_counter_is_busy_when_three_script_calls_are_near_or_calls_wait_together() {
 #[test]
 fn a_counter_is_busy_until_a_lease_of_it_was_hardly_used() {
     let mut counter = Counter::called();
-    assert_eq!(counter.wanted(Occasion::Calls(BUSY_CALLS)), FIRST_SIZE);
+    assert_eq!(counter.wanted(calls(BUSY_CALLS)), FIRST_SIZE);
     counter.demands.was_too_large(&counter.request(), MIN_USED);
     counter.wait(1_000_000);
-    assert_eq!(counter.wanted(Occasion::Calls(1)), FIRST_SIZE / 2);
+    assert_eq!(counter.wanted(calls(1)), FIRST_SIZE / 2);
     counter.demands.was_too_large(&counter.request(), MIN_USED - 1);
     counter.wait(1_000_000);
-    assert_eq!(counter.wanted(Occasion::Calls(1)), 0);
-    assert_eq!(counter.wanted(Occasion::Calls(BUSY_CALLS)), FIRST_SIZE / 4);
+    assert_eq!(counter.wanted(calls(1)), 0);
+    assert_eq!(counter.wanted(calls(BUSY_CALLS)), FIRST_SIZE / 4);
 }
 
 #[test]
 fn one_request_is_open_at_a_time_and_only_for_a_lease_that_can_be_used() {
     let counter = Counter::called();
-    let busy = Occasion::Calls(BUSY_CALLS);
+    let busy = calls(BUSY_CALLS);
     assert_eq!(counter.demands.begin(counter.tag(), busy, counter.now, || false), (0, None));
     assert!(!counter.demands.is_requested(counter.tag()));
     assert_eq!(counter.begin(busy).0, FIRST_SIZE);
@@ -211,6 +215,17 @@ fn the_first_lease_is_renewed_when_it_is_used_up() {
     assert_eq!(counter.granted(FIRST_SIZE, 0), 1);
 }
 
+/// Otherwise calls of a high cost would not find enough permits in a lease, so its rate would stay zero.
+#[test]
+fn a_lease_is_for_several_calls_of_the_last_cost() {
+    let counter = Counter::called();
+    let costly = |cost| counter.wanted(Occasion::Calls { calls: BUSY_CALLS, cost });
+    assert_eq!(costly(100), 100 * MIN_CALLS);
+    assert_eq!(counter.next_size(), 100 * MIN_CALLS, "a renewal has the cost of the last call");
+    assert_eq!(costly(FIRST_SIZE / MIN_CALLS), FIRST_SIZE);
+    assert_eq!(costly(u32::MAX), MAX_SIZE);
+}
+
 /// Costs and limits are of the calls. The counter, and so the demand, is the same.
 #[test]
 fn calls_of_any_cost_and_max_share_a_demand() {
@@ -234,7 +249,7 @@ fn unused_permits_are_kept_for_one_script_call() {
     assert_eq!(counter.demands.take_kept(&request, ID), Some(RETURNED));
     assert_eq!(counter.demands.take_kept(&request, ID), None);
     assert_eq!(counter.demands.keep(&request, later), Ok(()));
-    assert_eq!(counter.begin(Occasion::Calls(0)).1, Some(later), "with a script call that requests no lease as well");
+    assert_eq!(counter.begin(calls(0)).1, Some(later), "with a script call that requests no lease as well");
     assert_eq!(counter.begin(Occasion::Renewal).1, None);
 }
 

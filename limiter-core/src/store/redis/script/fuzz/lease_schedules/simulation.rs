@@ -58,8 +58,11 @@ impl<'a> Simulation<'a> {
         let mut random = Random::new(seed);
         // The shortest window has a lease time of 4 ms, and the longest one of 31 ms.
         let window = [300, 640, 2_000][pick(&mut random, 3)];
-        let max = small(random.between(40, 400));
-        let other_max = if scenario.has_max_changes { small(random.between(40, 400)) } else { max };
+        // Leases of a large limit that is nearly used up may have more than a quarter of what is left.
+        let is_large = random.below(4) == 0;
+        let mut new_max = || small(if is_large { random.between(1_024, 4_000) } else { random.between(40, 400) });
+        let max = new_max();
+        let other_max = if scenario.has_max_changes { new_max() } else { max };
         let limits = [max, other_max].map(|max| Limit::new(max, Duration::from_millis(window)).expect("a limit"));
         let number_of_processes = random.between(1, 4);
         let new_process = |_| {

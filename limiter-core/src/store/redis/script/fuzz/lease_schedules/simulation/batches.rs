@@ -20,7 +20,7 @@ impl Simulation<'_> {
         let request = Request { key: &self.keys[key], limit, cost };
         let wants_lease = cost == 0 || self.random.below(4) > 0;
         let wanted = if wants_lease { small(self.random.between(8, limit.max().into())) } else { 0 };
-        let occasion = if cost == 0 { Occasion::Renewal } else { Occasion::Calls(calls) };
+        let occasion = if cost == 0 { Occasion::Renewal } else { Occasion::Calls { calls, cost } };
         let (wanted, returned) = process.begin_call(key, &request, occasion, wanted);
         let sender = Some((number, process.now()));
         let has_leases = wanted > 0 || returned.is_some() || self.scenario.has_ledger || self.random.below(2) == 0;
