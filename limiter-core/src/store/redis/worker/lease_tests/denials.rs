@@ -119,3 +119,19 @@ async fn returned_permits_and_changes_meanwhile_invalidate_a_denial() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn permits_returned_with_a_batch_invalidate_a_denial() {
+    with_worker(async |leased| {
+        leased.lease_the_last_permits().await;
+        let (reconciler, request) = (&leased.worker.reconciler, leased.request(1));
+        for has_returned in [false, true] {
+            let effects = LeaseEffects { has_returned, ..LeaseEffects::default() };
+            let calls = [BatchedCall { entry: 0, call: leased.pending().0 }];
+            let too_few = BatchEntryReply { granted: 0, ..ENTRY };
+            reconciler.complete_entry(&too_few, reconciler.cache_version(&request), &calls, effects);
+            assert_eq!(leased.denies(1, leased.limit), !has_returned);
+        }
+    })
+    .await;
+}
