@@ -102,7 +102,7 @@ async fn returned_permits_and_changes_meanwhile_invalidate_a_denial() {
         leased.until_remaining(20).await;
         let is_invalidated = async {
             while leased.denies(1, leased.limit) {
-                yield_now().await
+                yield_now().await;
             }
         };
         timeout(Duration::from_secs(60), is_invalidated).await.expect("the return completes");
