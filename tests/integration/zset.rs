@@ -23,8 +23,9 @@ pub(crate) fn limit(text: &str) -> Limit {
     support::limit(text).with_layout(Layout::Zset).expect("a sliding window")
 }
 
-/// A limiter and a Spring service with one clock and one shared key.
+/// A limiter and a Spring service with one clock and one shared key. The server's own clock is stopped.
 struct SharedKey {
+    server: &'static RedisServer,
     limiter: Limiter,
     clock: ManualClock,
     spring: Spring,
@@ -34,7 +35,7 @@ struct SharedKey {
 
 impl SharedKey {
     async fn new() -> Self {
-        let (server, clock, name) = (RedisServer::shared(), ManualClock::new(), unique("shared-key"));
+        let (server, clock, name) = (RedisServer::timeless(), ManualClock::new(), unique("shared-key"));
         let limiter = builder_for(server)
             .remember_denials(Duration::ZERO)
             .on_error(OnError::Raise)
@@ -42,7 +43,7 @@ impl SharedKey {
             .connect()
             .await
             .expect("connects");
-        Self { limiter, clock, spring: Spring::connect(server), key: Key::new(&name), name }
+        Self { server, limiter, clock, spring: Spring::connect(server), key: Key::new(&name), name }
     }
 
     fn set_name(&self) -> String {
@@ -57,7 +58,7 @@ impl SharedKey {
         let set_name = self.set_name();
         let mut call = vec![command, &set_name];
         call.extend(arguments);
-        RedisServer::shared().command(&call)
+        self.server.command(&call)
     }
 
     fn entry_count(&self) -> i64 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_testkit::{Random, RedisServer};
+use limiter_testkit::Random;
 use rate_limited::Decision;
 
 use super::{SharedKey, denied, limit};
@@ -155,7 +155,7 @@ async fn entries_take_about_120_bytes_each() {
         assert!(shared.limiter.check_n(&shared.key, &limit("100000/1h"), 1_000).await.expect("answers").is_allowed());
         shared.advance(7);
     }
-    let bytes = RedisServer::shared().command(&["MEMORY", "USAGE", &shared.set_name(), "SAMPLES", "0"]).integer();
+    let bytes = shared.server.command(&["MEMORY", "USAGE", &shared.set_name(), "SAMPLES", "0"]).integer();
     println!("{} bytes a permit", bytes / 10_000);
     assert!(bytes < 10_000 * 130, "{bytes} bytes for 10 000");
 }

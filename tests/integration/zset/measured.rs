@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use limiter_testkit::{Random, RedisServer};
+use limiter_testkit::Random;
 
 use super::spring::{Spring, Version};
 use super::{SharedKey, limit};
@@ -56,12 +56,12 @@ async fn hosts_more_than_a_window_apart_exceed_the_limit() {
 
 /// Returns the most permits admitted in one window. Call times are random, but the same for all measurements.
 async fn max_permits_in_a_window(sides: &[Side], calls_per_window: u64) -> u32 {
-    let (shared, mut random, server) = (SharedKey::new().await, Random::new(1), RedisServer::shared());
+    let (shared, mut random) = (SharedKey::new().await, Random::new(1));
     let mut hosts: Vec<Option<(Spring, u64)>> = sides
         .iter()
         .map(|side| match side {
             Ours => None,
-            Theirs(version, ahead) => Some((Spring::connect(server).version(*version), *ahead)),
+            Theirs(version, ahead) => Some((Spring::connect(shared.server).version(*version), *ahead)),
         })
         .collect();
     let mut admitted = Vec::new();
