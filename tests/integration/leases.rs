@@ -422,19 +422,19 @@ async fn permits_of_leases_are_counted_while_the_standby_limiter_decides() {
 #[tokio::test]
 async fn a_denial_of_a_leased_key_is_cached_for_the_time_of_a_lease_at_most() {
     let fleet = Fleet::new();
-    let (limiter, other) = (fleet.leasing().await, fleet.leasing().await);
-    // No permit expires in this test. Leases have 50 ms.
-    let (key, limit) = (key("a"), limit("10000/10m"));
+    let (limiter, other, plain) = (fleet.leasing().await, fleet.leasing().await, fleet.plain().await);
+    let (key, limit) = (key("a"), leased_limit());
     use_lease(&other, &key, &limit).await;
-    while limiter.check(&key, &limit).await.expect("a decision").is_allowed() {}
-    let cached = limiter.check(&key, &limit).await.expect("a decision").into_result().expect_err("denied");
-    assert_eq!(cached.source(), Source::DeniedUntil);
-    eventually("the permits of the other process", async || {
-        // Each denial before they are returned is cached again.
-        fleet.advance_millis(50);
-        limiter.check(&key, &limit).await.expect("a decision").is_allowed()
-    })
-    .await;
+    // A process without leases uses the limit up: no renewal is in flight.
+    let left = remaining(&plain, &key, &limit).await;
+    assert!(plain.check_n(&key, &limit, left).await.expect("a decision").is_allowed());
+    for source in [Source::Store, Source::DeniedUntil] {
+        let denied = limiter.check(&key, &limit).await.expect("a decision").into_result().expect_err("denied");
+        assert_eq!(denied.source(), source);
+    }
+    fleet.advance_millis(15);
+    eventually("the other process returns permits", async || remaining(&plain, &key, &limit).await > 0).await;
+    allowed(&limiter, &key, &limit).await;
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ impl Worker {
             if let (Some(entry), Some(lease)) = (entry, lease) {
                 let call = LeaseCall { request, keys: first_call.keys(), wanted: terms.wanted, sent_at };
                 self.put_in_force(call, entry, *lease);
-                all_effects.push((index, self.lease_effects(&request, terms, *lease)));
+                all_effects.push((index, self.lease_effects(&request, terms, entry, *lease)));
             } else if let (true, Some(returned)) = (was_refused, terms.returned) {
                 let _ = self.leasing.demands.keep(&request, returned);
             }

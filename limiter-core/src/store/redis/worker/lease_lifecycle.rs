@@ -95,9 +95,15 @@ impl Worker {
     }
 
     /// Returns the effects of a script call about leases, after its lease was put in force.
-    pub(super) fn lease_effects(&self, request: &Request<'_>, terms: LeaseTerms, lease: LeaseReply) -> LeaseEffects {
-        let has_kept = self.leasing.demands.has_kept(request);
-        LeaseEffects { newest: lease.id, has_returned: terms.returned.is_some(), has_kept }
+    pub(super) fn lease_effects(
+        &self,
+        request: &Request<'_>,
+        terms: LeaseTerms,
+        entry: &BatchEntryReply,
+        lease: LeaseReply,
+    ) -> LeaseEffects {
+        let is_used_up = entry.remaining == 0 && lease.id.is_some() && !self.leasing.demands.has_kept(request);
+        LeaseEffects { newest: lease.id, has_returned: terms.returned.is_some(), is_used_up }
     }
 
     /// Settles a lease that another one has replaced. Its unused permits go back with the next script call.
@@ -182,7 +188,7 @@ impl Worker {
         if let Ok((entry, lease)) = exchanged {
             let call = LeaseCall { request, keys: &keys, wanted: terms.wanted, sent_at };
             self.put_in_force(call, &entry, lease);
-            let effects = self.lease_effects(&request, terms, lease);
+            let effects = self.lease_effects(&request, terms, &entry, lease);
             self.reconciler.complete_renewal(&request, version, &entry, effects);
         }
         self.close_request(lease_request);

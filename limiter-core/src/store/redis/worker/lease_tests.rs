@@ -145,6 +145,11 @@ impl LeasedWorker {
         timeout(Duration::from_secs(60), returned).await.expect("permits are returned");
     }
 
+    async fn renew(&self) {
+        let renewal = Renewal { request: OwnedRequest::from(&self.request(0)), keys: self.keys() };
+        Rc::clone(&self.worker).renew(renewal).await;
+    }
+
     fn take_from_lease(&self, cost: u32) -> bool {
         self.worker.leasing.local.leases.take(&self.request(cost), false).is_some()
     }
@@ -205,8 +210,7 @@ async fn a_lease_is_used_until_its_end_and_what_is_left_is_returned() {
 async fn a_lease_whose_reply_is_late_is_returned_unused() {
     with_worker(async |leased| {
         assert_eq!(leased.take(1).await, [Source::Store]);
-        let renewal = Renewal { request: OwnedRequest::from(&leased.request(0)), keys: leased.keys() };
-        let mut renewed = Box::pin(Rc::clone(&leased.worker).renew(renewal));
+        let mut renewed = Box::pin(leased.renew());
         let is_pending = poll_fn(|context| Poll::Ready(renewed.as_mut().poll(context).is_pending())).await;
         assert!(is_pending && leased.is_requested());
         leased.clock.advance(usable_time(leased.limit));
@@ -222,15 +226,11 @@ async fn a_renewal_replaces_a_lease_and_the_next_script_call_returns_what_was_le
     with_worker(async |leased| {
         leased.take_until_leased().await;
         assert!(leased.take_from_lease(60));
-        let renew = || {
-            let renewal = Renewal { request: OwnedRequest::from(&leased.request(0)), keys: leased.keys() };
-            Rc::clone(&leased.worker).renew(renewal)
-        };
-        renew().await;
+        leased.renew().await;
         // The 4 permits that are left are kept. They are returned by the next renewal, whose own lease has 64.
         assert_eq!(leased.remaining().await, MAX - 5 - 64 - 64);
         assert!(leased.take_from_lease(64));
-        renew().await;
+        leased.renew().await;
         let remaining = leased.remaining().await;
         leased.clock.advance(usable_time(leased.limit));
         leased.until_remaining(MAX - 5 - 60 - 64).await;

@@ -47,7 +47,7 @@ impl Leasing {
         self.clock.now_with_suspend()
     }
 
-    /// Waits until an instant of this time.
+    /// Waits until an instant of the clock that [`now`](Self::now) reads.
     pub(super) async fn sleep_until(&self, instant: Moment) {
         let wait = self.now().until(instant);
         match &self.clock {

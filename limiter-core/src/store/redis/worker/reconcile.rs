@@ -37,15 +37,14 @@ pub(crate) struct LeaseEffects {
     pub(crate) newest: Option<LeaseId>,
     /// The script call has returned unused permits.
     pub(crate) has_returned: bool,
-    /// This process keeps unused permits for the next script call.
-    pub(crate) has_kept: bool,
+    /// The store has no permit left, and this process keeps none for the next script call.
+    pub(crate) is_used_up: bool,
 }
 
 impl LeaseEffects {
-    /// Returns the request that the store denies next, if its reply shows that no permit is left.
-    fn next_denied<'k>(self, request: &Request<'k>, reply: &BatchEntryReply) -> Option<Request<'k>> {
-        let is_used_up = reply.remaining == 0 && self.newest.is_some() && !self.has_kept;
-        is_used_up.then_some(Request { cost: 1, ..*request })
+    /// Returns the request that the store denies next, if no permit is left.
+    fn next_denied<'k>(self, request: &Request<'k>) -> Option<Request<'k>> {
+        self.is_used_up.then_some(Request { cost: 1, ..*request })
     }
 }
 
@@ -137,7 +136,7 @@ impl Reconciler {
         let request = first.request();
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
         let mirror_stamp = self.mirror_together(&request, first.keys().first_slot(), &calls[..granted]);
-        let denied = if granted < calls.len() { Some(request) } else { effects.next_denied(&request, reply) };
+        let denied = if granted < calls.len() { Some(request) } else { effects.next_denied(&request) };
         self.update_denials(&request, version, granted > 0 || effects.has_returned, denied, reply, effects);
         for (index, BatchedCall { call, .. }) in (0..).zip(calls).filter(|(_, batched)| !batched.call.has_reply()) {
             let reply = reply.reply_for_call(index, request.cost);
@@ -163,7 +162,7 @@ impl Reconciler {
         effects: LeaseEffects,
     ) {
         let has_changed = effects.has_returned || reply.remaining > 0;
-        self.update_denials(request, version, has_changed, effects.next_denied(request, reply), reply, effects);
+        self.update_denials(request, version, has_changed, effects.next_denied(request), reply, effects);
     }
 
     /// Updates the denial cache by the reply about a counter. `denied` is the request that the reply denies.

@@ -223,7 +223,7 @@ fn the_script_leases_as_a_naive_list_does() {
         }
     }
     println!("{leases} leases, {returns} returned, {resets} resets, {ahead} with a stamp ahead of the clock");
-    println!("{exhausted} without permits left");
+    println!("{exhausted} limits used up");
     assert!([leases, returns, resets, exhausted].iter().all(|count| *count > rounds / 10), "of each kind");
 }
 

@@ -16,8 +16,7 @@ impl LeasedWorker {
         let Leasing { local, .. } = &*self.worker.leasing;
         match local.leases.take(&request, false) {
             Some(permits) if permits.needs_renewal => {
-                let renewal = Renewal { request: OwnedRequest::from(&self.request(0)), keys: self.keys() };
-                Rc::clone(&self.worker).renew(renewal).await;
+                self.renew().await;
                 true
             }
             Some(_) => true,

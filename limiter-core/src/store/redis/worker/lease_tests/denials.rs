@@ -8,11 +8,6 @@ impl LeasedWorker {
         self.worker.leasing.local.denials.get(&[Request { limit, ..self.request(cost) }]).is_some()
     }
 
-    async fn renew(&self) {
-        let renewal = Renewal { request: OwnedRequest::from(&self.request(0)), keys: self.keys() };
-        Rc::clone(&self.worker).renew(renewal).await;
-    }
-
     /// Takes permits so that the store has this number left, by a call of another process.
     async fn leave(&self, permits: u32) {
         let cost = self.remaining().await - permits;
