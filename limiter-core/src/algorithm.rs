@@ -120,8 +120,7 @@ impl CounterState {
         Outcome { remaining: after.remaining, reset_at: after.reset_at, ..outcome }
     }
 
-    /// Makes the decision of [`decide`](CounterState::decide) in the common case of a busy key; `None` in every other
-    /// case.
+    /// Makes the decision of [`decide`](CounterState::decide) in the common case; `None` in every other case.
     #[inline(always)]
     pub(crate) fn decide_fast_path(&mut self, input: &AlgorithmInput) -> Option<Outcome> {
         match self {

@@ -64,8 +64,8 @@ impl Log {
         Outcome { remaining: outcome.remaining - input.cost, reset_at: stamp + input.kind.window, ..outcome }
     }
 
-    /// Makes the decision in the common case of a busy key: the newest run is of this millisecond, the oldest is live,
-    /// and the permits fit. `None` in every other case.
+    /// Makes the decision in the common case: no stamp is ahead of the clock, all runs are live, and the permits fit. `None`
+    /// in every other case.
     #[inline(always)]
     pub(super) fn decide_fast_path(&mut self, input: &AlgorithmInput) -> Option<Outcome> {
         let (unit, window) = (unit(input.kind.window), input.kind.window);
@@ -73,15 +73,29 @@ impl Log {
         let (last, first) = self.runs.ends()?;
         let stamp_of = |offset: u32| base + u64::from(offset) * unit;
         let (first, stamp) = (stamp_of(first), stamp_of(last.offset));
-        // If the newest run has the stamp of now, no stamp is ahead of the clock.
-        if stamp != input.ceil || first + window <= input.floor || input.cost == 0 {
+        if stamp > input.ceil || first + window <= input.floor || input.cost == 0 {
             return None;
         }
         let used = last.total.wrapping_sub(before);
         let remaining = input.max.saturating_sub(used).saturating_sub(input.pending).checked_sub(input.cost)?;
-        last.total = last.total.wrapping_add(input.cost);
-        let (retry_at, reset_at) = (Some(input.floor), stamp + window);
-        Some(Outcome { allowed: true, remaining, retry_at, reset_at, delay: 0 })
+        let total = last.total.wrapping_add(input.cost);
+        if stamp == input.ceil {
+            last.total = total;
+        } else {
+            self.push_at_now(total, input)?;
+        }
+        Some(Outcome { allowed: true, remaining, retry_at: Some(input.floor), reset_at: input.ceil + window, delay: 0 })
+    }
+
+    /// Appends a run of now, which must be after the newest. `None` if calls of several milliseconds may share a run.
+    #[inline(never)]
+    fn push_at_now(&mut self, total: u32, input: &AlgorithmInput) -> Option<()> {
+        if unit(input.kind.window) > 1 || self.runs.len() >= CAPACITY {
+            return None;
+        }
+        let offset = u32::try_from(input.ceil - self.base).ok()?;
+        self.runs.push(Run { offset, total });
+        Some(())
     }
 
     /// Returns the outcome that [`decide`](Log::decide) would have, and takes nothing. Its `remaining` is the number of

@@ -6,6 +6,7 @@ use super::*;
 use crate::Algorithm;
 use crate::algorithm::CounterKind;
 
+mod fast_path;
 mod refunds;
 
 fn input_between(floor: u64, ceil: u64, window: u64, max: u32, cost: u32) -> AlgorithmInput {

@@ -88,7 +88,7 @@ impl Shard {
         self.exact.find(key_hash.hash, key_hash.encoding, kind)
     }
 
-    /// Makes the decision in the common case of a busy key. Returns the outcome and the id of the key's entry.
+    /// Makes the decision in the common case of a known key. Returns the outcome and the id of the key's entry.
     ///
     /// # Errors
     /// The index of the key's entry, if it has one, in every other case.
