@@ -64,8 +64,8 @@ impl Log {
         Outcome { remaining: outcome.remaining - input.cost, reset_at: stamp + input.kind.window, ..outcome }
     }
 
-    /// Makes the decision in the common case: no stamp is ahead of the clock, all runs are live, and the permits fit. `None`
-    /// in every other case.
+    /// Makes the decision in the common case: no stamp is ahead of the clock, all runs are live, the permits fit, and a
+    /// new run can be [appended](Self::push_at_now). `None` in every other case.
     #[inline(always)]
     pub(super) fn decide_fast_path(&mut self, input: &AlgorithmInput) -> Option<Outcome> {
         let (unit, window) = (unit(input.kind.window), input.kind.window);
@@ -87,7 +87,8 @@ impl Log {
         Some(Outcome { allowed: true, remaining, retry_at: Some(input.floor), reset_at: input.ceil + window, delay: 0 })
     }
 
-    /// Appends a run of now, which must be after the newest. `None` if calls of several milliseconds may share a run.
+    /// Appends a run of now, which must be after the newest. `None` if calls of several milliseconds may share a run, or
+    /// if the base must be moved up first.
     #[inline(never)]
     fn push_at_now(&mut self, total: u32, input: &AlgorithmInput) -> Option<()> {
         if unit(input.kind.window) > 1 || self.runs.len() >= CAPACITY {

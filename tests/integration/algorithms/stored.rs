@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use limiter_testkit::RedisServer;
 use rate_limited::Algorithm::{self, FixedWindow, LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
-use rate_limited::{Decision, ErrorKind, Limiter, OnError};
+use rate_limited::{ErrorKind, Limiter, OnError};
 use tokio::task::JoinSet;
 
 use super::{ALL_ALGORITHMS, limit_with_algorithm};
@@ -73,10 +73,7 @@ async fn assert_key_expires_when_its_counter_is_empty(algorithm: Algorithm) {
     for cost in [1, 2, 1] {
         let started = Instant::now();
         let decision = limiter.check_n(&key("a"), &limit, cost).await.expect("answers");
-        let (reset_after, is_denied) = match decision {
-            Decision::Allowed(allowed) => (allowed.reset_after(), false),
-            Decision::Denied(denied) => (denied.reset_after(), true),
-        };
+        let reset_after = decision.reset_after();
         let name = server.keys().into_iter().next();
         let ttl = name.map_or(0, |name| server.command(&["PTTL", &name]).integer().max(0));
         let took = i64::try_from(started.elapsed().as_millis()).expect("small");
@@ -84,7 +81,7 @@ async fn assert_key_expires_when_its_counter_is_empty(algorithm: Algorithm) {
         // machine that stands still the key may have expired.
         let extra_millis = ttl - i64::try_from(reset_after.as_millis()).expect("small");
         let mut most = if algorithm == SlidingWindow { 602 } else { 502 };
-        if is_denied {
+        if decision.is_denied() {
             // An earlier call set the TTL. The server may have stood still after it had read its clock for that call.
             most += last_write_took;
         } else {
