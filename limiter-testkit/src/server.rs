@@ -56,6 +56,10 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
+    /// The most milliseconds by which a [stopped clock](Self::stop_clock) is ahead. A TTL that is set and then read may be
+    /// longer by so much.
+    pub const MAX_MILLIS_AHEAD: i64 = 1;
+
     /// Starts a server for one test, on a Unix socket.
     ///
     /// The binary is `redis-server`, or the one named by the environment variable `RATE_LIMITED_REDIS_SERVER`.
@@ -87,7 +91,8 @@ impl RedisServer {
     /// Returns a second shared server, whose wall clock is stopped: no key in it expires. It serves limiters with a
     /// manual clock, which is slower than the real clock on a busy machine.
     ///
-    /// It has 1000 databases, and each test may use one of its own.
+    /// It has 1000 databases, and each test may use one of its own. See [`stop_clock`](Self::stop_clock) for the error of
+    /// its clock.
     ///
     /// On systems without settable clocks (see [`RedisServerBuilder::shifted_clock`]) its clock runs normally.
     ///
@@ -303,7 +308,8 @@ impl RedisServer {
 
     /// Stops the server's wall clock, so that no key expires any more. Returns once the server's `TIME` stands still.
     ///
-    /// Valkey 9.1 adds the time since its last look at the wall clock, usually less than 0.1 ms.
+    /// Valkey 9.1 reads the wall clock once a millisecond, and adds the time since the last look. Its stopped clock is up to
+    /// [`MAX_MILLIS_AHEAD`](Self::MAX_MILLIS_AHEAD) ahead.
     ///
     /// # Panics
     ///

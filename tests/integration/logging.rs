@@ -11,6 +11,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::child_process;
+use crate::deadlines::WAIT_TIMEOUT;
 use crate::support::{builder_for, key, limit};
 
 mod events;
@@ -66,15 +67,15 @@ fn check(limiter: &Limiter) -> Result<Decision, Error> {
     limiter.check_blocking(&key("a"), &limit("1000/1m"))
 }
 
-/// Returns the function's result, or `None` if it takes longer than 5 s.
+/// Returns the function's result, or `None` if it takes longer than [`WAIT_TIMEOUT`].
 fn run_with_timeout<T: Send + 'static>(action: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(action()));
-    receiver.recv_timeout(Duration::from_secs(5)).ok()
+    receiver.recv_timeout(WAIT_TIMEOUT).ok()
 }
 
 fn wait_for_event() -> bool {
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + WAIT_TIMEOUT;
     while !HAS_EVENT.load(Ordering::SeqCst) && Instant::now() < until {
         thread::sleep(Duration::from_millis(5));
     }
@@ -118,7 +119,7 @@ async fn panic_in_the_subscriber() {
     server.kill();
     assert!(wait_for_event());
     server.restart();
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + WAIT_TIMEOUT;
     while check(limiter).is_err() {
         assert!(Instant::now() < until, "not reconnected");
         thread::sleep(Duration::from_millis(10));

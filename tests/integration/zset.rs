@@ -69,6 +69,12 @@ impl SharedKey {
         self.command("PTTL", &[]).integer()
     }
 
+    /// Asserts that the set's TTL is longer than `over`, and not longer than `most`. Both are in milliseconds.
+    fn assert_ttl(&self, over: i64, most: i64) {
+        let ttl = self.ttl();
+        assert!(ttl > over && ttl <= most + RedisServer::MAX_MILLIS_AHEAD, "{ttl} ms");
+    }
+
     /// Adds an entry, like a host whose clock differs.
     fn add_entry(&self, score: &str, member: &str) {
         self.command("ZADD", &[score, member]);
