@@ -56,10 +56,6 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// The most milliseconds by which a [stopped clock](Self::stop_clock) is ahead. A TTL that is set and then read may be
-    /// longer by so much.
-    pub const MAX_MILLIS_AHEAD: i64 = 1;
-
     /// Starts a server for one test, on a Unix socket.
     ///
     /// The binary is `redis-server`, or the one named by the environment variable `RATE_LIMITED_REDIS_SERVER`.
@@ -308,8 +304,7 @@ impl RedisServer {
 
     /// Stops the server's wall clock, so that no key expires any more. Returns once the server's `TIME` stands still.
     ///
-    /// Valkey 9.1 reads the wall clock once a millisecond, and adds the time since the last look. Its stopped clock is up to
-    /// [`MAX_MILLIS_AHEAD`](Self::MAX_MILLIS_AHEAD) ahead.
+    /// The stopped clock of Valkey 9.1 still moves: see [`stopped_clock_error_millis`](Self::stopped_clock_error_millis).
     ///
     /// # Panics
     ///
@@ -328,6 +323,15 @@ impl RedisServer {
             }
             assert!(Instant::now() < deadline, "the server's clock does not stop\n{}", self.log_tail());
         }
+    }
+
+    /// Returns by how many milliseconds the server's [stopped clock](Self::stop_clock) is ahead at most: 1 on Valkey, else 0.
+    ///
+    /// Valkey 9.1 reads the wall clock once a millisecond, and adds the time since the last look. A TTL that is set and then
+    /// read may be longer by so much.
+    #[must_use]
+    pub fn stopped_clock_error_millis(&self) -> i64 {
+        i64::from(self.info("server").contains_key("valkey_version"))
     }
 
     /// Returns by how many microseconds the server's clock is ahead of the real one.

@@ -72,7 +72,7 @@ impl SharedKey {
     /// Asserts that the set's TTL is longer than `over`, and not longer than `most`. Both are in milliseconds.
     fn assert_ttl(&self, over: i64, most: i64) {
         let ttl = self.ttl();
-        assert!(ttl > over && ttl <= most + RedisServer::MAX_MILLIS_AHEAD, "{ttl} ms");
+        assert!(ttl > over && ttl <= most + self.server.stopped_clock_error_millis(), "{ttl} ms");
     }
 
     /// Adds an entry, like a host whose clock differs.
