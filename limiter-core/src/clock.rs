@@ -25,6 +25,9 @@ impl Moment {
     /// An instant that no clock reaches.
     pub(crate) const NEVER: Self = Self { micros: u64::MAX };
 
+    /// The clock's origin: an instant that has come.
+    pub(crate) const PAST: Self = Self { micros: 0 };
+
     /// Returns the instant in milliseconds, rounded down. Cut-offs are measured from it, so that no permit expires
     /// early.
     #[inline]

@@ -168,6 +168,27 @@ impl Guard {
         Ok(resolution)
     }
 
+    /// Returns whether other processes use the store.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.store, RemoteStore::Redis(_))
+    }
+
+    /// Decides by the store, past the denial cache, about a waiting call whose cached denial may be outdated by another
+    /// process. `None` if the store fails. No observer, metric or policy applies: the call has its own check later.
+    pub(crate) async fn check_again(&self, requests: &[Request<'_>], options: CallOptions) -> Option<Resolution> {
+        match self.store.take(requests, &options).await {
+            Ok(counted) => Some(Resolution::Counted(counted)),
+            Err(StoreFailure { reservation, .. }) => {
+                let standby = &self.local().standby;
+                if let Some(reservation) = reservation {
+                    standby.refund(requests, reservation.reply.stamp);
+                }
+                standby.call_failed(requests);
+                None
+            }
+        }
+    }
+
     fn decide_by_standby(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<DecisionReply, Error> {
         let standby = &self.local().standby;
         if !options.wants_reports {

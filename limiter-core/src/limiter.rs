@@ -99,6 +99,13 @@ pub(crate) enum Backend {
     Guarded(Guard),
 }
 
+impl Backend {
+    /// Returns whether other processes use the store.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Guarded(guard) if guard.is_shared())
+    }
+}
+
 impl Limiter {
     pub(crate) fn from_parts(inner: LimiterInner) -> Self {
         Self { inner: Arc::new(inner) }

@@ -1,5 +1,6 @@
 //! Requests to a store and its replies: the types that the store, the failure policy and the limiter exchange.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use crate::key::Key;
 use crate::limit::Limit;
 use crate::on_error::OnError;
 use crate::source::Source;
+use crate::sync::{Seed, hash_bytes, seed};
 
 /// A request to a store for `cost` permits. Several requests make one decision: all of them or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +26,13 @@ impl Request<'_> {
         CounterKind::from(self.limit) == CounterKind::from(limit) && self.key == key
     }
 
+    /// The hash of its counter, by the seed of this process.
+    pub(crate) fn counter_hash(&self) -> u64 {
+        let seed = seed();
+        let (_, encoding_hash) = self.key.hashed_encoding(|encoding| hash_bytes(&seed, encoding));
+        counter_hash(&seed, encoding_hash, self.limit)
+    }
+
     /// Permits that the requests before it in the same decision take from the same counter.
     pub(crate) fn pending(&self, before: &[Self]) -> u32 {
         let same_counter = before.iter().filter(|other| self.has_counter(other.key, other.limit));
@@ -35,6 +44,12 @@ impl Request<'_> {
     pub(crate) fn times(self, count: usize) -> Self {
         Self { cost: u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(self.cost), ..self }
     }
+}
+
+/// The hash of a counter, from that of its encoded key. The stores in memory identify counters by it.
+#[inline(always)]
+pub(crate) fn counter_hash(seed: &Seed, encoding_hash: u64, limit: Limit) -> u64 {
+    seed.hash_one((encoding_hash, CounterKind::from(limit)))
 }
 
 /// The requests of one decision, with the slots of their keys.

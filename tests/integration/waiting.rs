@@ -10,6 +10,8 @@ use crate::support::{builder_for, key, limit};
 
 mod polled;
 mod held_store;
+mod given_back;
+mod reserving;
 mod order;
 mod passed_over;
 mod schedules;

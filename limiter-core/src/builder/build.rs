@@ -161,7 +161,7 @@ impl Builder {
 
     fn with_backend(self, backend: Backend, rules: RuleTable) -> Limiter {
         let Self { on_error, leases, observers, exposes_keys, clock, .. } = self;
-        let queues = WaitQueues::new(clock.clone());
+        let queues = WaitQueues::new(clock.clone(), backend.is_shared());
         Limiter::from_parts(LimiterInner {
             backend,
             on_error,

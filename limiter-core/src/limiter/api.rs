@@ -1,5 +1,6 @@
 //! The async methods of a limiter.
 
+use std::iter;
 use std::time::Duration;
 
 use crate::decision::receipt::{GrantedPermits, Receipt, Refund};
@@ -91,6 +92,10 @@ impl Limiter {
     /// A call is denied at once if even an empty queue could not serve it within `max_wait`, or if a failure policy
     /// denies it. Otherwise it is denied when `max_wait` elapses. Its `retry_after` is then the store's. If there are
     /// permits but other calls are ahead, it is the time until the first of them is expected to take its permits.
+    ///
+    /// A [refund](Limiter::refund) or a [reset](Limiter::reset) wakes the first call of every queue that needs its
+    /// permits. Those of another process are not seen here, so the first call of a queue checks a shared store again each
+    /// second. No observer and no metric counts these checks, and their failures change nothing for the call.
     ///
     /// A future that is not polled delays the others by little more than 10 ms of the limiter's clock. If it is woken
     /// and not polled for so long, as in a branch of `select!` while a body runs, it is passed over. It keeps its
@@ -292,6 +297,10 @@ impl Limiter {
                 guard.refund(requests, refund_info, &self.inner.observers).await
             }
         };
+        match granted {
+            GrantedPermits::MemoryEntry(taken) => self.wake_waiters(iter::once(taken.entry.counter_hash())),
+            GrantedPermits::Any { requests, .. } => self.wake_waiters(requests.iter().map(Request::counter_hash)),
+        }
         #[cfg(feature = "metrics")]
         if refunded.is_ok() {
             receipt.record_refund(allowed.static_name(), &refund);
@@ -313,10 +322,12 @@ impl Limiter {
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset the key.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
-        match &self.inner.backend {
+        let reset = match &self.inner.backend {
             Backend::Memory(store) => store.reset(key, *limit),
             Backend::Guarded(guard) => guard.reset(key, *limit, &self.inner.observers).await,
-        }
+        };
+        self.wake_waiters(iter::once(Request { key, limit: *limit, cost: 0 }.counter_hash()));
+        reset
     }
 
     /// Returns the name of a key's counter in Redis, for tools that read or delete it there; `None` for a limiter in

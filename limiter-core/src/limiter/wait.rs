@@ -1,13 +1,13 @@
 //! Calls that wait for a permit: until the turn that a leaky bucket gives, or in a queue of this process.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::decision::{Decision, DecisionContext, Denied, Resolution};
-use crate::limiter::Limiter;
-use crate::limiter::check::DecisionFuture;
-use crate::limiter::wait_queue::{Schedule, Turn, WaitQueues, next_number};
+use crate::limiter::wait_queue::{Demands, Schedule, Ticket, Turn, WaitQueues, next_number};
+use crate::limiter::{Backend, Limiter, LimiterInner};
 use crate::metrics::Wait;
 use crate::request::{CallOptions, Request};
 use crate::sync::process::{DroppedAtHome, forked};
@@ -19,6 +19,15 @@ use timed::timed;
 
 /// The shortest time between two checks of a call.
 const MIN_RETRY: Duration = Duration::from_millis(1);
+
+/// The result of a call's first check.
+enum FirstCheck<'a> {
+    Decided(Decision),
+    Waits(Ticket<'a>),
+}
+
+/// A check of the store by a first waiter, with the instant of its result.
+type TurnCheck<'a> = Pin<Box<dyn Future<Output = (Result<Option<Decision>, Error>, Moment)> + Send + Sync + 'a>>;
 
 impl Limiter {
     /// Decides about a call that may wait up to `max_wait`, and calls the observers.
@@ -79,59 +88,98 @@ impl Limiter {
         max_wait: Duration,
     ) -> impl Future<Output = Result<Decision, Error>> + Send + 'a {
         async move {
-            let clock = &self.inner.clock;
-            let number = next_number();
-            let started_at = clock.now();
-            let deadline = started_at.after(max_wait);
-            // Only denied calls are in a queue, so without a queue there may be permits. A call that finds a queue
-            // takes none: it only checks whether it could be served in time.
-            let is_behind = self.may_have_waiters(context.requests);
-            let first_check: DecisionFuture<'_> = if is_behind {
-                Box::pin(self.peek_once(context, options))
-            } else {
-                Box::pin(self.decide_once(context, options))
+            let mut ticket = match Box::pin(self.check_first(context, options, max_wait)).await? {
+                FirstCheck::Decided(decision) => return Ok(decision),
+                FirstCheck::Waits(ticket) => ticket,
             };
-            let (decision, decided_at) = timed(clock, first_check).await;
-            let retry_at = match decision? {
-                Decision::Allowed(_) if is_behind => started_at,
-                allowed @ Decision::Allowed(_) => return Ok(allowed),
-                Decision::Denied(denied) => match next_retry(&denied, decided_at, deadline) {
-                    Some(retry_at) => retry_at,
-                    None => return Ok(Decision::Denied(denied)),
-                },
-            };
-            let queues = match self.wait_queues() {
-                Ok(queues) => queues,
-                Err(error) => return self.decide_by_policy(context, options, error),
-            };
-            let mut ticket = queues.ticket(context.requests, number, Schedule { retry_at, deadline });
             loop {
-                match ticket.turn().await {
-                    Ok(Turn::Check) => {}
+                let turn = match ticket.turn().await {
                     Ok(Turn::TimedOut) => break,
+                    Ok(turn) => turn,
                     Err(error) => return self.decide_by_policy(context, options, error),
-                }
-                let check = Box::pin(timed(clock, self.decide_once(context, options)));
-                let (decision, decided_at) = match ticket.check(check).await {
+                };
+                let (decision, decided_at) = match ticket.check(self.check_at(turn, context, options)).await {
                     Ok(checked) => checked,
                     Err(error) => return self.decide_by_policy(context, options, error),
                 };
                 match decision? {
-                    Decision::Denied(denied) => match next_retry(&denied, decided_at, deadline) {
+                    Some(Decision::Denied(denied)) => match next_retry(&denied, decided_at, ticket.deadline()) {
                         Some(retry_at) => ticket.retry_at(retry_at),
                         None => return Ok(Decision::Denied(denied)),
                     },
-                    allowed => return Ok(allowed),
+                    Some(allowed) => return Ok(allowed),
+                    None => {}
                 }
             }
-            Box::pin(self.decide_after_timeout(context, options, queues)).await
+            Box::pin(self.decide_after_timeout(context, options, ticket.queues())).await
         }
+    }
+
+    /// Checks the store about a call that begins now.
+    async fn check_first<'a>(
+        &'a self,
+        context: DecisionContext<'a>,
+        options: CallOptions,
+        max_wait: Duration,
+    ) -> Result<FirstCheck<'a>, Error> {
+        let clock = &self.inner.clock;
+        let number = next_number();
+        let started_at = clock.now();
+        let deadline = started_at.after(max_wait);
+        let (queues, demands) = (self.wait_queues(), Demands::new(context.requests));
+        let version = queues.as_ref().map_or(0, |queues| queues.version(&demands));
+        // Only denied calls are in a queue, so without a queue there may be permits. A call that finds a queue takes
+        // none: it only checks whether it could be served in time.
+        let is_behind = self.may_have_waiters(context.requests);
+        let check = async {
+            if is_behind { self.peek_once(context, options).await } else { self.decide_once(context, options).await }
+        };
+        let (decision, decided_at) = timed(clock, check).await;
+        let retry_at = match decision? {
+            Decision::Allowed(_) if is_behind => started_at,
+            allowed @ Decision::Allowed(_) => return Ok(FirstCheck::Decided(allowed)),
+            Decision::Denied(denied) => match next_retry(&denied, decided_at, deadline) {
+                Some(retry_at) => retry_at,
+                None => return Ok(FirstCheck::Decided(Decision::Denied(denied))),
+            },
+        };
+        let schedule = Schedule { retry_at, deadline, version };
+        match queues {
+            Ok(queues) => Ok(FirstCheck::Waits(queues.ticket(context.requests, demands, number, schedule))),
+            Err(error) => self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
+        }
+    }
+
+    /// The check of a first waiter whose turn has come. It has no result if it was an extra check that failed.
+    fn check_at<'a>(&'a self, turn: Turn, context: DecisionContext<'a>, options: CallOptions) -> TurnCheck<'a> {
+        Box::pin(timed(&self.inner.clock, async move {
+            match turn {
+                Turn::ExtraCheck => Ok(self.check_again(context, options).await),
+                Turn::Check | Turn::TimedOut => self.decide_once(context, options).await.map(Some),
+            }
+        }))
     }
 
     /// Decides without calling the observers.
     async fn decide_once(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
         let resolution = self.resolve(context, options).await?;
         Ok(context.decision(resolution, Some(self.inner.limiter_id)))
+    }
+
+    /// Decides about a first waiter whose retry time has not come: another process may have given permits back. `None`
+    /// after a failure of the store, which changes nothing for the call.
+    async fn check_again(&self, context: DecisionContext<'_>, options: CallOptions) -> Option<Decision> {
+        let Backend::Guarded(guard) = &self.inner.backend else { return None };
+        let wants_reports = context.requests.len() > 1 && self.inner.observers.want_reports();
+        let resolution = guard.check_again(context.requests, CallOptions { wants_reports, ..options }).await?;
+        Some(context.decision(resolution, Some(self.inner.limiter_id)))
+    }
+
+    /// Wakes the first calls that wait for permits of these counters, some of which came back.
+    pub(super) fn wake_waiters(&self, counters: impl Iterator<Item = u64> + Clone) {
+        if let Ok(queues) = self.wait_queues() {
+            queues.permits_returned(counters);
+        }
     }
 
     /// Decides by the failure policy about a call that cannot wait in this process.
@@ -147,7 +195,8 @@ impl Limiter {
 
     /// The queues of this process.
     fn wait_queues(&self) -> Result<&Arc<WaitQueues>, Error> {
-        let make = || Ok(DroppedAtHome::new(WaitQueues::new(self.inner.clock.clone())));
+        let LimiterInner { backend, clock, .. } = &*self.inner;
+        let make = || Ok(DroppedAtHome::new(WaitQueues::new(clock.clone(), backend.is_shared())));
         self.inner.queues.get_or_make(make)?.get().ok_or_else(forked)
     }
 

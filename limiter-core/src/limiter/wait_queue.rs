@@ -16,9 +16,15 @@ use crate::sync::process::{self, forked, is_this};
 use crate::sync::{Mutex, MutexGuard};
 
 mod id;
+mod demand;
+mod changes;
+mod queues;
 mod table;
 
+use changes::Changes;
+pub(crate) use demand::Demands;
 use id::QueueIds;
+use queues::Queues;
 pub(crate) use table::{Schedule, Turn};
 use table::{Step, WaitTable, WaiterEntry, WaiterId};
 
@@ -29,10 +35,12 @@ pub(crate) struct WaitQueues {
     /// The process that made the queues.
     home: u32,
     ids: QueueIds,
+    /// The changes of all counters, of which the table has a reference.
+    changes: Arc<Changes>,
     state: Mutex<QueuesState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct QueuesState {
     table: WaitTable,
     alarm: Option<Alarm>,
@@ -61,9 +69,13 @@ pub(crate) struct Ticket<'a> {
 }
 
 impl WaitQueues {
-    pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        let (home, ids, state) = (process::id(), QueueIds::default(), Mutex::new(QueuesState::default()));
-        Arc::new(Self { clock, home, ids, state })
+    /// Creates the queues. Their first waiters check the store again each second if other processes may give permits
+    /// back.
+    pub(crate) fn new(clock: Clock, has_extra_checks: bool) -> Arc<Self> {
+        let (home, ids, changes) = (process::id(), QueueIds::default(), Arc::<Changes>::default());
+        let table = WaitTable::new(Queues::new(Arc::clone(&changes), has_extra_checks));
+        let state = Mutex::new(QueuesState { table, alarm: None });
+        Arc::new(Self { clock, home, ids, changes, state })
     }
 
     /// Returns whether certainly no call waits. While the lock is taken a call may wait. After a fork a thread that
@@ -84,9 +96,31 @@ impl WaitQueues {
         self.lock().table.first_turn(queue, self.clock.now())
     }
 
+    /// The number of changes that gave permits of these counters back. A call reads it before its check.
+    pub(crate) fn version(&self, demands: &Demands) -> u64 {
+        self.changes.version(demands.counters())
+    }
+
+    /// Wakes the first waiters for permits of these counters, some of which came back.
+    pub(crate) fn permits_returned(self: &Arc<Self>, counters: impl Iterator<Item = u64> + Clone) {
+        // A call that enters its queue later sees the new version.
+        counters.clone().for_each(|counter| self.changes.count(counter));
+        if !self.is_idle() {
+            // An error of the alarm is that of the next call that waits.
+            let _ = self.change(|table, step| counters.for_each(|counter| table.counter_changed(counter, step)));
+        }
+    }
+
     /// Returns a ticket for the call of this number. The call is in no queue before [`Ticket::turn`] is polled.
-    pub(crate) fn ticket(self: &Arc<Self>, requests: &[Request<'_>], number: u64, schedule: Schedule) -> Ticket<'_> {
-        Ticket { queues: self, entry: WaiterEntry { id: WaiterId { queue: self.ids.id(requests), number }, schedule } }
+    pub(crate) fn ticket(
+        self: &Arc<Self>,
+        requests: &[Request<'_>],
+        demands: Demands,
+        number: u64,
+        schedule: Schedule,
+    ) -> Ticket<'_> {
+        let id = WaiterId { queue: self.ids.id(requests), number };
+        Ticket { queues: self, entry: WaiterEntry { id, schedule, demands } }
     }
 
     /// Changes the table and then sets the alarm. Calls wakers after the lock is released.
@@ -153,7 +187,7 @@ impl Ticket<'_> {
     ///
     /// # Cancel safety
     /// The call keeps its position until the ticket is dropped.
-    pub(crate) async fn turn(&self) -> Result<Turn, Error> {
+    pub(crate) async fn turn(&mut self) -> Result<Turn, Error> {
         let Self { queues, entry } = self;
         poll_fn(|context| {
             if !is_this(queues.home) {
@@ -184,6 +218,16 @@ impl Ticket<'_> {
             Pin::new(&mut check).poll(&mut Context::from_waker(&Waker::from(Arc::new(waker)))).map(Ok)
         })
         .await
+    }
+
+    /// The queues that the call waits in.
+    pub(crate) fn queues(&self) -> &WaitQueues {
+        self.queues
+    }
+
+    /// The end of the call's wait.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.entry.schedule.deadline
     }
 
     /// Sets the instant of the call's next check of the store.

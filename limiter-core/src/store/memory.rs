@@ -1,14 +1,13 @@
 //! The embedded store: sharded, bounded maps of counters. Each insertion removes a few expired ones.
 
 use std::borrow::Cow;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::{AlgorithmInput, CounterKind, Outcome};
+use crate::algorithm::{AlgorithmInput, Outcome};
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
-use crate::request::{CountedReply, DecisionReply, Request, RequestReport, StoreReply};
+use crate::request::{CountedReply, DecisionReply, Request, RequestReport, StoreReply, counter_hash};
 use crate::sync::process::forked;
 use crate::sync::{MutexGuard, Seed, hash_bytes, seed};
 use crate::{Error, Key, Limit, Source};
@@ -337,7 +336,7 @@ impl MemoryStore {
 
     #[inline(always)]
     fn key_hash<'a>(&self, (encoding, encoding_hash): &'a HashedEncoding<'_>, limit: Limit) -> KeyHash<'a> {
-        let hash = self.seed.hash_one((encoding_hash, CounterKind::from(limit)));
+        let hash = counter_hash(&self.seed, *encoding_hash, limit);
         KeyHash { encoding, hash, shard: self.shard_index(hash) }
     }
 
@@ -371,6 +370,13 @@ pub(crate) struct EntryId {
     hash: u64,
     /// A number that the shard never assigns again.
     id: u64,
+}
+
+impl EntryId {
+    /// The hash of the entry's counter: see [`counter_hash`].
+    pub(crate) fn counter_hash(self) -> u64 {
+        self.hash
+    }
 }
 
 /// Permits of one call from an entry.

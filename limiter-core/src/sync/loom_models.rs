@@ -13,7 +13,7 @@ use loom::thread;
 use crate::clock::{Clock, Moment};
 use crate::decision::limiter_id::LimiterId;
 use crate::decision::receipt::{GrantedPermits, Receipt, Refund};
-use crate::limiter::wait_queue::{Schedule, Ticket, Turn, WaitQueues};
+use crate::limiter::wait_queue::{Demands, Schedule, Ticket, Turn, WaitQueues};
 use crate::local::denial_cache::DenialCache;
 use crate::local::standby::{Precheck, Standby, StandbyConfig};
 use crate::overflow::Overflows;
@@ -286,7 +286,7 @@ impl Wake for LoomWakeFlag {
     }
 }
 
-fn poll_turn(ticket: &Ticket<'_>, waker: &Waker) -> Poll<Turn> {
+fn poll_turn(ticket: &mut Ticket<'_>, waker: &Waker) -> Poll<Turn> {
     let turn = pin!(ticket.turn()).poll(&mut Context::from_waker(waker));
     turn.map(|turn| turn.expect("a clock"))
 }
@@ -295,20 +295,22 @@ fn poll_turn(ticket: &Ticket<'_>, waker: &Waker) -> Poll<Turn> {
 fn a_waiter_is_woken_when_the_one_before_it_leaves_during_its_poll() {
     model(|| {
         let clock = clock();
-        let schedule = Schedule { retry_at: clock.now(), deadline: Moment::NEVER };
-        let queues = WaitQueues::new(clock);
+        let schedule = Schedule { retry_at: clock.now(), deadline: Moment::NEVER, version: 0 };
+        let queues = WaitQueues::new(clock, false);
         let leaving = {
             let queues = std::sync::Arc::clone(&queues);
             thread::spawn(move || {
                 let key = Key::new("getId");
-                let first = queues.ticket(&[request(&key, "1/1m")], 1, schedule);
-                assert_eq!(poll_turn(&first, Waker::noop()), Poll::Ready(Turn::Check));
+                let requests = [request(&key, "1/1m")];
+                let mut first = queues.ticket(&requests, Demands::new(&requests), 1, schedule);
+                assert_eq!(poll_turn(&mut first, Waker::noop()), Poll::Ready(Turn::Check));
             })
         };
         let key = Key::new("getId");
-        let second = queues.ticket(&[request(&key, "1/1m")], 2, schedule);
+        let requests = [request(&key, "1/1m")];
+        let mut second = queues.ticket(&requests, Demands::new(&requests), 2, schedule);
         let flag = std::sync::Arc::new(LoomWakeFlag(AtomicBool::new(false)));
-        let turn = poll_turn(&second, &Waker::from(std::sync::Arc::clone(&flag)));
+        let turn = poll_turn(&mut second, &Waker::from(std::sync::Arc::clone(&flag)));
         leaving.join().expect("no panic");
         assert!(turn.is_ready() || flag.0.load(Ordering::SeqCst), "neither ready nor woken");
     });

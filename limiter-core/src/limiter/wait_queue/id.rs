@@ -15,6 +15,11 @@ use crate::request::Request;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct QueueId([u64; 2]);
 
+impl QueueId {
+    pub(crate) const FIRST: Self = Self([0; 2]);
+    pub(crate) const LAST: Self = Self([u64::MAX; 2]);
+}
+
 /// The keys of the hash.
 #[derive(Debug, Default)]
 pub(crate) struct QueueIds([RandomState; 2]);

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::contain::run_contained;
+use crate::limiter::wait_queue::demand::Demands;
 use crate::limiter::wait_queue::id::QueueId;
+use crate::limiter::wait_queue::queues::Queues;
 
 /// The time after which a woken waiter is passed over if it was not polled.
 pub(crate) const GRACE: Duration = Duration::from_millis(10);
@@ -24,6 +26,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 pub(crate) struct WaitTable {
     waiters: BTreeMap<WaiterId, Waiter>,
     timers: BTreeSet<(Moment, WaiterId)>,
+    queues: Queues,
 }
 
 /// A waiter's queue, and its number in it: earlier calls have lower ones.
@@ -40,13 +43,18 @@ pub(crate) struct Schedule {
     pub(crate) retry_at: Moment,
     /// The end of the wait.
     pub(crate) deadline: Moment,
+    /// The version of the call's counters before its last check. If it is another one now, permits came back, and the
+    /// call checks again at once.
+    pub(crate) version: u64,
 }
 
 /// The next action of a waiter that was polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is the first of its queue, and its retry time has come.
+    /// It is the first of its queue, and its retry time has come or permits came back.
     Check,
+    /// It is the first of its queue. Another process may have given permits back since its last check.
+    ExtraCheck,
     /// Its wait is over. It has left the queue.
     TimedOut,
 }
@@ -56,6 +64,7 @@ pub(crate) enum Turn {
 pub(crate) struct WaiterEntry {
     pub(crate) id: WaiterId,
     pub(crate) schedule: Schedule,
+    pub(crate) demands: Demands,
 }
 
 #[derive(Debug)]
@@ -108,6 +117,10 @@ impl Step {
 }
 
 impl WaitTable {
+    pub(crate) fn new(queues: Queues) -> Self {
+        Self { queues, ..Self::default() }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
@@ -121,29 +134,41 @@ impl WaitTable {
     }
 
     /// Returns the waiter's next action, if there is one now. Puts the waiter into its queue if it is not there.
-    pub(crate) fn poll(&mut self, entry: &WaiterEntry, waker: Waker, step: &mut Step) -> Poll<Turn> {
-        let WaiterEntry { id, schedule } = entry;
-        let waiter = self.waiters.entry(*id).or_insert_with(|| Waiter::new(*schedule));
+    pub(crate) fn poll(&mut self, entry: &mut WaiterEntry, waker: Waker, step: &mut Step) -> Poll<Turn> {
+        let WaiterEntry { id, schedule, demands } = entry;
+        let waiter = self.waiters.entry(*id).or_insert_with(|| {
+            self.queues.add(id.queue, demands, step.now);
+            Waiter::new(*schedule)
+        });
         waiter.schedule = *schedule;
         // A checking waiter is not passed over by the next lines.
         waiter.state = WaiterState::Checking;
         step.drop.extend(waiter.waker.take());
         self.advance(id.queue, step);
         let is_first = self.first(id.queue) == Some(*id);
-        if is_first && schedule.retry_at <= step.now {
+        let turn = if is_first && self.checks_at(id.queue, schedule) <= step.now {
+            Some(Turn::Check)
+        } else if schedule.deadline <= step.now {
+            Some(Turn::TimedOut)
+        } else if is_first && self.queues.extra_check_at(id.queue) <= step.now {
+            Some(Turn::ExtraCheck)
+        } else {
+            None
+        };
+        if let Some(turn) = turn {
             step.drop.push(waker);
-            return Poll::Ready(Turn::Check);
-        }
-        if schedule.deadline <= step.now {
-            step.drop.push(waker);
-            self.leave(*id, step);
-            return Poll::Ready(Turn::TimedOut);
+            match turn {
+                Turn::Check | Turn::ExtraCheck => schedule.version = self.queues.begin_check(id.queue, step.now),
+                Turn::TimedOut => self.leave(*id, step),
+            }
+            return Poll::Ready(turn);
         }
         if let Some(waiter) = self.waiters.get_mut(id) {
             waiter.state = WaiterState::Asleep { polled_at: step.now };
             waiter.waker = Some(waker);
         }
-        self.set_timer(*id, if is_first { schedule.due() } else { schedule.deadline });
+        let timer = if is_first { self.due(id.queue, schedule) } else { schedule.deadline };
+        self.set_timer(*id, timer);
         Poll::Pending
     }
 
@@ -170,6 +195,12 @@ impl WaitTable {
         if self.remove(id, step) {
             self.advance(id.queue, step);
         }
+    }
+
+    /// Wakes the first waiter of each queue whose calls need permits of a counter, because permits of it came back.
+    pub(crate) fn counter_changed(&mut self, counter: u64, step: &mut Step) {
+        let queues: Vec<_> = self.queues.of_counter(counter).collect();
+        queues.into_iter().for_each(|queue| self.advance(queue, step));
     }
 
     /// Runs every timer that is due.
@@ -201,7 +232,7 @@ impl WaitTable {
     pub(crate) fn first_turn(&self, queue: QueueId, now: Moment) -> Option<Moment> {
         let first = self.waiters.get(&self.first(queue)?)?;
         let turn = match first.state {
-            WaiterState::Asleep { .. } => first.schedule.due(),
+            WaiterState::Asleep { .. } => self.checks_at(queue, &first.schedule).min(first.schedule.deadline),
             WaiterState::Woken { at } | WaiterState::Replied { at } => at.after(GRACE),
             WaiterState::Checking => now.after(GRACE),
         };
@@ -211,14 +242,16 @@ impl WaitTable {
 
     /// Passes over waiters whose grace period is over, and wakes the first waiter if its time has come.
     fn advance(&mut self, queue: QueueId, step: &mut Step) {
-        while let Some((&id, first)) = self.waiters.range_mut(of_queue(queue)).next() {
+        while let Some((&id, first)) = self.waiters.range(of_queue(queue)).next() {
+            let due = self.due(queue, &first.schedule);
+            let Some(first) = self.waiters.get_mut(&id) else { return };
             let timer = match first.state {
                 WaiterState::Checking => Moment::NEVER,
-                WaiterState::Asleep { .. } if first.schedule.due() <= step.now => {
+                WaiterState::Asleep { .. } if due <= step.now => {
                     first.wake(step);
                     self.next_probe(queue, step.now)
                 }
-                WaiterState::Asleep { .. } => first.schedule.due(),
+                WaiterState::Asleep { .. } => due,
                 WaiterState::Woken { at } | WaiterState::Replied { at } => {
                     let (end, timer) = (at.after(GRACE), first.timer);
                     if end <= step.now {
@@ -237,6 +270,16 @@ impl WaitTable {
             self.set_timer(id, timer);
             return;
         }
+    }
+
+    /// The instant at which a waiter that is first in its queue acts next.
+    fn due(&self, queue: QueueId, schedule: &Schedule) -> Moment {
+        self.checks_at(queue, schedule).min(schedule.deadline).min(self.queues.extra_check_at(queue))
+    }
+
+    /// The instant at which a waiter that is first in its queue checks the store, unless its wait is over before.
+    fn checks_at(&self, queue: QueueId, schedule: &Schedule) -> Moment {
+        if self.queues.have_changed(queue, schedule.version) { Moment::PAST } else { schedule.retry_at }
     }
 
     /// The timer of a first waiter that is woken now. A waiter that is alone in its queue delays no other.
@@ -273,6 +316,7 @@ impl WaitTable {
     fn remove(&mut self, id: WaiterId, step: &mut Step) -> bool {
         let Some(waiter) = self.waiters.remove(&id) else { return false };
         self.timers.remove(&(waiter.timer, id));
+        self.queues.remove(id.queue);
         step.drop.extend(waiter.waker);
         true
     }
@@ -292,13 +336,6 @@ impl WaitTable {
     #[cfg(test)]
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.waiters.len(), self.timers.len())
-    }
-}
-
-impl Schedule {
-    /// The instant at which a waiter that is first in its queue acts next.
-    fn due(&self) -> Moment {
-        self.retry_at.min(self.deadline)
     }
 }
 

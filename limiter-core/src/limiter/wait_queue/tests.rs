@@ -26,7 +26,7 @@ struct Queue {
 impl Queue {
     fn new() -> Self {
         let time = ManualClock::new();
-        Self { queues: WaitQueues::new(Clock::Manual(time.clone())), time, key: Key::new("a") }
+        Self { queues: WaitQueues::new(Clock::Manual(time.clone()), false), time, key: Key::new("a") }
     }
 
     fn requests(&self) -> [Request<'_>; 1] {
@@ -35,15 +35,16 @@ impl Queue {
 
     /// The ticket of a call that may check as soon as it is the first, and has no deadline.
     fn ticket(&self) -> Ticket<'_> {
-        let number = next_number();
-        self.queues.ticket(
-            &self.requests(),
-            number,
-            Schedule { retry_at: self.queues.clock.now(), deadline: Moment::NEVER },
-        )
+        let demands = Demands::new(&self.requests());
+        let schedule = Schedule {
+            retry_at: self.queues.clock.now(),
+            deadline: Moment::NEVER,
+            version: self.queues.version(&demands),
+        };
+        self.queues.ticket(&self.requests(), demands, next_number(), schedule)
     }
 
-    fn poll(&self, ticket: &Ticket<'_>, waker: &Arc<WakeFlag>) -> Poll<Turn> {
+    fn poll(&self, ticket: &mut Ticket<'_>, waker: &Arc<WakeFlag>) -> Poll<Turn> {
         waker.0.store(false, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(waker));
         let turn = pin!(ticket.turn()).poll(&mut Context::from_waker(&waker));
@@ -62,7 +63,7 @@ fn waiters_that_are_dropped_in_any_order_leave_no_queue() {
         let (queue, waker) = (Queue::new(), Arc::default());
         let mut tickets: [_; 3] = std::array::from_fn(|_| Some(queue.ticket()));
         assert!(queue.is_empty(), "a queue before the first poll");
-        for (number, ticket) in tickets.iter().flatten().enumerate() {
+        for (number, ticket) in tickets.iter_mut().flatten().enumerate() {
             assert_eq!(queue.poll(ticket, &waker).is_ready(), number == 0);
         }
         assert!(queue.queues.has_queue_for(&queue.requests()));
@@ -75,8 +76,8 @@ fn waiters_that_are_dropped_in_any_order_leave_no_queue() {
 fn two_waiters_that_are_dropped_concurrently_leave_no_queue() {
     let (queue, waker) = (Queue::new(), Arc::default());
     for _ in 0..5_000 {
-        let (first, second) = (queue.ticket(), queue.ticket());
-        assert!(queue.poll(&first, &waker).is_ready() && queue.poll(&second, &waker).is_pending());
+        let (mut first, mut second) = (queue.ticket(), queue.ticket());
+        assert!(queue.poll(&mut first, &waker).is_ready() && queue.poll(&mut second, &waker).is_pending());
         std::thread::scope(|scope| {
             scope.spawn(|| drop(first));
             drop(second);
@@ -88,26 +89,26 @@ fn two_waiters_that_are_dropped_concurrently_leave_no_queue() {
 #[test]
 fn a_waiter_that_was_passed_over_is_in_no_queue_until_it_is_polled() {
     let (queue, waker) = (Queue::new(), Arc::default());
-    let (checks, idle) = (queue.ticket(), queue.ticket());
-    assert!(queue.poll(&checks, &waker).is_ready());
-    assert!(queue.poll(&idle, &waker).is_pending());
+    let (mut checks, mut idle) = (queue.ticket(), queue.ticket());
+    assert!(queue.poll(&mut checks, &waker).is_ready());
+    assert!(queue.poll(&mut idle, &waker).is_pending());
     drop(checks);
     assert!(waker.0.load(Ordering::SeqCst));
     queue.time.advance(GRACE);
     assert!(queue.is_empty());
-    let later = queue.ticket();
-    let other = queue.ticket();
-    assert!(queue.poll(&later, &waker).is_ready());
-    assert!(queue.poll(&idle, &waker).is_ready(), "the earlier of the two");
-    assert!(queue.poll(&other, &waker).is_pending());
+    let mut later = queue.ticket();
+    let mut other = queue.ticket();
+    assert!(queue.poll(&mut later, &waker).is_ready());
+    assert!(queue.poll(&mut idle, &waker).is_ready(), "the earlier of the two");
+    assert!(queue.poll(&mut other, &waker).is_pending());
 }
 
 /// A waiter is not passed over because its reply is late. The store's deadline ends the check.
 #[test]
 fn a_checking_waiter_is_not_passed_over_before_its_reply() {
     let (queue, waker) = (Queue::new(), Arc::default());
-    let (first, second) = (queue.ticket(), queue.ticket());
-    assert_eq!(queue.poll(&first, &waker), Poll::Ready(Turn::Check));
+    let (mut first, mut second) = (queue.ticket(), queue.ticket());
+    assert_eq!(queue.poll(&mut first, &waker), Poll::Ready(Turn::Check));
     let mut stored = None;
     {
         // The waker that a store would call.
@@ -117,23 +118,23 @@ fn a_checking_waiter_is_not_passed_over_before_its_reply() {
         });
         let mut check = pin!(first.check(Box::pin(reply)));
         assert!(check.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(queue.poll(&second, &waker).is_pending());
+        assert!(queue.poll(&mut second, &waker).is_pending());
         queue.time.advance(10 * GRACE);
-        assert!(!waker.0.load(Ordering::SeqCst) && queue.poll(&second, &waker).is_pending());
+        assert!(!waker.0.load(Ordering::SeqCst) && queue.poll(&mut second, &waker).is_pending());
     }
     let stored = stored.expect("polled");
     stored.wake();
     queue.time.advance(GRACE);
     assert!(waker.0.load(Ordering::SeqCst));
-    assert_eq!(queue.poll(&second, &waker), Poll::Ready(Turn::Check));
+    assert_eq!(queue.poll(&mut second, &waker), Poll::Ready(Turn::Check));
 }
 
 #[test]
 fn a_dropped_check_lets_the_next_waiter_go_on() {
     let (queue, waker) = (Queue::new(), Arc::default());
-    let (first, second) = (queue.ticket(), queue.ticket());
-    assert_eq!(queue.poll(&first, &waker), Poll::Ready(Turn::Check));
-    assert!(queue.poll(&second, &waker).is_pending());
+    let (mut first, mut second) = (queue.ticket(), queue.ticket());
+    assert_eq!(queue.poll(&mut first, &waker), Poll::Ready(Turn::Check));
+    assert!(queue.poll(&mut second, &waker).is_pending());
     let check = async move { first.check(Box::pin(pending::<()>())).await };
     {
         let mut check = pin!(check);
@@ -141,7 +142,7 @@ fn a_dropped_check_lets_the_next_waiter_go_on() {
         assert!(!waker.0.load(Ordering::SeqCst));
     }
     assert!(waker.0.load(Ordering::SeqCst));
-    assert_eq!(queue.poll(&second, &waker), Poll::Ready(Turn::Check));
+    assert_eq!(queue.poll(&mut second, &waker), Poll::Ready(Turn::Check));
 }
 
 /// The first probe wakes the next waiter. It is polled, so the others sleep on.
@@ -150,18 +151,18 @@ fn a_waiter_that_is_not_polled_wakes_only_the_next_one_that_is() {
     let queue = Queue::new();
     let wakers: [Arc<WakeFlag>; 8] = Default::default();
     let mut tickets: Vec<_> = wakers.iter().map(|_| queue.ticket()).collect();
-    for (ticket, waker) in tickets.iter().zip(&wakers) {
+    for (ticket, waker) in tickets.iter_mut().zip(&wakers) {
         assert_eq!(queue.poll(ticket, waker).is_ready(), std::ptr::eq(waker, &wakers[0]));
     }
     drop(tickets.remove(0));
     for _ in 0..9 {
         queue.time.advance(Duration::from_millis(1));
         if wakers[2].0.load(Ordering::SeqCst) {
-            assert!(queue.poll(&tickets[1], &wakers[2]).is_pending());
+            assert!(queue.poll(&mut tickets[1], &wakers[2]).is_pending());
         }
     }
     let woken = wakers.each_ref().map(|waker| waker.0.load(Ordering::SeqCst));
     assert_eq!(woken, [false, true, false, false, false, false, false, false]);
     queue.time.advance(Duration::from_millis(1));
-    assert_eq!(queue.poll(&tickets[1], &wakers[2]), Poll::Ready(Turn::Check));
+    assert_eq!(queue.poll(&mut tickets[1], &wakers[2]), Poll::Ready(Turn::Check));
 }

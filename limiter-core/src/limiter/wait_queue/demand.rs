@@ -1,0 +1,42 @@
+//! The permits that a waiting call needs, by counter.
+
+use std::sync::Arc;
+
+use crate::request::Request;
+
+/// The permits that a call needs of one counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// The hash of the counter. Two counters with one hash only cause needless checks of the store.
+    pub(crate) counter: u64,
+    pub(crate) cost: u32,
+}
+
+/// The permits that a call needs of each of its counters. Most calls need those of one.
+#[derive(Clone, Debug)]
+pub(crate) enum Demands {
+    One(Demand),
+    Several(Arc<Vec<Demand>>),
+}
+
+impl Demands {
+    pub(crate) fn new(requests: &[Request<'_>]) -> Self {
+        let demand = |request: &Request<'_>| Demand { counter: request.counter_hash(), cost: request.cost };
+        match requests {
+            [request] => Self::One(demand(request)),
+            requests => Self::Several(Arc::new(requests.iter().map(demand).collect())),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Demand] {
+        match self {
+            Self::One(demand) => std::slice::from_ref(demand),
+            Self::Several(demands) => demands,
+        }
+    }
+
+    /// The hashes of the counters.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = u64> {
+        self.as_slice().iter().map(|demand| demand.counter)
+    }
+}
