@@ -11,6 +11,7 @@ use crate::support::{builder_for, key, limit};
 mod polled;
 mod held_store;
 mod given_back;
+mod too_long;
 mod reserving;
 mod order;
 mod passed_over;

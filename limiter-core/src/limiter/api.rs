@@ -90,7 +90,9 @@ impl Limiter {
     /// limits has one queue for the whole set. A queue serves its calls in order, whatever they cost.
     ///
     /// A call is denied at once if even an empty queue could not serve it within `max_wait`, or if a failure policy
-    /// denies it. Otherwise it is denied when `max_wait` elapses. Its `retry_after` is then the store's. If there are
+    /// denies it. It is also denied at once if the costs of the calls ahead and its own are more than the limit can give
+    /// within `max_wait`. That counts the calls ahead as served: if one of them leaves, or after a refund, a raised limit
+    /// or an outage, the call could have passed. Otherwise it is denied when `max_wait` elapses. Its `retry_after` is then the store's. If there are
     /// permits but other calls are ahead, it is the time until the first of them is expected to take its permits.
     ///
     /// A [refund](Limiter::refund) or a [reset](Limiter::reset) wakes the first call of every queue that needs its

@@ -1,6 +1,7 @@
 //! Calls that wait for a permit: until the turn that a leaky bucket gives, or in a queue of this process.
 
 use std::pin::Pin;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,19 +136,32 @@ impl Limiter {
             if is_behind { self.peek_once(context, options).await } else { self.decide_once(context, options).await }
         };
         let (decision, decided_at) = timed(clock, check).await;
-        let retry_at = match decision? {
+        let decision = decision?;
+        let retry_at = match &decision {
             Decision::Allowed(_) if is_behind => started_at,
-            allowed @ Decision::Allowed(_) => return Ok(FirstCheck::Decided(allowed)),
-            Decision::Denied(denied) => match next_retry(&denied, decided_at, deadline) {
+            Decision::Allowed(_) => return Ok(FirstCheck::Decided(decision)),
+            Decision::Denied(denied) => match next_retry(denied, decided_at, deadline) {
                 Some(retry_at) => retry_at,
-                None => return Ok(FirstCheck::Decided(Decision::Denied(denied))),
+                None => return Ok(FirstCheck::Decided(decision)),
             },
         };
-        let schedule = Schedule { retry_at, deadline, version };
-        match queues {
-            Ok(queues) => Ok(FirstCheck::Waits(queues.ticket(context.requests, demands, number, schedule))),
-            Err(error) => self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
+        let queues = match queues {
+            Ok(queues) => queues,
+            Err(error) => return self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
+        };
+        let is_counted = decision.source() != Source::Policy;
+        // After a refund or a failure the number of free permits may be another one. A bucket holds its burst at most.
+        let has_free = decision.source() == Source::Store && queues.version(&demands) == version;
+        let described = context.requests.get(decision.request_index()).filter(|_| has_free);
+        let free = |request: &Request<'_>| match described {
+            Some(described) if ptr::eq(described, request) => decision.remaining(),
+            _ => request.limit.burst(),
+        };
+        if is_counted && queues.is_too_long(context.requests, number, max_wait, free) {
+            return Ok(FirstCheck::Decided(Decision::Denied(self.timed_out(context, decision, queues))));
         }
+        let schedule = Schedule { retry_at, deadline, version };
+        Ok(FirstCheck::Waits(queues.ticket(context.requests, demands, number, schedule)))
     }
 
     /// The check of a first waiter whose turn has come. It has no result if it was an extra check that failed.
@@ -216,13 +230,16 @@ impl Limiter {
         queues: &WaitQueues,
     ) -> Result<Decision, Error> {
         let decision = self.peek_once(context, options).await?;
-        match queues.first_turn(context.requests) {
-            None if decision.is_allowed() => self.decide_once(context, options).await,
-            first_turn => {
-                let now = self.inner.clock.now();
-                Ok(Decision::Denied(decision.into_timed_out(now.until(first_turn.unwrap_or(now)))))
-            }
+        if decision.is_allowed() && !queues.has_queue_for(context.requests) {
+            return self.decide_once(context, options).await;
         }
+        Ok(Decision::Denied(self.timed_out(context, decision, queues)))
+    }
+
+    /// The denial of a call that cannot be served before its deadline, or was not.
+    fn timed_out(&self, context: DecisionContext<'_>, decision: Decision, queues: &WaitQueues) -> Denied {
+        let now = self.inner.clock.now();
+        decision.into_timed_out(now.until(queues.first_turn(context.requests).unwrap_or(now.after(MIN_RETRY))))
     }
 }
 

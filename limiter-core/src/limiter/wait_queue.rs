@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use crate::Error;
 use crate::clock::{Clock, Moment};
@@ -16,13 +17,16 @@ use crate::sync::process::{self, forked, is_this};
 use crate::sync::{Mutex, MutexGuard};
 
 mod id;
+mod bound;
 mod demand;
 mod changes;
 mod queues;
 mod table;
 
+use bound::most_permits;
 use changes::Changes;
 pub(crate) use demand::Demands;
+use demand::in_order;
 use id::QueueIds;
 use queues::Queues;
 pub(crate) use table::{Schedule, Turn};
@@ -109,6 +113,25 @@ impl WaitQueues {
             // An error of the alarm is that of the next call that waits.
             let _ = self.change(|table, step| counters.for_each(|counter| table.counter_changed(counter, step)));
         }
+    }
+
+    /// Returns whether a call cannot be served in time if all calls ahead of it are served.
+    ///
+    /// `wait` is the time since before its check, until its deadline. `free` returns the permits of a request that were
+    /// free at its check.
+    pub(crate) fn is_too_long(
+        &self,
+        requests: &[Request<'_>],
+        number: u64,
+        wait: Duration,
+        free: impl Fn(&Request<'_>) -> u32,
+    ) -> bool {
+        let id = WaiterId { queue: self.ids.id(requests), number };
+        let Some(ahead) = self.lock().table.costs_ahead(id) else { return false };
+        let exceeds = |(request, ahead): (&Request<'_>, &u64)| {
+            *ahead > 0 && ahead.saturating_add(request.cost.into()) > most_permits(&request.limit, wait, free(request))
+        };
+        in_order(requests).into_iter().zip(ahead.as_slice()).any(exceeds)
     }
 
     /// Returns a ticket for the call of this number. The call is in no queue before [`Ticket::turn`] is polled.

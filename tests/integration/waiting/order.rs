@@ -156,14 +156,36 @@ async fn dropping_a_large_cost_wakes_the_small_one_at_once() {
     assert!(matches!(small.poll(), Poll::Ready(Ok(()))));
 }
 
-/// The small call would fit, but another waiter is ahead. Its `retry_after` is when that waiter can be served.
+/// The small call would fit, but another waiter is ahead. Its `retry_after` is when that waiter can be served. Both need
+/// six permits, and the wait of the small one is in one window, so it is denied at once.
 #[tokio::test]
 async fn denial_behind_a_waiter_has_that_waiters_retry_after() {
-    let (subject, [_large, mut small]) = large_and_small_waiter(millis(100)).await;
+    let subject = Subject::memory().await;
+    assert!(subject.limiter.check_n(&key("a"), &limit("5/1s"), 3).await.expect("answers").is_allowed());
+    let mut large = call(&subject.limiter, 5, LONG_WAIT);
+    assert!(large.poll().is_pending());
     subject.clock.advance(millis(100));
-    assert!(small.is_woken());
-    let Poll::Ready(Err(denied)) = small.poll() else { panic!("no denial") };
+    let Poll::Ready(Err(denied)) = call(&subject.limiter, 1, millis(999)).poll() else { panic!("no denial") };
     assert_eq!(denied.retry_after(), millis(900));
+}
+
+/// The denial at the end of a wait, as the one above.
+#[tokio::test]
+async fn denial_after_a_wait_behind_a_waiter_has_that_waiters_retry_after() {
+    let (subject, [large, mut small]) = large_and_small_waiter(millis(1_500)).await;
+    drop(large);
+    let mut larger = call(&subject.limiter, 5, LONG_WAIT);
+    assert!(matches!(small.poll(), Poll::Ready(Ok(()))));
+    assert!(larger.poll().is_pending());
+    // The permits of the first call expire now, and that of the small one with the end of the window.
+    let mut late = call(&subject.limiter, 1, millis(1_000));
+    assert!(late.poll().is_pending());
+    subject.clock.advance(millis(999));
+    assert!(subject.limiter.check(&key("a"), &limit("5/1s")).await.expect("answers").is_allowed());
+    subject.clock.advance(millis(1));
+    assert!(larger.poll().is_pending() && late.is_woken());
+    let Poll::Ready(Err(denied)) = late.poll() else { panic!("no denial") };
+    assert_eq!(denied.retry_after(), millis(999));
 }
 
 #[tokio::test]

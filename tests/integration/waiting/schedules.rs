@@ -119,7 +119,10 @@ impl Schedule {
                 let retry_after = u64::try_from(denied.retry_after().as_millis()).expect("small");
                 assert!(retry_after > 0, "{denied:?}");
                 let is_hopeless = self.now + retry_after > deadline;
-                assert!(self.now >= deadline || is_hopeless, "denied before its time is over");
+                // The calls that still wait may all be ahead of it.
+                let windows = (self.calls.len() as u64).div_ceil(2);
+                let is_too_late = self.now + windows * 40 > deadline;
+                assert!(self.now >= deadline || is_hopeless || is_too_late, "denied before its time is over");
             }
         }
     }

@@ -24,7 +24,7 @@ impl Demands {
         let demand = |request: &Request<'_>| Demand { counter: request.counter_hash(), cost: request.cost };
         match requests {
             [request] => Self::One(demand(request)),
-            requests => Self::Several(Arc::new(requests.iter().map(demand).collect())),
+            requests => Self::Several(Arc::new(in_order(requests).into_iter().map(demand).collect())),
         }
     }
 
@@ -35,8 +35,22 @@ impl Demands {
         }
     }
 
+    /// The costs, in the order that is the same for all calls of a queue.
+    pub(crate) fn costs(&self) -> impl Iterator<Item = u64> {
+        self.as_slice().iter().map(|demand| u64::from(demand.cost))
+    }
+
     /// The hashes of the counters.
     pub(crate) fn counters(&self) -> impl Iterator<Item = u64> {
         self.as_slice().iter().map(|demand| demand.counter)
     }
+}
+
+/// Sorts the requests of a call by their counters and limits. The order is the same for all calls of a queue.
+pub(crate) fn in_order<'r, 'k>(requests: &'r [Request<'k>]) -> Vec<&'r Request<'k>> {
+    let mut sorted: Vec<_> = requests.iter().collect();
+    if sorted.len() > 1 {
+        sorted.sort_by_key(|request| (request.counter_hash(), request.limit.max(), request.limit.burst()));
+    }
+    sorted
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +29,41 @@ pub(crate) struct Queues {
 struct Queue {
     demands: Demands,
     waiters: usize,
+    costs: Costs,
     /// The instant at which the first waiter checks the store again.
     extra_check_at: Moment,
+}
+
+/// The costs of all waiters of a queue, for each of its counters.
+#[derive(Clone, Debug)]
+pub(crate) enum Costs {
+    One(u64),
+    Several(Vec<u64>),
+}
+
+impl Costs {
+    fn none(demands: &Demands) -> Self {
+        match demands {
+            Demands::One(_) => Self::One(0),
+            Demands::Several(demands) => Self::Several(vec![0; demands.len()]),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u64] {
+        match self {
+            Self::One(cost) => slice::from_ref(cost),
+            Self::Several(costs) => costs,
+        }
+    }
+
+    /// Changes each cost by that of a call.
+    pub(crate) fn change(&mut self, demands: &Demands, change: impl Fn(u64, u64) -> u64) {
+        let costs = match self {
+            Self::One(cost) => slice::from_mut(cost),
+            Self::Several(costs) => costs,
+        };
+        costs.iter_mut().zip(demands.costs()).for_each(|(sum, cost)| *sum = change(*sum, cost));
+    }
 }
 
 impl Queues {
@@ -42,21 +76,29 @@ impl Queues {
         let Self { queues, by_counter, has_extra_checks, .. } = self;
         let queue = queues.entry(id).or_insert_with(|| {
             by_counter.extend(demands.counters().map(|counter| (counter, id)));
-            Queue { demands: demands.clone(), waiters: 0, extra_check_at: next_extra_check(*has_extra_checks, now) }
+            let (costs, extra_check_at) = (Costs::none(demands), next_extra_check(*has_extra_checks, now));
+            Queue { demands: demands.clone(), waiters: 0, costs, extra_check_at }
         });
         queue.waiters += 1;
+        queue.costs.change(demands, u64::saturating_add);
     }
 
     /// Removes a waiter from its queue.
-    pub(crate) fn remove(&mut self, id: QueueId) {
+    pub(crate) fn remove(&mut self, id: QueueId, demands: &Demands) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.waiters -= 1;
+        queue.costs.change(demands, u64::saturating_sub);
         if queue.waiters == 0 {
             for counter in queue.demands.counters() {
                 self.by_counter.remove(&(counter, id));
             }
             self.queues.remove(&id);
         }
+    }
+
+    /// The costs of all waiters of a queue; `None` without a waiter.
+    pub(crate) fn costs(&self, id: QueueId) -> Option<Costs> {
+        self.queues.get(&id).map(|queue| queue.costs.clone())
     }
 
     /// Returns whether permits of a queue's counters came back since their version was this one.

@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::contain::run_contained;
 use crate::limiter::wait_queue::demand::Demands;
 use crate::limiter::wait_queue::id::QueueId;
-use crate::limiter::wait_queue::queues::Queues;
+use crate::limiter::wait_queue::queues::{Costs, Queues};
 
 /// The time after which a woken waiter is passed over if it was not polled.
 pub(crate) const GRACE: Duration = Duration::from_millis(10);
@@ -70,6 +70,7 @@ pub(crate) struct WaiterEntry {
 #[derive(Debug)]
 struct Waiter {
     schedule: Schedule,
+    demands: Demands,
     state: WaiterState,
     waker: Option<Waker>,
     /// The instant of its timer; [`Moment::NEVER`] if it has none.
@@ -138,7 +139,7 @@ impl WaitTable {
         let WaiterEntry { id, schedule, demands } = entry;
         let waiter = self.waiters.entry(*id).or_insert_with(|| {
             self.queues.add(id.queue, demands, step.now);
-            Waiter::new(*schedule)
+            Waiter::new(*schedule, demands.clone())
         });
         waiter.schedule = *schedule;
         // A checking waiter is not passed over by the next lines.
@@ -240,6 +241,16 @@ impl WaitTable {
         Some(turn.max(now.after(PROBE_INTERVAL)))
     }
 
+    /// The costs of the waiters that are ahead of a call; `None` if its queue is empty.
+    pub(crate) fn costs_ahead(&self, id: WaiterId) -> Option<Costs> {
+        let mut costs = self.queues.costs(id.queue)?;
+        // Few calls have entered the queue before one with a lower number.
+        for (_, behind) in self.waiters.range(id..=last_of(id.queue)) {
+            costs.change(&behind.demands, u64::saturating_sub);
+        }
+        Some(costs)
+    }
+
     /// Passes over waiters whose grace period is over, and wakes the first waiter if its time has come.
     fn advance(&mut self, queue: QueueId, step: &mut Step) {
         while let Some((&id, first)) = self.waiters.range(of_queue(queue)).next() {
@@ -316,7 +327,7 @@ impl WaitTable {
     fn remove(&mut self, id: WaiterId, step: &mut Step) -> bool {
         let Some(waiter) = self.waiters.remove(&id) else { return false };
         self.timers.remove(&(waiter.timer, id));
-        self.queues.remove(id.queue);
+        self.queues.remove(id.queue, &waiter.demands);
         step.drop.extend(waiter.waker);
         true
     }
@@ -340,8 +351,8 @@ impl WaitTable {
 }
 
 impl Waiter {
-    fn new(schedule: Schedule) -> Self {
-        Self { schedule, state: WaiterState::Checking, waker: None, timer: Moment::NEVER }
+    fn new(schedule: Schedule, demands: Demands) -> Self {
+        Self { schedule, demands, state: WaiterState::Checking, waker: None, timer: Moment::NEVER }
     }
 
     /// Wakes the waiter, unless it was woken already or checks the store.
@@ -355,5 +366,9 @@ impl Waiter {
 
 /// The waiters of one queue, in their order.
 fn of_queue(queue: QueueId) -> RangeInclusive<WaiterId> {
-    WaiterId { queue, number: 0 }..=WaiterId { queue, number: u64::MAX }
+    WaiterId { queue, number: 0 }..=last_of(queue)
+}
+
+fn last_of(queue: QueueId) -> WaiterId {
+    WaiterId { queue, number: u64::MAX }
 }
