@@ -19,6 +19,7 @@ use crate::rule::RuleTable;
 use crate::rule::SharedRulesStatus;
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
+use crate::{Error, Origin, RuleSet};
 
 #[cfg(all(test, not(limiter_loom)))]
 pub(crate) mod tests;
@@ -103,6 +104,20 @@ impl Backend {
     /// Returns whether other processes use the store.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Guarded(guard) if guard.is_shared())
+    }
+}
+
+impl LimiterInner {
+    /// Replaces the rules of an origin, and wakes the calls that wait under rules.
+    ///
+    /// # Errors
+    /// Those of [`RuleTable::set`].
+    pub(crate) fn set_rules(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
+        self.rules.set(origin, rules)?;
+        if let Some(queues) = self.queues.latest().and_then(DroppedAtHome::get) {
+            queues.rules_changed();
+        }
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ mod polled;
 mod held_store;
 mod given_back;
 mod too_long;
+mod changed_rules;
 mod reserving;
 mod order;
 mod passed_over;

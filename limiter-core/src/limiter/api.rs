@@ -92,8 +92,9 @@ impl Limiter {
     /// A call is denied at once if even an empty queue could not serve it within `max_wait`, or if a failure policy
     /// denies it. It is also denied at once if the costs of the calls ahead and its own are more than the limit can give
     /// within `max_wait`. That counts the calls ahead as served: if one of them leaves, or after a refund, a raised limit
-    /// or an outage, the call could have passed. Otherwise it is denied when `max_wait` elapses. Its `retry_after` is then the store's. If there are
-    /// permits but other calls are ahead, it is the time until the first of them is expected to take its permits.
+    /// or an outage, the call could have passed. Otherwise it is denied when `max_wait` elapses. Its `retry_after` is then
+    /// the store's. If there are permits but other calls are ahead, it is the time until the first of them is expected to
+    /// take its permits.
     ///
     /// A [refund](Limiter::refund) or a [reset](Limiter::reset) wakes the first call of every queue that needs its
     /// permits. Those of another process are not seen here, so the first call of a queue checks a shared store again each
@@ -170,7 +171,13 @@ impl Limiter {
         if self.rule_table().switch().is_some() {
             return Box::pin(self.decide_switched(&requests, max_wait)).await;
         }
-        self.decide_waiting(DecisionContext::direct(&requests), self.default_options(), max_wait).await
+        let mut waiting = self.begin_wait(max_wait);
+        loop {
+            let (context, options) = (DecisionContext::direct(&requests), self.default_options());
+            if let Some(decision) = self.decide_waiting(context, options, &mut waiting, None).await? {
+                return Ok(decision);
+            }
+        }
     }
 
     /// Returns the decision that [`check`](Limiter::check) would make now, without taking a permit. `remaining` is the

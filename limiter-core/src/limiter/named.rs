@@ -90,37 +90,46 @@ impl Limiter {
     /// # Cancel safety
     /// As for [`check`](Limiter::check).
     pub async fn check_rules(&self, rules: &[(&str, &Key, &Limit, u32)]) -> Result<Decision, Error> {
-        let call = self.collect(|call| {
-            rules.iter().enumerate().try_for_each(|(index, &(rule, key, ..))| {
-                let is_same = |&&(other, other_key, ..): &&(&str, &Key, &Limit, u32)| (other, other_key) == (rule, key);
-                if rules[..index].iter().any(|earlier| is_same(&earlier)) {
-                    return Ok(());
-                }
-                let rule_index = rules.iter().position(|(other, ..)| *other == rule).unwrap_or(index);
-                let of_rule = rules.iter().filter(is_same).map(|&(.., limit, cost)| (limit, cost));
-                let Named { rule, name, .. } = self.named(rule);
-                self.add_rule(call, &RuleArguments::direct(rule_index, name, key, of_rule), &rule)
+        let read = || {
+            self.collect(|call| {
+                rules.iter().enumerate().try_for_each(|(index, &(rule, key, ..))| {
+                    let is_same =
+                        |&&(other, other_key, ..): &&(&str, &Key, &Limit, u32)| (other, other_key) == (rule, key);
+                    if rules[..index].iter().any(|earlier| is_same(&earlier)) {
+                        return Ok(());
+                    }
+                    let rule_index = rules.iter().position(|(other, ..)| *other == rule).unwrap_or(index);
+                    let of_rule = rules.iter().filter(is_same).map(|&(.., limit, cost)| (limit, cost));
+                    let Named { rule, name, .. } = self.named(rule);
+                    self.add_rule(call, &RuleArguments::direct(rule_index, name, key, of_rule), &rule)
+                })
             })
-        });
-        self.decide_direct(call, None, Duration::ZERO).await
+        };
+        self.decide_direct(read, None, Duration::ZERO).await
     }
 
-    /// Decides about a direct call under rules. `own` is the policy of the call, for rules that set none.
-    pub(super) async fn decide_direct(
+    /// Decides about a direct call under rules, which `read` reads. `own` is the policy of the call, for rules that set
+    /// none.
+    pub(super) async fn decide_direct<'k>(
         &self,
-        call: Result<RuleCall<'_>, Error>,
+        read: impl Fn() -> Result<RuleCall<'k>, Error> + Send + Sync,
         own: Option<OnError>,
         max_wait: Duration,
     ) -> Result<Decision, Error> {
-        let call = match call {
-            Ok(call) => call,
-            Err(error) => return self.unreadable(error, own).map(Decision::Denied),
-        };
-        let on_error = self.direct_policy(call.policies, own);
-        Ok(match self.decide_rules(call, on_error, max_wait).await? {
-            Ok(allowed) => Decision::Allowed(allowed),
-            Err((_, denied)) => Decision::Denied(denied),
-        })
+        let mut waiting = self.waiting(max_wait);
+        loop {
+            let call = match read() {
+                Ok(call) => call,
+                Err(error) => return self.unreadable(error, own).map(Decision::Denied),
+            };
+            let on_error = self.direct_policy(call.policies, own);
+            let still_holds = || read().is_ok_and(|now| now.is_same(&call));
+            match self.decide_rules(&call, on_error, waiting.as_mut(), &still_holds).await? {
+                Some(Ok(allowed)) => return Ok(Decision::Allowed(allowed)),
+                Some(Err((_, denied))) => return Ok(Decision::Denied(denied)),
+                None => {}
+            }
+        }
     }
 
     /// Decides about a direct call without a rule while `RATE_LIMITED_MODE` is set.
@@ -130,13 +139,13 @@ impl Limiter {
         requests: &[Request<'_>],
         max_wait: Duration,
     ) -> Result<Decision, Error> {
-        self.decide_direct(Ok(self.switched_call(requests)), None, max_wait).await
+        self.decide_direct(|| Ok(self.switched_call(requests)), None, max_wait).await
     }
 
     pub(super) fn switched_call<'k>(&self, requests: &[Request<'k>]) -> RuleCall<'k> {
         let mut settings = Settings::default();
         settings.switch_mode(self.rule_table().switch());
-        let mut call = RuleCall::default();
+        let mut call = RuleCall::in_generation(self.rule_table().generation());
         for Request { key, limit, cost } in requests {
             let limits = [(Ok(*limit), *cost)].into_iter();
             // Without limits or algorithms in the settings no limit is invalid.
@@ -202,7 +211,7 @@ impl<'a> Named<'a> {
 
     /// Takes permits of several limits at once, waiting up to `max_wait` for them.
     pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
-        self.limiter.decide_direct(self.call(limits), self.on_error, max_wait).await
+        self.limiter.decide_direct(|| self.call(limits), self.on_error, max_wait).await
     }
 
     /// Takes one permit, waiting up to `max_wait` for it: [`Limiter::wait`] under the rule. Nothing waits for a rule in

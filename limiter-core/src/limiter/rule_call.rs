@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::join_all::join_all;
 use crate::limit::LimitOrNearest;
+use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Limiter};
 use crate::request::{CacheLookup, CallOptions, Request};
 use crate::rule::Settings;
@@ -16,6 +17,8 @@ use crate::{Allowed, Decision, Denied, Error, ErrorKind, Key, Limit, Mode, OnErr
 /// by itself. A rule that is off adds nothing.
 #[derive(Default)]
 pub(crate) struct RuleCall<'a> {
+    /// The state of the rules that it was read in.
+    generation: u64,
     enforced: RuleRequests<'a>,
     shadowed: Vec<RuleRequests<'a>>,
     /// The first rule that denies every call.
@@ -30,6 +33,7 @@ pub(crate) struct RuleCall<'a> {
 }
 
 /// A rule that has no limit.
+#[derive(PartialEq)]
 struct UnlimitedRule {
     rule_index: usize,
     name: &'static str,
@@ -52,7 +56,7 @@ impl UnlimitedRule {
 }
 
 /// The policies that the settings of a call's rules have.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Policies {
     /// The policy of the first rule that has one.
     pub(crate) on_error: Option<OnError>,
@@ -80,7 +84,7 @@ impl Policies {
 }
 
 /// Requests of one decision, with the rule of each.
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 struct RuleRequests<'a> {
     requests: Vec<Request<'a>>,
     names: Vec<&'static str>,
@@ -135,6 +139,11 @@ impl<'a> RuleArguments<'a, ()> {
 }
 
 impl<'a> RuleCall<'a> {
+    /// A call without rules, which are added in this state of the rules.
+    pub(crate) fn in_generation(generation: u64) -> Self {
+        Self { generation, ..Self::default() }
+    }
+
     /// Adds a rule with its settings.
     ///
     /// # Errors
@@ -201,6 +210,14 @@ impl<L: Iterator<Item = (LimitOrNearest, u32)> + Clone> RuleArguments<'_, L> {
 }
 
 impl RuleCall<'_> {
+    /// Returns whether it is decided as another reading of the same call, in whatever state of the rules.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let Self { generation: _, enforced, shadowed, denying, invalid, first: _, unlimited, policies } = self;
+        (enforced, shadowed, unlimited, policies)
+            == (&other.enforced, &other.shadowed, &other.unlimited, &other.policies)
+            && (denying.is_none(), invalid.is_none()) == (other.denying.is_none(), other.invalid.is_none())
+    }
+
     /// The decision about a call whose rules are off or have no limit.
     fn without_limit(&self) -> Allowed {
         let (name, limit) = self.first.unwrap_or((DIRECT_CALL, Limit::WIDEST));
@@ -250,39 +267,45 @@ impl<'a> RuleRequests<'a> {
 pub(crate) type RuleDecision = Result<Allowed, (usize, Denied)>;
 
 impl Limiter {
-    /// Decides about a call under rules. It waits up to `max_wait` for the permits of the rules that are enforced.
+    /// Decides about a call under rules. If it may wait, it waits for the permits of the rules that are enforced, while
+    /// `still_holds` returns true after changes of the rules. `None` if it returned false: the call is then read again.
     ///
     /// # Errors
     /// The failure of an enforced rule, if `on_error` is [`OnError::Raise`].
     pub(crate) async fn decide_rules(
         &self,
-        call: RuleCall<'_>,
+        call: &RuleCall<'_>,
         on_error: OnError,
-        max_wait: Duration,
-    ) -> Result<RuleDecision, Error> {
+        waiting: Option<&mut Waiting>,
+        still_holds: &(dyn Fn() -> bool + Send + Sync),
+    ) -> Result<Option<RuleDecision>, Error> {
         for rule in &call.unlimited {
             if let Some(denied) = self.deny_unread(rule, on_error)? {
                 self.inner.observers.denied(DecisionContext { names: &[rule.name], requests: &[] }, &denied);
-                return Ok(Err((rule.rule_index, denied)));
+                return Ok(Some(Err((rule.rule_index, denied))));
             }
         }
-        let mut call = call;
-        if let Some((rule_index, denied)) = self.deny_without_store(&mut call, on_error)? {
+        if let Some((rule_index, denied)) = self.deny_without_store(call, on_error)? {
             self.inner.observers.denied(DecisionContext { names: &[], requests: &[] }, &denied);
-            return Ok(Err((rule_index, denied)));
+            return Ok(Some(Err((rule_index, denied))));
         }
+        let max_wait = waiting.as_ref().map_or(Duration::ZERO, |waiting| waiting.max_wait());
         let context = call.enforced.context();
         let leases = self.leases(call.enforced.leases);
         let options = CallOptions { on_error, deadline: call.policies.deadline, leases, ..self.default_options() };
         let decision = if context.requests.is_empty() {
             None
-        } else if max_wait.is_zero() {
-            Some(self.decide(context, options).await?)
+        } else if let Some(waiting) = waiting {
+            let rules = WatchedRules { generation: call.generation, still_hold: still_holds };
+            match self.decide_waiting(context, options, waiting, Some(&rules)).await? {
+                None => return Ok(None),
+                decision => decision,
+            }
         } else {
-            Some(self.decide_waiting(context, options, max_wait).await?)
+            Some(self.decide(context, options).await?)
         };
         let allowed = match decision {
-            Some(Decision::Denied(denied)) => return Ok(Err((call.enforced.rule_of(&denied), denied))),
+            Some(Decision::Denied(denied)) => return Ok(Some(Err((call.enforced.rule_of(&denied), denied)))),
             Some(Decision::Allowed(allowed)) => Some(allowed),
             None => None,
         };
@@ -291,7 +314,7 @@ impl Limiter {
         } else {
             Box::pin(self.decide_shadowed(allowed, &call.shadowed, options, max_wait)).await
         };
-        Ok(Ok(allowed.unwrap_or_else(|| call.without_limit())))
+        Ok(Some(Ok(allowed.unwrap_or_else(|| call.without_limit()))))
     }
 
     /// Returns the denial of a call under a rule without a limit, if the limit may be in settings that could not be read.
@@ -330,14 +353,14 @@ impl Limiter {
     }
 
     /// Returns the denial of a call that no store decides: a rule denies every call, or has an invalid limit.
-    fn deny_without_store(&self, call: &mut RuleCall<'_>, on_error: OnError) -> Result<Option<(usize, Denied)>, Error> {
+    fn deny_without_store(&self, call: &RuleCall<'_>, on_error: OnError) -> Result<Option<(usize, Denied)>, Error> {
         if let Some(denying) = &call.denying {
             let mut denied = denying.context().denied_by_mode();
             self.expose_denied_key(&mut denied, &denying.requests);
             return Ok(Some((denying.rule_of(&denied), denied)));
         }
-        let Some((rule_index, error)) = call.invalid.take() else { return Ok(None) };
-        Ok(Some((rule_index, self.deny_after_failure(call.enforced.context(), error, on_error)?)))
+        let Some((rule_index, error)) = &call.invalid else { return Ok(None) };
+        Ok(Some((*rule_index, self.deny_after_failure(call.enforced.context(), error.clone(), on_error)?)))
     }
 
     /// Decides about a call under one rule without taking permits, and without calling the observers of decisions.
@@ -346,13 +369,12 @@ impl Limiter {
     /// As for [`decide_rules`](Self::decide_rules).
     pub(crate) async fn peek_rules(&self, call: RuleCall<'_>, on_error: OnError) -> Result<Decision, Error> {
         let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
-        let mut call = call;
         for rule in call.unlimited.iter().filter(|rule| self.unread_settings(rule).is_some()) {
             if let Some(denied) = self.deny_unread(rule, on_error)? {
                 return Ok(Decision::Denied(denied));
             }
         }
-        if let Some((_, denied)) = self.deny_without_store(&mut call, on_error)? {
+        if let Some((_, denied)) = self.deny_without_store(&call, on_error)? {
             return Ok(Decision::Denied(denied));
         }
         if !call.enforced.requests.is_empty() {

@@ -12,9 +12,11 @@ impl Limiter {
     /// A setting comes from the first of these that has it: `RATE_LIMITED_MODE`, these rules, the [shared
     /// rules](crate::Builder::shared_rules), the file of rules, the builder, the attribute. The defaults of all sets come after the settings of all rules, in the same order.
     ///
-    /// The rules hold for every call that begins after this one returned. A call that has begun ends by the settings it
-    /// began with, also if it waits. A changed `max` keeps each key's history. A changed window or algorithm starts a
-    /// new one.
+    /// The rules hold for every call that begins after this one returned. Calls that wait read the rules again, at most
+    /// ten times a second: they go on under their new limits, with their number and the end of their wait. One that a rule
+    /// denies now is denied at once. One whose rules are off or in shadow mode now runs at once. A call that has its turn
+    /// of a leaky bucket keeps it. A changed `max` keeps each key's history. A changed window or algorithm starts a new
+    /// one.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -37,7 +39,7 @@ impl Limiter {
                 "`shared` must be left out of rules that are set at run time, got it: write it into the file of rules, or \
                  call `Builder::shared_rules`",
             )),
-            false => self.inner.rules.set(Origin::Runtime, rules),
+            false => self.inner.set_rules(Origin::Runtime, rules),
         };
         metrics::rules_loaded(Origin::Runtime.as_str(), set.is_ok());
         set
@@ -66,7 +68,7 @@ impl Limiter {
     ) -> Result<RuleCall<'a>, Error> {
         loop {
             let generation = self.rule_table().generation();
-            let mut call = RuleCall::default();
+            let mut call = RuleCall::in_generation(generation);
             add(&mut call)?;
             if self.rule_table().generation() == generation {
                 return Ok(call);

@@ -44,7 +44,7 @@ impl Limiter {
                 );
                 return Err(Error::new(ErrorKind::Config, problem));
             }
-            limiter.upgrade().map_or(Ok(()), |limiter| limiter.rules.set(Origin::File, rules))
+            limiter.upgrade().map_or(Ok(()), |limiter| limiter.set_rules(Origin::File, rules))
         };
         let watch: FileWatch = file.watch(WatchIntervals::default(), apply)?;
         // A limiter follows one file.

@@ -36,7 +36,7 @@ impl Limiter {
         let _ = self.inner.shared_rules.set(Arc::clone(&status));
         // The store must not keep the limiter alive.
         let limiter = Arc::downgrade(&self.inner);
-        let apply = move |rules| limiter.upgrade().map_or(Ok(()), |limiter| limiter.rules.set(Origin::Shared, rules));
+        let apply = move |rules| limiter.upgrade().map_or(Ok(()), |limiter| limiter.set_rules(Origin::Shared, rules));
         let first = self.redis().map(|store| store.follow_rules(Arc::new(SharedRulesUpdater { status, apply })));
         async {
             match first {

@@ -21,8 +21,8 @@ use timed::timed;
 /// The shortest time between two checks of a call.
 const MIN_RETRY: Duration = Duration::from_millis(1);
 
-/// The result of a call's first check.
-enum FirstCheck<'a> {
+/// The result of a call's first step.
+enum FirstStep<'a> {
     Decided(Decision),
     Waits(Ticket<'a>),
 }
@@ -30,28 +30,77 @@ enum FirstCheck<'a> {
 /// A check of the store by a first waiter, with the instant of its result.
 type TurnCheck<'a> = Pin<Box<dyn Future<Output = (Result<Option<Decision>, Error>, Moment)> + Send + Sync + 'a>>;
 
+/// A call that may wait. It keeps its number and the end of its wait while its rules change.
+pub(crate) struct Waiting {
+    number: u64,
+    started_at: Moment,
+    deadline: Moment,
+    state: WaitingState,
+    metrics: Wait,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaitingState {
+    /// It has not been checked.
+    New,
+    /// It has waited under rules that have changed.
+    Moved,
+    /// Its wait was over when its rules had changed.
+    Over,
+}
+
+impl Waiting {
+    pub(crate) fn max_wait(&self) -> Duration {
+        self.started_at.until(self.deadline)
+    }
+}
+
+/// The rules that the requests of a waiting call come from.
+pub(crate) struct WatchedRules<'a> {
+    /// The state of the rules that the call was read in.
+    pub(crate) generation: u64,
+    /// Reads the call again. Returns whether it is decided as before.
+    pub(crate) still_hold: &'a (dyn Fn() -> bool + Send + Sync),
+}
+
 impl Limiter {
-    /// Decides about a call that may wait up to `max_wait`, and calls the observers.
+    /// Begins a call that may wait; `None` if it may not.
+    pub(crate) fn waiting(&self, max_wait: Duration) -> Option<Waiting> {
+        (!max_wait.is_zero()).then(|| self.begin_wait(max_wait))
+    }
+
+    /// Begins a call that may wait.
+    pub(crate) fn begin_wait(&self, max_wait: Duration) -> Waiting {
+        let clock = &self.inner.clock;
+        let (number, started_at, metrics) = (next_number(), clock.now(), Wait::begin(clock));
+        let (deadline, state) = (started_at.after(max_wait), WaitingState::New);
+        Waiting { number, started_at, deadline, state, metrics }
+    }
+
+    /// Decides about a call that may wait, and calls the observers. `None` if its rules have changed meanwhile, so that
+    /// it has to be read again.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
     pub(crate) fn decide_waiting<'a>(
         &'a self,
         context: DecisionContext<'a>,
         options: CallOptions,
-        max_wait: Duration,
-    ) -> impl Future<Output = Result<Decision, Error>> + Send + 'a {
+        waiting: &'a mut Waiting,
+        rules: Option<&'a WatchedRules<'a>>,
+    ) -> impl Future<Output = Result<Option<Decision>, Error>> + Send + 'a {
         async move {
-            let wait = Wait::begin(&self.inner.clock);
-            let mut decision = match context.requests {
+            let decision = match context.requests {
                 // A decision about several buckets would have a turn in each of them, so it waits in a queue instead.
                 [request] if request.limit.algorithm() == Algorithm::LeakyBucket => {
-                    Box::pin(self.wait_for_turn(context, options, max_wait)).await?
+                    let max_wait = self.inner.clock.now().until(waiting.deadline);
+                    Some(Box::pin(self.wait_for_turn(context, options, max_wait)).await?)
                 }
-                _ => self.wait_in_queue(context, options, max_wait).await?,
+                _ => self.wait_in_queue(context, &options, waiting, rules).await?,
             };
-            wait.end(&self.inner.clock, context.names);
+            let Some(mut decision) = decision else { return Ok(None) };
+            waiting.metrics.end(&self.inner.clock, context.names);
             self.expose_key(&mut decision, context.requests);
             self.report(context, &mut decision);
-            Ok(decision)
+            Ok(Some(decision))
         }
     }
 
@@ -85,34 +134,71 @@ impl Limiter {
     fn wait_in_queue<'a>(
         &'a self,
         context: DecisionContext<'a>,
-        options: CallOptions,
-        max_wait: Duration,
-    ) -> impl Future<Output = Result<Decision, Error>> + Send + 'a {
+        options: &'a CallOptions,
+        waiting: &'a mut Waiting,
+        rules: Option<&'a WatchedRules<'a>>,
+    ) -> impl Future<Output = Result<Option<Decision>, Error>> + Send + 'a {
         async move {
-            let mut ticket = match Box::pin(self.check_first(context, options, max_wait)).await? {
-                FirstCheck::Decided(decision) => return Ok(decision),
-                FirstCheck::Waits(ticket) => ticket,
+            if waiting.state == WaitingState::Over {
+                return Box::pin(self.decide_after_timeout(context, *options)).await.map(Some);
+            }
+            let mut ticket = match Box::pin(self.first_step(context, *options, waiting)).await? {
+                FirstStep::Decided(decision) => return Ok(Some(decision)),
+                FirstStep::Waits(ticket) => ticket,
             };
+            let table = self.rule_table();
+            let mut generation = rules.map_or(0, |rules| rules.generation);
             loop {
-                let turn = match ticket.turn().await {
+                let turn = match ticket.turn(|| rules.is_some() && table.generation() != generation).await {
                     Ok(Turn::TimedOut) => break,
+                    Ok(Turn::RulesChanged) => {
+                        generation = table.generation();
+                        if rules.is_none_or(|rules| (rules.still_hold)()) {
+                            continue;
+                        }
+                        let is_over = waiting.deadline <= self.inner.clock.now();
+                        waiting.state = if is_over { WaitingState::Over } else { WaitingState::Moved };
+                        return Ok(None);
+                    }
                     Ok(turn) => turn,
-                    Err(error) => return self.decide_by_policy(context, options, error),
+                    Err(error) => return self.decide_by_policy(context, *options, error).map(Some),
                 };
-                let (decision, decided_at) = match ticket.check(self.check_at(turn, context, options)).await {
+                let (decision, decided_at) = match ticket.check(self.check_at(turn, context, *options)).await {
                     Ok(checked) => checked,
-                    Err(error) => return self.decide_by_policy(context, options, error),
+                    Err(error) => return self.decide_by_policy(context, *options, error).map(Some),
                 };
                 match decision? {
                     Some(Decision::Denied(denied)) => match next_retry(&denied, decided_at, ticket.deadline()) {
                         Some(retry_at) => ticket.retry_at(retry_at),
-                        None => return Ok(Decision::Denied(denied)),
+                        None => return Ok(Some(Decision::Denied(denied))),
                     },
-                    Some(allowed) => return Ok(allowed),
+                    Some(allowed) => return Ok(Some(allowed)),
                     None => {}
                 }
             }
-            Box::pin(self.decide_after_timeout(context, options, ticket.queues())).await
+            Box::pin(self.decide_after_timeout(context, *options)).await.map(Some)
+        }
+    }
+
+    /// Takes a call to its queue: one that begins now is checked first.
+    async fn first_step<'a>(
+        &'a self,
+        context: DecisionContext<'a>,
+        options: CallOptions,
+        waiting: &Waiting,
+    ) -> Result<FirstStep<'a>, Error> {
+        if waiting.state == WaitingState::New {
+            return self.check_first(context, options, waiting).await;
+        }
+        // Only the first of its new queue checks, so that calls that move together stay in their order.
+        match self.wait_queues() {
+            Ok(queues) => {
+                let demands = Demands::new(context.requests);
+                let (retry_at, version) = (self.inner.clock.now(), queues.version(&demands));
+                let schedule = Schedule { retry_at, deadline: waiting.deadline, version };
+                Ok(FirstStep::Waits(queues.ticket(context.requests, demands, waiting.number, schedule)))
+            }
+            Err(error) => self.decide_by_policy(context, options, error).map(FirstStep::Decided),
         }
     }
 
@@ -121,12 +207,10 @@ impl Limiter {
         &'a self,
         context: DecisionContext<'a>,
         options: CallOptions,
-        max_wait: Duration,
-    ) -> Result<FirstCheck<'a>, Error> {
+        waiting: &Waiting,
+    ) -> Result<FirstStep<'a>, Error> {
         let clock = &self.inner.clock;
-        let number = next_number();
-        let started_at = clock.now();
-        let deadline = started_at.after(max_wait);
+        let &Waiting { number, started_at, deadline, .. } = waiting;
         let (queues, demands) = (self.wait_queues(), Demands::new(context.requests));
         let version = queues.as_ref().map_or(0, |queues| queues.version(&demands));
         // Only denied calls are in a queue, so without a queue there may be permits. A call that finds a queue takes
@@ -139,15 +223,15 @@ impl Limiter {
         let decision = decision?;
         let retry_at = match &decision {
             Decision::Allowed(_) if is_behind => started_at,
-            Decision::Allowed(_) => return Ok(FirstCheck::Decided(decision)),
+            Decision::Allowed(_) => return Ok(FirstStep::Decided(decision)),
             Decision::Denied(denied) => match next_retry(denied, decided_at, deadline) {
                 Some(retry_at) => retry_at,
-                None => return Ok(FirstCheck::Decided(decision)),
+                None => return Ok(FirstStep::Decided(decision)),
             },
         };
         let queues = match queues {
             Ok(queues) => queues,
-            Err(error) => return self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
+            Err(error) => return self.decide_by_policy(context, options, error).map(FirstStep::Decided),
         };
         let is_counted = decision.source() != Source::Policy;
         // After a refund or a failure the number of free permits may be another one. A bucket holds its burst at most.
@@ -157,11 +241,11 @@ impl Limiter {
             Some(described) if ptr::eq(described, request) => decision.remaining(),
             _ => request.limit.burst(),
         };
-        if is_counted && queues.is_too_long(context.requests, number, max_wait, free) {
-            return Ok(FirstCheck::Decided(Decision::Denied(self.timed_out(context, decision, queues))));
+        if is_counted && queues.is_too_long(context.requests, number, waiting.max_wait(), free) {
+            return Ok(FirstStep::Decided(Decision::Denied(self.timed_out(context, decision, queues))));
         }
         let schedule = Schedule { retry_at, deadline, version };
-        Ok(FirstCheck::Waits(queues.ticket(context.requests, demands, number, schedule)))
+        Ok(FirstStep::Waits(queues.ticket(context.requests, demands, number, schedule)))
     }
 
     /// The check of a first waiter whose turn has come. It has no result if it was an extra check that failed.
@@ -169,7 +253,7 @@ impl Limiter {
         Box::pin(timed(&self.inner.clock, async move {
             match turn {
                 Turn::ExtraCheck => Ok(self.check_again(context, options).await),
-                Turn::Check | Turn::TimedOut => self.decide_once(context, options).await.map(Some),
+                Turn::Check | Turn::TimedOut | Turn::RulesChanged => self.decide_once(context, options).await.map(Some),
             }
         }))
     }
@@ -227,9 +311,12 @@ impl Limiter {
         &self,
         context: DecisionContext<'_>,
         options: CallOptions,
-        queues: &WaitQueues,
     ) -> Result<Decision, Error> {
         let decision = self.peek_once(context, options).await?;
+        let queues = match self.wait_queues() {
+            Ok(queues) => queues,
+            Err(error) => return self.decide_by_policy(context, options, error),
+        };
         if decision.is_allowed() && !queues.has_queue_for(context.requests) {
             return self.decide_once(context, options).await;
         }

@@ -115,6 +115,14 @@ impl WaitQueues {
         }
     }
 
+    /// Wakes all waiters to read the rules again, at most ten times a second.
+    pub(crate) fn rules_changed(self: &Arc<Self>) {
+        // A child of `fork` has other queues. A call that enters its queue later reads the rules after that.
+        if is_this(self.home) && !self.is_idle() {
+            let _ = self.change(WaitTable::rules_changed);
+        }
+    }
+
     /// Returns whether a call cannot be served in time if all calls ahead of it are served.
     ///
     /// `wait` is the time since before its check, until its deadline. `free` returns the permits of a request that were
@@ -203,21 +211,27 @@ impl Wake for WaitQueues {
 }
 
 impl Ticket<'_> {
-    /// Waits until the call may check the store, or its wait is over.
+    /// Waits until the call may check the store, or its wait is over, or its rules have changed. `rules_changed` is called
+    /// at each poll.
     ///
     /// # Errors
     /// The timer thread could not be started, or this is a child of the process that the call waits in.
     ///
     /// # Cancel safety
     /// The call keeps its position until the ticket is dropped.
-    pub(crate) async fn turn(&mut self) -> Result<Turn, Error> {
+    pub(crate) async fn turn(&mut self, rules_changed: impl Fn() -> bool) -> Result<Turn, Error> {
         let Self { queues, entry } = self;
         poll_fn(|context| {
             if !is_this(queues.home) {
                 return Poll::Ready(Err(forked()));
             }
+            if rules_changed() {
+                return Poll::Ready(Ok(Turn::RulesChanged));
+            }
             let waker = context.waker().clone();
             match queues.change(|table, step| table.poll(entry, waker, step)) {
+                // Read again: a change from before the call was in the table has not woken it.
+                Ok(Poll::Pending) if rules_changed() => Poll::Ready(Ok(Turn::RulesChanged)),
                 Ok(turn) => turn.map(Ok),
                 Err(error) => Poll::Ready(Err(error)),
             }
@@ -241,11 +255,6 @@ impl Ticket<'_> {
             Pin::new(&mut check).poll(&mut Context::from_waker(&Waker::from(Arc::new(waker)))).map(Ok)
         })
         .await
-    }
-
-    /// The queues that the call waits in.
-    pub(crate) fn queues(&self) -> &WaitQueues {
-        self.queues
     }
 
     /// The end of the call's wait.

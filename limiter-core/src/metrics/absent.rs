@@ -68,7 +68,7 @@ impl Wait {
     }
 
     #[inline(always)]
-    pub(crate) fn end(self, _: &Clock, _: &[&'static str]) {}
+    pub(crate) fn end(&self, _: &Clock, _: &[&'static str]) {}
 }
 
 /// A call to a shared store.

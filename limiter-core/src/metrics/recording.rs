@@ -172,7 +172,7 @@ impl Wait {
     }
 
     /// Records the time since the begin for each rule.
-    pub(crate) fn end(self, clock: &Clock, names: &[&'static str]) {
+    pub(crate) fn end(&self, clock: &Clock, names: &[&'static str]) {
         let waited: Duration = self.began.until(clock.now());
         record(|| {
             for name in distinct(names, names.len()) {

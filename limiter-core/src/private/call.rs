@@ -165,6 +165,10 @@ impl<'a> AnnotatedCall<'a> {
         cache_lookup: CacheLookup,
         handler: Handler,
     ) -> Result<RuleDecision, Error> {
+        if !self.max_wait.is_zero() {
+            // It reads its rules again whenever they change.
+            return self.decide_all(limiter, handler).await;
+        }
         let (FirstStep::Single { request, leases }, policies) = self.first_step_with_policies(limiter) else {
             return self.decide_all(limiter, handler).await;
         };
@@ -179,38 +183,41 @@ impl<'a> AnnotatedCall<'a> {
             leases: limiter.leases(leases.or_attribute(self.function.leases)),
             ..limiter.default_options()
         };
-        let decision = if self.max_wait.is_zero() {
-            limiter.decide(context, options).await?
-        } else {
-            limiter.decide_waiting(context, options, self.max_wait).await?
-        };
+        let decision = limiter.decide(context, options).await?;
         Ok(decision.into_result().map_err(|denied| (0, denied)))
     }
 
     /// Collects the requests of all rules that apply, and decides about them.
     async fn decide_all(self, limiter: &Limiter, handler: Handler) -> Result<RuleDecision, Error> {
-        let call = limiter.collect(|call| {
-            let rules = self.function.names.iter().copied().zip(self.rules).enumerate();
-            rules.filter_map(|(rule_index, (name, rule))| Some((rule_index, name, rule.as_ref()?))).try_for_each(
-                |(rule_index, name, rule)| {
-                    let limits = rule.limits().iter().map(|limit| (limit.clone(), rule.cost));
-                    let (key, cost, leases) = (rule.key(), rule.cost, self.function.leases_of(rule_index));
-                    let arguments = RuleArguments { rule_index, name, key, limits, cost, leases };
-                    limiter.add_rule(call, &arguments, &self.function.rule(rule_index))
-                },
-            )
-        });
-        let call = match call {
-            Ok(call) => call,
-            Err(error) => {
-                let context = DecisionContext { names: self.function.names, requests: &[] };
-                let denied =
-                    limiter.fail_without_request(context, error, self.policy(limiter, Policies::default(), handler))?;
-                return Ok(Err((0, denied)));
-            }
+        let read = || {
+            limiter.collect(|call| {
+                let rules = self.function.names.iter().copied().zip(self.rules).enumerate();
+                rules.filter_map(|(rule_index, (name, rule))| Some((rule_index, name, rule.as_ref()?))).try_for_each(
+                    |(rule_index, name, rule)| {
+                        let limits = rule.limits().iter().map(|limit| (limit.clone(), rule.cost));
+                        let (key, cost, leases) = (rule.key(), rule.cost, self.function.leases_of(rule_index));
+                        let arguments = RuleArguments { rule_index, name, key, limits, cost, leases };
+                        limiter.add_rule(call, &arguments, &self.function.rule(rule_index))
+                    },
+                )
+            })
         };
-        let on_error = self.policy(limiter, call.policies, handler);
-        limiter.decide_rules(call, on_error, self.max_wait).await
+        let mut waiting = limiter.waiting(self.max_wait);
+        loop {
+            let call = match read() {
+                Ok(call) => call,
+                Err(error) => {
+                    let context = DecisionContext { names: self.function.names, requests: &[] };
+                    let on_error = self.policy(limiter, Policies::default(), handler);
+                    return Ok(Err((0, limiter.fail_without_request(context, error, on_error)?)));
+                }
+            };
+            let on_error = self.policy(limiter, call.policies, handler);
+            let still_holds = || read().is_ok_and(|now| now.is_same(&call));
+            if let Some(decision) = limiter.decide_rules(&call, on_error, waiting.as_mut(), &still_holds).await? {
+                return Ok(decision);
+            }
+        }
     }
 
     /// Returns the policy of the settings of the rules, else the function's own, else the default of all rules, else

@@ -287,7 +287,7 @@ impl Wake for LoomWakeFlag {
 }
 
 fn poll_turn(ticket: &mut Ticket<'_>, waker: &Waker) -> Poll<Turn> {
-    let turn = pin!(ticket.turn()).poll(&mut Context::from_waker(waker));
+    let turn = pin!(ticket.turn(|| false)).poll(&mut Context::from_waker(waker));
     turn.map(|turn| turn.expect("a clock"))
 }
 

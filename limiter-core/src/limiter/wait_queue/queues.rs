@@ -118,6 +118,10 @@ impl Queues {
         self.changes.version(queue.demands.counters())
     }
 
+    pub(crate) fn ids(&self) -> Vec<QueueId> {
+        self.queues.keys().copied().collect()
+    }
+
     /// The queues whose calls need permits of a counter.
     pub(crate) fn of_counter(&self, counter: u64) -> impl Iterator<Item = QueueId> {
         let (first, last) = ((counter, QueueId::FIRST), (counter, QueueId::LAST));

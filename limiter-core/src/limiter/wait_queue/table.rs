@@ -17,16 +17,26 @@ pub(crate) const GRACE: Duration = Duration::from_millis(10);
 /// The interval at which more waiters are woken behind one that is not polled.
 const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 
+/// The shortest time between two wake-ups of all waiters after changes of the rules.
+const RULES_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The part of that time for each waiter, so that wake-ups of many waiters do not fill the time.
+const RULES_INTERVAL_PER_WAITER: Duration = Duration::from_micros(10);
+
 /// Every waiter that has not been passed over. Each operation takes O(log n) of all waiters.
 ///
 /// Only the first waiter of a queue checks the store. The others sleep, each with one timer for the end of its wait.
 /// The first one's timer is its next retry, or the end of its grace period once it was woken. A waiter that is passed
 /// over leaves the table, and its next poll puts it back at its number. So waiters that are never polled cost nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WaitTable {
     waiters: BTreeMap<WaiterId, Waiter>,
     timers: BTreeSet<(Moment, WaiterId)>,
     queues: Queues,
+    /// The instant at which all waiters are woken, because the rules have changed.
+    wake_all_at: Option<Moment>,
+    /// The earliest instant of the next such wake-up.
+    next_wake_all: Moment,
 }
 
 /// A waiter's queue, and its number in it: earlier calls have lower ones.
@@ -57,6 +67,8 @@ pub(crate) enum Turn {
     ExtraCheck,
     /// Its wait is over. It has left the queue.
     TimedOut,
+    /// The rules have changed since the call read them. It keeps its position.
+    RulesChanged,
 }
 
 /// The data that a call keeps between its polls.
@@ -119,7 +131,8 @@ impl Step {
 
 impl WaitTable {
     pub(crate) fn new(queues: Queues) -> Self {
-        Self { queues, ..Self::default() }
+        let (waiters, timers) = (BTreeMap::new(), BTreeSet::new());
+        Self { waiters, timers, queues, wake_all_at: None, next_wake_all: Moment::PAST }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -131,7 +144,8 @@ impl WaitTable {
     }
 
     pub(crate) fn next_timer(&self) -> Option<Moment> {
-        self.timers.first().map(|(at, _)| *at)
+        let wake_all_at = self.wake_all_at.filter(|_| !self.is_empty());
+        self.timers.first().map(|(at, _)| *at).into_iter().chain(wake_all_at).min()
     }
 
     /// Returns the waiter's next action, if there is one now. Puts the waiter into its queue if it is not there.
@@ -160,7 +174,7 @@ impl WaitTable {
             step.drop.push(waker);
             match turn {
                 Turn::Check | Turn::ExtraCheck => schedule.version = self.queues.begin_check(id.queue, step.now),
-                Turn::TimedOut => self.leave(*id, step),
+                Turn::TimedOut | Turn::RulesChanged => self.leave(*id, step),
             }
             return Poll::Ready(turn);
         }
@@ -204,8 +218,29 @@ impl WaitTable {
         queues.into_iter().for_each(|queue| self.advance(queue, step));
     }
 
+    /// Wakes all waiters, because the rules have changed: now, or a while after the last change.
+    pub(crate) fn rules_changed(&mut self, step: &mut Step) {
+        self.wake_all_at.get_or_insert(self.next_wake_all);
+        self.wake_all_if_due(step);
+    }
+
+    fn wake_all_if_due(&mut self, step: &mut Step) {
+        if self.wake_all_at.is_none_or(|at| at > step.now) {
+            return;
+        }
+        self.wake_all_at = None;
+        let waiters = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
+        let interval = RULES_INTERVAL.max(RULES_INTERVAL_PER_WAITER.saturating_mul(waiters));
+        self.next_wake_all = step.now.after(interval);
+        self.waiters.values_mut().for_each(|waiter| waiter.wake(step));
+        for queue in self.queues.ids() {
+            self.advance(queue, step);
+        }
+    }
+
     /// Runs every timer that is due.
     pub(crate) fn run_timers(&mut self, step: &mut Step) {
+        self.wake_all_if_due(step);
         while let Some(&(at, id)) = self.timers.first()
             && at <= step.now
         {

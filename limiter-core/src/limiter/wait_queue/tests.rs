@@ -47,7 +47,7 @@ impl Queue {
     fn poll(&self, ticket: &mut Ticket<'_>, waker: &Arc<WakeFlag>) -> Poll<Turn> {
         waker.0.store(false, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(waker));
-        let turn = pin!(ticket.turn()).poll(&mut Context::from_waker(&waker));
+        let turn = pin!(ticket.turn(|| false)).poll(&mut Context::from_waker(&waker));
         turn.map(|turn| turn.expect("a timer thread"))
     }
 

@@ -1,0 +1,194 @@
+//! Tests of calls that wait while their rules change: each attempt is decided by one state of the rules.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use limiter_testkit::RedisServer;
+use rate_limited::{Decision, Denied, Limiter, ManualClock, RuleSet, rate_limited};
+
+use super::polled::Polled;
+use crate::support::{Subject, builder_for, key, limit, on_every_store};
+
+const LONG_WAIT: Duration = Duration::from_secs(3600);
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Replaces the rules by one for the name and the key `a`.
+fn set(limiter: &Limiter, settings: &str) {
+    let rules: RuleSet = format!("[rules.a]\nkey = 'a'\n{settings}\n").parse().expect("rules");
+    limiter.set_rules(rules).expect("valid rules");
+}
+
+fn wait(limiter: &Limiter, max_wait: Duration) -> Polled<Decision> {
+    let limiter = limiter.clone();
+    Polled::new(async move { limiter.named("a").wait(&key("a"), &limit("1/1d"), max_wait).await.expect("answers") })
+}
+
+async fn take(limiter: &Limiter, permits: u32) {
+    let decision = limiter.named("a").check_n(&key("a"), &limit("1/1d"), permits).await;
+    assert!(decision.expect("answers").is_allowed());
+}
+
+/// Polls a call until it sleeps in its queue. On Redis that takes the reply to its check.
+fn enter_queue(call: &mut Polled<Decision>, subject: &Subject) {
+    call.assert_waits();
+    if subject.limiter.store_key(&key("a"), &limit("1/1h")).is_some() {
+        call.wait_until_woken();
+        call.assert_waits();
+    }
+}
+
+/// Returns a limiter under a rule whose permit is taken, and a call that waits for the next one.
+async fn waiting(subject: &Subject, settings: &str) -> Polled<Decision> {
+    set(&subject.limiter, settings);
+    take(&subject.limiter, 1).await;
+    let mut call = wait(&subject.limiter, LONG_WAIT);
+    enter_queue(&mut call, subject);
+    call
+}
+
+on_every_store!(
+    a_raised_limit_serves_a_waiting_call_at_once,
+    a_waiting_call_is_decided_by_a_changed_mode_at_once,
+    no_more_calls_pass_than_the_lowered_limit_allows,
+    calls_keep_their_order_and_the_end_of_their_wait,
+    rules_that_go_leave_the_limit_of_the_call,
+);
+
+async fn a_raised_limit_serves_a_waiting_call_at_once(subject: Subject) {
+    let mut call = waiting(&subject, "limit = '1/1h'").await;
+    set(&subject.limiter, "limit = '2/1h'");
+    assert!(call.is_woken());
+    assert!(call.finish().is_allowed());
+}
+
+async fn a_waiting_call_is_decided_by_a_changed_mode_at_once(subject: Subject) {
+    for (mode, is_allowed) in [("deny", false), ("off", true), ("shadow", true)] {
+        subject.advance_millis(3_600_000);
+        let mut call = waiting(&subject, "limit = '1/1h'").await;
+        set(&subject.limiter, &format!("limit = '1/1h'\nmode = '{mode}'"));
+        assert!(call.is_woken(), "{mode}");
+        assert_eq!(call.finish().is_allowed(), is_allowed, "{mode}");
+    }
+}
+
+async fn no_more_calls_pass_than_the_lowered_limit_allows(subject: Subject) {
+    set(&subject.limiter, "limit = '30/1m'");
+    take(&subject.limiter, 30).await;
+    let mut calls: Vec<_> = (0..30).map(|_| wait(&subject.limiter, LONG_WAIT)).collect();
+    calls.iter_mut().for_each(|call| enter_queue(call, &subject));
+    set(&subject.limiter, "limit = '4/1m'");
+    subject.advance_millis(60_000);
+    // The first four are served. The fifth finds no permit, and the others do not check.
+    for call in &mut calls[..4] {
+        assert!(call.finish().is_allowed());
+    }
+    enter_queue(&mut calls[4], &subject);
+    calls[5..].iter_mut().for_each(Polled::assert_waits);
+    assert!(calls.iter().all(|call| !call.is_woken()));
+}
+
+async fn calls_keep_their_order_and_the_end_of_their_wait(subject: Subject) {
+    set(&subject.limiter, "limit = '10/1m'");
+    take(&subject.limiter, 10).await;
+    let mut calls =
+        [5_000_000, 6_000_000, 80_000, 7_000_000].map(|wait_millis| wait(&subject.limiter, millis(wait_millis)));
+    calls.iter_mut().for_each(|call| enter_queue(call, &subject));
+    subject.advance_millis(30_000);
+    set(&subject.limiter, "limit = '12/1m'");
+    let [first, second, third, fourth] = &mut calls;
+    assert!(first.finish().is_allowed());
+    assert!(second.finish().is_allowed());
+    third.assert_waits();
+    fourth.assert_waits();
+    // The next permit comes after the end that its wait had from its beginning.
+    set(&subject.limiter, "limit = '1/1m'");
+    assert!(third.finish().is_denied());
+    fourth.assert_waits();
+}
+
+async fn rules_that_go_leave_the_limit_of_the_call(subject: Subject) {
+    let mut call = waiting(&subject, "limit = '1/1h'").await;
+    // The limit of the call itself has another window, and so another counter.
+    subject.limiter.set_rules(RuleSet::new()).expect("no rules");
+    assert!(call.is_woken());
+    assert!(call.finish().is_allowed());
+}
+
+#[rate_limited(key = "a", name = "a", limit = "1/1h", wait = "1h")]
+async fn annotated() -> Result<(), Denied> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_annotated_call_that_waits_follows_rules_that_come_later() {
+    let Subject { limiter, .. } = Subject::memory().await;
+    assert!(limiter.scope(annotated()).await.is_ok());
+    let scoped = limiter.clone();
+    let mut call = Polled::new(async move { scoped.scope(annotated()).await });
+    assert!(call.poll().is_pending());
+    set(&limiter, "limit = '2/1h'");
+    assert!(call.is_woken());
+    assert!(matches!(call.poll(), Poll::Ready(Ok(()))));
+}
+
+/// Another rule, and calls without rules. They go on as before, without a call to the store.
+#[tokio::test]
+async fn a_change_of_other_rules_moves_no_call() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limiter = builder_for(&server).clock(clock.clone()).connect().await.expect("connects");
+    set(&limiter, "limit = '1/1h'");
+    take(&limiter, 1).await;
+    let mut calls = [wait(&limiter, LONG_WAIT), Polled::wait(&limiter, limit("1/1h"), LONG_WAIT)];
+    for call in &mut calls {
+        call.assert_waits();
+        call.wait_until_woken();
+        call.assert_waits();
+    }
+    let before = server.script_calls();
+    set(&limiter, "limit = '1/1h'\n[rules.b]\nkey = 'b'\nlimit = '5/1h'");
+    calls.iter_mut().for_each(Polled::assert_waits);
+    assert_eq!(server.script_calls(), before);
+    limiter.reset(&key("a"), &limit("1/1h")).await.expect("resets");
+    assert!(calls[0].is_woken() && !calls[1].is_woken(), "they are not in one queue any more, or not in order");
+}
+
+/// Waiting calls are woken at most ten times a second, and end by the rules of the last change.
+#[tokio::test]
+async fn a_thousand_changes_a_second_wake_a_waiting_call_ten_times() {
+    let subject = Subject::memory().await;
+    set(&subject.limiter, "limit = '1/1h'");
+    take(&subject.limiter, 1).await;
+    let mut calls: Vec<_> = (0..100).map(|_| wait(&subject.limiter, LONG_WAIT * 1_000)).collect();
+    calls.iter_mut().for_each(Polled::assert_waits);
+    let mut wake_ups = [0; 2];
+    for change in 0..1_000 {
+        set(&subject.limiter, if change % 2 == 0 { "limit = '1/1h'\ndeadline = '50ms'" } else { "limit = '1/1h'" });
+        subject.advance_millis(1);
+        for (index, call) in calls.iter_mut().enumerate() {
+            if call.is_woken() && call.poll().is_pending() {
+                wake_ups[usize::from(index > 0)] += 1;
+            }
+        }
+    }
+    assert!(wake_ups[1] <= 99 * 12, "{wake_ups:?}");
+    set(&subject.limiter, "mode = 'off'");
+    subject.advance_millis(100);
+    let is_done = |call: &mut Polled<Decision>| matches!(call.poll(), Poll::Ready(Decision::Allowed(_)));
+    assert_eq!(calls.iter_mut().filter(|call| call.is_woken()).map(is_done).filter(|done| *done).count(), 100);
+}
+
+#[tokio::test]
+async fn a_turn_of_a_leaky_bucket_stays() {
+    let subject = Subject::memory().await;
+    set(&subject.limiter, "limit = '1/1m'\nalgorithm = 'leaky_bucket'\nburst = 5");
+    take(&subject.limiter, 1).await;
+    let mut call = wait(&subject.limiter, LONG_WAIT);
+    call.assert_waits();
+    set(&subject.limiter, "mode = 'deny'");
+    assert!(!call.is_woken());
+    subject.advance_millis(60_000);
+    call.assert_admitted();
+}
