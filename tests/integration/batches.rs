@@ -7,12 +7,13 @@ use limiter_testkit::{Proxy, RedisServer};
 use rate_limited::{Decision, Denied, Error, ErrorKind, Limit, Limiter, ManualClock, OnError};
 
 use crate::deadlines::eventually;
-use crate::support::{builder_for, key, limit, poll_once, wait_until_received};
+use crate::support::{builder_for, key, limit, poll_once, wait_until_quick, wait_until_received};
 
 mod agreement;
 mod deadlines;
 mod failures;
 mod histories;
+mod round_trips;
 
 /// A server behind a proxy that can hold back replies, and a limiter with a manual clock.
 struct BatchFixture {
@@ -55,6 +56,7 @@ impl BatchFixture {
         ahead: &[CallSpec<'_>],
         calls: Vec<CallFuture<'a, T>>,
     ) -> QueuedCalls<'a, T> {
+        wait_until_quick(&self.limiter).await;
         self.proxy.hold_replies();
         let mut sent = self.server.script_calls();
         let mut queued = QueuedCalls { ahead: Vec::new(), calls: Vec::new() };
@@ -147,6 +149,7 @@ async fn single_calls_are_sent_at_once() {
 #[tokio::test]
 async fn four_batches_are_in_flight_before_calls_queue() {
     let BatchFixture { server, proxy, limiter, .. } = BatchFixture::new().await;
+    wait_until_quick(&limiter).await;
     proxy.hold_replies();
     let before = server.script_calls();
     let mut calls = Vec::new();

@@ -11,7 +11,7 @@ use rate_limited::{
 
 use crate::cluster;
 use crate::deadlines::eventually;
-use crate::support::{LONG_DEADLINE, key, limit, poll_once, wait_until_received};
+use crate::support::{LONG_DEADLINE, key, limit, poll_once, wait_until_quick, wait_until_received};
 
 mod faults;
 
@@ -46,7 +46,9 @@ impl Fleet {
 
     async fn limiter(&self, configure: impl FnOnce(Builder) -> Builder) -> Limiter {
         let builder = Limiter::builder().url(&self.server.url()).prefix(&self.prefix).clock(self.clock.clone());
-        configure(builder.deadline(LONG_DEADLINE)).connect().await.expect("the server is there")
+        let limiter = configure(builder.deadline(LONG_DEADLINE)).connect().await.expect("the server is there");
+        wait_until_quick(&limiter).await;
+        limiter
     }
 
     fn advance_millis(&self, millis: u64) {

@@ -2,17 +2,20 @@
 
 use std::fmt;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use limiter_testkit::{Proxy, RedisServer};
-use rate_limited::HealthState;
+use rate_limited::{HealthState, Limiter};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::child_process;
-use crate::deadlines::eventually;
+use crate::deadlines::{WAIT_TIMEOUT, eventually};
 use crate::health::wait_for;
-use crate::support::builder_for;
+use crate::support::{builder_for, key, limit};
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -93,4 +96,49 @@ async fn log_a_replica() {
     assert!(logged[2].starts_with("INFO message=the rate limiter's store is back"), "{logged:?}");
     assert!(logged[2].contains("away_for="), "{logged:?}");
     assert!(logged.iter().all(|line| line.contains("server=")), "{logged:?}");
+}
+
+#[test]
+fn replies_that_often_come_close_to_the_deadline_are_logged_once() {
+    child_process::run("health::log::log_late_replies", &[("X", "")]);
+}
+
+/// Each reply takes four fifths of the deadline, or more on a busy machine.
+#[tokio::test]
+#[ignore = "needs a process of its own, for its log"]
+async fn log_late_replies() {
+    if !child_process::is_child() {
+        return;
+    }
+    tracing::subscriber::set_global_default(RecordsLines).expect("a process of its own");
+    let server = RedisServer::start();
+    let proxy = Proxy::start(&server);
+    let limiter = builder_for(&server).url(proxy.url()).deadline(Duration::from_secs(1)).connect().await;
+    let limiter = limiter.expect("it is there");
+    wait_for_lines(1).await;
+    proxy.delay(Duration::from_millis(800));
+    let is_warning = |line: &&String| line.contains("close to the deadline");
+    let (calls, stop) = (spawn_calls(limiter), Instant::now() + WAIT_TIMEOUT);
+    while !lines().iter().any(|line| is_warning(&line)) {
+        assert!(Instant::now() < stop, "no warning: {:?}", lines());
+        sleep(Duration::from_millis(5)).await;
+    }
+    // As many again.
+    sleep(Duration::from_secs(2)).await;
+    calls.abort();
+    let logged = lines();
+    let warnings: Vec<_> = logged.iter().filter(is_warning).collect();
+    assert_eq!(warnings.len(), 1, "{logged:?}");
+    assert!(warnings[0].starts_with("WARN message=") && warnings[0].contains("deadline=1s"), "{logged:?}");
+}
+
+/// Makes calls, without a wait for their results.
+fn spawn_calls(limiter: Limiter) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        loop {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.check(&key("a"), &limit("1000000/h")).await });
+            sleep(Duration::from_millis(2)).await;
+        }
+    })
 }

@@ -3,6 +3,7 @@
 pub(crate) mod breaker;
 pub(crate) mod gate;
 pub(crate) mod gate_table;
+pub(crate) mod round_trip;
 pub(crate) mod server_connection;
 pub(crate) mod write_probe;
 pub(crate) mod context;

@@ -23,6 +23,7 @@ mod deadlines;
 mod direct_call;
 pub(crate) mod direct_sender;
 mod held_calls;
+mod late_replies;
 mod leasing;
 mod multi_slot;
 mod pending_call;
@@ -137,11 +138,11 @@ impl Worker {
         let WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes } = settings;
         let deadlines = Rc::new(Deadlines::new(&local.standby));
         let reconciler = Reconciler::new(local.clone());
-        let leasing = Leasing::new(local.clone(), clock.clone());
         let write_probe = WriteProbe::new(clock.clone(), Arc::clone(&naming));
         let health = StoreHealth::new(health);
-        let context = Rc::new(ConnectionContext::new(sources(&clock), deadline, local, health, write_probe));
+        let context = Rc::new(ConnectionContext::new(sources(&clock), deadline, local.clone(), health, write_probe));
         let topology = Rc::new(Topology::start(endpoint, gates, &context, ready));
+        let leasing = Leasing::new(local, clock.clone(), &topology);
         Self {
             context,
             topology,

@@ -27,6 +27,18 @@ impl Attempt {
         self.latest.replace(Some((connection.clone(), Instant::now())));
     }
 
+    /// Records the time of the reply that has just come, if it has.
+    pub(crate) fn record_reply(&self) {
+        if let Some((connection, sent_at)) = &*self.latest.borrow() {
+            connection.record_reply_since(*sent_at);
+        }
+    }
+
+    /// The time of the latest reply on its connection.
+    pub(crate) fn replied_at(&self) -> Option<Instant> {
+        self.latest.borrow().as_ref().map(|(connection, _)| connection.last_reply_at())
+    }
+
     /// Reports that there was no reply within a call's deadline.
     pub(crate) fn report_timeout(&self) {
         if let Some((connection, sent_at)) = &*self.latest.borrow() {

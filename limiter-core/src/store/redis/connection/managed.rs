@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::context::ConnectionContext;
 use super::gate::ServerGate;
+use super::round_trip::Length;
 use super::server_connection::ServerConnection;
 use super::write_probe::Written;
 use crate::store::redis::health::ServerHealth;
@@ -102,6 +103,16 @@ impl ManagedConnection {
             ConnectionStatus::Up(connection) => Some(connection.clone()),
             ConnectionStatus::Connecting | ConnectionStatus::Down(_) => None,
         }
+    }
+
+    /// The shortest time of the latest replies. Zero if it is not connected.
+    pub(crate) fn round_trip(&self) -> Duration {
+        self.current().map_or(Duration::ZERO, |connection| connection.round_trip().shortest())
+    }
+
+    /// The length of the round trip to the server. Short if it is not connected.
+    pub(crate) fn round_trip_length(&self) -> Length {
+        self.current().map_or(Length::Short, |connection| connection.round_trip().length())
     }
 
     /// Lends the connection's write half to callers, if the connection is up and idle.

@@ -72,6 +72,13 @@ impl ScriptCall {
         self.permit.take();
     }
 
+    /// Records that there was no reply in time.
+    pub(crate) fn report_missed_reply(&self) {
+        if let Some(permit) = &*self.permit.borrow() {
+            permit.report_missed_reply();
+        }
+    }
+
     /// Returns whether the call failed only because its keys are on two nodes.
     pub(crate) fn needs_split(&self) -> bool {
         self.needs_split.get()
@@ -113,6 +120,7 @@ impl ScriptCall {
             true => connection.send_asking(&call, ReplyBound::Script).await,
             false => connection.send(&call).await,
         };
+        self.attempt.record_reply();
         Ok(NodeReply { connection, script_epoch, result })
     }
 

@@ -14,6 +14,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::{Instant, timeout};
 
+use super::round_trip::RoundTrip;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::ServerHealth;
 use crate::store::redis::pipelined::{DirectReply, DirectWriter, ReplyBound};
@@ -37,6 +38,7 @@ struct ConnectionState {
     /// The reason, if this process closed it.
     cause: RefCell<Option<Error>>,
     last_reply_at: Cell<Instant>,
+    round_trip: RoundTrip,
     /// The digests of the programs, in the order of [`Program::ALL`].
     digests: RefCell<[Arc<str>; 2]>,
     /// Times that the scripts were loaded. Of many calls that miss a script only one loads them.
@@ -61,6 +63,7 @@ impl ServerConnection {
             lost,
             cause: RefCell::default(),
             last_reply_at: Cell::new(Instant::now()),
+            round_trip: RoundTrip::default(),
             digests: RefCell::new([Arc::from(""), Arc::from("")]),
             script_epoch: Cell::new(0),
             loading: Mutex::new(()),
@@ -164,6 +167,24 @@ impl ServerConnection {
         result
     }
 
+    /// The time of the latest reply.
+    pub(crate) fn last_reply_at(&self) -> Instant {
+        self.state.last_reply_at.get()
+    }
+
+    /// Records the time of a reply that has just come, if it has, to a command that was sent at this time.
+    pub(crate) fn record_reply_since(&self, sent_at: Instant) {
+        let time = self.last_reply_at().saturating_duration_since(sent_at);
+        if !time.is_zero() {
+            self.state.round_trip.record(time);
+        }
+    }
+
+    /// The times of its replies.
+    pub(crate) fn round_trip(&self) -> &RoundTrip {
+        &self.state.round_trip
+    }
+
     /// The digest of a script on this server.
     pub(crate) fn digest(&self, program: Program) -> Arc<str> {
         Arc::clone(&self.state.digests.borrow()[program as usize])
@@ -180,7 +201,10 @@ impl ServerConnection {
             for (program, source) in sources.iter().enumerate() {
                 let mut load = redis::cmd("SCRIPT");
                 load.arg("LOAD").arg(source);
-                let digest: String = redis::from_redis_value(self.send(&load).await?)
+                let sent_at = Instant::now();
+                let reply = self.send(&load).await?;
+                self.record_reply_since(sent_at);
+                let digest: String = redis::from_redis_value(reply)
                     // Without the client's error: it repeats the whole reply.
                     .map_err(|_| Error::new(ErrorKind::Protocol, "SCRIPT LOAD gave no digest"))?;
                 self.state.digests.borrow_mut()[program] = digest.into();

@@ -7,6 +7,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::server_connection::ServerConnection;
 use crate::clock::Clock;
 use crate::request::Request;
@@ -112,5 +114,8 @@ async fn send(connection: &ServerConnection, command: &Command, name: &str) -> R
     let call = command.with_digest(&connection.digest(command.program()));
     let mut delete = redis::cmd("DEL");
     delete.arg(name);
-    connection.send_with_second(call, delete).await
+    let sent_at = Instant::now();
+    let reply = connection.send_with_second(call, delete).await;
+    connection.record_reply_since(sent_at);
+    reply
 }

@@ -22,7 +22,7 @@ use super::spawn_started::spawn_started;
 use crate::join_all::join_all;
 use crate::local::denial_cache::CacheVersion;
 use crate::request::{Request, SlottedRequests};
-use crate::store::redis::connection::in_flight_batches::InFlightPermit;
+use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
 use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::naming::Naming;
 use crate::store::redis::script::command::{BatchEntry, Command, KeyNames, LeaseTerms};
@@ -55,8 +55,6 @@ pub(super) struct SentBatch {
 
 /// Entries that are sent at a time: the server serves no other client meanwhile.
 const MAX_ENTRIES: usize = 128;
-/// Calls that are taken from the queue for one batch.
-const MAX_CALLS: usize = 1024;
 
 impl Worker {
     /// Sends the calls of a queue in batches, as far as permits are free.
@@ -88,7 +86,7 @@ impl Worker {
     fn assemble(self: &Rc<Self>, queue: &Rc<BatchQueue>) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
         let (mut entries, now) = (0, Instant::now());
-        for _ in 0..MAX_CALLS {
+        for _ in 0..MAX_BATCH_CALLS {
             if entries == MAX_ENTRIES {
                 break;
             }
@@ -182,8 +180,15 @@ impl Worker {
         queue.lend_after(calls.len());
         let mut all_effects = all_effects.into_iter().peekable();
         match reply {
-            Err(_) => calls.iter().for_each(|batched| self.time_out(&batched.call)),
+            Err(_) => {
+                script_call.report_missed_reply();
+                queue.record_reply(calls[0].call.deadline, None);
+                calls.iter().for_each(|batched| self.time_out(&batched.call));
+            }
             Ok(Ok(BatchReply { entries: replies, .. })) => {
+                if let Some(replied_at) = script_call.attempt().replied_at() {
+                    queue.record_reply(calls[0].call.deadline, Some(replied_at));
+                }
                 for ((reply, version), calls) in replies.into_iter().zip(versions).zip(by_entry(&calls)) {
                     match reply {
                         Ok(reply) => {

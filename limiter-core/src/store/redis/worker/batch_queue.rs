@@ -4,10 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use super::call::Call;
+use tokio::time::Instant;
+
+use super::call::{Call, Deadline};
+use super::late_replies::LateReplies;
 use super::pending_call::PendingCall;
 use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlightPermit};
 use crate::store::redis::connection::managed::ManagedConnection;
+use crate::store::redis::connection::round_trip::Length;
 
 pub(crate) struct BatchQueue {
     connection: Weak<ManagedConnection>,
@@ -15,6 +19,7 @@ pub(crate) struct BatchQueue {
     in_flight: Rc<InFlightBatches>,
     /// The batches of one call since the last larger one.
     lone_calls: Cell<u32>,
+    late_replies: LateReplies,
 }
 
 /// Calls that have come one at a time before a caller may write to the connection.
@@ -27,6 +32,7 @@ impl BatchQueue {
             calls: RefCell::default(),
             in_flight: Rc::default(),
             lone_calls: Cell::default(),
+            late_replies: LateReplies::default(),
         }
     }
 
@@ -61,14 +67,16 @@ impl BatchQueue {
         self.calls.borrow().is_empty()
     }
 
-    /// Takes the permit of the next batch, if calls wait and it may be sent now. A batch is never delayed to fill.
+    /// Takes the permit of the next batch, if calls wait and it may be sent now.
     pub(crate) fn next_permit(&self) -> Option<InFlightPermit> {
-        if self.is_empty() { None } else { self.in_flight.try_acquire() }
+        if self.is_empty() { None } else { self.try_acquire() }
     }
 
-    /// Takes a permit for a batch that is in flight already, if one is free.
+    /// Takes a permit for a batch, if one is free.
     pub(crate) fn try_acquire(&self) -> Option<InFlightPermit> {
-        self.in_flight.try_acquire()
+        self.in_flight.try_acquire(self.calls.borrow().len(), || {
+            self.connection.upgrade().map_or(Length::Short, |connection| connection.round_trip_length())
+        })
     }
 
     /// Lends the server's connection to callers after a batch of so many calls, if calls have come one at a time for a
@@ -82,6 +90,14 @@ impl BatchQueue {
             && let Some(connection) = self.connection.upgrade()
         {
             connection.lend();
+        }
+    }
+
+    /// Records the reply to a batch whose oldest call has this deadline. It came at this time; `None` if it did not come
+    /// in time.
+    pub(crate) fn record_reply(&self, deadline: Deadline, replied_at: Option<Instant>) {
+        if let Some(connection) = self.connection.upgrade() {
+            self.late_replies.record(deadline, replied_at, &connection);
         }
     }
 

@@ -76,6 +76,15 @@ impl Deadline {
         Instant::now() >= self.instant
     }
 
+    /// Returns whether less than a quarter of its time is left at this instant.
+    pub(crate) fn is_nearly_over(self, at: Instant) -> bool {
+        self.instant.saturating_duration_since(at) < self.timeout / 4
+    }
+
+    pub(crate) fn timeout(self) -> Duration {
+        self.timeout
+    }
+
     pub(crate) fn has_timeout_of(self, other: Self) -> bool {
         self.timeout == other.timeout
     }

@@ -68,7 +68,16 @@ impl LeasedWorker {
             yield_now().await;
         }
         let queue = worker.queue_of(&connection);
-        Self { worker, queue, clock, key: Key::new(unique("leases")), limit }
+        let leased = Self { worker, queue, clock, key: Key::new(unique("leases")), limit };
+        leased.record_replies(1, Duration::from_nanos(1));
+        leased
+    }
+
+    /// Records times of replies. A quick one shows a short round trip, also on a busy machine.
+    fn record_replies(&self, replies: u32, time: Duration) {
+        let owner = self.worker.topology.connected_owner_of(0).expect("it is connected");
+        let connection = owner.current().expect("it is connected");
+        (0..replies).for_each(|_| connection.record_reply_since(connection.last_reply_at() - time));
     }
 
     fn request(&self, cost: u32) -> Request<'_> {
@@ -104,6 +113,7 @@ impl LeasedWorker {
 
     /// Sends calls together. Returns their replies.
     async fn take_counted(&self, calls: usize) -> Vec<CountedReply> {
+        self.record_replies(1, Duration::from_nanos(1));
         let sent: Vec<_> =
             (0..calls).map(|_| self.call(Action::Take { max_wait: Duration::ZERO, leases: true })).collect();
         let replies = sent.into_iter().map(|(call, reply)| {
@@ -300,6 +310,22 @@ async fn no_lease_is_requested_or_put_in_force_while_the_standby_limiter_is_cons
         assert_eq!(remaining, MAX, "the mirror has none of its permits");
         let wanted = [leased.begin_batch().1, leased.begin_batch().1].map(|terms| terms.wanted);
         assert_eq!(wanted, [0, 0]);
+    })
+    .await;
+}
+
+/// A lease that arrives after half of its time is of little use.
+#[tokio::test]
+async fn no_lease_is_requested_over_a_round_trip_longer_than_half_of_its_time() {
+    with_worker(async |leased| {
+        let half = leased.limit.lease_time() / 2;
+        leased.record_replies(8, half + Duration::from_micros(1));
+        let wanted = [leased.begin_batch().1, leased.begin_batch().1].map(|terms| terms.wanted);
+        assert_eq!(wanted, [0, 0]);
+        leased.renew().await;
+        assert!(!leased.is_requested() && !leased.take_from_lease(1));
+        leased.record_replies(8, half);
+        assert!(leased.begin_batch().1.wanted > 0);
     })
     .await;
 }

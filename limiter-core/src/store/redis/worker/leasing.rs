@@ -6,6 +6,7 @@
 
 use std::hash::BuildHasher;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::time::sleep;
 
@@ -14,6 +15,7 @@ use super::lease_demand::{CounterTag, LeaseDemands, Occasion};
 use crate::clock::{Clock, Moment};
 use crate::local::LocalState;
 use crate::request::{Request, SlottedRequests};
+use crate::store::redis::connection::topology::Topology;
 use crate::store::redis::script::command::LeaseTerms;
 use crate::sync::Seed;
 
@@ -22,6 +24,7 @@ pub(super) struct Leasing {
     pub(super) local: LocalState,
     pub(super) clock: Clock,
     pub(super) demands: LeaseDemands,
+    topology: Rc<Topology>,
     /// The source of random marks.
     marks: Seed,
     held: HeldCalls,
@@ -37,9 +40,9 @@ pub(super) struct LeaseRequest {
 }
 
 impl Leasing {
-    pub(super) fn new(local: LocalState, clock: Clock) -> Rc<Self> {
+    pub(super) fn new(local: LocalState, clock: Clock, topology: &Rc<Topology>) -> Rc<Self> {
         let (demands, marks, held) = (LeaseDemands::new(), Seed::default(), HeldCalls::default());
-        Rc::new(Self { local, clock, demands, marks, held })
+        Rc::new(Self { local, clock, demands, topology: Rc::clone(topology), marks, held })
     }
 
     /// The time of leases.
@@ -67,7 +70,8 @@ impl Leasing {
         let now = self.now();
         let may_lease = || {
             let requests = SlottedRequests { requests: &[*request], slots: &[slot] };
-            !self.local.standby.is_consulted(requests) && self.local.leases.is_available(request)
+            let is_near = self.round_trip(slot) <= request.limit.lease_time() / 2;
+            is_near && !self.local.standby.is_consulted(requests) && self.local.leases.is_available(request)
         };
         let counter = self.demands.counter(request);
         let (wanted, returned) = self.demands.begin(counter, occasion, now, may_lease);
@@ -76,6 +80,12 @@ impl Leasing {
         let new_mark = if wanted > 0 { self.marks.hash_one((request.key, now.micros())) } else { 0 };
         // The high half of a hash is as random as the low one.
         (LeaseTerms { wanted, new_mark: u32::try_from(new_mark >> 32).unwrap_or(0), returned }, open)
+    }
+
+    /// The round trip to the owner of a slot: a lease is in force for the rest of its time only. Zero if it is not
+    /// connected.
+    fn round_trip(&self, slot: u16) -> Duration {
+        self.topology.connected_owner_of(slot).map_or(Duration::ZERO, |owner| owner.round_trip())
     }
 
     /// Lets a call wait for the lease of its counter, if one is requested. Returns false if none is, or if the call has
