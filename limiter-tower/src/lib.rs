@@ -14,6 +14,7 @@ mod options;
 mod decide;
 mod permit;
 mod shared;
+mod decision_future;
 mod future;
 mod service;
 mod layer;
