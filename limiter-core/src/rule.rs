@@ -14,6 +14,7 @@ pub(crate) mod message_text;
 #[cfg(any(feature = "rules", feature = "serde"))]
 pub(crate) mod fields;
 pub(crate) mod key_match;
+mod method_value;
 mod override_index;
 mod rule_set;
 mod settings;

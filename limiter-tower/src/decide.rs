@@ -30,8 +30,10 @@ pub(crate) struct LayerLimit<K> {
 /// The beginning of a decision.
 pub(crate) enum Start {
     Decided(Outcome),
-    /// The store must decide, or the key is not known yet.
-    Undecided(Option<PreparedRequest>),
+    /// The store must decide, or the request may wait.
+    Keyed(PreparedRequest),
+    /// The key is not known yet.
+    Unkeyed,
 }
 
 /// A request with its key, before the decision.
@@ -63,16 +65,16 @@ pub(crate) enum Rejected {
 }
 
 /// The treatment of a request that lacks its key.
-enum Unkeyed {
+enum LacksKey {
     Exempt,
     Rejected,
 }
 
-impl From<Unkeyed> for Outcome {
-    fn from(unkeyed: Unkeyed) -> Self {
-        match unkeyed {
-            Unkeyed::Exempt => Self::Pass(None),
-            Unkeyed::Rejected => Self::Reject(Rejected::LacksKey),
+impl From<LacksKey> for Outcome {
+    fn from(lacks_key: LacksKey) -> Self {
+        match lacks_key {
+            LacksKey::Exempt => Self::Pass(None),
+            LacksKey::Rejected => Self::Reject(Rejected::LacksKey),
         }
     }
 }
@@ -102,16 +104,16 @@ impl<K: RequestKey> LayerLimit<K> {
             return Start::Decided(Outcome::Pass(None));
         }
         if self.key.is_async() {
-            return Start::Undecided(None);
+            return Start::Unkeyed;
         }
         let found = self.key.add_to(PartialKey::new(self.rule.name()), parts);
         let prepared = match self.prepare(found, parts) {
             Ok(prepared) => prepared,
-            Err(unkeyed) => return Start::Decided(unkeyed.into()),
+            Err(lacks_key) => return Start::Decided(lacks_key.into()),
         };
         match self.decide_now(&prepared) {
             Some(outcome) => Start::Decided(outcome),
-            None => Start::Undecided(Some(prepared)),
+            None => Start::Keyed(prepared),
         }
     }
 
@@ -143,7 +145,7 @@ impl<K: RequestKey> LayerLimit<K> {
                 let found = self.key.add_later(PartialKey::new(self.rule.name()), parts).await;
                 match self.prepare(found, parts) {
                     Ok(prepared) => prepared,
-                    Err(unkeyed) => return unkeyed.into(),
+                    Err(lacks_key) => return lacks_key.into(),
                 }
             }
         };
@@ -157,15 +159,15 @@ impl<K: RequestKey> LayerLimit<K> {
     }
 
     /// Adds limit and cost to the key of a request. `Err` for a request that lacks its key.
-    fn prepare(&self, found: Option<PartialKey>, parts: &Parts) -> Result<PreparedRequest, Unkeyed> {
+    fn prepare(&self, found: Option<PartialKey>, parts: &Parts) -> Result<PreparedRequest, LacksKey> {
         let Options { limit, limit_by, cost, missing, .. } = &self.options;
         let key = match (found, missing) {
             (Some(key), _) => key,
             (None, Missing::Shared) => self.missing_key.clone(),
-            (None, Missing::Allow) => return Err(Unkeyed::Exempt),
+            (None, Missing::Allow) => return Err(LacksKey::Exempt),
             (None, Missing::Deny) => {
                 self.missing_log.count(self.rule.name(), parts);
-                return Err(Unkeyed::Rejected);
+                return Err(LacksKey::Rejected);
             }
         };
         let limit = limit_by.as_ref().map_or(*limit, |limit_by| limit_by(parts));

@@ -10,15 +10,17 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::answer::Answer;
-use crate::decide::{Outcome, PreparedRequest};
+use crate::decide::Outcome;
+use crate::decision_future::DecisionFuture;
 use crate::key::RequestKey;
 use crate::permit::{AnswerSteps, RefundFuture, pass};
 use crate::shared::Shared;
 
-type DecisionFuture = Pin<Box<dyn Future<Output = (Parts, Outcome)> + Send>>;
-
 pin_project! {
     /// The future of an answer of [`RateLimit`](crate::RateLimit).
+    ///
+    /// Until the request is decided it holds a clone of the inner service that is not polled, and so no place of it.
+    /// Then it polls the clone until that is ready. An error of this poll is the future's.
     pub struct ResponseFuture<S: Service<Request<B>>, K, A, B, C> {
         #[pin]
         state: State<S, S::Future, K, A, B, C>,
@@ -30,6 +32,8 @@ pin_project! {
     enum State<S, F, K, A, B, C> {
         /// The limiter decides.
         Deciding { shared: Arc<Shared<K, A>>, decision: DecisionFuture, call: Option<(S, B)> },
+        /// The inner service is not ready for the request.
+        Passing { call: Option<Passing<S, B>> },
         /// The inner service has the request.
         Passed { #[pin] future: F, steps: Option<AnswerSteps> },
         /// The permits are given back.
@@ -37,6 +41,14 @@ pin_project! {
         /// The inner service does not get the request.
         Answered { response: Option<Response<C>> },
     }
+}
+
+/// A request that is decided, and the service that gets it.
+struct Passing<S, B> {
+    service: S,
+    body: B,
+    /// In a box, since few requests wait here.
+    head: Box<(Parts, AnswerSteps)>,
 }
 
 impl<S: Service<Request<B>>, K, A, B, C> ResponseFuture<S, K, A, B, C> {
@@ -49,23 +61,10 @@ impl<S: Service<Request<B>>, K, A, B, C> ResponseFuture<S, K, A, B, C> {
     pub(crate) fn answered(response: Response<C>) -> Self {
         Self { state: State::Answered { response: Some(response) } }
     }
-}
 
-impl<S: Service<Request<B>>, K: RequestKey, A: Send + Sync + 'static, B, C> ResponseFuture<S, K, A, B, C> {
-    /// The future of a request that is not decided yet.
-    pub(crate) fn deciding(
-        shared: &Arc<Shared<K, A>>,
-        prepared: Option<PreparedRequest>,
-        parts: Parts,
-        call: (S, B),
-    ) -> Self {
-        let shared = Arc::clone(shared);
-        let deciding = Arc::clone(&shared);
-        let decision = Box::pin(async move {
-            let outcome = deciding.limit.finish(prepared, &parts).await;
-            (parts, outcome)
-        });
-        Self { state: State::Deciding { shared, decision, call: Some(call) } }
+    /// The future of a request that is not decided yet. `service` gets it when it is, and need not be ready.
+    pub(crate) fn deciding(shared: Arc<Shared<K, A>>, decision: DecisionFuture, service: S, body: B) -> Self {
+        Self { state: State::Deciding { shared, decision, call: Some((service, body)) } }
     }
 }
 
@@ -85,15 +84,24 @@ where
             let next = match state.as_mut().project() {
                 StateProjection::Deciding { shared, decision, call } => {
                     let (parts, outcome) = ready!(decision.as_mut().poll(context));
-                    let (mut service, body) = call.take().expect("not polled after it was ready");
                     match outcome {
                         Outcome::Pass(permit) => {
-                            let (parts, steps) = pass(&shared.limit, permit, parts);
-                            let future = service.call(Request::from_parts(parts, body));
-                            State::Passed { future, steps: Some(steps) }
+                            let (service, body) = call.take().expect("not polled after it was ready");
+                            let head = Box::new(pass(&shared.limit, permit, parts));
+                            State::Passing { call: Some(Passing { service, body, head }) }
                         }
                         Outcome::Reject(rejected) => return Poll::Ready(Ok(shared.answer(&parts, rejected))),
                     }
+                }
+                StateProjection::Passing { call } => {
+                    let mut passing = call.take().expect("not polled after it was ready");
+                    if passing.service.poll_ready(context)?.is_pending() {
+                        *call = Some(passing);
+                        return Poll::Pending;
+                    }
+                    let Passing { mut service, body, head } = passing;
+                    let (parts, steps) = *head;
+                    State::Passed { future: service.call(Request::from_parts(parts, body)), steps: Some(steps) }
                 }
                 StateProjection::Passed { future, steps } => {
                     let mut response = ready!(future.poll(context))?;

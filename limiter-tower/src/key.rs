@@ -14,6 +14,8 @@ mod header;
 #[cfg(feature = "axum")]
 mod matched_path;
 mod method;
+#[cfg(feature = "axum")]
+mod path_param;
 mod tuple;
 
 pub use either::Or;
@@ -24,6 +26,8 @@ pub use header::Header;
 #[cfg(feature = "axum")]
 pub use matched_path::MatchedPath;
 pub use method::Method;
+#[cfg(feature = "axum")]
+pub use path_param::PathParam;
 
 use crate::client_ip::ClientIp;
 use crate::piece_name::PieceNames;
@@ -36,6 +40,7 @@ use crate::piece_name::PieceNames;
 /// | [`Header`] | the value of a header | the header's name |
 /// | [`Extension`] | a value that an earlier layer put into the request, such as the user | `extension` |
 /// | [`Method`], `MatchedPath` | the method, the route | `method`, `path` |
+/// | `PathParam` | a parameter of the path, such as the tenant | the parameter's name |
 /// | [`key_fn`], [`key_async`] | the result of a function | `key` |
 /// | [`Everyone`] | nothing: all requests share one quota | – |
 /// | a tuple `(a, b, …)` | all of its pieces | those of the pieces |

@@ -49,6 +49,11 @@ use crate::shared::Shared;
 /// # Clones
 /// All clones of a layer and of its services, and all layers of one name and one limiter, count together.
 ///
+/// # Inner services
+/// The layer is ready when the service inside is. A request that is decided when the layer is called gets the service
+/// that was ready. One that waits, or whose decision is on its way, holds no place of the service: a clone is polled
+/// ready after the decision. An error of this poll is the answer.
+///
 /// # Cancel safety
 /// The permits of a request are taken before the service gets it: when the service is called, or when its future is
 /// polled. A request whose client disconnects has taken its permits, also if its body is never read.

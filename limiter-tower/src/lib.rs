@@ -14,6 +14,7 @@ mod options;
 mod decide;
 mod permit;
 mod shared;
+mod decision_future;
 mod future;
 mod service;
 mod layer;
@@ -24,9 +25,9 @@ pub use answer::GrpcAnswer;
 pub use answer::{CustomAnswer, ProblemAnswer, RefundingAnswer};
 pub use client_ip::ClientIp;
 pub use future::ResponseFuture;
-#[cfg(feature = "axum")]
-pub use key::MatchedPath;
 pub use key::{Everyone, Extension, Header, KeyAsync, KeyFn, Method, Or, RequestKey, key_async, key_fn};
+#[cfg(feature = "axum")]
+pub use key::{MatchedPath, PathParam};
 pub use layer::RateLimitLayer;
 pub use missing::Missing;
 pub use outgoing::{

@@ -65,11 +65,12 @@ pub use service::Outgoing;
 /// A pause is the peer's, so it holds in every [mode](limiter_core::Mode) of the rule, also if it is off.
 ///
 /// # Inner clients
-/// The client that was ready waits with the call, and keeps a place that it holds in a buffer or a concurrency limit.
+/// A call that waits holds no place of the client, such as one in a buffer or under a concurrency limit: the client that
+/// was ready is dropped, and a clone is polled ready once the call has its permit.
 ///
 /// # Cancel safety
 /// A call that is dropped while it waits takes no permit, and one that is dropped after it was sent has taken its permit.
-/// In between, while a permit is given back because of a pause, it may stay taken.
+/// In between, while the client is not ready or a permit is given back because of a pause, it may stay taken.
 #[must_use = "a layer has no effect until it is added to a client"]
 pub struct OutgoingLayer<K = OneKey, P = RetryAfter> {
     options: OutgoingOptions,

@@ -42,6 +42,9 @@ enum ValueOrigin {
     Address,
     /// The header of this name.
     Header(String),
+    /// The parameter of the path of this name.
+    #[cfg(feature = "axum")]
+    PathParam(String),
     /// The function with this number.
     Function(usize),
 }
@@ -68,6 +71,13 @@ impl PieceNames {
     /// Names a piece whose values are those of the header with its name.
     pub(crate) fn assign_header(&mut self, piece: &mut PieceName) {
         let origin = ValueOrigin::Header(piece.name.clone());
+        self.assign(piece, origin);
+    }
+
+    /// Names a piece whose values are those of the path's parameter with its name.
+    #[cfg(feature = "axum")]
+    pub(crate) fn assign_path_param(&mut self, piece: &mut PieceName) {
+        let origin = ValueOrigin::PathParam(piece.name.clone());
         self.assign(piece, origin);
     }
 

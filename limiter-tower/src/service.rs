@@ -1,7 +1,6 @@
 //! The service: it decides about each request before the inner service gets it.
 
 use std::fmt::{self, Debug};
-use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -10,7 +9,8 @@ use tower_service::Service;
 
 use crate::answer::{Answer, ProblemAnswer};
 use crate::client_ip::ClientIp;
-use crate::decide::{Outcome, Start};
+use crate::decide::Outcome;
+use crate::decision_future::Begun;
 use crate::future::ResponseFuture;
 use crate::key::RequestKey;
 use crate::permit::pass;
@@ -59,23 +59,27 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        match self.shared.limit.start(&parts) {
-            Start::Decided(Outcome::Pass(permit)) => {
+        match Begun::new(&self.shared, parts) {
+            Begun::Decided(parts, Outcome::Pass(permit)) => {
                 let (parts, steps) = pass(&self.shared.limit, permit, parts);
                 ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)), steps)
             }
-            Start::Decided(Outcome::Reject(rejected)) => {
-                // The service that was ready may hold a place that others wait for. It is not called, so it is dropped.
-                self.inner = self.inner.clone();
+            Begun::Decided(parts, Outcome::Reject(rejected)) => {
+                self.drop_ready_service();
                 ResponseFuture::answered(self.shared.answer(&parts, rejected))
             }
-            Start::Undecided(prepared) => {
-                // The service that was ready gets the request. Its clone may not be ready.
-                let clone = self.inner.clone();
-                let inner = mem::replace(&mut self.inner, clone);
-                ResponseFuture::deciding(&self.shared, prepared, parts, (inner, body))
+            Begun::Deciding(decision) => {
+                self.drop_ready_service();
+                ResponseFuture::deciding(Arc::clone(&self.shared), decision, self.inner.clone(), body)
             }
         }
+    }
+}
+
+impl<S: Clone, K, A> RateLimit<S, K, A> {
+    /// Replaces the service that was ready by a clone. It may hold a place that others wait for.
+    fn drop_ready_service(&mut self) {
+        self.inner = self.inner.clone();
     }
 }
 

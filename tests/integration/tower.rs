@@ -6,6 +6,7 @@ mod keys;
 mod outgoing;
 mod outgoing_grpc;
 mod permits;
+mod places;
 mod rules;
 mod stores;
 

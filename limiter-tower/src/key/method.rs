@@ -7,7 +7,11 @@ use crate::piece_name::PieceNames;
 
 /// Counts by the request's method, such as `GET`.
 ///
-/// Its part in overrides is `method`.
+/// `HEAD` counts as `GET`: frameworks run the handler of `GET` for it. A method is the client's text, so all methods that
+/// are not standard count together, as `other`. An invented one is no fresh quota.
+///
+/// Its part in overrides is `method`, with one of the values `CONNECT`, `DELETE`, `GET`, `OPTIONS`, `PATCH`, `POST`,
+/// `PUT`, `TRACE` and `other`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Method;
 
@@ -25,6 +29,23 @@ impl Internal for Method {
     }
 
     fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
-        Some(key.add(":method:", &parts.method))
+        Some(key.add(":method:", counted_as(&parts.method)))
+    }
+}
+
+/// Returns the text by which a method counts. `rule/method_value.rs` of limiter-core has the list of these texts.
+fn counted_as(method: &http::Method) -> &str {
+    use http::Method;
+    match *method {
+        Method::HEAD => Method::GET.as_str(),
+        Method::CONNECT
+        | Method::DELETE
+        | Method::GET
+        | Method::OPTIONS
+        | Method::PATCH
+        | Method::POST
+        | Method::PUT
+        | Method::TRACE => method.as_str(),
+        _ => "other",
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limiter_core::private::{LimitedRequest, TowerRule, now, sleep};
-use limiter_core::{Decision, Denied, Error, Key, Limiter};
+use limiter_core::{Allowed, Decision, Denied, Error, Key, Limiter};
 
 use super::OutgoingOptions;
 use super::pauses::Pauses;
@@ -26,14 +26,26 @@ impl OutgoingLimit {
         Self { rule, pauses: Pauses::default() }
     }
 
-    /// Waits until a call may be sent, and takes its permit.
+    /// Waits until a call may be sent, and takes its permit. `overtaken` is a permit of this call, which goes back first.
     ///
     /// # Cancel safety
     /// As for [`Limiter::wait`].
-    pub(super) async fn permit(&self, limiter: &Limiter, key: &Key, options: &OutgoingOptions) -> Result<(), NotSent> {
+    pub(super) async fn permit(
+        &self,
+        limiter: &Limiter,
+        key: &Key,
+        options: &OutgoingOptions,
+        deadline: Duration,
+        mut overtaken: Option<Allowed>,
+    ) -> Result<Allowed, NotSent> {
         let request = LimitedRequest { key, form: 0, cost: 1 };
-        let deadline = now(limiter).saturating_add(options.wait);
         loop {
+            if let Some(allowed) = overtaken.take()
+                && let Err(error) = limiter.refund(&allowed).await
+            {
+                let rule = self.rule.name();
+                tracing::warn!(target: "rate_limited", rule, %error, "a refund failed: the permit stays taken");
+            }
             let time_left = self.wait_for_pause(limiter, request, options, deadline).await?;
             let limits = [options.limit];
             let decision = self.rule.decide(limiter, &limits, request, options.on_error, time_left).await;
@@ -41,16 +53,17 @@ impl OutgoingLimit {
                 Decision::Allowed(allowed) => allowed,
                 Decision::Denied(denied) => return Err(NotSent::Denied(denied)),
             };
-            if self.pauses.remaining(key, now(limiter)).is_none() {
-                return Ok(());
+            if !self.is_paused(limiter, key) {
+                return Ok(allowed);
             }
-            // A response to another call has paused the key while this one waited. It is not sent now, so its permit
-            // is free.
-            if let Err(error) = limiter.refund(&allowed).await {
-                let rule = self.rule.name();
-                tracing::warn!(target: "rate_limited", rule, %error, "a refund failed: the permit stays taken");
-            }
+            overtaken = Some(allowed);
         }
+    }
+
+    /// Returns whether a response to another call has paused the key. A call with a permit is then not sent, so its
+    /// permit is free.
+    pub(super) fn is_paused(&self, limiter: &Limiter, key: &Key) -> bool {
+        self.pauses.remaining(key, now(limiter)).is_some()
     }
 
     /// Waits while the key is paused. Returns the time that is left until `deadline`.

@@ -1,7 +1,6 @@
 //! The client whose calls are limited.
 
 use std::fmt::{self, Debug};
-use std::mem;
 use std::task::{Context, Poll};
 
 use limiter_core::private::current;
@@ -9,8 +8,9 @@ use tower_service::Service;
 
 use super::choices::{DemandedPause, OutgoingKey};
 use super::error::OutgoingError;
-use super::future::OutgoingFuture;
+use super::future::{OutgoingCall, OutgoingFuture};
 use super::{OneKey, OutgoingLayer, RetryAfter};
+use crate::decision_future::poll_once;
 
 /// A client whose calls are limited: [`OutgoingLayer`] makes it.
 pub struct Outgoing<S, K = OneKey, P = RetryAfter> {
@@ -54,13 +54,29 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // The client that was ready gets the call. Its clone may not be ready.
-        let clone = self.inner.clone();
-        let inner = mem::replace(&mut self.inner, clone);
         let key = self.layer.key.key(&request).into_owned();
         // The scope is that of the caller. The future may be polled elsewhere.
         let limiter = self.layer.options.limiter.clone().unwrap_or_else(|| current().clone());
-        OutgoingFuture::new(self.layer.clone(), limiter, key, (inner, request))
+        let call = OutgoingCall::new(self.layer.clone(), limiter, key);
+        let mut permit = call.permit(None);
+        match poll_once(&mut permit) {
+            Poll::Ready(Ok(_)) => OutgoingFuture::sent(call, self.inner.call(request)),
+            Poll::Ready(Err(reason)) => {
+                self.drop_ready_client();
+                OutgoingFuture::not_sent(call, reason)
+            }
+            Poll::Pending => {
+                self.drop_ready_client();
+                OutgoingFuture::waiting(call, permit, self.inner.clone(), request)
+            }
+        }
+    }
+}
+
+impl<S: Clone, K, P> Outgoing<S, K, P> {
+    /// Replaces the client that was ready by a clone. It may hold a place that others wait for.
+    fn drop_ready_client(&mut self) {
+        self.inner = self.inner.clone();
     }
 }
 

@@ -2,12 +2,16 @@
 
 use std::panic::AssertUnwindSafe;
 
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
 use futures_util::FutureExt;
-use http::Request;
+use http::{Request, StatusCode};
 use rate_limited::tower::{
-    ClientIp, Everyone, Extension, Header, MatchedPath, Method, Missing, Peer, RateLimitLayer, RequestKey, key_async,
-    key_fn,
+    ClientIp, Everyone, Extension, Header, MatchedPath, Method, Missing, PathParam, Peer, RateLimitLayer, RequestKey,
+    key_async, key_fn,
 };
+use rate_limited::{Key, KeyMatch, Limiter, Mode, Rule, RuleSet};
 use tower::{Layer, ServiceExt};
 
 use super::{Served, counted, field, limit, limiter, request, request_of, send, statuses};
@@ -203,9 +207,7 @@ async fn a_panic_of_a_key_function_takes_no_permit() {
 
 #[tokio::test]
 async fn axum_gives_the_route_and_the_peer() {
-    use axum::Router;
     use axum::extract::ConnectInfo;
-    use axum::routing::get;
 
     let (limiter, _) = limiter();
     let layer = RateLimitLayer::new("api", limit("1/1m")).limiter(limiter).key((MatchedPath, ClientIp::peer()));
@@ -214,7 +216,7 @@ async fn axum_gives_the_route_and_the_peer() {
     let send = |path: &str, peer: &str| {
         let peer: std::net::SocketAddr = peer.parse().expect("an address");
         let request = Request::builder().uri(path).extension(ConnectInfo(peer));
-        let request = request.body(axum::body::Body::empty()).expect("a request");
+        let request = request.body(Body::empty()).expect("a request");
         let app = app.clone();
         async move { app.oneshot(request).await.expect("infallible").status().as_u16() }
     };
@@ -247,4 +249,94 @@ async fn clones_of_a_layer_and_of_its_services_count_together() {
 fn a_key_of_too_many_alternatives_is_refused_when_it_is_set() {
     let four = || Header::new("a").or(Header::new("b")).or(Header::new("c")).or(Header::new("d"));
     let _ = RateLimitLayer::new("forms", limit("1/1m")).key((four(), four(), four(), four(), four()));
+}
+
+/// A method is the client's text: 40 invented ones gave 40 fresh quotas.
+#[tokio::test]
+async fn methods_that_are_not_standard_count_together_and_head_counts_as_get() {
+    let of = |method: &str| {
+        let mut request = request_of("192.0.2.1");
+        *request.method_mut() = method.parse().expect("a method");
+        request
+    };
+    assert!(share(Method, of("GET"), of("HEAD")).await);
+    for other in ["PROPFIND", "get", "other", "X1"] {
+        assert!(share(Method, of("ANYTHING"), of(other)).await, "{other}");
+        assert!(!share(Method, of("GET"), of(other)).await, "{other}");
+    }
+    let standard = ["CONNECT", "DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+    for (index, method) in standard.into_iter().enumerate() {
+        let next = standard[(index + 1) % standard.len()];
+        assert!(!share(Method, of(method), of(next)).await, "{method}");
+    }
+}
+
+fn tenants(limiter: Limiter, missing: Missing) -> Router {
+    let layer = RateLimitLayer::new("tenants", limit("2/1m")).limiter(limiter).missing(missing);
+    let handler = get(|| async { StatusCode::NO_CONTENT });
+    let nested = Router::new().route("/{tenant}/data/{id}", handler.clone());
+    let routes = Router::new().route("/{tenant}/data", handler.clone()).route("/health", handler).nest("/v1", nested);
+    routes.route_layer(layer.key(PathParam::new("tenant")))
+}
+
+async fn statuses_of(app: &Router, paths: &[&str]) -> Vec<u16> {
+    let mut statuses = Vec::new();
+    for path in paths {
+        let request = Request::get(*path).body(Body::empty()).expect("a request");
+        statuses.push(app.clone().oneshot(request).await.expect("infallible").status().as_u16());
+    }
+    statuses
+}
+
+/// A key of `uri.path()` counts `/acme` and `/%61cme` apart, although the handler reads one tenant.
+#[tokio::test]
+async fn a_parameter_of_the_path_counts_as_the_handler_reads_it() {
+    let app = tenants(limiter().0, Missing::Deny);
+    let paths = ["/acme/data", "/%61cme/data", "/a%63me/data", "/v1/acm%65/data/7"];
+    assert_eq!(statuses_of(&app, &paths).await, [204, 204, 429, 429]);
+    // It is decoded once: this tenant's name is `%61cme`. Case and encoded slashes make other names.
+    assert_eq!(statuses_of(&app, &["/%2561cme/data", "/Acme/data", "/acme%2f/data"]).await, [204; 3]);
+    let key = |tenant: &str| Key::new("tenants").text(":tenant:").part(tenant);
+    let (limiter, _) = limiter();
+    statuses_of(&tenants(limiter.clone(), Missing::Deny), &["/%2561cme/data"]).await;
+    assert_eq!(limiter.peek(&key("%61cme"), &limit("2/1m")).await.expect("decides").remaining(), 1);
+    assert_eq!(limiter.peek(&key("acme"), &limit("2/1m")).await.expect("decides").remaining(), 2);
+}
+
+#[tokio::test]
+async fn parameters_that_are_no_text_share_a_quota_and_are_never_exempt() {
+    for missing in [Missing::Deny, Missing::Allow, Missing::Shared] {
+        let app = tenants(limiter().0, missing);
+        assert_eq!(statuses_of(&app, &["/%ff/data", "/a%fe/data", "/%c3/data"]).await, [204, 204, 429], "{missing:?}");
+        assert_eq!(statuses_of(&app, &["/acme/data"]).await, [204]);
+        let lacks = if missing == Missing::Deny { 400 } else { 204 };
+        assert_eq!(statuses_of(&app, &["/health"]).await, [lacks], "{missing:?}");
+    }
+}
+
+#[tokio::test]
+async fn names_of_parameters_are_parts_of_overrides() {
+    let (limiter, _) = limiter();
+    let app = tenants(limiter.clone(), Missing::Deny);
+    assert_eq!(statuses_of(&app, &["/acme/data"]).await, [204]);
+    let deny = Rule::new().mode(Mode::Deny);
+    let rule = Rule::new().overriding(KeyMatch::parts([("tenant", "acme")]), deny);
+    limiter.set_rules(RuleSet::new().rule("tenants", rule)).expect("valid");
+    assert_eq!(statuses_of(&app, &["/%61cme/data", "/other/data"]).await, [429, 204]);
+}
+
+#[test]
+fn names_that_no_parameter_has_are_rejected() {
+    for name in ["", "{tenant}", "*rest", ":tenant", "a/b"] {
+        assert!(std::panic::catch_unwind(|| PathParam::new(name)).is_err(), "{name}");
+    }
+}
+
+/// Outside of the routing the parameters are unknown.
+#[tokio::test]
+async fn a_layer_before_the_routing_finds_no_parameter() {
+    let layer = RateLimitLayer::new("early", limit("2/1m")).limiter(limiter().0).key(PathParam::new("tenant"));
+    let app = Router::new().route("/{tenant}/data", get(|| async {}));
+    let request = Request::get("/acme/data").body(Body::empty()).expect("a request");
+    assert_eq!(layer.layer(app).oneshot(request).await.expect("infallible").status(), 400);
 }

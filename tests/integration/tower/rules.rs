@@ -1,6 +1,6 @@
 //! Rules of layers: settings by name, and overrides by the pieces of keys.
 
-use rate_limited::tower::{ClientIp, Header, Missing, RateLimitLayer, RequestKey};
+use rate_limited::tower::{ClientIp, Header, Method, Missing, RateLimitLayer, RequestKey};
 use rate_limited::{ErrorKind, Key, KeyMatch, Limiter, Mode, Rule, RuleSet};
 
 use super::{Served, counted, field, limit, limiter, request, request_of, send, statuses};
@@ -116,4 +116,29 @@ async fn overrides_of_parts_that_a_layer_lacks_are_rejected_once_it_is_there() {
     let text = "override 1 of the rule `known parts`: `parts` must name parts of the key";
     assert!(error.to_string().starts_with(text), "{error}");
     assert_eq!(statuses(&service, [request_of("192.0.2.66")]).await, [200], "the last valid rules stay");
+}
+
+#[tokio::test]
+async fn an_override_of_a_method_that_counts_as_another_is_rejected() {
+    let (limiter, _) = limiter();
+    let layer = RateLimitLayer::new("methods", limit("9/1m")).limiter(limiter.clone()).key(Method);
+    let service = counted(&layer, &Served::default());
+    let by_method = |method: &str| {
+        let deny = Rule::new().mode(Mode::Deny);
+        RuleSet::new().rule("methods", Rule::new().overriding(KeyMatch::parts([("method", method)]), deny))
+    };
+    let error = limiter.set_rules(by_method("HEAD")).expect_err("no request has it");
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let text = "override 1 of the rule `methods`: `method` must be `GET` for requests of `HEAD` too";
+    assert!(error.to_string().starts_with(text), "{error}");
+    assert!(limiter.set_rules(by_method("PROPFIND")).is_err());
+    let of = |method: &str| {
+        let mut request = request_of("192.0.2.1");
+        *request.method_mut() = method.parse().expect("a method");
+        request
+    };
+    limiter.set_rules(by_method("GET")).expect("it counts");
+    assert_eq!(statuses(&service, [of("HEAD"), of("GET"), of("PROPFIND")]).await, [429, 429, 200]);
+    limiter.set_rules(by_method("other")).expect("it counts");
+    assert_eq!(statuses(&service, [of("HEAD"), of("PROPFIND")]).await, [200, 429]);
 }
