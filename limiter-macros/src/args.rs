@@ -4,10 +4,12 @@
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Expr, ExprLit, Lit, LitStr, Meta, Token, token};
+use syn::{Attribute, Expr, ExprLit, Lit, LitInt, LitStr, Meta, Token, token};
 
+use crate::duration::parse_window;
 use crate::errors::Errors;
 use crate::names::{self, Argument, SKIP};
+use crate::value::string;
 
 /// The arguments in the order in which they were written, each at most once.
 #[derive(Default)]
@@ -60,6 +62,7 @@ impl Args {
         };
         let parsed = parser.parse2(arguments);
         errors.take(parsed);
+        args.check_windows(&misspelt, errors);
         for written in misspelt {
             if args.get(written.argument).is_none() {
                 args.written.push(written);
@@ -70,6 +73,10 @@ impl Args {
 
     pub(crate) fn get(&self, argument: Argument) -> Option<&Written> {
         self.written.iter().find(|written| written.argument == argument)
+    }
+
+    fn get_mut(&mut self, argument: Argument) -> Option<&mut Written> {
+        self.written.iter_mut().find(|written| written.argument == argument)
     }
 
     pub(crate) fn value(&self, argument: Argument) -> Option<&Expr> {
@@ -146,7 +153,8 @@ impl Args {
         let value = parse_value(input, &ident);
         let known = Argument::from_name(&name);
         let meant = known.or_else(|| Argument::meant_by(&name).map(|meant| meant.or_limit(value.as_ref().ok())));
-        if known.is_none() {
+        // A window beside `limit = 100` gets a message about both, once all arguments are read.
+        if known.is_none() && (meant != Some(Argument::Window) || value.is_err()) {
             errors.push_at(&ident, names::unknown_message(&name, meant));
         }
         if meant.is_none() && is_bare && names::means_skip(&name) {
@@ -170,6 +178,34 @@ impl Args {
         check_comma(input, errors)
     }
 
+    /// Reports misspelt windows, and a number as `limit` beside a window. `limit = 100, per = "min"` is one mistake: the
+    /// number counts as `max`.
+    fn check_windows(&mut self, misspelt: &[Written], errors: &mut Errors) {
+        let unknown: Vec<&Written> = misspelt.iter().filter(|written| written.argument == Argument::Window).collect();
+        let number = match self.value(Argument::Limit) {
+            Some(Expr::Lit(ExprLit { lit: Lit::Int(number), .. })) if self.get(Argument::Max).is_none() => Some(number),
+            _ => None,
+        };
+        let known = self.get(Argument::Window);
+        let split = number.zip(known.or(unknown.first().copied()));
+        let fix = split.map(|(number, window)| split_limit_fix(number, &window.value));
+        for (place, Written { ident, .. }) in unknown.iter().enumerate() {
+            match &fix {
+                Some(fix) if known.is_none() && place == 0 => {
+                    errors.push_at(ident, format!("unknown argument `{ident}`: {fix}"));
+                }
+                _ => errors.push_at(ident, names::unknown_message(&ident.to_string(), Some(Argument::Window))),
+            }
+        }
+        let is_known = known.is_some();
+        if let (Some(fix), Some(limit)) = (fix, self.get_mut(Argument::Limit)) {
+            if is_known {
+                errors.push_at(&limit.ident, format!("`limit` is permits and a window in one text: {fix}"));
+            }
+            limit.argument = Argument::Max;
+        }
+    }
+
     fn parse_skip(&mut self, ident: Ident, input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
         if input.peek(Token![=]) || input.peek(token::Paren) {
             errors.push_at(&ident, "`skip` takes no value: write `#[rate_limited(skip)]`");
@@ -178,6 +214,16 @@ impl Args {
         }
         self.skip = Some(ident);
         check_comma(input, errors)
+    }
+}
+
+/// Returns what to write instead of a number as `limit` beside this window.
+fn split_limit_fix(number: &LitInt, window: &Expr) -> String {
+    match string(window).map(LitStr::value).filter(|text| parse_window(text).is_ok()) {
+        Some(window) => {
+            format!("write `limit = \"{number}/{window}\"`, or `max = {number}` and `window = \"{window}\"`")
+        }
+        None => format!("write `max = {number}` beside `window`"),
     }
 }
 

@@ -17,7 +17,7 @@ const WITHOUT_STORE: &[Case] = &[
     ("check a --limit 1/h --rules f", 2, "cannot be used with"),
     ("check a --limit 5", 2, "`limit` must be `permits/window`, got `5` without a `/`: write one such as `5/10s`"),
     ("check a --limit 5/10parsecs", 2, "`limit` must be `permits/window`, got `5/10parsecs` with a window that is not"),
-    ("check a --limit 0/s", 2, "`max` must be at least 1, got 0"),
+    ("check a --limit 0/s", 2, "`limit` must be `permits/window`, got `0/s` without a permit"),
     ("check a --limit -5/10s", 2, "`limit` must be `permits/window`, got `-5/10s`"),
     ("check a --limit 99999999999/s", 2, "`limit` must be `permits/window`, got `99999999999/s`"),
     ("check a --limit 5/9999999d", 2, "`window` must be at most 366 days"),

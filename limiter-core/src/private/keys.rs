@@ -15,7 +15,8 @@ pub fn key<K: ToKey + ?Sized>(name: &'static str, value: &K) -> Key {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a key",
     label = "neither a `Key` nor something with a `Display` form",
-    note = "build one: `Key::new(\"user:\").part(value)`"
+    note = "build one: `Key::new(\"user:\").part(value)`",
+    note = "an `Option` needs a value for `None`, as in `id.unwrap_or_default()`"
 )]
 pub trait ToKey {
     fn to_key(&self, name: &'static str) -> Key;

@@ -83,7 +83,11 @@ fn errors_state_the_remedy() {
         ("5", &format!("invalid type: integer `5`, expected {EXPECTED_LIMIT}")),
         (r#"["5/s"]"#, &format!("invalid type: sequence, expected {EXPECTED_LIMIT}")),
         ("{}", "`limit` must be in the table of a limit, got none: write one such as `{ limit = \"5/10s\" }`"),
-        (r#"{"limit":"0/s"}"#, "`max` must be at least 1, got 0: write the number of permits in a window"),
+        (
+            r#"{"limit":"0/s"}"#,
+            "`limit` must be `permits/window`, got `0/s` without a permit: write `mode = \"deny\"` in its rule to deny \
+             every call",
+        ),
         (r#"{"limit":5}"#, "invalid type: integer `5`, expected for `limit` a text such as `5/10s`"),
         (r#"{"limit":"5/s","limit":"5/s"}"#, "`limit` must be set once, got two: remove one"),
         (r#"{"limit":"5/s","bursts":7}"#, "`bursts` must be a part of a limit, got an unknown name: write `burst`"),

@@ -94,6 +94,46 @@ fn a_word_for_a_limit_is_one_mistake() {
 }
 
 #[test]
+fn a_number_as_limit_beside_a_window_is_one_mistake() {
+    const SPLIT: &str = "write `limit = \"100/min\"`, or `max = 100` and `window = \"min\"`";
+    const NO_TEXT: &str = "write `max = 100` beside `window`";
+    let cases = [
+        ("limit = 100, per = \"min\"", format!("unknown argument `per`: {SPLIT}")),
+        ("period = \"min\", limit = 100", format!("unknown argument `period`: {SPLIT}")),
+        ("limit = 100, per = ONE_MINUTE", format!("unknown argument `per`: {NO_TEXT}")),
+        ("limit = 100, window = \"min\"", format!("`limit` is permits and a window in one text: {SPLIT}")),
+        ("window = self.window, limit = 100", format!("`limit` is permits and a window in one text: {NO_TEXT}")),
+    ];
+    for (arguments, message) in cases {
+        let arguments = format!("key = \"k\", fallback = (), {arguments}");
+        assert_eq!(messages(&arguments, "fn get(&self) {}"), [message], "{arguments}");
+    }
+    let two = [
+        ("limit = 100, per = \"minn\"", ["unknown argument `per`: write `max = 100`", "`window` must be a duration"]),
+        ("limit = -5, per = \"min\"", ["unknown argument `per`, did you mean `window`?", "`limit` contains both"]),
+        ("limit = 100, max = 5", ["`limit` contains both", "`limit` must be permits"]),
+    ];
+    for (arguments, starts) in two {
+        let messages = messages(&format!("key = \"k\", fallback = (), {arguments}"), "fn get() {}");
+        assert!(starts.iter().all(|start| messages.iter().any(|message| message.starts_with(start))), "{messages:?}");
+    }
+}
+
+#[test]
+fn a_name_has_no_values() {
+    for name in ["a:{u}", "{user.id}", "a:{}", "a{b", "a}", "{{a}}"] {
+        let messages = messages(&format!("key = \"k\", limit = \"5/s\", name = \"{name}\""), "fn f(u: u8) {}");
+        let expected = format!(
+            "`name` is the rule's, so it has no `{{` and no `}}`, got `\"{name}\"`: write one such as `\"get-user\"`, and \
+             values in `key`"
+        );
+        assert_eq!(messages, [expected]);
+    }
+    let by_key = rate_limited(tokens("key = \"a:{u}\", limit = \"5/s\", fallback = ()"), tokens("fn f(u: u8) {}"));
+    assert!(!by_key.to_string().contains("compile_error"), "the name is the key as written: {by_key}");
+}
+
+#[test]
 fn parsing_continues_after_an_invalid_argument() {
     let cases = [
         (r#"limit = "5/s", "getId""#, vec!["expected an argument, such as `key = \"getId\"`"]),

@@ -15,6 +15,14 @@ pub(super) fn name(args: &Args, errors: &mut Errors) -> Option<LitStr> {
     let key = args.value(Argument::Key);
     match (args.value(Argument::Name), key) {
         (Some(name), _) => match string(name) {
+            Some(text) if text.value().contains(['{', '}']) => errors.push_at(
+                name,
+                format!(
+                    "`name` is the rule's, so it has no `{{` and no `}}`, got `{:?}`: write one such as \
+                     `\"get-user\"`, and values in `key`",
+                    text.value()
+                ),
+            ),
             Some(text) if !text.value().is_empty() => return Some(text.clone()),
             _ => errors.push_at(name, "`name` must be a string that is not empty, such as `\"get-user\"`"),
         },

@@ -118,7 +118,8 @@ async fn the_file_is_between_the_rules_at_run_time_and_the_builder() {
 async fn a_bad_file_at_the_start_fails_the_build() {
     let file = RulesFile::new("[rules.from_file]\nlimit = \"0/h\"");
     let message = format!(
-        "{}: line 2, column 9: `max` must be at least 1, got 0: write the number of permits in a window",
+        "{}: line 2, column 9: `limit` must be `permits/window`, got `0/h` without a permit: write `mode = \"deny\"` in \
+         its rule to deny every call",
         file.path.display()
     );
     let builder = || Limiter::builder().rules_file(&file.path);

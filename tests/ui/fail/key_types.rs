@@ -18,4 +18,10 @@ fn no_field(user: &User) {}
 #[rate_limited(key = user, name = "user", limit = "5/10s", fallback = ())]
 fn no_key(user: &User) {}
 
+#[rate_limited(key = id, name = "user", limit = "5/10s", fallback = ())]
+fn no_key_without_a_value(id: Option<u64>) {}
+
+#[rate_limited(key = "user:{id}", limit = "5/10s", fallback = ())]
+fn no_text_without_a_value(id: Option<u64>) {}
+
 fn main() {}

@@ -37,4 +37,7 @@ fn empty_name() {}
 #[rate_limited(key = "k", name = NAME, limit = "5/10s", fallback = ())]
 fn other_name() {}
 
+#[rate_limited(key = "user:{id}", name = "user:{id}", limit = "5/10s", fallback = ())]
+fn name_with_a_value(id: u64) {}
+
 fn main() {}

@@ -59,4 +59,16 @@ fn limit_without_unit() {}
 #[rate_limited(key = "k", limit = 5, fallback = ())]
 fn limit_number() {}
 
+#[rate_limited(key = "k", limit = "1000/month", fallback = ())]
+fn no_fixed_length() {}
+
+#[rate_limited(key = "k", limit = "0.5/s", fallback = ())]
+fn fraction_of_a_permit() {}
+
+#[rate_limited(key = "k", limit = 100, per = "min", fallback = ())]
+fn limit_and_per() {}
+
+#[rate_limited(key = "k", limit = 100, window = "min", fallback = ())]
+fn limit_and_window() {}
+
 fn main() {}

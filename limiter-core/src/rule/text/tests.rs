@@ -169,7 +169,8 @@ fn each_mistake_has_its_position_and_a_remedy() {
         ),
         (
             "[rules.a]\nlimit = \"0/s\"",
-            "line 2, column 9: `max` must be at least 1, got 0: write the number of permits in a window",
+            "line 2, column 9: `limit` must be `permits/window`, got `0/s` without a permit: write `mode = \"deny\"` in \
+             its rule to deny every call",
         ),
         (
             "[rules.a]\nlimit = \"5/9999d\"",
