@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cargo run --example quickstart                                    # the embedded store: nothing else is needed
-//! cargo run --example quickstart -- --redis redis://127.0.0.1:6379  # two limiters that share one quota
+//! cargo run --example quickstart -- --redis redis://127.0.0.1:6379  # two limiters that share one quota. Its default is
+//!                                                                   # the environment variable RATE_LIMITED_URL
 //! cargo run --example quickstart -- --window 2s --max 3             # another limit
 //! ```
 //!
@@ -10,6 +11,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::env;
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
@@ -56,7 +58,8 @@ async fn degrade_with(call: u32, _limit: Limit) -> String {
 #[derive(Parser)]
 #[command(name = "quickstart")]
 struct Options {
-    /// Count in this Redis instead of in this process, with two limiters in turn, as two instances would
+    /// Count in this Redis instead of in this process, with two limiters in turn, as two instances would. Default:
+    /// RATE_LIMITED_URL, if it is set
     #[arg(long, value_name = "URL", value_parser = redis_url)]
     redis: Option<String>,
     /// The window, for which a call counts: 500ms, 10s, 1m
@@ -72,6 +75,11 @@ fn redis_url(url: &str) -> Result<String, String> {
     if named { Ok(url.to_owned()) } else { Err("write a URL such as redis://127.0.0.1:6379".to_owned()) }
 }
 
+/// Returns the value of `RATE_LIMITED_URL`, which limiters that a program does not install use too.
+fn url_of_environment() -> Option<String> {
+    env::var("RATE_LIMITED_URL").ok().filter(|url| !url.is_empty() && url != "memory:")
+}
+
 fn window(text: &str) -> Result<String, String> {
     match format!("1/{text}").parse::<Limit>() {
         Ok(_) => Ok(text.to_owned()),
@@ -81,7 +89,9 @@ fn window(text: &str) -> Result<String, String> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Options::parse()).await {
+    let mut options = Options::parse();
+    options.redis = options.redis.or_else(url_of_environment);
+    match run(options).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -57,15 +57,16 @@ impl fmt::Display for InstallError {
 impl std::error::Error for InstallError {}
 
 impl Limiter {
-    /// Installs this limiter as the default of the process, which annotated functions use.
+    /// Installs this limiter as the default of the process, which annotated functions use. The limiter can be used
+    /// beside it: both are one.
     ///
     /// With the feature `metrics`, install the recorder of metrics before: a rule that was used without a recorder stays
     /// silent.
     ///
     /// # Errors
     /// [`InstallError`](crate::InstallError) if a default limiter is installed already. The error returns this limiter.
-    pub fn install(self) -> Result<(), InstallError> {
-        INSTALLED.set(self).map_err(|limiter| InstallError { limiter })?;
+    pub fn install(&self) -> Result<(), InstallError> {
+        INSTALLED.set(self.clone()).map_err(|limiter| InstallError { limiter })?;
         if DEFAULT.get().is_some() {
             tracing::warn!(
                 target: TARGET,

@@ -144,15 +144,15 @@ impl fmt::Display for Error {
     }
 }
 
+/// Writes the kind and the text as [`Display`](fmt::Display) has it, without escapes: `unwrap` and `main` print it.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ErrorInner { kind, message, source } = &*self.inner;
-        let mut debug = f.debug_struct("Error");
-        debug.field("kind", kind).field("message", message);
-        if let Some(source) = source {
-            debug.field("source", source);
+        write!(f, "Error({kind:?}): {message}")?;
+        match source {
+            Some(source) => write!(f, "; source: {source:?}"),
+            None => Ok(()),
         }
-        debug.finish()
     }
 }
 
@@ -165,6 +165,16 @@ impl StdError for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn debug_has_the_text_without_escapes() {
+        let text = "`mode` must be one of `off` and `deny`, got `\"Off\"`: write `\"off\"`";
+        let error = Error::new(ErrorKind::Config, text);
+        assert_eq!(format!("{error:?}"), format!("Error(Config): {text}"));
+        assert_eq!(format!("{error:#?}"), format!("Error(Config): {text}"));
+        let with_source = Error::with_source(ErrorKind::Protocol, "no", fmt::Error);
+        assert_eq!(format!("{with_source:?}"), "Error(Protocol): no; source: Error");
+    }
 
     #[test]
     fn each_kind_has_a_stable_text() {

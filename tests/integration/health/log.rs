@@ -63,6 +63,40 @@ async fn wait_for_lines(count: usize) -> Vec<String> {
 }
 
 #[test]
+fn a_store_that_is_absent_at_the_start_is_one_line_at_error() {
+    child_process::run("health::log::log_an_absent_store", &[("X", "")]);
+}
+
+/// The limiter connects again and again, and calls fail.
+#[tokio::test]
+#[ignore = "needs a process of its own, for its log"]
+async fn log_an_absent_store() {
+    if !child_process::is_child() {
+        return;
+    }
+    tracing::subscriber::set_global_default(RecordsLines).expect("a process of its own");
+    let mut server = RedisServer::start();
+    server.kill();
+    let limiter = builder_for(&server).build().expect("a URL");
+    wait_for(&limiter, HealthState::Down).await;
+    for _ in 0..3 {
+        assert!(limiter.check(&key("a"), &limit("5/1h")).await.expect("the standby limiter").is_allowed());
+    }
+    server.restart();
+    wait_for(&limiter, HealthState::Up).await;
+    server.kill();
+    wait_for(&limiter, HealthState::Down).await;
+    let logged = wait_for_lines(3).await;
+    assert_eq!(logged.len(), 3, "{logged:?}");
+    let starts = [
+        "ERROR message=the rate limiter's store is away at the start: `on_error` decides",
+        "INFO message=the rate limiter's store is back",
+        "WARN message=the rate limiter's store is away server=",
+    ];
+    assert!(logged.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{logged:?}");
+}
+
+#[test]
 fn outage_is_logged_once_with_its_duration() {
     child_process::run("health::log::log_a_replica", &[("X", "")]);
 }

@@ -1,7 +1,7 @@
 //! Tests of the documented permissions for shared rules: they suffice, and each of them is needed.
 
 use limiter_testkit::{RedisServer, Reply};
-use rate_limited::{Error, ErrorKind, SharedRules};
+use rate_limited::{Error, ErrorKind, Key, SharedRules};
 
 use super::{builder, change, text};
 use crate::acl::documented_rules;
@@ -59,6 +59,35 @@ async fn documented_permissions_of_an_operator_are_minimal() {
             assert!(error.to_string().ends_with(needed), "without {rule}: {error}");
         }
     }
+}
+
+/// Returns the permissions that the README gives a process, with the patterns of their keys.
+fn readme_rules() -> Vec<&'static str> {
+    let readme = include_str!("../../../README.md");
+    let from = readme.find("- **Permissions**").expect("a line of permissions");
+    let item = readme[from..].split("\n- **").next().unwrap_or_default();
+    item.split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|code| code.starts_with(['+', '~', '%']))
+        .flat_map(str::split_whitespace)
+        .collect()
+}
+
+#[tokio::test]
+async fn permissions_of_the_readme_suffice_for_shared_rules() {
+    let server = RedisServer::builder().tcp().start();
+    let operator = SharedRules::new(&builder(&server.url(), "rl").connect().await.expect("connects"));
+    operator.publish(&text(5), change(0)).await.expect("published");
+    let is_old = server.info("server").get("redis_version").is_some_and(|version| version.starts_with("6."));
+    let rules = readme_rules().into_iter().map(|rule| if is_old { rule.trim_start_matches("%R") } else { rule });
+    let rules: Vec<_> = ["-@all"].into_iter().chain(rules).collect();
+    assert!(rules.contains(&"~rl:*"), "{rules:?}");
+    allow(&server, "process", &rules);
+    let limiter = builder(&url(&server, "process"), "rl").shared_rules().connect().await.expect("allowed");
+    assert_eq!(limiter.shared_rules_version(), 1);
+    let decision = limiter.check(&Key::new("a"), &"5/1h".parse().expect("a limit")).await;
+    assert!(decision.expect("allowed").is_allowed());
 }
 
 #[tokio::test]

@@ -91,6 +91,8 @@ pub(crate) struct StoreHealth {
     board: Arc<HealthBoard>,
     servers: RefCell<Vec<ServerState>>,
     next_id: Cell<u64>,
+    /// True once a server was up, or the log has a line that none was.
+    is_start_over: Cell<bool>,
 }
 
 struct ServerState {
@@ -101,7 +103,7 @@ struct ServerState {
 
 impl StoreHealth {
     pub(crate) fn new(board: Arc<HealthBoard>) -> Rc<Self> {
-        Rc::new(Self { board, servers: RefCell::default(), next_id: Cell::default() })
+        Rc::new(Self { board, servers: RefCell::default(), next_id: Cell::default(), is_start_over: Cell::default() })
     }
 
     /// Publishes the worst state of all servers. Of equal ones it is that of the first server.
@@ -148,6 +150,7 @@ impl ServerHealth {
     /// Sets the state to `Up`: the server has accepted a write.
     pub(crate) fn set_up(&self) {
         self.set(HealthState::Up);
+        self.store.is_start_over.set(true);
         let line = self.log.borrow_mut().up(Instant::now());
         self.log(line, None);
     }
@@ -160,7 +163,8 @@ impl ServerHealth {
     pub(crate) fn set_failed_as(&self, state: HealthState, error: &Error) {
         self.set(state);
         let line = self.log.borrow_mut().failed(Instant::now());
-        self.log(line, Some(error));
+        let is_absent = line == Some(LogLine::Away) && !self.store.is_start_over.replace(true);
+        self.log(if is_absent { Some(LogLine::Absent) } else { line }, Some(error));
         self.trouble.notify_one();
     }
 

@@ -30,6 +30,8 @@ struct Outage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogLine {
     Connected,
+    /// The store was never there. Each store has this line at most once.
+    Absent,
     Away,
     StillAway(Duration),
     Back(Duration),
@@ -74,6 +76,15 @@ impl LogLine {
         match self {
             Self::Connected => {
                 tracing::info!(target: TARGET, server, "the rate limiter is connected to its store");
+            }
+            Self::Absent => {
+                tracing::error!(
+                    target: TARGET,
+                    server,
+                    %state,
+                    error,
+                    "the rate limiter's store is away at the start: `on_error` decides until it is there"
+                );
             }
             Self::Away => {
                 tracing::warn!(target: TARGET, server, %state, error, "the rate limiter's store is away");
