@@ -74,8 +74,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub struct ClientIp {
     source: AddressSource,
     trusted: TrustedNetworks,
-    ipv4_prefix: u8,
-    ipv6_prefix: u8,
+    pub(crate) ipv4_prefix: u8,
+    pub(crate) ipv6_prefix: u8,
     pub(crate) name: PieceName,
 }
 

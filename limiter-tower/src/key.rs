@@ -107,7 +107,7 @@ pub trait Internal {
     /// Gives each piece a name of its own.
     fn name_pieces(&mut self, names: &mut PieceNames);
 
-    /// Returns the names of the pieces of each form.
+    /// Returns the names of the pieces of each form, with the prefixes of addresses, as in `ip:/32/64`.
     fn forms(&self) -> Vec<Vec<String>>;
 
     /// Returns the number of forms.
@@ -138,7 +138,7 @@ impl Internal for ClientIp {
     }
 
     fn forms(&self) -> Vec<Vec<String>> {
-        self.name.only_form()
+        self.name.only_form_of_addresses(self.ipv4_prefix, self.ipv6_prefix)
     }
 
     fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use http::request::Parts;
 
 use crate::peer::Peer;
+use crate::piece_name::without_prefixes;
 
 /// The treatment of requests that lack a piece of their key, such as a header or the address of their client.
 #[non_exhaustive]
@@ -37,7 +38,9 @@ const PAUSE: Duration = Duration::from_secs(60);
 impl MissingLog {
     /// Creates the log of a layer whose keys have these forms.
     pub(crate) fn new(forms: &[Vec<String>]) -> Self {
-        let forms: Vec<_> = forms.iter().map(|pieces| pieces.join(", ")).collect();
+        let names =
+            |pieces: &Vec<String>| pieces.iter().map(|piece| without_prefixes(piece)).collect::<Vec<_>>().join(", ");
+        let forms: Vec<_> = forms.iter().map(names).collect();
         Self {
             pieces: forms.join(" or "),
             start: Instant::now(),

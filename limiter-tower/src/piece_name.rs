@@ -19,6 +19,11 @@ impl PieceName {
         &self.text
     }
 
+    /// Returns the forms of a key that is this piece alone, with addresses of these prefixes as values.
+    pub(crate) fn only_form_of_addresses(&self, ipv4_prefix: u8, ipv6_prefix: u8) -> Vec<Vec<String>> {
+        vec![vec![format!("{}:/{ipv4_prefix}/{ipv6_prefix}", self.name)]]
+    }
+
     /// Returns the forms of a key that is this piece alone.
     pub(crate) fn only_form(&self) -> Vec<Vec<String>> {
         vec![vec![self.name.clone()]]
@@ -121,10 +126,15 @@ impl PieceNames {
 /// Returns the template of the keys of a rule with these pieces, in the syntax of the attribute's `key`.
 pub(crate) fn template(rule: &str, pieces: &[String]) -> String {
     let mut template = rule.replace('{', "{{").replace('}', "}}");
-    for name in pieces {
-        let _ = write!(template, ":{name}:{{{name}}}");
+    for piece in pieces {
+        let _ = write!(template, ":{}:{{{piece}}}", without_prefixes(piece));
     }
     template
+}
+
+/// Returns the name of a piece in a form, without the prefixes of its addresses.
+pub(crate) fn without_prefixes(piece: &str) -> &str {
+    piece.split_once(":/").map_or(piece, |(name, _)| name)
 }
 
 #[cfg(test)]
@@ -184,7 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn templates_escape_the_name_of_the_rule() {
-        assert_eq!(template("a{b}", &["ip".into(), "x-api-key".into()]), "a{{b}}:ip:{ip}:x-api-key:{x-api-key}");
+    fn templates_have_prefixes_and_escape_the_name_of_the_rule() {
+        let pieces = ["ip:/32/64".into(), "x-api-key".into()];
+        assert_eq!(template("a{b}", &pieces), "a{{b}}:ip:{ip:/32/64}:x-api-key:{x-api-key}");
     }
 }

@@ -22,6 +22,23 @@ pub(crate) struct TemplatePart {
     pub(crate) expression: String,
     /// The format spec after the colon.
     pub(crate) spec: Option<String>,
+    /// The prefixes of the addresses that are its values, in the template of a layer.
+    pub(crate) addresses: Option<AddressPrefixes>,
+}
+
+/// The longest prefixes of the networks that a part has as values, in bits. A layer's template has them in place of a
+/// format spec, as in `{ip:/32/64}`, which no attribute has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AddressPrefixes {
+    pub(crate) ipv4: u8,
+    pub(crate) ipv6: u8,
+}
+
+impl AddressPrefixes {
+    fn parse(spec: &str) -> Option<Self> {
+        let (ipv4, ipv6) = spec.strip_prefix('/')?.split_once('/')?;
+        Some(Self { ipv4: ipv4.parse().ok()?, ipv6: ipv6.parse().ok()? })
+    }
 }
 
 impl KeyTemplate {
@@ -67,14 +84,17 @@ impl TemplatePart {
         if expression.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
-        let spec = spec.filter(|spec| !spec.is_empty()).map(str::to_owned);
-        Some(Self { expression: expression.to_owned(), spec })
+        let addresses = spec.and_then(AddressPrefixes::parse);
+        let spec = spec.filter(|spec| !spec.is_empty() && addresses.is_none()).map(str::to_owned);
+        Some(Self { expression: expression.to_owned(), spec, addresses })
     }
 
     /// Returns whether the part is a variable or a field, such as `user.id`, in its `Display` form.
     fn is_name(&self) -> bool {
         let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || c == '_');
-        self.spec.is_none() && self.expression.split('.').all(|word| is_word(word.strip_prefix("r#").unwrap_or(word)))
+        self.spec.is_none()
+            && self.addresses.is_none()
+            && self.expression.split('.').all(|word| is_word(word.strip_prefix("r#").unwrap_or(word)))
     }
 }
 

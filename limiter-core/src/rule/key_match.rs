@@ -35,7 +35,8 @@ pub(crate) enum KeyPattern {
 impl KeyMatch {
     /// Matches the keys whose parts of these names have these values, whatever the other parts are.
     ///
-    /// A value is compared as text with the part's text in the key. For `{id:08}` that is `00000042`. The name is the
+    /// A value is compared as text with the part's text in the key. For `{id:08}` that is `00000042`. A value that is a
+    /// network, such as `203.0.113.0/24`, also matches parts that are addresses or smaller networks in it. The name is the
     /// text between the braces. It may omit the format spec, if no other part then has the same name.
     pub fn parts<N, V>(parts: impl IntoIterator<Item = (N, V)>) -> Self
     where

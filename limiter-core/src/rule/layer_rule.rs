@@ -54,10 +54,10 @@ impl LayerRule {
     }
 
     /// Returns this rule for calls with this key, which may differ from the one that the rule was made for. `None` is an
-    /// expression. The overrides that match no such key are left out: the second value is their number.
-    pub(crate) fn for_template(self: &Arc<Self>, template: Option<&str>) -> (Arc<Self>, usize) {
+    /// expression. The overrides that match no such key are left out: the second value has them.
+    pub(crate) fn for_template(self: &Arc<Self>, template: Option<&str>) -> (Arc<Self>, Vec<InvalidOverride>) {
         if self.overrides.is_none() || self.template.as_deref() == template {
-            return (Arc::clone(self), 0);
+            return (Arc::clone(self), Vec::new());
         }
         let (overrides, unmatched) =
             OverrideIndex::of_valid(template, self.rule.overrides.iter().map(|(keys, _)| keys));
@@ -71,7 +71,8 @@ impl LayerRule {
         let index = || OverrideIndex::of_valid(Some(name), rule.overrides.iter().map(|(keys, _)| keys));
         let (overrides, unmatched) = (!rule.overrides.is_empty()).then(index).unzip();
         let template = Some(name.into());
-        Self { rule, overrides, template, is_key_known: false, unmatched: unmatched.unwrap_or(0) }
+        let unmatched = unmatched.map_or(0, |unmatched| unmatched.len());
+        Self { rule, overrides, template, is_key_known: false, unmatched }
     }
 
     /// Logs that overrides match no key of a direct call, whose template is the rule's name.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::rule::layer_rule::LayerRule;
+use crate::rule::override_index::InvalidOverride;
 use crate::rule::settings::{DefaultSettings, SimpleLimit};
 use crate::rule::{
     Catalog, KeyText, LeaseSettings, Mode, Origin, RegisteredRule, Rule, RuleSet, Settings, TextPlace, log_apart,
@@ -253,9 +254,7 @@ impl Layers {
                     warn_of_method(name, problem);
                 }
                 let (rule, unmatched) = rule.for_template(template);
-                if unmatched > 0 && !matches!(key, KeyText::Form(_)) {
-                    warn_of_unmatched(name, unmatched);
-                }
+                warn_of_unmatched(name, key, unmatched);
                 (origin, rule)
             }
             None => (origin, Arc::clone(rule)),
@@ -291,14 +290,21 @@ fn warn_of_method(name: &str, problem: String) {
     });
 }
 
-/// Logs the number of overrides that match no key of a rule.
-fn warn_of_unmatched(name: &str, unmatched: usize) {
-    let rule = name.to_owned();
+/// Logs the number of overrides that match no key of a rule, with the problem of the first one.
+///
+/// Overrides of other parts than those of a form of keys may match another form.
+fn warn_of_unmatched(name: &str, key: KeyText, mut unmatched: Vec<InvalidOverride>) {
+    if matches!(key, KeyText::Form(_)) {
+        unmatched.retain(|invalid| invalid.is_by_value);
+    }
+    let Some(first) = unmatched.first() else { return };
+    let (rule, invalid, first) = (name.to_owned(), unmatched.len(), first.in_rule(name));
     log_apart(move || {
         tracing::warn!(
             target: TARGET,
             rule,
-            invalid = unmatched,
+            invalid,
+            first,
             "overrides match no key of a function or layer that has this rule with another key"
         );
     });

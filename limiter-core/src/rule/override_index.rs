@@ -12,6 +12,10 @@ use crate::rule::key_match::{KeyMatch, KeyPattern};
 use crate::rule::suggest::nearest;
 use crate::sync::{Seed, seed};
 
+mod networks;
+
+use networks::{AddressProblem, NetworkIndex, NetworkIndexBuilder, address_problem, check_address};
+
 /// The overrides of one rule. A look-up takes one hash for each set of parts that the overrides name.
 ///
 /// After the hash the whole text is compared, so no other key matches. A piece longer than 200 bytes is compared by its
@@ -21,7 +25,11 @@ pub(crate) struct OverrideIndex {
     keys: MatchTable,
     /// The overrides of some parts, those of the most parts first.
     groups: Vec<PartGroup>,
-    /// The outline of the rule's keys. Empty without groups.
+    /// The overrides with a network as the value of a part.
+    networks: NetworkIndex,
+    /// False if all overrides are of one key each.
+    any_by_parts: bool,
+    /// The outline of the rule's keys. Empty if no override is found by parts.
     shape: OutlineShape,
 }
 
@@ -32,12 +40,14 @@ pub(crate) struct InvalidOverride {
     pub(crate) index: usize,
     /// The message of the [`ErrorKind::Config`](crate::ErrorKind::Config) error.
     pub(crate) message: String,
+    /// True if the key has all parts that the override names, but never with one of its values.
+    pub(crate) is_by_value: bool,
 }
 
 impl InvalidOverride {
     /// Returns the message with the rule and the number of the override in front.
     pub(crate) fn in_rule(&self, name: &str) -> String {
-        let Self { index, message } = self;
+        let Self { index, message, .. } = self;
         format!("override {} of the rule `{name}`: {message}", index + 1)
     }
 }
@@ -56,22 +66,28 @@ impl OverrideIndex {
         Self::build(template, overrides, Err)
     }
 
-    /// Creates the index of the overrides that can be in it, with the number of the others.
+    /// Creates the index of the overrides that can be in it, with the others.
     pub(crate) fn of_valid<'a>(
         template: Option<&str>,
         overrides: impl IntoIterator<Item = &'a KeyMatch>,
-    ) -> (Self, usize) {
-        let mut invalid = 0;
-        let count = |_| {
-            invalid += 1;
+    ) -> (Self, Vec<InvalidOverride>) {
+        let mut invalid = Vec::new();
+        let collect = |other| {
+            invalid.push(other);
             Ok(())
         };
-        let index = Self::build(template, overrides, count).unwrap_or_else(|_| Self::empty());
+        let index = Self::build(template, overrides, collect).unwrap_or_else(|_| Self::empty());
         (index, invalid)
     }
 
     fn empty() -> Self {
-        Self { keys: MatchTable::with_hasher(seed()), groups: Vec::new(), shape: OutlineShape::default() }
+        Self {
+            keys: MatchTable::with_hasher(seed()),
+            groups: Vec::new(),
+            networks: NetworkIndex::default(),
+            any_by_parts: false,
+            shape: OutlineShape::default(),
+        }
     }
 
     /// Creates the index. `on_invalid` decides whether an override that cannot be in it is an error.
@@ -83,8 +99,14 @@ impl OverrideIndex {
         let parsed = template.and_then(KeyTemplate::parse);
         let new_table = || MatchTable::with_hasher(seed());
         let (mut keys, mut groups) = (new_table(), HashMap::<Vec<usize>, MatchTable>::new());
+        let mut networks = NetworkIndexBuilder::default();
         for (index, key_match) in overrides.into_iter().enumerate() {
-            let invalid = |problem| InvalidOverride { index, message: override_problem(template, &problem) };
+            let invalid = |problem: OverrideProblem<'_>| InvalidOverride {
+                index,
+                message: override_problem(template, &problem),
+                is_by_value: matches!(problem, OverrideProblem::Address { .. }),
+            };
+            let number = u32::try_from(index).unwrap_or(u32::MAX);
             let slot = match &key_match.pattern {
                 KeyPattern::Key(key) if key.is_hmac() => {
                     on_invalid(invalid(OverrideProblem::HashedKey))?;
@@ -101,6 +123,10 @@ impl OverrideIndex {
                                 continue;
                             }
                         };
+                    if let Some(earlier) = networks.add(&values, number) {
+                        on_invalid(invalid(OverrideProblem::Equal { earlier, index }))?;
+                        continue;
+                    }
                     match values.iter().copied().collect::<Option<Vec<_>>>() {
                         Some(values) => keys.entry(MatchText::new(&template.key(values).encoding())),
                         None => {
@@ -116,23 +142,24 @@ impl OverrideIndex {
                 Entry::Occupied(earlier) => {
                     on_invalid(invalid(OverrideProblem::Equal { earlier: *earlier.get(), index }))?;
                 }
-                Entry::Vacant(slot) => _ = slot.insert(u32::try_from(index).unwrap_or(u32::MAX)),
+                Entry::Vacant(slot) => _ = slot.insert(number),
             }
         }
         let mut groups: Vec<_> = groups.into_iter().map(|(positions, table)| PartGroup { positions, table }).collect();
         groups.sort_by(|one, other| {
             (other.positions.len(), &one.positions).cmp(&(one.positions.len(), &other.positions))
         });
-        let shape = parsed
-            .filter(|_| !groups.is_empty())
-            .map_or_else(OutlineShape::default, |template| OutlineShape::new(&template));
-        Ok(Self { keys, groups, shape })
+        let networks = networks.build();
+        let any_by_parts = !groups.is_empty() || !networks.is_empty();
+        let shape =
+            parsed.filter(|_| any_by_parts).map_or_else(OutlineShape::default, |template| OutlineShape::new(&template));
+        Ok(Self { keys, groups, networks, any_by_parts, shape })
     }
 
     /// Returns the index of the override that applies to a key.
     ///
-    /// That is the one with the most matching parts. An override of the key itself matches all parts. Among equals it is
-    /// the first in the list.
+    /// That is the one with the most matching parts. An override of the key itself matches all parts. Among these, exact
+    /// values are before networks, and long networks before shorter ones. Among equals it is the first in the list.
     #[inline]
     pub(crate) fn find(&self, key: &Key) -> Option<usize> {
         // The encoding of a long key takes a digest.
@@ -141,7 +168,7 @@ impl OverrideIndex {
         {
             return usize::try_from(*index).ok();
         }
-        if self.groups.is_empty() { None } else { self.find_by_parts(key) }
+        if self.any_by_parts { self.find_by_parts(key) } else { None }
     }
 
     #[inline(never)]
@@ -160,6 +187,12 @@ impl OverrideIndex {
                 let first = found.map_or(index, |(first, _)| first.min(index));
                 found = Some((first, group.positions.len()));
             }
+        }
+        if !self.networks.is_empty()
+            && let Some((index, len)) = self.networks.find(&parts)
+            && found.is_none_or(|(_, exact)| len > exact)
+        {
+            found = Some((index, len));
         }
         usize::try_from(found?.0).ok()
     }
@@ -385,6 +418,9 @@ fn values_by_position<'a>(
             if values[position].replace(&value[..]).is_some() {
                 return Err(OverrideProblem::DoubledPart(name));
             }
+            if let Some(prefixes) = template.parts[position].addresses {
+                check_address(value, prefixes).map_err(|problem| OverrideProblem::Address { name, problem })?;
+            }
         }
     }
     Ok(values)
@@ -405,6 +441,19 @@ fn positions_of(template: &KeyTemplate, name: &str) -> Vec<usize> {
     if is_one_name { by_expression } else { Vec::new() }
 }
 
+/// The template without the prefixes of its addresses.
+fn without_prefixes(template: &str) -> Cow<'_, str> {
+    let Some(parsed) =
+        KeyTemplate::parse(template).filter(|parsed| parsed.parts.iter().any(|part| part.addresses.is_some()))
+    else {
+        return Cow::Borrowed(template);
+    };
+    let mut texts = parsed.texts.iter().map(|text| text.replace('{', "{{").replace('}', "}}"));
+    let first = texts.next().unwrap_or_default();
+    let rest = parsed.parts.iter().zip(texts).map(|(part, text)| format!("{{{}}}{text}", full_name(part)));
+    Cow::Owned(rest.fold(first, |template, part| template + &part))
+}
+
 /// The text between the braces of a part.
 fn full_name(part: &TemplatePart) -> String {
     match &part.spec {
@@ -420,6 +469,7 @@ enum OverrideProblem<'a> {
     NoParts,
     UnknownPart { name: &'a str, names: Vec<String> },
     DoubledPart(&'a str),
+    Address { name: &'a str, problem: AddressProblem },
     HashedKey,
     Equal { earlier: u32, index: usize },
 }
@@ -439,7 +489,7 @@ fn override_problem(template: Option<&str>, problem: &OverrideProblem<'_>) -> St
             "`parts` must name at least one part, got none: write the settings into the rule itself".to_owned()
         }
         OverrideProblem::UnknownPart { name, names } => {
-            let template = template.unwrap_or_default();
+            let template = template.map(without_prefixes).unwrap_or_default();
             let list = names.join("`, `");
             match nearest(name, names.iter().map(String::as_str)) {
                 Some(nearest) => {
@@ -452,6 +502,7 @@ fn override_problem(template: Option<&str>, problem: &OverrideProblem<'_>) -> St
             }
         }
         OverrideProblem::DoubledPart(name) => format!("`parts` must name each part once, got `{name}` twice: remove one"),
+        OverrideProblem::Address { name, problem } => address_problem(name, problem),
         OverrideProblem::HashedKey => {
             "`key` of an override must be a plain key or its SHA-256 digest, got a digest of `hash_keys`: write the key \
              itself"

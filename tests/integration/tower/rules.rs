@@ -142,3 +142,39 @@ async fn an_override_of_a_method_that_counts_as_another_is_rejected() {
     limiter.set_rules(by_method("other")).expect("it counts");
     assert_eq!(statuses(&service, [of("HEAD"), of("PROPFIND")]).await, [200, 429]);
 }
+
+/// A blocked network was no key of the layer, so its clients were served, and no line told so.
+#[tokio::test]
+async fn a_network_in_an_override_blocks_its_clients() {
+    let blocked = [
+        ("203.0.113.0/24", "203.0.113.9"),
+        ("203.0.113.9", "203.0.113.9"),
+        ("::ffff:203.0.113.0/120", "203.0.113.9"),
+        ("2001:db8::/48", "[2001:db8::9]"),
+        ("2001:db8::/64", "[2001:db8::9]"),
+        ("::/0", "[2001:db8::9]"),
+    ];
+    for (number, (network, peer)) in (0..).zip(blocked) {
+        let name = format!("networks {number}");
+        let deny = Rule::new().mode(Mode::Deny);
+        let rules = RuleSet::new().rule(&name, Rule::new().overriding(KeyMatch::parts([("ip", network)]), deny));
+        let limiter = Limiter::builder().declare(&name).rules(rules).build().expect("a network");
+        let service = counted(&RateLimitLayer::new(name, limit("9/1m")).limiter(limiter), &Served::default());
+        let requests = [request_of(peer), request_of("192.0.2.1"), request_of("[2001:db9::1]")];
+        let is_all = network == "::/0";
+        assert_eq!(statuses(&service, requests).await, [429, 200, if is_all { 429 } else { 200 }], "{network}");
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_no_client_has_is_an_error_once_the_layer_is_there() {
+    let (limiter, _) = limiter();
+    let layer = RateLimitLayer::new("known values", limit("9/1m")).limiter(limiter.clone());
+    let _service = counted(&layer, &Served::default());
+    for value in ["2001:db8::9", "2001:db8::/65", "203.0.113.009", "10.0.0.0/33"] {
+        let rule = Rule::new().overriding(KeyMatch::parts([("ip", value)]), Rule::new().mode(Mode::Deny));
+        let error = limiter.set_rules(RuleSet::new().rule("known values", rule)).expect_err(value);
+        assert_eq!(error.kind(), ErrorKind::Config, "{value}");
+        assert!(error.to_string().contains("write"), "{error}");
+    }
+}

@@ -85,6 +85,106 @@ fn a_longer_part_escapes_no_override_of_another_one() {
     }
 }
 
+/// Exact values come before networks, long networks before shorter ones, and more parts before all.
+#[test]
+fn the_longest_network_applies_after_an_exact_value() {
+    let template = "{ip}:{method}";
+    let by = |ip: &str| KeyMatch::parts([("ip", ip)]);
+    let overrides = [
+        by("10.0.0.0/8"),
+        by("10.1.0.0/16"),
+        by("10.1.2.3"),
+        by("2001:db8::/32"),
+        by("2001:DB8:0::9"),
+        KeyMatch::parts([("method", "PUT")]),
+        KeyMatch::parts([("ip", "10.1.0.0/16"), ("method", "POST")]),
+        KeyMatch::parts([("ip", "::ffff:10.0.0.0/104"), ("method", "POST")]),
+        KeyMatch::parts([("ip", "10.1.2.3"), ("method", "POST")]),
+        by("10.0.0.0/33"),
+        by("10.9.9.9/8"),
+        by("192.0.2.0/24"),
+        by("::/0"),
+    ];
+    let index = index(Some(template), &overrides);
+    let cases = [
+        ("10.200.0.1", "GET", Some(0)),
+        ("10.1.9.9", "GET", Some(1)),
+        ("10.1.2.3", "GET", Some(2)),
+        ("::ffff:10.1.9.9", "GET", Some(1)),
+        ("10.1.9.9", "PUT", Some(5)),
+        ("10.1.9.9", "POST", Some(6)),
+        ("10.9.9.9", "POST", Some(7)),
+        ("10.1.2.3", "POST", Some(8)),
+        ("11.0.0.1", "POST", None),
+        // A part that is a network itself is in a shorter one, and equal to the text of its own.
+        ("10.0.0.0/8", "GET", Some(0)),
+        ("10.1.2.0/24", "GET", Some(1)),
+        ("10.0.0.0/7", "GET", None),
+        ("2001:db8:1:2::/64", "GET", Some(3)),
+        ("2001:db8::9", "GET", Some(4)),
+        ("2001:db8::9", "PUT", Some(5)),
+        ("2002::/16", "GET", Some(12)),
+        // These are no addresses, and match as texts alone.
+        ("10.0.0.0/33", "GET", Some(9)),
+        ("10.9.9.9/8", "GET", Some(10)),
+        ("10.1.2.003", "GET", None),
+        ("192.0.2.1:80", "GET", None),
+        ("ann", "GET", None),
+        ("", "GET", None),
+    ];
+    for (ip, method, expected) in cases {
+        assert_eq!(index.find(&key(template, &[ip, method])), expected, "{ip} {method}");
+    }
+    for len in [201, 5_000] {
+        assert_eq!(index.find(&key(template, &["10.1.9.9", &"x".repeat(len)])), Some(1), "{len}");
+        assert_eq!(index.find(&key(template, &[&"1".repeat(len), "GET"])), None, "{len}");
+    }
+}
+
+#[test]
+fn a_key_of_one_address_matches_networks() {
+    let overrides = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3"].map(|ip| KeyMatch::parts([("ip", ip)]));
+    let index = index(Some("api:ip:{ip:/32/64}"), &overrides);
+    for (ip, expected) in [("10.1.2.3", Some(2)), ("10.1.2.4", Some(1)), ("10.2.2.4", Some(0)), ("9.9.9.9", None)] {
+        assert_eq!(index.find(&key("api:ip:{ip}", &[ip])), expected, "{ip}");
+    }
+    assert_eq!(index.find(&Key::new("api")), None);
+}
+
+#[test]
+fn values_that_no_key_of_a_layer_has_are_rejected() {
+    let template = "api:ip:{ip:/32/64}";
+    for ip in ["10.0.0.0/8", "203.0.113.9", "2001:db8::/48", "2001:db8:1:2::/64", "::ffff:10.0.0.1"] {
+        assert!(OverrideIndex::new(Some(template), &[KeyMatch::parts([("ip", ip)])]).is_ok(), "{ip}");
+    }
+    let cases = [
+        (
+            "2001:db8::9",
+            "`ip` must have a prefix of at most 64 bits, by which its layer counts such clients, got 128 bits",
+        ),
+        (
+            "2001:db8::/80",
+            "`ip` must have a prefix of at most 64 bits, by which its layer counts such clients, got 80 bits",
+        ),
+        ("10.0.0.0/33", "`ip` must be an address or a network, as in the keys of its layer, got another text"),
+        ("10.0.0.1/8", "`ip` must be an address or a network, as in the keys of its layer, got another text"),
+        ("203.0.113.009", "`ip` must be an address or a network, as in the keys of its layer, got another text"),
+    ];
+    for (ip, message) in cases {
+        let overrides = [KeyMatch::parts([("ip", ip)])];
+        let invalid = OverrideIndex::new(Some(template), &overrides).expect_err(ip);
+        assert!(invalid.is_by_value && invalid.message.starts_with(message), "{ip}: {}", invalid.message);
+        assert!(!invalid.message.contains(&format!("`{ip}`")), "{}", invalid.message);
+        let (index, left_out) = OverrideIndex::of_valid(Some(template), &overrides);
+        assert_eq!((left_out, index.find(&Key::new("api:ip:").part(ip))), (vec![invalid], None), "{ip}");
+    }
+    let unknown = OverrideIndex::new(Some(template), &[KeyMatch::parts([("user", "1")])]).expect_err("no such part");
+    assert!(unknown.message.contains("the key `api:ip:{ip}`, got `user`") && !unknown.is_by_value, "{unknown:?}");
+    let equal = ["10.0.0.0/8", "::ffff:10.0.0.0/104"].map(|ip| KeyMatch::parts([("ip", ip)]));
+    let equal = OverrideIndex::new(Some(template), &equal).expect_err("the same network");
+    assert!(equal.message.contains("number 2 that matches the same keys as number 1"), "{equal:?}");
+}
+
 /// A key that was read from its digest matches overrides of the whole key.
 #[test]
 fn a_key_of_a_digest_matches_by_the_whole_key() {
