@@ -16,6 +16,7 @@ use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{Backend, LimiterInner};
 use crate::local::LocalStateOptions;
 use crate::local::standby::StandbyConfig;
+use crate::metrics::RulesRefused;
 use crate::overflow::Overflows;
 use crate::rule::{Mode, RuleTable};
 use crate::store::memory::MemoryStore;
@@ -167,6 +168,7 @@ impl Builder {
             on_error,
             leases,
             rules,
+            runtime_refused: RulesRefused::new(Origin::Runtime.as_str()),
             #[cfg(feature = "rules")]
             rules_file: OnceLock::new(),
             #[cfg(all(feature = "rules", feature = "redis"))]

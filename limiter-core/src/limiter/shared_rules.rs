@@ -33,6 +33,7 @@ impl Limiter {
     /// The failure of the store.
     pub(crate) fn follow_shared_rules(&self) -> impl Future<Output = Result<(), Error>> + use<> {
         let status = Arc::new(SharedRulesStatus::new());
+        status.register();
         let _ = self.inner.shared_rules.set(Arc::clone(&status));
         // The store must not keep the limiter alive.
         let limiter = Arc::downgrade(&self.inner);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::contain::run_contained;
 use crate::rule::layers::Layer;
 use crate::rule::{Origin, RulesStatus};
-use crate::store::redis::{SharedTextObserver, StoredText};
+use crate::store::redis::{SharedTextObserver, StoredText, nothing_published};
 use crate::{Error, ErrorKind, RuleSet, TARGET, metrics};
 
 #[cfg(all(test, not(limiter_loom)))]
@@ -31,7 +31,17 @@ pub(crate) struct SharedRulesStatus {
 
 impl SharedRulesStatus {
     pub(crate) fn new() -> Self {
-        Self { version: AtomicU64::new(0), problems: RulesStatus::new() }
+        Self { version: AtomicU64::new(0), problems: RulesStatus::new(Origin::Shared) }
+    }
+
+    /// Takes the limiter off the gauge of refused rules.
+    pub(crate) fn withdraw(&self) {
+        self.problems.refused().withdraw();
+    }
+
+    /// Registers the series of shared rules.
+    pub(crate) fn register(&self) {
+        self.problems.refused().register();
     }
 
     /// The version in force. 0 before the first one.
@@ -71,6 +81,15 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
         is_in_force
     }
 
+    fn nothing_published(&self) {
+        let error = nothing_published();
+        run_contained(|| {
+            if self.status.problems.fail(&error) {
+                tracing::warn!(target: TARGET, %error, "the process runs without shared rules");
+            }
+        });
+    }
+
     fn unreadable(&self, error: &Error) {
         run_contained(|| self.report_problem(error));
     }
@@ -78,6 +97,7 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
     fn readable_again(&self) {
         run_contained(|| {
             self.status.problems.succeed();
+            self.status.problems.refused().set(false);
             let version = self.status.version();
             tracing::info!(target: TARGET, version, "the shared rules can be read again");
         });
@@ -88,6 +108,7 @@ impl<A> SharedRulesUpdater<A> {
     fn report_in_force(&self, version: u64, rules: usize) {
         let before = self.status.version.swap(version, Ordering::Release);
         self.status.problems.succeed();
+        self.status.problems.refused().set(false);
         metrics::rules_loaded(Origin::Shared.as_str(), true);
         metrics::shared_rules_version(version);
         if before < version {
@@ -106,6 +127,9 @@ impl<A> SharedRulesUpdater<A> {
     fn report_problem(&self, error: &Error) {
         // One outage has several errors in turn, such as a timeout and a refused connection.
         let is_outage = error.is_transient();
+        if !is_outage {
+            self.status.problems.refused().set(true);
+        }
         let is_same_outage = is_outage && self.status.error().is_some_and(|present| present.is_transient());
         if is_same_outage || !self.status.problems.fail(error) {
             return;

@@ -38,7 +38,7 @@ pub use server::Credentials;
 pub use server::Tls;
 pub(crate) use server::{Provider, Server};
 #[cfg(feature = "rules")]
-pub(crate) use shared_rules::{NewText, PublishedText, RulesCall, SharedTextObserver, StoredText};
+pub(crate) use shared_rules::{NewText, PublishedText, RulesCall, SharedTextObserver, StoredText, nothing_published};
 
 use busy_polling::usable_limit;
 use health::HealthBoard;

@@ -20,6 +20,7 @@ mod server;
 mod tests;
 
 pub(crate) use entry::{PublishedText, StoredText};
+pub(crate) use poll::nothing_published;
 pub(crate) use server::RulesServer;
 
 use crate::Error;
@@ -29,6 +30,9 @@ pub(crate) trait SharedTextObserver: fmt::Debug + Send + Sync {
     /// Receives the present text, when it is another one than before or when the last one was rejected. Returns true if
     /// its rules are in force.
     fn text_read(&self, text: &StoredText) -> bool;
+
+    /// Reports that the store has no text, and this process has read none.
+    fn nothing_published(&self);
 
     /// Receives the reason why no text can be read. The next poll follows.
     fn unreadable(&self, error: &Error);

@@ -69,9 +69,13 @@ impl Follower {
                 }
                 Ok(())
             }
+            Err(PollError::Missing) if self.last.is_none() => {
+                self.was_unreadable = true;
+                self.observe(|observer| observer.nothing_published()).await;
+                Ok(())
+            }
             Err(PollError::Missing) => {
-                let error = Error::new(ErrorKind::Config, "the store has no shared rules: publish a text");
-                self.report_unreadable(error).await;
+                self.report_unreadable(nothing_published()).await;
                 Ok(())
             }
             Err(PollError::Foreign(error)) => {
@@ -119,6 +123,11 @@ impl Follower {
     }
 }
 
+/// The error of a store without a text.
+pub(crate) fn nothing_published() -> Error {
+    Error::new(ErrorKind::Config, "the store has no shared rules: publish a text")
+}
+
 /// The reason why a poll has read no text.
 enum PollError {
     Missing,
@@ -146,6 +155,8 @@ mod tests {
         fn text_read(&self, _: &StoredText) -> bool {
             true
         }
+
+        fn nothing_published(&self) {}
 
         fn unreadable(&self, _: &Error) {}
 
