@@ -39,11 +39,11 @@ impl Builder {
             #[cfg(feature = "redis")]
             (Store::Redis(endpoint), rules) => {
                 #[cfg(feature = "rules")]
-                let follows_shared_rules = self.follows_shared_rules();
+                let (follows_shared_rules, cache) = (self.follows_shared_rules(), self.shared_rules_cache.clone());
                 let limiter = self.redis(endpoint, rules, None)?;
                 #[cfg(feature = "rules")]
                 if follows_shared_rules {
-                    drop(limiter.follow_shared_rules());
+                    drop(limiter.follow_shared_rules(cache.as_deref())?);
                 }
                 Ok(limiter)
             }
@@ -58,12 +58,12 @@ impl Builder {
             (Store::Redis(endpoint), rules) => {
                 let (ready, is_ready) = ReadySignal::channel();
                 #[cfg(feature = "rules")]
-                let follows_shared_rules = self.follows_shared_rules();
+                let (follows_shared_rules, cache) = (self.follows_shared_rules(), self.shared_rules_cache.clone());
                 let limiter = self.redis(endpoint, rules, Some(ready))?;
                 is_ready.await?;
                 #[cfg(feature = "rules")]
                 if follows_shared_rules {
-                    limiter.follow_shared_rules().await?;
+                    limiter.follow_shared_rules(cache.as_deref())?.await?;
                 }
                 Ok(limiter)
             }

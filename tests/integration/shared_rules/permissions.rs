@@ -5,7 +5,7 @@ use rate_limited::{Error, ErrorKind, SharedRules};
 
 use super::{builder, change, text};
 use crate::acl::documented_rules;
-use crate::deadlines::once_connected;
+use crate::deadlines::{eventually, once_connected};
 
 fn allow(server: &RedisServer, user: &str, rules: &[&str]) {
     let mut command = vec!["ACL", "SETUSER", user, "reset", "on", ">pw"];
@@ -58,6 +58,28 @@ async fn documented_permissions_of_an_operator_are_minimal() {
                 "the user needs `~rl-rules:* +script|load +evalsha +get +mget +set +lpush +ltrim +lrange +time`";
             assert!(error.to_string().ends_with(needed), "without {rule}: {error}");
         }
+    }
+}
+
+#[tokio::test]
+async fn documented_permissions_to_put_a_text_back_are_minimal() {
+    let server = RedisServer::builder().tcp().start();
+    let operator = SharedRules::new(&builder(&server.url(), "rl").connect().await.expect("connects"));
+    let rules: Vec<_> = documented_rules("limiter").into_iter().chain(documented_rules("restore")).collect();
+    let needed = documented_rules("restore").into_iter().filter(|rule| ["+lpush", "+lrange"].contains(rule));
+    for missing in needed.map(Some).chain([None]) {
+        let rules: Vec<_> = rules.iter().copied().filter(|rule| Some(*rule) != missing).collect();
+        allow(&server, "process", &rules);
+        let present = operator.read().await.expect("read").version;
+        operator.publish(&text(5), change(present)).await.expect("published");
+        let limiter = builder(&url(&server, "process"), "rl").shared_rules().connect().await.expect("allowed");
+        server.command(&["FLUSHALL"]);
+        eventually("tried", async || {
+            limiter.shared_rules_error().is_some() || operator.read().await.is_ok_and(|present| present.version > 0)
+        })
+        .await;
+        let is_back = stored(&server).0 != Reply::Array(vec![Reply::Nil, Reply::Nil]);
+        assert_eq!(is_back, missing.is_none(), "without {missing:?}");
     }
 }
 
