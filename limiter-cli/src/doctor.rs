@@ -79,7 +79,7 @@ async fn run_all(connection: &Connection) -> Result<Results, Failure> {
     results.push(("permissions", permissions::check(&servers, limiter, &probe, connection.prefix()).await));
     results.push(("eviction", memory::check_eviction(&servers).await));
     results.push(("evicted", memory::check_evicted(&servers).await));
-    results.push(("persistence", persistence::check(&servers).await));
+    results.push(("persistence", persistence::check(&servers, rules::are_published(limiter).await).await));
     results.push(("clock", clock::check(&servers).await));
     let latency = match limiter {
         Some(limiter) => latency::check(limiter, &probe).await,

@@ -65,6 +65,7 @@ pub(crate) async fn run(command: RulesCommand, global: &GlobalArguments, output:
         RulesCommand::Set(arguments) => set::run(&arguments, &publication(&arguments.change)).await,
         RulesCommand::Unset(arguments) => unset::run(&arguments, &publication(&arguments.change)).await,
         RulesCommand::Edit(arguments) => edit::run(&publication(&arguments.change)).await,
+        RulesCommand::Clear(arguments) => transfer::clear(&publication(&arguments.change)).await,
         RulesCommand::Export => transfer::export(&published, output),
         RulesCommand::Import(arguments) => publication(&arguments.change).publish(&file).await,
         RulesCommand::Diff(_) => transfer::diff(&published, &file, output),

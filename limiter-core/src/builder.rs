@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+#[cfg(all(feature = "rules", feature = "redis"))]
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -53,6 +55,8 @@ pub struct Builder {
     /// The limiter follows the shared rules.
     #[cfg(all(feature = "rules", feature = "redis"))]
     follows_shared_rules: bool,
+    #[cfg(all(feature = "rules", feature = "redis"))]
+    shared_rules_cache: Option<PathBuf>,
     deadline: Duration,
     max_in_flight: u32,
     busy_poll: Duration,
@@ -80,6 +84,8 @@ impl Default for Builder {
             rules_file: FileOptions::default(),
             #[cfg(all(feature = "rules", feature = "redis"))]
             follows_shared_rules: false,
+            #[cfg(all(feature = "rules", feature = "redis"))]
+            shared_rules_cache: None,
             deadline: Duration::from_millis(100),
             max_in_flight: 100_000,
             busy_poll: Duration::from_micros(100),
@@ -510,6 +516,8 @@ impl fmt::Debug for Builder {
             rules_file,
             #[cfg(all(feature = "rules", feature = "redis"))]
             follows_shared_rules,
+            #[cfg(all(feature = "rules", feature = "redis"))]
+            shared_rules_cache,
             deadline,
             max_in_flight,
             busy_poll,
@@ -527,7 +535,7 @@ impl fmt::Debug for Builder {
         #[cfg(feature = "rules")]
         debug.field("rules_file", rules_file);
         #[cfg(all(feature = "rules", feature = "redis"))]
-        debug.field("follows_shared_rules", follows_shared_rules);
+        debug.field("follows_shared_rules", follows_shared_rules).field("shared_rules_cache", shared_rules_cache);
         debug
             .field("on_error", on_error)
             .field("rules", rules)

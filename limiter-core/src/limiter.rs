@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::decision::limiter_id::LimiterId;
 use crate::guard::Guard;
 use crate::limiter::wait_queue::WaitQueues;
+use crate::metrics::RulesRefused;
 use crate::observer::Observers;
 use crate::on_error::OnError;
 #[cfg(feature = "rules")]
@@ -74,6 +75,8 @@ pub(crate) struct LimiterInner {
     /// Calls may take leases, unless their rule sets otherwise.
     pub(crate) leases: bool,
     pub(crate) rules: RuleTable,
+    /// The last set of rules that was set at run time.
+    pub(crate) runtime_refused: RulesRefused,
     #[cfg(feature = "rules")]
     pub(crate) rules_file: OnceLock<FileWatch>,
     /// Set if the limiter follows the shared rules.
@@ -130,6 +133,15 @@ impl Limiter {
     #[cfg(all(test, feature = "leases", not(limiter_loom)))]
     pub(crate) fn guard(&self) -> Option<&Guard> {
         if let Backend::Guarded(guard) = &self.inner.backend { Some(guard) } else { None }
+    }
+}
+
+#[cfg(all(feature = "rules", feature = "redis"))]
+impl Drop for LimiterInner {
+    fn drop(&mut self) {
+        if let Some(status) = self.shared_rules.get() {
+            status.withdraw();
+        }
     }
 }
 

@@ -21,6 +21,8 @@ mod recording;
 #[cfg(feature = "metrics")]
 mod rule_series;
 #[cfg(feature = "metrics")]
+mod rules_refused;
+#[cfg(feature = "metrics")]
 mod store_call;
 #[cfg(feature = "metrics")]
 mod store_up;
@@ -37,6 +39,8 @@ pub(crate) use recording::shared_rules_version;
 pub(crate) use recording::{
     FastAllowed, WANTS_REPORTS, Wait, allowed_fast, decided, failed, overflowed, refunded, rules_loaded, unconfigured,
 };
+#[cfg(feature = "metrics")]
+pub(crate) use rules_refused::RulesRefused;
 #[cfg(feature = "metrics")]
 pub(crate) use store_call::StoreCall;
 #[cfg(feature = "metrics")]

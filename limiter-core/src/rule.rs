@@ -56,7 +56,7 @@ pub(crate) use rules_status::RulesStatus;
 pub(crate) use service_rule::{RegisteredRule, ServiceRule};
 pub(crate) use settings::{LeaseSettings, Settings};
 #[cfg(all(feature = "rules", feature = "redis"))]
-pub(crate) use shared::{SharedRulesStatus, SharedRulesUpdater, check_shared_text};
+pub(crate) use shared::{RulesCache, SharedRulesCache, SharedRulesStatus, SharedRulesUpdater, check_shared_text};
 pub(crate) use table::RuleTable;
 pub(crate) use text_place::TextPlace;
 

@@ -10,11 +10,14 @@ use rate_limited::{
 use crate::deadlines::eventually;
 use crate::support::{LONG_DEADLINE, limit};
 
+mod cache;
 mod configured;
 mod faults;
 mod fleet;
 mod permissions;
 mod problems;
+mod restore;
+mod schedules;
 
 #[rate_limited(key = "shared", limit = "1/h")]
 fn shared() -> Result<(), Denied> {

@@ -16,6 +16,11 @@ fn value(series: &str) -> Option<f64> {
     Collector::installed().value(series)
 }
 
+/// The number of limiters whose last set of rules was refused.
+fn refused(origin: &str) -> Option<f64> {
+    value(&format!(r#"rate_limited_rules_refused{{origin="{origin}"}}"#))
+}
+
 fn loads(origin: &str, outcome: &str) -> Option<f64> {
     value(&format!(r#"rate_limited_rules_loads_total{{origin="{origin}",outcome="{outcome}"}}"#))
 }
@@ -46,6 +51,7 @@ in_a_process!(
     the_number_of_keys_is_set_at_most_once_a_second_and_is_0_without_a_limiter,
     decisions_by_shared_counters_are_counted,
     sets_of_rules_are_counted_by_origin_and_outcome,
+    a_refused_set_stays_on_its_gauge_until_another_is_in_force,
     shared_rules_have_a_version_and_count_their_loads,
     a_store_is_up_while_every_limiter_has_its_server,
     batches_are_recorded_and_no_worker_runs_the_recorder,
@@ -165,6 +171,41 @@ fn sets_of_rules_are_counted_by_origin_and_outcome() {
     assert_eq!(loads("file", "refused"), Some(1.0), "a mistake counts once");
 }
 
+#[test]
+#[ignore = "needs a process of its own"]
+fn a_refused_set_stays_on_its_gauge_until_another_is_in_force() {
+    if !child_process::is_child() {
+        return;
+    }
+    Collector::installed();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("rules.toml");
+    let write = |text: &str| fs::write(&file, text).expect("writes");
+    write("[rules.a]\nlimit = \"5/s\"\n");
+    let build = || Limiter::builder().rules_file(&file).build().expect("builds");
+    let [one, other] = [build(), build()];
+    assert_eq!(refused("file"), Some(0.0));
+    write("[rules.a]\nlimit = 5\n");
+    eventually("both are refused", || refused("file") == Some(2.0));
+    // Another mistake is no second refusal.
+    write("[rules.a]\nlimit = 6\n");
+    eventually("refused again", || loads("file", "refused") == Some(4.0));
+    assert_eq!(refused("file"), Some(2.0));
+    drop(other);
+    assert_eq!(refused("file"), Some(1.0), "a dropped limiter has no rules");
+    write("[rules.a]\nlimit = \"6/s\"\n");
+    eventually("in force", || refused("file") == Some(0.0));
+    let set = |deadline| one.set_rules(RuleSet::new().rule("b", Rule::new().deadline(deadline)));
+    assert!(set(Duration::ZERO).is_err());
+    assert!(set(Duration::ZERO).is_err());
+    assert_eq!(refused("runtime"), Some(1.0));
+    set(Duration::from_secs(1)).expect("valid");
+    assert_eq!(refused("runtime"), Some(0.0));
+    assert!(set(Duration::ZERO).is_err());
+    drop(one);
+    assert_eq!((refused("runtime"), refused("file")), (Some(0.0), Some(0.0)));
+}
+
 #[tokio::test]
 #[ignore = "needs a process of its own"]
 async fn shared_rules_have_a_version_and_count_their_loads() {
@@ -174,9 +215,10 @@ async fn shared_rules_have_a_version_and_count_their_loads() {
     Collector::installed();
     let (server, prefix) = (RedisServer::start(), unique("test"));
     let limiter = Limiter::builder().url(&server.url()).prefix(&prefix).shared_rules().build().expect("builds");
-    // There is no text yet.
-    eventually("refused", || loads("shared", "refused") == Some(1.0));
-    assert_eq!((loads("shared", "ok"), value("rate_limited_rules_version")), (Some(0.0), Some(0.0)));
+    // A store without a text has refused none.
+    eventually("polled", || limiter.shared_rules_error().is_some());
+    assert_eq!((loads("shared", "refused"), loads("shared", "ok")), (Some(0.0), Some(0.0)));
+    assert_eq!((refused("shared"), value("rate_limited_rules_version")), (Some(0.0), Some(0.0)));
     for version in 1..=2 {
         let change = Change { based_on: version - 1, ..Change::default() };
         SharedRules::new(&limiter).publish("", change).await.expect("published");
@@ -186,8 +228,15 @@ async fn shared_rules_have_a_version_and_count_their_loads() {
     let broken =
         ["MSET", &format!("{prefix}-rules:{{rules}}:version"), "3 x", &format!("{prefix}-rules:{{rules}}:toml"), "["];
     server.command(&broken);
-    eventually("refused", || loads("shared", "refused") == Some(2.0));
-    assert_eq!(value("rate_limited_rules_version"), Some(2.0));
+    eventually("refused", || loads("shared", "refused") == Some(1.0));
+    assert_eq!((refused("shared"), value("rate_limited_rules_version")), (Some(1.0), Some(2.0)));
+    let change = Change { based_on: 3, ..Change::default() };
+    SharedRules::new(&limiter).publish("", change).await.expect("published");
+    eventually("in force", || refused("shared") == Some(0.0));
+    server.command(&["SET", &format!("{prefix}-rules:{{rules}}:version"), "foreign"]);
+    eventually("refused", || refused("shared") == Some(1.0));
+    drop(limiter);
+    eventually("dropped", || refused("shared") == Some(0.0));
 }
 
 #[tokio::test]
@@ -203,16 +252,19 @@ async fn a_store_is_up_while_every_limiter_has_its_server() {
     let limiter = build().connect().await.expect("connects");
     eventually("up", || up() == Some(1.0));
     assert_eq!(limiter.health().state, HealthState::Up);
+    let stores = || value("rate_limited_stores");
     let failing = Limiter::failing(ErrorKind::Config);
-    assert_eq!(up(), Some(0.0), "one of two stores is down");
+    assert_eq!((up(), stores()), (Some(0.0), Some(2.0)), "one of two stores is down");
     drop(failing);
     assert_eq!(up(), Some(1.0));
     server.kill();
     eventually("down", || up() == Some(0.0));
     server.restart();
     eventually("up again", || up() == Some(1.0));
+    assert_eq!(stores(), Some(1.0));
     drop(limiter);
-    eventually("no store", || up() == Some(0.0));
+    // The alert does not fire: it needs a store that is down.
+    eventually("no store", || (up(), stores()) == (Some(0.0), Some(0.0)));
 }
 
 #[tokio::test]

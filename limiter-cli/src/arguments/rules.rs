@@ -28,6 +28,8 @@ pub(crate) enum RulesCommand {
     History(HistoryArguments),
     /// Publish an earlier version again
     Rollback(RollbackArguments),
+    /// Publish a text without rules; a deleted key comes back
+    Clear(ClearArguments),
     /// Write the text of the shared rules to standard output
     Export,
     /// Replace the shared rules by a file
@@ -141,6 +143,13 @@ pub(crate) struct ChangeArguments {
 /// The arguments of `rules edit`.
 #[derive(Args, Debug)]
 pub(crate) struct EditArguments {
+    #[command(flatten)]
+    pub(crate) change: ChangeArguments,
+}
+
+/// The arguments of `rules clear`.
+#[derive(Args, Debug)]
+pub(crate) struct ClearArguments {
     #[command(flatten)]
     pub(crate) change: ChangeArguments,
 }

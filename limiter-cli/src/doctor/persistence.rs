@@ -8,16 +8,17 @@ use super::latency::DEADLINE;
 use super::node::Node;
 use super::servers::Servers;
 
-/// Checks that snapshots and the append-only file neither stop nor delay calls. The limiter needs neither of them.
-pub(super) async fn check(servers: &Servers) -> Finding {
+/// Checks that snapshots and the append-only file neither stop nor delay calls. Counts need neither of them, and shared
+/// rules one of them.
+pub(super) async fn check(servers: &Servers, has_rules: bool) -> Finding {
     let mut findings = Vec::new();
     for node in servers.all() {
-        findings.push((node.name.clone(), persistence_of(node).await));
+        findings.push((node.name.clone(), persistence_of(node, has_rules).await));
     }
     Finding::of_servers(findings)
 }
 
-async fn persistence_of(node: &Node) -> Finding {
+async fn persistence_of(node: &Node, has_rules: bool) -> Finding {
     let info = match node.info("persistence").await {
         Ok(info) => info,
         Err(refusal) => {
@@ -29,10 +30,10 @@ async fn persistence_of(node: &Node) -> Finding {
     for setting in ["save", "appendfsync", "stop-writes-on-bgsave-error"] {
         facts.extend(node.setting(setting).await.ok().flatten().map(|value| (setting.to_owned(), value)));
     }
-    judge(&facts)
+    judge(&facts, has_rules)
 }
 
-fn judge(facts: &BTreeMap<String, String>) -> Finding {
+fn judge(facts: &BTreeMap<String, String>, has_rules: bool) -> Finding {
     let fact = |name: &str| facts.get(name).map_or("", String::as_str);
     if fact("loading") == "1" {
         return Finding::warn("the server is loading its data", "wait until it has loaded them");
@@ -54,14 +55,20 @@ fn judge(facts: &BTreeMap<String, String>) -> Finding {
     if has_log && fact("appendfsync") == "always" {
         return Finding::warn(
             "`appendfsync always` writes each decision to the disk before its reply",
-            "set `appendfsync everysec`, or switch `appendonly` off: the limiter does not need it",
+            "set `appendfsync everysec`, or switch `appendonly` off: counts do not need it",
         );
     }
     let fork = Duration::from_micros(fact("latest_fork_usec").parse().unwrap_or(0));
     if fork >= DEADLINE {
         return Finding::warn(
             format!("the last fork for a snapshot stopped the server for {} ms", fork.as_millis()),
-            "switch snapshots off with `save \"\"`, or use a dedicated Redis: the limiter does not need them",
+            "switch snapshots off with `save \"\"`, or use a dedicated Redis: counts do not need them",
+        );
+    }
+    if has_rules && !has_log && facts.get("save").is_some_and(String::is_empty) {
+        return Finding::warn(
+            "no snapshots, no append-only file: a restart loses the shared rules, unless a process puts them back",
+            "set `appendonly yes`, or permit the processes to put them back, and give them a `shared_rules_cache`",
         );
     }
     let snapshots = match facts.get("save").map(String::as_str) {
@@ -70,7 +77,8 @@ fn judge(facts: &BTreeMap<String, String>) -> Finding {
         None => "snapshots not known",
     };
     let log = if has_log { "an append-only file" } else { "no append-only file" };
-    Finding::ok(format!("{snapshots}, {log}; the limiter needs neither"))
+    let need = if has_rules { "shared rules need one of them" } else { "the limiter needs neither" };
+    Finding::ok(format!("{snapshots}, {log}; {need}"))
 }
 
 #[cfg(test)]
@@ -99,7 +107,22 @@ mod tests {
         ];
         for (facts, status, text) in cases {
             let facts = facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let finding = judge(&facts);
+            let finding = judge(&facts, false);
+            assert!(finding.status == status && finding.finding.contains(text), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn shared_rules_without_persistence_are_a_warning() {
+        let cases: [(Facts, Status, &str); 4] = [
+            (&[("save", ""), ("aof_enabled", "0")], Status::Warn, "a restart loses the shared rules"),
+            (&[("save", ""), ("aof_enabled", "1")], Status::Ok, "shared rules need one of them"),
+            (&[("save", "3600 1")], Status::Ok, "shared rules need one of them"),
+            (&[], Status::Ok, "snapshots not known"),
+        ];
+        for (facts, status, text) in cases {
+            let facts = facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let finding = judge(&facts, true);
             assert!(finding.status == status && finding.finding.contains(text), "{finding:?}");
         }
     }

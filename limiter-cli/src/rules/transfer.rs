@@ -1,9 +1,10 @@
-//! `limiter rules export`, `import` and `diff`.
+//! `limiter rules export`, `import`, `clear` and `diff`.
 
 use rate_limited::Published;
 use serde_json::json;
 
 use super::list::version_json;
+use super::publication::Publication;
 use super::{diff_text, validity};
 use crate::arguments::FileArguments;
 use crate::bounded_input::{self, MAX_TEXT_BYTES};
@@ -17,6 +18,11 @@ pub(super) fn read(arguments: &FileArguments) -> Result<String, Failure> {
     let name = bounded_input::name(&arguments.file);
     validity::check_written(&text).map_err(|failure| Failure::usage(format!("{name}: {failure}")))?;
     Ok(text)
+}
+
+/// Publishes a text without rules.
+pub(super) async fn clear(publication: &Publication<'_>) -> Result<Exit, Failure> {
+    publication.publish_after("# No shared rules.\n", Some("removes all shared rules")).await
 }
 
 /// Writes the text as it is.

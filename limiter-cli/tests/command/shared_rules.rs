@@ -136,6 +136,22 @@ fn a_rollback_publishes_an_earlier_text_again() {
 }
 
 #[test]
+fn all_rules_are_removed_by_a_publication() {
+    let server = server();
+    let run = |arguments: &[&str]| limiter(&server.url(), &[&["rules"], arguments].concat());
+    import(&server, TEXT);
+    run(&["clear"]).failed(2, "`--yes` must be given for a change that removes all shared rules");
+    assert!(run(&["clear", "--dry-run"]).ok().contains("-[rules.getId]"));
+    assert_eq!(export(&server), TEXT);
+    assert!(run(&["clear", "--yes", "--why", "moved"]).ok().ends_with("version 2 is published\n"));
+    assert_eq!(export(&server), "# No shared rules.\n");
+    assert_eq!(run(&["clear", "--yes"]).ok(), "nothing changes: version 2 has this already\n");
+    // Without a text it is the first version, which processes follow.
+    server.command(&["FLUSHALL"]);
+    assert!(run(&["clear", "--yes"]).ok().ends_with("version 1 is published\n"));
+}
+
+#[test]
 fn a_file_is_compared_and_replaces_the_text() {
     let server = server();
     import(&server, TEXT);

@@ -166,6 +166,19 @@ fn persistence_that_delays_each_decision_is_a_warning() {
 }
 
 #[test]
+fn shared_rules_that_a_restart_would_lose_are_a_warning() {
+    let server = RedisServer::builder().tcp().setting("save", "").start();
+    doctor(&server.url()).assert("persistence", "ok", "the limiter needs neither", "");
+    let published = run(&server.url(), &["rules", "set", "getId", "5/10s", "--yes"]);
+    assert!(published.status.success(), "{published:?}");
+    let findings = doctor(&server.url());
+    findings.assert_fails_only(&[]);
+    findings.assert("persistence", "warn", "a restart loses the shared rules", "set `appendonly yes`");
+    server.command(&["CONFIG", "SET", "appendonly", "yes"]);
+    doctor(&server.url()).assert("persistence", "ok", "shared rules need one of them", "");
+}
+
+#[test]
 fn a_clock_that_is_wrong_is_a_warning() {
     let mut server = RedisServer::builder().tcp().shifted_clock().start();
     server.set_clock(-90_000_000);

@@ -16,6 +16,7 @@ use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{Backend, LimiterInner};
 use crate::local::LocalStateOptions;
 use crate::local::standby::StandbyConfig;
+use crate::metrics::RulesRefused;
 use crate::overflow::Overflows;
 use crate::rule::{Mode, RuleTable};
 use crate::store::memory::MemoryStore;
@@ -38,11 +39,11 @@ impl Builder {
             #[cfg(feature = "redis")]
             (Store::Redis(endpoint), rules) => {
                 #[cfg(feature = "rules")]
-                let follows_shared_rules = self.follows_shared_rules();
+                let (follows_shared_rules, cache) = (self.follows_shared_rules(), self.shared_rules_cache.clone());
                 let limiter = self.redis(endpoint, rules, None)?;
                 #[cfg(feature = "rules")]
                 if follows_shared_rules {
-                    drop(limiter.follow_shared_rules());
+                    drop(limiter.follow_shared_rules(cache.as_deref())?);
                 }
                 Ok(limiter)
             }
@@ -57,12 +58,12 @@ impl Builder {
             (Store::Redis(endpoint), rules) => {
                 let (ready, is_ready) = ReadySignal::channel();
                 #[cfg(feature = "rules")]
-                let follows_shared_rules = self.follows_shared_rules();
+                let (follows_shared_rules, cache) = (self.follows_shared_rules(), self.shared_rules_cache.clone());
                 let limiter = self.redis(endpoint, rules, Some(ready))?;
                 is_ready.await?;
                 #[cfg(feature = "rules")]
                 if follows_shared_rules {
-                    limiter.follow_shared_rules().await?;
+                    limiter.follow_shared_rules(cache.as_deref())?.await?;
                 }
                 Ok(limiter)
             }
@@ -167,6 +168,7 @@ impl Builder {
             on_error,
             leases,
             rules,
+            runtime_refused: RulesRefused::new(Origin::Runtime.as_str()),
             #[cfg(feature = "rules")]
             rules_file: OnceLock::new(),
             #[cfg(all(feature = "rules", feature = "redis"))]

@@ -1,5 +1,8 @@
 //! The option to follow the shared rules.
 
+#[cfg(feature = "redis")]
+use std::path::Path;
+
 use crate::builder::Builder;
 use crate::builder::connection::{InProcessStore, Store};
 use crate::{Error, ErrorKind};
@@ -19,6 +22,7 @@ impl Builder {
     /// - Names are not compared with the functions of this program: several services may share one text.
     /// - Until the first text is read, a rule of `configured` limits that has none elsewhere is treated as if the store
     ///   had failed. Its `on_error` decides, with `standby` as `closed`.
+    /// - A store that has lost the text gets it back from a process that may write it. See docs/rules.md.
     /// - After a failover that takes a change back, all processes follow the older text and log it.
     /// - A child of `fork` follows the rules from its first call on.
     ///
@@ -39,6 +43,37 @@ impl Builder {
         self
     }
 
+    /// Keeps the last good text of the [shared rules](Builder::shared_rules) in this file, for a process that starts while
+    /// the store is away or empty. Default: no file. Needs the features `rules` and `redis`.
+    ///
+    /// [`build`](Builder::build) reads the file. Its rules are in force until the store answers. They are put back into a
+    /// store that has lost its text, if a poll has confirmed them in the last 24 hours. The file is replaced at once when
+    /// another text is in force, and each hour. Only the user of the process may read it.
+    ///
+    /// - The file belongs to one `url` with its database, and to one [`prefix`](Builder::prefix). That of others, a
+    ///   damaged one, and one that cannot be read are not used: the log has a warning, and the file is replaced.
+    /// - A file that cannot be written is a warning in the log.
+    /// - Processes with the same shared rules may use one file.
+    ///
+    /// # Errors
+    /// `build` and `connect` return [`ErrorKind::Config`] for a path with a directory or a file of another kind, which is
+    /// not replaced, and for a limiter without shared rules.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use rate_limited::Limiter;
+    ///
+    /// # let directory = std::env::temp_dir();
+    /// # let path = directory.join("rate-limited-example-cache");
+    /// let limiter = Limiter::builder().url("redis://127.0.0.1:6379").shared_rules().shared_rules_cache(path).build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn shared_rules_cache(mut self, path: impl AsRef<Path>) -> Self {
+        self.shared_rules_cache = Some(path.as_ref().to_owned());
+        self
+    }
+
     /// Returns whether the limiter is to follow the shared rules.
     pub(super) fn follows_shared_rules(&self) -> bool {
         #[cfg(feature = "redis")]
@@ -53,6 +88,14 @@ impl Builder {
     /// # Errors
     /// [`ErrorKind::Config`] for a store in this process.
     pub(super) fn check_shared_rules(&self, store: &Store) -> Result<(), Error> {
+        #[cfg(feature = "redis")]
+        if self.shared_rules_cache.is_some() && !self.follows_shared_rules() {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "`shared_rules_cache` must be used with shared rules, got a limiter that does not follow them: call \
+                 `Builder::shared_rules`, or leave it out",
+            ));
+        }
         if self.follows_shared_rules() && matches!(store, Store::InProcess(InProcessStore::Memory)) {
             return Err(Error::new(
                 ErrorKind::Config,

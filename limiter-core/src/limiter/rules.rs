@@ -42,6 +42,7 @@ impl Limiter {
             false => self.inner.set_rules(Origin::Runtime, rules),
         };
         metrics::rules_loaded(Origin::Runtime.as_str(), set.is_ok());
+        self.inner.runtime_refused.set(set.is_err());
         set
     }
 

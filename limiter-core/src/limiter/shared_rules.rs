@@ -1,11 +1,12 @@
 //! The shared rules: how a limiter follows them, and how an operator changes them.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::limiter::{Backend, Limiter};
-use crate::rule::{SharedRulesStatus, SharedRulesUpdater, check_shared_text};
+use crate::rule::{RulesCache, SharedRulesCache, SharedRulesStatus, SharedRulesUpdater, check_shared_text};
 use crate::store::redis::{NewText, PublishedText, RedisStore, RulesCall};
 use crate::{Error, ErrorKind, Origin};
 
@@ -27,23 +28,25 @@ impl Limiter {
         self.inner.shared_rules.get()?.error()
     }
 
-    /// Follows the shared rules until the limiter is dropped. The future returns when they were read once.
+    /// Follows the shared rules until the limiter is dropped, and keeps the last good text in a file. The future returns
+    /// when they were read once.
     ///
     /// # Errors
-    /// The failure of the store.
-    pub(crate) fn follow_shared_rules(&self) -> impl Future<Output = Result<(), Error>> + use<> {
+    /// [`ErrorKind::Config`] for a file of another kind. Those of the future: the failure of the store.
+    pub(crate) fn follow_shared_rules(
+        &self,
+        cache: Option<&Path>,
+    ) -> Result<impl Future<Output = Result<(), Error>> + use<>, Error> {
         let status = Arc::new(SharedRulesStatus::new());
+        status.register();
         let _ = self.inner.shared_rules.set(Arc::clone(&status));
         // The store must not keep the limiter alive.
         let limiter = Arc::downgrade(&self.inner);
         let apply = move |rules| limiter.upgrade().map_or(Ok(()), |limiter| limiter.set_rules(Origin::Shared, rules));
-        let first = self.redis().map(|store| store.follow_rules(Arc::new(SharedRulesUpdater { status, apply })));
-        async {
-            match first {
-                Ok(first) => first.await,
-                Err(error) => Err(error),
-            }
-        }
+        let store = self.redis()?;
+        let open = |path| RulesCache::open(SharedRulesCache::new(path, store.rules_place()), &status, &apply);
+        let cache = cache.map(open).transpose()?;
+        Ok(store.follow_rules(Arc::new(SharedRulesUpdater { status, apply, cache })))
     }
 
     fn redis(&self) -> Result<&RedisStore, Error> {

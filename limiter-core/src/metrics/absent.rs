@@ -71,6 +71,28 @@ impl Wait {
     pub(crate) fn end(&self, _: &Clock, _: &[&'static str]) {}
 }
 
+/// The last set of rules of one origin of a limiter.
+#[derive(Debug)]
+pub(crate) struct RulesRefused;
+
+impl RulesRefused {
+    #[inline(always)]
+    pub(crate) const fn new(_: &'static str) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, _: bool) {}
+
+    #[cfg(feature = "rules")]
+    #[inline(always)]
+    pub(crate) fn withdraw(&self) {}
+
+    #[cfg(all(feature = "rules", feature = "redis"))]
+    #[inline(always)]
+    pub(crate) fn register(&self) {}
+}
+
 /// A call to a shared store.
 pub(crate) struct StoreCall;
 

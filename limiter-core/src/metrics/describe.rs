@@ -19,10 +19,12 @@ pub(super) fn describe() {
     describe_histogram!("rate_limited_store_seconds", Unit::Seconds, "Duration of a call to a shared store.");
     describe_counter!("rate_limited_errors_total", "Failures of the limiter.");
     describe_gauge!("rate_limited_store_up", "1 while each shared store of the process is up, else 0.");
+    describe_gauge!("rate_limited_stores", "Shared stores of the process.");
     describe_histogram!("rate_limited_batch_size", Unit::Count, "Calls in a batch that was sent to Redis.");
     describe_gauge!("rate_limited_keys", "Keys that the process counts exactly.");
     describe_counter!("rate_limited_overflow_total", "Decisions of new keys by shared counters.");
     describe_counter!("rate_limited_rules_loads_total", "Sets of rules that came into force or were refused.");
+    describe_gauge!("rate_limited_rules_refused", "Limiters whose last set of rules of an origin was refused.");
     describe_gauge!("rate_limited_rules_version", "Version of the shared rules in force.");
     describe_counter!("rate_limited_unconfigured_total", "Calls under a rule of configured limits that has none.");
 }

@@ -4,12 +4,15 @@ use std::iter;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use metrics::{Counter, counter, gauge};
+#[cfg(all(feature = "rules", feature = "redis"))]
+use metrics::gauge;
+use metrics::{Counter, counter};
 
 use super::contained::record;
 use super::describe::describe;
 use super::key_count::{ReplyTime, overflow_counter};
 use super::rule_series::{RuleSeries, series_of};
+use super::rules_refused::loads;
 use super::{CallOutcome, DecidedCall};
 use crate::clock::{Clock, Moment};
 use crate::request::Request;
@@ -237,16 +240,11 @@ pub(crate) fn shared_rules_version(version: u64) {
 /// Records that a set of rules is in force, or was refused.
 pub(crate) fn rules_loaded(origin: &'static str, is_in_force: bool) {
     record(|| {
-        describe();
-        // All are registered, so that each begins at 0.
-        let [in_force, refused] = ["ok", "refused"]
-            .map(|outcome| counter!("rate_limited_rules_loads_total", "origin" => origin, "outcome" => outcome));
+        let [in_force, refused] = loads(origin);
         if is_in_force {
             in_force.increment(1);
         } else {
             refused.increment(1);
         }
-        #[cfg(all(feature = "rules", feature = "redis"))]
-        gauge!("rate_limited_rules_version").increment(0.0);
     });
 }

@@ -1,4 +1,4 @@
-//! The gauge of the state of shared stores.
+//! The gauges of the number and of the state of shared stores.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,21 +74,23 @@ impl StoreState {
     }
 }
 
-/// Sets the gauge, again if another thread has changed the state meanwhile.
+/// Sets the gauges, again if another thread has changed the state meanwhile.
 fn show() {
     record(|| {
-        let gauge = gauge!("rate_limited_store_up");
+        let (stores, up) = (gauge!("rate_limited_stores"), gauge!("rate_limited_store_up"));
         loop {
-            let shown = are_up();
-            gauge.set(u8::from(shown));
-            if are_up() == shown {
+            let shown = present();
+            stores.set(shown.0);
+            up.set(u8::from(shown.1));
+            if present() == shown {
                 break;
             }
         }
     });
 }
 
-fn are_up() -> bool {
+/// Returns the number of stores, and whether there are any and each is up.
+fn present() -> (u32, bool) {
     let stores = STORES.load(Ordering::SeqCst);
-    stores > 0 && STORES_UP.load(Ordering::SeqCst) == stores
+    (stores, stores > 0 && STORES_UP.load(Ordering::SeqCst) == stores)
 }

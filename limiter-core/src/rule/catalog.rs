@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rule::message_text::list;
-use crate::rule::suggest::nearest;
+use crate::rule::suggest::{nearest, with_same_start};
 use crate::rule::{KeyText, RegisteredRule, Rule, RuleSet, log_apart};
 use crate::{Error, ErrorKind, Site, TARGET, sites};
 
@@ -152,13 +152,20 @@ impl<'d> Catalog<'d> {
     }
 
     /// Returns the known names that are probably meant by an unknown one, in parentheses: those of functions with this
-    /// name, or else the nearest. Empty without one.
+    /// name, or else the nearest, or else those that begin with the same words. Empty without one.
     fn hint(&self, name: &str, known: &BTreeSet<&str>) -> String {
         const MAX_RULES: usize = 3;
         let of_function = self.sites.iter().filter(|site| site.function().rsplit("::").next() == Some(name));
         let rules: BTreeSet<_> = of_function.map(Site::rule).collect();
         match (rules.into_iter().take(MAX_RULES).collect::<Vec<_>>().as_slice(), nearest(name, known.iter().copied())) {
-            ([], None) => String::new(),
+            ([], None) => {
+                let similar = with_same_start(name, known.iter().copied());
+                match similar.get(..similar.len().min(MAX_RULES)).unwrap_or_default() {
+                    [] => String::new(),
+                    [similar] => format!(" (is it `{similar}`?)"),
+                    several => format!(" (is it one of {}?)", list(several)),
+                }
+            }
             ([], Some(nearest)) => format!(" (is it `{nearest}`?)"),
             ([rule], _) => format!(" (is it `{rule}`, the rule of that function?)"),
             (rules, _) => format!(" (is it one of {}, the rules of such functions?)", list(rules)),

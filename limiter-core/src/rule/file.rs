@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::rule::RulesStatus;
 use crate::sync::process::DroppedAtHome;
-use crate::{Error, ErrorKind, RuleSet};
+use crate::{Error, ErrorKind, Origin, RuleSet};
 
 mod reading;
 mod watcher;
@@ -89,7 +89,7 @@ impl OpenedFile {
         apply: impl FnMut(RuleSet) -> Result<(), Error> + Send + 'static,
     ) -> Result<FileWatch, Error> {
         let (stop, stopped) = mpsc::channel();
-        let status = Arc::new(RulesStatus::new());
+        let status = Arc::new(RulesStatus::new(Origin::File));
         let watcher = Watcher::new(self.path, self.reading, intervals, Arc::clone(&status), Box::new(apply));
         let run = move || run(watcher, &stopped);
         thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(run).map_err(no_thread)?;
@@ -109,6 +109,12 @@ pub(crate) struct FileWatch {
 impl FileWatch {
     pub(crate) fn status(&self) -> &RulesStatus {
         &self.status
+    }
+}
+
+impl Drop for FileWatch {
+    fn drop(&mut self) {
+        self.status.refused().withdraw();
     }
 }
 

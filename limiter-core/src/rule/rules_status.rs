@@ -1,8 +1,9 @@
 //! The state of rules that a limiter reads again while the program runs.
 
-use crate::Error;
+use crate::metrics::RulesRefused;
 use crate::sync::process::{id, lock};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::{Error, Origin};
 
 /// The present error of a source of rules, and the number of all of them.
 #[derive(Debug)]
@@ -10,11 +11,18 @@ pub(crate) struct RulesStatus {
     home: u32,
     errors: AtomicU64,
     error: Mutex<Option<Error>>,
+    refused: RulesRefused,
 }
 
 impl RulesStatus {
-    pub(crate) fn new() -> Self {
-        Self { home: id(), errors: AtomicU64::new(0), error: Mutex::new(None) }
+    pub(crate) fn new(origin: Origin) -> Self {
+        let refused = RulesRefused::new(origin.as_str());
+        Self { home: id(), errors: AtomicU64::new(0), error: Mutex::new(None), refused }
+    }
+
+    /// The last set of rules, for the gauge. The limiter withdraws it.
+    pub(crate) fn refused(&self) -> &RulesRefused {
+        &self.refused
     }
 
     /// The number of errors since the start.

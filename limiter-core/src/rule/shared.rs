@@ -3,16 +3,22 @@
 use std::fmt;
 use std::str;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use crate::contain::run_contained;
 use crate::rule::layers::Layer;
-use crate::rule::{Origin, RulesStatus};
-use crate::store::redis::{SharedTextObserver, StoredText};
+use crate::rule::{Origin, RulesStatus, log_apart};
+use crate::store::redis::{CachedText, SharedTextObserver, StoredText, StoredVersion, nothing_published};
 use crate::{Error, ErrorKind, RuleSet, TARGET, metrics};
+
+mod cache;
 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests;
+
+pub(crate) use cache::SharedRulesCache;
+use cache::{Saved, SavedText};
 
 /// Checks a text of shared rules without those of any program.
 ///
@@ -31,7 +37,17 @@ pub(crate) struct SharedRulesStatus {
 
 impl SharedRulesStatus {
     pub(crate) fn new() -> Self {
-        Self { version: AtomicU64::new(0), problems: RulesStatus::new() }
+        Self { version: AtomicU64::new(0), problems: RulesStatus::new(Origin::Shared) }
+    }
+
+    /// Takes the limiter off the gauge of refused rules.
+    pub(crate) fn withdraw(&self) {
+        self.problems.refused().withdraw();
+    }
+
+    /// Registers the series of shared rules.
+    pub(crate) fn register(&self) {
+        self.problems.refused().register();
     }
 
     /// The version in force. 0 before the first one.
@@ -51,6 +67,88 @@ pub(crate) struct SharedRulesUpdater<A> {
     pub(crate) status: Arc<SharedRulesStatus>,
     /// Sets the rules of the limiter.
     pub(crate) apply: A,
+    pub(crate) cache: Option<RulesCache>,
+}
+
+/// The cache of a limiter, with the text that it had at the start.
+#[derive(Debug)]
+pub(crate) struct RulesCache {
+    file: SharedRulesCache,
+    cached: Option<CachedText>,
+    /// True while the file cannot be written.
+    is_failing: AtomicBool,
+}
+
+impl RulesCache {
+    /// Reads a cache file, and puts its rules in force by `apply` until the store answers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a path that is no file of this kind.
+    pub(crate) fn open(
+        file: SharedRulesCache,
+        status: &SharedRulesStatus,
+        apply: impl Fn(RuleSet) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let used = match file.read()? {
+            Saved::Nothing => Ok(None),
+            Saved::Unusable(reason) => Err(reason),
+            Saved::Text(saved) => {
+                parse(&saved.text.toml).and_then(apply).map_err(|error| error.to_string()).map(|()| {
+                    status.version.store(saved.text.version.number, Ordering::Release);
+                    Some(saved)
+                })
+            }
+        };
+        let path = file.path().display().to_string();
+        let cached = used.unwrap_or_else(|reason| {
+            log_apart(move || {
+                tracing::warn!(
+                    target: TARGET,
+                    file = path,
+                    reason,
+                    "the cache of the shared rules is not used: it is replaced when the store answers"
+                );
+            });
+            None
+        });
+        let cached = cached.map(|saved| {
+            let is_recent = saved.is_recent(SystemTime::now());
+            report_cached(&file, &saved);
+            CachedText { text: Arc::new(saved.text), is_recent }
+        });
+        Ok(Self { file, cached, is_failing: AtomicBool::new(false) })
+    }
+
+    fn save(&self, text: &StoredText) {
+        let saved = self.file.save(text, SystemTime::now());
+        let was_failing = self.is_failing.swap(saved.is_err(), Ordering::Relaxed);
+        if let Err(error) = saved
+            && !was_failing
+        {
+            let path = self.file.path().display();
+            tracing::warn!(
+                target: TARGET,
+                file = %path,
+                %error,
+                "the cache of the shared rules cannot be written: a restart without the store has older rules, or none"
+            );
+        }
+    }
+}
+
+fn report_cached(file: &SharedRulesCache, SavedText { text, confirmed }: &SavedText) {
+    metrics::shared_rules_version(text.version.number);
+    let (path, version) = (file.path().display().to_string(), text.version.number);
+    let age = SystemTime::now().duration_since(*confirmed).unwrap_or_default();
+    log_apart(move || {
+        tracing::info!(
+            target: TARGET,
+            file = path,
+            version,
+            confirmed_seconds_ago = age.as_secs(),
+            "the shared rules of the cache are in force until the store answers"
+        );
+    });
 }
 
 impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for SharedRulesUpdater<A> {
@@ -62,13 +160,51 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
         let is_in_force = result.is_ok();
         // A panic of the log's subscriber must not leave the rules unread.
         run_contained(|| match result {
-            Ok(rules) => self.report_in_force(text.version, rules),
+            Ok(rules) => self.report_in_force(text.version.number, rules),
             Err(error) => {
-                let problem = format!("the shared rules, version {}: {error}", text.version);
+                let problem = format!("the shared rules, version {}: {error}", text.version.number);
                 self.report_problem(&Error::new(error.kind(), problem));
             }
         });
         is_in_force
+    }
+
+    fn cached(&self) -> Option<CachedText> {
+        self.cache.as_ref()?.cached.clone()
+    }
+
+    fn confirmed(&self, text: &StoredText) {
+        if let Some(cache) = &self.cache {
+            run_contained(|| cache.save(text));
+        }
+    }
+
+    fn put_back(&self, version: &StoredVersion) {
+        let version = version.number;
+        run_contained(|| {
+            tracing::warn!(target: TARGET, version, "the store had lost the shared rules: this process has put them back");
+        });
+    }
+
+    fn put_back_refused(&self, error: &Error) {
+        let version = self.status.version();
+        run_contained(|| {
+            tracing::warn!(
+                target: TARGET,
+                %error,
+                version,
+                "the store has lost the shared rules, and this process may not put them back"
+            );
+        });
+    }
+
+    fn nothing_published(&self) {
+        let error = nothing_published();
+        run_contained(|| {
+            if self.status.problems.fail(&error) {
+                tracing::warn!(target: TARGET, %error, "the process runs without shared rules");
+            }
+        });
     }
 
     fn unreadable(&self, error: &Error) {
@@ -78,6 +214,7 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
     fn readable_again(&self) {
         run_contained(|| {
             self.status.problems.succeed();
+            self.status.problems.refused().set(false);
             let version = self.status.version();
             tracing::info!(target: TARGET, version, "the shared rules can be read again");
         });
@@ -88,6 +225,7 @@ impl<A> SharedRulesUpdater<A> {
     fn report_in_force(&self, version: u64, rules: usize) {
         let before = self.status.version.swap(version, Ordering::Release);
         self.status.problems.succeed();
+        self.status.problems.refused().set(false);
         metrics::rules_loaded(Origin::Shared.as_str(), true);
         metrics::shared_rules_version(version);
         if before < version {
@@ -106,6 +244,9 @@ impl<A> SharedRulesUpdater<A> {
     fn report_problem(&self, error: &Error) {
         // One outage has several errors in turn, such as a timeout and a refused connection.
         let is_outage = error.is_transient();
+        if !is_outage {
+            self.status.problems.refused().set(true);
+        }
         let is_same_outage = is_outage && self.status.error().is_some_and(|present| present.is_transient());
         if is_same_outage || !self.status.problems.fail(error) {
             return;

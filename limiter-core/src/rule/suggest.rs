@@ -12,6 +12,17 @@ pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
+/// Returns the candidates that begin like `text`, such as `user:{user_id}` for `user`: their first word or words are the
+/// text, up to its first `{`.
+pub(crate) fn with_same_start<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let start = text.split('{').next().unwrap_or_default().trim_end_matches(|letter: char| !letter.is_alphanumeric());
+    let begins = |candidate: &&str| {
+        let rest = candidate.strip_prefix(start);
+        rest.is_some_and(|rest| !rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_'))
+    };
+    if start.is_empty() { Vec::new() } else { candidates.into_iter().filter(begins).collect() }
+}
+
 /// Counts letters that are added, omitted, changed or swapped with their neighbour: the optimal string alignment
 /// distance.
 fn edit_distance(from: &str, to: &str) -> usize {
@@ -54,5 +65,26 @@ mod tests {
             assert_eq!(nearest(text, names), expected, "{text}");
         }
         assert_eq!(edit_distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn suggests_names_that_begin_with_the_same_words() {
+        let names = ["user:{user_id}", "user:{id}:search", "users", "user_log", "tenant:{tenant}", "api v2"];
+        let of_user = &["user:{user_id}", "user:{id}:search"][..];
+        let cases = [
+            ("user", of_user),
+            ("user:", of_user),
+            ("user:{name}", of_user),
+            ("tenant", &["tenant:{tenant}"]),
+            ("api", &["api v2"]),
+            ("use", &[]),
+            ("User", &[]),
+            ("{user_id}", &[]),
+            (":", &[]),
+            ("", &[]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(with_same_start(text, names), expected, "{text}");
+        }
     }
 }

@@ -38,7 +38,9 @@ pub use server::Credentials;
 pub use server::Tls;
 pub(crate) use server::{Provider, Server};
 #[cfg(feature = "rules")]
-pub(crate) use shared_rules::{NewText, PublishedText, RulesCall, SharedTextObserver, StoredText};
+pub(crate) use shared_rules::{
+    CachedText, NewText, PublishedText, RulesCall, SharedTextObserver, StoredText, StoredVersion, nothing_published,
+};
 
 use busy_polling::usable_limit;
 use health::HealthBoard;
@@ -180,6 +182,14 @@ impl RedisStore {
         let (reply_to, reply) = oneshot::channel();
         self.worker()?.send_rules_call(call(reply_to));
         unconstrained(reply).await.unwrap_or_else(|_| Err(worker_stopped()))
+    }
+
+    /// The place of the shared rules in one line: the URLs of the servers, the database and the prefix, without user and
+    /// password.
+    #[cfg(feature = "rules")]
+    pub(crate) fn rules_place(&self) -> String {
+        let (prefix, database) = (self.options.naming.prefix(), self.endpoint.database());
+        format!("{}, database {database}, prefix `{prefix}`", self.endpoint)
     }
 
     /// The name of a request's counter; `None` if it would contain a key that must be hidden.

@@ -9,6 +9,9 @@ use crate::support::limit;
 #[rate_limited(key = "known to sites:{user}", name = "known to sites", limit = "5/h", fallback = ())]
 fn known(user: u64) {}
 
+#[rate_limited(key = "prefixed:{user_id}", limit = "5/h", fallback = ())]
+fn with_a_prefix(user_id: u64) {}
+
 #[rate_limited("without a limit", fallback = ())]
 fn without_a_limit() {}
 
@@ -48,10 +51,12 @@ fn a_strict_set_must_have_a_function_for_each_rule() {
 fn overrides_of_an_unknown_rule_are_explained_by_its_name() {
     let limiter = Limiter::builder().declare("declared").build().expect("valid");
     let rule = || Rule::new().overriding(KeyMatch::parts([("user", "7")]), Rule::new().limit(limit("1/h")));
+    limiter.scope_sync(|| with_a_prefix(7));
     let unknown = [
         ("twin_function", " (is it one of `first twin` and `second twin`, the rules of such functions?)"),
         ("known", " (is it `known to sites`, the rule of that function?)"),
         ("known to sitse", " (is it `known to sites`?)"),
+        ("prefixed", " (is it `prefixed:{user_id}`?)"),
         ("resembles nothing", ""),
     ];
     for (name, hint) in unknown {

@@ -5,7 +5,7 @@ use rate_limited::{Error, ErrorKind, Key, SharedRules};
 
 use super::{builder, change, text};
 use crate::acl::documented_rules;
-use crate::deadlines::once_connected;
+use crate::deadlines::{eventually, once_connected};
 
 fn allow(server: &RedisServer, user: &str, rules: &[&str]) {
     let mut command = vec!["ACL", "SETUSER", user, "reset", "on", ">pw"];
@@ -88,6 +88,28 @@ async fn permissions_of_the_readme_suffice_for_shared_rules() {
     assert_eq!(limiter.shared_rules_version(), 1);
     let decision = limiter.check(&Key::new("a"), &"5/1h".parse().expect("a limit")).await;
     assert!(decision.expect("allowed").is_allowed());
+}
+
+#[tokio::test]
+async fn documented_permissions_to_put_a_text_back_are_minimal() {
+    let server = RedisServer::builder().tcp().start();
+    let operator = SharedRules::new(&builder(&server.url(), "rl").connect().await.expect("connects"));
+    let rules: Vec<_> = documented_rules("limiter").into_iter().chain(documented_rules("restore")).collect();
+    let needed = documented_rules("restore").into_iter().filter(|rule| ["+lpush", "+lrange"].contains(rule));
+    for missing in needed.map(Some).chain([None]) {
+        let rules: Vec<_> = rules.iter().copied().filter(|rule| Some(*rule) != missing).collect();
+        allow(&server, "process", &rules);
+        let present = operator.read().await.expect("read").version;
+        operator.publish(&text(5), change(present)).await.expect("published");
+        let limiter = builder(&url(&server, "process"), "rl").shared_rules().connect().await.expect("allowed");
+        server.command(&["FLUSHALL"]);
+        eventually("tried", async || {
+            limiter.shared_rules_error().is_some() || operator.read().await.is_ok_and(|present| present.version > 0)
+        })
+        .await;
+        let is_back = stored(&server).0 != Reply::Array(vec![Reply::Nil, Reply::Nil]);
+        assert_eq!(is_back, missing.is_none(), "without {missing:?}");
+    }
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ impl FollowedFile {
         let OpenedFile { path, reading, rules, .. } = OpenedFile::read(path).expect("good rules");
         let table = Arc::new(RuleTable::of_environment());
         table.set(Origin::File, rules).expect("good rules");
-        let (status, rules) = (Arc::new(RulesStatus::new()), Arc::clone(&table));
+        let (status, rules) = (Arc::new(RulesStatus::new(Origin::File)), Arc::clone(&table));
         let apply = Box::new(move |rules| table.set(Origin::File, rules));
         let watcher = Watcher::new(path.clone(), reading, WatchIntervals::default(), Arc::clone(&status), apply);
         Self { directory, path, watcher, status, rules, writes: Cell::new(0) }

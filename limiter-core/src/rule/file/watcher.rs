@@ -94,12 +94,14 @@ impl Watcher {
         match result {
             Ok(rules) => {
                 self.status.succeed();
+                self.status.refused().set(false);
                 metrics::rules_loaded(Origin::File.as_str(), true);
                 let path = self.path.display();
                 tracing::info!(target: TARGET, file = %path, rules, "the file of rules has changed and is in force");
             }
             Err(error) => {
                 let error = file_error(&self.path, &error);
+                self.status.refused().set(true);
                 if self.status.fail(&error) {
                     metrics::rules_loaded(Origin::File.as_str(), false);
                     tracing::error!(

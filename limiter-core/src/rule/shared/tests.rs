@@ -24,10 +24,11 @@ fn updater(applied: &Mutex<Vec<String>>) -> SharedRulesUpdater<impl Fn(RuleSet) 
         applied.push(rules.to_string());
         Ok(())
     };
-    SharedRulesUpdater { status: Arc::new(SharedRulesStatus::new()), apply }
+    SharedRulesUpdater { status: Arc::new(SharedRulesStatus::new()), apply, cache: None }
 }
 
 fn text(version: u64, toml: &[u8]) -> StoredText {
+    let version = StoredVersion { number: version, digest: String::new(), published_micros: 0, is_restored: false };
     StoredText { version, toml: toml.to_vec() }
 }
 

@@ -25,6 +25,15 @@ impl Endpoint {
         matches!(self, Self::Cluster(_))
     }
 
+    /// The database in use. A cluster has number 0 alone.
+    #[cfg(feature = "rules")]
+    pub(crate) fn database(&self) -> i64 {
+        match self {
+            Self::Single(server) => server.database(),
+            Self::Cluster(_) => 0,
+        }
+    }
+
     /// Returns the same endpoint for another worker, without the state that lookups by sentinels have left.
     pub(crate) fn clone_without_state(&self) -> Self {
         match self {

@@ -34,6 +34,11 @@ impl Naming {
         Self { prefix: prefix.to_owned(), secret, is_cluster }
     }
 
+    #[cfg(feature = "rules")]
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     pub(crate) fn is_cluster(&self) -> bool {
         self.is_cluster
     }

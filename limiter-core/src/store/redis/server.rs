@@ -79,6 +79,12 @@ impl Server {
         Self { settings, discovery: Discovery::Fixed(mode), provider: self.provider.clone() }
     }
 
+    /// The database in use.
+    #[cfg(feature = "rules")]
+    pub(crate) fn database(&self) -> i64 {
+        self.settings.info().redis_settings().db()
+    }
+
     /// Returns the same server without the state that lookups by its sentinels have left.
     pub(super) fn clone_without_state(&self) -> Self {
         let discovery = match &self.discovery {

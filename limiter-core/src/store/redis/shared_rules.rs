@@ -2,7 +2,7 @@
 //!
 //! Each process sends GET for the version about twice a second, and reads the text when the version has changed. A push
 //! would need more permissions, is missing behind proxies, and could be lost, so that the poll would be needed anyway.
-//! One script publishes a text.
+//! One script publishes a text. Another one puts back the text that a process has read, if the store has lost it.
 
 use std::fmt;
 use std::rc::Rc;
@@ -19,7 +19,8 @@ mod server;
 #[cfg(all(test, not(limiter_loom)))]
 mod tests;
 
-pub(crate) use entry::{PublishedText, StoredText};
+pub(crate) use entry::{PublishedText, StoredText, StoredVersion};
+pub(crate) use poll::nothing_published;
 pub(crate) use server::RulesServer;
 
 use crate::Error;
@@ -30,11 +31,34 @@ pub(crate) trait SharedTextObserver: fmt::Debug + Send + Sync {
     /// its rules are in force.
     fn text_read(&self, text: &StoredText) -> bool;
 
+    /// Returns the text that an earlier process has read from this store, if its rules are in force.
+    fn cached(&self) -> Option<CachedText>;
+
+    /// Reports that the text whose rules are in force is still the present one: at first, and then each hour.
+    fn confirmed(&self, text: &StoredText);
+
+    /// Reports that this process has put a text back, which the store had lost.
+    fn put_back(&self, version: &StoredVersion);
+
+    /// Reports that this process may not put a text back.
+    fn put_back_refused(&self, error: &Error);
+
+    /// Reports that the store has no text, and this process has read none.
+    fn nothing_published(&self);
+
     /// Receives the reason why no text can be read. The next poll follows.
     fn unreadable(&self, error: &Error);
 
     /// Reports that the text whose rules are in force can be read again.
     fn readable_again(&self);
+}
+
+/// A text that an earlier process has read.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedText {
+    pub(crate) text: Arc<StoredText>,
+    /// It was confirmed so lately that it may be put back.
+    pub(crate) is_recent: bool,
 }
 
 /// A new text of the shared rules.

@@ -2,11 +2,13 @@
 
 use redis::Cmd;
 
-use super::NewText;
+use super::{NewText, StoredText};
 use crate::store::redis::naming::RulesKeys;
 
 /// The script that publishes a text.
 pub(super) const PUBLISH: &str = include_str!("lua/publish.lua");
+/// The script that puts a text back.
+pub(super) const RESTORE: &str = include_str!("lua/restore.lua");
 /// The most entries of the history.
 pub(super) const MAX_HISTORY_ENTRIES: usize = 100;
 /// The most bytes of the history.
@@ -32,17 +34,29 @@ pub(super) fn read_history(keys: &RulesKeys, max_entries: usize) -> Cmd {
     command
 }
 
-pub(super) fn load_publish() -> Cmd {
+pub(super) fn load(script: &str) -> Cmd {
     let mut command = redis::cmd("SCRIPT");
-    command.arg("LOAD").arg(PUBLISH);
+    command.arg("LOAD").arg(script);
     command
 }
 
-/// The call of the script with this digest.
+/// The call of the script that publishes, which has this digest.
 pub(super) fn publish(keys: &RulesKeys, digest: &str, text: &NewText) -> Cmd {
     let NewText { based_on, toml, who, why } = text;
+    let mut command = call_of(keys, digest);
+    command.arg(based_on).arg(toml).arg(who).arg(why).arg(MAX_HISTORY_ENTRIES).arg(MAX_HISTORY_BYTES);
+    command
+}
+
+/// The call of the script that puts a text back, which has this digest.
+pub(super) fn restore(keys: &RulesKeys, digest: &str, StoredText { version, toml }: &StoredText) -> Cmd {
+    let mut command = call_of(keys, digest);
+    command.arg(version.number).arg(&version.digest).arg(version.published_micros).arg(toml);
+    command
+}
+
+fn call_of(keys: &RulesKeys, digest: &str) -> Cmd {
     let mut command = redis::cmd("EVALSHA");
     command.arg(digest).arg(3).arg(&keys.version).arg(&keys.text).arg(&keys.history);
-    command.arg(based_on).arg(toml).arg(who).arg(why).arg(MAX_HISTORY_ENTRIES).arg(MAX_HISTORY_BYTES);
     command
 }

@@ -4,31 +4,63 @@ use redis::Value;
 
 use crate::{Error, ErrorKind};
 
-/// A version as it is stored: its number and the SHA-1 of its text. After a failover one number can be that of two
-/// texts.
+/// A version as it is stored: `number SHA-1:time`, and `:restored` behind it if a process has put it back. Versions of
+/// this crate that put nothing back read and write `number SHA-1`.
+///
+/// After a failover one number can be that of two texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StoredVersion(Vec<u8>);
+pub(crate) struct StoredVersion {
+    /// The number of the text, 1 or more.
+    pub(crate) number: u64,
+    /// The SHA-1 of the text.
+    pub(crate) digest: String,
+    /// The time of the publication, in microseconds since the Unix epoch. 0 if it is unknown.
+    pub(crate) published_micros: u64,
+    /// A process has put the text back, after the store had lost it. A publication has no such mark.
+    pub(crate) is_restored: bool,
+}
 
 impl StoredVersion {
     /// Decodes the reply to GET. `None` if nothing was published.
-    pub(super) fn decode(reply: Value) -> Result<Option<Self>, Error> {
-        Ok(bytes(reply)?.map(Self))
-    }
-
-    /// The number, 1 or more.
     ///
     /// # Errors
     /// [`ErrorKind::Protocol`] for a value that no version of this crate writes.
-    pub(super) fn number(&self) -> Result<u64, Error> {
-        let text = std::str::from_utf8(&self.0).unwrap_or_default();
-        text.split_once(' ').and_then(|(number, _)| number.parse().ok()).ok_or_else(foreign)
+    pub(super) fn decode(reply: Value) -> Result<Option<Self>, Error> {
+        let Some(bytes) = bytes(reply)? else { return Ok(None) };
+        std::str::from_utf8(&bytes).ok().and_then(Self::parse).ok_or_else(foreign).map(Some)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (number, word) = text.split_once(' ')?;
+        let version = |digest: &str, published_micros, is_restored| {
+            Some(Self { number: number.parse().ok()?, digest: digest.to_owned(), published_micros, is_restored })
+        };
+        let (digest, details) = word.split_once(':').unwrap_or((word, ""));
+        let (micros, mark) = details.split_once(':').unwrap_or((details, ""));
+        match (micros.parse(), mark) {
+            (Ok(micros), "") => version(digest, micros, false),
+            (Ok(micros), "restored") => version(digest, micros, true),
+            // Another word is the digest of a publication.
+            _ => version(word, 0, false),
+        }
+    }
+
+    /// Returns whether this is a version of the same number and text.
+    pub(super) fn is_of_same_text(&self, other: &Self) -> bool {
+        (self.number, &self.digest) == (other.number, &other.digest)
+    }
+
+    /// Returns whether a process that has read this version puts it back over a present one: only over one that was put
+    /// back itself, and was published earlier.
+    pub(super) fn replaces(&self, present: &Self) -> bool {
+        present.is_restored && self.published_micros > present.published_micros
     }
 }
 
-/// The present text of the shared rules.
+/// A text of the shared rules, as it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredText {
-    pub(crate) version: u64,
+    pub(crate) version: StoredVersion,
     pub(crate) toml: Vec<u8>,
 }
 
@@ -43,9 +75,9 @@ impl StoredText {
         let Ok([version, toml]) = <[Value; 2]>::try_from(parts) else { return Err(foreign()) };
         match (StoredVersion::decode(version)?, bytes(toml)?) {
             (None, _) => Ok(None),
-            (Some(stored), toml) => {
-                let version = stored.number()?;
-                Ok(Some((stored, toml.map(|toml| Self { version, toml }))))
+            (Some(version), toml) => {
+                let text = toml.map(|toml| Self { version: version.clone(), toml });
+                Ok(Some((version, text)))
             }
         }
     }

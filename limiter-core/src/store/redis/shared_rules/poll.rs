@@ -1,4 +1,4 @@
-//! The polls by which a process follows the shared rules.
+//! The polls by which a process follows the shared rules, and puts them back when the store has lost them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::SharedTextObserver;
 use super::entry::{StoredText, StoredVersion};
-use super::server::RulesServer;
+use super::server::{Restored, RulesServer};
+use super::{CachedText, SharedTextObserver};
 use crate::contain::run_contained;
 use crate::store::redis::connection::managed::random_between;
 use crate::{Error, ErrorKind};
@@ -20,6 +20,10 @@ const MIN_PAUSE: Duration = Duration::from_millis(450);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// The polls after which a text that was rejected is tried again. Other rules of the process may have contradicted it.
 const POLLS_PER_RETRY: u32 = 20;
+/// The polls after which a process without the permission tries again to put a text back.
+const POLLS_PER_REFUSAL: u32 = 60;
+/// The polls after which a text is confirmed again: an hour.
+const POLLS_PER_CONFIRMATION: u32 = 7_600;
 
 /// Follows the text. `first` gets the result of the first poll.
 pub(super) async fn follow(
@@ -27,7 +31,7 @@ pub(super) async fn follow(
     observer: Arc<dyn SharedTextObserver>,
     mut first: Option<oneshot::Sender<Result<(), Error>>>,
 ) {
-    let mut follower = Follower { observer, last: None, was_unreadable: false, polls_since_try: 0 };
+    let mut follower = Follower::new(observer);
     loop {
         let polled = follower.poll(server).await;
         if let Some(first) = first.take() {
@@ -40,26 +44,55 @@ pub(super) async fn follow(
 /// The state between two polls.
 struct Follower {
     observer: Arc<dyn SharedTextObserver>,
-    /// The version that was read last, with its text if that was rejected.
-    last: Option<(StoredVersion, Option<Arc<StoredText>>)>,
+    /// The text that was read last, or at first that of the cache.
+    known: Option<KnownText>,
     was_unreadable: bool,
     polls_since_try: u32,
+    polls_since_confirmation: u32,
+    /// The polls until a text may be put back again, after the server has refused it. The first refusal is reported.
+    polls_until_restore: u32,
+    is_refusal_reported: bool,
+}
+
+/// A text that this process has read.
+struct KnownText {
+    text: Arc<StoredText>,
+    is_in_force: bool,
+    may_be_put_back: bool,
 }
 
 impl Follower {
+    fn new(observer: Arc<dyn SharedTextObserver>) -> Self {
+        let cached = |CachedText { text, is_recent }| KnownText { text, is_in_force: true, may_be_put_back: is_recent };
+        let known = observer.cached().map(cached);
+        Self {
+            observer,
+            known,
+            was_unreadable: false,
+            polls_since_try: 0,
+            polls_since_confirmation: POLLS_PER_CONFIRMATION,
+            polls_until_restore: 0,
+            is_refusal_reported: false,
+        }
+    }
+
     /// Polls once. A text that is missing or rejected is no error of the poll.
     ///
     /// # Errors
     /// The failure of the store.
     async fn poll(&mut self, server: &RulesServer) -> Result<(), Error> {
         self.polls_since_try = self.polls_since_try.saturating_add(1);
+        self.polls_since_confirmation = self.polls_since_confirmation.saturating_add(1);
+        self.polls_until_restore = self.polls_until_restore.saturating_sub(1);
         match self.text_to_try(server).await {
-            Ok(Some((version, text))) => {
+            Ok(Some(text)) => {
                 self.polls_since_try = 0;
                 let tried = Arc::clone(&text);
                 let is_in_force = self.observe(move |observer| observer.text_read(&tried)).await.unwrap_or(false);
-                self.last = Some((version, (!is_in_force).then_some(text)));
+                self.known = Some(KnownText { text, is_in_force, may_be_put_back: true });
+                self.polls_since_confirmation = POLLS_PER_CONFIRMATION;
                 self.was_unreadable = false;
+                self.confirm().await;
                 Ok(())
             }
             Ok(None) => {
@@ -67,11 +100,16 @@ impl Follower {
                     self.observe(|observer| observer.readable_again()).await;
                     self.was_unreadable = false;
                 }
+                self.confirm().await;
+                Ok(())
+            }
+            Err(PollError::Missing) if self.known.is_none() => {
+                self.was_unreadable = true;
+                self.observe(|observer| observer.nothing_published()).await;
                 Ok(())
             }
             Err(PollError::Missing) => {
-                let error = Error::new(ErrorKind::Config, "the store has no shared rules: publish a text");
-                self.report_unreadable(error).await;
+                self.report_unreadable(nothing_published()).await;
                 Ok(())
             }
             Err(PollError::Foreign(error)) => {
@@ -87,17 +125,82 @@ impl Follower {
 
     /// Returns the text if it is another one than before, or if it was rejected a while ago. `None` for one that need not
     /// be tried now.
-    async fn text_to_try(&self, server: &RulesServer) -> Result<Option<(StoredVersion, Arc<StoredText>)>, PollError> {
-        let version = server.version().await?.ok_or(PollError::Missing)?;
-        match &self.last {
-            Some((last, rejected)) if *last == version => {
+    async fn text_to_try(&mut self, server: &RulesServer) -> Result<Option<Arc<StoredText>>, PollError> {
+        let mut present = server.version().await?;
+        if let Some(text) = self.text_to_put_back(present.as_ref()) {
+            let restored = self.put_back(server, &text).await?;
+            // Another process, or a publication, may have come first.
+            present = server.version().await?;
+            if present.is_none() && restored == Some(Restored::NotNeeded) {
+                // The history has a newer text, which no process may have read.
+                self.polls_until_restore = POLLS_PER_RETRY;
+            }
+        }
+        let present = present.ok_or(PollError::Missing)?;
+        match &mut self.known {
+            Some(known) if known.text.version.is_of_same_text(&present) => {
+                // The store has just confirmed it.
+                known.may_be_put_back = true;
+                if known.text.version != present {
+                    Arc::make_mut(&mut known.text).version = present;
+                }
                 let is_due = self.was_unreadable || self.polls_since_try >= POLLS_PER_RETRY;
-                Ok(rejected.clone().filter(|_| is_due).map(|text| (version, text)))
+                Ok((!known.is_in_force && is_due).then(|| Arc::clone(&known.text)))
             }
             _ => {
-                let (version, text) = server.text().await?.ok_or(PollError::Missing)?;
-                Ok(Some((version, Arc::new(text))))
+                let text = server.text().await?.ok_or(PollError::Missing)?;
+                Ok(Some(Arc::new(text)))
             }
+        }
+    }
+
+    /// Returns the known text if the store has lost it: it has none, or one that was put back and is older.
+    fn text_to_put_back(&self, present: Option<&StoredVersion>) -> Option<Arc<StoredText>> {
+        let known = self.known.as_ref().filter(|known| known.may_be_put_back && self.polls_until_restore == 0)?;
+        let is_lost = present.is_none_or(|present| known.text.version.replaces(present));
+        is_lost.then(|| Arc::clone(&known.text))
+    }
+
+    /// Puts a text back. `None` if the user lacks the permission.
+    ///
+    /// # Errors
+    /// Other failures of the store.
+    async fn put_back(&mut self, server: &RulesServer, text: &Arc<StoredText>) -> Result<Option<Restored>, Error> {
+        let restored = match server.restore(text).await {
+            Ok(restored) => restored,
+            Err(error) if error.kind() == ErrorKind::Refused => {
+                self.polls_until_restore = POLLS_PER_REFUSAL;
+                if !self.is_refusal_reported {
+                    self.is_refusal_reported = true;
+                    self.observe(move |observer| observer.put_back_refused(&error)).await;
+                }
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        match restored {
+            Restored::Done => {
+                self.is_refusal_reported = false;
+                let version = text.version.clone();
+                self.observe(move |observer| observer.put_back(&version)).await;
+            }
+            Restored::NotNeeded => {}
+            Restored::WrongDigest => {
+                if let Some(known) = &mut self.known {
+                    known.may_be_put_back = false;
+                }
+            }
+        }
+        Ok(Some(restored))
+    }
+
+    /// Reports that the text in force is still the present one, if that is due.
+    async fn confirm(&mut self) {
+        let Some(known) = &self.known else { return };
+        if known.is_in_force && self.polls_since_confirmation >= POLLS_PER_CONFIRMATION {
+            let text = Arc::clone(&known.text);
+            self.polls_since_confirmation = 0;
+            self.observe(move |observer| observer.confirmed(&text)).await;
         }
     }
 
@@ -117,6 +220,11 @@ impl Follower {
         run_contained(|| task = Some(spawn_blocking(move || call(&*observer))));
         task?.await.ok()
     }
+}
+
+/// The error of a store without a text.
+pub(crate) fn nothing_published() -> Error {
+    Error::new(ErrorKind::Config, "the store has no shared rules: publish a text")
 }
 
 /// The reason why a poll has read no text.
@@ -139,13 +247,27 @@ mod tests {
 
     use super::*;
 
+    /// An observer with a text of a cache, and whether it is recent.
     #[derive(Debug)]
-    struct Ignores;
+    struct Ignores(Option<bool>);
 
     impl SharedTextObserver for Ignores {
         fn text_read(&self, _: &StoredText) -> bool {
             true
         }
+
+        fn cached(&self) -> Option<CachedText> {
+            let text = Arc::new(StoredText { version: version(5, false), toml: Vec::new() });
+            self.0.map(|is_recent| CachedText { text, is_recent })
+        }
+
+        fn confirmed(&self, _: &StoredText) {}
+
+        fn put_back(&self, _: &StoredVersion) {}
+
+        fn put_back_refused(&self, _: &Error) {}
+
+        fn nothing_published(&self) {}
 
         fn unreadable(&self, _: &Error) {}
 
@@ -154,11 +276,27 @@ mod tests {
 
     #[test]
     fn a_system_without_threads_ends_no_polls() {
-        let follower = Follower { observer: Arc::new(Ignores), last: None, was_unreadable: false, polls_since_try: 0 };
+        let follower = Follower::new(Arc::new(Ignores(None)));
         // No thread can have so large a stack.
         let runtime = Builder::new_current_thread().thread_stack_size(1 << 60).build().expect("a runtime");
         assert_eq!(runtime.block_on(follower.observe(|_| true)), None);
         let runtime = Builder::new_current_thread().build().expect("a runtime");
         assert_eq!(runtime.block_on(follower.observe(|_| true)), Some(true));
+    }
+
+    fn version(published_micros: u64, is_restored: bool) -> StoredVersion {
+        StoredVersion { number: 7, digest: "abc".to_owned(), published_micros, is_restored }
+    }
+
+    #[test]
+    fn a_text_of_a_cache_is_put_back_if_it_is_recent() {
+        for (cached, is_put_back) in [(None, false), (Some(false), false), (Some(true), true)] {
+            let mut follower = Follower::new(Arc::new(Ignores(cached)));
+            assert_eq!(follower.text_to_put_back(None).is_some(), is_put_back, "{cached:?}");
+            assert_eq!(follower.text_to_put_back(Some(&version(4, true))).is_some(), is_put_back, "{cached:?}");
+            assert!(follower.text_to_put_back(Some(&version(4, false))).is_none(), "a publication");
+            follower.polls_until_restore = 1;
+            assert!(follower.text_to_put_back(None).is_none(), "it was refused");
+        }
     }
 }

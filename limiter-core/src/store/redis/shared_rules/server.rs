@@ -44,8 +44,8 @@ impl RulesServer {
     }
 
     /// Reads the present version and its text. `None` without one of them.
-    pub(super) async fn text(&self) -> Result<Option<(StoredVersion, StoredText)>, Error> {
-        Ok(self.version_and_text().await?.and_then(|(version, text)| Some((version, text?))))
+    pub(super) async fn text(&self) -> Result<Option<StoredText>, Error> {
+        Ok(self.version_and_text().await?.and_then(|(_, text)| text))
     }
 
     async fn version_and_text(&self) -> Result<Option<(StoredVersion, Option<StoredText>)>, Error> {
@@ -56,12 +56,13 @@ impl RulesServer {
     /// is that of the history, or else empty.
     pub(super) async fn read(&self) -> Result<PublishedText, Error> {
         let Some((stored, text)) = self.version_and_text().await? else { return Ok(PublishedText::default()) };
-        let version = stored.number()?;
+        let version = stored.number;
         let toml = text.map(|text| String::from_utf8_lossy(&text.toml).into_owned());
         // The history may be newer than the text that was just read. It also has the text if that was evicted.
         let is_of_text =
             |entry: &PublishedText| entry.version == version && toml.as_ref().is_none_or(|toml| *toml == entry.toml);
-        let change = self.history(2).await?.into_iter().find(is_of_text).unwrap_or_default();
+        let unknown = || PublishedText { micros: stored.published_micros, ..PublishedText::default() };
+        let change = self.history(2).await?.into_iter().find(is_of_text).unwrap_or_else(unknown);
         Ok(PublishedText { version, toml: toml.unwrap_or(change.toml), ..change })
     }
 
@@ -79,16 +80,8 @@ impl RulesServer {
     /// # Errors
     /// [`ErrorKind::Conflict`] if the change is based on another version than the present one.
     pub(super) async fn publish(&self, text: &NewText) -> Result<u64, Error> {
-        let publish = async |connection: &ServerConnection, is_asking: bool| {
-            let digest = match connection.send(&command::load_publish()).await? {
-                Value::BulkString(digest) => String::from_utf8_lossy(&digest).into_owned(),
-                Value::SimpleString(digest) => digest,
-                _ => return Ok(Value::Nil),
-            };
-            let command = command::publish(&self.keys, &digest, text);
-            send_to_owner(connection, &command, is_asking).await
-        };
-        let reply = self.send(OPERATOR_PERMISSIONS, publish).await?;
+        let call = |digest: &str| command::publish(&self.keys, digest, text);
+        let reply = self.run_script(OPERATOR_PERMISSIONS, command::PUBLISH, call).await?;
         let Value::Array(parts) = reply else { return Err(foreign()) };
         let is_published = match parts.first() {
             Some(Value::Int(1)) => true,
@@ -108,6 +101,30 @@ impl RulesServer {
             text.based_on
         );
         Err(Error::new(ErrorKind::Conflict, problem))
+    }
+
+    /// Puts back a text that was read, unless the store has a published one or one that is not older.
+    pub(super) async fn restore(&self, text: &StoredText) -> Result<Restored, Error> {
+        let call = |digest: &str| command::restore(&self.keys, digest, text);
+        match self.run_script(RESTORE_PERMISSIONS, command::RESTORE, call).await? {
+            Value::Int(1) => Ok(Restored::Done),
+            Value::Int(0) => Ok(Restored::NotNeeded),
+            Value::Int(-1) => Ok(Restored::WrongDigest),
+            _ => Err(foreign()),
+        }
+    }
+
+    /// Loads a script and calls it by its digest.
+    async fn run_script(&self, permissions: &str, script: &str, call: impl Fn(&str) -> Cmd) -> Result<Value, Error> {
+        let run = async |connection: &ServerConnection, is_asking: bool| {
+            let digest = match connection.send(&command::load(script)).await? {
+                Value::BulkString(digest) => String::from_utf8_lossy(&digest).into_owned(),
+                Value::SimpleString(digest) => digest,
+                _ => return Ok(Value::Nil),
+            };
+            send_to_owner(connection, &call(&digest), is_asking).await
+        };
+        self.send(permissions, run).await
     }
 
     async fn send_reading(&self, permissions: &str, command: impl Fn() -> Cmd) -> Result<Value, Error> {
@@ -181,6 +198,16 @@ impl RulesServer {
     }
 }
 
+/// The result of an attempt to put a text back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Restored {
+    Done,
+    /// The store has a published text or a newer one, or had one.
+    NotNeeded,
+    /// The text is not that of its version.
+    WrongDigest,
+}
+
 /// Sends a command to the owner of the slot, or to the node that the slot is being migrated to.
 async fn send_to_owner(connection: &ServerConnection, command: &Cmd, is_asking: bool) -> Result<Value, CommandError> {
     if is_asking {
@@ -191,4 +218,5 @@ async fn send_to_owner(connection: &ServerConnection, command: &Cmd, is_asking: 
 }
 
 const READ_PERMISSIONS: &str = "%R~PREFIX-rules:* +get +mget";
+const RESTORE_PERMISSIONS: &str = "~PREFIX-rules:* +script|load +evalsha +get +set +lpush +lrange";
 const OPERATOR_PERMISSIONS: &str = "~PREFIX-rules:* +script|load +evalsha +get +mget +set +lpush +ltrim +lrange +time";

@@ -1,8 +1,7 @@
 use limiter_testkit::{Random, full_or};
 use redis::Value;
 
-use super::entry::StoredVersion;
-use super::{PublishedText, StoredText};
+use super::{PublishedText, StoredText, StoredVersion};
 use crate::ErrorKind;
 
 fn bulk(text: &str) -> Value {
@@ -12,10 +11,22 @@ fn bulk(text: &str) -> Value {
 #[test]
 fn a_version_is_a_number_and_a_digest() {
     assert_eq!(StoredVersion::decode(Value::Nil).expect("nothing"), None);
-    let number = |text: &str| StoredVersion::decode(bulk(text)).expect("bytes").expect("a value").number();
-    assert_eq!(number("7 abc").expect("a version"), 7);
+    let cases = [
+        ("7 abc", "abc", 0, false),
+        ("7 abc:12", "abc", 12, false),
+        ("7 abc:12:restored", "abc", 12, true),
+        ("7 abc:0:restored", "abc", 0, true),
+        // Whatever else a version has, it is published.
+        ("7 abc:x", "abc:x", 0, false),
+        ("7 abc:12:newer", "abc:12:newer", 0, false),
+        ("7 abc:", "abc:", 0, false),
+    ];
+    for (text, digest, published_micros, is_restored) in cases {
+        let expected = StoredVersion { number: 7, digest: digest.to_owned(), published_micros, is_restored };
+        assert_eq!(StoredVersion::decode(bulk(text)).expect(text), Some(expected));
+    }
     for text in ["", "7", "abc def", "-1 abc", "7.5 abc", "99999999999999999999 abc"] {
-        assert_eq!(number(text).expect_err(text).kind(), ErrorKind::Protocol);
+        assert_eq!(StoredVersion::decode(bulk(text)).expect_err(text).kind(), ErrorKind::Protocol);
     }
     assert!(StoredVersion::decode(Value::Int(7)).is_err());
 }
@@ -27,7 +38,7 @@ fn a_text_needs_its_version() {
         assert!(decode(Value::Nil, toml).expect("nothing").is_none());
     }
     let text = |toml| decode(bulk("7 abc"), toml).expect("a version").expect("a version").1;
-    assert_eq!(text(bulk("x")).map(|text| (text.version, text.toml)), Some((7, b"x".to_vec())));
+    assert_eq!(text(bulk("x")).map(|text| (text.version.number, text.toml)), Some((7, b"x".to_vec())));
     assert!(text(Value::Nil).is_none());
     assert_eq!(decode(bulk("7"), bulk("x")).expect_err("no digest").kind(), ErrorKind::Protocol);
     assert!(StoredText::decode(Value::Array(vec![bulk("7 abc")])).is_err());
@@ -60,6 +71,55 @@ fn changed_entries_are_entries_or_errors() {
         }
         if let Ok(entries) = PublishedText::decode_all(Value::Array(vec![Value::BulkString(entry)])) {
             assert_eq!(entries.len(), 1);
+        }
+    }
+}
+
+/// The parsers of a version in the first release with shared rules: that of its processes, and that of its script.
+fn released_number(stored: &str) -> Option<u64> {
+    let number: u64 = stored.split_once(' ').and_then(|(number, _)| number.parse().ok())?;
+    // `string.match(present, '^(%d+) %S+$')`
+    let (digits, word) = stored.split_once(' ')?;
+    let is_matched = digits.bytes().all(|byte| byte.is_ascii_digit())
+        && !word.is_empty()
+        && !word.contains(|letter: char| letter.is_ascii_whitespace());
+    is_matched.then_some(number)
+}
+
+#[test]
+fn earlier_releases_read_every_form_of_a_version() {
+    let digest = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
+    for stored in [
+        format!("41 {digest}"),
+        format!("41 {digest}:1700000000000000"),
+        format!("41 {digest}:1700000000000000:restored"),
+    ] {
+        assert_eq!(released_number(&stored), Some(41), "{stored}");
+        let version = StoredVersion::decode(bulk(&stored)).expect("a version").expect("a version");
+        assert_eq!((version.number, &*version.digest), (41, digest), "{stored}");
+    }
+}
+
+#[test]
+fn only_a_text_that_was_put_back_is_replaced_and_only_by_a_later_one() {
+    let version = |published_micros, is_restored| StoredVersion {
+        number: 7,
+        digest: "abc".to_owned(),
+        published_micros,
+        is_restored,
+    };
+    for known_is_restored in [false, true] {
+        let known = |micros| version(micros, known_is_restored);
+        assert!(known(2).replaces(&version(1, true)));
+        assert!(known(2).replaces(&version(0, true)), "its time is unknown");
+        for (micros, present) in [
+            (1, version(1, true)),
+            (1, version(2, true)),
+            (2, version(1, false)),
+            (9, version(0, false)),
+            (0, version(0, true)),
+        ] {
+            assert!(!known(micros).replaces(&present), "{micros} over {present:?}");
         }
     }
 }

@@ -14,7 +14,8 @@
 -- Expiry   none: rules are in force until they are replaced
 -- Atomic   because a script is. A reader gets version and text by one MGET
 --
--- The version is `number SHA-1`. After a failover one number can be that of two texts. An entry of the history is a line
+-- The version is `number SHA-1:time in µs`, with `:restored` behind it after `restore.lua`, or `number SHA-1` by versions of
+-- the limiter without that script. After a failover one number can be that of two texts. An entry of the history is a line
 -- `number time in µs, bytes so far, bytes of who, bytes of why`, and behind it who, why and the text.
 local version_key, text_key, history_key = KEYS[1], KEYS[2], KEYS[3]
 local based_on, text, who, why = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -71,7 +72,7 @@ local function publish()
     call('LTRIM', history_key, 0, -2)
   end
   call('SET', text_key, text)
-  call('SET', version_key, new_number .. ' ' .. redis.sha1hex(text))
+  call('SET', version_key, new_number .. ' ' .. redis.sha1hex(text) .. ':' .. micros)
   return { 1, new_number }
 end
 
