@@ -59,7 +59,7 @@ async fn degrade_with(call: u32, _limit: Limit) -> String {
 #[command(name = "quickstart")]
 struct Options {
     /// Count in this Redis instead of in this process, with two limiters in turn, as two instances would. Default:
-    /// RATE_LIMITED_URL, if it is set
+    /// the value of `RATE_LIMITED_URL`, if it is set
     #[arg(long, value_name = "URL", value_parser = redis_url)]
     redis: Option<String>,
     /// The window, for which a call counts: 500ms, 10s, 1m

@@ -41,7 +41,11 @@ impl LayerRule {
     pub(crate) fn check_forms(&self, name: &str, templates: &[&str]) -> Result<(), Error> {
         for (index, (keys, _)) in self.rule.overrides.iter().enumerate() {
             if let Some(message) = method_problem(keys, templates) {
-                return Err(invalid_override_error(name, &self.rule, &InvalidOverride { index, message }));
+                return Err(invalid_override_error(
+                    name,
+                    &self.rule,
+                    &InvalidOverride { index, message, is_by_value: true },
+                ));
             }
             let invalid = |template: &&str| OverrideIndex::new(Some(template), [keys]).err();
             let Some(first) = templates.first().and_then(invalid) else { continue };
