@@ -22,7 +22,7 @@ use timed::timed;
 const MIN_RETRY: Duration = Duration::from_millis(1);
 
 /// The result of a call's first step.
-enum FirstStep<'a> {
+enum FirstCheck<'a> {
     Decided(Decision),
     Waits(Ticket<'a>),
 }
@@ -143,8 +143,8 @@ impl Limiter {
                 return Box::pin(self.decide_after_timeout(context, *options)).await.map(Some);
             }
             let mut ticket = match Box::pin(self.first_step(context, *options, waiting)).await? {
-                FirstStep::Decided(decision) => return Ok(Some(decision)),
-                FirstStep::Waits(ticket) => ticket,
+                FirstCheck::Decided(decision) => return Ok(Some(decision)),
+                FirstCheck::Waits(ticket) => ticket,
             };
             let table = self.rule_table();
             let mut generation = rules.map_or(0, |rules| rules.generation);
@@ -186,7 +186,7 @@ impl Limiter {
         context: DecisionContext<'a>,
         options: CallOptions,
         waiting: &Waiting,
-    ) -> Result<FirstStep<'a>, Error> {
+    ) -> Result<FirstCheck<'a>, Error> {
         if waiting.state == WaitingState::New {
             return self.check_first(context, options, waiting).await;
         }
@@ -196,9 +196,9 @@ impl Limiter {
                 let demands = Demands::new(context.requests);
                 let (retry_at, version) = (self.inner.clock.now(), queues.version(&demands));
                 let schedule = Schedule { retry_at, deadline: waiting.deadline, version };
-                Ok(FirstStep::Waits(queues.ticket(context.requests, demands, waiting.number, schedule)))
+                Ok(FirstCheck::Waits(queues.ticket(context.requests, demands, waiting.number, schedule)))
             }
-            Err(error) => self.decide_by_policy(context, options, error).map(FirstStep::Decided),
+            Err(error) => self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
         }
     }
 
@@ -208,7 +208,7 @@ impl Limiter {
         context: DecisionContext<'a>,
         options: CallOptions,
         waiting: &Waiting,
-    ) -> Result<FirstStep<'a>, Error> {
+    ) -> Result<FirstCheck<'a>, Error> {
         let clock = &self.inner.clock;
         let &Waiting { number, started_at, deadline, .. } = waiting;
         let (queues, demands) = (self.wait_queues(), Demands::new(context.requests));
@@ -223,15 +223,15 @@ impl Limiter {
         let decision = decision?;
         let retry_at = match &decision {
             Decision::Allowed(_) if is_behind => started_at,
-            Decision::Allowed(_) => return Ok(FirstStep::Decided(decision)),
+            Decision::Allowed(_) => return Ok(FirstCheck::Decided(decision)),
             Decision::Denied(denied) => match next_retry(denied, decided_at, deadline) {
                 Some(retry_at) => retry_at,
-                None => return Ok(FirstStep::Decided(decision)),
+                None => return Ok(FirstCheck::Decided(decision)),
             },
         };
         let queues = match queues {
             Ok(queues) => queues,
-            Err(error) => return self.decide_by_policy(context, options, error).map(FirstStep::Decided),
+            Err(error) => return self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
         };
         let is_counted = decision.source() != Source::Policy;
         // After a refund or a failure the number of free permits may be another one. A bucket holds its burst at most.
@@ -242,10 +242,10 @@ impl Limiter {
             _ => request.limit.burst(),
         };
         if is_counted && queues.is_too_long(context.requests, number, waiting.max_wait(), free) {
-            return Ok(FirstStep::Decided(Decision::Denied(self.timed_out(context, decision, queues))));
+            return Ok(FirstCheck::Decided(Decision::Denied(self.timed_out(context, decision, queues))));
         }
         let schedule = Schedule { retry_at, deadline, version };
-        Ok(FirstStep::Waits(queues.ticket(context.requests, demands, number, schedule)))
+        Ok(FirstCheck::Waits(queues.ticket(context.requests, demands, number, schedule)))
     }
 
     /// The check of a first waiter whose turn has come. It has no result if it was an extra check that failed.

@@ -7,7 +7,7 @@ use limiter_testkit::RedisServer;
 use rate_limited::{Decision, Denied, Limiter, ManualClock, RuleSet, rate_limited};
 
 use super::polled::Polled;
-use crate::support::{Subject, builder_for, key, limit, on_every_store};
+use crate::support::{Subject, builder_for, key, limit};
 
 const LONG_WAIT: Duration = Duration::from_secs(3600);
 
@@ -49,7 +49,7 @@ async fn waiting(subject: &Subject, settings: &str) -> Polled<Decision> {
     call
 }
 
-on_every_store!(
+on_every_store_without_polling!(
     a_raised_limit_serves_a_waiting_call_at_once,
     a_waiting_call_is_decided_by_a_changed_mode_at_once,
     no_more_calls_pass_than_the_lowered_limit_allows,
@@ -138,7 +138,8 @@ async fn an_annotated_call_that_waits_follows_rules_that_come_later() {
 #[tokio::test]
 async fn a_change_of_other_rules_moves_no_call() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
-    let limiter = builder_for(&server).clock(clock.clone()).connect().await.expect("connects");
+    let limiter =
+        builder_for(&server).clock(clock.clone()).busy_poll(Duration::ZERO).connect().await.expect("connects");
     set(&limiter, "limit = '1/1h'");
     take(&limiter, 1).await;
     let mut calls = [wait(&limiter, LONG_WAIT), Polled::wait(&limiter, limit("1/1h"), LONG_WAIT)];

@@ -8,14 +8,14 @@ use rate_limited::{Allowed, Decision, Denied, Limit, Limiter, ManualClock, OnErr
 
 use super::held_store::HeldStore;
 use super::polled::Polled;
-use crate::support::{Subject, builder_for, key, limit, on_every_store};
+use crate::support::{Subject, builder_for, key, limit};
 
 const LONG_WAIT: Duration = Duration::from_secs(3600);
 
 /// The longest time after which a first waiter checks the store again.
 const EXTRA_CHECK_INTERVAL: Duration = Duration::from_millis(1_200);
 
-on_every_store!(
+on_every_store_without_polling!(
     a_refund_wakes_the_first_waiter_and_those_that_it_serves,
     a_reset_wakes_a_waiter,
     permits_that_come_back_wake_every_queue_of_their_counter,
@@ -170,7 +170,8 @@ async fn a_reset_under_many_waiters_makes_few_script_calls() {
     const WAITERS: usize = 200;
     let server = RedisServer::builder().start();
     let clock = ManualClock::new();
-    let limiter = builder_for(&server).clock(clock.clone()).connect().await.expect("connects");
+    let builder = builder_for(&server).clock(clock.clone()).busy_poll(Duration::ZERO);
+    let limiter = builder.connect().await.expect("connects");
     let limit = limit("5/1h");
     take(&limiter, limit, 5).await;
     let mut calls: Vec<_> = (0..WAITERS).map(|_| Polled::wait(&limiter, limit, LONG_WAIT * 1_000)).collect();
@@ -196,7 +197,7 @@ async fn a_reset_under_many_waiters_makes_few_script_calls() {
 #[tokio::test]
 async fn a_refund_by_another_process_serves_the_first_waiter_within_its_interval() {
     let (clock, prefix) = (ManualClock::new(), unique("test"));
-    let build = || builder_for(RedisServer::timeless()).prefix(&prefix).clock(clock.clone());
+    let build = || builder_for(RedisServer::timeless()).prefix(&prefix).clock(clock.clone()).busy_poll(Duration::ZERO);
     let (here, other) = (build().connect().await.expect("connects"), build().connect().await.expect("connects"));
     let limit = limit("1/1h");
     let taken = take(&other, limit, 1).await;
@@ -229,7 +230,7 @@ async fn a_failed_extra_check_changes_nothing_for_the_call() {
     let (clock, failures) = (ManualClock::new(), Arc::new(OnceLock::new()));
     let failed = Arc::clone(&failures);
     let server = RedisServer::start();
-    let builder = builder_for(&server).clock(clock.clone()).on_error(OnError::Closed);
+    let builder = builder_for(&server).clock(clock.clone()).busy_poll(Duration::ZERO).on_error(OnError::Closed);
     let builder = builder.on_failure(move |error| _ = failed.set(error.clone()));
     let limiter = builder.connect().await.expect("connects");
     take(&limiter, limit("1/1h"), 1).await;

@@ -6,7 +6,7 @@ use crate::request::Request;
 
 /// The permits that a call needs of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub(crate) struct CounterCost {
     /// The hash of the counter. Two counters with one hash only cause needless checks of the store.
     pub(crate) counter: u64,
     pub(crate) cost: u32,
@@ -15,20 +15,20 @@ pub(crate) struct Demand {
 /// The permits that a call needs of each of its counters. Most calls need those of one.
 #[derive(Clone, Debug)]
 pub(crate) enum Demands {
-    One(Demand),
-    Several(Arc<Vec<Demand>>),
+    One(CounterCost),
+    Several(Arc<Vec<CounterCost>>),
 }
 
 impl Demands {
     pub(crate) fn new(requests: &[Request<'_>]) -> Self {
-        let demand = |request: &Request<'_>| Demand { counter: request.counter_hash(), cost: request.cost };
+        let cost = |request: &Request<'_>| CounterCost { counter: request.counter_hash(), cost: request.cost };
         match requests {
-            [request] => Self::One(demand(request)),
-            requests => Self::Several(Arc::new(in_order(requests).into_iter().map(demand).collect())),
+            [request] => Self::One(cost(request)),
+            requests => Self::Several(Arc::new(in_order(requests).into_iter().map(cost).collect())),
         }
     }
 
-    pub(crate) fn as_slice(&self) -> &[Demand] {
+    pub(crate) fn as_slice(&self) -> &[CounterCost] {
         match self {
             Self::One(demand) => std::slice::from_ref(demand),
             Self::Several(demands) => demands,

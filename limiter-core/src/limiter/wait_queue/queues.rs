@@ -17,7 +17,7 @@ const EXTRA_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The queues that have waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    queues: BTreeMap<QueueId, Queue>,
+    queues: BTreeMap<QueueId, QueueEntry>,
     /// Each counter with the queues whose calls need permits of it.
     by_counter: BTreeSet<(u64, QueueId)>,
     changes: Arc<Changes>,
@@ -26,7 +26,7 @@ pub(crate) struct Queues {
 }
 
 #[derive(Debug)]
-struct Queue {
+struct QueueEntry {
     demands: Demands,
     waiters: usize,
     costs: Costs,
@@ -77,7 +77,7 @@ impl Queues {
         let queue = queues.entry(id).or_insert_with(|| {
             by_counter.extend(demands.counters().map(|counter| (counter, id)));
             let (costs, extra_check_at) = (Costs::none(demands), next_extra_check(*has_extra_checks, now));
-            Queue { demands: demands.clone(), waiters: 0, costs, extra_check_at }
+            QueueEntry { demands: demands.clone(), waiters: 0, costs, extra_check_at }
         });
         queue.waiters += 1;
         queue.costs.change(demands, u64::saturating_add);
