@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn suggests_names_that_begin_with_the_same_words() {
-        let names = ["users", "user:{user_id}:search", "user:{user_id}"];
+        let names = ["user_log", "user:{user_id}:search", "user:{user_id}"];
         for text in ["user", "user:", "user:{name}"] {
             assert_eq!(nearest(text, names), Some("user:{user_id}"), "{text}");
         }
