@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::request::{DecisionReply, LeaseId, RequestReport, StoreReply};
+use crate::request::{DecisionReply, LeaseId, PerRequest, RequestReport, StoreReply};
 use crate::store::redis::command_error::CommandError;
 use crate::{Error, ErrorKind};
 
@@ -101,15 +101,16 @@ pub(crate) fn encode_entry(granted: u32, remaining: u32, retry_after: i64, reset
     bytes
 }
 
-/// Decodes the reply to one decision about so many requests. If it is allowed and has reports, there is one for each.
+/// Decodes the reply to one decision about so many requests. If it is allowed and has reports, there is one for each, and
+/// then one for each of so many `observed` requests.
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] for anything else.
-pub(crate) fn decode(reply: &Value, requests: usize, has_reports: bool) -> Result<DecisionReply, Error> {
-    decode_integers(reply, requests, has_reports).ok_or_else(unexpected_reply)
+pub(crate) fn decode(reply: &Value, requests: usize, observed: Option<usize>) -> Result<DecisionReply, Error> {
+    decode_integers(reply, requests, observed).ok_or_else(unexpected_reply)
 }
 
-fn decode_integers(reply: &Value, requests: usize, has_reports: bool) -> Option<DecisionReply> {
+fn decode_integers(reply: &Value, requests: usize, observed: Option<usize>) -> Option<DecisionReply> {
     let Value::Array(values) = reply else { return None };
     let integers: Vec<i64> = values
         .iter()
@@ -117,11 +118,7 @@ fn decode_integers(reply: &Value, requests: usize, has_reports: bool) -> Option<
         .collect::<Option<_>>()?;
     let (&[allowed, request_index, remaining, retry, reset, stamp, delay], reports) = integers.split_first_chunk()?;
     let reply = StoreReply {
-        allowed: match allowed {
-            0 => false,
-            1 => true,
-            _ => return None,
-        },
+        allowed: decode_flag(allowed)?,
         request_index: usize::try_from(request_index).ok().filter(|index| *index < requests)?,
         remaining: u32::try_from(remaining).ok()?,
         retry_after: decode_retry(retry)?,
@@ -129,10 +126,41 @@ fn decode_integers(reply: &Value, requests: usize, has_reports: bool) -> Option<
         stamp: u64::try_from(stamp).ok()?,
         delay: Duration::from_micros(u64::try_from(delay).ok()?),
     };
-    let (reports, rest) = reports.as_chunks();
-    let reports: Vec<_> = reports.iter().map(decode_report).collect::<Option<_>>()?;
-    let is_complete = reports.len() == if has_reports && reply.allowed { requests } else { 0 };
-    (is_complete && rest.is_empty()).then(|| DecisionReply::with_reports(reply, reports))
+    let Some(observed) = observed.filter(|_| reply.allowed) else {
+        return reports.is_empty().then(|| reply.into());
+    };
+    let (reports, observations) = reports.split_at_checked(requests * REPORT_NUMBERS)?;
+    let reports = reports.as_chunks().0.iter().map(decode_report).collect::<Option<_>>()?;
+    let (observations, rest) = observations.as_chunks();
+    let observation = |(index, numbers)| decode_observation(index, numbers, reply.stamp);
+    let per_request = PerRequest {
+        reports,
+        observed: observations.iter().enumerate().map(observation).collect::<Option<_>>()?,
+        ..PerRequest::default()
+    };
+    let is_complete = per_request.observed.len() == observed && rest.is_empty();
+    is_complete.then(|| DecisionReply::with_reports(reply, per_request))
+}
+
+/// Numbers of a report.
+const REPORT_NUMBERS: usize = 2;
+
+fn decode_observation(
+    request_index: usize,
+    &[remaining, reset, allowed, retry]: &[i64; 4],
+    stamp: u64,
+) -> Option<StoreReply> {
+    let RequestReport { remaining, reset_after } = decode_report(&[remaining, reset])?;
+    let (allowed, retry_after) = (decode_flag(allowed)?, decode_retry(retry)?);
+    Some(StoreReply { allowed, request_index, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO })
+}
+
+fn decode_flag(number: i64) -> Option<bool> {
+    match number {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
 }
 
 fn decode_report(&[remaining, reset]: &[i64; 2]) -> Option<RequestReport> {

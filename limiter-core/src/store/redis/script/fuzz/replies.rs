@@ -149,7 +149,7 @@ impl Decoder {
     fn new(action: &Action) -> Self {
         let key = Key::new("a");
         let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
-        let requests = [Request { key: &key, limit, cost: 1 }; 3];
+        let requests = [Request::new(&key, limit, 1); 3];
         let names = KeyNames::from_iter(["a", "b", "c"]);
         let command = Commands::new(Clock::System).decide(action, &requests, names);
         let has_reports = matches!(action, Action::TakeWithReports);
