@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::CounterKind;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::on_error::OnError;
@@ -13,6 +13,21 @@ use crate::source::Source;
 use crate::sync::{Seed, hash_bytes, seed};
 
 pub(crate) mod sharing;
+
+/// The most requests of one decision. A script call for more would keep the server from others.
+pub(crate) const MAX_REQUESTS: usize = 128;
+
+/// Returns an error if a decision has too many requests. It is a mistake of the program and no failure of the store, so
+/// no failure policy applies.
+pub(crate) fn check_number_of(requests: usize) -> Result<(), Error> {
+    if requests <= MAX_REQUESTS {
+        return Ok(());
+    }
+    let problem = format!(
+        "a decision must have at most {MAX_REQUESTS} limits, got {requests}: decide about them in several calls"
+    );
+    Err(Error::new(ErrorKind::InvalidLimit, problem))
+}
 
 /// A request to a store for `cost` permits. Several requests make one decision: all of them or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

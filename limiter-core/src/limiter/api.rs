@@ -8,7 +8,7 @@ use crate::decision::{Allowed, Decision, DecisionContext};
 use crate::health::{Health, HealthState};
 use crate::limiter::check::CheckFuture;
 use crate::limiter::{Backend, Limiter};
-use crate::request::Request;
+use crate::request::{Request, check_number_of};
 use crate::{Error, ErrorKind, Key, Limit};
 
 impl Limiter {
@@ -67,11 +67,12 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// As for [`check`](Limiter::check).
+    /// As for [`check`](Limiter::check). [`ErrorKind::InvalidLimit`] for more than 128 limits, under every policy.
     ///
     /// # Cancel safety
     /// As for [`check`](Limiter::check).
     pub async fn check_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Decision, Error> {
+        check_number_of(limits.len())?;
         let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request::new(key, *limit, cost)).collect();
         if self.rule_table().switch().is_some() {
             return self.decide_switched(&requests, Duration::ZERO).await;

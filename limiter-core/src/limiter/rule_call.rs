@@ -8,7 +8,7 @@ use crate::limit::LimitOrNearest;
 use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Limiter};
 use crate::request::sharing::{self, in_memory};
-use crate::request::{CacheLookup, CallOptions, Request, Role};
+use crate::request::{CacheLookup, CallOptions, Request, Role, check_number_of};
 use crate::rule::Settings;
 use crate::{Algorithm, Allowed, Decision, Denied, Error, ErrorKind, Key, Limit, Mode, OnError, Source};
 
@@ -225,6 +225,13 @@ impl<L: Iterator<Item = (LimitOrNearest, u32)> + Clone> RuleArguments<'_, L> {
 }
 
 impl<'a> RuleCall<'a> {
+    /// # Errors
+    /// It has too many requests.
+    fn check_size(&self) -> Result<(), Error> {
+        let Self { enforced, shadowed, observed, .. } = self;
+        check_number_of(shadowed.iter().chain(observed).chain([enforced]).map(|rule| rule.requests.len()).sum())
+    }
+
     /// Lets the requests of its rules that use one counter take permits of it together. Requests of rules in shadow mode
     /// on counters of the enforced rules, which take the permits, are observed.
     pub(crate) fn share_counters(&mut self) {
@@ -337,7 +344,7 @@ impl Limiter {
     /// `still_holds` returns true after changes of the rules. `None` if it returned false: the call is then read again.
     ///
     /// # Errors
-    /// The failure of an enforced rule, if `on_error` is [`OnError::Raise`].
+    /// The failure of an enforced rule, if `on_error` is [`OnError::Raise`]. Too many requests, under every policy.
     pub(crate) async fn decide_rules(
         &self,
         call: &RuleCall<'_>,
@@ -345,6 +352,7 @@ impl Limiter {
         waiting: Option<&mut Waiting>,
         still_holds: &(dyn Fn() -> bool + Send + Sync),
     ) -> Result<Option<RuleDecision>, Error> {
+        call.check_size()?;
         for rule in &call.unlimited {
             if let Some(denied) = self.deny_unread(rule, on_error)? {
                 self.inner.observers.denied(DecisionContext::new(&[rule.name], &[]), &denied);
@@ -436,6 +444,7 @@ impl Limiter {
     /// # Errors
     /// As for [`decide_rules`](Self::decide_rules).
     pub(crate) async fn peek_rules(&self, call: RuleCall<'_>, on_error: OnError) -> Result<Decision, Error> {
+        call.check_size()?;
         let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
         for rule in call.unlimited.iter().filter(|rule| self.unread_settings(rule).is_some()) {
             if let Some(denied) = self.deny_unread(rule, on_error)? {

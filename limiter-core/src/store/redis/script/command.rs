@@ -54,12 +54,22 @@ pub(crate) struct Command {
     program: Program,
     keys: KeyNames,
     arguments: Vec<Argument>,
+    limits: CommandLimits,
     /// True if an allowed reply has a report of each request.
     has_reports: bool,
     /// The number of observed requests.
     observed: usize,
     /// The number of entries of limits with leases.
     leases: usize,
+}
+
+/// The limits of a command, which bound the numbers of its reply.
+#[derive(Debug)]
+enum CommandLimits {
+    /// The limit of each request.
+    Decision(Vec<Limit>),
+    /// The kinds of a batch, and the kind of each entry.
+    Batch { kinds: Vec<BatchEntry>, indices: Vec<usize> },
 }
 
 /// The names of several keys, in one buffer.
@@ -162,7 +172,8 @@ impl Commands {
         arguments.extend(self.time());
         let has_reports = matches!(action, Action::TakeWithReports);
         let observed = requests.len() - sharing::enforced(requests);
-        Command { program: Program::Decide, keys, arguments, has_reports, observed, leases: 0 }
+        let limits = CommandLimits::Decision(requests.iter().map(|request| request.limit).collect());
+        Command { program: Program::Decide, keys, arguments, limits, has_reports, observed, leases: 0 }
     }
 
     /// The command for a batch. `keys` are the names of the entries' keys.
@@ -197,10 +208,11 @@ impl Commands {
             arguments.extend([*cost, *calls].map(|number| Argument::Number(number.into())));
         }
         if kinds.len() > 1 {
-            arguments.extend(indices.into_iter().map(|index| Argument::Number(index as u64)));
+            arguments.extend(indices.iter().map(|index| Argument::Number(*index as u64)));
         }
         arguments.extend(self.time());
-        Command { program: Program::Batch, keys, arguments, has_reports: false, observed: 0, leases }
+        let limits = CommandLimits::Batch { kinds, indices };
+        Command { program: Program::Batch, keys, arguments, limits, has_reports: false, observed: 0, leases }
     }
 
     /// The time of a manual clock, which each command carries.
@@ -328,11 +340,16 @@ impl Command {
     }
 
     pub(crate) fn decode(&self, reply: &Value) -> Result<DecisionReply, Error> {
-        reply::decode(reply, self.keys.len() - self.observed, self.has_reports.then_some(self.observed))
+        let limits: &[Limit] = if let CommandLimits::Decision(limits) = &self.limits { limits } else { &[] };
+        reply::decode(reply, limits, self.observed, self.has_reports)
     }
 
     pub(crate) fn decode_batch(&self, reply: Value) -> Result<BatchReply, Error> {
-        reply::decode_batch(reply, self.keys.len(), self.leases)
+        let (kinds, indices): (&[BatchEntry], &[usize]) = match &self.limits {
+            CommandLimits::Batch { kinds, indices } => (kinds, indices),
+            CommandLimits::Decision(_) => (&[], &[]),
+        };
+        reply::decode_batch(reply, indices.iter().map(|index| kinds[*index].limit), self.leases)
     }
 }
 
