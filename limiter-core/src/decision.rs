@@ -196,16 +196,19 @@ struct AllowedExtras {
     shadow_receipts: Vec<Receipt>,
     /// The data with the report of each request, until the observers get them.
     reported: Option<Arc<PerRequest>>,
+    /// The data with the replies about observed requests, until the decisions about their rules are made.
+    observed: Option<Arc<PerRequest>>,
 }
 
 impl AllowedExtras {
     /// The extras of a decision whose requests are reported one by one. None if there are no reports.
     #[cold]
-    fn for_reports(per_request: &Arc<PerRequest>) -> Rare<Self> {
+    fn for_reports(per_request: &Arc<PerRequest>, has_observed: bool) -> Rare<Self> {
         if per_request.reports.is_empty() {
             return Rare::NONE;
         }
-        Rare::new(Self { reported: Some(Arc::clone(per_request)), ..Self::default() })
+        let observed = has_observed.then(|| Arc::clone(per_request));
+        Rare::new(Self { reported: Some(Arc::clone(per_request)), observed, ..Self::default() })
     }
 }
 
@@ -277,6 +280,11 @@ impl Allowed {
         if let Some(extras) = self.extras.get_mut() {
             extras.reported = None;
         }
+    }
+
+    /// Removes and returns the replies about observed requests. `None` if no store has evaluated them.
+    pub(crate) fn take_observed(&mut self) -> Option<Arc<PerRequest>> {
+        self.extras.get_mut()?.observed.take()
     }
 
     /// The receipts of all permits that the call took.

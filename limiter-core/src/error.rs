@@ -54,14 +54,16 @@ pub enum ErrorKind {
     Refused,
     /// The reply is not one that this limiter's scripts send.
     ///
-    /// The key has another type or foreign bytes, or the server does not speak the protocol.
+    /// The key has another type or foreign bytes, the server does not speak the protocol, or a number in the reply is out of
+    /// the range that the limit allows.
     Protocol,
     /// The limiter is misconfigured, or the server cannot be used.
     ///
     /// The set-up has an unknown URL scheme, a missing feature or an option out of its range. Or the server is of
     /// another kind than its URL, is too old, or lacks a command that the limiter needs.
     Config,
-    /// The limit is out of its range: no permits, no window, or a window that is too long.
+    /// The limit is out of its range: no permits, no window, or a window that is too long. Or a decision has more than 128
+    /// limits, which is an error under every failure policy.
     InvalidLimit,
     /// A change of the shared rules is based on an old version: another change came first. Nothing was changed.
     Conflict,

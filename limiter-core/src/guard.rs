@@ -15,7 +15,9 @@ use crate::metrics::StoreUp;
 use crate::metrics::{StoreCall, StoreOp};
 use crate::observer::Observers;
 use crate::on_error::OnError;
-use crate::request::{CacheLookup, CallOptions, CountedReply, DecisionReply, RefundInfo, Request, StoreFailure};
+use crate::request::{
+    CacheLookup, CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreFailure,
+};
 use crate::source::Source;
 use crate::store::RedisStore;
 #[cfg(feature = "test-util")]
@@ -194,9 +196,9 @@ impl Guard {
         if !options.wants_reports {
             return standby.decide(requests, options.max_wait).map(DecisionReply::from);
         }
-        let mut reports = Vec::new();
-        let reply = standby.decide_each(requests, &mut reports)?;
-        Ok(DecisionReply::with_reports(reply, reports))
+        let mut per_request = PerRequest::default();
+        let reply = standby.decide_each(requests, &mut per_request)?;
+        Ok(DecisionReply::with_reports(reply, per_request))
     }
 
     /// Decides in this process: by a lease, or by a cached denial that still holds.
@@ -304,7 +306,7 @@ impl Guard {
         let Some(ended) = self.local().leases.end_counter(key, limit) else { return };
         self.local().standby.settle_lease(&ended);
         if ended.unused > 0 {
-            let request = Request { key, limit, cost: ended.unused };
+            let request = Request::new(key, limit, ended.unused);
             // If it fails, the permits count until their stamp expires.
             let _ = self.store.refund(&[request], RefundInfo::from_lease(ended.id, ended.mirror_stamp)).await;
         }
@@ -317,7 +319,7 @@ impl Guard {
         let call = StoreCall::begin(StoreOp::Reset);
         let result = self.store.reset(key, limit).await;
         call.end(result.is_ok());
-        self.local().denials.invalidate(&[Request { key, limit, cost: 0 }]);
+        self.local().denials.invalidate(&[Request::new(key, limit, 0)]);
         result.inspect_err(|error| observers.failed(error))
     }
 }

@@ -40,7 +40,7 @@ pub(crate) mod wait_queue;
 
 pub(crate) use decide::FastPath;
 pub use named::Named;
-pub(crate) use rule_call::{Policies, RuleArguments, RuleCall, RuleDecision};
+pub(crate) use rule_call::{LimitsOf, Policies, RuleArguments, RuleCall, RuleDecision};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub use shared_rules::{Change, Published, SharedRules};
 

@@ -160,7 +160,7 @@ impl Observers {
 
 #[inline]
 fn record_allowed(context: DecisionContext<'_>, allowed: &Allowed) {
-    let DecisionContext { names, requests } = context;
+    let (names, requests) = (context.names, context.enforced());
     let (name, source, remaining) = (allowed.static_name(), allowed.source(), allowed.remaining());
     let (outcome, reports) = (CallOutcome::Allowed, allowed.request_reports());
     metrics::decided(&DecidedCall { names, requests, outcome, name, source, remaining, reports });
@@ -168,7 +168,7 @@ fn record_allowed(context: DecisionContext<'_>, allowed: &Allowed) {
 
 #[inline]
 fn record_denied(context: DecisionContext<'_>, denied: &Denied, outcome: CallOutcome) {
-    let DecisionContext { names, requests } = context;
+    let (names, requests) = (context.names, context.enforced());
     let (name, source, remaining) = (denied.static_name(), denied.source(), denied.remaining());
     metrics::decided(&DecidedCall { names, requests, outcome, name, source, remaining, reports: &[] });
 }

@@ -5,12 +5,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::CounterKind;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::on_error::OnError;
 use crate::source::Source;
 use crate::sync::{Seed, hash_bytes, seed};
+
+pub(crate) mod sharing;
+
+/// The most requests of one decision. A script call for more would keep the server from others.
+pub(crate) const MAX_REQUESTS: usize = 128;
+
+/// Returns an error if a decision has too many requests. It is a mistake of the program and no failure of the store, so
+/// no failure policy applies.
+pub(crate) fn check_number_of(requests: usize) -> Result<(), Error> {
+    if requests <= MAX_REQUESTS {
+        return Ok(());
+    }
+    let problem = format!(
+        "a decision must have at most {MAX_REQUESTS} limits, got {requests}: decide about them in several calls"
+    );
+    Err(Error::new(ErrorKind::InvalidLimit, problem))
+}
 
 /// A request to a store for `cost` permits. Several requests make one decision: all of them or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +35,43 @@ pub(crate) struct Request<'a> {
     pub(crate) key: &'a Key,
     pub(crate) limit: Limit,
     pub(crate) cost: u32,
+    pub(crate) role: Role,
+}
+
+/// The role of a request beside others of the same counter in one decision.
+///
+/// The costs of one lane add up. Several lanes take the permits of a counter together: as many as the one that takes the
+/// most of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Role {
+    /// Takes permits, in this lane.
+    Lane(u16),
+    /// Takes nothing and denies nothing: the decision reports whether it would be allowed. Such requests are the last of
+    /// a decision.
+    Observed(u16),
+}
+
+impl Role {
+    /// The role of a request that shares no permits with others.
+    pub(crate) const ADDED: Self = Self::Lane(0);
+
+    /// The role of an observed request of the same lane.
+    pub(crate) fn observed(self) -> Self {
+        let (Self::Lane(lane) | Self::Observed(lane)) = self;
+        Self::Observed(lane)
+    }
+
+    pub(crate) fn is_observed(self) -> bool {
+        matches!(self, Self::Observed(_))
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Creates a request whose cost is added to those of others on its counter.
+    #[inline]
+    pub(crate) fn new(key: &'a Key, limit: Limit, cost: u32) -> Self {
+        Self { key, limit, cost, role: Role::ADDED }
+    }
 }
 
 impl Request<'_> {
@@ -31,12 +85,6 @@ impl Request<'_> {
         let seed = seed();
         let (_, encoding_hash) = self.key.hashed_encoding(|encoding| hash_bytes(&seed, encoding));
         counter_hash(&seed, encoding_hash, self.limit)
-    }
-
-    /// Permits that the requests before it in the same decision take from the same counter.
-    pub(crate) fn pending(&self, before: &[Self]) -> u32 {
-        let same_counter = before.iter().filter(|other| self.has_counter(other.key, other.limit));
-        same_counter.fold(0, |sum, other| sum.saturating_add(other.cost))
     }
 
     /// The request with its cost multiplied by `count`.
@@ -80,6 +128,7 @@ pub(crate) struct OwnedRequest {
     key: Key,
     limit: Limit,
     cost: u32,
+    role: Role,
 }
 
 impl OwnedRequest {
@@ -89,14 +138,14 @@ impl OwnedRequest {
     }
 
     pub(crate) fn as_request(&self) -> Request<'_> {
-        Request { key: &self.key, limit: self.limit, cost: self.cost }
+        Request { key: &self.key, limit: self.limit, cost: self.cost, role: self.role }
     }
 }
 
 impl From<&Request<'_>> for OwnedRequest {
     #[inline]
-    fn from(&Request { key, limit, cost }: &Request<'_>) -> Self {
-        Self { key: key.clone(), limit, cost }
+    fn from(&Request { key, limit, cost, role }: &Request<'_>) -> Self {
+        Self { key: key.clone(), limit, cost, role }
     }
 }
 
@@ -143,6 +192,15 @@ impl StoreReply {
         stamp: 0,
         delay: Duration::ZERO,
     };
+
+    /// Merges the replies about several requests that one store evaluated together, each with the index of its request.
+    pub(crate) fn merged(replies: &[Self]) -> Self {
+        let denied = replies.iter().find(|reply| !reply.allowed);
+        let decisive = denied.or_else(|| replies.iter().min_by_key(|reply| reply.remaining)).unwrap_or(&Self::ALLOWED);
+        // `None`, which is never, outweighs any time.
+        let retries = replies.iter().map(|reply| reply.retry_after).collect::<Option<Vec<_>>>();
+        Self { retry_after: retries.map(|retries| retries.into_iter().max().unwrap_or_default()), ..*decisive }
+    }
 }
 
 /// The permits left of one request after an allowed decision, for observers.
@@ -157,8 +215,10 @@ pub(crate) struct RequestReport {
 pub(crate) struct PerRequest {
     /// The time at which the permits of each request were taken; empty if they were taken together.
     pub(crate) stamps: Vec<u64>,
-    /// Empty unless the decision is allowed and [`CallOptions::wants_reports`] is set.
+    /// Empty unless the decision is allowed and [`CallOptions::wants_reports`] is set. Observed requests have none.
     pub(crate) reports: Vec<RequestReport>,
+    /// The reply about each observed request. Empty where the reports are.
+    pub(crate) observed: Vec<StoreReply>,
 }
 
 /// The reply to one decision, with the data of each request. Most replies have none.
@@ -175,9 +235,8 @@ impl From<StoreReply> for DecisionReply {
 }
 
 impl DecisionReply {
-    pub(crate) fn with_reports(reply: StoreReply, reports: Vec<RequestReport>) -> Self {
-        let per_request = (!reports.is_empty()).then(|| Arc::new(PerRequest { stamps: Vec::new(), reports }));
-        Self { reply, per_request }
+    pub(crate) fn with_reports(reply: StoreReply, per_request: PerRequest) -> Self {
+        Self { reply, per_request: (!per_request.reports.is_empty()).then(|| Arc::new(per_request)) }
     }
 }
 
@@ -322,7 +381,7 @@ pub(crate) struct CallOptions {
     pub(crate) cache_lookup: CacheLookup,
     /// The call may take a lease, by the setting of its rule or else the limiter's.
     pub(crate) leases: bool,
-    /// True if the call has several requests and an observer receives a report of each. Such a call waits for no turn.
+    /// True if the reply must have a report of each of several requests. Such a call waits for no turn.
     pub(crate) wants_reports: bool,
 }
 

@@ -239,6 +239,12 @@ impl Rule {
         if self.leases == Some(true) && !HAS_LEASES {
             return error(leases_problem(&format!("`leases` of {name}")));
         }
+        if self.limits.len() > MAX_LIMITS {
+            let count = self.limits.len();
+            return error(format!(
+                "`limit` of {name} must be set at most {MAX_LIMITS} times, got {count} limits: remove some"
+            ));
+        }
         if self.burst == Some(0) {
             return error(format!("`burst` of {name} must be at least 1, got 0: leave it out for the attribute's"));
         }
@@ -306,6 +312,9 @@ pub(crate) enum Contradiction {
     /// A burst beside an algorithm that has none.
     BurstOf(Algorithm, u32),
 }
+
+/// The most limits of a rule.
+pub(crate) const MAX_LIMITS: usize = 16;
 
 /// The feature `leases` is on.
 pub(crate) const HAS_LEASES: bool = cfg!(feature = "leases");

@@ -14,6 +14,7 @@ mod layers;
 mod modes;
 mod named;
 mod names;
+mod one_counter;
 mod overrides;
 mod shadow_oracle;
 mod switch;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limiter_testkit::{Oracle, Random, RedisServer};
-use rate_limited::{Decision, Denied, Key, Limit};
+use rate_limited::{Decision, Denied, ErrorKind, Key, Limit, Limiter, OnError, Rule, RuleSet};
 use tokio::task::JoinSet;
 
 use crate::support::{Subject, builder_for, key, limit, on_every_store};
@@ -120,9 +120,7 @@ async fn decisions_equal_those_of_one_oracle_per_counter(subject: Subject) {
 /// Tasks that take the same two keys in opposite order: no deadlock, and never a permit of one key only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn opposite_key_orders_cause_no_deadlock() {
-    for limiter in
-        [rate_limited::Limiter::memory(), builder_for(RedisServer::shared()).connect().await.expect("connects")]
-    {
+    for limiter in [Limiter::memory(), builder_for(RedisServer::shared()).connect().await.expect("connects")] {
         let mut tasks = JoinSet::new();
         for task in 0..8 {
             let limiter = limiter.clone();
@@ -142,4 +140,33 @@ async fn opposite_key_orders_cause_no_deadlock() {
         }
         assert_eq!(tasks.join_all().await.into_iter().sum::<u32>(), 100);
     }
+}
+
+/// A mistake of the program, which no policy turns into a decision.
+#[tokio::test]
+async fn a_decision_has_at_most_128_limits_under_every_policy() {
+    for policy in [OnError::Open, OnError::Closed, OnError::Standby, OnError::Raise] {
+        let redis = builder_for(RedisServer::shared()).on_error(policy).connect().await.expect("connects");
+        for limiter in [Limiter::builder().on_error(policy).build().expect("a limiter"), redis] {
+            let (key, limit) = (key("a"), limit("1000/1m"));
+            let items = vec![(&key, &limit, 1); 129];
+            let allowed = limiter.check_all(&items[1..]).await.expect("128 are allowed");
+            assert_eq!((allowed.is_allowed(), allowed.remaining()), (true, 872));
+            for result in [limiter.check_all(&items).await, limiter.named("a").check_all(&items).await] {
+                let error = result.expect_err("129 are too many");
+                assert_eq!(error.kind(), ErrorKind::InvalidLimit);
+                let problem = "a decision must have at most 128 limits, got 129: decide about them in several calls";
+                assert_eq!(error.to_string(), problem);
+            }
+            assert_eq!(limiter.peek(&key, &limit).await.expect("the store answers").remaining(), 872);
+        }
+    }
+}
+
+#[test]
+fn a_rule_has_at_most_16_limits() {
+    let rule = (1..=17).fold(Rule::new(), |rule, seconds| rule.limit(limit(&format!("1/{seconds}s"))));
+    let error = Limiter::memory().set_rules(RuleSet::new().rule("a", rule)).expect_err("17 are too many");
+    let problem = "`limit` of the rule `a` must be set at most 16 times, got 17 limits: remove some";
+    assert_eq!(error.to_string(), problem);
 }

@@ -1,5 +1,6 @@
 //! The conversion of a store's replies into decisions, and into the reports of their requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::limiter_id::LimiterId;
@@ -9,7 +10,8 @@ use super::{Allowed, AllowedExtras, Decision, Denied, Details};
 use crate::Limit;
 use crate::clock::ceil_micros;
 use crate::local::leases::LeasedPermits;
-use crate::request::{CountedReply, OwnedRequest, Request, RequestReport};
+use crate::request::sharing;
+use crate::request::{CountedReply, OwnedRequest, Request, RequestReport, StoreReply};
 use crate::source::Source;
 
 /// The result of a call, before it becomes a decision.
@@ -30,6 +32,7 @@ pub(crate) enum Resolution {
 pub(crate) struct DecisionContext<'a> {
     /// One name for each request, or one for all.
     pub(crate) names: &'a [&'static str],
+    /// Observed ones come last: they are of rules in shadow mode, and the store evaluates them in the same decision.
     pub(crate) requests: &'a [Request<'a>],
 }
 
@@ -37,9 +40,26 @@ pub(crate) struct DecisionContext<'a> {
 pub(crate) const DIRECT_CALL: &str = "check";
 
 impl<'a> DecisionContext<'a> {
+    #[inline]
+    pub(crate) fn new(names: &'a [&'static str], requests: &'a [Request<'a>]) -> Self {
+        Self { names, requests }
+    }
+
     /// The context of a direct call.
     pub(crate) fn direct(requests: &'a [Request<'a>]) -> Self {
-        Self { names: &[DIRECT_CALL], requests }
+        Self::new(&[DIRECT_CALL], requests)
+    }
+
+    /// Returns whether the store observes any of the requests.
+    #[inline]
+    pub(crate) fn has_observed(&self) -> bool {
+        self.requests.last().is_some_and(|request| request.role.is_observed())
+    }
+
+    /// The requests that are not observed.
+    #[inline]
+    pub(crate) fn enforced(&self) -> &'a [Request<'a>] {
+        if self.has_observed() { &self.requests[..sharing::enforced(self.requests)] } else { self.requests }
     }
 }
 
@@ -52,17 +72,28 @@ impl DecisionContext<'_> {
             Resolution::FailedOpen => return self.failed_open(),
             Resolution::FailedClosed => return Decision::Denied(self.failed_closed()),
         };
-        let requests = || counted.requests.clone().unwrap_or_else(|| OwnedRequest::copy_all(self.requests));
+        let requests = || match &counted.requests {
+            Some(copied) if !self.has_observed() => Arc::clone(copied),
+            _ => OwnedRequest::copy_all(self.enforced()),
+        };
         let receipt = || {
             limiter_id.and_then(|limiter_id| Receipt::new(limiter_id, requests(), counted.refund_info(), self.names))
         };
         self.counted_decision(counted, receipt)
     }
 
+    /// The decision about requests that were observed, by the reply about each. It has no receipt.
+    pub(crate) fn observed_decision(&self, replies: &[StoreReply], source: Source) -> Decision {
+        let indexed = |(request_index, reply): (usize, &StoreReply)| StoreReply { request_index, ..*reply };
+        let replies: Vec<_> = replies.iter().enumerate().map(indexed).collect();
+        let counted = CountedReply { source, ..CountedReply::from_store(StoreReply::merged(&replies), 0) };
+        self.counted_decision(&counted, || None)
+    }
+
     /// Removes the reports of an allowed decision, and returns them for observers: one for each of several requests, in
     /// their order, without a receipt. Returns none for one request, which the decision itself reports.
     pub(crate) fn reports(&self, allowed: &mut Allowed) -> Vec<Allowed> {
-        if self.requests.len() < 2 {
+        if self.enforced().len() < 2 {
             return Vec::new();
         }
         let Details { source, is_shadow, .. } = allowed.details;
@@ -76,7 +107,7 @@ impl DecisionContext<'_> {
             (Some(reported), _) => (0..).zip(&reported.reports).map(|(index, values)| report(index, values)).collect(),
             // Nothing was counted.
             (None, Source::Policy) => {
-                (0..self.requests.len()).map(|index| report(index, &RequestReport::default())).collect()
+                (0..self.enforced().len()).map(|index| report(index, &RequestReport::default())).collect()
             }
             (None, _) => Vec::new(),
         }
@@ -88,7 +119,8 @@ impl DecisionContext<'_> {
         let reset_after = ceil_micros(reply.reset_after);
         let details = Details { remaining: reply.remaining, reset_after, source, ..self.details(reply.request_index) };
         if reply.allowed {
-            let extras = counted.per_request.as_ref().map(AllowedExtras::for_reports).unwrap_or_default();
+            let for_reports = |per_request| AllowedExtras::for_reports(per_request, self.has_observed());
+            let extras = counted.per_request.as_ref().map(for_reports).unwrap_or_default();
             Decision::Allowed(Allowed { details, receipt: receipt(), extras })
         } else {
             Decision::Denied(Denied { details, retry_after: reply.retry_after.map(ceil_micros), key: Rare::NONE })
@@ -109,7 +141,7 @@ impl DecisionContext<'_> {
     /// same.
     fn failed_open(&self) -> Decision {
         let is_impossible = |request: &Request<'_>| request.cost > request.limit.burst();
-        match self.requests.iter().position(is_impossible) {
+        match self.enforced().iter().position(is_impossible) {
             Some(index) => {
                 Decision::Denied(Denied { details: self.details(index), retry_after: None, key: Rare::NONE })
             }

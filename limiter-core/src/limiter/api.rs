@@ -8,7 +8,7 @@ use crate::decision::{Allowed, Decision, DecisionContext};
 use crate::health::{Health, HealthState};
 use crate::limiter::check::CheckFuture;
 use crate::limiter::{Backend, Limiter};
-use crate::request::Request;
+use crate::request::{Request, check_number_of};
 use crate::{Error, ErrorKind, Key, Limit};
 
 impl Limiter {
@@ -67,12 +67,13 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// As for [`check`](Limiter::check).
+    /// As for [`check`](Limiter::check). [`ErrorKind::InvalidLimit`] for more than 128 limits, under every policy.
     ///
     /// # Cancel safety
     /// As for [`check`](Limiter::check).
     pub async fn check_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Decision, Error> {
-        let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request { key, limit: *limit, cost }).collect();
+        check_number_of(limits.len())?;
+        let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request::new(key, *limit, cost)).collect();
         if self.rule_table().switch().is_some() {
             return self.decide_switched(&requests, Duration::ZERO).await;
         }
@@ -167,7 +168,7 @@ impl Limiter {
     /// # Cancel safety
     /// As for [`wait`](Limiter::wait).
     pub async fn wait_n(&self, key: &Key, limit: &Limit, cost: u32, max_wait: Duration) -> Result<Decision, Error> {
-        let requests = [Request { key, limit: *limit, cost }];
+        let requests = [Request::new(key, *limit, cost)];
         if self.rule_table().switch().is_some() {
             return Box::pin(self.decide_switched(&requests, max_wait)).await;
         }
@@ -191,7 +192,7 @@ impl Limiter {
     /// # Cancel safety
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
-        let requests = [Request { key, limit: *limit, cost: 1 }];
+        let requests = [Request::new(key, *limit, 1)];
         if self.rule_table().switch().is_some() {
             let call = self.switched_call(&requests);
             return self.peek_rules(call, self.inner.on_error).await;
@@ -335,7 +336,7 @@ impl Limiter {
             Backend::Memory(store) => store.reset(key, *limit),
             Backend::Guarded(guard) => guard.reset(key, *limit, &self.inner.observers).await,
         };
-        self.wake_waiters(iter::once(Request { key, limit: *limit, cost: 0 }.counter_hash()));
+        self.wake_waiters(iter::once(Request::new(key, *limit, 0).counter_hash()));
         reset
     }
 
@@ -360,7 +361,7 @@ impl Limiter {
     pub fn store_key(&self, key: &Key, limit: &Limit) -> Option<String> {
         match &self.inner.backend {
             Backend::Memory(_) => None,
-            Backend::Guarded(guard) => guard.key_name(&Request { key, limit: *limit, cost: 1 }),
+            Backend::Guarded(guard) => guard.key_name(&Request::new(key, *limit, 1)),
         }
     }
 

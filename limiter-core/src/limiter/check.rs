@@ -29,7 +29,7 @@ pub(super) type DecisionFuture<'a> = Pin<Box<dyn Future<Output = Result<Decision
 impl<'a> CheckFuture<'a> {
     #[inline]
     fn request(&self) -> Request<'a> {
-        Request { key: self.key, limit: *self.limit, cost: self.cost }
+        Request::new(self.key, *self.limit, self.cost)
     }
 
     #[inline(never)]

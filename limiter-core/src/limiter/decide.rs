@@ -263,6 +263,11 @@ impl Limiter {
         reports
     }
 
+    /// Returns whether the store must report each request of an allowed call.
+    pub(super) fn wants_reports(&self, context: DecisionContext<'_>) -> bool {
+        context.has_observed() || context.requests.len() > 1 && self.inner.observers.want_reports()
+    }
+
     /// Takes the permits from the store, or applies the failure policy.
     pub(super) async fn resolve(
         &self,
@@ -270,22 +275,23 @@ impl Limiter {
         options: CallOptions,
     ) -> Result<Resolution, Error> {
         let LimiterInner { backend, observers, .. } = &*self.inner;
-        let wants_reports = context.requests.len() > 1 && observers.want_reports();
+        let requests = context.requests;
+        let wants_reports = self.wants_reports(context);
         match backend {
-            Backend::Memory(store) if wants_reports => match store.decide_with_reports(context.requests) {
+            Backend::Memory(store) if wants_reports => match store.decide_with_reports(requests) {
                 Ok(counted) => Ok(Resolution::Counted(counted)),
                 Err(error) => self.resolve_by_policy(error, options),
             },
-            Backend::Memory(store) => match store.decide_within(context.requests, options.max_wait) {
+            Backend::Memory(store) => match store.decide_within(requests, options.max_wait) {
                 Ok(reply) => Ok(Resolution::Counted(CountedReply::from_store(reply, 0))),
                 Err(error) => self.resolve_by_policy(error, options),
             },
-            _ if context.requests.is_empty() => Ok(Resolution::FailedOpen),
+            _ if requests.is_empty() => Ok(Resolution::FailedOpen),
             Backend::Guarded(guard) => {
                 let rule = context.names.first().copied();
                 let span = tracing::trace_span!(target: TARGET, "decide", rule);
                 let options = CallOptions { wants_reports, ..options };
-                guard.decide(context.requests, options, observers).instrument(span).await
+                guard.decide(requests, options, observers).instrument(span).await
             }
         }
     }

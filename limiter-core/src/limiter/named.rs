@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::block_on::block_on;
 use crate::decision::{DIRECT_CALL, DecisionContext};
-use crate::limiter::{Limiter, Policies, RuleArguments, RuleCall};
+use crate::limiter::{Limiter, LimitsOf, Policies, RuleArguments, RuleCall};
 use crate::request::Request;
 use crate::rule::{KeyText, RuleRef, ServiceRule, Settings, UNCACHED, intern};
 use crate::{Decision, Denied, Error, Key, Limit, OnError};
@@ -146,10 +146,11 @@ impl Limiter {
         let mut settings = Settings::default();
         settings.switch_mode(self.rule_table().switch());
         let mut call = RuleCall::in_generation(self.rule_table().generation());
-        for Request { key, limit, cost } in requests {
+        for Request { key, limit, cost, .. } in requests {
             let limits = [(Ok(*limit), *cost)].into_iter();
             // Without limits or algorithms in the settings no limit is invalid.
-            let arguments = RuleArguments { rule_index: 0, name: DIRECT_CALL, key, limits, cost: *cost, leases: None };
+            let (limits_of, name, cost) = (LimitsOf::DirectCall, DIRECT_CALL, *cost);
+            let arguments = RuleArguments { rule_index: 0, name, key, limits, limits_of, cost, leases: None };
             let _ = call.add(&arguments, &settings);
         }
         call
@@ -158,7 +159,7 @@ impl Limiter {
     /// Applies the failure policy to a call whose settings cannot be read in this process.
     #[cold]
     fn unreadable(&self, error: Error, own: Option<OnError>) -> Result<Denied, Error> {
-        let context = DecisionContext { names: &[DIRECT_CALL], requests: &[] };
+        let context = DecisionContext::new(&[DIRECT_CALL], &[]);
         self.fail_without_request(context, error, self.direct_policy(Policies::default(), own))
     }
 

@@ -7,9 +7,10 @@ use crate::join_all::join_all;
 use crate::limit::LimitOrNearest;
 use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Limiter};
-use crate::request::{CacheLookup, CallOptions, Request};
+use crate::request::sharing::{self, in_memory};
+use crate::request::{CacheLookup, CallOptions, Request, Role, check_number_of};
 use crate::rule::Settings;
-use crate::{Allowed, Decision, Denied, Error, ErrorKind, Key, Limit, Mode, OnError, Source};
+use crate::{Algorithm, Allowed, Decision, Denied, Error, ErrorKind, Key, Limit, Mode, OnError, Source};
 
 /// A call with the requests of its rules.
 ///
@@ -21,6 +22,8 @@ pub(crate) struct RuleCall<'a> {
     generation: u64,
     enforced: RuleRequests<'a>,
     shadowed: Vec<RuleRequests<'a>>,
+    /// The requests of each rule in shadow mode on counters of the enforced rules.
+    observed: Vec<RuleRequests<'a>>,
     /// The first rule that denies every call.
     denying: Option<RuleRequests<'a>>,
     /// The first enforced rule with an invalid limit.
@@ -97,7 +100,7 @@ struct RuleRequests<'a> {
 
 impl RuleRequests<'_> {
     fn context(&self) -> DecisionContext<'_> {
-        DecisionContext { names: &self.names, requests: &self.requests }
+        DecisionContext::new(&self.names, &self.requests)
     }
 
     fn rule_of(&self, denied: &Denied) -> usize {
@@ -112,10 +115,21 @@ pub(crate) struct RuleArguments<'a, L> {
     pub(crate) name: &'static str,
     pub(crate) key: &'a Key,
     pub(crate) limits: L,
+    /// The meaning of `limits`: those of a rule or items of a direct call.
+    pub(crate) limits_of: LimitsOf,
     /// The cost of a configured limit.
     pub(crate) cost: u32,
     /// The attribute's setting of leases.
     pub(crate) leases: Option<bool>,
+}
+
+/// The meaning of the limits of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LimitsOf {
+    /// They are limits of a rule: on one counter the call counts once.
+    Rule,
+    /// They are items of a direct call: on one counter their costs add up.
+    DirectCall,
 }
 
 impl<'a> RuleArguments<'a, ()> {
@@ -132,6 +146,7 @@ impl<'a> RuleArguments<'a, ()> {
             name,
             key,
             limits: limits.map(|(limit, cost)| (Ok(*limit), cost)),
+            limits_of: LimitsOf::DirectCall,
             cost,
             leases: None,
         }
@@ -171,7 +186,7 @@ impl<'a> RuleCall<'a> {
             Mode::Deny => {
                 self.denying.get_or_insert_with(|| {
                     let mut denying = RuleRequests::default();
-                    denying.push(rule, first_limit(), 1);
+                    denying.push(rule, first_limit(), 1, 0);
                     denying
                 });
             }
@@ -209,12 +224,47 @@ impl<L: Iterator<Item = (LimitOrNearest, u32)> + Clone> RuleArguments<'_, L> {
     }
 }
 
+impl<'a> RuleCall<'a> {
+    /// # Errors
+    /// It has too many requests.
+    fn check_size(&self) -> Result<(), Error> {
+        let Self { enforced, shadowed, observed, .. } = self;
+        check_number_of(shadowed.iter().chain(observed).chain([enforced]).map(|rule| rule.requests.len()).sum())
+    }
+
+    /// Lets the requests of its rules that use one counter take permits of it together. Requests of rules in shadow mode
+    /// on counters of the enforced rules, which take the permits, are observed.
+    pub(crate) fn share_counters(&mut self) {
+        if !self.enforced.requests.is_empty() {
+            let enforced = &self.enforced.requests;
+            self.observed = self.shadowed.iter_mut().map(|rule| rule.split_observed(enforced)).collect();
+        }
+        let shadowed = self.shadowed.iter_mut();
+        shadowed.chain([&mut self.enforced]).for_each(|rule| sharing::remove_unshared_lanes(&mut rule.requests));
+    }
+
+    /// The requests of the enforced rules with those that the store observes in their decision. `None` if there are none,
+    /// or if a bucket gives the call its turn, which it does for one request alone.
+    fn with_observed(&self, max_wait: Duration) -> Option<Box<[Request<'a>]>> {
+        if self.observed.iter().all(|rule| rule.requests.is_empty()) {
+            return None;
+        }
+        let enforced = &self.enforced.requests[..];
+        let waits_for_turn =
+            !max_wait.is_zero() && matches!(enforced, [request] if request.limit.algorithm() == Algorithm::LeakyBucket);
+        let observe = |request: &Request<'a>| Request { role: request.role.observed(), ..*request };
+        let observed = self.observed.iter().flat_map(|rule| rule.requests.iter().map(observe));
+        (!waits_for_turn).then(|| enforced.iter().copied().chain(observed).collect())
+    }
+}
+
 impl RuleCall<'_> {
     /// Returns whether it is decided as another reading of the same call, in whatever state of the rules.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let Self { generation: _, enforced, shadowed, denying, invalid, first: _, unlimited, policies } = self;
-        (enforced, shadowed, unlimited, policies)
-            == (&other.enforced, &other.shadowed, &other.unlimited, &other.policies)
+        let Self { generation: _, enforced, shadowed, observed, denying, invalid, first: _, unlimited, policies } =
+            self;
+        (enforced, shadowed, observed, unlimited, policies)
+            == (&other.enforced, &other.shadowed, &other.observed, &other.unlimited, &other.policies)
             && (denying.is_none(), invalid.is_none()) == (other.denying.is_none(), other.invalid.is_none())
     }
 
@@ -227,8 +277,9 @@ impl RuleCall<'_> {
 }
 
 impl<'a> RuleRequests<'a> {
-    fn push<L>(&mut self, rule: &RuleArguments<'a, L>, limit: Limit, cost: u32) {
-        self.requests.push(Request { key: rule.key, limit, cost });
+    fn push<L>(&mut self, rule: &RuleArguments<'a, L>, limit: Limit, cost: u32, limit_index: usize) {
+        let lane = u16::try_from(rule.rule_index << u8::BITS | limit_index).unwrap_or(u16::MAX);
+        self.requests.push(Request { role: Role::Lane(lane), ..Request::new(rule.key, limit, cost) });
         self.names.push(rule.name);
         self.rule_indices.push(rule.rule_index);
     }
@@ -243,23 +294,45 @@ impl<'a> RuleRequests<'a> {
         settings: &Settings,
     ) -> Result<(), Error> {
         let mut invalid = None;
-        let mut add = |limit: LimitOrNearest, cost| {
+        let mut add = |limit: LimitOrNearest, cost, limit_index| {
             let limit = limit.unwrap_or_else(|(error, nearest)| {
                 invalid.get_or_insert(error);
                 nearest
             });
-            self.push(rule, limit, cost);
+            self.push(rule, limit, cost, limit_index);
             self.leases = settings.leases.or_attribute(rule.leases);
         };
         let apply = |limit: Limit, own| settings.apply(limit, own).map_err(|error| (error, limit));
         match settings.limits() {
-            [] => rule.limits.clone().for_each(|(own, cost)| add(own.and_then(|own| apply(own, None)), cost)),
+            [] => {
+                for (index, (own, cost)) in rule.limits.clone().enumerate() {
+                    let limit_index = if rule.limits_of == LimitsOf::Rule { index } else { 0 };
+                    add(own.and_then(|own| apply(own, None)), cost, limit_index);
+                }
+            }
             limits => {
                 let own = rule.limits.clone().find_map(|(own, _)| own.ok());
-                limits.iter().for_each(|limit| add(apply(*limit, own), rule.cost));
+                limits.iter().enumerate().for_each(|(index, limit)| add(apply(*limit, own), rule.cost, index));
             }
         }
         invalid.map_or(Ok(()), Err)
+    }
+
+    /// Removes the requests on counters of an enforced call. The store evaluates them in the decision about that call.
+    fn split_observed(&mut self, enforced: &[Request<'a>]) -> Self {
+        let mut observed = Self { policies: self.policies, ..Self::default() };
+        let mut index = 0;
+        while let Some(request) = self.requests.get(index).copied() {
+            if enforced.iter().any(|other| in_memory(&request, other)) {
+                self.requests.remove(index);
+                observed.requests.push(request);
+                observed.names.push(self.names.remove(index));
+                observed.rule_indices.push(self.rule_indices.remove(index));
+            } else {
+                index += 1;
+            }
+        }
+        observed
     }
 }
 
@@ -271,7 +344,7 @@ impl Limiter {
     /// `still_holds` returns true after changes of the rules. `None` if it returned false: the call is then read again.
     ///
     /// # Errors
-    /// The failure of an enforced rule, if `on_error` is [`OnError::Raise`].
+    /// The failure of an enforced rule, if `on_error` is [`OnError::Raise`]. Too many requests, under every policy.
     pub(crate) async fn decide_rules(
         &self,
         call: &RuleCall<'_>,
@@ -279,18 +352,21 @@ impl Limiter {
         waiting: Option<&mut Waiting>,
         still_holds: &(dyn Fn() -> bool + Send + Sync),
     ) -> Result<Option<RuleDecision>, Error> {
+        call.check_size()?;
         for rule in &call.unlimited {
             if let Some(denied) = self.deny_unread(rule, on_error)? {
-                self.inner.observers.denied(DecisionContext { names: &[rule.name], requests: &[] }, &denied);
+                self.inner.observers.denied(DecisionContext::new(&[rule.name], &[]), &denied);
                 return Ok(Some(Err((rule.rule_index, denied))));
             }
         }
         if let Some((rule_index, denied)) = self.deny_without_store(call, on_error)? {
-            self.inner.observers.denied(DecisionContext { names: &[], requests: &[] }, &denied);
+            self.inner.observers.denied(DecisionContext::new(&[], &[]), &denied);
             return Ok(Some(Err((rule_index, denied))));
         }
         let max_wait = waiting.as_ref().map_or(Duration::ZERO, |waiting| waiting.max_wait());
-        let context = call.enforced.context();
+        let with_observed = call.with_observed(max_wait);
+        let context =
+            DecisionContext::new(&call.enforced.names, with_observed.as_deref().unwrap_or(&call.enforced.requests));
         let leases = self.leases(call.enforced.leases);
         let options = CallOptions { on_error, deadline: call.policies.deadline, leases, ..self.default_options() };
         let decision = if context.requests.is_empty() {
@@ -312,7 +388,7 @@ impl Limiter {
         let allowed = if call.shadowed.is_empty() {
             allowed
         } else {
-            Box::pin(self.decide_shadowed(allowed, &call.shadowed, options, max_wait)).await
+            Box::pin(self.decide_shadowed(allowed, (&call.observed, &call.shadowed), options, max_wait)).await
         };
         Ok(Some(Ok(allowed.unwrap_or_else(|| call.without_limit()))))
     }
@@ -368,6 +444,7 @@ impl Limiter {
     /// # Errors
     /// As for [`decide_rules`](Self::decide_rules).
     pub(crate) async fn peek_rules(&self, call: RuleCall<'_>, on_error: OnError) -> Result<Decision, Error> {
+        call.check_size()?;
         let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
         for rule in call.unlimited.iter().filter(|rule| self.unread_settings(rule).is_some()) {
             if let Some(denied) = self.deny_unread(rule, on_error)? {
@@ -388,27 +465,52 @@ impl Limiter {
         Ok(Decision::Allowed(decision.map_or_else(|| call.without_limit(), Allowed::from_shadow_decision)))
     }
 
-    /// Decides about the rules in shadow mode of a call that is allowed. Nothing waits, and no failure stops the call.
+    /// Decides about the rules in shadow mode of a call that is allowed: by what the store has observed, then about the
+    /// other requests of each. Nothing waits, and no failure stops the call.
     async fn decide_shadowed(
         &self,
         allowed: Option<Allowed>,
-        rules: &[RuleRequests<'_>],
+        (observed, rules): (&[RuleRequests<'_>], &[RuleRequests<'_>]),
         options: CallOptions,
         max_wait: Duration,
     ) -> Option<Allowed> {
+        let mut allowed = allowed;
         // A leaky bucket gives the turn that enforcement would wait for.
         let options = CallOptions { max_wait, cache_lookup: CacheLookup::Needed, ..options };
-        let decisions = join_all(rules.iter().filter(|rule| !rule.requests.is_empty()).map(|rule| async move {
-            let Policies { on_error, default_on_error, deadline } = rule.policies;
-            let on_error = on_error.or(default_on_error).unwrap_or(self.inner.on_error);
-            let options = CallOptions { on_error, deadline, leases: self.leases(rule.leases), ..options };
-            let resolution = self.resolve(rule.context(), options).await.ok()?;
-            let mut decision = rule.context().decision(resolution, Some(self.inner.limiter_id)).in_shadow();
-            self.expose_key(&mut decision, &rule.requests);
-            Some((rule, decision))
+        let source = allowed.as_ref().map_or(Source::Store, Allowed::source);
+        let replies = allowed.as_mut().and_then(Allowed::take_observed);
+        let mut replies = replies.as_ref().map(|per_request| &per_request.observed[..]);
+        let none = RuleRequests::default();
+        let mut observations = Vec::new();
+        for index in 0..rules.len() {
+            let rule = observed.get(index).unwrap_or(&none);
+            let of_rule = replies.as_mut().and_then(|replies| replies.split_off(..rule.requests.len()));
+            observations.push((rule, of_rule));
+        }
+        let decisions = join_all(rules.iter().zip(observations).map(|(rule, (observed, replies))| async move {
+            let options = self.shadow_options(rule, options);
+            let observed = match replies {
+                _ if observed.requests.is_empty() => None,
+                Some(replies) => Some((observed, observed.context().observed_decision(replies, source))),
+                // No store has counted the enforced rules, or a bucket has given them a turn.
+                None => Some((observed, self.peek_once(observed.context(), options).await.ok()?)),
+            };
+            let is_denied = observed.as_ref().is_some_and(|(_, decision)| decision.is_denied());
+            let decided = if is_denied || rule.requests.is_empty() {
+                None
+            } else {
+                let resolution = self.resolve(rule.context(), options).await.ok()?;
+                Some((rule, rule.context().decision(resolution, Some(self.inner.limiter_id))))
+            };
+            // A rule that is denied counts as denied alone.
+            let observed = observed.filter(|_| !decided.as_ref().is_some_and(|(_, decision)| decision.is_denied()));
+            Some(observed.into_iter().chain(decided).map(|(rule, decision)| {
+                let mut decision = decision.in_shadow();
+                self.expose_key(&mut decision, &rule.requests);
+                (rule, decision)
+            }))
         }));
-        let mut allowed = allowed;
-        for (rule, mut decision) in decisions.await.into_iter().flatten() {
+        for (rule, mut decision) in decisions.await.into_iter().flatten().flatten() {
             match &decision {
                 Decision::Allowed(_) => self.report(rule.context(), &mut decision),
                 Decision::Denied(denied) => self.inner.observers.shadowed(rule.context(), denied),
@@ -419,5 +521,11 @@ impl Limiter {
             });
         }
         allowed
+    }
+
+    fn shadow_options(&self, rule: &RuleRequests<'_>, options: CallOptions) -> CallOptions {
+        let Policies { on_error, default_on_error, deadline } = rule.policies;
+        let on_error = on_error.or(default_on_error).unwrap_or(self.inner.on_error);
+        CallOptions { on_error, deadline, leases: self.leases(rule.leases), ..options }
     }
 }

@@ -72,6 +72,7 @@ impl Limiter {
             let mut call = RuleCall::in_generation(generation);
             add(&mut call)?;
             if self.rule_table().generation() == generation {
+                call.share_counters();
                 return Ok(call);
             }
         }

@@ -193,10 +193,10 @@ impl Limiter {
         // Only the first of its new queue checks, so that calls that move together stay in their order.
         match self.wait_queues() {
             Ok(queues) => {
-                let demands = Demands::new(context.requests);
+                let demands = Demands::new(context.enforced());
                 let (retry_at, version) = (self.inner.clock.now(), queues.version(&demands));
                 let schedule = Schedule { retry_at, deadline: waiting.deadline, version };
-                Ok(FirstCheck::Waits(queues.ticket(context.requests, demands, waiting.number, schedule)))
+                Ok(FirstCheck::Waits(queues.ticket(context.enforced(), demands, waiting.number, schedule)))
             }
             Err(error) => self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
         }
@@ -211,11 +211,11 @@ impl Limiter {
     ) -> Result<FirstCheck<'a>, Error> {
         let clock = &self.inner.clock;
         let &Waiting { number, started_at, deadline, .. } = waiting;
-        let (queues, demands) = (self.wait_queues(), Demands::new(context.requests));
+        let (queues, demands) = (self.wait_queues(), Demands::new(context.enforced()));
         let version = queues.as_ref().map_or(0, |queues| queues.version(&demands));
         // Only denied calls are in a queue, so without a queue there may be permits. A call that finds a queue takes
         // none: it only checks whether it could be served in time.
-        let is_behind = self.may_have_waiters(context.requests);
+        let is_behind = self.may_have_waiters(context.enforced());
         let check = async {
             if is_behind { self.peek_once(context, options).await } else { self.decide_once(context, options).await }
         };
@@ -236,16 +236,16 @@ impl Limiter {
         let is_counted = decision.source() != Source::Policy;
         // After a refund or a failure the number of free permits may be another one. A bucket holds its burst at most.
         let has_free = decision.source() == Source::Store && queues.version(&demands) == version;
-        let described = context.requests.get(decision.request_index()).filter(|_| has_free);
+        let described = context.enforced().get(decision.request_index()).filter(|_| has_free);
         let free = |request: &Request<'_>| match described {
             Some(described) if ptr::eq(described, request) => decision.remaining(),
             _ => request.limit.burst(),
         };
-        if is_counted && queues.is_too_long(context.requests, number, waiting.max_wait(), free) {
+        if is_counted && queues.is_too_long(context.enforced(), number, waiting.max_wait(), free) {
             return Ok(FirstCheck::Decided(Decision::Denied(self.timed_out(context, decision, queues))));
         }
         let schedule = Schedule { retry_at, deadline, version };
-        Ok(FirstCheck::Waits(queues.ticket(context.requests, demands, number, schedule)))
+        Ok(FirstCheck::Waits(queues.ticket(context.enforced(), demands, number, schedule)))
     }
 
     /// The check of a first waiter whose turn has come. It has no result if it was an extra check that failed.
@@ -268,7 +268,7 @@ impl Limiter {
     /// after a failure of the store, which changes nothing for the call.
     async fn check_again(&self, context: DecisionContext<'_>, options: CallOptions) -> Option<Decision> {
         let Backend::Guarded(guard) = &self.inner.backend else { return None };
-        let wants_reports = context.requests.len() > 1 && self.inner.observers.want_reports();
+        let wants_reports = self.wants_reports(context);
         let resolution = guard.check_again(context.requests, CallOptions { wants_reports, ..options }).await?;
         Some(context.decision(resolution, Some(self.inner.limiter_id)))
     }
@@ -317,7 +317,7 @@ impl Limiter {
             Ok(queues) => queues,
             Err(error) => return self.decide_by_policy(context, options, error),
         };
-        if decision.is_allowed() && !queues.has_queue_for(context.requests) {
+        if decision.is_allowed() && !queues.has_queue_for(context.enforced()) {
             return self.decide_once(context, options).await;
         }
         Ok(Decision::Denied(self.timed_out(context, decision, queues)))
@@ -326,7 +326,7 @@ impl Limiter {
     /// The denial of a call that cannot be served before its deadline, or was not.
     fn timed_out(&self, context: DecisionContext<'_>, decision: Decision, queues: &WaitQueues) -> Denied {
         let now = self.inner.clock.now();
-        decision.into_timed_out(now.until(queues.first_turn(context.requests).unwrap_or(now.after(MIN_RETRY))))
+        decision.into_timed_out(now.until(queues.first_turn(context.enforced()).unwrap_or(now.after(MIN_RETRY))))
     }
 }
 

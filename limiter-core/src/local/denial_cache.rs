@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn a_denial_of_a_request_from_before_a_change_is_not_cached() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
-        let request = [Request { key: &key, limit, cost: 1 }];
+        let request = [Request::new(&key, limit, 1)];
         let cache = DenialCache::new(LONG, Clock::System);
         let version = cache.version(&request[0]);
         cache.invalidate(&request);
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_denial_after_admissions_of_the_same_batch_is_cached_unless_another_change_came_between() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
-        let request = [Request { key: &key, limit, cost: 1 }];
+        let request = [Request::new(&key, limit, 1)];
         let cache = DenialCache::new(LONG, Clock::System);
         let version = cache.version(&request[0]);
         cache.update(&request[0], version, true, Some(&DENIED), None);
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_denial_that_this_thread_used_before_is_invalidated_like_others() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
-        let request = [Request { key: &key, limit, cost: 1 }];
+        let request = [Request::new(&key, limit, 1)];
         let cache = || DenialCache::new(LONG, Clock::System);
         let (cache, other) = (cache(), cache());
         let insert = |cache: &DenialCache, reset_after| {
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn a_denial_that_another_thread_used_before_is_invalidated() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
-        let [request, costly] = [1, 2].map(|cost| [Request { key: &key, limit, cost }]);
+        let [request, costly] = [1, 2].map(|cost| [Request::new(&key, limit, cost)]);
         let cache = DenialCache::new(LONG, Clock::System);
         cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED), None);
         let (used, invalidated) = (Barrier::new(2), Barrier::new(2));
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn a_denial_that_was_replaced_is_not_used() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
-        let request = [Request { key: &key, limit, cost: 1 }];
+        let request = [Request::new(&key, limit, 1)];
         let cache = DenialCache::new(LONG, Clock::System);
         let insert = |longest| cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED), longest);
         insert(None);
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn a_denial_is_not_used_after_the_clock_is_moved_back() {
         let (key, limit) = (Key::new("a"), Limit::WIDEST);
-        let request = [Request { key: &key, limit, cost: 1 }];
+        let request = [Request::new(&key, limit, 1)];
         let clock = crate::ManualClock::new();
         let cache = DenialCache::new(LONG, Clock::Manual(clock.clone()));
         cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED), None);
@@ -416,11 +416,11 @@ mod tests {
         let cache = DenialCache::new(LONG, Clock::System);
         let limit = |max: u32| Limit::checked(max, 1000).expect("a limit");
         for max in 1..100 {
-            let request = [Request { key: &key, limit: limit(max), cost: 1 }];
+            let request = [Request::new(&key, limit(max), 1)];
             cache.update(&request[0], cache.version(&request[0]), false, Some(&DENIED), None);
             assert!(max > 1 || cache.get(&request).is_some());
         }
-        let is_cached = |max| cache.get(&[Request { key: &key, limit: limit(max), cost: 1 }]).is_some();
+        let is_cached = |max| cache.get(&[Request::new(&key, limit(max), 1)]).is_some();
         assert_eq!((1..100).filter(|max| is_cached(*max)).count(), MAX_DENIALS_PER_SLOT);
         assert!(is_cached(99), "the latest");
     }

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::local::leases::EndedLease;
 use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
-use crate::request::{Request, RequestReport, SlottedRequests, StoreReply};
+use crate::request::{PerRequest, Request, SlottedRequests, StoreReply};
 use crate::store::memory::MemoryStore;
 use crate::{Error, Key, Limit};
 
@@ -98,9 +98,9 @@ impl Standby {
     pub(crate) fn decide_each(
         &self,
         requests: &[Request<'_>],
-        reports: &mut Vec<RequestReport>,
+        per_request: &mut PerRequest,
     ) -> Result<StoreReply, Error> {
-        self.with_shares(requests, |requests| self.mirror.decide_each(requests, reports))
+        self.with_shares(requests, |requests| self.mirror.decide_each(requests, per_request))
     }
 
     /// Decides by the mirror without taking permits.
@@ -186,7 +186,7 @@ impl Standby {
     /// The used ones count from now on, because a call may have used them a moment ago.
     pub(crate) fn settle_lease(&self, lease: &EndedLease) {
         let &EndedLease { ref key, limit, mirror_stamp, used, unused, .. } = lease;
-        let leased = Request { key, limit, cost: used.saturating_add(unused) };
+        let leased = Request::new(key, limit, used.saturating_add(unused));
         self.refund_part(&[leased], mirror_stamp, unused);
         if used > 0 {
             let _ = self.mirror.restamp(&[Request { cost: used, ..leased }], mirror_stamp);
@@ -204,8 +204,8 @@ impl Standby {
     }
 
     /// Reserves the permits of a call about several requests as [`reserve`](Self::reserve) does. Adds the report of each.
-    pub(crate) fn reserve_each(&self, requests: SlottedRequests<'_>, reports: &mut Vec<RequestReport>) -> Precheck {
-        self.reserve_by(requests, || self.decide_each(requests.requests, reports))
+    pub(crate) fn reserve_each(&self, requests: SlottedRequests<'_>, per_request: &mut PerRequest) -> Precheck {
+        self.reserve_by(requests, || self.decide_each(requests.requests, per_request))
     }
 
     fn reserve_by(

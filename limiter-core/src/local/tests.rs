@@ -15,7 +15,7 @@ fn a_failed_server_ends_leases_before_the_standby_limiter_decides() {
         LocalStateOptions { standby, remember_denials: Duration::ZERO, clock: clock.clone(), overflows }.new_state();
     let limit: Limit = "5/1s".parse().expect("a limit");
     let keys = ["a", "b"].map(Key::new);
-    let [lost, kept] = keys.each_ref().map(|key| Request { key, limit, cost: 1 });
+    let [lost, kept] = keys.each_ref().map(|key| Request::new(key, limit, 1));
     for (slot, request) in [(0, lost), (1, kept)] {
         let mirror_stamp = local.standby.record(&[Request { cost: 5, ..request }]);
         let now = clock.now_with_suspend();

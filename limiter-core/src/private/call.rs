@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::block_on::block_on;
 use crate::decision::DecisionContext;
-use crate::limiter::{FastPath, Policies, RuleArguments, RuleDecision};
+use crate::limiter::{FastPath, LimitsOf, Policies, RuleArguments, RuleDecision};
 use crate::private::rules::FirstStep;
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
 use crate::request::{CacheLookup, CallOptions};
@@ -196,7 +196,8 @@ impl<'a> AnnotatedCall<'a> {
                     |(rule_index, name, rule)| {
                         let limits = rule.limits().iter().map(|limit| (limit.clone(), rule.cost));
                         let (key, cost, leases) = (rule.key(), rule.cost, self.function.leases_of(rule_index));
-                        let arguments = RuleArguments { rule_index, name, key, limits, cost, leases };
+                        let limits_of = LimitsOf::Rule;
+                        let arguments = RuleArguments { rule_index, name, key, limits, limits_of, cost, leases };
                         limiter.add_rule(call, &arguments, &self.function.rule(rule_index))
                     },
                 )
@@ -207,7 +208,7 @@ impl<'a> AnnotatedCall<'a> {
             let call = match read() {
                 Ok(call) => call,
                 Err(error) => {
-                    let context = DecisionContext { names: self.function.names, requests: &[] };
+                    let context = DecisionContext::new(self.function.names, &[]);
                     let on_error = self.policy(limiter, Policies::default(), handler);
                     return Ok(Err((0, limiter.fail_without_request(context, error, on_error)?)));
                 }
@@ -280,7 +281,7 @@ impl CallOutput for Option<(usize, Denied)> {
 
     /// Denies the call. Without a handler the policy is not `Raise`, so this is never reached; if it is, nothing runs.
     fn failed(call: &AnnotatedCall<'_>, _: Error) -> Self {
-        Some((0, DecisionContext { names: call.function.names, requests: &[] }.failed_closed()))
+        Some((0, DecisionContext::new(call.function.names, &[]).failed_closed()))
     }
 }
 

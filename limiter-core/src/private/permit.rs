@@ -27,7 +27,7 @@ pub async fn allowed(
     match decide_with_permit(function, &limiter, rules, max_wait, Handler::None).await {
         Ok(decided) => decided,
         // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
-        Err(_) => Err((0, DecisionContext { names: function.names, requests: &[] }.failed_closed())),
+        Err(_) => Err((0, DecisionContext::new(function.names, &[]).failed_closed())),
     }
 }
 

@@ -133,7 +133,7 @@ impl RuleRequest {
 
     #[inline]
     pub(super) fn request<'a>(&self, key: &'a Key, limit: Limit) -> Request<'a> {
-        Request { key, limit, cost: self.cost }
+        Request::new(key, limit, self.cost)
     }
 
     pub(super) fn limits(&self) -> &[LimitOrNearest] {

@@ -59,7 +59,7 @@ impl TowerRule {
         } else {
             (*limit, None)
         };
-        limiter.decide_fast_with_permit(self.decision_name(), &Request { key, limit, cost }, leases).ok()
+        limiter.decide_fast_with_permit(self.decision_name(), &Request::new(key, limit, cost), leases).ok()
     }
 
     /// Decides about a request under all of these limits, waiting up to `max_wait` for its permits. `on_error` is the
@@ -98,8 +98,8 @@ impl TowerRule {
         retry_after: Duration,
     ) -> Denied {
         let LimitedRequest { key, cost, .. } = request;
-        let (names, requests) = ([self.decision_name()], [Request { key, limit, cost }]);
-        limiter.deny_until(DecisionContext { names: &names, requests: &requests }, retry_after)
+        let (names, requests) = ([self.decision_name()], [Request::new(key, limit, cost)]);
+        limiter.deny_until(DecisionContext::new(&names, &requests), retry_after)
     }
 
     fn service_rule(&self, form: usize) -> ServiceRule<'_> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::limit::parse_millis;
 use crate::named_value::NamedValue;
-use crate::rule::is_valid_deadline;
 use crate::rule::message_text::{cut, list, meant};
+use crate::rule::{MAX_LIMITS, is_valid_deadline};
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit};
 
 /// The fields of a limit that is more than a text.
@@ -86,6 +86,10 @@ pub(crate) fn no_limits_problem() -> String {
     "`limits` must have at least one limit, got an empty list: write one such as `[\"5/s\", \"100/min\"]`, or remove it \
      for the attribute's"
         .to_owned()
+}
+
+pub(crate) fn too_many_limits_problem(count: usize) -> String {
+    format!("`limits` must have at most {MAX_LIMITS} limits, got {count}: remove the others")
 }
 
 pub(crate) fn burst_problem(algorithm: Algorithm, burst: u32) -> String {

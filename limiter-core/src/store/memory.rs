@@ -1,13 +1,15 @@
 //! The embedded store: sharded, bounded maps of counters. Each insertion removes a few expired ones.
 
 use std::borrow::Cow;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::{AlgorithmInput, Outcome};
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
-use crate::request::{CountedReply, DecisionReply, Request, RequestReport, StoreReply, counter_hash};
+use crate::request::sharing::{self, in_memory};
+use crate::request::{CountedReply, DecisionReply, PerRequest, Request, RequestReport, StoreReply, counter_hash};
 use crate::sync::process::forked;
 use crate::sync::{MutexGuard, Seed, hash_bytes, seed};
 use crate::{Error, Key, Limit, Source};
@@ -91,15 +93,15 @@ impl MemoryStore {
             let max_wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
             return self.decide_one(request, max_wait, |reply| Ok(reply.store_reply()), || Err(forked()));
         }
-        self.decide_several(requests, |_, _| {})
+        self.decide_several(requests, |_, _, _| {})
     }
 
     /// Decides without a wait about several requests, with a report of each if they are allowed.
     #[cold]
     pub(crate) fn decide_with_reports(&self, requests: &[Request<'_>]) -> Result<CountedReply, Error> {
-        let mut reports = Vec::new();
-        let reply = self.decide_each(requests, &mut reports)?;
-        let DecisionReply { reply, per_request } = DecisionReply::with_reports(reply, reports);
+        let mut per_request = PerRequest::default();
+        let reply = self.decide_each(requests, &mut per_request)?;
+        let DecisionReply { reply, per_request } = DecisionReply::with_reports(reply, per_request);
         Ok(CountedReply { per_request, ..CountedReply::from_store(reply, 0) })
     }
 
@@ -107,36 +109,43 @@ impl MemoryStore {
     pub(crate) fn decide_each(
         &self,
         requests: &[Request<'_>],
-        reports: &mut Vec<RequestReport>,
+        per_request: &mut PerRequest,
     ) -> Result<StoreReply, Error> {
-        self.decide_several(requests, |outcomes, now| {
+        self.decide_several(requests, |outcomes, observed, now| {
             let report = |&Outcome { remaining, reset_at, .. }: &Outcome| RequestReport {
                 remaining,
                 reset_after: now.until_micros(reset_at),
             };
-            reports.extend(outcomes.iter().map(report));
+            per_request.reports.extend(outcomes.iter().map(report));
+            per_request.observed.extend(observed.iter().map(|outcome| merge_outcomes(slice::from_ref(outcome), now)));
         })
     }
 
-    /// Decides without a wait. `on_allowed` gets the outcomes of the requests after their permits were taken.
+    /// Decides without a wait. `on_allowed` gets the outcomes of the requests after their permits were taken, then those
+    /// of the observed ones.
     fn decide_several(
         &self,
         requests: &[Request<'_>],
-        on_allowed: impl FnOnce(&[Outcome], Moment),
+        on_allowed: impl FnOnce(&[Outcome], &[Outcome], Moment),
     ) -> Result<StoreReply, Error> {
         let encodings = self.hashed_encodings(requests);
         let mut locked = self.lock_all(requests, &encodings)?;
         let now = self.clock.now();
-        let reply = merge_outcomes(&locked.peek(requests, now), now);
+        let before = locked.peek(requests, now);
+        let (enforced, observed) = before.split_at(sharing::enforced(requests));
+        let reply = merge_outcomes(enforced, now);
         if !reply.allowed {
             return Ok(reply);
         }
         // The permits fit, and the locks are still held.
         locked.apply(requests, now, WriteOp::Record);
         let of_no_cost: Vec<_> = requests.iter().map(|request| Request { cost: 0, ..*request }).collect();
-        let outcomes = locked.peek(&of_no_cost, now);
-        on_allowed(&outcomes, now);
-        Ok(merge_outcomes(&outcomes, now))
+        let after = locked.peek(&of_no_cost, now);
+        let (enforced, observed_after) = after.split_at(enforced.len());
+        let or_denial = |(before, after): (&Outcome, &Outcome)| if before.allowed { *after } else { *before };
+        let observed: Vec<_> = observed.iter().zip(observed_after).map(or_denial).collect();
+        on_allowed(enforced, &observed, now);
+        Ok(merge_outcomes(enforced, now))
     }
 
     /// Returns the reply that a decision would have, and takes nothing.
@@ -144,7 +153,7 @@ impl MemoryStore {
         let encodings = self.hashed_encodings(requests);
         let locked = self.lock_all(requests, &encodings)?;
         let now = self.clock.now();
-        Ok(merge_outcomes(&locked.peek(requests, now), now))
+        Ok(merge_outcomes(&locked.peek(&requests[..sharing::enforced(requests)], now), now))
     }
 
     /// Takes permits that another store has admitted, even beyond the limit. Returns their stamp.
@@ -166,8 +175,8 @@ impl MemoryStore {
 
     /// Returns at most `max_permits` of each request, taken at `stamp`. The cost of a request is what the call holds.
     pub(crate) fn refund_part(&self, requests: &[Request<'_>], stamp: u64, max_permits: u32) -> Result<(), Error> {
-        for request in requests {
-            let (returned, kept) = request.refund_split(max_permits);
+        for (request, kept) in sharing::refunds(requests, max_permits, in_memory) {
+            let returned = request.cost;
             if returned == 0 {
                 continue;
             }
@@ -435,7 +444,7 @@ impl LockedShards<'_> {
 
     fn apply(&mut self, requests: &[Request<'_>], now: Moment, op: WriteOp) {
         let Self { hashes, shards, store } = self;
-        for (input, key_hash) in inputs(requests, now).zip(hashes) {
+        for (input, key_hash) in inputs(&sharing::takes(requests, in_memory), now).zip(hashes) {
             store.denials.invalidate(key_hash.shard, key_hash.hash);
             let shard = shards.iter_mut().find(|(index, _)| *index == key_hash.shard);
             if let Some(shard::ShardReply { shared: true, .. }) =
@@ -452,7 +461,7 @@ impl LockedShards<'_> {
 }
 
 fn inputs<'a>(requests: &'a [Request<'_>], now: Moment) -> impl Iterator<Item = AlgorithmInput> + 'a {
-    let pending = |index: usize| requests[index].pending(&requests[..index]);
+    let pending = |index: usize| sharing::pending(requests, index, in_memory);
     requests.iter().enumerate().map(move |(index, request)| input(request.limit, request.cost, pending(index), now))
 }
 

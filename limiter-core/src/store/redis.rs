@@ -233,7 +233,7 @@ impl RedisStore {
 
     /// Deletes the counter of a key.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        let result = self.call(Action::Reset, &[Request { key, limit, cost: 0 }], None).await;
+        let result = self.call(Action::Reset, &[Request::new(key, limit, 0)], None).await;
         result.map(drop).map_err(|failure| failure.error)
     }
 

@@ -35,7 +35,7 @@ fn limit(text: &str) -> Limit {
 }
 
 fn request<'a>(key: &'a Key, text: &str) -> Request<'a> {
-    Request { key, limit: limit(text), cost: 1 }
+    Request::new(key, limit(text), 1)
 }
 
 #[test]

@@ -315,3 +315,11 @@ fn methods_do_not_repeat_equal_mistakes() {
     assert_eq!(count("is no argument of `fn"), 3, "{output}");
     assert_eq!(count("a `const fn` may run"), 1, "each method would repeat it: {output}");
 }
+
+#[test]
+fn a_rule_has_at_most_16_limits() {
+    let limits = |count: u32| (1..=count).map(|seconds| format!("\"1/{seconds}s\", ")).collect::<String>();
+    let arguments = |count| format!("key = \"a\", fallback = (), limits = [{}]", limits(count));
+    let expected = ["`limits` has 17 limits, and a rule may have 16: remove the others"];
+    assert_eq!(messages(&arguments(17), "fn called() {}"), expected);
+}

@@ -11,6 +11,9 @@ use crate::params::Params;
 use crate::plan::{Given, Limit, LimitSource};
 use crate::value::{literal, string};
 
+/// The most limits of a rule: see `MAX_LIMITS` of limiter-core.
+const MAX_LIMITS: usize = 16;
+
 pub(super) fn limits(args: &Args, params: Params<'_>, errors: &mut Errors) -> Option<Vec<(Limit, LimitSource)>> {
     check_combination(args, errors);
     if configured::check_misplaced(args, params, errors) {
@@ -70,6 +73,13 @@ fn limit_list(value: &Expr, errors: &mut Errors) -> Option<Vec<(Limit, LimitSour
     };
     if list.elems.is_empty() {
         errors.push_at(value, "`limits` is empty: write at least one limit, such as `[\"5/s\", \"100/min\"]`");
+    }
+    if list.elems.len() > MAX_LIMITS {
+        let count = list.elems.len();
+        errors.push_at(
+            value,
+            format!("`limits` has {count} limits, and a rule may have {MAX_LIMITS}: remove the others"),
+        );
     }
     let mut limits = Vec::new();
     let mut windows = Vec::new();

@@ -50,7 +50,7 @@ mod tests {
     fn ids<const N: usize>(sets: [&[(&Key, Limit)]; N]) -> [QueueId; N] {
         let ids = QueueIds::default();
         sets.map(|set| {
-            let requests: Vec<_> = set.iter().map(|&(key, limit)| Request { key, limit, cost: 1 }).collect();
+            let requests: Vec<_> = set.iter().map(|&(key, limit)| Request::new(key, limit, 1)).collect();
             ids.id(&requests)
         })
     }

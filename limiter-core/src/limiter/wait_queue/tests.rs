@@ -30,7 +30,7 @@ impl Queue {
     }
 
     fn requests(&self) -> [Request<'_>; 1] {
-        [Request { key: &self.key, limit: Limit::WIDEST, cost: 1 }]
+        [Request::new(&self.key, Limit::WIDEST, 1)]
     }
 
     /// The ticket of a call that may check as soon as it is the first, and has no deadline.

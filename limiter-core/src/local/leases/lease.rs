@@ -154,7 +154,7 @@ impl Lease {
     }
 
     pub(super) fn has_counter(&self, key: &Key, limit: Limit) -> bool {
-        Request { key: &self.granted.key, limit: self.granted.limit, cost: 0 }.has_counter(key, limit)
+        Request::new(&self.granted.key, self.granted.limit, 0).has_counter(key, limit)
     }
 
     #[inline]
@@ -191,7 +191,7 @@ impl Lease {
 
     /// The request of a call that holds `cost` permits of it.
     pub(crate) fn request(&self, cost: u32) -> Request<'_> {
-        Request { key: &self.granted.key, limit: self.granted.limit, cost }
+        Request::new(&self.granted.key, self.granted.limit, cost)
     }
 
     /// The data for a refund of its permits.

@@ -19,7 +19,7 @@ fn leases(places: usize) -> (Leases, ManualClock) {
 }
 
 fn request<'k>(key: &'k Key, limit: &str, cost: u32) -> Request<'k> {
-    Request { key, limit: limit.parse().expect("a limit"), cost }
+    Request::new(key, limit.parse().expect("a limit"), cost)
 }
 
 /// Returns a lease of 5 permits of a request's counter that begins now.

@@ -43,9 +43,9 @@ fn a_window_edge_of_the_mirrors_clock_frees_no_permit() {
         for algorithm in WINDOW_ALGORITHMS {
             let (standby, clock) = standby(max_keys);
             let (key, other) = (Key::new("a"), Key::new("resident"));
-            let request = Request { key: &key, limit: limit(5, algorithm), cost: 1 };
+            let request = Request::new(&key, limit(5, algorithm), 1);
             // With `max_keys` of 1 the key shares an overflow counter.
-            admit_by_store(&standby, Request { key: &other, limit: limit(5, algorithm), cost: 1 });
+            admit_by_store(&standby, Request::new(&other, limit(5, algorithm), 1));
             let until_edge = WINDOW_MILLIS - 1;
             clock.advance(Duration::from_millis(until_edge));
             (0..5).for_each(|_| admit_by_store(&standby, request));
@@ -66,7 +66,7 @@ fn permits_of_two_store_windows_count_until_each_is_a_window_old() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingCounter] {
         let (standby, clock) = standby(1_000);
         let key = Key::new("a");
-        let request = Request { key: &key, limit: limit(5, algorithm), cost: 1 };
+        let request = Request::new(&key, limit(5, algorithm), 1);
         for _ in 0..2 {
             (0..5).for_each(|_| admit_by_store(&standby, request));
             clock.advance(Duration::from_millis(WINDOW_MILLIS / 2));
@@ -83,7 +83,7 @@ fn permits_of_two_store_windows_count_until_each_is_a_window_old() {
 fn limits_of_different_algorithms_have_separate_counters() {
     let (standby, _clock) = standby(1_000);
     let key = Key::new("a");
-    let both = WINDOW_ALGORITHMS.map(|algorithm| Request { key: &key, limit: limit(5, algorithm), cost: 1 });
+    let both = WINDOW_ALGORITHMS.map(|algorithm| Request::new(&key, limit(5, algorithm), 1));
     let decided = (0..6).map(|_| decide(&standby, &both).allowed);
     assert_eq!(decided.collect::<Vec<_>>(), [true, true, true, true, true, false]);
     standby.refund(&both[..1], standby.clock.now().micros());
@@ -95,7 +95,7 @@ fn a_refund_of_a_reservation_or_a_record_gives_back_its_whole_cost() {
     for algorithm in WINDOW_ALGORITHMS {
         let (standby, clock) = standby(1_000);
         let key = Key::new("a");
-        let request = Request { key: &key, limit: limit(5, algorithm), cost: 2 };
+        let request = Request::new(&key, limit(5, algorithm), 2);
         clock.advance(Duration::from_millis(WINDOW_MILLIS - 1));
         let stamp = standby.record(&[request]);
         clock.advance(Duration::from_millis(2));
@@ -113,7 +113,7 @@ fn a_reserved_permit_counts_from_the_stores_reply() {
     for algorithm in WINDOW_ALGORITHMS {
         let (standby, clock) = standby(1_000);
         let key = Key::new("a");
-        let request = Request { key: &key, limit: limit(1, algorithm), cost: 1 };
+        let request = Request::new(&key, limit(1, algorithm), 1);
         let reservation = decide(&standby, &[request]);
         clock.advance(Duration::from_millis(60));
         standby
@@ -141,7 +141,7 @@ fn the_standby_limiter_grants_no_permit_in_a_full_window() {
                 clock.advance(Duration::from_micros(random.below(300_000)));
                 let now = standby.clock.now();
                 let cost = u32::try_from(1 + random.below(2)).expect("few");
-                let request = Request { key: &key, limit: limit(max, algorithm), cost };
+                let request = Request::new(&key, limit(max, algorithm), cost);
                 if random.below(4) == 0 {
                     standby.record(&[request]);
                 } else if decide(&standby, &[request]).allowed {
@@ -169,7 +169,7 @@ fn the_end_of_a_lease_frees_its_unused_permits_and_the_used_ones_count_from_then
     for (used, unused) in [(2, 3), (5, 0), (0, 5)] {
         let (standby, clock) = standby(1_000);
         let key = Key::new("a");
-        let request = Request { key: &key, limit: limit(6, Algorithm::SlidingWindow), cost: 1 };
+        let request = Request::new(&key, limit(6, Algorithm::SlidingWindow), 1);
         clock.advance(Duration::from_millis(5));
         standby.record(&[request]);
         clock.advance(Duration::from_millis(5));

@@ -9,9 +9,9 @@ use super::mistake::{Mistake, config_error};
 use super::value::{TextEntry, describe, entries, flag, permits, text, word};
 use crate::rule::fields::{
     LIMIT_FIELD, LIMIT_FIELDS, LimitParts, both_limits_problem, burst_problem, deadline_text_problem,
-    no_limits_problem, parse_deadline, parse_limit, zset_problem,
+    no_limits_problem, parse_deadline, parse_limit, too_many_limits_problem, zset_problem,
 };
-use crate::rule::{Contradiction, HAS_LEASES, leases_problem};
+use crate::rule::{Contradiction, HAS_LEASES, MAX_LIMITS, leases_problem};
 use crate::{Limit, Rule};
 
 /// The settings of a rule that were read, with the positions of their values.
@@ -67,6 +67,9 @@ fn limits(entry: &TextEntry<'_>) -> Result<Vec<Limit>, Mistake> {
     let Some(values) = entry.value().as_array() else { return Err(entry.wrong("a list of limits", FIX)) };
     if values.is_empty() {
         return Err(config_error(no_limits_problem(), entry.at()));
+    }
+    if values.len() > MAX_LIMITS {
+        return Err(config_error(too_many_limits_problem(values.len()), entry.at()));
     }
     values.iter().map(|value| limit(value.get_ref(), value.span().start)).collect()
 }

@@ -196,6 +196,11 @@ fn each_mistake_has_its_position_and_a_remedy() {
             "line 3, column 1: `limit` must be left out with `limits`, got both: remove one of them",
         ),
         (
+            "[rules.a]\nlimits = ['1/1s','1/2s','1/3s','1/4s','1/5s','1/6s','1/7s','1/8s','1/9s','1/10s','1/11s','1/12s',\
+             '1/13s','1/14s','1/15s','1/16s','1/17s']",
+            "line 2, column 10: `limits` must have at most 16 limits, got 17: remove the others",
+        ),
+        (
             "[rules.a]\nlimit = { algorithm = \"token_bucket\" }",
             "line 2, column 9: `limit` must be in the table of a limit, got none: write one such as \
              `{ limit = \"5/10s\" }`",

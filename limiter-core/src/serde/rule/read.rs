@@ -8,10 +8,11 @@ use serde_core::de::{self, MapAccess, SeqAccess, Visitor};
 use serde_core::{Deserialize, Deserializer};
 
 use super::check_overrides;
+use crate::rule::MAX_LIMITS;
 use crate::rule::fields::{
     MAX_OVERRIDES, OVERRIDE_FIELD, OVERRIDE_FIELDS, RULE_FIELD, RULE_FIELDS, both_limits_problem, both_matches_problem,
-    deadline_text_problem, no_limits_problem, no_match_problem, parse_deadline, too_many_overrides_problem,
-    unknown_field_problem,
+    deadline_text_problem, no_limits_problem, no_match_problem, parse_deadline, too_many_limits_problem,
+    too_many_overrides_problem, unknown_field_problem,
 };
 use crate::rule::message_text::quoted;
 use crate::serde::FieldsOnce;
@@ -83,7 +84,11 @@ impl<'de> Deserialize<'de> for LimitList {
             element: PhantomData,
         };
         let limits = deserializer.deserialize_seq(visitor)?;
-        if limits.is_empty() { Err(de::Error::custom(no_limits_problem())) } else { Ok(Self(limits)) }
+        match limits.len() {
+            0 => Err(de::Error::custom(no_limits_problem())),
+            1..=MAX_LIMITS => Ok(Self(limits)),
+            count => Err(de::Error::custom(too_many_limits_problem(count))),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ mod expiring_map;
 mod sharing;
 
 fn request<'a>(key: &'a Key, limit: &str) -> Request<'a> {
-    Request { key, limit: limit.parse().expect("a limit"), cost: 1 }
+    Request::new(key, limit.parse().expect("a limit"), 1)
 }
 
 #[cfg(feature = "test-util")]

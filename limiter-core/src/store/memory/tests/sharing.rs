@@ -28,7 +28,7 @@ fn bucket(limit: &str, algorithm: Algorithm) -> Limit {
 }
 
 fn check(store: &MemoryStore, key: &str, limit: Limit) -> StoreReply {
-    store.decide(&[Request { key: &Key::new(key), limit, cost: 1 }])
+    store.decide(&[Request::new(&Key::new(key), limit, 1)])
 }
 
 fn fill(store: &MemoryStore, key: &str, limit: &str) {
@@ -91,7 +91,7 @@ fn a_full_store_records_what_another_store_admitted() {
         let (store, _clock) = small_store(1, MIN_SHARED_COUNTERS);
         use_up(&store, &["1/h", "1/2h"]);
         let (key, limit) = (Key::new("new"), bucket("3/1m", algorithm));
-        let request = Request { key: &key, limit, cost: 3 };
+        let request = Request::new(&key, limit, 3);
         assert!(store.peek(&[request]).expect("no lock is orphaned").allowed);
         store.record(&[request]).expect("no lock is orphaned");
         assert!(!store.decide(&[Request { cost: 1, ..request }]).allowed, "{algorithm:?}");
@@ -228,7 +228,7 @@ fn a_refund_returns_permits_to_a_shared_counter() {
         let limit = bucket("1/1m", Algorithm::SlidingWindow);
         let taken = check(&store, "a", limit);
         assert!(!check(&store, "a", limit).allowed);
-        store.refund(&[Request { key: &Key::new("a"), limit, cost: 1 }], taken.stamp).expect("no lock is orphaned");
+        store.refund(&[Request::new(&Key::new("a"), limit, 1)], taken.stamp).expect("no lock is orphaned");
         assert!(check(&store, "a", limit).allowed, "coarse: {coarse}");
         assert!(!check(&store, "a", limit).allowed, "coarse: {coarse}");
     }
@@ -252,7 +252,7 @@ fn refunds_do_not_extend_older_permits_of_a_shared_counter() {
             clock.advance(Duration::from_millis(100));
             let taken = check(&store, "b", limit);
             assert!(taken.allowed, "coarse: {coarse}");
-            store.refund(&[Request { key: &Key::new("b"), limit, cost: 1 }], taken.stamp).expect("no lock is orphaned");
+            store.refund(&[Request::new(&Key::new("b"), limit, 1)], taken.stamp).expect("no lock is orphaned");
         }
         assert_eq!(check(&store, "a", limit).remaining, 9, "coarse: {coarse}");
     }
@@ -311,7 +311,7 @@ fn a_full_store_never_admits_more_than_exact_counters_would() {
                 ExactKey { limit, state: CounterState::new(algorithm), taken: VecDeque::new() }
             });
             let key = Key::new("key:").part(name);
-            let request = Request { key: &key, limit: known.limit, cost: 1 + u32::try_from(pick(2)).expect("few") };
+            let request = Request::new(&key, known.limit, 1 + u32::try_from(pick(2)).expect("few"));
             if store.decide(&[request]).allowed {
                 allowed += 1;
                 let input = input(request.limit, request.cost, 0, clock_moment(&clock));

@@ -101,7 +101,8 @@ impl WriteProbe {
     fn command(&self, name: &str, layout: Layout) -> Command {
         let sliding = Limit::nearest(u32::MAX, WINDOW);
         let limit = sliding.with_layout(layout).unwrap_or(sliding);
-        let request = Request { key: &Key::new(""), limit, cost: 1 };
+        let key = Key::new("");
+        let request = Request::new(&key, limit, 1);
         self.commands.decide(
             &Action::Take { max_wait: Duration::ZERO, leases: false },
             &[request],

@@ -116,7 +116,7 @@ fn distinct_sequences_have_distinct_names_and_the_tag_is_the_subject() {
             let sequence = sequence(&mut random);
             let key = key(&sequence);
             let limit = limits()[usize::try_from(random.below(2)).expect("small")];
-            let request = Request { key: &key, limit, cost: 1 };
+            let request = Request::new(&key, limit, 1);
             let name = name(&naming, &request);
             let mut hasher = DefaultHasher::new();
             (joined(&sequence), limit.window_millis()).hash(&mut hasher);
@@ -145,7 +145,7 @@ fn the_name_and_slot_of_a_set_are_those_of_the_plain_key() {
     let (naming, limit) = (naming(None), limits()[0].with_layout(Layout::Zset).expect("a sliding window"));
     for _ in 0..20_000 {
         let key = key(&sequence(&mut random));
-        let request = Request { key: &key, limit, cost: 1 };
+        let request = Request::new(&key, limit, 1);
         let name = name(&naming, &request);
         assert_eq!(name, key.spring_set_name());
         assert_eq!(slot(&naming, &request), slot_of(name.as_bytes()), "{name}");
@@ -162,7 +162,7 @@ fn a_secret_replaces_the_key_by_its_hmac() {
         (Key::new("a".repeat(300)), "f48ba3452e2d34167dc96db0029ec97c"),
     ];
     for (key, digest) in cases {
-        let name = name(&naming, &Request { key: &key, limit: limits()[0], cost: 1 });
+        let name = name(&naming, &Request::new(&key, limits()[0], 1));
         assert_eq!(name, format!("a:b:{{+{digest}}}:sw:10000"));
     }
 }
@@ -170,7 +170,7 @@ fn a_secret_replaces_the_key_by_its_hmac() {
 #[test]
 fn names_depend_on_the_secret_alone() {
     let key = Key::new("user:").part("alice");
-    let name = |secret: Option<&[u8]>| name(&naming(secret), &Request { key: &key, limit: limits()[0], cost: 1 });
+    let name = |secret: Option<&[u8]>| name(&naming(secret), &Request::new(&key, limits()[0], 1));
     assert_eq!(name(Some(SECRET)), name(Some(SECRET)));
     let names = [name(None), name(Some(SECRET)), name(Some(b"0123456789abcdeg")), name(Some(b"0123456789abcdef0"))];
     let distinct: std::collections::HashSet<_> = names.iter().collect();
@@ -197,7 +197,7 @@ fn a_secret_spreads_keys_that_were_chosen_for_one_slot() {
     let mut chosen = 0;
     for number in 0..200_000 {
         let key = Key::new("user:").part(number);
-        let request = Request { key: &key, limit: limits()[0], cost: 1 };
+        let request = Request::new(&key, limits()[0], 1);
         if slot(&open, &request) < 64 {
             chosen += 1;
             slots.insert(slot(&hidden, &request));

@@ -8,6 +8,7 @@ use redis::{Cmd, Value};
 use super::Program;
 use super::reply::{self, BatchReply};
 use crate::clock::Clock;
+use crate::request::sharing::{self, in_redis};
 use crate::request::{DecisionReply, LeaseId, RefundInfo, Request};
 use crate::{Algorithm, Error, Layout, Limit};
 
@@ -53,10 +54,22 @@ pub(crate) struct Command {
     program: Program,
     keys: KeyNames,
     arguments: Vec<Argument>,
+    limits: CommandLimits,
     /// True if an allowed reply has a report of each request.
     has_reports: bool,
+    /// The number of observed requests.
+    observed: usize,
     /// The number of entries of limits with leases.
     leases: usize,
+}
+
+/// The limits of a command, which bound the numbers of its reply.
+#[derive(Debug)]
+enum CommandLimits {
+    /// The limit of each request.
+    Decision(Vec<Limit>),
+    /// The kinds of a batch, and the kind of each entry.
+    Batch { kinds: Vec<BatchEntry>, indices: Vec<usize> },
 }
 
 /// The names of several keys, in one buffer.
@@ -100,6 +113,13 @@ enum Argument {
     Word(&'static str),
     Number(u64),
     Bytes([u8; LEASE_BYTES]),
+    /// The cost of a request that shares its counter with others of the decision, the permits of earlier ones that count
+    /// as taken, and those that it takes; `None` if it is observed.
+    SharedCost {
+        cost: u32,
+        pending: u32,
+        taken: Option<u32>,
+    },
 }
 
 /// Bytes of packed lease terms.
@@ -121,19 +141,39 @@ impl Commands {
             Action::Reset => ("forget", 0),
         };
         let mut arguments = vec![Argument::Word(operation), Argument::Number(number)];
-        for request @ Request { limit, cost, .. } in requests {
-            arguments.push(Argument::Word(module(*limit)));
-            let (cost, burst) = match action {
-                // A refund needs no capacity, but the permits that the call keeps.
-                Action::Refund(info) => request.refund_split(info.max_permits),
-                _ => (*cost, limit.burst()),
-            };
-            let numbers = [limit.window_millis(), limit.max().into(), burst.into(), cost.into()];
+        let mut push = |limit: Limit, burst: u32, cost: Argument| {
+            arguments.push(Argument::Word(module(limit)));
+            let numbers = [limit.window_millis(), limit.max().into(), burst.into()];
             arguments.extend(numbers.map(Argument::Number));
+            arguments.push(cost);
+        };
+        match action {
+            // A refund needs no capacity, but the permits that the call keeps.
+            Action::Refund(info) => {
+                for (Request { limit, cost, .. }, kept) in sharing::refunds(requests, info.max_permits, in_redis) {
+                    push(limit, kept, Argument::Number(cost.into()));
+                }
+            }
+            _ if sharing::may_share(requests) => {
+                let takes = sharing::takes(requests, in_redis);
+                for (index, (request, take)) in requests.iter().zip(takes.iter()).enumerate() {
+                    let pending = sharing::pending(requests, index, in_redis);
+                    let taken = (!request.role.is_observed()).then_some(take.cost);
+                    let cost = Argument::SharedCost { cost: request.cost, pending, taken };
+                    push(request.limit, request.limit.burst(), cost);
+                }
+            }
+            _ => {
+                for Request { limit, cost, .. } in requests {
+                    push(*limit, limit.burst(), Argument::Number((*cost).into()));
+                }
+            }
         }
         arguments.extend(self.time());
         let has_reports = matches!(action, Action::TakeWithReports);
-        Command { program: Program::Decide, keys, arguments, has_reports, leases: 0 }
+        let observed = requests.len() - sharing::enforced(requests);
+        let limits = CommandLimits::Decision(requests.iter().map(|request| request.limit).collect());
+        Command { program: Program::Decide, keys, arguments, limits, has_reports, observed, leases: 0 }
     }
 
     /// The command for a batch. `keys` are the names of the entries' keys.
@@ -168,10 +208,11 @@ impl Commands {
             arguments.extend([*cost, *calls].map(|number| Argument::Number(number.into())));
         }
         if kinds.len() > 1 {
-            arguments.extend(indices.into_iter().map(|index| Argument::Number(index as u64)));
+            arguments.extend(indices.iter().map(|index| Argument::Number(*index as u64)));
         }
         arguments.extend(self.time());
-        Command { program: Program::Batch, keys, arguments, has_reports: false, leases }
+        let limits = CommandLimits::Batch { kinds, indices };
+        Command { program: Program::Batch, keys, arguments, limits, has_reports: false, observed: 0, leases }
     }
 
     /// The time of a manual clock, which each command carries.
@@ -289,17 +330,26 @@ impl Command {
                 Argument::Word(word) => command.arg(word),
                 Argument::Number(number) => command.arg(number),
                 Argument::Bytes(bytes) => command.arg(bytes),
+                Argument::SharedCost { cost, pending, taken } => {
+                    let taken = taken.map_or("-".to_owned(), |taken| taken.to_string());
+                    command.arg(format!("{cost} {pending} {taken}"))
+                }
             };
         }
         command
     }
 
     pub(crate) fn decode(&self, reply: &Value) -> Result<DecisionReply, Error> {
-        reply::decode(reply, self.keys.len(), self.has_reports)
+        let limits: &[Limit] = if let CommandLimits::Decision(limits) = &self.limits { limits } else { &[] };
+        reply::decode(reply, limits, self.observed, self.has_reports)
     }
 
     pub(crate) fn decode_batch(&self, reply: Value) -> Result<BatchReply, Error> {
-        reply::decode_batch(reply, self.keys.len(), self.leases)
+        let (kinds, indices): (&[BatchEntry], &[usize]) = match &self.limits {
+            CommandLimits::Batch { kinds, indices } => (kinds, indices),
+            CommandLimits::Decision(_) => (&[], &[]),
+        };
+        reply::decode_batch(reply, indices.iter().map(|index| kinds[*index].limit), self.leases)
     }
 }
 

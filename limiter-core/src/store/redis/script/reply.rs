@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::request::{DecisionReply, LeaseId, RequestReport, StoreReply};
+use crate::request::{DecisionReply, LeaseId, PerRequest, RequestReport, StoreReply};
 use crate::store::redis::command_error::CommandError;
-use crate::{Error, ErrorKind};
+use crate::{Algorithm, Error, ErrorKind, Limit};
 
 /// The reply to one entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,50 @@ pub(crate) struct LeaseReply {
     pub(crate) id: Option<LeaseId>,
 }
 
+/// The bounds of the numbers in a reply about one limit. A reply beyond them is not one of the script.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    remaining: u32,
+    /// The longest time until permits are free, in microseconds.
+    wait: u64,
+}
+
+/// The most microseconds in which a bucket refills: see `bucket.lua`.
+const MAX_REFILL_MICROS: u64 = 1 << 51;
+
+impl From<Limit> for Bounds {
+    /// The newest stamp may be a window ahead of the clock, which may have stepped back.
+    fn from(limit: Limit) -> Self {
+        let window = limit.window_millis() * 1000;
+        let permits_count_for = match limit.algorithm() {
+            Algorithm::SlidingWindow | Algorithm::FixedWindow => window,
+            Algorithm::SlidingCounter => 2 * window,
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => MAX_REFILL_MICROS,
+        };
+        let lease = u64::try_from(limit.lease_time().as_micros()).unwrap_or(u64::MAX);
+        // Stamps are rounded up, at most to the end of a cell of the log.
+        let cell = (limit.window_millis().div_ceil(MAX_RUNS) + 1) * 1000;
+        Self { remaining: limit.max_cost(), wait: permits_count_for + window + lease + cell }
+    }
+}
+
+/// Runs of a full log.
+const MAX_RUNS: u64 = 128;
+
+impl Bounds {
+    fn permits(self, remaining: i64) -> Option<u32> {
+        u32::try_from(remaining).ok().filter(|remaining| *remaining <= self.remaining)
+    }
+
+    fn wait(self, micros: i64) -> Option<Duration> {
+        u64::try_from(micros).ok().filter(|micros| *micros <= self.wait).map(Duration::from_micros)
+    }
+
+    fn retry(self, micros: i64) -> Option<Option<Duration>> {
+        if micros == NEVER { Some(None) } else { self.wait(micros).map(Some) }
+    }
+}
+
 /// Bytes of one packed entry.
 ///
 /// The same format is in `lua/batch.lua` and `fuzz/batches.lua`, and as raw bytes in the fake servers of
@@ -63,15 +107,16 @@ impl BatchEntryReply {
     }
 
     /// Decodes one packed entry, big-endian: granted (4), remaining (4), retry after (8), reset after (8).
-    fn decode(bytes: &[u8; ENTRY_BYTES], stamp: u64) -> Option<Self> {
+    fn decode(bytes: &[u8; ENTRY_BYTES], stamp: u64, limit: Limit) -> Option<Self> {
+        let bounds = Bounds::from(limit);
         let (granted, rest) = bytes.split_first_chunk()?;
         let (remaining, rest) = rest.split_first_chunk()?;
         let (retry, reset) = rest.split_first_chunk()?;
         Some(Self {
             granted: u32::from_be_bytes(*granted),
-            remaining: u32::from_be_bytes(*remaining),
-            retry_after: decode_retry(i64::from_be_bytes(*retry))?,
-            reset_after: Duration::from_micros(u64::try_from(i64::from_be_bytes(*reset.first_chunk()?)).ok()?),
+            remaining: bounds.permits(u32::from_be_bytes(*remaining).into())?,
+            retry_after: bounds.retry(i64::from_be_bytes(*retry))?,
+            reset_after: bounds.wait(i64::from_be_bytes(*reset.first_chunk()?))?,
             stamp,
         })
     }
@@ -101,53 +146,104 @@ pub(crate) fn encode_entry(granted: u32, remaining: u32, retry_after: i64, reset
     bytes
 }
 
-/// Decodes the reply to one decision about so many requests. If it is allowed and has reports, there is one for each.
+/// Decodes the reply to one decision about requests with these limits, of which so many are `observed`. If it is allowed
+/// and `has_reports`, there is one for each, those of observed requests last.
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] for anything else.
-pub(crate) fn decode(reply: &Value, requests: usize, has_reports: bool) -> Result<DecisionReply, Error> {
-    decode_integers(reply, requests, has_reports).ok_or_else(unexpected_reply)
+pub(crate) fn decode(
+    reply: &Value,
+    limits: &[Limit],
+    observed: usize,
+    has_reports: bool,
+) -> Result<DecisionReply, Error> {
+    let bounds: Vec<_> = limits.iter().copied().map(Bounds::from).collect();
+    let (enforced, observed) = bounds.split_at(limits.len().saturating_sub(observed));
+    decode_integers(reply, enforced, has_reports.then_some(observed)).ok_or_else(unexpected_reply)
 }
 
-fn decode_integers(reply: &Value, requests: usize, has_reports: bool) -> Option<DecisionReply> {
+fn decode_integers(reply: &Value, bounds: &[Bounds], observed: Option<&[Bounds]>) -> Option<DecisionReply> {
     let Value::Array(values) = reply else { return None };
     let integers: Vec<i64> = values
         .iter()
         .map(|value| if let Value::Int(integer) = value { Some(*integer) } else { None })
         .collect::<Option<_>>()?;
     let (&[allowed, request_index, remaining, retry, reset, stamp, delay], reports) = integers.split_first_chunk()?;
+    let request_index = usize::try_from(request_index).ok()?;
+    let of_request = bounds.get(request_index)?;
+    // The time until all requests fit.
+    let longest = Bounds { wait: bounds.iter().map(|bounds| bounds.wait).max()?, ..*of_request };
     let reply = StoreReply {
-        allowed: match allowed {
-            0 => false,
-            1 => true,
-            _ => return None,
-        },
-        request_index: usize::try_from(request_index).ok().filter(|index| *index < requests)?,
-        remaining: u32::try_from(remaining).ok()?,
-        retry_after: decode_retry(retry)?,
-        reset_after: Duration::from_micros(u64::try_from(reset).ok()?),
+        allowed: decode_flag(allowed)?,
+        request_index,
+        remaining: of_request.permits(remaining)?,
+        retry_after: longest.retry(retry)?,
+        reset_after: of_request.wait(reset)?,
         stamp: u64::try_from(stamp).ok()?,
-        delay: Duration::from_micros(u64::try_from(delay).ok()?),
+        delay: longest.wait(delay)?,
     };
-    let (reports, rest) = reports.as_chunks();
-    let reports: Vec<_> = reports.iter().map(decode_report).collect::<Option<_>>()?;
-    let is_complete = reports.len() == if has_reports && reply.allowed { requests } else { 0 };
-    (is_complete && rest.is_empty()).then(|| DecisionReply::with_reports(reply, reports))
+    let Some(observed) = observed.filter(|_| reply.allowed) else {
+        return reports.is_empty().then(|| reply.into());
+    };
+    let (reports, observations) = reports.split_at_checked(bounds.len() * REPORT_NUMBERS)?;
+    let reports = reports.as_chunks().0.iter().zip(bounds);
+    let (observations, rest) = observations.as_chunks();
+    if observations.len() != observed.len() || !rest.is_empty() {
+        return None;
+    }
+    let observations = observations.iter().zip(observed).enumerate();
+    let observation = |(index, (numbers, bounds)): (usize, (&[i64; 4], &Bounds))| {
+        decode_observation(index, numbers, *bounds, reply.stamp)
+    };
+    let per_request = PerRequest {
+        reports: reports.map(|(numbers, bounds)| decode_report(numbers, *bounds)).collect::<Option<_>>()?,
+        observed: observations.map(observation).collect::<Option<_>>()?,
+        ..PerRequest::default()
+    };
+    Some(DecisionReply::with_reports(reply, per_request))
 }
 
-fn decode_report(&[remaining, reset]: &[i64; 2]) -> Option<RequestReport> {
-    let reset_after = Duration::from_micros(u64::try_from(reset).ok()?);
-    Some(RequestReport { remaining: u32::try_from(remaining).ok()?, reset_after })
+/// Numbers of a report.
+const REPORT_NUMBERS: usize = 2;
+
+fn decode_observation(
+    request_index: usize,
+    &[remaining, reset, allowed, retry]: &[i64; 4],
+    bounds: Bounds,
+    stamp: u64,
+) -> Option<StoreReply> {
+    let RequestReport { remaining, reset_after } = decode_report(&[remaining, reset], bounds)?;
+    let (allowed, retry_after) = (decode_flag(allowed)?, bounds.retry(retry)?);
+    Some(StoreReply { allowed, request_index, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO })
 }
 
-/// Decodes the reply to a batch of so many entries: one result for each, and one for each entry with a lease.
+fn decode_flag(number: i64) -> Option<bool> {
+    match number {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+fn decode_report(&[remaining, reset]: &[i64; REPORT_NUMBERS], bounds: Bounds) -> Option<RequestReport> {
+    Some(RequestReport { remaining: bounds.permits(remaining)?, reset_after: bounds.wait(reset)? })
+}
+
+/// Decodes the reply to a batch of entries with these limits: one result for each, and one for each of so many with a
+/// lease.
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] if it is not the reply to a batch of this size.
-pub(crate) fn decode_batch(reply: Value, entries: usize, leases: usize) -> Result<BatchReply, Error> {
+pub(crate) fn decode_batch(
+    reply: Value,
+    mut limits: impl ExactSizeIterator<Item = Limit>,
+    leases: usize,
+) -> Result<BatchReply, Error> {
+    let entries = limits.len();
     let values = match reply {
         Value::BulkString(packed) if entries == 1 && leases == 0 => {
-            return Ok(BatchReply { entries: vec![decode_lone(&packed)], leases: Vec::new() });
+            let entry = limits.next().ok_or_else(unexpected_reply).and_then(|limit| decode_lone(&packed, limit));
+            return Ok(BatchReply { entries: vec![entry], leases: Vec::new() });
         }
         Value::Array(values) => values,
         _ => return Err(unexpected_reply()),
@@ -165,8 +261,8 @@ pub(crate) fn decode_batch(reply: Value, entries: usize, leases: usize) -> Resul
     }
     let leases: Vec<_> =
         packed_leases.iter().map(LeaseReply::decode).collect::<Option<_>>().ok_or_else(unexpected_reply)?;
-    let decode = |bytes| BatchEntryReply::decode(bytes, stamp).ok_or_else(unexpected_reply);
-    let mut replies: Vec<_> = packed.as_chunks().0.iter().map(decode).collect();
+    let decode = |(bytes, limit)| BatchEntryReply::decode(bytes, stamp, limit).ok_or_else(unexpected_reply);
+    let mut replies: Vec<_> = packed.as_chunks().0.iter().zip(limits).map(decode).collect();
     // Pairs of an index and the error of that entry.
     while let Some(index) = values.next() {
         let (Value::Int(index), Some(error @ Value::ServerError(_))) = (index, values.next()) else {
@@ -181,20 +277,51 @@ pub(crate) fn decode_batch(reply: Value, entries: usize, leases: usize) -> Resul
 }
 
 /// Decodes the reply to a lone decision: the stamp (8), and one packed entry.
-fn decode_lone(packed: &[u8]) -> Result<BatchEntryReply, Error> {
+fn decode_lone(packed: &[u8], limit: Limit) -> Result<BatchEntryReply, Error> {
     let decoded = packed.split_first_chunk().and_then(|(stamp, entry)| {
-        BatchEntryReply::decode(<&[u8; ENTRY_BYTES]>::try_from(entry).ok()?, u64::from_be_bytes(*stamp))
+        BatchEntryReply::decode(<&[u8; ENTRY_BYTES]>::try_from(entry).ok()?, u64::from_be_bytes(*stamp), limit)
     });
     decoded.ok_or_else(unexpected_reply)
 }
 
-fn decode_retry(micros: i64) -> Option<Option<Duration>> {
-    match micros {
-        NEVER => Some(None),
-        micros => Some(Some(Duration::from_micros(u64::try_from(micros).ok()?))),
-    }
-}
-
 fn unexpected_reply() -> Error {
     Error::new(ErrorKind::Protocol, "unexpected reply from the rate-limit script")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_beyond_the_bounds_of_a_limit_are_failures() {
+        // Longer than a lease and a cell of a minute with its rounding.
+        const SLACK: i64 = 600_000;
+        let (minute, limit) = (60_000_000, "7/1m".parse::<Limit>().expect("a limit"));
+        let bucket = |algorithm| limit.with_algorithm(algorithm).with_burst(9).expect("a bucket");
+        for (limit, most_left, longest) in [
+            (limit, 7, 2 * minute),
+            (limit.with_algorithm(Algorithm::FixedWindow), 7, 2 * minute),
+            (limit.with_algorithm(Algorithm::SlidingCounter), 7, 3 * minute),
+            (bucket(Algorithm::TokenBucket), 9, (1 << 51) + minute),
+            (bucket(Algorithm::LeakyBucket), 9, (1 << 51) + minute),
+        ] {
+            let entry = |left, retry, reset| {
+                let packed = [&1_u64.to_be_bytes()[..], &encode_entry(0, left, retry, reset)].concat();
+                let reply = decode_batch(Value::BulkString(packed), [limit].into_iter(), 0).expect("a reply");
+                reply.entries[0].as_ref().map_err(Error::kind).copied()
+            };
+            let decision = |left: u32, retry, reset| {
+                let numbers = [0, 0, left.into(), retry, reset, 1, 0];
+                decode(&Value::Array(numbers.map(Value::Int).to_vec()), &[limit], 0, false)
+                    .map_err(|error| error.kind())
+            };
+            assert!(entry(most_left, longest, longest).is_ok() && decision(most_left, longest, longest).is_ok());
+            assert!(entry(0, NEVER, 0).is_ok() && decision(0, NEVER, 0).is_ok());
+            let too_long = longest + SLACK;
+            for (left, retry, reset) in [(most_left + 1, 0, 0), (0, too_long, 0), (0, 0, too_long), (0, -2, 0)] {
+                assert_eq!(entry(left, retry, reset).err(), Some(ErrorKind::Protocol), "{limit:?}");
+                assert_eq!(decision(left, retry, reset).err(), Some(ErrorKind::Protocol), "{limit:?}");
+            }
+        }
+    }
 }

@@ -151,7 +151,8 @@ pub(crate) mod tests {
 
     pub(crate) fn call(millis: u64) -> (Call, oneshot::Receiver<CallResult>) {
         let (reply_to, reply) = oneshot::channel();
-        let requests = [Request { key: &Key::new("a"), limit: Limit::WIDEST, cost: 1 }];
+        let key = Key::new("a");
+        let requests = [Request::new(&key, Limit::WIDEST, 1)];
         let call = Call {
             action: Action::Take { max_wait: Duration::ZERO, leases: false },
             requests: OwnedRequest::copy_all(&requests),

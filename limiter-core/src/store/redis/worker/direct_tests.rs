@@ -54,7 +54,7 @@ impl DirectWorker {
     }
 
     fn request(&self) -> Request<'_> {
-        Request { key: &self.key, limit: Limit::new(MAX, Duration::from_secs(3_600)).expect("a limit"), cost: 1 }
+        Request::new(&self.key, Limit::new(MAX, Duration::from_secs(3_600)).expect("a limit"), 1)
     }
 
     fn keys(&self) -> RedisKeys {

@@ -81,7 +81,7 @@ impl LeasedWorker {
     }
 
     fn request(&self, cost: u32) -> Request<'_> {
-        Request { key: &self.key, limit: self.limit, cost }
+        Request::new(&self.key, self.limit, cost)
     }
 
     fn keys(&self) -> RedisKeys {

@@ -194,16 +194,21 @@ impl Reservation {
             keys: Arc::clone(keys),
             deadline: *deadline,
             groups: Vec::new(),
-            per_request: PerRequest { stamps: vec![0; requests.len()], reports: Vec::new() },
+            per_request: PerRequest { stamps: vec![0; requests.len()], ..PerRequest::default() },
         }
     }
 
     fn add(&mut self, group: SlotGroup, taken: &DecisionReply) {
-        let PerRequest { stamps, reports } = &mut self.per_request;
+        let PerRequest { stamps, reports, observed } = &mut self.per_request;
         group.indices.iter().for_each(|index| stamps[*index] = taken.reply.stamp);
         if let Some(of_group) = &taken.per_request {
-            reports.resize(stamps.len(), RequestReport::default());
-            group.indices.iter().zip(&of_group.reports).for_each(|(index, report)| reports[*index] = *report);
+            let enforced = self.requests.iter().filter(|request| !request.as_request().role.is_observed()).count();
+            reports.resize(enforced, RequestReport::default());
+            observed.resize(stamps.len() - enforced, StoreReply::ALLOWED);
+            // In each group the observed ones come last, as in the decision.
+            let (of_enforced, of_observed) = group.indices.split_at(of_group.reports.len());
+            of_enforced.iter().zip(&of_group.reports).for_each(|(index, report)| reports[*index] = *report);
+            of_observed.iter().zip(&of_group.observed).for_each(|(index, reply)| observed[*index - enforced] = *reply);
         }
         self.groups.push(group);
     }

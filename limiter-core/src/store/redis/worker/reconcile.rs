@@ -11,7 +11,9 @@ use super::pending_call::BatchedCall;
 use crate::local::LocalState;
 use crate::local::denial_cache::CacheVersion;
 use crate::local::standby::{Precheck, Standby};
-use crate::request::{CountedReply, DecisionReply, LeaseId, RefundInfo, Request, SlottedRequests, StoreReply};
+use crate::request::{
+    CountedReply, DecisionReply, LeaseId, PerRequest, RefundInfo, Request, SlottedRequests, StoreReply,
+};
 use crate::store::redis::script::reply::BatchEntryReply;
 
 #[derive(Debug)]
@@ -78,10 +80,10 @@ impl Reconciler {
     /// # Errors
     /// As for [`reserve`](Self::reserve).
     pub(crate) fn reserve_each(&self, requests: SlottedRequests<'_>) -> Result<Option<DecisionReply>, CountedReply> {
-        let mut reports = Vec::new();
-        match self.standby().reserve_each(requests, &mut reports) {
+        let mut per_request = PerRequest::default();
+        match self.standby().reserve_each(requests, &mut per_request) {
             Precheck::Skip => Ok(None),
-            Precheck::Reserved(reply) => Ok(Some(DecisionReply::with_reports(reply, reports))),
+            Precheck::Reserved(reply) => Ok(Some(DecisionReply::with_reports(reply, per_request))),
             Precheck::Denied(reply) => Err(CountedReply::from_standby(reply)),
         }
     }

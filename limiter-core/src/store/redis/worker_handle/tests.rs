@@ -37,7 +37,7 @@ impl TestHandle {
     async fn call(&self, timeout: Duration) -> TestCall {
         // The standby limiter is consulted for one window after a failure.
         let limit = Limit::new(1_000, Duration::from_millis(1)).expect("a limit");
-        let request = Request { key: &self.key, limit, cost: 1 };
+        let request = Request::new(&self.key, limit, 1);
         let keys = RedisKeys::new(&[request], &self.naming).expect("no secret");
         let action = Action::Take { max_wait: Duration::ZERO, leases: false };
         let sent = self.handle.send(action, &[request], keys, timeout).expect("room");

@@ -141,7 +141,7 @@ fn the_script_leases_as_a_naive_list_does() {
             let what = format!("round {round}, step {step}");
             match random.below(12) {
                 0 => {
-                    script.decide(&Action::Reset, Request { key: &key, limit, cost: 0 });
+                    script.decide(&Action::Reset, Request::new(&key, limit, 0));
                     permits.forget(time);
                     resets += 1;
                 }
@@ -149,7 +149,7 @@ fn the_script_leases_as_a_naive_list_does() {
                     let (stamp, cost) = receipts.swap_remove(pick(&mut random, receipts.len()));
                     script.decide(
                         &Action::Refund(Box::new(RefundInfo::from_store(stamp))),
-                        Request { key: &key, limit, cost },
+                        Request::new(&key, limit, cost),
                     );
                     permits.remove(time, cost.into(), stamp.div_ceil(1000));
                 }
@@ -259,7 +259,7 @@ fn permits_after_late_returns(scripts: &LoadedScripts) -> [u32; 2] {
     scripts.clock.advance(Duration::from_millis(150));
     assert_eq!(call(1, 46, 0, None).0.granted, 44, "all earlier permits have expired");
     scripts.clock.rewind(Duration::from_millis(20));
-    scripts.decide(&Action::Refund(Box::new(RefundInfo::from_store(receipt))), Request { key: &key, limit, cost: 6 });
+    scripts.decide(&Action::Refund(Box::new(RefundInfo::from_store(receipt))), Request::new(&key, limit, 6));
     let after_refund = call(0, 1, 0, None).0.remaining;
     let after_return = call(0, 1, 0, lease.id.map(|id| ReturnedPermits { permits: lease.permits, id })).0.remaining;
     [after_refund, after_return]
@@ -283,7 +283,7 @@ fn permits_after_return_to_later_log(scripts: &LoadedScripts) -> u32 {
     let lease = call(1, 0, 7, 8, None).1;
     assert_eq!(lease.permits, 8);
     scripts.clock.advance(Duration::from_millis(10));
-    scripts.decide(&Action::Reset, Request { key: &key, limit, cost: 0 });
+    scripts.decide(&Action::Reset, Request::new(&key, limit, 0));
     scripts.clock.rewind(Duration::from_millis(10));
     assert_eq!(call(30, 1, 9, 0, None).0.granted, 30);
     scripts.clock.advance(Duration::from_millis(5));

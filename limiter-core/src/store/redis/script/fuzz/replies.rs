@@ -43,7 +43,7 @@ fn no_decision_reply_makes_the_decoder_panic() {
 #[test]
 fn no_batch_reply_makes_the_decoder_panic() {
     let commands = Commands::new(Clock::System);
-    let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
+    let limit = Limit::WIDEST;
     let entries = [None, Some(LeaseTerms::default()), None];
     let entries = entries.map(|lease| BatchEntry { limit, cost: 1, calls: 3, lease });
     let command = commands.batch(KeyNames::from_iter(["a", "b", "c"]), &entries);
@@ -148,8 +148,7 @@ struct Decoder {
 impl Decoder {
     fn new(action: &Action) -> Self {
         let key = Key::new("a");
-        let limit = Limit::new(5, Duration::from_secs(10)).expect("a limit");
-        let requests = [Request { key: &key, limit, cost: 1 }; 3];
+        let requests = [Request::new(&key, Limit::WIDEST, 1); 3];
         let names = KeyNames::from_iter(["a", "b", "c"]);
         let command = Commands::new(Clock::System).decide(action, &requests, names);
         let has_reports = matches!(action, Action::TakeWithReports);

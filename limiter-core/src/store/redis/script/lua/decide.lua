@@ -9,12 +9,15 @@
 --   window      milliseconds
 --   max         permits in any window (1 to 2^32 - 1)
 --   burst       the capacity of a bucket (1 to 2^32 - 1); in a 'refund' the permits that the call keeps
---   cost        permits to take or to return (0 to 2^32 - 1)
+--   cost        permits to take or to return (0 to 2^32 - 1). Where several requests of one call's rules share a counter:
+--               that, then the permits of earlier requests that count as taken, then the permits that this request takes,
+--               or '-' for an observed request. Observed ones take nothing, deny nothing and come last
 --
 -- Reply    { allowed 1 or 0, deciding request, remaining, retry after in µs (-1: never), reset after in µs, stamp in
 --          µs, delay until the turn in µs }. The deciding request, counted from 0, is the one of `remaining` and `reset
 --          after`: the first that denies, or the one with the least remaining. After a 'report' that is allowed,
---          remaining and reset after of each request follow. Or an error: FOREIGN if a key holds a value of another
+--          remaining and reset after of each request follow. For an observed one these are those before the call if it
+--          would be denied; then allowed 1 or 0 and retry after follow. Or an error: FOREIGN if a key holds a value of another
 --          kind, which stays as it is, or the server's error of a command
 -- Clock    the server's, by TIME
 -- Expiry   set with the value, in one command: when the last permit expires, plus half a second of slack, as the expiry
@@ -41,6 +44,11 @@ for index, key in ipairs(KEYS) do
   local name = ARGV[at + 1]
   local module = modules[name] or make(name)
   modules[name] = module
+  local cost, pending, taken = tonumber(ARGV[at + 5]), nil, nil
+  if not cost then
+    cost, pending, taken = string.match(ARGV[at + 5], '(%d+) (%d+) (.+)')
+    cost, pending = tonumber(cost), tonumber(pending)
+  end
   local request = {
     -- The name of a string contains the window.
     id = module.load and key .. ' ' .. ARGV[at + 2] or key,
@@ -48,7 +56,9 @@ for index, key in ipairs(KEYS) do
     window = tonumber(ARGV[at + 2]),
     max = tonumber(ARGV[at + 3]),
     burst = ARGV[at + 4], -- text: only the buckets need the number
-    cost = tonumber(ARGV[at + 5]),
+    cost = cost,
+    taken = taken and tonumber(taken),
+    is_observed = taken == '-',
     pending = 0,
     max_wait = 0,
   }
@@ -69,7 +79,7 @@ for index, key in ipairs(KEYS) do
     end
     counters[request.id] = counter
   end
-  request.pending = counter.pending or 0
+  request.pending = pending or counter.pending or 0
   counter.pending = request.pending + request.cost
 end
 
@@ -77,6 +87,9 @@ end
 local function evaluate()
   local denied, deciding, least, reset_at, delay, retry_at = false, nil, nil, nil, nil, now_micros
   for index, request in ipairs(requests) do
+    if request.is_observed then
+      break
+    end
     local module = request.algorithm
     local allowed, remaining, fits_at, resets_at, waits = module.evaluate(counters[request.id], request)
     if not denied and (not allowed or not deciding or remaining < least) then
@@ -134,6 +147,12 @@ else
   end
   delay = waits
   for _, request in ipairs(requests) do
+    if request.is_observed then
+      request.before = { request.algorithm.evaluate(counters[request.id], request) }
+    end
+  end
+  for _, request in ipairs(requests) do
+    request.cost = request.is_observed and 0 or request.taken or request.cost
     if request.cost > 0 then
       request.algorithm.take(counters[request.id], request)
       changed[request.id] = request.algorithm
@@ -165,9 +184,17 @@ local _, deciding, remaining, reset_at = evaluate()
 local allowed = reply(1, deciding, remaining, reset_at, delay, now_micros)
 if operation == 'report' then
   for _, request in ipairs(requests) do
-    local module = request.algorithm
+    local module, before = request.algorithm, request.before
     local _, left, _, resets_at = module.evaluate(counters[request.id], request)
+    if before and not before[1] then
+      left, resets_at = before[2], before[4]
+    end
     allowed[#allowed + 1], allowed[#allowed + 2] = left, math.max(resets_at * module.scale - now_micros, 0)
+    if before then
+      local fits_at = before[3]
+      allowed[#allowed + 1] = before[1] and 1 or 0
+      allowed[#allowed + 1] = fits_at and math.max(fits_at * module.scale - now_micros, 0) or -1
+    end
   end
 end
 return allowed

@@ -9,7 +9,7 @@ const ID: LeaseId = LeaseId { mark: 7, end: 1_000 };
 const RETURNED: ReturnedPermits = ReturnedPermits { permits: 5, id: ID };
 
 fn request<'k>(key: &'k Key, limit: &str, cost: u32) -> Request<'k> {
-    Request { key, limit: limit.parse::<Limit>().expect("a limit"), cost }
+    Request::new(key, limit.parse::<Limit>().expect("a limit"), cost)
 }
 
 fn calls(calls: u32) -> Occasion {

@@ -143,7 +143,7 @@ impl<'a> Simulation<'a> {
             Event::Batch(call) => self.run_batch(call),
             Event::Reply(actor, completion) => self.complete(actor, completion),
             Event::LeaseEnd(Actor { process, key }, limit, id) => {
-                let request = Request { key: &self.keys[key], limit, cost: 0 };
+                let request = Request::new(&self.keys[key], limit, 0);
                 let returned = self.processes[process].end_lease(&request, id);
                 self.return_permits(key, limit, returned);
             }
@@ -152,7 +152,7 @@ impl<'a> Simulation<'a> {
                     return;
                 }
                 let info = RefundInfo::from_store(stamp);
-                let request = Request { key: &self.keys[key], limit, cost: permits };
+                let request = Request::new(&self.keys[key], limit, permits);
                 self.server.decide(self.now, key, &Action::Refund(Box::new(info)), request);
                 self.judges[key].refund(admission, permits);
                 if self.scenario.has_ledger {
@@ -163,7 +163,7 @@ impl<'a> Simulation<'a> {
                 self.add_fill_soon(key);
             }
             Event::Reset(Actor { process, key }) => {
-                let request = Request { key: &self.keys[key], limit: self.processes[process].limit, cost: 0 };
+                let request = Request::new(&self.keys[key], self.processes[process].limit, 0);
                 self.server.decide(self.now, key, &Action::Reset, request);
                 self.judges[key].reset();
                 self.ledgers[key].reset(self.server.micros() / 1_000);
@@ -206,7 +206,7 @@ impl<'a> Simulation<'a> {
             }
             92..=95 if self.scenario.has_resets => {
                 let limit = self.processes[process].limit;
-                let request = Request { key: &self.keys[actor.key], limit, cost: 0 };
+                let request = Request::new(&self.keys[actor.key], limit, 0);
                 let returned = self.processes[process].begin_reset(&request);
                 let returned_after = if returned.is_some() { self.delay() } else { 0 };
                 let wait = returned_after + self.delay();
@@ -234,7 +234,7 @@ impl<'a> Simulation<'a> {
     fn take(&mut self, actor: Actor, cost: u32) -> bool {
         let Actor { process, key } = actor;
         let limit = self.processes[process].limit;
-        let request = Request { key: &self.keys[key], limit, cost };
+        let request = Request::new(&self.keys[key], limit, cost);
         let Some((permits, grant)) = self.processes[process].take(key, &request) else { return false };
         let admission = self.admit(key, cost, grant);
         self.counts.leased += u64::from(cost);

@@ -17,7 +17,7 @@ impl Simulation<'_> {
     pub(super) fn send_call(&mut self, Actor { process: number, key }: Actor, cost: u32, calls: u32) {
         let process = &mut self.processes[number];
         let limit = process.limit;
-        let request = Request { key: &self.keys[key], limit, cost };
+        let request = Request::new(&self.keys[key], limit, cost);
         let wants_lease = cost == 0 || self.random.below(4) > 0;
         let wanted = if wants_lease { small(self.random.between(8, limit.max().into())) } else { 0 };
         let occasion = if cost == 0 { Occasion::Renewal } else { Occasion::Calls { calls, cost } };
@@ -93,7 +93,7 @@ impl Simulation<'_> {
 
     pub(super) fn complete(&mut self, actor: Actor, completion: BatchCompletion) {
         let BatchCompletion { limit, sent_at, lease, grant, receipt } = completion;
-        let request = Request { key: &self.keys[actor.key], limit, cost: 0 };
+        let request = Request::new(&self.keys[actor.key], limit, 0);
         let process = &mut self.processes[actor.process];
         process.receipts.extend(receipt);
         let outcome = process.complete_lease(actor.key, &request, sent_at, lease, grant);

@@ -22,7 +22,7 @@ impl Simulation<'_> {
         self.counts.refunds += 1;
         match taken_from {
             PermitSource::Lease(id) => {
-                let request = Request { key: &self.keys[key], limit, cost: permits };
+                let request = Request::new(&self.keys[key], limit, permits);
                 if process.leases.put_back(&request, id) {
                     self.judges[key].refund(admission, permits);
                 } else {
