@@ -83,9 +83,13 @@ impl FakeServer {
     /// Names the master at port `now`, and announces the change from port `before` to all subscribers.
     pub(crate) fn announce_master(&self, before: u16, now: u16) {
         *self.state.master.lock().expect("no panic") = master_reply(now);
-        let message = format!("mymaster 127.0.0.1 {before} 127.0.0.1 {now}");
+        self.announce(SWITCH_CHANNEL, &format!("mymaster 127.0.0.1 {before} 127.0.0.1 {now}"));
+    }
+
+    /// Sends a message to all subscribers.
+    pub(crate) fn announce(&self, channel: &str, message: &str) {
         for mut subscriber in self.state.subscribers.lock().expect("no panic").iter() {
-            write!(subscriber, ">3\r\n+message\r\n+{SWITCH_CHANNEL}\r\n+{message}\r\n").expect("an open subscription");
+            write!(subscriber, ">3\r\n+message\r\n+{channel}\r\n+{message}\r\n").expect("an open subscription");
         }
     }
 
@@ -198,8 +202,9 @@ impl FakeState {
                     if let Some(next_master) = self.next_master.lock().expect("no panic").take() {
                         *self.master.lock().expect("no panic") = next_master;
                     }
-                    ">3\r\n+subscribe\r\n++switch-master\r\n:1\r\n"
+                    &*confirmations(&[SWITCH_CHANNEL])
                 }
+                ["SUBSCRIBE", ref channels @ ..] => &*confirmations(channels),
                 ["SCRIPT", ..] => "$40\r\n0123456789012345678901234567890123456789\r\n",
                 // The check whether scripts are supported at all.
                 ["EVALSHA", _, "0"] => "-NOSCRIPT No matching script.\r\n",
@@ -233,6 +238,11 @@ impl FakeState {
         let gone = client(stream);
         self.subscribers.lock().expect("no panic").retain(|subscriber| client(subscriber) != gone);
     }
+}
+
+/// Returns the replies to a subscription.
+fn confirmations(channels: &[&str]) -> String {
+    channels.iter().map(|channel| format!(">3\r\n+subscribe\r\n+{channel}\r\n:1\r\n")).collect()
 }
 
 /// Reads the next command. Returns `None` when the connection has ended.

@@ -153,3 +153,79 @@ async fn master_replaced_without_an_announcement_is_abandoned() {
     sentinel.change_master_and_disconnect(tcp_address(&second).port());
     eventually("counted by the second master", || async { admits(&limiter).await && !second.keys().is_empty() }).await;
 }
+
+/// Announces to the limiter that the replica at port `to` is promoted next, in place of the master at port `from`.
+fn announce_promotion(sentinel: &FakeServer, from: u16, to: u16) {
+    let message = format!("slave 127.0.0.1:{to} 127.0.0.1 {to} @ mymaster 127.0.0.1 {from}");
+    sentinel.announce("+failover-state-send-slaveof-noone", &message);
+}
+
+/// Both servers are masters, and the sentinel still names the first one.
+#[tokio::test]
+async fn master_is_left_before_its_replica_is_promoted() {
+    let (first, second) = (RedisServer::builder().tcp().start(), RedisServer::builder().tcp().start());
+    let (before, now) = (tcp_address(&first).port(), tcp_address(&second).port());
+    let sentinel = FakeServer::sentinel_for(before);
+    let limiter = connect(&url(&[&sentinel])).await;
+    eventually("subscribed", || async { sentinel.subscribers() == (1, 1) }).await;
+    assert!(admits(&limiter).await);
+    announce_promotion(&sentinel, before, now);
+    eventually("left", || async { !admits(&limiter).await }).await;
+    let (calls, queries) = (first.script_calls(), sentinel.calls());
+    eventually("queried again", || async { sentinel.calls() > queries + 3 }).await;
+    assert!(!admits(&limiter).await);
+    assert_eq!(first.script_calls(), calls, "no call goes to the first master");
+    sentinel.announce_master(before, now);
+    eventually("counted by the second master", || async { admits(&limiter).await && !second.keys().is_empty() }).await;
+    assert_eq!(first.script_calls(), calls);
+}
+
+#[tokio::test]
+async fn master_is_used_again_after_an_aborted_failover() {
+    let server = RedisServer::builder().tcp().start();
+    let port = tcp_address(&server).port();
+    let sentinel = FakeServer::sentinel_for(port);
+    let limiter = connect(&url(&[&sentinel])).await;
+    for round in 1..=3 {
+        eventually("subscribed", || async { sentinel.subscribers() == (1, round) }).await;
+        eventually("served", || admits(&limiter)).await;
+        announce_promotion(&sentinel, port, 1);
+        eventually("left", || async { !admits(&limiter).await }).await;
+        sentinel.announce("-failover-abort-slave-timeout", &format!("master mymaster 127.0.0.1 {port}"));
+    }
+    eventually("served", || admits(&limiter)).await;
+}
+
+/// The announced failover never happens.
+#[tokio::test]
+async fn master_is_used_again_when_an_announced_failover_does_not_come() {
+    let server = RedisServer::builder().tcp().start();
+    let port = tcp_address(&server).port();
+    let sentinel = FakeServer::sentinel_for(port);
+    let limiter = connect(&url(&[&sentinel])).await;
+    eventually("subscribed", || async { sentinel.subscribers() == (1, 1) }).await;
+    announce_promotion(&sentinel, port, 1);
+    eventually("left", || async { !admits(&limiter).await }).await;
+    eventually("served again", || admits(&limiter)).await;
+    // Further announcements are ignored for a minute.
+    eventually("subscribed again", || async { sentinel.subscribers() == (1, 2) }).await;
+    announce_promotion(&sentinel, port, 1);
+    sleep(Duration::from_millis(100)).await;
+    assert!(admits(&limiter).await);
+}
+
+/// Other masters of the same sentinels are replaced, and other messages come.
+#[tokio::test]
+async fn announcements_about_others_change_nothing() {
+    let server = RedisServer::builder().tcp().start();
+    let port = tcp_address(&server).port();
+    let sentinel = FakeServer::sentinel_for(port);
+    let limiter = connect(&url(&[&sentinel])).await;
+    eventually("subscribed", || async { sentinel.subscribers() == (1, 1) }).await;
+    for message in ["", "slave", "slave 127.0.0.1:2 127.0.0.1 2 @ other 127.0.0.1 1", "@ mymaster 127.0.0.1 x"] {
+        sentinel.announce("+failover-state-send-slaveof-noone", message);
+    }
+    sleep(Duration::from_millis(100)).await;
+    assert!(admits(&limiter).await);
+    assert_eq!(sentinel.subscribers(), (1, 1));
+}

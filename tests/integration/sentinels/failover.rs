@@ -129,7 +129,8 @@ async fn running_master_is_replaced_by_a_manual_failover() {
     .await;
 }
 
+/// Returns whether the limiter is subscribed to all five channels.
 fn has_subscriber(sentinel: &RedisServer) -> bool {
     let clients = sentinel.command(&["CLIENT", "LIST"]).text();
-    clients.lines().any(|client| client.contains(" user=limiter ") && client.contains(" sub=1 "))
+    clients.lines().any(|client| client.contains(" user=limiter ") && client.contains(" sub=5 "))
 }

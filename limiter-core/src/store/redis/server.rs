@@ -15,6 +15,7 @@ mod connect;
 mod connection_settings;
 mod credentials;
 mod data_connection;
+mod failover;
 mod handshake;
 mod lookups;
 mod master_address;

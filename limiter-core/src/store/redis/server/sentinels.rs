@@ -17,8 +17,9 @@ use tokio::time::{Instant, timeout};
 use crate::store::redis::command_error::CommandError;
 #[cfg(feature = "tls")]
 use crate::store::redis::server::Tls;
+use crate::store::redis::server::failover::AnnouncedFailover;
 use crate::store::redis::server::master_address::{MasterAddress, get_master_addr, parse_master_addr};
-use crate::store::redis::server::watch::MasterWatch;
+use crate::store::redis::server::watch::{MasterWatch, WatchedMaster};
 use crate::store::redis::server::{
     ConnectionSettings, DataConnection, connect, connect_and_identify, display_host, display_url,
 };
@@ -35,6 +36,7 @@ pub(super) struct Sentinels {
     first: AtomicUsize,
     /// Watches the master in use for a failover.
     watch: Mutex<Option<MasterWatch>>,
+    failover: Arc<AnnouncedFailover>,
 }
 
 /// The kind of a failed query, the least informative one first. The error of the most informative one is returned.
@@ -54,7 +56,7 @@ type Failure = (Severity, Error);
 
 impl Sentinels {
     pub(super) fn new(sentinels: Vec<ConnectionInfo>, master: String) -> Self {
-        Self { sentinels, master, first: AtomicUsize::new(0), watch: Mutex::default() }
+        Self { sentinels, master, first: AtomicUsize::new(0), watch: Mutex::default(), failover: Arc::default() }
     }
 
     /// Returns the same sentinels without a preferred one and without a watch.
@@ -73,7 +75,8 @@ impl Sentinels {
         Ok(())
     }
 
-    /// Opens a connection to the master with these settings, whose address is not used.
+    /// Opens a connection to the master with these settings, whose address is not used. During an announced failover it
+    /// waits for the new master.
     pub(super) async fn open(
         &self,
         settings: &ConnectionSettings,
@@ -82,6 +85,23 @@ impl Sentinels {
     ) -> Result<DataConnection, Error> {
         // The caller's own timeout has no details, so this ends before it.
         let deadline = Instant::now() + time_limit * 9 / 10;
+        loop {
+            let opened = self.open_named(settings, time_limit, deadline, &lost).await;
+            if opened.is_ok() || !self.failover.is_going_on() || Instant::now() >= deadline {
+                return opened;
+            }
+            self.failover.ended().await;
+        }
+    }
+
+    /// Opens a connection to the master that the sentinels name now.
+    async fn open_named(
+        &self,
+        settings: &ConnectionSettings,
+        time_limit: Duration,
+        deadline: Instant,
+        lost: &Arc<Notify>,
+    ) -> Result<DataConnection, Error> {
         let mut unqueried = self.query_order();
         let mut queries = JoinSet::new();
         let mut tried = Vec::new();
@@ -101,12 +121,22 @@ impl Sentinels {
                 }
                 Ok(Some(Ok((_, Err(failure))))) => failure,
                 Ok(Some(Ok((_, Ok(address))))) if tried.contains(&address) => continue,
+                Ok(Some(Ok((_, Ok(address))))) if self.failover.replaces(&address) => {
+                    let (host, port) = &address;
+                    let problem = format!(
+                        "the sentinels are replacing the master of `{}` at {}:{port}",
+                        self.master,
+                        display_host(host)
+                    );
+                    tried.push(address);
+                    (Severity::BadMaster, Error::new(ErrorKind::Unavailable, problem))
+                }
                 Ok(Some(Ok((index, Ok(address))))) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    match self.open_master(&address, settings, left.min(time_limit * 4 / 10), Arc::clone(&lost)).await {
+                    match self.open_master(&address, settings, left.min(time_limit * 4 / 10), Arc::clone(lost)).await {
                         Ok(connection) => {
                             self.first.store(index, Ordering::Relaxed);
-                            self.start_watch(address, lost);
+                            self.start_watch(address, Arc::clone(lost));
                             return Ok(connection);
                         }
                         Err(error) => {
@@ -128,7 +158,9 @@ impl Sentinels {
     /// becomes the master.
     fn start_watch(&self, address: MasterAddress, lost: Arc<Notify>) {
         let sentinels = self.query_order().map(|index| self.sentinels[index].clone()).collect();
-        let watch = MasterWatch::start(sentinels, self.master.clone(), address, lost);
+        self.failover.master_used(&address);
+        let (name, failover) = (self.master.clone(), Arc::clone(&self.failover));
+        let watch = MasterWatch::start(sentinels, &WatchedMaster { name, address, lost, failover });
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
     }
 

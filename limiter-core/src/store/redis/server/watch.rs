@@ -3,6 +3,8 @@
 //! A broken connection reveals a master that died. A master that was replaced while alive, or isolated, keeps replying
 //! until a sentinel reconfigures it, which takes ten seconds and more. Without this watch, processes would count on
 //! different masters for that time.
+//!
+//! Every sentinel is watched, since only the one that leads a failover announces its steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,93 +18,62 @@ use tokio::time::{sleep, timeout};
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::server::connect::{PushListener, connect};
+use crate::store::redis::server::failover::{AnnouncedFailover, Announcement, STEP_CHANNELS, SWITCH_CHANNEL};
 use crate::store::redis::server::master_address::{MasterAddress, get_master_addr, parse_master_addr};
-
-/// The channel on which sentinels publish a failover: the master's name, its old address and its new one.
-const SWITCH_MASTER_CHANNEL: &str = "+switch-master";
 
 /// The time limit for a subscription, from the attempt to connect to the last reply.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The pause before the next sentinel is subscribed to.
+/// The pause before a sentinel is subscribed to again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The time between two checks that a subscribed sentinel still replies. A host that vanishes closes no connection.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The time limit for the reply to a check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A task that is subscribed to one sentinel at a time. Dropping it ends the task.
-pub(super) struct MasterWatch(JoinHandle<()>);
+/// Tasks that are subscribed to one sentinel each. Dropping it ends them.
+pub(super) struct MasterWatch(Vec<JoinHandle<()>>);
+
+/// A master in use that is watched.
+#[derive(Clone)]
+pub(super) struct WatchedMaster {
+    /// Its name for the sentinels.
+    pub(super) name: String,
+    pub(super) address: MasterAddress,
+    /// Notified when its connection is to be closed.
+    pub(super) lost: Arc<Notify>,
+    pub(super) failover: Arc<AnnouncedFailover>,
+}
 
 impl MasterWatch {
-    /// Starts a task that notifies `lost` when the master is no longer at this address.
+    /// Starts tasks that notify `lost` when the master is no longer at this address, or is about to be replaced.
     ///
     /// The first sentinel of the list must be the one that reported the address.
-    pub(super) fn start(
-        sentinels: Vec<ConnectionInfo>,
-        master: String,
-        address: MasterAddress,
-        lost: Arc<Notify>,
-    ) -> Self {
-        let reports = AddressReports::new(address, sentinels.len());
-        let state = WatchState { master, reports, lost, check_interval: CHECK_INTERVAL };
-        Self::spawn(sentinels, state)
+    pub(super) fn start(sentinels: Vec<ConnectionInfo>, master: &WatchedMaster) -> Self {
+        Self::start_with(sentinels, master, CHECK_INTERVAL)
     }
 
-    fn spawn(sentinels: Vec<ConnectionInfo>, mut state: WatchState) -> Self {
-        Self(tokio::spawn(async move {
-            loop {
-                for (index, sentinel) in sentinels.iter().enumerate() {
-                    let closed = Arc::new(Notify::new());
-                    let subscription = state.subscribe(index, sentinel, &closed);
-                    if let Ok(Ok(Some(connection))) = timeout(SUBSCRIBE_TIMEOUT, subscription).await {
-                        state.check_until_closed(index, connection, &closed).await;
-                    }
-                    sleep(RETRY_PAUSE).await;
-                }
-            }
-        }))
+    fn start_with(sentinels: Vec<ConnectionInfo>, master: &WatchedMaster, check_interval: Duration) -> Self {
+        let watch = |(index, sentinel)| {
+            let (master, has_reported) = (master.clone(), index == 0);
+            tokio::spawn(SentinelWatch { sentinel, master, has_reported, check_interval }.run())
+        };
+        Self(sentinels.into_iter().enumerate().map(watch).collect())
     }
 }
 
 impl Drop for MasterWatch {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.iter().for_each(JoinHandle::abort);
     }
 }
 
-struct WatchState {
-    master: String,
-    reports: AddressReports,
-    lost: Arc<Notify>,
+/// The watch on one sentinel.
+struct SentinelWatch {
+    sentinel: ConnectionInfo,
+    master: WatchedMaster,
+    /// It has reported the address in use.
+    has_reported: bool,
     check_interval: Duration,
-}
-
-/// The address in use, and which sentinels have reported it.
-struct AddressReports {
-    address: MasterAddress,
-    /// One entry per sentinel.
-    reported: Vec<bool>,
-}
-
-impl AddressReports {
-    /// Creates the state in which only the first sentinel has reported the address.
-    fn new(address: MasterAddress, sentinels: usize) -> Self {
-        Self { address, reported: (0..sentinels).map(|index| index == 0).collect() }
-    }
-
-    /// Compares the address in use with a sentinel's reply, and records whether they agree.
-    ///
-    /// A sentinel that reported the address before and now reports another has seen a failover. One that never reported
-    /// it may be behind the others, and may report the previous master until it catches up.
-    fn evaluate(&mut self, index: usize, reply: &MasterAddress) -> Verdict {
-        let is_same = *reply == self.address;
-        self.reported[index] |= is_same;
-        match (is_same, self.reported[index]) {
-            (true, _) => Verdict::UpToDate,
-            (false, true) => Verdict::Outdated,
-            (false, false) => Verdict::Unknown,
-        }
-    }
 }
 
 /// The state of the address in use, as far as one sentinel's reply proves it.
@@ -113,30 +84,39 @@ enum Verdict {
     Unknown,
 }
 
-impl WatchState {
+impl SentinelWatch {
+    /// Subscribes to the sentinel, again whenever the connection is lost. Never returns.
+    async fn run(mut self) {
+        loop {
+            let closed = Arc::new(Notify::new());
+            let subscription = self.subscribe(&closed);
+            if let Ok(Ok(Some(connection))) = timeout(SUBSCRIBE_TIMEOUT, subscription).await {
+                self.check_until_closed(connection, &closed).await;
+            }
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
     /// Subscribes, and returns the connection. `closed` is notified when it breaks. Returns `None` if the sentinel may
-    /// be behind the others: then another sentinel must be subscribed to.
+    /// be behind the others.
     ///
     /// Messages published while no connection was subscribed are lost, so each new connection also reads the address.
-    async fn subscribe(
-        &mut self,
-        index: usize,
-        sentinel: &ConnectionInfo,
-        closed: &Arc<Notify>,
-    ) -> Result<Option<MultiplexedConnection>, Error> {
-        let settings = sentinel.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = sentinel.clone().set_redis_settings(settings);
+    async fn subscribe(&mut self, closed: &Arc<Notify>) -> Result<Option<MultiplexedConnection>, Error> {
+        let settings = self.sentinel.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = self.sentinel.clone().set_redis_settings(settings);
         let mut connection = connect(info, SUBSCRIBE_TIMEOUT, Some(self.listener(closed))).await?;
-        connection.subscribe(SWITCH_MASTER_CHANNEL).await.map_err(CommandError::from)?;
-        let verdict = self.check(index, &mut connection).await?;
+        connection.subscribe(SWITCH_CHANNEL).await.map_err(CommandError::from)?;
+        // The user of an older release may read the first channel alone.
+        let _ = connection.subscribe(&STEP_CHANNELS[..]).await;
+        let verdict = self.check(&mut connection).await?;
         Ok((verdict != Verdict::Unknown).then_some(connection))
     }
 
     /// Repeats the check until the connection breaks, the sentinel does not reply in time, or it may be behind the
     /// others.
-    async fn check_until_closed(&mut self, index: usize, mut connection: MultiplexedConnection, closed: &Notify) {
+    async fn check_until_closed(&mut self, mut connection: MultiplexedConnection, closed: &Notify) {
         while timeout(self.check_interval, closed.notified()).await.is_err() {
-            match timeout(CHECK_TIMEOUT, self.check(index, &mut connection)).await {
+            match timeout(CHECK_TIMEOUT, self.check(&mut connection)).await {
                 Ok(Ok(Verdict::UpToDate | Verdict::Outdated)) => {}
                 Ok(Ok(Verdict::Unknown) | Err(_)) | Err(_) => return,
             }
@@ -144,26 +124,40 @@ impl WatchState {
     }
 
     /// Reads the address from the sentinel, and notifies `lost` if the address in use is outdated.
-    async fn check(&mut self, index: usize, connection: &mut MultiplexedConnection) -> Result<Verdict, Error> {
-        let reply = connection.send_packed_command(&get_master_addr(&self.master)).await.map_err(CommandError::from)?;
-        let verdict = parse_master_addr(reply).map_or(Verdict::Unknown, |reply| self.reports.evaluate(index, &reply));
+    async fn check(&mut self, connection: &mut MultiplexedConnection) -> Result<Verdict, Error> {
+        let command = get_master_addr(&self.master.name);
+        let reply = connection.send_packed_command(&command).await.map_err(CommandError::from)?;
+        let verdict = parse_master_addr(reply).map_or(Verdict::Unknown, |reply| self.evaluate(&reply));
         if verdict == Verdict::Outdated {
-            self.lost.notify_one();
+            self.master.lost.notify_one();
         }
         Ok(verdict)
     }
 
+    /// Compares the address in use with the sentinel's reply, and records whether they agree.
+    ///
+    /// A sentinel that reported the address before and now reports another has seen a failover. One that never reported
+    /// it may be behind the others, and may report the previous master until it catches up.
+    fn evaluate(&mut self, reply: &MasterAddress) -> Verdict {
+        let is_same = *reply == self.master.address;
+        self.has_reported |= is_same;
+        match (is_same, self.has_reported) {
+            (true, _) => Verdict::UpToDate,
+            (false, true) => Verdict::Outdated,
+            (false, false) => Verdict::Unknown,
+        }
+    }
+
     fn listener(&self, closed: &Arc<Notify>) -> PushListener {
-        let (host, port) = &self.reports.address;
-        let (prefix, current) = (format!("{} ", self.master), format!(" {host} {port}"));
-        let (closed, lost) = (Arc::clone(closed), Arc::clone(&self.lost));
+        let (closed, master) = (Arc::clone(closed), self.master.clone());
         Box::new(move |push: PushInfo| match push.kind {
             PushKind::Disconnection => closed.notify_one(),
             PushKind::Message => {
-                let message = push.data.into_iter().nth(1).and_then(|text| from_redis_value::<String>(text).ok());
-                // A late message may announce the address that is already in use.
-                if message.is_some_and(|message| message.starts_with(&prefix) && !message.ends_with(&current)) {
-                    lost.notify_one();
+                let mut texts = push.data.into_iter().map(|text| from_redis_value::<String>(text).ok());
+                let (Some(channel), Some(message)) = (texts.next().flatten(), texts.next().flatten()) else { return };
+                let announcement = Announcement::parse(&channel, &message, &master.name, &master.address);
+                if announcement.is_some_and(|announcement| master.failover.record(announcement, &master.address)) {
+                    master.lost.notify_one();
                 }
             }
             _ => {}
