@@ -284,7 +284,7 @@ async fn limits_and_overrides_of_a_text_count_once() {
         [rules.x]
         key = 'x:{user}'
         limits = ['5/min', '10/min']
-        [[rules.x.overrides]]
+        [[rules.x.override]]
         match = { user = 'vip' }
         limits = ['30/min', '20/min', '7/s']
     ";

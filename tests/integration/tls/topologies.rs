@@ -84,7 +84,7 @@ async fn promoted_replica_of_a_cluster_is_used() {
 /// Returns true if the limiter has subscribed at a sentinel, which no other client does.
 fn has_subscriber(sentinels: &Sentinels) -> bool {
     let clients = |sentinel| sentinels.sentinel(sentinel).command(&["CLIENT", "LIST"]).text();
-    sentinels.sentinels().into_iter().any(|sentinel| clients(sentinel).contains(" sub=1 "))
+    sentinels.sentinels().into_iter().any(|sentinel| clients(sentinel).contains(" sub=5 "))
 }
 
 /// Queries to the sentinels, the subscription at one of them and the calls to both masters are over TLS.
