@@ -6,17 +6,19 @@ use limiter_testkit::{Proxy, RedisServer};
 use rate_limited::{Decision, Key, Limiter, ManualClock, OnError, rate_limited};
 use tokio::task::JoinSet;
 
-use crate::support::{Subject, builder_for, key, limit};
+use crate::support::{builder_for, key, limit};
 
-/// Defines two tests for each function: on the embedded store, and on Redis without busy polling. A call that is pending
-/// after a poll is then woken by its reply.
-macro_rules! on_every_store_without_polling {
+/// Defines two tests for each function, with a [`QueueSubject`](held_store::QueueSubject) each: on the embedded store, and
+/// on Redis.
+macro_rules! on_every_store_with_queues {
     ($($test:ident),+ $(,)?) => {
         mod memory {
-            $(#[tokio::test] async fn $test() { super::$test(crate::support::Subject::memory().await).await; })+
+            use crate::waiting::held_store::QueueSubject;
+            $(#[tokio::test] async fn $test() { super::$test(QueueSubject::memory().await).await; })+
         }
         mod redis {
-            $(#[tokio::test] async fn $test() { super::$test(crate::waiting::without_polling().await).await; })+
+            use crate::waiting::held_store::QueueSubject;
+            $(#[tokio::test] async fn $test() { super::$test(QueueSubject::redis().await).await; })+
         }
     };
 }
@@ -30,11 +32,6 @@ mod reserving;
 mod order;
 mod passed_over;
 mod schedules;
-
-/// Creates a limiter on a shared Redis whose callers do not poll for their replies.
-async fn without_polling() -> Subject {
-    Subject::with_builder(builder_for(RedisServer::timeless()).busy_poll(Duration::ZERO)).await
-}
 
 async fn limiters() -> [Limiter; 2] {
     [Limiter::memory(), builder_for(RedisServer::shared()).connect().await.expect("connects")]

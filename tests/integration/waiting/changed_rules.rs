@@ -4,10 +4,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Decision, Denied, Limiter, ManualClock, RuleSet, rate_limited};
+use rate_limited::{Decision, Denied, Limiter, RuleSet, rate_limited};
 
+use super::held_store::QueueSubject;
 use super::polled::Polled;
-use crate::support::{Subject, builder_for, key, limit};
+use crate::support::{Subject, key, limit};
 
 const LONG_WAIT: Duration = Duration::from_secs(3600);
 
@@ -31,25 +32,16 @@ async fn take(limiter: &Limiter, permits: u32) {
     assert!(decision.expect("answers").is_allowed());
 }
 
-/// Polls a call until it sleeps in its queue. On Redis that takes the reply to its check.
-fn enter_queue(call: &mut Polled<Decision>, subject: &Subject) {
-    call.assert_waits();
-    if subject.limiter.store_key(&key("a"), &limit("1/1h")).is_some() {
-        call.wait_until_woken();
-        call.assert_waits();
-    }
-}
-
 /// Returns a limiter under a rule whose permit is taken, and a call that waits for the next one.
-async fn waiting(subject: &Subject, settings: &str) -> Polled<Decision> {
+async fn waiting(subject: &QueueSubject, settings: &str) -> Polled<Decision> {
     set(&subject.limiter, settings);
     take(&subject.limiter, 1).await;
     let mut call = wait(&subject.limiter, LONG_WAIT);
-    enter_queue(&mut call, subject);
+    subject.enter_queue(&mut call);
     call
 }
 
-on_every_store_without_polling!(
+on_every_store_with_queues!(
     a_raised_limit_serves_a_waiting_call_at_once,
     a_waiting_call_is_decided_by_a_changed_mode_at_once,
     no_more_calls_pass_than_the_lowered_limit_allows,
@@ -57,14 +49,14 @@ on_every_store_without_polling!(
     rules_that_go_leave_the_limit_of_the_call,
 );
 
-async fn a_raised_limit_serves_a_waiting_call_at_once(subject: Subject) {
+async fn a_raised_limit_serves_a_waiting_call_at_once(subject: QueueSubject) {
     let mut call = waiting(&subject, "limit = '1/1h'").await;
     set(&subject.limiter, "limit = '2/1h'");
     assert!(call.is_woken());
     assert!(call.finish().is_allowed());
 }
 
-async fn a_waiting_call_is_decided_by_a_changed_mode_at_once(subject: Subject) {
+async fn a_waiting_call_is_decided_by_a_changed_mode_at_once(subject: QueueSubject) {
     for (mode, is_allowed) in [("deny", false), ("off", true), ("shadow", true)] {
         subject.advance_millis(3_600_000);
         let mut call = waiting(&subject, "limit = '1/1h'").await;
@@ -74,28 +66,28 @@ async fn a_waiting_call_is_decided_by_a_changed_mode_at_once(subject: Subject) {
     }
 }
 
-async fn no_more_calls_pass_than_the_lowered_limit_allows(subject: Subject) {
+async fn no_more_calls_pass_than_the_lowered_limit_allows(subject: QueueSubject) {
     set(&subject.limiter, "limit = '30/1m'");
     take(&subject.limiter, 30).await;
     let mut calls: Vec<_> = (0..30).map(|_| wait(&subject.limiter, LONG_WAIT)).collect();
-    calls.iter_mut().for_each(|call| enter_queue(call, &subject));
+    calls.iter_mut().for_each(|call| subject.enter_queue(call));
     set(&subject.limiter, "limit = '4/1m'");
     subject.advance_millis(60_000);
     // The first four are served. The fifth finds no permit, and the others do not check.
     for call in &mut calls[..4] {
         assert!(call.finish().is_allowed());
     }
-    enter_queue(&mut calls[4], &subject);
+    subject.enter_queue(&mut calls[4]);
     calls[5..].iter_mut().for_each(Polled::assert_waits);
     assert!(calls.iter().all(|call| !call.is_woken()));
 }
 
-async fn calls_keep_their_order_and_the_end_of_their_wait(subject: Subject) {
+async fn calls_keep_their_order_and_the_end_of_their_wait(subject: QueueSubject) {
     set(&subject.limiter, "limit = '10/1m'");
     take(&subject.limiter, 10).await;
     let mut calls =
         [5_000_000, 6_000_000, 80_000, 7_000_000].map(|wait_millis| wait(&subject.limiter, millis(wait_millis)));
-    calls.iter_mut().for_each(|call| enter_queue(call, &subject));
+    calls.iter_mut().for_each(|call| subject.enter_queue(call));
     subject.advance_millis(30_000);
     set(&subject.limiter, "limit = '12/1m'");
     let [first, second, third, fourth] = &mut calls;
@@ -109,7 +101,7 @@ async fn calls_keep_their_order_and_the_end_of_their_wait(subject: Subject) {
     fourth.assert_waits();
 }
 
-async fn rules_that_go_leave_the_limit_of_the_call(subject: Subject) {
+async fn rules_that_go_leave_the_limit_of_the_call(subject: QueueSubject) {
     let mut call = waiting(&subject, "limit = '1/1h'").await;
     // The limit of the call itself has another window, and so another counter.
     subject.limiter.set_rules(RuleSet::new()).expect("no rules");
@@ -137,19 +129,15 @@ async fn an_annotated_call_that_waits_follows_rules_that_come_later() {
 /// Another rule, and calls without rules. They go on as before, without a call to the store.
 #[tokio::test]
 async fn a_change_of_other_rules_moves_no_call() {
-    let (server, clock) = (RedisServer::start(), ManualClock::new());
-    let limiter =
-        builder_for(&server).clock(clock.clone()).busy_poll(Duration::ZERO).connect().await.expect("connects");
-    set(&limiter, "limit = '1/1h'");
-    take(&limiter, 1).await;
-    let mut calls = [wait(&limiter, LONG_WAIT), Polled::wait(&limiter, limit("1/1h"), LONG_WAIT)];
-    for call in &mut calls {
-        call.assert_waits();
-        call.wait_until_woken();
-        call.assert_waits();
-    }
+    let server = RedisServer::start();
+    let subject = QueueSubject::on(&server, |builder| builder).await;
+    let limiter = &subject.limiter;
+    set(limiter, "limit = '1/1h'");
+    take(limiter, 1).await;
+    let mut calls = [wait(limiter, LONG_WAIT), Polled::wait(limiter, limit("1/1h"), LONG_WAIT)];
+    calls.iter_mut().for_each(|call| subject.enter_queue(call));
     let before = server.script_calls();
-    set(&limiter, "limit = '1/1h'\n[rules.b]\nkey = 'b'\nlimit = '5/1h'");
+    set(limiter, "limit = '1/1h'\n[rules.b]\nkey = 'b'\nlimit = '5/1h'");
     calls.iter_mut().for_each(Polled::assert_waits);
     assert_eq!(server.script_calls(), before);
     limiter.reset(&key("a"), &limit("1/1h")).await.expect("resets");

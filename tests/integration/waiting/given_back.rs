@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use limiter_testkit::{RedisServer, unique};
-use rate_limited::{Allowed, Decision, Denied, Limit, Limiter, ManualClock, OnError, rate_limited};
+use rate_limited::{Allowed, Builder, Decision, Denied, Limit, Limiter, OnError, rate_limited};
 
-use super::held_store::HeldStore;
+use super::held_store::{HeldStore, QueueSubject};
 use super::polled::Polled;
 use crate::support::{Subject, builder_for, key, limit};
 
@@ -15,7 +15,7 @@ const LONG_WAIT: Duration = Duration::from_secs(3600);
 /// The longest time after which a first waiter checks the store again.
 const EXTRA_CHECK_INTERVAL: Duration = Duration::from_millis(1_200);
 
-on_every_store_without_polling!(
+on_every_store_with_queues!(
     a_refund_wakes_the_first_waiter_and_those_that_it_serves,
     a_reset_wakes_a_waiter,
     permits_that_come_back_wake_every_queue_of_their_counter,
@@ -32,21 +32,11 @@ fn finish_woken(call: &mut Polled<Decision>) -> Decision {
     call.finish()
 }
 
-/// Polls a call until it sleeps in its queue. On Redis that takes the reply to its check.
-fn enter_queue<T>(call: &mut Polled<T>, subject: &Subject) {
-    assert!(call.poll().is_pending());
-    let is_in_memory = subject.limiter.store_key(&key("a"), &limit("1/1h")).is_none();
-    if !is_in_memory {
-        call.wait_until_woken();
-        assert!(call.poll().is_pending());
-    }
-}
-
-async fn a_refund_wakes_the_first_waiter_and_those_that_it_serves(subject: Subject) {
+async fn a_refund_wakes_the_first_waiter_and_those_that_it_serves(subject: QueueSubject) {
     let (limiter, limit) = (&subject.limiter, limit("3/1h"));
     let taken = take(limiter, limit, 3).await;
     let mut calls = [(); 4].map(|()| Polled::wait(limiter, limit, LONG_WAIT));
-    calls.iter_mut().for_each(|call| enter_queue(call, &subject));
+    calls.iter_mut().for_each(|call| subject.enter_queue(call));
     limiter.refund_n(&taken, 2).await.expect("refunds");
     assert_eq!(calls.each_ref().map(Polled::is_woken), [true, false, false, false]);
     let [first, second, third, fourth] = &mut calls;
@@ -54,24 +44,24 @@ async fn a_refund_wakes_the_first_waiter_and_those_that_it_serves(subject: Subje
     assert!(finish_woken(second).is_allowed());
     // It is the first now. Its check finds no permit, so it sleeps again, and the fourth has not been woken.
     assert!(third.is_woken());
-    enter_queue(third, &subject);
+    subject.enter_queue(third);
     assert!(!third.is_woken() && !fourth.is_woken());
     subject.clock.advance(LONG_WAIT);
     assert!(third.finish().is_allowed());
     let _ = fourth.poll();
 }
 
-async fn a_reset_wakes_a_waiter(subject: Subject) {
+async fn a_reset_wakes_a_waiter(subject: QueueSubject) {
     let (limiter, limit) = (&subject.limiter, limit("1/1h"));
     take(limiter, limit, 1).await;
     let mut call = Polled::wait(limiter, limit, LONG_WAIT);
-    enter_queue(&mut call, &subject);
+    subject.enter_queue(&mut call);
     limiter.reset(&key("a"), &limit).await.expect("resets");
     assert!(finish_woken(&mut call).is_allowed());
 }
 
 /// Another `max`, and a call with several limits.
-async fn permits_that_come_back_wake_every_queue_of_their_counter(subject: Subject) {
+async fn permits_that_come_back_wake_every_queue_of_their_counter(subject: QueueSubject) {
     #[rate_limited(key = "a", limits = ["9/1h", "100/1m"], wait = "1h")]
     async fn several() -> Result<(), Denied> {
         Ok(())
@@ -80,34 +70,34 @@ async fn permits_that_come_back_wake_every_queue_of_their_counter(subject: Subje
     let limiter = &subject.limiter;
     let taken = take(limiter, limit("9/1h"), 9).await;
     let mut calls = ["5/1h", "9/1h"].map(|text| Polled::wait(limiter, limit(text), LONG_WAIT));
-    calls.iter_mut().for_each(|call| enter_queue(call, &subject));
+    calls.iter_mut().for_each(|call| subject.enter_queue(call));
     let scoped = limiter.clone();
     let mut several = Polled::new(async move { scoped.scope(several()).await });
-    enter_queue(&mut several, &subject);
+    subject.enter_queue(&mut several);
     let mut other = Polled::new({
         let limiter = limiter.clone();
         async move { limiter.wait(&key("b"), &limit("9/1h"), LONG_WAIT).await }
     });
     assert!(limiter.check_n(&key("b"), &limit("9/1h"), 9).await.expect("answers").is_allowed());
-    enter_queue(&mut other, &subject);
+    subject.enter_queue(&mut other);
     limiter.refund(&taken).await.expect("refunds");
     assert!(calls.iter_mut().all(|call| finish_woken(call).is_allowed()));
     assert!(several.is_woken() && several.finish().is_ok());
     assert!(!other.is_woken(), "its counter has not changed");
 }
 
-async fn a_refund_of_too_few_permits_serves_nobody(subject: Subject) {
+async fn a_refund_of_too_few_permits_serves_nobody(subject: QueueSubject) {
     let (limiter, limit) = (&subject.limiter, limit("10/1h"));
     let taken = take(limiter, limit, 10).await;
     let mut call = Polled::new({
         let limiter = limiter.clone();
         async move { limiter.wait_n(&key("a"), &limit, 5, LONG_WAIT).await.expect("answers") }
     });
-    enter_queue(&mut call, &subject);
+    subject.enter_queue(&mut call);
     for _ in 0..4 {
         limiter.refund_n(&taken, 1).await.expect("refunds");
         assert!(call.is_woken());
-        enter_queue(&mut call, &subject);
+        subject.enter_queue(&mut call);
         assert!(!call.is_woken());
     }
     limiter.refund_n(&taken, 1).await.expect("refunds");
@@ -168,26 +158,18 @@ async fn a_reset_wakes_one_of_100_000_waiters() {
 #[tokio::test]
 async fn a_reset_under_many_waiters_makes_few_script_calls() {
     const WAITERS: usize = 200;
-    let server = RedisServer::builder().start();
-    let clock = ManualClock::new();
-    let builder = builder_for(&server).clock(clock.clone()).busy_poll(Duration::ZERO);
-    let limiter = builder.connect().await.expect("connects");
-    let limit = limit("5/1h");
-    take(&limiter, limit, 5).await;
-    let mut calls: Vec<_> = (0..WAITERS).map(|_| Polled::wait(&limiter, limit, LONG_WAIT * 1_000)).collect();
-    for call in &mut calls {
-        call.assert_waits();
-        call.wait_until_woken();
-        call.assert_waits();
-    }
+    let server = RedisServer::start();
+    let subject = QueueSubject::on(&server, |builder| builder).await;
+    let (limiter, limit) = (&subject.limiter, limit("5/1h"));
+    take(limiter, limit, 5).await;
+    let mut calls: Vec<_> = (0..WAITERS).map(|_| Polled::wait(limiter, limit, LONG_WAIT * 1_000)).collect();
+    calls.iter_mut().for_each(|call| subject.enter_queue(call));
     let before = server.script_calls();
     limiter.reset(&key("a"), &limit).await.expect("resets");
     for call in &mut calls[..5] {
         assert!(finish_woken(call).is_allowed());
     }
-    calls[5].assert_waits();
-    calls[5].wait_until_woken();
-    calls[5].assert_waits();
+    subject.enter_queue(&mut calls[5]);
     assert!(calls[6..].iter().all(|call| !call.is_woken()));
     let made = server.script_calls() - before;
     assert!(made <= 7, "{made} script calls: one reset, five admissions and one denial");
@@ -196,30 +178,24 @@ async fn a_reset_under_many_waiters_makes_few_script_calls() {
 /// A refund by another process is not visible here. The first waiter checks again each second.
 #[tokio::test]
 async fn a_refund_by_another_process_serves_the_first_waiter_within_its_interval() {
-    let (clock, prefix) = (ManualClock::new(), unique("test"));
-    let build = || builder_for(RedisServer::timeless()).prefix(&prefix).clock(clock.clone()).busy_poll(Duration::ZERO);
-    let (here, other) = (build().connect().await.expect("connects"), build().connect().await.expect("connects"));
+    let (server, prefix) = (RedisServer::timeless(), unique("test"));
+    let here = QueueSubject::on(server, |builder| builder.prefix(&prefix)).await;
+    let other = builder_for(server).prefix(&prefix).clock(here.clock.clone()).connect().await.expect("connects");
     let limit = limit("1/1h");
     let taken = take(&other, limit, 1).await;
-    let mut calls = [(); 2].map(|()| Polled::wait(&here, limit, LONG_WAIT));
-    for call in &mut calls {
-        call.assert_waits();
-        call.wait_until_woken();
-        call.assert_waits();
-    }
+    let mut calls = [(); 2].map(|()| Polled::wait(&here.limiter, limit, LONG_WAIT));
+    calls.iter_mut().for_each(|call| here.enter_queue(call));
     let [first, second] = &mut calls;
     for _ in 0..3 {
         // An extra check without a permit. The call then sleeps for another interval.
-        clock.advance(EXTRA_CHECK_INTERVAL);
+        here.clock.advance(EXTRA_CHECK_INTERVAL);
         assert!(first.is_woken() && !second.is_woken());
-        first.assert_waits();
-        first.wait_until_woken();
-        first.assert_waits();
+        here.enter_queue(first);
         assert!(!first.is_woken());
     }
     other.refund(&taken).await.expect("refunds");
     assert!(!first.is_woken());
-    clock.advance(EXTRA_CHECK_INTERVAL);
+    here.clock.advance(EXTRA_CHECK_INTERVAL);
     assert!(finish_woken(first).is_allowed());
     second.assert_waits();
 }
@@ -227,20 +203,17 @@ async fn a_refund_by_another_process_serves_the_first_waiter_within_its_interval
 /// A failed extra check is no reason for the call to fail: its own check comes later.
 #[tokio::test]
 async fn a_failed_extra_check_changes_nothing_for_the_call() {
-    let (clock, failures) = (ManualClock::new(), Arc::new(OnceLock::new()));
+    let (server, failures) = (RedisServer::start(), Arc::new(OnceLock::new()));
     let failed = Arc::clone(&failures);
-    let server = RedisServer::start();
-    let builder = builder_for(&server).clock(clock.clone()).busy_poll(Duration::ZERO).on_error(OnError::Closed);
-    let builder = builder.on_failure(move |error| _ = failed.set(error.clone()));
-    let limiter = builder.connect().await.expect("connects");
-    take(&limiter, limit("1/1h"), 1).await;
-    let mut call = Polled::wait(&limiter, limit("1/1h"), LONG_WAIT);
-    call.assert_waits();
-    call.wait_until_woken();
-    call.assert_waits();
+    let configure =
+        |builder: Builder| builder.on_error(OnError::Closed).on_failure(move |error| _ = failed.set(error.clone()));
+    let subject = QueueSubject::on(&server, configure).await;
+    take(&subject.limiter, limit("1/1h"), 1).await;
+    let mut call = Polled::wait(&subject.limiter, limit("1/1h"), LONG_WAIT);
+    subject.enter_queue(&mut call);
     drop(server);
     for _ in 0..3 {
-        clock.advance(EXTRA_CHECK_INTERVAL);
+        subject.clock.advance(EXTRA_CHECK_INTERVAL);
         assert!(call.is_woken());
         // It sleeps again, at once or after the failure of its check.
         for _ in 0..50 {
@@ -249,7 +222,7 @@ async fn a_failed_extra_check_changes_nothing_for_the_call() {
         }
     }
     assert!(failures.get().is_none(), "an observer got {:?}", failures.get());
-    clock.advance(LONG_WAIT);
+    subject.clock.advance(LONG_WAIT);
     assert!(call.finish().is_denied(), "its own check fails, and the policy decides");
 }
 

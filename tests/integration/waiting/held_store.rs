@@ -1,12 +1,13 @@
-//! A store whose replies arrive when a test releases them.
+//! Stores whose replies arrive when a test releases them.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use limiter_testkit::{Proxy, RedisServer};
-use rate_limited::{Limiter, ManualClock};
+use rate_limited::{Builder, Limiter, ManualClock};
 
 use super::polled::Polled;
-use crate::support::builder_for;
+use crate::support::{Subject, builder_for};
 
 /// The delay of replies, which is longer than any test.
 const HOLD_TIME: Duration = Duration::from_secs(3600);
@@ -46,5 +47,47 @@ impl HeldStore {
     /// Stops holding replies.
     pub(super) fn release(&self) {
         self.proxy.pass();
+    }
+}
+
+/// A limiter of which a test knows when a call sleeps in its queue. Without that, a reply may come during the poll that
+/// sends its request, or after it.
+pub(super) struct QueueSubject {
+    subject: Subject,
+    proxy: Option<Proxy>,
+}
+
+impl QueueSubject {
+    pub(super) async fn memory() -> Self {
+        Self { subject: Subject::memory().await, proxy: None }
+    }
+
+    pub(super) async fn redis() -> Self {
+        Self::on(RedisServer::timeless(), |builder| builder).await
+    }
+
+    pub(super) async fn on(server: &RedisServer, configure: impl FnOnce(Builder) -> Builder) -> Self {
+        let proxy = Proxy::start(server);
+        let builder = builder_for(server).url(proxy.url()).deadline(Duration::from_secs(60));
+        Self { subject: Subject::with_builder(configure(builder)).await, proxy: Some(proxy) }
+    }
+
+    /// Polls a call until it sleeps in its queue. On Redis that takes the reply to its check.
+    pub(super) fn enter_queue<T>(&self, call: &mut Polled<T>) {
+        if let Some(proxy) = &self.proxy {
+            proxy.delay(HOLD_TIME);
+            assert!(call.poll().is_pending(), "done without a reply");
+            proxy.pass();
+            call.wait_until_woken();
+        }
+        assert!(call.poll().is_pending(), "done instead of waiting");
+    }
+}
+
+impl Deref for QueueSubject {
+    type Target = Subject;
+
+    fn deref(&self) -> &Subject {
+        &self.subject
     }
 }
