@@ -254,7 +254,10 @@ async fn processes_that_put_a_text_back_at_once_undo_no_publication_meanwhile() 
 /// a publication.
 #[test]
 fn the_script_decides_by_what_the_store_has_when_it_runs() {
-    const SCRIPT: &str = include_str!("../../../limiter-core/src/store/redis/shared_rules/lua/restore.lua");
+    const SCRIPT: &str = concat!(
+        include_str!("../../../limiter-core/src/store/redis/shared_rules/lua/history.lua"),
+        include_str!("../../../limiter-core/src/store/redis/shared_rules/lua/restore.lua")
+    );
     const DIGEST: &str = "a9993e364706816aba3e25717850c26c9cd0d89d";
     let server = RedisServer::start();
     let restore = |number: &str, digest: &str, micros: &str| {

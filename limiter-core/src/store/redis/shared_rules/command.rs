@@ -6,9 +6,9 @@ use super::{NewText, StoredText};
 use crate::store::redis::naming::RulesKeys;
 
 /// The script that publishes a text.
-pub(super) const PUBLISH: &str = include_str!("lua/publish.lua");
+pub(super) const PUBLISH: &str = concat!(include_str!("lua/history.lua"), include_str!("lua/publish.lua"));
 /// The script that puts a text back.
-pub(super) const RESTORE: &str = include_str!("lua/restore.lua");
+pub(super) const RESTORE: &str = concat!(include_str!("lua/history.lua"), include_str!("lua/restore.lua"));
 /// The most entries of the history.
 pub(super) const MAX_HISTORY_ENTRIES: usize = 100;
 /// The most bytes of the history.

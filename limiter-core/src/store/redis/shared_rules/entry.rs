@@ -105,7 +105,7 @@ impl PublishedText {
         entries.into_iter().map(|entry| bytes(entry)?.as_deref().and_then(Self::decode).ok_or_else(foreign)).collect()
     }
 
-    /// Decodes an entry: see `publish.lua`.
+    /// Decodes an entry: see `history.lua`.
     fn decode(entry: &[u8]) -> Option<Self> {
         let end = entry.iter().position(|byte| *byte == b'\n')?;
         let (header, body) = (std::str::from_utf8(&entry[..end]).ok()?, &entry[end + 1..]);

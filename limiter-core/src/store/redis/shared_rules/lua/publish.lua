@@ -13,31 +13,9 @@
 -- Clock    the server's, by TIME
 -- Expiry   none: rules are in force until they are replaced
 -- Atomic   because a script is. A reader gets version and text by one MGET
---
--- The version is `number SHA-1:time in µs`, with `:restored` behind it after `restore.lua`, or `number SHA-1` by versions of
--- the limiter without that script. After a failover one number can be that of two texts. An entry of the history is a line
--- `number time in µs, bytes so far, bytes of who, bytes of why`, and behind it who, why and the text.
 local version_key, text_key, history_key = KEYS[1], KEYS[2], KEYS[3]
 local based_on, text, who, why = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local max_entries, max_bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
-
--- The bytes of all entries so far, up to and with this one.
-local function bytes_so_far(entry)
-  return tonumber(entry and string.match(entry, '^%d+ %d+ (%d+) %d+ %d+\n')) or 0
-end
-
--- The error of a command. It is the reply as it is: Redis 6.2 would put a text of its own around an error that is raised.
-local failure
-
--- Runs a command. Its error ends `publish`.
-local function call(...)
-  local reply = redis.pcall(...)
-  if type(reply) == 'table' and reply.err then
-    failure = reply
-    error('', 0)
-  end
-  return reply
-end
 
 local function publish()
   local present = call('GET', version_key) or '0 -'
@@ -57,11 +35,8 @@ local function publish()
   local time = call('TIME')
   local micros = string.format('%.0f', time[1] * 1000000 + time[2])
   local new_number = string.format('%.0f', number + 1)
-  local body = who .. why .. text
   local newest = call('LRANGE', history_key, 0, 0)[1]
-  local total = bytes_so_far(newest) + #body
-  local header = { new_number, micros, string.format('%.0f', total), #who, #why }
-  call('LPUSH', history_key, table.concat(header, ' ') .. '\n' .. body)
+  local total = add_entry(history_key, newest, new_number, micros, who, why, text)
   call('LTRIM', history_key, 0, max_entries - 1)
   while true do
     local oldest = call('LRANGE', history_key, -1, -1)[1]
@@ -76,8 +51,4 @@ local function publish()
   return { 1, new_number }
 end
 
-local is_done, reply = pcall(publish)
-if not is_done and not failure then
-  error(reply, 0)
-end
-return failure or reply
+return reply_of(publish)

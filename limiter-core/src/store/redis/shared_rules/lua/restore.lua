@@ -17,29 +17,6 @@
 local version_key, text_key, history_key = KEYS[1], KEYS[2], KEYS[3]
 local number, digest, micros, text = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
--- The error of a command: see `publish.lua`.
-local failure
-
--- Runs a command. Its error ends `restore`.
-local function call(...)
-  local reply = redis.pcall(...)
-  if type(reply) == 'table' and reply.err then
-    failure = reply
-    error('', 0)
-  end
-  return reply
-end
-
--- The number, the time and the text of an entry of the history.
-local function parse(entry)
-  local header, body = string.match(entry, '^([^\n]*)\n(.*)$')
-  local entry_number, entry_micros, who, why = string.match(header or '', '^(%d+) (%d+) %d+ (%d+) (%d+)$')
-  if not entry_number then
-    return nil
-  end
-  return entry_number, entry_micros, string.sub(body, who + why + 1)
-end
-
 local function restore()
   if redis.sha1hex(text) ~= digest then
     return -1
@@ -48,7 +25,7 @@ local function restore()
   local newest = call('LRANGE', history_key, 0, 0)[1]
   local is_in_history = false
   if newest then
-    local newest_number, newest_micros, newest_text = parse(newest)
+    local newest_number, newest_micros, _, newest_text = parse_entry(newest)
     is_in_history = newest_number == number and newest_text == text
     if is_in_history and micros == '0' then
       micros = newest_micros
@@ -68,18 +45,11 @@ local function restore()
   call('SET', version_key, present or '', 'XX')
 
   if not is_in_history then
-    local why = 'put back'
-    local total = tonumber(newest and string.match(newest, '^%d+ %d+ (%d+) %d+ %d+\n')) or 0
-    local header = { number, micros, string.format('%.0f', total + #why + #text), 0, #why }
-    call('LPUSH', history_key, table.concat(header, ' ') .. '\n' .. why .. text)
+    add_entry(history_key, newest, number, micros, '', 'put back', text)
   end
   call('SET', text_key, text)
   call('SET', version_key, number .. ' ' .. digest .. ':' .. micros .. ':restored')
   return 1
 end
 
-local is_done, reply = pcall(restore)
-if not is_done and not failure then
-  error(reply, 0)
-end
-return failure or reply
+return reply_of(restore)
