@@ -21,7 +21,10 @@ pub(super) struct HeldStore {
 
 impl HeldStore {
     pub(super) async fn start() -> Self {
-        let server = RedisServer::timeless();
+        Self::on(RedisServer::timeless()).await
+    }
+
+    pub(super) async fn on(server: &RedisServer) -> Self {
         let (proxy, clock) = (Proxy::start(server), ManualClock::new());
         let builder = builder_for(server).url(proxy.url()).clock(clock.clone());
         let builder = builder.remember_denials(Duration::ZERO).deadline(Duration::from_secs(60));

@@ -5,10 +5,12 @@ use std::slice::Iter;
 use std::task::Poll::{Pending, Ready};
 use std::time::Duration;
 
-use limiter_testkit::Random;
+use limiter_testkit::{Random, RedisServer};
 use rate_limited::{Algorithm, Decision, Denied, Limit, rate_limited};
 
+use super::held_store::HeldStore;
 use super::polled::Polled;
+use crate::deadlines::eventually;
 use crate::support::{Subject, key, limit};
 
 fn millis(millis: u64) -> Duration {
@@ -90,6 +92,37 @@ async fn the_bound_is_of_costs() {
     drop(second);
     let mut later = wait(9);
     later.assert_waits();
+}
+
+/// The check of the first call has taken its permits, and its reply is on its way. So these do not count once more.
+#[tokio::test]
+async fn a_call_ahead_that_has_its_permits_does_not_count() {
+    const WINDOW: u64 = 3_600_000;
+    let server = RedisServer::start();
+    let store = HeldStore::on(&server).await;
+    let wait = |wait_millis| {
+        let limiter = store.limiter.clone();
+        Polled::new(
+            async move { limiter.wait_n(&key("a"), &limit("5/1h"), 5, millis(wait_millis)).await.expect("answers") },
+        )
+    };
+    assert!(store.poll_with_reply(&mut wait(WINDOW)), "permits are free");
+    let mut ahead = wait(60 * WINDOW);
+    assert!(!store.poll_with_reply(&mut ahead));
+    store.clock.advance(millis(WINDOW));
+    assert!(ahead.is_woken());
+    let before = server.script_calls();
+    ahead.assert_waits();
+    eventually("the check runs", async || server.script_calls() > before).await;
+    store.clock.advance(millis(10));
+    let mut behind = wait(WINDOW - 5);
+    assert!(behind.poll().is_pending());
+    store.deliver_reply(&behind);
+    behind.assert_waits();
+    store.release();
+    assert!(ahead.finish().is_allowed());
+    store.clock.advance(millis(WINDOW - 10));
+    assert!(behind.finish().is_allowed());
 }
 
 /// The permits of all calls ahead and of this one are free. The calls ahead were not polled yet.

@@ -1,11 +1,25 @@
-//! The numbers of changes that gave permits of counters back.
+//! The changes that gave permits of counters back: their numbers, and the queues that they wake.
 
 use std::array;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use crate::clock::Moment;
+use crate::limiter::wait_queue::id::QueueId;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The number of counts. Counters with one count only cause needless checks of the store.
-const COUNTS: usize = if cfg!(all(test, limiter_loom)) { 1 } else { 64 };
+const COUNTS: usize = if cfg!(all(test, limiter_loom)) { 1 } else { 1024 };
+
+/// The number of queues of a counter that each change acts on at once. More of them are acted on at intervals.
+const FEW_QUEUES: usize = 64;
+
+/// The part of the interval between two checks after changes for each further queue of the counter. So the queues of one
+/// counter make at most a thousand such checks a second, however often permits come back.
+const INTERVAL_PER_QUEUE: Duration = Duration::from_millis(1);
+
+/// The longest interval between two checks after changes.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The number of refunds and resets of each counter. Counters share a fixed number of counts.
 ///
@@ -35,4 +49,89 @@ impl Changes {
     fn count_of(&self, counter: u64) -> &AtomicU64 {
         &self.0[usize::try_from(counter % COUNTS as u64).unwrap_or(0)]
     }
+}
+
+/// The queues of each counter: those whose calls need permits of it.
+#[derive(Debug, Default)]
+pub(crate) struct CounterIndex {
+    queues: BTreeSet<(u64, QueueId)>,
+    /// The counters that have more than one queue.
+    crowds: BTreeMap<u64, Crowd>,
+    /// The instants at which the queues of changed counters are acted on.
+    wakes: BTreeSet<(Moment, u64)>,
+}
+
+/// The queues of one counter.
+#[derive(Debug)]
+struct Crowd {
+    queues: usize,
+    /// The earliest instant at which they are acted on again, if they are many.
+    next_wake: Moment,
+}
+
+impl CounterIndex {
+    pub(crate) fn add(&mut self, counter: u64, queue: QueueId) {
+        let has_others = self.of(counter).next().is_some();
+        if self.queues.insert((counter, queue)) && has_others {
+            self.crowds.entry(counter).or_insert(Crowd { queues: 1, next_wake: Moment::PAST }).queues += 1;
+        }
+    }
+
+    pub(crate) fn remove(&mut self, counter: u64, queue: QueueId) {
+        if self.queues.remove(&(counter, queue))
+            && let Some(crowd) = self.crowds.get_mut(&counter)
+        {
+            crowd.queues -= 1;
+            if crowd.queues == 1 {
+                self.crowds.remove(&counter);
+            }
+        }
+    }
+
+    /// Records that permits of a counter came back. Returns the queues to act on now.
+    pub(crate) fn changed(&mut self, counter: u64, now: Moment) -> Vec<QueueId> {
+        match self.crowds.get(&counter).filter(|crowd| crowd.queues > FEW_QUEUES) {
+            None => self.of(counter).collect(),
+            Some(crowd) => {
+                self.wakes.insert((crowd.next_wake, counter));
+                self.due(now)
+            }
+        }
+    }
+
+    /// The instant of the next [`due`](Self::due) queues.
+    pub(crate) fn next_wake(&self) -> Option<Moment> {
+        self.wakes.first().map(|(at, _)| *at)
+    }
+
+    /// Returns the queues whose time has come since a change of their counter.
+    pub(crate) fn due(&mut self, now: Moment) -> Vec<QueueId> {
+        let mut due = Vec::new();
+        while let Some(&(at, counter)) = self.wakes.first()
+            && at <= now
+        {
+            self.wakes.pop_first();
+            due.extend(self.of(counter));
+            if let Some(crowd) = self.crowds.get_mut(&counter) {
+                crowd.next_wake = now.after(interval(crowd.queues));
+            }
+        }
+        due
+    }
+
+    /// The interval between two checks after changes of these counters, for each of their queues.
+    pub(crate) fn interval(&self, counters: impl Iterator<Item = u64>) -> Duration {
+        let most = counters.filter_map(|counter| self.crowds.get(&counter)).map(|crowd| crowd.queues).max();
+        interval(most.unwrap_or(1))
+    }
+
+    fn of(&self, counter: u64) -> impl Iterator<Item = QueueId> {
+        let (first, last) = ((counter, QueueId::FIRST), (counter, QueueId::LAST));
+        self.queues.range(first..=last).map(|(_, queue)| *queue)
+    }
+}
+
+fn interval(queues: usize) -> Duration {
+    let further = u32::try_from(queues.saturating_sub(1)).unwrap_or(u32::MAX);
+    INTERVAL_PER_QUEUE.saturating_mul(further).min(LONGEST_INTERVAL)
 }

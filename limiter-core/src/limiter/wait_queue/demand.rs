@@ -50,7 +50,7 @@ impl Demands {
 pub(crate) fn in_order<'r, 'k>(requests: &'r [Request<'k>]) -> Vec<&'r Request<'k>> {
     let mut sorted: Vec<_> = requests.iter().collect();
     if sorted.len() > 1 {
-        sorted.sort_by_key(|request| (request.counter_hash(), request.limit.max(), request.limit.burst()));
+        sorted.sort_by_cached_key(|request| (request.counter_hash(), request.limit.max(), request.limit.burst()));
     }
     sorted
 }

@@ -19,7 +19,6 @@ impl QueueId {
     pub(crate) const FIRST: Self = Self([0; 2]);
     pub(crate) const LAST: Self = Self([u64::MAX; 2]);
 }
-
 /// The keys of the hash.
 #[derive(Debug, Default)]
 pub(crate) struct QueueIds([RandomState; 2]);

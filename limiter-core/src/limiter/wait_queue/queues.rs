@@ -1,13 +1,13 @@
 //! The queues that have waiters, with what their waiters share, and an index of their counters.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::limiter::wait_queue::changes::Changes;
+use crate::limiter::wait_queue::changes::{Changes, CounterIndex};
 use crate::limiter::wait_queue::demand::Demands;
 use crate::limiter::wait_queue::id::QueueId;
 
@@ -18,8 +18,7 @@ const EXTRA_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     queues: BTreeMap<QueueId, QueueEntry>,
-    /// Each counter with the queues whose calls need permits of it.
-    by_counter: BTreeSet<(u64, QueueId)>,
+    by_counter: CounterIndex,
     changes: Arc<Changes>,
     /// Other processes may give permits back, which this one does not see.
     has_extra_checks: bool,
@@ -32,6 +31,8 @@ struct QueueEntry {
     costs: Costs,
     /// The instant at which the first waiter checks the store again.
     extra_check_at: Moment,
+    /// The earliest instant of the first waiter's next check because permits came back.
+    next_change_check: Moment,
 }
 
 /// The costs of all waiters of a queue, for each of its counters.
@@ -75,9 +76,9 @@ impl Queues {
     pub(crate) fn add(&mut self, id: QueueId, demands: &Demands, now: Moment) {
         let Self { queues, by_counter, has_extra_checks, .. } = self;
         let queue = queues.entry(id).or_insert_with(|| {
-            by_counter.extend(demands.counters().map(|counter| (counter, id)));
+            demands.counters().for_each(|counter| by_counter.add(counter, id));
             let (costs, extra_check_at) = (Costs::none(demands), next_extra_check(*has_extra_checks, now));
-            QueueEntry { demands: demands.clone(), waiters: 0, costs, extra_check_at }
+            QueueEntry { demands: demands.clone(), waiters: 0, costs, extra_check_at, next_change_check: Moment::PAST }
         });
         queue.waiters += 1;
         queue.costs.change(demands, u64::saturating_add);
@@ -89,9 +90,7 @@ impl Queues {
         queue.waiters -= 1;
         queue.costs.change(demands, u64::saturating_sub);
         if queue.waiters == 0 {
-            for counter in queue.demands.counters() {
-                self.by_counter.remove(&(counter, id));
-            }
+            queue.demands.counters().for_each(|counter| self.by_counter.remove(counter, id));
             self.queues.remove(&id);
         }
     }
@@ -101,9 +100,12 @@ impl Queues {
         self.queues.get(&id).map(|queue| queue.costs.clone())
     }
 
-    /// Returns whether permits of a queue's counters came back since their version was this one.
-    pub(crate) fn have_changed(&self, id: QueueId, version: u64) -> bool {
-        self.queues.get(&id).is_some_and(|queue| self.changes.version(queue.demands.counters()) != version)
+    /// The instant of the next check of a queue's first waiter, if permits came back since the version of its counters was
+    /// this one.
+    pub(crate) fn change_check_at(&self, id: QueueId, version: u64) -> Option<Moment> {
+        let queue = self.queues.get(&id)?;
+        let has_changed = self.changes.version(queue.demands.counters()) != version;
+        has_changed.then_some(queue.next_change_check)
     }
 
     /// The instant at which the first waiter of a queue checks the store again.
@@ -111,21 +113,30 @@ impl Queues {
         self.queues.get(&id).map_or(Moment::NEVER, |queue| queue.extra_check_at)
     }
 
-    /// Records that the first waiter of a queue checks the store now. Returns the version of its counters.
-    pub(crate) fn begin_check(&mut self, id: QueueId, now: Moment) -> u64 {
+    /// Records that the first waiter of a queue checks the store now. Returns the version of its counters, which was
+    /// another one at its last check if permits came back since.
+    pub(crate) fn begin_check(&mut self, id: QueueId, last_version: u64, now: Moment) -> u64 {
         let Some(queue) = self.queues.get_mut(&id) else { return 0 };
         queue.extra_check_at = next_extra_check(self.has_extra_checks, now);
-        self.changes.version(queue.demands.counters())
+        let version = self.changes.version(queue.demands.counters());
+        if version != last_version {
+            queue.next_change_check = now.after(self.by_counter.interval(queue.demands.counters()));
+        }
+        version
     }
 
     pub(crate) fn ids(&self) -> Vec<QueueId> {
         self.queues.keys().copied().collect()
     }
 
-    /// The queues whose calls need permits of a counter.
-    pub(crate) fn of_counter(&self, counter: u64) -> impl Iterator<Item = QueueId> {
-        let (first, last) = ((counter, QueueId::FIRST), (counter, QueueId::LAST));
-        self.by_counter.range(first..=last).map(|(_, id)| *id)
+    /// The queues of each counter.
+    pub(crate) fn by_counter(&mut self) -> &mut CounterIndex {
+        &mut self.by_counter
+    }
+
+    /// The instant at which queues of a counter that has changed are due.
+    pub(crate) fn next_wake(&self) -> Option<Moment> {
+        self.by_counter.next_wake()
     }
 }
 

@@ -144,8 +144,11 @@ impl WaitTable {
     }
 
     pub(crate) fn next_timer(&self) -> Option<Moment> {
-        let wake_all_at = self.wake_all_at.filter(|_| !self.is_empty());
-        self.timers.first().map(|(at, _)| *at).into_iter().chain(wake_all_at).min()
+        if self.is_empty() {
+            return None;
+        }
+        let timer = self.timers.first().map(|(at, _)| *at);
+        [timer, self.wake_all_at, self.queues.next_wake()].into_iter().flatten().min()
     }
 
     /// Returns the waiter's next action, if there is one now. Puts the waiter into its queue if it is not there.
@@ -173,7 +176,9 @@ impl WaitTable {
         if let Some(turn) = turn {
             step.drop.push(waker);
             match turn {
-                Turn::Check | Turn::ExtraCheck => schedule.version = self.queues.begin_check(id.queue, step.now),
+                Turn::Check | Turn::ExtraCheck => {
+                    schedule.version = self.queues.begin_check(id.queue, schedule.version, step.now);
+                }
                 Turn::TimedOut | Turn::RulesChanged => self.leave(*id, step),
             }
             return Poll::Ready(turn);
@@ -212,9 +217,10 @@ impl WaitTable {
         }
     }
 
-    /// Wakes the first waiter of each queue whose calls need permits of a counter, because permits of it came back.
+    /// Wakes the first waiter of each queue whose calls need permits of a counter, because permits of it came back. Many
+    /// queues are paced.
     pub(crate) fn counter_changed(&mut self, counter: u64, step: &mut Step) {
-        let queues: Vec<_> = self.queues.of_counter(counter).collect();
+        let queues = self.queues.by_counter().changed(counter, step.now);
         queues.into_iter().for_each(|queue| self.advance(queue, step));
     }
 
@@ -241,6 +247,8 @@ impl WaitTable {
     /// Runs every timer that is due.
     pub(crate) fn run_timers(&mut self, step: &mut Step) {
         self.wake_all_if_due(step);
+        let queues = self.queues.by_counter().due(step.now);
+        queues.into_iter().for_each(|queue| self.advance(queue, step));
         while let Some(&(at, id)) = self.timers.first()
             && at <= step.now
         {
@@ -282,6 +290,13 @@ impl WaitTable {
         // Few calls have entered the queue before one with a lower number.
         for (_, behind) in self.waiters.range(id..=last_of(id.queue)) {
             costs.change(&behind.demands, u64::saturating_sub);
+        }
+        // A first waiter that checks may have its permits already.
+        let first = WaiterId { number: 0, ..id }..id;
+        let may_have_permits =
+            |waiter: &&Waiter| matches!(waiter.state, WaiterState::Checking | WaiterState::Replied { .. });
+        for waiter in self.waiters.range(first).map(|(_, waiter)| waiter).take_while(may_have_permits) {
+            costs.change(&waiter.demands, u64::saturating_sub);
         }
         Some(costs)
     }
@@ -325,7 +340,8 @@ impl WaitTable {
 
     /// The instant at which a waiter that is first in its queue checks the store, unless its wait is over before.
     fn checks_at(&self, queue: QueueId, schedule: &Schedule) -> Moment {
-        if self.queues.have_changed(queue, schedule.version) { Moment::PAST } else { schedule.retry_at }
+        let after_change = self.queues.change_check_at(queue, schedule.version);
+        after_change.map_or(schedule.retry_at, |at| at.min(schedule.retry_at))
     }
 
     /// The timer of a first waiter that is woken now. A waiter that is alone in its queue delays no other.

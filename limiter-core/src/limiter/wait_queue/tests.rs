@@ -35,13 +35,17 @@ impl Queue {
 
     /// The ticket of a call that may check as soon as it is the first, and has no deadline.
     fn ticket(&self) -> Ticket<'_> {
-        let demands = Demands::new(&self.requests());
+        self.ticket_for(&self.requests())
+    }
+
+    fn ticket_for(&self, requests: &[Request<'_>]) -> Ticket<'_> {
+        let demands = Demands::new(requests);
         let schedule = Schedule {
             retry_at: self.queues.clock.now(),
             deadline: Moment::NEVER,
             version: self.queues.version(&demands),
         };
-        self.queues.ticket(&self.requests(), demands, next_number(), schedule)
+        self.queues.ticket(requests, demands, next_number(), schedule)
     }
 
     fn poll(&self, ticket: &mut Ticket<'_>, waker: &Arc<WakeFlag>) -> Poll<Turn> {
@@ -49,6 +53,16 @@ impl Queue {
         let waker = Waker::from(Arc::clone(waker));
         let turn = pin!(ticket.turn(|| false)).poll(&mut Context::from_waker(&waker));
         turn.map(|turn| turn.expect("a timer thread"))
+    }
+
+    /// Polls a ticket. If its call may check, it then sleeps until permits come back.
+    fn is_checked(&self, ticket: &mut Ticket<'_>, waker: &Arc<WakeFlag>) -> bool {
+        let is_checked = self.poll(ticket, waker) == Poll::Ready(Turn::Check);
+        if is_checked {
+            ticket.retry_at(Moment::NEVER);
+            assert!(self.poll(ticket, waker).is_pending(), "checks twice without a change");
+        }
+        is_checked
     }
 
     fn is_empty(&self) -> bool {
@@ -165,4 +179,30 @@ fn a_waiter_that_is_not_polled_wakes_only_the_next_one_that_is() {
     assert_eq!(woken, [false, true, false, false, false, false, false, false]);
     queue.time.advance(Duration::from_millis(1));
     assert_eq!(queue.poll(&mut tickets[1], &wakers[2]), Poll::Ready(Turn::Check));
+}
+
+/// Permits of one counter come back each millisecond. All queues check at once after the first change, and then a thousand
+/// times a second in all.
+#[test]
+fn queues_of_one_counter_are_paced_after_its_changes() {
+    const CHANGES: usize = 2_000;
+    for number in [1, 10, 64, 65, 1_000] {
+        let queue = Queue::new();
+        let [shared] = queue.requests();
+        let keys: Vec<_> = (0..number).map(|user| Key::new("user:").part(user)).collect();
+        let wait = |key| (queue.ticket_for(&[Request::new(key, Limit::WIDEST, 1), shared.clone()]), Arc::default());
+        let mut waiters: Vec<_> = keys.iter().map(wait).collect();
+        assert!(waiters.iter_mut().all(|(ticket, waker)| queue.is_checked(ticket, waker)));
+        let mut checks = 0;
+        for change in 0..CHANGES {
+            queue.queues.permits_returned(std::iter::once(shared.counter_hash()));
+            let woken = waiters.iter_mut().filter(|(_, waker)| waker.0.load(Ordering::SeqCst));
+            checks +=
+                woken.map(|(ticket, waker)| queue.is_checked(ticket, waker)).filter(|is_checked| *is_checked).count();
+            assert!(change > 0 || checks == number, "{checks} of {number} queues check at once");
+            queue.time.advance(Duration::from_millis(1));
+        }
+        let expected = CHANGES * 9 / 10..=CHANGES * 5 / 4 + 2 * number;
+        assert!(expected.contains(&checks), "{checks} checks of {number} queues");
+    }
 }
