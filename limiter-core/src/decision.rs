@@ -373,6 +373,9 @@ impl Denied {
     /// The [`retry_after`](Denied::retry_after) in whole seconds, rounded up, and at least 1: the value of the HTTP
     /// header `Retry-After`.
     ///
+    /// The part below 1 ms is dropped first. Permits come back at a whole millisecond of the store's clock, up to 1 ms
+    /// after a window, and a window of 60 s is no reason for 61.
+    ///
     /// For a denial that [is final](Denied::is_final) it is 4 294 967 295, the seconds of [`NEVER`](Denied::NEVER).
     /// Leave the header out then.
     ///
@@ -391,7 +394,7 @@ impl Denied {
     #[must_use]
     pub fn retry_after_secs(&self) -> u64 {
         let retry_after = self.retry_after();
-        (retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0)).max(1)
+        (retry_after.as_secs() + u64::from(retry_after.subsec_millis() > 0)).max(1)
     }
 
     /// The [`retry_after`](Denied::retry_after) in whole milliseconds, rounded up; `None` for a denial that

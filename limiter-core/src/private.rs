@@ -28,7 +28,7 @@ pub use limits::{LimitOrNearest, LimitRef, counted_by, limit, limit_from, limit_
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use permit::{allowed, allowed_blocking, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};
-pub use services::{LimitedRequest, TowerRule, now, sleep, write_fields};
+pub use services::{LimitedRequest, TowerRule, now, rule_name, sleep, write_fields};
 
 /// Returns the error of an option that is out of its range.
 #[must_use]

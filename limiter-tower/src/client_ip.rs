@@ -16,6 +16,7 @@ use http::request::Parts;
 use limiter_core::Error;
 
 use crate::header_name::header_name;
+use crate::missing::Lack;
 use crate::peer::Peer;
 use crate::piece_name::PieceName;
 pub(crate) use client_address::ClientAddress;
@@ -187,28 +188,39 @@ impl ClientIp {
         self
     }
 
-    /// Returns the address of a request's client, or the network by which it counts; `None` if it is missing.
-    pub(crate) fn find(&self, parts: &Parts) -> Option<ClientAddress> {
+    /// Returns the address of a request's client, or the network by which it counts, or why it is missing.
+    pub(crate) fn find(&self, parts: &Parts) -> Result<ClientAddress, Lack> {
         let address = self.address(parts)?;
         let prefix = if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix };
-        Some(ClientAddress::new(address, prefix))
+        Ok(ClientAddress::new(address, prefix))
     }
 
-    fn address(&self, parts: &Parts) -> Option<IpAddr> {
-        let peer = Peer::of(parts)?;
+    fn address(&self, parts: &Parts) -> Result<IpAddr, Lack> {
+        let peer = Peer::of(parts).ok_or(Lack::NoPeer)?;
+        let of_peer = || peer.ip().ok_or(Lack::PeerWithoutAddress);
         if !self.trusted.contains(peer) {
-            return peer.ip();
+            return of_peer();
         }
         let lines = |name: &HeaderName| parts.headers.get_all(name).iter().map(|value| value.as_bytes());
         match &self.source {
-            AddressSource::Peer => peer.ip(),
+            AddressSource::Peer => of_peer(),
             AddressSource::XForwardedFor(hops) => {
-                node::address(entries::from_right(lines(&X_FORWARDED_FOR)).nth(hops.get() - 1)?)
+                let needed = hops.get();
+                let too_few = || Lack::TooFewEntries {
+                    found: entries::from_right(lines(&X_FORWARDED_FOR)).take(needed).count(),
+                    needed,
+                };
+                let entry = entries::from_right(lines(&X_FORWARDED_FOR)).nth(needed - 1).ok_or_else(too_few)?;
+                node::address(entry).ok_or(Lack::NoAddress)
             }
             AddressSource::Forwarded(hops) => forwarded::address(lines(&FORWARDED), *hops),
             AddressSource::Header(name) => {
                 let mut lines = lines(name);
-                lines.next().filter(|_| lines.next().is_none()).and_then(|line| node::address(entries::trim(line)))
+                let line = lines.next().ok_or(Lack::NoHeader)?;
+                if lines.next().is_some() {
+                    return Err(Lack::SeveralLines);
+                }
+                node::address(entries::trim(line)).ok_or(Lack::NoAddress)
             }
         }
     }

@@ -8,10 +8,11 @@ use limiter_core::private::{LimitedRequest, LimiterHandle, TowerRule, current};
 use limiter_core::{Allowed, Decision, Denied, Error, Limit, Limiter};
 
 use crate::key::{PartialKey, RequestKey};
-use crate::missing::{Missing, MissingLog};
+use crate::missing::{Lack, Missing, MissingLog};
 use crate::options::Options;
 use crate::piece_name::{PieceName, template};
 use crate::quota_fields::FieldWriter;
+use crate::repeated::RepeatedLog;
 
 /// The piece of requests that lack their key and share a quota. Its value is empty.
 const MISSING: &str = "missing";
@@ -25,6 +26,7 @@ pub(crate) struct LayerLimit<K> {
     missing_key: PartialKey,
     pub(crate) fields: FieldWriter,
     missing_log: MissingLog,
+    repeated_log: RepeatedLog,
 }
 
 /// The beginning of a decision.
@@ -94,6 +96,7 @@ impl<K: RequestKey> LayerLimit<K> {
             missing_key,
             fields: FieldWriter::new(*fields, *limit),
             missing_log: MissingLog::new(&forms),
+            repeated_log: RepeatedLog::default(),
             options,
         }
     }
@@ -103,6 +106,7 @@ impl<K: RequestKey> LayerLimit<K> {
         if self.options.when.as_ref().is_some_and(|when| !when(parts)) {
             return Start::Decided(Outcome::Pass(None));
         }
+        self.repeated_log.check(self.rule.name(), parts);
         if self.key.is_async() {
             return Start::Unkeyed;
         }
@@ -159,14 +163,14 @@ impl<K: RequestKey> LayerLimit<K> {
     }
 
     /// Adds limit and cost to the key of a request. `Err` for a request that lacks its key.
-    fn prepare(&self, found: Option<PartialKey>, parts: &Parts) -> Result<PreparedRequest, LacksKey> {
+    fn prepare(&self, found: Result<PartialKey, Lack>, parts: &Parts) -> Result<PreparedRequest, LacksKey> {
         let Options { limit, limit_by, cost, missing, .. } = &self.options;
         let key = match (found, missing) {
-            (Some(key), _) => key,
-            (None, Missing::Shared) => self.missing_key.clone(),
-            (None, Missing::Allow) => return Err(LacksKey::Exempt),
-            (None, Missing::Deny) => {
-                self.missing_log.count(self.rule.name(), parts);
+            (Ok(key), _) => key,
+            (Err(_), Missing::Shared) => self.missing_key.clone(),
+            (Err(_), Missing::Allow) => return Err(LacksKey::Exempt),
+            (Err(lack), Missing::Deny) => {
+                self.missing_log.count(self.rule.name(), lack);
                 return Err(LacksKey::Rejected);
             }
         };

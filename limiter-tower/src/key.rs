@@ -30,6 +30,7 @@ pub use method::Method;
 pub use path_param::PathParam;
 
 use crate::client_ip::ClientIp;
+use crate::missing::Lack;
 use crate::piece_name::PieceNames;
 
 /// The identity that a layer counts a request by: a piece, or several.
@@ -100,7 +101,7 @@ impl PartialKey {
     }
 }
 
-pub(crate) type KeyFuture<'a> = Pin<Box<dyn Future<Output = Option<PartialKey>> + Send + 'a>>;
+pub(crate) type KeyFuture<'a> = Pin<Box<dyn Future<Output = Result<PartialKey, Lack>> + Send + 'a>>;
 
 /// The methods of keys that the layer calls.
 pub trait Internal {
@@ -120,8 +121,8 @@ pub trait Internal {
         false
     }
 
-    /// Adds the pieces of a request. `None` if it lacks one.
-    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey>;
+    /// Adds the pieces of a request, or returns why it lacks one.
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack>;
 
     /// Adds the pieces of a request after a wait.
     fn add_later<'a>(&'a self, key: PartialKey, parts: &'a Parts) -> KeyFuture<'a> {
@@ -141,7 +142,7 @@ impl Internal for ClientIp {
         self.name.only_form_of_addresses(self.ipv4_prefix, self.ipv6_prefix)
     }
 
-    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
-        Some(key.add(self.name.text(), self.find(parts)?))
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
+        Ok(key.add(self.name.text(), self.find(parts)?))
     }
 }

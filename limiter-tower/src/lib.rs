@@ -8,6 +8,7 @@ mod peer;
 mod client_ip;
 mod key;
 mod missing;
+mod repeated;
 mod quota_fields;
 mod answer;
 mod options;

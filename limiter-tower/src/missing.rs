@@ -1,11 +1,9 @@
 //! Requests that lack their key.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use http::request::Parts;
-
-use crate::peer::Peer;
 use crate::piece_name::without_prefixes;
 
 /// The treatment of requests that lack a piece of their key, such as a header or the address of their client.
@@ -21,14 +19,87 @@ pub enum Missing {
     Shared,
 }
 
-/// Counts requests without their key, for one log line a minute.
+/// The reason why a request lacks a piece of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    NoPeer,
+    /// The peer is that of a Unix socket.
+    PeerWithoutAddress,
+    TooFewEntries {
+        found: usize,
+        needed: usize,
+    },
+    /// The counted entry of a list, or the only one of a header, is no address.
+    NoAddress,
+    /// The header is absent or empty.
+    NoHeader,
+    SeveralLines,
+    /// The header is no UTF-8.
+    NoText,
+    /// No earlier layer, route or function has given a value.
+    NoValue,
+}
+
+const REASONS: usize = 8;
+
+impl Lack {
+    /// The number of its reason.
+    fn index(self) -> usize {
+        match self {
+            Self::NoPeer => 0,
+            Self::PeerWithoutAddress => 1,
+            Self::TooFewEntries { .. } => 2,
+            Self::NoAddress => 3,
+            Self::NoHeader => 4,
+            Self::SeveralLines => 5,
+            Self::NoText => 6,
+            Self::NoValue => 7,
+        }
+    }
+}
+
+impl fmt::Display for Lack {
+    /// Writes the reason and the advice.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoPeer => {
+                "the server names no peer: serve with `into_make_service_with_connect_info`, or put a `Peer` into the \
+                 extensions"
+            }
+            Self::PeerWithoutAddress => {
+                "the peer of a Unix socket has no address: count by the header in which the proxy writes the client's"
+            }
+            Self::TooFewEntries { found, needed } => {
+                let entries = if *found == 1 { "entry" } else { "entries" };
+                return write!(
+                    f,
+                    "the list of addresses has {found} {entries}, needs {needed}: give the number of proxies that \
+                     append to it"
+                );
+            }
+            Self::NoAddress => "the counted entry is no address: the proxy must write one",
+            Self::NoHeader => "the header is absent or empty: the client, a proxy or an earlier layer must send it",
+            Self::SeveralLines => "the header has several lines: a proxy must replace what the client sends",
+            Self::NoText => "the header is no UTF-8: the client, a proxy or an earlier layer must send text",
+            Self::NoValue => "there is no value: an earlier layer, the route or the key's function must give one",
+        })
+    }
+}
+
+/// Counts requests without their key, for one log line a minute of each reason.
 #[derive(Debug)]
 pub(crate) struct MissingLog {
     /// The names of the pieces of the key.
     pieces: String,
     start: Instant,
+    reasons: [Unlogged; REASONS],
+}
+
+/// Requests that lack their key for one reason.
+#[derive(Debug, Default)]
+struct Unlogged {
     /// The requests that no line has counted yet.
-    unlogged: AtomicU64,
+    requests: AtomicU64,
     /// Seconds from the start to the next line.
     next_line: AtomicU64,
 }
@@ -41,46 +112,32 @@ impl MissingLog {
         let names =
             |pieces: &Vec<String>| pieces.iter().map(|piece| without_prefixes(piece)).collect::<Vec<_>>().join(", ");
         let forms: Vec<_> = forms.iter().map(names).collect();
-        Self {
-            pieces: forms.join(" or "),
-            start: Instant::now(),
-            unlogged: AtomicU64::new(0),
-            next_line: AtomicU64::new(0),
-        }
+        Self { pieces: forms.join(" or "), start: Instant::now(), reasons: Default::default() }
     }
 
-    /// Counts a request. Logs a line unless the last one is less than a minute ago.
-    pub(crate) fn count(&self, rule: &str, parts: &Parts) {
-        let Some(requests) = self.take_due(self.start.elapsed()) else { return };
+    /// Counts a request. Logs a line unless the last one of this reason is less than a minute ago.
+    pub(crate) fn count(&self, rule: &str, lack: Lack) {
+        let Some(requests) = self.reasons[lack.index()].take_due(self.start.elapsed()) else { return };
         let pieces = &self.pieces;
-        if Peer::of(parts).is_none() {
-            tracing::warn!(
-                target: "rate_limited",
-                rule,
-                requests,
-                pieces,
-                "requests lack a piece of the key of their rate limit, and the server names no peer: serve with \
-                 `into_make_service_with_connect_info`, or put a `Peer` into the extensions"
-            );
-        } else {
-            tracing::warn!(
-                target: "rate_limited",
-                rule,
-                requests,
-                pieces,
-                "requests lack a piece of the key of their rate limit: the client, a proxy or an earlier layer must send it"
-            );
-        }
+        tracing::warn!(
+            target: "rate_limited",
+            rule,
+            requests,
+            pieces,
+            "requests lack a piece of the key of their rate limit: {lack}"
+        );
     }
+}
 
-    /// Returns the number of requests since the last line, if a line is due.
+impl Unlogged {
+    /// Counts a request. Returns the number since the last line, if a line is due.
     fn take_due(&self, now: Duration) -> Option<u64> {
-        self.unlogged.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let due = self.next_line.load(Ordering::Relaxed);
         let next = (now + PAUSE).as_secs();
         (now.as_secs() >= due
             && self.next_line.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok())
-        .then(|| self.unlogged.swap(0, Ordering::Relaxed))
+        .then(|| self.requests.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -90,8 +147,18 @@ mod tests {
 
     #[test]
     fn a_line_is_due_once_a_minute() {
-        let log = MissingLog::new(&[]);
-        let due = |seconds| log.take_due(Duration::from_secs(seconds));
+        let unlogged = Unlogged::default();
+        let due = |seconds| unlogged.take_due(Duration::from_secs(seconds));
         assert_eq!([0, 0, 59, 60, 61, 130].map(due), [Some(1), None, None, Some(3), None, Some(2)]);
+    }
+
+    #[test]
+    fn each_reason_has_lines_of_its_own() {
+        let (log, now) = (MissingLog::new(&[]), Duration::ZERO);
+        let due = |lack: Lack| log.reasons[lack.index()].take_due(now);
+        let too_few = |found| Lack::TooFewEntries { found, needed: 2 };
+        assert_eq!([too_few(1), Lack::NoPeer, too_few(0), Lack::NoPeer].map(due), [Some(1), Some(1), None, None]);
+        assert!(too_few(1).to_string().contains("has 1 entry, needs 2"), "{}", too_few(1));
+        assert!(too_few(0).to_string().contains("has 0 entries, needs 2"), "{}", too_few(0));
     }
 }

@@ -11,6 +11,7 @@ use crate::decide::{LayerLimit, Permit};
 use crate::key::RequestKey;
 use crate::options::RefundIf;
 use crate::quota_fields::QuotaFields;
+use crate::repeated::add_permit;
 
 pub(crate) type RefundFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -51,7 +52,7 @@ pub(crate) fn pass<K: RequestKey>(
     let decision = Decision::Allowed(allowed);
     let fields = limit.fields.fields_of(&decision);
     if let Decision::Allowed(allowed) = decision {
-        parts.extensions.insert(allowed);
+        add_permit(allowed, &mut parts);
     }
     (parts, AnswerSteps { fields, refund })
 }

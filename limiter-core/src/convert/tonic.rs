@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -11,15 +12,28 @@ use crate::{Denied, Error, Source};
 ///
 /// With the feature `tonic`, of tonic 0.14. Its details have `RetryInfo`, unless the denial
 /// [is final](Denied::is_final). So a method may return `Result<Response<T>, Status>`, and needs no `fallback`.
+///
+/// Its metadata have `grpc-retry-pushback-ms`, by which clients of gRPC with a retry policy delay their next try (gRFC
+/// A6): the milliseconds of the retry, rounded up, or -1 for a final denial, which forbids one.
 impl From<Denied> for Status {
     fn from(denied: Denied) -> Self {
         let code = if denied.source() == Source::Policy { Code::Unavailable } else { Code::ResourceExhausted };
         let message = denied.to_string();
-        match denied.is_final() {
+        let mut status = match denied.is_final() {
             true => Self::new(code, message),
             false => Self::with_error_details(code, message, retry_info(denied.retry_after())),
-        }
+        };
+        status.metadata_mut().insert(RETRY_PUSHBACK, retry_pushback(&denied));
+        status
     }
+}
+
+const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// Clients read a number of 32 bits. A longer wait, of 24 days, forbids a retry.
+fn retry_pushback(denied: &Denied) -> MetadataValue<Ascii> {
+    let millis = denied.retry_after_millis().and_then(|millis| i32::try_from(millis).ok());
+    millis.unwrap_or(-1).into()
 }
 
 /// The status of a call that the limiter could not decide: `UNAVAILABLE`. It does not contain the error's text, which
@@ -56,7 +70,9 @@ mod tests {
         assert!(status.message().contains("`api`") && !status.message().contains("secret"), "{status:?}");
         let retry_info = status.get_details_retry_info().expect("details");
         assert_eq!(retry_info.retry_delay, Some(Duration::from_secs(10)));
+        assert_eq!(status.metadata().get(RETRY_PUSHBACK).expect("a delay"), "10000");
         let last = Status::from(denied(&limiter, 2));
+        assert_eq!(last.metadata().get(RETRY_PUSHBACK).expect("no retry"), "-1");
         assert_eq!((last.code(), last.details()), (Code::ResourceExhausted, &[][..]));
     }
 

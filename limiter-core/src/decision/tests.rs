@@ -42,8 +42,10 @@ fn seconds_until_a_retry_are_rounded_up_and_at_least_one() {
         (Some(0), 1),
         (Some(1), 1),
         (Some(1_000_000), 1),
-        (Some(1_000_001), 2),
+        (Some(1_000_999), 1),
+        (Some(1_001_000), 2),
         (Some(59_999_999), 60),
+        (Some(60_000_700), 60),
         (Some(u64::MAX), 18_446_744_073_710),
         (None, 4_294_967_295),
     ];

@@ -8,7 +8,7 @@ use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::http::Fields;
 use crate::request::Request;
 use crate::rule::{RegisteredRule, ResolvedRule, ServiceRule};
-use crate::{Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
+use crate::{Allowed, Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
 
 /// The rule of a layer.
 #[derive(Clone, Debug)]
@@ -109,6 +109,12 @@ impl TowerRule {
     fn decision_name(&self) -> &'static str {
         self.registered.map_or(DIRECT_CALL, |rule| rule.name)
     }
+}
+
+/// Returns the rule of a permit. It lives until the process ends.
+#[must_use]
+pub fn rule_name(allowed: &Allowed) -> &'static str {
+    allowed.static_name()
 }
 
 /// Returns the time by the limiter's clock, since the clock's origin.

@@ -11,14 +11,22 @@ use std::num::NonZeroUsize;
 
 use super::entries;
 use super::node::{self, MAX_NODE_BYTES};
+use crate::missing::Lack;
 
 /// Returns the address in the `for` of the element at this position from the right, over all lines.
-pub(super) fn address<'a>(lines: impl DoubleEndedIterator<Item = &'a [u8]>, position: NonZeroUsize) -> Option<IpAddr> {
-    let mut elements = lines.rev().flat_map(elements_from_right);
-    if elements.by_ref().take(position.get() - 1).any(|element| element.is_none()) {
-        return None;
+pub(super) fn address<'a>(
+    lines: impl DoubleEndedIterator<Item = &'a [u8]>,
+    position: NonZeroUsize,
+) -> Result<IpAddr, Lack> {
+    let (needed, mut found) = (position.get(), 0);
+    for (at, element) in (1..).zip(lines.rev().flat_map(elements_from_right)) {
+        let element = element.ok_or(Lack::NoAddress)?;
+        if at == needed {
+            return sole_for(entries::trim(element)).and_then(|value| value.address()).ok_or(Lack::NoAddress);
+        }
+        found = at;
     }
-    sole_for(entries::trim(elements.next()??))?.address()
+    Err(Lack::TooFewEntries { found, needed })
 }
 
 /// Returns the elements of a line from the right. It ends with `None` if a quote has no partner.

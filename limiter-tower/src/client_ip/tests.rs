@@ -16,6 +16,7 @@ use http::{HeaderValue, Request};
 
 use super::ClientIp;
 use crate::Peer;
+use crate::missing::Lack;
 
 /// A peer in the default networks.
 const PROXY: &str = "10.0.0.7:443";
@@ -41,10 +42,33 @@ fn request(peer: Option<Peer>, header: &'static str, lines: &[impl AsRef<[u8]>])
 
 /// Returns the address or network as text, or `missing`.
 fn found(by: &ClientIp, parts: &Parts) -> String {
-    by.find(parts).map_or_else(|| "missing".to_owned(), |address| address.to_string())
+    by.find(parts).map_or_else(|_| "missing".to_owned(), |address| address.to_string())
 }
 
 /// Returns the result for a request from the proxy.
 fn found_in(by: &ClientIp, header: &'static str, lines: &[impl AsRef<[u8]>]) -> String {
     found(by, &request(Some(peer(PROXY)), header, lines))
+}
+
+#[test]
+fn a_missing_address_has_its_reason() {
+    let (list, forwarded) = (ClientIp::x_forwarded_for(2), ClientIp::forwarded(2));
+    let one = ClientIp::header("x-real-ip");
+    let reason = |by: &ClientIp, header, lines: &[&str]| by.find(&request(Some(peer(PROXY)), header, lines)).err();
+    let too_few = |found| Lack::TooFewEntries { found, needed: 2 };
+    for (by, header, lines, lack) in [
+        (&list, "x-forwarded-for", &[][..], too_few(0)),
+        (&list, "x-forwarded-for", &["192.0.2.1"], too_few(1)),
+        (&list, "x-forwarded-for", &["unknown", "192.0.2.1"], Lack::NoAddress),
+        (&forwarded, "forwarded", &[], too_few(0)),
+        (&forwarded, "forwarded", &["for=192.0.2.1"], too_few(1)),
+        (&forwarded, "forwarded", &["for=192.0.2.1, for=\"192.0.2.2"], Lack::NoAddress),
+        (&one, "x-real-ip", &[], Lack::NoHeader),
+        (&one, "x-real-ip", &["192.0.2.1", "192.0.2.1"], Lack::SeveralLines),
+        (&one, "x-real-ip", &["a"], Lack::NoAddress),
+    ] {
+        assert_eq!(reason(by, header, lines), Some(lack), "{by:?} {lines:?}");
+    }
+    let unknown = request(None, "x-forwarded-for", &["192.0.2.1, 192.0.2.2"]);
+    assert_eq!(list.find(&unknown).err(), Some(Lack::NoPeer));
 }

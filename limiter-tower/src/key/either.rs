@@ -3,6 +3,7 @@
 use http::request::Parts;
 
 use super::{Internal, KeyFuture, PartialKey, RequestKey};
+use crate::missing::Lack;
 use crate::piece_name::PieceNames;
 
 /// Counts by one key, or by another where it finds nothing: see [`RequestKey::or`].
@@ -53,12 +54,12 @@ impl<A: RequestKey, B: RequestKey> Internal for Or<A, B> {
         self.first.is_async() || self.second.is_async()
     }
 
-    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
         let base = key.form;
         let key = PartialKey { form: 0, ..key };
         match self.first.add_to(key.clone(), parts) {
-            Some(key) => Some(self.first_form(base, key)),
-            None => Some(self.second_form(base, self.second.add_to(key, parts)?)),
+            Ok(key) => Ok(self.first_form(base, key)),
+            Err(_) => Ok(self.second_form(base, self.second.add_to(key, parts)?)),
         }
     }
 
@@ -67,8 +68,8 @@ impl<A: RequestKey, B: RequestKey> Internal for Or<A, B> {
             let base = key.form;
             let key = PartialKey { form: 0, ..key };
             match self.first.add_later(key.clone(), parts).await {
-                Some(key) => Some(self.first_form(base, key)),
-                None => Some(self.second_form(base, self.second.add_later(key, parts).await?)),
+                Ok(key) => Ok(self.first_form(base, key)),
+                Err(_) => Ok(self.second_form(base, self.second.add_later(key, parts).await?)),
             }
         })
     }

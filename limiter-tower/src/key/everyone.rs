@@ -3,6 +3,7 @@
 use http::request::Parts;
 
 use super::{Internal, PartialKey, RequestKey};
+use crate::missing::Lack;
 use crate::piece_name::PieceNames;
 
 /// Counts all requests together.
@@ -18,7 +19,7 @@ impl Internal for Everyone {
         vec![Vec::new()]
     }
 
-    fn add_to(&self, key: PartialKey, _: &Parts) -> Option<PartialKey> {
-        Some(key)
+    fn add_to(&self, key: PartialKey, _: &Parts) -> Result<PartialKey, Lack> {
+        Ok(key)
     }
 }

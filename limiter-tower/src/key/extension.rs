@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use http::request::Parts;
 
 use super::{Internal, PartialKey, RequestKey};
+use crate::missing::Lack;
 use crate::piece_name::{PieceName, PieceNames};
 
 /// Counts by a value that an earlier layer put into the request's extensions, such as the user.
@@ -76,7 +77,7 @@ where
         self.name.only_form()
     }
 
-    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
-        Some(key.add(self.name.text(), (self.read)(parts.extensions.get()?)))
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
+        Ok(key.add(self.name.text(), (self.read)(parts.extensions.get().ok_or(Lack::NoValue)?)))
     }
 }

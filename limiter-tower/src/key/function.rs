@@ -5,6 +5,7 @@ use std::fmt::{self, Debug, Display};
 use http::request::Parts;
 
 use super::{Internal, KeyFuture, PartialKey, RequestKey};
+use crate::missing::Lack;
 use crate::piece_name::{PieceName, PieceNames};
 
 const NAME: &str = "key";
@@ -62,10 +63,11 @@ where
 /// # let _ = key;
 /// ```
 #[must_use]
-pub fn key_async<F, U>(function: F) -> KeyAsync<F>
+pub fn key_async<F, U, R>(function: F) -> KeyAsync<F>
 where
     F: Fn(&Parts) -> U,
-    U: Future<Output = Option<String>> + Send + 'static,
+    U: Future<Output = Option<R>> + Send + 'static,
+    R: Display,
 {
     KeyAsync { function, name: PieceName::new(NAME) }
 }
@@ -90,22 +92,24 @@ where
         self.name.only_form()
     }
 
-    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
-        Some(key.add(self.name.text(), (self.function)(parts)?))
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
+        Ok(key.add(self.name.text(), (self.function)(parts).ok_or(Lack::NoValue)?))
     }
 }
 
-impl<F, U> RequestKey for KeyAsync<F>
+impl<F, U, R> RequestKey for KeyAsync<F>
 where
     F: Fn(&Parts) -> U + Send + Sync + 'static,
-    U: Future<Output = Option<String>> + Send + 'static,
+    U: Future<Output = Option<R>> + Send + 'static,
+    R: Display,
 {
 }
 
-impl<F, U> Internal for KeyAsync<F>
+impl<F, U, R> Internal for KeyAsync<F>
 where
     F: Fn(&Parts) -> U,
-    U: Future<Output = Option<String>> + Send + 'static,
+    U: Future<Output = Option<R>> + Send + 'static,
+    R: Display,
 {
     fn name_pieces(&mut self, names: &mut PieceNames) {
         names.assign_function(&mut self.name);
@@ -119,15 +123,15 @@ where
         true
     }
 
-    /// Returns `None`: the layer adds this key by [`add_later`](Internal::add_later).
-    fn add_to(&self, _: PartialKey, _: &Parts) -> Option<PartialKey> {
-        None
+    /// Returns a lack: the layer adds this key by [`add_later`](Internal::add_later).
+    fn add_to(&self, _: PartialKey, _: &Parts) -> Result<PartialKey, Lack> {
+        Err(Lack::NoValue)
     }
 
     fn add_later<'a>(&'a self, key: PartialKey, parts: &'a Parts) -> KeyFuture<'a> {
         let value = (self.function)(parts);
         let name = &self.name;
-        Box::pin(async move { Some(key.add(name.text(), value.await?)) })
+        Box::pin(async move { Ok(key.add(name.text(), value.await.ok_or(Lack::NoValue)?)) })
     }
 }
 

@@ -5,6 +5,7 @@ use http::request::Parts;
 
 use super::{Internal, PartialKey, RequestKey};
 use crate::header_name::header_name;
+use crate::missing::Lack;
 use crate::piece_name::{PieceName, PieceNames};
 
 /// Counts by the value of a header, such as an API key.
@@ -43,11 +44,14 @@ impl Internal for Header {
         self.name.only_form()
     }
 
-    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
         let mut lines = parts.headers.get_all(&self.header).iter();
-        let value = std::str::from_utf8(lines.next()?.as_bytes()).ok()?;
+        let line = lines.next().filter(|line| !line.is_empty()).ok_or(Lack::NoHeader)?;
         // Another layer may read another line.
-        let is_clear = lines.next().is_none() && !value.is_empty();
-        is_clear.then(|| key.add(self.name.text(), value))
+        if lines.next().is_some() {
+            return Err(Lack::SeveralLines);
+        }
+        let value = std::str::from_utf8(line.as_bytes()).map_err(|_| Lack::NoText)?;
+        Ok(key.add(self.name.text(), value))
     }
 }

@@ -3,6 +3,7 @@
 use http::request::Parts;
 
 use super::{Internal, PartialKey, RequestKey};
+use crate::missing::Lack;
 use crate::piece_name::PieceNames;
 
 /// Counts by the request's route, such as `/users/{id}`, as axum 0.8 matched it.
@@ -25,8 +26,8 @@ impl Internal for MatchedPath {
         vec![vec![NAME.to_owned()]]
     }
 
-    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
-        let path = parts.extensions.get::<axum::extract::MatchedPath>()?;
-        Some(key.add(":path:", path.as_str()))
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
+        let path = parts.extensions.get::<axum::extract::MatchedPath>().ok_or(Lack::NoValue)?;
+        Ok(key.add(":path:", path.as_str()))
     }
 }

@@ -3,6 +3,7 @@
 use http::request::Parts;
 
 use super::{Internal, PartialKey, RequestKey};
+use crate::missing::Lack;
 use crate::piece_name::PieceNames;
 
 /// Counts by the request's method, such as `GET`.
@@ -28,8 +29,8 @@ impl Internal for Method {
         vec![vec![NAME.to_owned()]]
     }
 
-    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
-        Some(key.add(":method:", counted_as(&parts.method)))
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
+        Ok(key.add(":method:", counted_as(&parts.method)))
     }
 }
 

@@ -10,6 +10,7 @@ use http::request::Parts;
 
 use super::{Internal, PartialKey, RequestKey};
 use crate::decision_future::poll_once;
+use crate::missing::Lack;
 use crate::piece_name::{PieceName, PieceNames};
 
 /// Counts by a parameter of the path, such as the tenant of `/{tenant}/data`, as axum 0.8 matched and decoded it.
@@ -70,15 +71,15 @@ impl Internal for PathParam {
         self.name.only_form()
     }
 
-    fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
-        let params = match params_of(parts)? {
+    fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
+        let params = match params_of(parts).ok_or(Lack::NoValue)? {
             Ok(params) => params,
-            Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) => return Some(key.add(self.name.text(), NO_TEXT)),
-            Err(_) => return None,
+            Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) => return Ok(key.add(self.name.text(), NO_TEXT)),
+            Err(_) => return Err(Lack::NoValue),
         };
         let mut values = params.iter().filter(|(name, _)| *name == self.param).map(|(_, value)| value);
-        let value = values.next().filter(|_| values.next().is_none())?;
-        Some(key.add(self.name.text(), value))
+        let value = values.next().filter(|_| values.next().is_none()).ok_or(Lack::NoValue)?;
+        Ok(key.add(self.name.text(), value))
     }
 }
 

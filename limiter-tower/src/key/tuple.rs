@@ -3,6 +3,7 @@
 use http::request::Parts;
 
 use super::{Internal, KeyFuture, PartialKey, RequestKey};
+use crate::missing::Lack;
 use crate::piece_name::PieceNames;
 
 /// Returns the forms of two keys one after the other, those of the second one changing fastest.
@@ -34,15 +35,15 @@ macro_rules! tuples {
                     $(self.$position.is_async())||+
                 }
 
-                fn add_to(&self, key: PartialKey, parts: &Parts) -> Option<PartialKey> {
+                fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
                     $(let key = self.$position.add_to(key, parts)?;)+
-                    Some(key)
+                    Ok(key)
                 }
 
                 fn add_later<'a>(&'a self, key: PartialKey, parts: &'a Parts) -> KeyFuture<'a> {
                     Box::pin(async move {
                         $(let key = self.$position.add_later(key, parts).await?;)+
-                        Some(key)
+                        Ok(key)
                     })
                 }
             }

@@ -32,6 +32,7 @@ async fn a_denial_is_a_status_in_the_trailers_with_the_time_of_a_retry() {
     assert_eq!(field(&send(&service, Request::new(String::new())).await, "grpc-status"), [""; 0]);
     let denied = send(&service, Request::new(String::new())).await;
     assert_eq!(field(&denied, "content-type"), ["application/grpc"]);
+    assert_eq!(field(&denied, "grpc-retry-pushback-ms"), ["60000"]);
     let status = status_of(&denied);
     assert_eq!(status.code(), Code::ResourceExhausted);
     let retry_info = status.get_details_retry_info().expect("details");

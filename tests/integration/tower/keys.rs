@@ -76,6 +76,18 @@ async fn equal_keys_share_a_quota_and_others_do_not() {
 }
 
 #[tokio::test]
+async fn an_async_function_returns_any_value_with_a_text() {
+    let by_number = || {
+        key_async(|parts| {
+            let number = parts.headers["x-api-key"].to_str().ok().and_then(|text| text.parse::<u16>().ok());
+            std::future::ready(number)
+        })
+    };
+    assert!(share(by_number(), with_header("7"), with_header("07")).await);
+    assert!(!share(by_number(), with_header("7"), with_header("8")).await);
+}
+
+#[tokio::test]
 async fn a_tuple_counts_by_all_its_pieces() {
     let key = || (ClientIp::peer(), Header::new("x-api-key"));
     let of = |peer, value: &'static str| request(peer, "/", &[("x-api-key", value)]);
@@ -92,7 +104,7 @@ async fn an_alternative_counts_where_the_first_key_finds_nothing() {
     assert!(!share(key(), request_of("192.0.2.1"), with_header("a")).await);
     // The header's text is another one than the address's.
     assert!(!share(key(), request_of("192.0.2.1"), with_header("192.0.2.1")).await);
-    let nested = || (Method, key_async(|_| async { None }).or(Header::new("x-api-key")).or(Everyone));
+    let nested = || (Method, key_async(|_| async { None::<String> }).or(Header::new("x-api-key")).or(Everyone));
     assert!(share(nested(), with_header("a"), with_header("a")).await);
     assert!(!share(nested(), with_header("a"), with_header("b")).await);
     assert!(share(nested(), request_of("192.0.2.1"), request_of("192.0.2.2")).await);
