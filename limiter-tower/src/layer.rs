@@ -140,8 +140,8 @@ impl<K, A: Clone> RateLimitLayer<K, A> {
     /// Adds a limit: a request takes permits of all limits, or of none. The fields describe the limit with the fewest
     /// permits left, or the one that denied.
     ///
-    /// The limits of a layer should differ in their windows. Those of one algorithm and one window have one count, and a
-    /// request takes permits of it for each of them: with `10/1m` and `4/1m` only two requests are allowed.
+    /// Limits of one algorithm and one window have one count, of which a request takes its permits once: with `10/1m` and
+    /// `4/1m` four requests are allowed.
     pub fn limit(self, limit: Limit) -> Self {
         self.with_options(|options| options.more_limits.push(limit))
     }

@@ -1,9 +1,11 @@
 //! Tests of decisions over several limits on every store: all permits are taken, or none.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use limiter_testkit::{Oracle, Random, RedisServer};
-use rate_limited::{Decision, Denied, ErrorKind, Key, Limit, Limiter, OnError, Rule, RuleSet};
+use rate_limited::{Decision, Denied, ErrorKind, Key, Limit, Limiter, OnError, Rule, RuleSet, Source, rate_limited};
 use tokio::task::JoinSet;
 
 use crate::support::{Subject, builder_for, key, limit, on_every_store};
@@ -160,6 +162,54 @@ async fn a_decision_has_at_most_128_limits_under_every_policy() {
             }
             assert_eq!(limiter.peek(&key, &limit).await.expect("the store answers").remaining(), 872);
         }
+    }
+}
+
+/// Defines a function under nine rules, with more arguments of its last attribute.
+macro_rules! under_nine_rules {
+    ($name:ident $($more:tt)*) => {
+        #[rate_limited(key = "size", limit = "9/1m", name = "size 0")]
+        #[rate_limited(key = "size", limit = "9/1m", name = "size 1")]
+        #[rate_limited(key = "size", limit = "9/1m", name = "size 2")]
+        #[rate_limited(key = "size", limit = "9/1m", name = "size 3")]
+        #[rate_limited(key = "size", limit = "9/1m", name = "size 4")]
+        #[rate_limited(key = "size", limit = "9/1m", name = "size 5")]
+        #[rate_limited(key = "size", limit = "9/1m", name = "size 6")]
+        #[rate_limited(key = "size", limit = "9/1m", name = "size 7")]
+        #[rate_limited(key = "size", limit = "9/1m", name = "size 8" $($more)*)]
+        async fn $name() -> Result<&'static str, Denied> {
+            Ok("ran")
+        }
+    };
+}
+
+under_nine_rules! { without_handler }
+under_nine_rules! { with_handler, on_error = Ok("handled") }
+under_nine_rules! { with_open_policy, on_error = open }
+under_nine_rules! { that_waits, wait = "1ms", on_error = Ok("handled") }
+
+#[tokio::test]
+async fn an_annotated_call_with_too_many_limits_is_denied_whatever_its_handler() {
+    const SIZE_0_TO_8: [&str; 9] =
+        ["size 0", "size 1", "size 2", "size 3", "size 4", "size 5", "size 6", "size 7", "size 8"];
+    let rule = || (1..=16).fold(Rule::new(), |rule, seconds| rule.limit(limit(&format!("9/{seconds}s"))));
+    let rules = SIZE_0_TO_8.into_iter().fold(RuleSet::new(), |rules, name| rules.rule(name, rule()));
+    for builder in [Limiter::builder(), builder_for(RedisServer::shared())] {
+        let (failures, denials) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (failed, denied) = (Arc::clone(&failures), Arc::clone(&denials));
+        let builder = builder.rules(rules.clone()).on_error(OnError::Open).on_failure(move |error| {
+            assert_eq!(error.kind(), ErrorKind::InvalidLimit);
+            failed.fetch_add(1, Relaxed);
+        });
+        let builder = builder.on_denied(move |_| _ = denied.fetch_add(1, Relaxed));
+        let limiter = builder.connect().await.expect("connects");
+        let calls =
+            async { [without_handler().await, with_handler().await, with_open_policy().await, that_waits().await] };
+        for result in limiter.scope(calls).await {
+            let denied = result.expect_err("144 are too many");
+            assert_eq!((denied.name(), denied.source()), ("size 0", Source::Policy));
+        }
+        assert_eq!((failures.load(Relaxed), denials.load(Relaxed)), (4, 4));
     }
 }
 

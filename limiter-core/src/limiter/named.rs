@@ -286,7 +286,12 @@ impl<'a> Named<'a> {
                 }
                 let of_key = limits.iter().filter(|(other, ..)| other == key);
                 let of_key = of_key.map(|&(_, limit, cost)| (limit, cost));
-                self.limiter.add_rule(call, &RuleArguments::direct(0, self.name, key, of_key), &self.rule)?;
+                let direct = RuleArguments::direct(0, self.name, key, of_key);
+                let limits_of = match self.rule {
+                    NamedRule::Direct { .. } => direct.limits_of,
+                    NamedRule::Service(_) => LimitsOf::Rule,
+                };
+                self.limiter.add_rule(call, &RuleArguments { limits_of, ..direct }, &self.rule)?;
             }
             Ok(())
         })

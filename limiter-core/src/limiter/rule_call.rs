@@ -7,7 +7,7 @@ use crate::join_all::join_all;
 use crate::limit::LimitOrNearest;
 use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Limiter};
-use crate::request::sharing::{self, in_memory};
+use crate::request::sharing::{self, SameCounter};
 use crate::request::{CacheLookup, CallOptions, Request, Role, check_number_of};
 use crate::rule::Settings;
 use crate::{Algorithm, Allowed, Decision, Denied, Error, ErrorKind, Key, Limit, Mode, OnError, Source};
@@ -227,17 +227,17 @@ impl<L: Iterator<Item = (LimitOrNearest, u32)> + Clone> RuleArguments<'_, L> {
 impl<'a> RuleCall<'a> {
     /// # Errors
     /// It has too many requests.
-    fn check_size(&self) -> Result<(), Error> {
+    pub(crate) fn check_size(&self) -> Result<(), Error> {
         let Self { enforced, shadowed, observed, .. } = self;
         check_number_of(shadowed.iter().chain(observed).chain([enforced]).map(|rule| rule.requests.len()).sum())
     }
 
     /// Lets the requests of its rules that use one counter take permits of it together. Requests of rules in shadow mode
     /// on counters of the enforced rules, which take the permits, are observed.
-    pub(crate) fn share_counters(&mut self) {
+    pub(crate) fn share_counters(&mut self, same_counter: SameCounter) {
         if !self.enforced.requests.is_empty() {
             let enforced = &self.enforced.requests;
-            self.observed = self.shadowed.iter_mut().map(|rule| rule.split_observed(enforced)).collect();
+            self.observed = self.shadowed.iter_mut().map(|rule| rule.split_observed(enforced, same_counter)).collect();
         }
         let shadowed = self.shadowed.iter_mut();
         shadowed.chain([&mut self.enforced]).for_each(|rule| sharing::remove_unshared_lanes(&mut rule.requests));
@@ -319,11 +319,11 @@ impl<'a> RuleRequests<'a> {
     }
 
     /// Removes the requests on counters of an enforced call. The store evaluates them in the decision about that call.
-    fn split_observed(&mut self, enforced: &[Request<'a>]) -> Self {
+    fn split_observed(&mut self, enforced: &[Request<'a>], same_counter: SameCounter) -> Self {
         let mut observed = Self { policies: self.policies, ..Self::default() };
         let mut index = 0;
         while let Some(request) = self.requests.get(index).copied() {
-            if enforced.iter().any(|other| in_memory(&request, other)) {
+            if enforced.iter().any(|other| same_counter(&request, other)) {
                 self.requests.remove(index);
                 observed.requests.push(request);
                 observed.names.push(self.names.remove(index));

@@ -1,8 +1,9 @@
 //! The rules of a limiter: changes at run time, and the settings of a call.
 
 use crate::limit::LimitOrNearest;
-use crate::limiter::{Limiter, RuleArguments, RuleCall};
+use crate::limiter::{Backend, Limiter, RuleArguments, RuleCall};
 use crate::metrics;
+use crate::request::sharing::{in_memory, in_redis};
 use crate::rule::{RuleRef, log_in_call};
 use crate::{Error, ErrorKind, Origin, RuleInForce, RuleSet, TARGET};
 
@@ -72,7 +73,10 @@ impl Limiter {
             let mut call = RuleCall::in_generation(generation);
             add(&mut call)?;
             if self.rule_table().generation() == generation {
-                call.share_counters();
+                call.share_counters(match self.inner.backend {
+                    Backend::Memory(_) => in_memory,
+                    Backend::Guarded(_) => in_redis,
+                });
                 return Ok(call);
             }
         }

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::local::leases::EndedLease;
 use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
-use crate::request::{PerRequest, Request, SlottedRequests, StoreReply};
+use crate::request::{PerRequest, Request, SlottedRequests, StoreReply, sharing};
 use crate::store::memory::MemoryStore;
 use crate::{Error, Key, Limit};
 
@@ -127,7 +127,7 @@ impl Standby {
         let fits = |request: &Request<'_>| request.cost <= request.limit.max_cost();
         Ok(match (reply.allowed, reply.retry_after) {
             // The cost exceeds the share but not the limit: the store may allow the call once it is back.
-            (false, None) if requests.iter().all(fits) => {
+            (false, None) if requests[..sharing::enforced(requests)].iter().all(fits) => {
                 StoreReply { retry_after: Some(UNKNOWN_RETRY_AFTER), ..reply }
             }
             _ => reply,

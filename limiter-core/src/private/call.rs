@@ -213,6 +213,11 @@ impl<'a> AnnotatedCall<'a> {
                     return Ok(Err((0, limiter.fail_without_request(context, error, on_error)?)));
                 }
             };
+            if let Err(error) = call.check_size() {
+                // No handler and no policy admits such a call.
+                let context = DecisionContext::new(self.function.names, &[]);
+                return Ok(Err((0, limiter.fail_without_request(context, error, OnError::Closed)?)));
+            }
             let on_error = self.policy(limiter, call.policies, handler);
             let still_holds = || read().is_ok_and(|now| now.is_same(&call));
             if let Some(decision) = limiter.decide_rules(&call, on_error, waiting.as_mut(), &still_holds).await? {

@@ -17,7 +17,6 @@ pub(crate) fn in_memory(one: &Request<'_>, other: &Request<'_>) -> bool {
 }
 
 /// Returns whether two requests use one counter in Redis, where each layout has its own.
-#[cfg(feature = "redis")]
 pub(crate) fn in_redis(one: &Request<'_>, other: &Request<'_>) -> bool {
     one.limit.layout() == other.limit.layout() && in_memory(one, other)
 }

@@ -33,6 +33,19 @@ async fn settings_by_name_replace_those_of_the_layer() {
     assert_eq!(field(&send(&service, request_of("192.0.2.9")).await, "ratelimit"), [r#""set";r=8;t=60"#]);
 }
 
+/// As in a text of rules.
+#[tokio::test]
+async fn limits_of_a_layer_on_one_counter_count_once() {
+    let (limiter, _) = limiter();
+    let layer = RateLimitLayer::new("twice", limit("10/1m")).limit(limit("4/1m")).limiter(limiter.clone());
+    let service = counted(&layer, &Served::default());
+    let requests = || (0..6).map(|_| request_of("192.0.2.1"));
+    assert_eq!(statuses(&service, requests()).await, [200, 200, 200, 200, 429, 429]);
+    let rule = Rule::new().limit(limit("10/1h")).limit(limit("4/1h"));
+    limiter.set_rules(RuleSet::new().rule("twice", rule)).expect("valid");
+    assert_eq!(statuses(&service, requests()).await, [200, 200, 200, 200, 429, 429]);
+}
+
 #[tokio::test]
 async fn overrides_match_by_the_names_of_the_pieces() {
     let (limiter, _) = limiter();

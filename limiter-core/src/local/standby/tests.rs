@@ -1,7 +1,7 @@
 use limiter_testkit::Random;
 
 use super::*;
-use crate::request::LeaseId;
+use crate::request::{LeaseId, Role};
 use crate::{Algorithm, ManualClock};
 
 const WINDOW_MILLIS: u64 = 1_000;
@@ -185,5 +185,19 @@ fn the_end_of_a_lease_frees_its_unused_permits_and_the_used_ones_count_from_then
         assert_eq!(take_all(&standby, request), 0, "{used} used");
         clock.advance(Duration::from_millis(1));
         assert_eq!(take_all(&standby, request), 5, "{used} used");
+    }
+}
+
+/// The cost fits into the limit, but not into a share of it.
+#[test]
+fn an_observed_request_that_never_fits_makes_no_denial_final() {
+    let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::new(2).expect("not 0"), slots: 1 };
+    let standby = Standby::new(&config, Clock::Manual(ManualClock::new()));
+    let key = Key::new("a");
+    let enforced = Request::new(&key, limit(5, Algorithm::SlidingWindow), 4);
+    let observed = Request { limit: limit(3, Algorithm::SlidingWindow), role: Role::Observed(1), ..enforced };
+    for requests in [&[enforced][..], &[enforced, observed]] {
+        let denial = decide(&standby, requests);
+        assert_eq!((denial.allowed, denial.retry_after), (false, Some(UNKNOWN_RETRY_AFTER)));
     }
 }
