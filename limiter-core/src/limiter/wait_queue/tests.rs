@@ -190,7 +190,7 @@ fn queues_of_one_counter_are_paced_after_its_changes() {
         let queue = Queue::new();
         let [shared] = queue.requests();
         let keys: Vec<_> = (0..number).map(|user| Key::new("user:").part(user)).collect();
-        let wait = |key| (queue.ticket_for(&[Request::new(key, Limit::WIDEST, 1), shared.clone()]), Arc::default());
+        let wait = |key| (queue.ticket_for(&[Request::new(key, Limit::WIDEST, 1), shared]), Arc::default());
         let mut waiters: Vec<_> = keys.iter().map(wait).collect();
         assert!(waiters.iter_mut().all(|(ticket, waker)| queue.is_checked(ticket, waker)));
         let mut checks = 0;
