@@ -349,8 +349,7 @@ impl Command {
             CommandLimits::Batch { kinds, indices } => (kinds, indices),
             CommandLimits::Decision(_) => (&[], &[]),
         };
-        let entries = indices.iter().map(|index| (kinds[*index].limit, kinds[*index].calls));
-        reply::decode_batch(reply, entries, self.leases)
+        reply::decode_batch(reply, indices.iter().map(|index| kinds[*index].limit), self.leases)
     }
 }
 
