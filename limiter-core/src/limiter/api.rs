@@ -99,8 +99,9 @@ impl Limiter {
     ///
     /// A [refund](Limiter::refund) or a [reset](Limiter::reset) wakes the first call of every queue that needs its
     /// permits. Those of another process are not seen here, so the first call of a queue checks a shared store again each
-    /// second. No observer and no metric counts these checks, and their failures change nothing for the call. Queues that
-    /// need permits of one counter make at most a thousand checks a second in all because of refunds, after the first.
+    /// second. No observer and no metric counts these checks, and their failures change nothing for the call. Of
+    /// several queues that need permits of one counter, each checks at once after the first refund. Those that are denied
+    /// then make about a thousand such checks a second in all, or one each if they are more.
     ///
     /// A future that is not polled delays the others by little more than 10 ms of the limiter's clock. If it is woken
     /// and not polled for so long, as in a branch of `select!` while a body runs, it is passed over. It keeps its

@@ -14,11 +14,11 @@ const COUNTS: usize = if cfg!(all(test, limiter_loom)) { 1 } else { 1024 };
 /// The number of queues of a counter that each change acts on at once. More of them are acted on at intervals.
 const FEW_QUEUES: usize = 64;
 
-/// The part of the interval between two checks after changes for each further queue of the counter. So the queues of one
-/// counter make at most a thousand such checks a second, however often permits come back.
+/// The part of the interval between two denied checks after changes for each further queue of the counter. So the queues of
+/// one counter make about a thousand such checks a second, however often permits come back.
 const INTERVAL_PER_QUEUE: Duration = Duration::from_millis(1);
 
-/// The longest interval between two checks after changes.
+/// The longest interval between two denied checks after changes. More than a thousand queues make one each in that time.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The number of refunds and resets of each counter. Counters share a fixed number of counts.
@@ -119,7 +119,7 @@ impl CounterIndex {
         due
     }
 
-    /// The interval between two checks after changes of these counters, for each of their queues.
+    /// The interval between two denied checks after changes of these counters, for each of their queues.
     pub(crate) fn interval(&self, counters: impl Iterator<Item = u64>) -> Duration {
         let most = counters.filter_map(|counter| self.crowds.get(&counter)).map(|crowd| crowd.queues).max();
         interval(most.unwrap_or(1))

@@ -31,7 +31,7 @@ struct QueueEntry {
     costs: Costs,
     /// The instant at which the first waiter checks the store again.
     extra_check_at: Moment,
-    /// The earliest instant of the first waiter's next check because permits came back.
+    /// The earliest instant of the first waiter's next check because permits came back, after one that was denied.
     next_change_check: Moment,
 }
 
@@ -123,6 +123,13 @@ impl Queues {
             queue.next_change_check = now.after(self.by_counter.interval(queue.demands.counters()));
         }
         version
+    }
+
+    /// Records that the first waiter of a queue leaves at its check. The next one need not wait for the end of its interval.
+    pub(crate) fn end_interval(&mut self, id: QueueId) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.next_change_check = Moment::PAST;
+        }
     }
 
     pub(crate) fn ids(&self) -> Vec<QueueId> {

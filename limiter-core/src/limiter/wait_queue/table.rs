@@ -291,11 +291,8 @@ impl WaitTable {
         for (_, behind) in self.waiters.range(id..=last_of(id.queue)) {
             costs.change(&behind.demands, u64::saturating_sub);
         }
-        // A first waiter that checks may have its permits already.
-        let first = WaiterId { number: 0, ..id }..id;
-        let may_have_permits =
-            |waiter: &&Waiter| matches!(waiter.state, WaiterState::Checking | WaiterState::Replied { .. });
-        for waiter in self.waiters.range(first).map(|(_, waiter)| waiter).take_while(may_have_permits) {
+        let ahead = self.waiters.range(WaiterId { number: 0, ..id }..id).map(|(_, waiter)| waiter);
+        for waiter in ahead.take_while(|waiter| waiter.may_have_permits()) {
             costs.change(&waiter.demands, u64::saturating_sub);
         }
         Some(costs)
@@ -378,6 +375,9 @@ impl WaitTable {
     fn remove(&mut self, id: WaiterId, step: &mut Step) -> bool {
         let Some(waiter) = self.waiters.remove(&id) else { return false };
         self.timers.remove(&(waiter.timer, id));
+        if waiter.may_have_permits() {
+            self.queues.end_interval(id.queue);
+        }
         self.queues.remove(id.queue, &waiter.demands);
         step.drop.extend(waiter.waker);
         true
@@ -404,6 +404,11 @@ impl WaitTable {
 impl Waiter {
     fn new(schedule: Schedule, demands: Demands) -> Self {
         Self { schedule, demands, state: WaiterState::Checking, waker: None, timer: Moment::NEVER }
+    }
+
+    /// Returns whether its check runs or has ended, so that it may have its permits already.
+    fn may_have_permits(&self) -> bool {
+        matches!(self.state, WaiterState::Checking | WaiterState::Replied { .. })
     }
 
     /// Wakes the waiter, unless it was woken already or checks the store.

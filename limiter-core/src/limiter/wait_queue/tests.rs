@@ -56,7 +56,7 @@ impl Queue {
     }
 
     /// Polls a ticket. If its call may check, it then sleeps until permits come back.
-    fn is_checked(&self, ticket: &mut Ticket<'_>, waker: &Arc<WakeFlag>) -> bool {
+    fn checks(&self, ticket: &mut Ticket<'_>, waker: &Arc<WakeFlag>) -> bool {
         let is_checked = self.poll(ticket, waker) == Poll::Ready(Turn::Check);
         if is_checked {
             ticket.retry_at(Moment::NEVER);
@@ -181,8 +181,8 @@ fn a_waiter_that_is_not_polled_wakes_only_the_next_one_that_is() {
     assert_eq!(queue.poll(&mut tickets[1], &wakers[2]), Poll::Ready(Turn::Check));
 }
 
-/// Permits of one counter come back each millisecond. All queues check at once after the first change, and then a thousand
-/// times a second in all.
+/// Permits of one counter come back each millisecond, but none that a call needs. All queues check at once after the first
+/// change, and then about a thousand times a second in all.
 #[test]
 fn queues_of_one_counter_are_paced_after_its_changes() {
     const CHANGES: usize = 2_000;
@@ -192,17 +192,37 @@ fn queues_of_one_counter_are_paced_after_its_changes() {
         let keys: Vec<_> = (0..number).map(|user| Key::new("user:").part(user)).collect();
         let wait = |key| (queue.ticket_for(&[Request::new(key, Limit::WIDEST, 1), shared]), Arc::default());
         let mut waiters: Vec<_> = keys.iter().map(wait).collect();
-        assert!(waiters.iter_mut().all(|(ticket, waker)| queue.is_checked(ticket, waker)));
+        assert!(waiters.iter_mut().all(|(ticket, waker)| queue.checks(ticket, waker)));
         let mut checks = 0;
         for change in 0..CHANGES {
             queue.queues.permits_returned(std::iter::once(shared.counter_hash()));
             let woken = waiters.iter_mut().filter(|(_, waker)| waker.0.load(Ordering::SeqCst));
-            checks +=
-                woken.map(|(ticket, waker)| queue.is_checked(ticket, waker)).filter(|is_checked| *is_checked).count();
+            checks += woken.map(|(ticket, waker)| queue.checks(ticket, waker)).filter(|is_checked| *is_checked).count();
             assert!(change > 0 || checks == number, "{checks} of {number} queues check at once");
             queue.time.advance(Duration::from_millis(1));
         }
         let expected = CHANGES * 9 / 10..=CHANGES * 5 / 4 + 2 * number;
         assert!(expected.contains(&checks), "{checks} checks of {number} queues");
     }
+}
+
+/// The interval between checks is for those that were denied.
+#[test]
+fn a_served_call_lets_the_next_one_of_its_queue_check_at_once() {
+    let queue = Queue::new();
+    let [shared] = queue.requests();
+    let keys: Vec<_> = (0..10).map(|user| Key::new("user:").part(user)).collect();
+    let wait = |key| queue.ticket_for(&[Request::new(key, Limit::WIDEST, 1), shared]);
+    let (waker, next_waker) = (Arc::default(), Arc::default());
+    let mut others: Vec<_> = keys[1..].iter().map(wait).collect();
+    assert!(others.iter_mut().all(|ticket| queue.checks(ticket, &waker)));
+    let (mut first, mut next) = (wait(&keys[0]), wait(&keys[0]));
+    assert!(queue.checks(&mut first, &waker) && !queue.checks(&mut next, &next_waker));
+    next.retry_at(Moment::NEVER);
+    assert!(queue.poll(&mut next, &next_waker).is_pending());
+    queue.queues.permits_returned(std::iter::once(shared.counter_hash()));
+    assert_eq!(queue.poll(&mut first, &waker), Poll::Ready(Turn::Check));
+    drop(first);
+    assert!(next_waker.0.load(Ordering::SeqCst));
+    assert_eq!(queue.poll(&mut next, &next_waker), Poll::Ready(Turn::Check));
 }
