@@ -122,6 +122,7 @@ impl Limiter {
                 Ok(call) => call,
                 Err(error) => return self.unreadable(error, own).map(Decision::Denied),
             };
+            call.check_size()?;
             let on_error = self.direct_policy(call.policies, own);
             let still_holds = || read().is_ok_and(|now| now.is_same(&call));
             match self.decide_rules(&call, on_error, waiting.as_mut(), &still_holds).await? {

@@ -225,8 +225,10 @@ impl<L: Iterator<Item = (LimitOrNearest, u32)> + Clone> RuleArguments<'_, L> {
 }
 
 impl<'a> RuleCall<'a> {
+    /// Checks the number of requests, before the call is decided.
+    ///
     /// # Errors
-    /// It has too many requests.
+    /// It has too many requests. No policy and no handler makes that an admission.
     pub(crate) fn check_size(&self) -> Result<(), Error> {
         let Self { enforced, shadowed, observed, .. } = self;
         check_number_of(shadowed.iter().chain(observed).chain([enforced]).map(|rule| rule.requests.len()).sum())
@@ -344,7 +346,7 @@ impl Limiter {
     /// `still_holds` returns true after changes of the rules. `None` if it returned false: the call is then read again.
     ///
     /// # Errors
-    /// The failure of an enforced rule, if `on_error` is [`OnError::Raise`]. Too many requests, under every policy.
+    /// The failure of an enforced rule, if `on_error` is [`OnError::Raise`].
     pub(crate) async fn decide_rules(
         &self,
         call: &RuleCall<'_>,
@@ -352,7 +354,6 @@ impl Limiter {
         waiting: Option<&mut Waiting>,
         still_holds: &(dyn Fn() -> bool + Send + Sync),
     ) -> Result<Option<RuleDecision>, Error> {
-        call.check_size()?;
         for rule in &call.unlimited {
             if let Some(denied) = self.deny_unread(rule, on_error)? {
                 self.inner.observers.denied(DecisionContext::new(&[rule.name], &[]), &denied);
@@ -442,7 +443,7 @@ impl Limiter {
     /// Decides about a call under one rule without taking permits, and without calling the observers of decisions.
     ///
     /// # Errors
-    /// As for [`decide_rules`](Self::decide_rules).
+    /// As for [`decide_rules`](Self::decide_rules), and for too many requests.
     pub(crate) async fn peek_rules(&self, call: RuleCall<'_>, on_error: OnError) -> Result<Decision, Error> {
         call.check_size()?;
         let options = CallOptions { on_error, deadline: call.policies.deadline, ..self.default_options() };
