@@ -12,6 +12,12 @@ use crate::support::{Subject, builder_for};
 /// The delay of replies, which is longer than any test.
 const HOLD_TIME: Duration = Duration::from_secs(3600);
 
+async fn behind_proxy(server: &RedisServer, configure: impl FnOnce(Builder) -> Builder) -> (Subject, Proxy) {
+    let proxy = Proxy::start(server);
+    let builder = builder_for(server).url(proxy.url()).deadline(Duration::from_secs(60));
+    (Subject::with_builder(configure(builder)).await, proxy)
+}
+
 /// A Redis server behind a proxy that holds its replies, and a limiter with a manual clock.
 pub(super) struct HeldStore {
     pub(super) limiter: Limiter,
@@ -25,10 +31,8 @@ impl HeldStore {
     }
 
     pub(super) async fn on(server: &RedisServer) -> Self {
-        let (proxy, clock) = (Proxy::start(server), ManualClock::new());
-        let builder = builder_for(server).url(proxy.url()).clock(clock.clone());
-        let builder = builder.remember_denials(Duration::ZERO).deadline(Duration::from_secs(60));
-        let limiter = builder.connect().await.expect("connects");
+        let (subject, proxy) = behind_proxy(server, |builder| builder.remember_denials(Duration::ZERO)).await;
+        let Subject { limiter, clock, .. } = subject;
         proxy.delay(HOLD_TIME);
         Self { limiter, clock, proxy }
     }
@@ -70,9 +74,8 @@ impl QueueSubject {
     }
 
     pub(super) async fn on(server: &RedisServer, configure: impl FnOnce(Builder) -> Builder) -> Self {
-        let proxy = Proxy::start(server);
-        let builder = builder_for(server).url(proxy.url()).deadline(Duration::from_secs(60));
-        Self { subject: Subject::with_builder(configure(builder)).await, proxy: Some(proxy) }
+        let (subject, proxy) = behind_proxy(server, configure).await;
+        Self { subject, proxy: Some(proxy) }
     }
 
     /// Polls a call until it sleeps in its queue. On Redis that takes the reply to its check.
