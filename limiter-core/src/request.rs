@@ -42,27 +42,32 @@ pub(crate) struct Request<'a> {
 ///
 /// The costs of one lane add up. Several lanes take the permits of a counter together: as many as the one that takes the
 /// most of them.
+///
+/// A request that is observed takes nothing and denies nothing: the decision reports whether it would be allowed. Such
+/// requests are the last of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Role {
-    /// Takes permits, in this lane.
-    Lane(u16),
-    /// Takes nothing and denies nothing: the decision reports whether it would be allowed. Such requests are the last of
-    /// a decision.
-    Observed(u16),
-}
+pub(crate) struct Role(u32);
 
 impl Role {
     /// The role of a request that shares no permits with others.
-    pub(crate) const ADDED: Self = Self::Lane(0);
+    pub(crate) const ADDED: Self = Self(0);
+
+    /// The bit of an observed request. The others are its lane.
+    const OBSERVED: u32 = 1 << 31;
+
+    /// The role of a request for one limit of a rule, each by its position.
+    pub(crate) fn of_limit(rule_index: usize, limit_index: usize) -> Self {
+        let lane = u32::try_from(rule_index << u8::BITS | limit_index).unwrap_or(u32::MAX);
+        Self(lane & !Self::OBSERVED)
+    }
 
     /// The role of an observed request of the same lane.
     pub(crate) fn observed(self) -> Self {
-        let (Self::Lane(lane) | Self::Observed(lane)) = self;
-        Self::Observed(lane)
+        Self(self.0 | Self::OBSERVED)
     }
 
     pub(crate) fn is_observed(self) -> bool {
-        matches!(self, Self::Observed(_))
+        self.0 & Self::OBSERVED != 0
     }
 }
 

@@ -16,6 +16,7 @@ mod named;
 mod names;
 mod one_counter;
 mod overrides;
+mod shadow_counters;
 mod shadow_oracle;
 mod switch;
 

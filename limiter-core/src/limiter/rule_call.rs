@@ -3,27 +3,28 @@
 use std::time::Duration;
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
-use crate::join_all::join_all;
 use crate::limit::LimitOrNearest;
 use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Limiter};
 use crate::request::sharing::{self, SameCounter};
-use crate::request::{CacheLookup, CallOptions, Request, Role, check_number_of};
+use crate::request::{CallOptions, Request, Role, check_number_of};
 use crate::rule::Settings;
-use crate::{Algorithm, Allowed, Decision, Denied, Error, ErrorKind, Key, Limit, Mode, OnError, Source};
+use crate::{Allowed, Decision, Denied, Error, ErrorKind, Key, Limit, Mode, OnError, Source};
+
+mod shadow;
+
+use shadow::Shadow;
 
 /// A call with the requests of its rules.
 ///
-/// The rules that are enforced decide first, as one decision. If it allows the call, those in shadow mode decide, each
-/// by itself. A rule that is off adds nothing.
+/// The rules that are enforced decide first, as one decision. If it allows the call, those in shadow mode decide. A rule
+/// that is off adds nothing.
 #[derive(Default)]
 pub(crate) struct RuleCall<'a> {
     /// The state of the rules that it was read in.
     generation: u64,
     enforced: RuleRequests<'a>,
-    shadowed: Vec<RuleRequests<'a>>,
-    /// The requests of each rule in shadow mode on counters of the enforced rules.
-    observed: Vec<RuleRequests<'a>>,
+    shadow: Shadow<'a>,
     /// The first rule that denies every call.
     denying: Option<RuleRequests<'a>>,
     /// The first enforced rule with an invalid limit.
@@ -80,9 +81,17 @@ impl Policies {
     /// Adds the policies of the next rule.
     #[inline]
     pub(crate) fn add(&mut self, settings: &Settings) {
-        self.on_error = self.on_error.or(settings.on_error);
-        self.default_on_error = self.default_on_error.or(settings.default_on_error);
-        self.deadline = self.deadline.into_iter().chain(settings.deadline).min();
+        *self = self.then(Self::new(settings));
+    }
+
+    /// Returns them with those of the next rules.
+    #[inline]
+    fn then(self, next: Self) -> Self {
+        Self {
+            on_error: self.on_error.or(next.on_error),
+            default_on_error: self.default_on_error.or(next.default_on_error),
+            deadline: self.deadline.into_iter().chain(next.deadline).min(),
+        }
     }
 }
 
@@ -191,20 +200,9 @@ impl<'a> RuleCall<'a> {
                 });
             }
             Mode::Shadow => {
-                // All keys of a rule make one decision.
-                let is_same = |other: &RuleRequests<'_>| other.rule_indices.first() == Some(&rule.rule_index);
-                let earlier = self.shadowed.iter().position(is_same);
-                if earlier.is_none() {
-                    self.shadowed.push(RuleRequests::default());
-                }
-                let requests = match earlier {
-                    Some(earlier) => self.shadowed.get_mut(earlier),
-                    None => self.shadowed.last_mut(),
-                };
-                if let Some(requests) = requests {
-                    requests.policies.add(settings);
-                    return requests.add(rule, settings);
-                }
+                let requests = self.shadow.requests_of(rule.rule_index);
+                requests.policies.add(settings);
+                return requests.add(rule, settings);
             }
             Mode::Enforce => {
                 self.policies.add(settings);
@@ -225,48 +223,30 @@ impl<L: Iterator<Item = (LimitOrNearest, u32)> + Clone> RuleArguments<'_, L> {
 }
 
 impl<'a> RuleCall<'a> {
-    /// Checks the number of requests, before the call is decided.
+    /// Checks the number of requests that decide about the call, before they do.
     ///
     /// # Errors
-    /// It has too many requests. No policy and no handler makes that an admission.
+    /// There are too many. No policy and no handler makes that an admission.
     pub(crate) fn check_size(&self) -> Result<(), Error> {
-        let Self { enforced, shadowed, observed, .. } = self;
-        check_number_of(shadowed.iter().chain(observed).chain([enforced]).map(|rule| rule.requests.len()).sum())
+        check_number_of(self.enforced.requests.len())
     }
 
-    /// Lets the requests of its rules that use one counter take permits of it together. Requests of rules in shadow mode
-    /// on counters of the enforced rules, which take the permits, are observed.
+    /// Lets the requests of its rules that use one counter take permits of it together. Does nothing for too many, of
+    /// which no store decides.
     pub(crate) fn share_counters(&mut self, same_counter: SameCounter) {
-        if !self.enforced.requests.is_empty() {
-            let enforced = &self.enforced.requests;
-            self.observed = self.shadowed.iter_mut().map(|rule| rule.split_observed(enforced, same_counter)).collect();
+        if self.check_size().is_err() {
+            return;
         }
-        let shadowed = self.shadowed.iter_mut();
-        shadowed.chain([&mut self.enforced]).for_each(|rule| sharing::remove_unshared_lanes(&mut rule.requests));
-    }
-
-    /// The requests of the enforced rules with those that the store observes in their decision. `None` if there are none,
-    /// or if a bucket gives the call its turn, which it does for one request alone.
-    fn with_observed(&self, max_wait: Duration) -> Option<Box<[Request<'a>]>> {
-        if self.observed.iter().all(|rule| rule.requests.is_empty()) {
-            return None;
-        }
-        let enforced = &self.enforced.requests[..];
-        let waits_for_turn =
-            !max_wait.is_zero() && matches!(enforced, [request] if request.limit.algorithm() == Algorithm::LeakyBucket);
-        let observe = |request: &Request<'a>| Request { role: request.role.observed(), ..*request };
-        let observed = self.observed.iter().flat_map(|rule| rule.requests.iter().map(observe));
-        (!waits_for_turn).then(|| enforced.iter().copied().chain(observed).collect())
+        self.shadow.share_counters(&self.enforced.requests, same_counter);
+        sharing::remove_unshared_lanes(&mut self.enforced.requests);
     }
 }
 
 impl RuleCall<'_> {
     /// Returns whether it is decided as another reading of the same call, in whatever state of the rules.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let Self { generation: _, enforced, shadowed, observed, denying, invalid, first: _, unlimited, policies } =
-            self;
-        (enforced, shadowed, observed, unlimited, policies)
-            == (&other.enforced, &other.shadowed, &other.observed, &other.unlimited, &other.policies)
+        let Self { generation: _, enforced, shadow, denying, invalid, first: _, unlimited, policies } = self;
+        (enforced, shadow, unlimited, policies) == (&other.enforced, &other.shadow, &other.unlimited, &other.policies)
             && (denying.is_none(), invalid.is_none()) == (other.denying.is_none(), other.invalid.is_none())
     }
 
@@ -280,8 +260,8 @@ impl RuleCall<'_> {
 
 impl<'a> RuleRequests<'a> {
     fn push<L>(&mut self, rule: &RuleArguments<'a, L>, limit: Limit, cost: u32, limit_index: usize) {
-        let lane = u16::try_from(rule.rule_index << u8::BITS | limit_index).unwrap_or(u16::MAX);
-        self.requests.push(Request { role: Role::Lane(lane), ..Request::new(rule.key, limit, cost) });
+        let role = Role::of_limit(rule.rule_index, limit_index);
+        self.requests.push(Request { role, ..Request::new(rule.key, limit, cost) });
         self.names.push(rule.name);
         self.rule_indices.push(rule.rule_index);
     }
@@ -319,23 +299,6 @@ impl<'a> RuleRequests<'a> {
         }
         invalid.map_or(Ok(()), Err)
     }
-
-    /// Removes the requests on counters of an enforced call. The store evaluates them in the decision about that call.
-    fn split_observed(&mut self, enforced: &[Request<'a>], same_counter: SameCounter) -> Self {
-        let mut observed = Self { policies: self.policies, ..Self::default() };
-        let mut index = 0;
-        while let Some(request) = self.requests.get(index).copied() {
-            if enforced.iter().any(|other| same_counter(&request, other)) {
-                self.requests.remove(index);
-                observed.requests.push(request);
-                observed.names.push(self.names.remove(index));
-                observed.rule_indices.push(self.rule_indices.remove(index));
-            } else {
-                index += 1;
-            }
-        }
-        observed
-    }
 }
 
 /// The decision about a call under rules, with the index of the rule that denied it.
@@ -365,9 +328,14 @@ impl Limiter {
             return Ok(Some(Err((rule_index, denied))));
         }
         let max_wait = waiting.as_ref().map_or(Duration::ZERO, |waiting| waiting.max_wait());
-        let with_observed = call.with_observed(max_wait);
-        let context =
-            DecisionContext::new(&call.enforced.names, with_observed.as_deref().unwrap_or(&call.enforced.requests));
+        let enforced = &call.enforced.requests[..];
+        let none = Shadow::default();
+        let shadow = call.shadow.for_decision(enforced.len()).unwrap_or_else(|error| {
+            self.inner.observers.failed(&error);
+            &none
+        });
+        let with_observed = shadow.with_observed(enforced, max_wait);
+        let context = DecisionContext::new(&call.enforced.names, with_observed.as_deref().unwrap_or(enforced));
         let leases = self.leases(call.enforced.leases);
         let options = CallOptions { on_error, deadline: call.policies.deadline, leases, ..self.default_options() };
         let decision = if context.requests.is_empty() {
@@ -386,10 +354,10 @@ impl Limiter {
             Some(Decision::Allowed(allowed)) => Some(allowed),
             None => None,
         };
-        let allowed = if call.shadowed.is_empty() {
+        let allowed = if shadow.is_empty() {
             allowed
         } else {
-            Box::pin(self.decide_shadowed(allowed, (&call.observed, &call.shadowed), options, max_wait)).await
+            Box::pin(self.decide_shadowed(allowed, shadow, options, max_wait)).await
         };
         Ok(Some(Ok(allowed.unwrap_or_else(|| call.without_limit()))))
     }
@@ -458,75 +426,10 @@ impl Limiter {
         if !call.enforced.requests.is_empty() {
             return self.peek_once(call.enforced.context(), options).await;
         }
-        let shadowed = call.shadowed.first().filter(|rule| !rule.requests.is_empty());
-        let decision = match shadowed {
+        let decision = match call.shadow.first() {
             Some(rule) => self.peek_once(rule.context(), options).await.ok().map(Decision::in_shadow),
             None => None,
         };
         Ok(Decision::Allowed(decision.map_or_else(|| call.without_limit(), Allowed::from_shadow_decision)))
-    }
-
-    /// Decides about the rules in shadow mode of a call that is allowed: by what the store has observed, then about the
-    /// other requests of each. Nothing waits, and no failure stops the call.
-    async fn decide_shadowed(
-        &self,
-        allowed: Option<Allowed>,
-        (observed, rules): (&[RuleRequests<'_>], &[RuleRequests<'_>]),
-        options: CallOptions,
-        max_wait: Duration,
-    ) -> Option<Allowed> {
-        let mut allowed = allowed;
-        // A leaky bucket gives the turn that enforcement would wait for.
-        let options = CallOptions { max_wait, cache_lookup: CacheLookup::Needed, ..options };
-        let source = allowed.as_ref().map_or(Source::Store, Allowed::source);
-        let replies = allowed.as_mut().and_then(Allowed::take_observed);
-        let mut replies = replies.as_ref().map(|per_request| &per_request.observed[..]);
-        let none = RuleRequests::default();
-        let mut observations = Vec::new();
-        for index in 0..rules.len() {
-            let rule = observed.get(index).unwrap_or(&none);
-            let of_rule = replies.as_mut().and_then(|replies| replies.split_off(..rule.requests.len()));
-            observations.push((rule, of_rule));
-        }
-        let decisions = join_all(rules.iter().zip(observations).map(|(rule, (observed, replies))| async move {
-            let options = self.shadow_options(rule, options);
-            let observed = match replies {
-                _ if observed.requests.is_empty() => None,
-                Some(replies) => Some((observed, observed.context().observed_decision(replies, source))),
-                // No store has counted the enforced rules, or a bucket has given them a turn.
-                None => Some((observed, self.peek_once(observed.context(), options).await.ok()?)),
-            };
-            let is_denied = observed.as_ref().is_some_and(|(_, decision)| decision.is_denied());
-            let decided = if is_denied || rule.requests.is_empty() {
-                None
-            } else {
-                let resolution = self.resolve(rule.context(), options).await.ok()?;
-                Some((rule, rule.context().decision(resolution, Some(self.inner.limiter_id))))
-            };
-            // A rule that is denied counts as denied alone.
-            let observed = observed.filter(|_| !decided.as_ref().is_some_and(|(_, decision)| decision.is_denied()));
-            Some(observed.into_iter().chain(decided).map(|(rule, decision)| {
-                let mut decision = decision.in_shadow();
-                self.expose_key(&mut decision, &rule.requests);
-                (rule, decision)
-            }))
-        }));
-        for (rule, mut decision) in decisions.await.into_iter().flatten().flatten() {
-            match &decision {
-                Decision::Allowed(_) => self.report(rule.context(), &mut decision),
-                Decision::Denied(denied) => self.inner.observers.shadowed(rule.context(), denied),
-            }
-            allowed = Some(match allowed {
-                Some(allowed) => allowed.with_shadow_decision(decision),
-                None => Allowed::from_shadow_decision(decision),
-            });
-        }
-        allowed
-    }
-
-    fn shadow_options(&self, rule: &RuleRequests<'_>, options: CallOptions) -> CallOptions {
-        let Policies { on_error, default_on_error, deadline } = rule.policies;
-        let on_error = on_error.or(default_on_error).unwrap_or(self.inner.on_error);
-        CallOptions { on_error, deadline, leases: self.leases(rule.leases), ..options }
     }
 }

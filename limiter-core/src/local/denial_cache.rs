@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::algorithm::CounterKind;
 use crate::clock::{Clock, Moment};
+use crate::request::sharing;
 use crate::request::{Request, StoreReply};
 use crate::sync::process::{self, read_at_home, write_at_home};
 use crate::sync::{AtomicBool, AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, fence, next_id};
@@ -101,10 +102,10 @@ impl DenialCache {
         }
     }
 
-    /// Returns the store's denial of this request, if it is still valid. A decision about several requests is not
-    /// cached.
+    /// Returns the store's denial of this request, if it is still valid. A decision about several requests that are not
+    /// observed is not cached.
     pub(crate) fn get(&self, requests: &[Request<'_>]) -> Option<StoreReply> {
-        let [request] = requests else { return None };
+        let request = sharing::lone(requests)?;
         let (slot, tag) = self.slot_and_tag(request)?;
         if self.tags[slot].load(Ordering::Acquire) != tag {
             return None;

@@ -38,6 +38,16 @@ pub(crate) fn remove_unshared_lanes(requests: &mut [Request<'_>]) {
     }
 }
 
+/// The only request that is not observed; `None` if there are several.
+#[inline]
+pub(crate) fn lone<'r, 'a>(requests: &'r [Request<'a>]) -> Option<&'r Request<'a>> {
+    match requests {
+        [request] => Some(request),
+        [request, next, ..] if next.role.is_observed() => Some(request),
+        _ => None,
+    }
+}
+
 /// The number of requests that are not observed. They come first.
 pub(crate) fn enforced(requests: &[Request<'_>]) -> usize {
     requests.iter().take_while(|request| !request.role.is_observed()).count()
@@ -105,9 +115,9 @@ mod tests {
     use super::*;
     use crate::Key;
 
-    fn in_lanes<'a>(key: &'a Key, requests: &[(u16, &str, u32)]) -> Vec<Request<'a>> {
-        let request = |&(lane, limit, cost): &(u16, &str, u32)| Request {
-            role: Role::Lane(lane),
+    fn in_lanes<'a>(key: &'a Key, requests: &[(usize, &str, u32)]) -> Vec<Request<'a>> {
+        let request = |&(rule_index, limit, cost): &(usize, &str, u32)| Request {
+            role: Role::of_limit(rule_index, 0),
             ..Request::new(key, limit.parse().expect("a limit"), cost)
         };
         requests.iter().map(request).collect()
@@ -134,8 +144,9 @@ mod tests {
     fn observed_requests_take_nothing() {
         let key = Key::new("a");
         let mut requests = in_lanes(&key, &[(1, "9/s", 2), (2, "5/s", 8)]);
-        requests[1].role = Role::Observed(2);
+        requests[1].role = requests[1].role.observed();
         assert_eq!((enforced(&requests), costs(&takes(&requests, in_memory))), (1, vec![2, 0]));
+        assert_eq!(lone(&requests), Some(&requests[0]));
     }
 
     #[test]

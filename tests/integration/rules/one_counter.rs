@@ -1,6 +1,5 @@
 //! Tests of limits of one call's rules that use one counter: each is evaluated, and the call counts once.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use limiter_testkit::{LeakyBucketOracle, Oracle, Random, RedisServer, TokenBucketOracle};
@@ -42,7 +41,7 @@ async fn take(subject: &Subject, rules: &[(&Key, Limit, u32)]) -> Decision {
     subject.limiter.check_rules(&rules).await.expect("the store answers")
 }
 
-fn allowed(decision: Decision) -> Allowed {
+pub(super) fn allowed(decision: Decision) -> Allowed {
     decision.into_result().expect("permits are left")
 }
 
@@ -303,83 +302,8 @@ async fn limits_and_overrides_of_a_text_count_once() {
     }
 }
 
-fn builders() -> [Builder; 2] {
+pub(super) fn builders() -> [Builder; 2] {
     [Limiter::builder(), builder_for(RedisServer::shared())]
-}
-
-/// The decisions of a rule in shadow mode.
-#[derive(Clone, Default)]
-struct Shadowed(Arc<Mutex<Vec<Denied>>>);
-
-impl Shadowed {
-    fn observe(&self, builder: Builder) -> Builder {
-        let denials = Arc::clone(&self.0);
-        builder.on_shadowed(move |denied| denials.lock().expect("no panic").push(denied.clone()))
-    }
-
-    fn take(&self) -> Vec<Denied> {
-        std::mem::take(&mut self.0.lock().expect("no panic"))
-    }
-}
-
-/// Creates a limiter on each store, with a rule `trial` in shadow mode.
-async fn with_trial(configure: impl Fn(Builder) -> Builder) -> [Subject; 2] {
-    let [memory, redis] = [Limiter::builder(), builder_for(RedisServer::timeless())].map(configure);
-    let subjects = [Subject::with_builder(memory).await, Subject::with_builder(redis).await];
-    for subject in &subjects {
-        let rules = RuleSet::new().rule("trial", Rule::new().mode(Mode::Shadow));
-        subject.limiter.set_rules(rules).expect("valid rules");
-    }
-    subjects
-}
-
-#[tokio::test]
-async fn a_rule_in_shadow_mode_takes_nothing_of_an_enforced_counter_and_decides_as_if_enforced() {
-    let shadowed = Shadowed::default();
-    for subject in with_trial(|builder| shadowed.observe(builder)).await {
-        let (key, enforced, trial) = (key("a"), limit("6/1m"), limit("3/1m"));
-        let call = async || {
-            let rules = [("all", &key, &enforced, 1), ("trial", &key, &trial, 1)];
-            subject.limiter.check_rules(&rules).await.expect("the store answers")
-        };
-        for taken in 1..=6 {
-            let allowed = allowed(call().await);
-            assert_eq!((allowed.name(), allowed.remaining()), ("all", 6 - taken));
-            assert_eq!(allowed.shadowed().is_some(), taken > 3, "{taken}");
-            if let Some(denied) = allowed.shadowed() {
-                assert_eq!((denied.name(), denied.remaining()), ("trial", 0));
-                assert_eq!((denied.limit(), denied.retry_after()), (trial, Duration::from_secs(60)));
-            }
-        }
-        assert!(call().await.is_denied());
-        assert_eq!(shadowed.take().len(), 3);
-    }
-}
-
-#[tokio::test]
-async fn permits_of_a_counter_that_a_rule_in_shadow_mode_shares_come_back_by_one_refund() {
-    for subject in with_trial(|builder| builder).await {
-        let (key, other, enforced, trial) = (key("a"), Key::new("other"), limit("6/1m"), limit("6/1m"));
-        let rules = [("all", &key, &enforced, 2), ("trial", &key, &trial, 1), ("trial", &other, &trial, 1)];
-        let allowed = allowed(subject.limiter.check_rules(&rules).await.expect("the store answers"));
-        let left = async |key: &Key| subject.limiter.peek(key, &enforced).await.expect("the store answers").remaining();
-        assert_eq!((left(&key).await, left(&other).await), (4, 5), "its other counter counts as before");
-        subject.limiter.refund(&allowed).await.expect("the store answers");
-        assert_eq!((left(&key).await, left(&other).await), (6, 6));
-    }
-}
-
-#[tokio::test]
-async fn concurrent_calls_under_a_rule_in_shadow_mode_are_decided_one_after_the_other() {
-    let shadowed = Shadowed::default();
-    for subject in with_trial(|builder| shadowed.observe(builder)).await {
-        let (key, enforced, trial) = (key("a"), limit("60/1m"), limit("25/1m"));
-        let rules = [("all", &key, &enforced, 1), ("trial", &key, &trial, 1)];
-        let calls = (0..80).map(|_| subject.limiter.check_rules(&rules));
-        let decisions = futures_util::future::join_all(calls).await;
-        let admitted = decisions.into_iter().filter(|decision| decision.as_ref().is_ok_and(Decision::is_allowed));
-        assert_eq!((admitted.count(), shadowed.take().len()), (60, 35));
-    }
 }
 
 /// The standby limiter has counted each call of the store once, and counts its own once.
@@ -401,4 +325,22 @@ async fn the_standby_limiter_counts_each_call_once() {
         admitted += u32::from(call().await);
     }
     assert_eq!(admitted, 5);
+}
+
+/// The number of a rule is its position in the call, whatever the modes of the others.
+#[tokio::test]
+async fn rules_count_once_at_any_position_of_a_call() {
+    let off = RuleSet::new().rule("off", Rule::new().mode(Mode::Off));
+    for builder in builders() {
+        let limiter = builder.rules(off.clone()).connect().await.expect("a store");
+        let (key, small, large) = (key("a"), limit("5/1m"), limit("10/1m"));
+        let keys: Vec<_> = (0..256).map(|number| Key::new("off:").part(number)).collect();
+        let mut rules: Vec<_> = keys.iter().map(|key| ("off", key, &large, 1)).collect();
+        rules.extend([("a", &key, &small, 1), ("b", &key, &large, 1)]);
+        let mut admitted = 0;
+        for _ in 0..20 {
+            admitted += u32::from(limiter.check_rules(&rules).await.expect("a store").is_allowed());
+        }
+        assert_eq!(admitted, 5);
+    }
 }

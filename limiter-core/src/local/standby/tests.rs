@@ -195,7 +195,7 @@ fn an_observed_request_that_never_fits_makes_no_denial_final() {
     let standby = Standby::new(&config, Clock::Manual(ManualClock::new()));
     let key = Key::new("a");
     let enforced = Request::new(&key, limit(5, Algorithm::SlidingWindow), 4);
-    let observed = Request { limit: limit(3, Algorithm::SlidingWindow), role: Role::Observed(1), ..enforced };
+    let observed = Request { limit: limit(3, Algorithm::SlidingWindow), role: Role::ADDED.observed(), ..enforced };
     for requests in [&[enforced][..], &[enforced, observed]] {
         let denial = decide(&standby, requests);
         assert_eq!((denial.allowed, denial.retry_after), (false, Some(UNKNOWN_RETRY_AFTER)));

@@ -12,7 +12,7 @@ use crate::local::LocalState;
 use crate::local::denial_cache::CacheVersion;
 use crate::local::standby::{Precheck, Standby};
 use crate::request::{
-    CountedReply, DecisionReply, LeaseId, PerRequest, RefundInfo, Request, SlottedRequests, StoreReply,
+    CountedReply, DecisionReply, LeaseId, PerRequest, RefundInfo, Request, SlottedRequests, StoreReply, sharing,
 };
 use crate::store::redis::script::reply::BatchEntryReply;
 
@@ -111,13 +111,14 @@ impl Reconciler {
 
     /// Completes a take with the store's reply.
     pub(crate) fn complete_take(&self, take: &SentTake<'_>, mut reply: StoreReply) -> CountedReply {
-        match take.requests.requests {
-            requests if reply.allowed => self.local.denials.invalidate(requests),
+        let requests = take.requests.requests;
+        if reply.allowed {
+            self.local.denials.invalidate(requests);
+        } else if let Some(request) = sharing::lone(requests)
             // A call that waits may be denied a turn that another call gets.
-            [request] if take.max_wait.is_zero() => {
-                self.local.denials.update(request, take.version, false, Some(&reply), None);
-            }
-            _ => {}
+            && take.max_wait.is_zero()
+        {
+            self.local.denials.update(request, take.version, false, Some(&reply), None);
         }
         let mirrored = self.standby().reconcile(take.requests, take.max_wait, take.reservation.as_ref(), &reply);
         // The longer one of two queues.
