@@ -349,7 +349,8 @@ impl Command {
             CommandLimits::Batch { kinds, indices } => (kinds, indices),
             CommandLimits::Decision(_) => (&[], &[]),
         };
-        reply::decode_batch(reply, indices.iter().map(|index| kinds[*index].limit), self.leases)
+        let entries = indices.iter().map(|index| (kinds[*index].limit, kinds[*index].calls));
+        reply::decode_batch(reply, entries, self.leases)
     }
 }
 

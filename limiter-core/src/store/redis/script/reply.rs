@@ -100,20 +100,21 @@ impl BatchEntryReply {
     /// The reply to the call with this index, each of `cost` permits.
     pub(crate) fn reply_for_call(&self, index: u32, cost: u32) -> StoreReply {
         let Self { granted, remaining, retry_after, reset_after, stamp } = *self;
-        let later_calls = granted.saturating_sub(index + 1);
+        let later_calls = granted.saturating_sub(index.saturating_add(1));
         let (allowed, retry_after) = if index < granted { (true, Some(Duration::ZERO)) } else { (false, retry_after) };
         let remaining = remaining.saturating_add(later_calls.saturating_mul(cost));
         StoreReply { allowed, request_index: 0, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO }
     }
 
-    /// Decodes one packed entry, big-endian: granted (4), remaining (4), retry after (8), reset after (8).
-    fn decode(bytes: &[u8; ENTRY_BYTES], stamp: u64, limit: Limit) -> Option<Self> {
+    /// Decodes one packed entry about so many calls, big-endian: granted (4), remaining (4), retry after (8), reset after
+    /// (8).
+    fn decode(bytes: &[u8; ENTRY_BYTES], stamp: u64, (limit, calls): (Limit, u32)) -> Option<Self> {
         let bounds = Bounds::from(limit);
         let (granted, rest) = bytes.split_first_chunk()?;
         let (remaining, rest) = rest.split_first_chunk()?;
         let (retry, reset) = rest.split_first_chunk()?;
         Some(Self {
-            granted: u32::from_be_bytes(*granted),
+            granted: Some(u32::from_be_bytes(*granted)).filter(|granted| *granted <= calls)?,
             remaining: bounds.permits(u32::from_be_bytes(*remaining).into())?,
             retry_after: bounds.retry(i64::from_be_bytes(*retry))?,
             reset_after: bounds.wait(i64::from_be_bytes(*reset.first_chunk()?))?,
@@ -229,20 +230,20 @@ fn decode_report(&[remaining, reset]: &[i64; REPORT_NUMBERS], bounds: Bounds) ->
     Some(RequestReport { remaining: bounds.permits(remaining)?, reset_after: bounds.wait(reset)? })
 }
 
-/// Decodes the reply to a batch of entries with these limits: one result for each, and one for each of so many with a
-/// lease.
+/// Decodes the reply to a batch of entries, each with a limit and a number of calls: one result for each, and one for
+/// each of so many with a lease.
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] if it is not the reply to a batch of this size.
 pub(crate) fn decode_batch(
     reply: Value,
-    mut limits: impl ExactSizeIterator<Item = Limit>,
+    mut entries: impl ExactSizeIterator<Item = (Limit, u32)>,
     leases: usize,
 ) -> Result<BatchReply, Error> {
-    let entries = limits.len();
+    let count = entries.len();
     let values = match reply {
-        Value::BulkString(packed) if entries == 1 && leases == 0 => {
-            let entry = limits.next().ok_or_else(unexpected_reply).and_then(|limit| decode_lone(&packed, limit));
+        Value::BulkString(packed) if count == 1 && leases == 0 => {
+            let entry = entries.next().ok_or_else(unexpected_reply).and_then(|entry| decode_lone(&packed, entry));
             return Ok(BatchReply { entries: vec![entry], leases: Vec::new() });
         }
         Value::Array(values) => values,
@@ -254,15 +255,15 @@ pub(crate) fn decode_batch(
     };
     let stamp = u64::try_from(stamp).map_err(|_| unexpected_reply())?;
     let (packed, packed_leases) =
-        packed.split_at_checked(entries.saturating_mul(ENTRY_BYTES)).ok_or_else(unexpected_reply)?;
+        packed.split_at_checked(count.saturating_mul(ENTRY_BYTES)).ok_or_else(unexpected_reply)?;
     let (packed_leases, rest) = packed_leases.as_chunks();
     if packed_leases.len() != leases || !rest.is_empty() {
         return Err(unexpected_reply());
     }
     let leases: Vec<_> =
         packed_leases.iter().map(LeaseReply::decode).collect::<Option<_>>().ok_or_else(unexpected_reply)?;
-    let decode = |(bytes, limit)| BatchEntryReply::decode(bytes, stamp, limit).ok_or_else(unexpected_reply);
-    let mut replies: Vec<_> = packed.as_chunks().0.iter().zip(limits).map(decode).collect();
+    let decode = |(bytes, entry)| BatchEntryReply::decode(bytes, stamp, entry).ok_or_else(unexpected_reply);
+    let mut replies: Vec<_> = packed.as_chunks().0.iter().zip(entries).map(decode).collect();
     // Pairs of an index and the error of that entry.
     while let Some(index) = values.next() {
         let (Value::Int(index), Some(error @ Value::ServerError(_))) = (index, values.next()) else {
@@ -277,9 +278,9 @@ pub(crate) fn decode_batch(
 }
 
 /// Decodes the reply to a lone decision: the stamp (8), and one packed entry.
-fn decode_lone(packed: &[u8], limit: Limit) -> Result<BatchEntryReply, Error> {
-    let decoded = packed.split_first_chunk().and_then(|(stamp, entry)| {
-        BatchEntryReply::decode(<&[u8; ENTRY_BYTES]>::try_from(entry).ok()?, u64::from_be_bytes(*stamp), limit)
+fn decode_lone(packed: &[u8], entry: (Limit, u32)) -> Result<BatchEntryReply, Error> {
+    let decoded = packed.split_first_chunk().and_then(|(stamp, bytes)| {
+        BatchEntryReply::decode(<&[u8; ENTRY_BYTES]>::try_from(bytes).ok()?, u64::from_be_bytes(*stamp), entry)
     });
     decoded.ok_or_else(unexpected_reply)
 }
@@ -307,7 +308,7 @@ mod tests {
         ] {
             let entry = |left, retry, reset| {
                 let packed = [&1_u64.to_be_bytes()[..], &encode_entry(0, left, retry, reset)].concat();
-                let reply = decode_batch(Value::BulkString(packed), [limit].into_iter(), 0).expect("a reply");
+                let reply = decode_batch(Value::BulkString(packed), [(limit, 1)].into_iter(), 0).expect("a reply");
                 reply.entries[0].as_ref().map_err(Error::kind).copied()
             };
             let decision = |left: u32, retry, reset| {
@@ -323,5 +324,19 @@ mod tests {
                 assert_eq!(decision(left, retry, reset).err(), Some(ErrorKind::Protocol), "{limit:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_reply_that_grants_more_calls_than_were_made_is_a_failure() {
+        let granted = |granted| {
+            let packed = [&1_u64.to_be_bytes()[..], &encode_entry(granted, 0, 0, 0)].concat();
+            let entries = [(Limit::WIDEST, 3)].into_iter();
+            let reply = decode_batch(Value::BulkString(packed), entries, 0).expect("a reply");
+            reply.entries[0].as_ref().map(|entry| entry.granted).map_err(Error::kind)
+        };
+        assert_eq!(
+            [0, 3, 4, u32::MAX].map(granted),
+            [Ok(0), Ok(3), Err(ErrorKind::Protocol), Err(ErrorKind::Protocol)]
+        );
     }
 }
