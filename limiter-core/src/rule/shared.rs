@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::str;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use crate::contain::run_contained;
@@ -17,8 +17,8 @@ mod cache;
 #[cfg(all(test, not(limiter_loom)))]
 mod tests;
 
+use cache::Saved;
 pub(crate) use cache::SharedRulesCache;
-use cache::{Saved, SavedText};
 
 /// Checks a text of shared rules without those of any program.
 ///
@@ -74,7 +74,8 @@ pub(crate) struct SharedRulesUpdater<A> {
 #[derive(Debug)]
 pub(crate) struct RulesCache {
     file: SharedRulesCache,
-    cached: Option<CachedText>,
+    /// Taken by the first follower.
+    cached: Mutex<Option<CachedText>>,
     /// True while the file cannot be written.
     is_failing: AtomicBool,
 }
@@ -111,12 +112,8 @@ impl RulesCache {
             });
             None
         });
-        let cached = cached.map(|saved| {
-            let is_recent = saved.is_recent(SystemTime::now());
-            report_cached(&file, &saved);
-            CachedText { text: Arc::new(saved.text), is_recent }
-        });
-        Ok(Self { file, cached, is_failing: AtomicBool::new(false) })
+        let cached = cached.inspect(|cached| report_cached(&file, cached));
+        Ok(Self { file, cached: Mutex::new(cached), is_failing: AtomicBool::new(false) })
     }
 
     fn save(&self, text: &StoredText) {
@@ -136,7 +133,7 @@ impl RulesCache {
     }
 }
 
-fn report_cached(file: &SharedRulesCache, SavedText { text, confirmed }: &SavedText) {
+fn report_cached(file: &SharedRulesCache, CachedText { text, confirmed }: &CachedText) {
     metrics::shared_rules_version(text.version.number);
     let (path, version) = (file.path().display().to_string(), text.version.number);
     let age = SystemTime::now().duration_since(*confirmed).unwrap_or_default();
@@ -169,8 +166,9 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
         is_in_force
     }
 
-    fn cached(&self) -> Option<CachedText> {
-        self.cache.as_ref()?.cached.clone()
+    fn take_cached(&self) -> Option<CachedText> {
+        // A lock that was held at a fork has no text for the child.
+        self.cache.as_ref()?.cached.try_lock().ok()?.take()
     }
 
     fn confirmed(&self, text: &StoredText) {
@@ -189,12 +187,11 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
     fn put_back_refused(&self, error: &Error) {
         let version = self.status.version();
         run_contained(|| {
-            tracing::warn!(
-                target: TARGET,
-                %error,
-                version,
-                "the store has lost the shared rules, and this process may not put them back"
-            );
+            let problem = match error.kind() {
+                ErrorKind::Refused => "the store has lost the shared rules, and this process may not put them back",
+                _ => "the store has lost the shared rules, and does not take them back yet",
+            };
+            tracing::warn!(target: TARGET, %error, version, "{problem}");
         });
     }
 

@@ -61,6 +61,25 @@ async fn the_rules_of_the_file_are_in_force_until_the_store_answers() {
     eventually("cached", async || fs::read_to_string(&cache).is_ok_and(|file| file.ends_with(&text(7)))).await;
 }
 
+/// It can be read, so the process starts, and the text is put back once it can be written.
+#[tokio::test]
+async fn a_process_starts_by_the_file_while_the_store_takes_no_writes() {
+    let server = RedisServer::start();
+    let (prefix, directory) = (unique("cache"), tempfile::tempdir().expect("a directory"));
+    let cache = directory.path().join("rules.cache");
+    publish_and_cache(&server, &prefix, &cache, &text(5)).await;
+    server.command(&["FLUSHALL"]);
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let limiter = with_cache(&server.url(), &prefix, &cache).connect().await.expect("the text of the file");
+    assert_eq!(in_force(&limiter).map(|(max, _)| max), Some(5));
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    eventually("put back", async || {
+        server.command(&["EXISTS", &format!("{prefix}-rules:{{rules}}:version")]) == Reply::Integer(1)
+    })
+    .await;
+    eventually("readable", async || limiter.shared_rules_error().is_none()).await;
+}
+
 #[tokio::test]
 async fn a_published_text_replaces_that_of_the_file() {
     let server = RedisServer::start();

@@ -1,16 +1,17 @@
 //! The file that keeps the last good text of the shared rules for the next process.
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-use crate::store::redis::{StoredText, StoredVersion};
+use crate::store::redis::{CachedText, StoredText, StoredVersion};
 use crate::{Error, ErrorKind};
 
 /// The first line of a file of this kind.
@@ -19,8 +20,9 @@ const TITLE: &str = "rate-limited: the last good shared rules, form 1";
 const MARK: &[u8] = b"rate-limited: the last good shared rules";
 /// The largest file: a text of 1 MB and the lines before it.
 const MAX_BYTES: u64 = (1 << 20) + (1 << 16);
-/// The longest time after which a text may be put back into a store that has lost it.
-const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The names that are tried for a new file.
+const MAX_NAMES: u32 = 8;
 
 /// A cache file, and the place of the shared rules that it is for.
 #[derive(Debug)]
@@ -30,28 +32,12 @@ pub(crate) struct SharedRulesCache {
     place: String,
 }
 
-/// The text of a cache file.
-#[derive(Debug)]
-pub(crate) struct SavedText {
-    pub(crate) text: StoredText,
-    /// The time at which the store had this text.
-    pub(crate) confirmed: SystemTime,
-}
-
-impl SavedText {
-    /// Returns whether the text was confirmed so lately that it may be put back.
-    pub(crate) fn is_recent(&self, now: SystemTime) -> bool {
-        // A time in the future is that of another clock.
-        now.duration_since(self.confirmed).is_ok_and(|age| age <= MAX_AGE)
-    }
-}
-
 /// The content of a cache file.
 #[derive(Debug)]
 pub(crate) enum Saved {
     /// There is no file.
     Nothing,
-    Text(SavedText),
+    Text(CachedText),
     /// The file cannot be used, for this reason. It will be replaced.
     Unusable(String),
 }
@@ -112,26 +98,33 @@ impl SharedRulesCache {
     /// # Errors
     /// The failure of the file system.
     pub(crate) fn save(&self, text: &StoredText, now: SystemTime) -> io::Result<()> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}-{number}.new", process::id()));
-        let new = self.path.with_file_name(name);
-        let saved = write_new(&new, &to_bytes(&self.place, text, now)).and_then(|()| fs::rename(&new, &self.path));
-        if saved.is_err() {
-            let _ = fs::remove_file(&new);
-        }
-        saved
+        let bytes = to_bytes(&self.place, text, now);
+        let mut attempts = 0;
+        let new = loop {
+            attempts += 1;
+            match self.write_new(&bytes) {
+                // A file of another process has this name.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempts < MAX_NAMES => {}
+                written => break written?,
+            }
+        };
+        fs::rename(&new, &self.path).inspect_err(|_| drop(fs::remove_file(&new)))
     }
-}
 
-/// Writes a file that only this user may read: overrides may have keys.
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)?.write_all(bytes)
+    /// Writes a new file beside the cache, with a name that nobody can know before. Only this user may read it: overrides
+    /// may have keys.
+    fn write_new(&self, bytes: &[u8]) -> io::Result<PathBuf> {
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{:016x}.new", RandomState::new().hash_one(process::id())));
+        let path = self.path.with_file_name(name);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&path)?;
+        file.write_all(bytes).inspect_err(|_| drop(fs::remove_file(&path)))?;
+        Ok(path)
+    }
 }
 
 /// Returns the lines of the head, with the SHA-256 of the others and of the text, and behind them the text.
@@ -146,7 +139,7 @@ fn to_bytes(place: &str, StoredText { version, toml }: &StoredText, now: SystemT
 }
 
 /// Returns the place and the text of a file. `None` for a damaged one.
-fn parse(bytes: &[u8]) -> Option<(String, SavedText)> {
+fn parse(bytes: &[u8]) -> Option<(String, CachedText)> {
     let end = bytes.windows(2).position(|two| two == b"\n\n")?;
     let (head, toml) = (std::str::from_utf8(bytes.get(..=end)?).ok()?, bytes.get(end + 2..)?);
     let (head, check) = head.split_at(head.rfind("check ")?);
@@ -161,7 +154,7 @@ fn parse(bytes: &[u8]) -> Option<(String, SavedText)> {
     let published_micros = self::number(field("published"))?;
     let confirmed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self::number(field("confirmed"))?))?;
     let version = StoredVersion { number, digest, published_micros, is_restored: false };
-    Some((place, SavedText { text: StoredText { version, toml: toml.to_vec() }, confirmed }))
+    Some((place, CachedText { text: Arc::new(StoredText { version, toml: toml.to_vec() }), confirmed }))
 }
 
 fn number(text: Option<&str>) -> Option<u64> {

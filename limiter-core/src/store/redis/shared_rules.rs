@@ -7,6 +7,7 @@
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
@@ -31,8 +32,9 @@ pub(crate) trait SharedTextObserver: fmt::Debug + Send + Sync {
     /// its rules are in force.
     fn text_read(&self, text: &StoredText) -> bool;
 
-    /// Returns the text that an earlier process has read from this store, if its rules are in force.
-    fn cached(&self) -> Option<CachedText>;
+    /// Returns the text that an earlier process has read from this store, if its rules are in force. `None` at the second
+    /// time: a child of a fork begins with the rules of its parent.
+    fn take_cached(&self) -> Option<CachedText>;
 
     /// Reports that the text whose rules are in force is still the present one: at first, and then each hour.
     fn confirmed(&self, text: &StoredText);
@@ -40,7 +42,7 @@ pub(crate) trait SharedTextObserver: fmt::Debug + Send + Sync {
     /// Reports that this process has put a text back, which the store had lost.
     fn put_back(&self, version: &StoredVersion);
 
-    /// Reports that this process may not put a text back.
+    /// Reports that this process cannot put a text back, and tries again.
     fn put_back_refused(&self, error: &Error);
 
     /// Reports that the store has no text, and this process has read none.
@@ -57,8 +59,19 @@ pub(crate) trait SharedTextObserver: fmt::Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) struct CachedText {
     pub(crate) text: Arc<StoredText>,
-    /// It was confirmed so lately that it may be put back.
-    pub(crate) is_recent: bool,
+    /// The time at which the store had this text.
+    pub(crate) confirmed: SystemTime,
+}
+
+/// The longest time after which a text may be put back into a store that has lost it.
+const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl CachedText {
+    /// Returns whether the text was confirmed so lately that it may be put back.
+    pub(crate) fn is_recent(&self, now: SystemTime) -> bool {
+        // A time in the future is that of another clock.
+        now.duration_since(self.confirmed).is_ok_and(|age| age <= MAX_AGE)
+    }
 }
 
 /// A new text of the shared rules.

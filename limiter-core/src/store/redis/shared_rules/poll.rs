@@ -1,7 +1,7 @@
 //! The polls by which a process follows the shared rules, and puts them back when the store has lost them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
@@ -22,6 +22,8 @@ const MAX_PAUSE: Duration = Duration::from_millis(500);
 const POLLS_PER_RETRY: u32 = 20;
 /// The polls after which a process without the permission tries again to put a text back.
 const POLLS_PER_REFUSAL: u32 = 60;
+/// The polls after which it tries again if the server could not take the text.
+const POLLS_PER_RESTORE: u32 = 10;
 /// The polls after which a text is confirmed again: an hour.
 const POLLS_PER_CONFIRMATION: u32 = 7_600;
 
@@ -58,13 +60,37 @@ struct Follower {
 struct KnownText {
     text: Arc<StoredText>,
     is_in_force: bool,
-    may_be_put_back: bool,
+    read: TextRead,
+}
+
+/// The last time at which a known text was read.
+enum TextRead {
+    /// By this process.
+    Here,
+    /// By an earlier one.
+    Earlier(CachedText),
+    /// The text is not that of its version.
+    Damaged,
+}
+
+impl KnownText {
+    fn may_be_put_back(&self) -> bool {
+        match &self.read {
+            TextRead::Here => true,
+            TextRead::Earlier(cached) => cached.is_recent(SystemTime::now()),
+            TextRead::Damaged => false,
+        }
+    }
 }
 
 impl Follower {
     fn new(observer: Arc<dyn SharedTextObserver>) -> Self {
-        let cached = |CachedText { text, is_recent }| KnownText { text, is_in_force: true, may_be_put_back: is_recent };
-        let known = observer.cached().map(cached);
+        let cached = |cached: CachedText| KnownText {
+            text: Arc::clone(&cached.text),
+            is_in_force: true,
+            read: TextRead::Earlier(cached),
+        };
+        let known = observer.take_cached().map(cached);
         Self {
             observer,
             known,
@@ -89,7 +115,7 @@ impl Follower {
                 self.polls_since_try = 0;
                 let tried = Arc::clone(&text);
                 let is_in_force = self.observe(move |observer| observer.text_read(&tried)).await.unwrap_or(false);
-                self.known = Some(KnownText { text, is_in_force, may_be_put_back: true });
+                self.known = Some(KnownText { text, is_in_force, read: TextRead::Here });
                 self.polls_since_confirmation = POLLS_PER_CONFIRMATION;
                 self.was_unreadable = false;
                 self.confirm().await;
@@ -128,7 +154,7 @@ impl Follower {
     async fn text_to_try(&mut self, server: &RulesServer) -> Result<Option<Arc<StoredText>>, PollError> {
         let mut present = server.version().await?;
         if let Some(text) = self.text_to_put_back(present.as_ref()) {
-            let restored = self.put_back(server, &text).await?;
+            let restored = self.put_back(server, &text).await;
             // Another process, or a publication, may have come first.
             present = server.version().await?;
             if present.is_none() && restored == Some(Restored::NotNeeded) {
@@ -140,7 +166,7 @@ impl Follower {
         match &mut self.known {
             Some(known) if known.text.version.is_of_same_text(&present) => {
                 // The store has just confirmed it.
-                known.may_be_put_back = true;
+                known.read = TextRead::Here;
                 if known.text.version != present {
                     Arc::make_mut(&mut known.text).version = present;
                 }
@@ -156,27 +182,26 @@ impl Follower {
 
     /// Returns the known text if the store has lost it: it has none, or one that was put back and is older.
     fn text_to_put_back(&self, present: Option<&StoredVersion>) -> Option<Arc<StoredText>> {
-        let known = self.known.as_ref().filter(|known| known.may_be_put_back && self.polls_until_restore == 0)?;
+        let known = self.known.as_ref().filter(|known| self.polls_until_restore == 0 && known.may_be_put_back())?;
         let is_lost = present.is_none_or(|present| known.text.version.replaces(present));
         is_lost.then(|| Arc::clone(&known.text))
     }
 
-    /// Puts a text back. `None` if the user lacks the permission.
-    ///
-    /// # Errors
-    /// Other failures of the store.
-    async fn put_back(&mut self, server: &RulesServer, text: &Arc<StoredText>) -> Result<Option<Restored>, Error> {
+    /// Puts a text back. `None` if it cannot: a server that can be read but not written is no failure of the poll.
+    async fn put_back(&mut self, server: &RulesServer, text: &Arc<StoredText>) -> Option<Restored> {
         let restored = match server.restore(text).await {
             Ok(restored) => restored,
-            Err(error) if error.kind() == ErrorKind::Refused => {
-                self.polls_until_restore = POLLS_PER_REFUSAL;
+            // The next command shows whether the connection works again.
+            Err(error) if matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable) => return None,
+            Err(error) => {
+                let is_refused = error.kind() == ErrorKind::Refused;
+                self.polls_until_restore = if is_refused { POLLS_PER_REFUSAL } else { POLLS_PER_RESTORE };
                 if !self.is_refusal_reported {
                     self.is_refusal_reported = true;
                     self.observe(move |observer| observer.put_back_refused(&error)).await;
                 }
-                return Ok(None);
+                return None;
             }
-            Err(error) => return Err(error),
         };
         match restored {
             Restored::Done => {
@@ -187,11 +212,11 @@ impl Follower {
             Restored::NotNeeded => {}
             Restored::WrongDigest => {
                 if let Some(known) = &mut self.known {
-                    known.may_be_put_back = false;
+                    known.read = TextRead::Damaged;
                 }
             }
         }
-        Ok(Some(restored))
+        Some(restored)
     }
 
     /// Reports that the text in force is still the present one, if that is due.
@@ -247,18 +272,18 @@ mod tests {
 
     use super::*;
 
-    /// An observer with a text of a cache, and whether it is recent.
+    /// An observer with a text of a cache, and the age of its confirmation.
     #[derive(Debug)]
-    struct Ignores(Option<bool>);
+    struct Ignores(Option<Duration>);
 
     impl SharedTextObserver for Ignores {
         fn text_read(&self, _: &StoredText) -> bool {
             true
         }
 
-        fn cached(&self) -> Option<CachedText> {
+        fn take_cached(&self) -> Option<CachedText> {
             let text = Arc::new(StoredText { version: version(5, false), toml: Vec::new() });
-            self.0.map(|is_recent| CachedText { text, is_recent })
+            self.0.map(|age| CachedText { text, confirmed: SystemTime::now() - age })
         }
 
         fn confirmed(&self, _: &StoredText) {}
@@ -290,13 +315,19 @@ mod tests {
 
     #[test]
     fn a_text_of_a_cache_is_put_back_if_it_is_recent() {
-        for (cached, is_put_back) in [(None, false), (Some(false), false), (Some(true), true)] {
+        let day = Duration::from_secs(24 * 60 * 60);
+        for (cached, is_put_back) in [(None, false), (Some(day), false), (Some(day / 2), true)] {
             let mut follower = Follower::new(Arc::new(Ignores(cached)));
             assert_eq!(follower.text_to_put_back(None).is_some(), is_put_back, "{cached:?}");
             assert_eq!(follower.text_to_put_back(Some(&version(4, true))).is_some(), is_put_back, "{cached:?}");
             assert!(follower.text_to_put_back(Some(&version(4, false))).is_none(), "a publication");
             follower.polls_until_restore = 1;
             assert!(follower.text_to_put_back(None).is_none(), "it was refused");
+            follower.polls_until_restore = 0;
+            if let Some(KnownText { read: TextRead::Earlier(cached), .. }) = &mut follower.known {
+                cached.confirmed -= day;
+                assert!(follower.text_to_put_back(None).is_none(), "the store was away for long");
+            }
         }
     }
 }
