@@ -9,8 +9,8 @@ use super::node::Node;
 use super::servers::Servers;
 
 /// Checks that snapshots and the append-only file neither stop nor delay calls. Counts need neither of them, and shared
-/// rules one of them.
-pub(super) async fn check(servers: &Servers, has_rules: bool) -> Finding {
+/// rules one of them. `has_rules` is `None` if that is not known.
+pub(super) async fn check(servers: &Servers, has_rules: Option<bool>) -> Finding {
     let mut findings = Vec::new();
     for node in servers.all() {
         findings.push((node.name.clone(), persistence_of(node, has_rules).await));
@@ -18,7 +18,7 @@ pub(super) async fn check(servers: &Servers, has_rules: bool) -> Finding {
     Finding::of_servers(findings)
 }
 
-async fn persistence_of(node: &Node, has_rules: bool) -> Finding {
+async fn persistence_of(node: &Node, has_rules: Option<bool>) -> Finding {
     let info = match node.info("persistence").await {
         Ok(info) => info,
         Err(refusal) => {
@@ -33,7 +33,7 @@ async fn persistence_of(node: &Node, has_rules: bool) -> Finding {
     judge(&facts, has_rules)
 }
 
-fn judge(facts: &BTreeMap<String, String>, has_rules: bool) -> Finding {
+fn judge(facts: &BTreeMap<String, String>, has_rules: Option<bool>) -> Finding {
     let fact = |name: &str| facts.get(name).map_or("", String::as_str);
     if fact("loading") == "1" {
         return Finding::warn("the server is loading its data", "wait until it has loaded them");
@@ -65,7 +65,7 @@ fn judge(facts: &BTreeMap<String, String>, has_rules: bool) -> Finding {
             "switch snapshots off with `save \"\"`, or use a dedicated Redis: counts do not need them",
         );
     }
-    if has_rules && !has_log && facts.get("save").is_some_and(String::is_empty) {
+    if has_rules == Some(true) && !has_log && facts.get("save").is_some_and(String::is_empty) {
         return Finding::warn(
             "no snapshots, no append-only file: a restart loses the shared rules, unless a process puts them back",
             "set `appendonly yes`, or permit the processes to put them back, and give them a `shared_rules_cache`",
@@ -77,7 +77,11 @@ fn judge(facts: &BTreeMap<String, String>, has_rules: bool) -> Finding {
         None => "snapshots not known",
     };
     let log = if has_log { "an append-only file" } else { "no append-only file" };
-    let need = if has_rules { "shared rules need one of them" } else { "the limiter needs neither" };
+    let need = match has_rules {
+        Some(true) => "shared rules need one of them",
+        Some(false) => "the limiter needs neither",
+        None => "shared rules, which could not be read, would need one of them",
+    };
     Finding::ok(format!("{snapshots}, {log}; {need}"))
 }
 
@@ -107,7 +111,7 @@ mod tests {
         ];
         for (facts, status, text) in cases {
             let facts = facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let finding = judge(&facts, false);
+            let finding = judge(&facts, Some(false));
             assert!(finding.status == status && finding.finding.contains(text), "{finding:?}");
         }
     }
@@ -122,8 +126,10 @@ mod tests {
         ];
         for (facts, status, text) in cases {
             let facts = facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let finding = judge(&facts, true);
+            let finding = judge(&facts, Some(true));
             assert!(finding.status == status && finding.finding.contains(text), "{finding:?}");
         }
+        let unknown = judge(&BTreeMap::from([("save".to_owned(), String::new())]), None);
+        assert!(unknown.status == Status::Ok && unknown.finding.contains("would need one"), "{unknown:?}");
     }
 }

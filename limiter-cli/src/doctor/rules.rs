@@ -5,10 +5,9 @@ use rate_limited::{ErrorKind, Limiter, SharedRules};
 use super::finding::Finding;
 use crate::connection::Connection;
 
-/// Returns whether the store has shared rules, as far as the user may read them.
-pub(super) async fn are_published(limiter: Option<&Limiter>) -> bool {
-    let Some(limiter) = limiter else { return false };
-    SharedRules::new(limiter).read().await.is_ok_and(|published| published.version > 0)
+/// Returns whether the store has shared rules. `None` if the user may not read them.
+pub(super) async fn are_published(limiter: Option<&Limiter>) -> Option<bool> {
+    SharedRules::new(limiter?).read().await.ok().map(|published| published.version > 0)
 }
 
 /// Reads the shared rules as a process does that follows them, with the permissions of such a process.
