@@ -130,7 +130,7 @@ async fn layouts_have_counters_of_their_own_on_a_cluster() {
     layouts_have_counters_of_their_own(cluster::builder_for(&cluster)).await;
 }
 
-/// With `hash_keys` no sorted set can be used, which must not concern the enforced rules.
+/// A limiter with `hash_keys` can use no sorted set. That must not concern the enforced rules.
 #[tokio::test]
 async fn a_trial_that_cannot_be_decided_fails_alone() {
     let builder = builder_for(RedisServer::shared()).hash_keys([7; 32]).on_error(OnError::Raise).rules(trials());

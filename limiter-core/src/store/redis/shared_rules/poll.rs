@@ -63,11 +63,11 @@ struct KnownText {
     read: TextRead,
 }
 
-/// The last time at which a known text was read.
+/// The reader of a known text.
 enum TextRead {
-    /// By this process.
+    /// This process has read it.
     Here,
-    /// By an earlier one.
+    /// An earlier process has read it.
     Earlier(CachedText),
     /// The text is not that of its version.
     Damaged,
