@@ -57,7 +57,7 @@ fn decision_on_a_known_key_does_not_allocate() {
 #[tokio::test]
 async fn decision_by_a_lease_does_not_allocate() {
     let server = RedisServer::start();
-    let limiter = Limiter::builder().url(&server.url()).leases(true).connect().await.expect("the server is there");
+    let limiter = Limiter::builder().url(server.url()).leases(true).connect().await.expect("the server is there");
     let (key, limit): (_, Limit) = (Key::new("hot"), "1000000000/10s".parse().expect("a limit"));
     let (mut leased, mut allocating) = (0, 0);
     while leased < CALLS {

@@ -148,8 +148,8 @@ impl Builder {
     /// Sets the prefix of every key in the store: 1 to 64 letters, digits and `-`, `_`, `.`, `:`. Default: `rl`.
     ///
     /// Limiters with different prefixes share nothing.
-    pub fn prefix(mut self, prefix: &str) -> Self {
-        self.prefix = prefix.to_owned();
+    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
+        self.prefix = prefix.as_ref().to_owned();
         self
     }
 
@@ -201,7 +201,7 @@ impl Builder {
 
     /// Adds settings for the annotated functions whose rule has this name: the attribute's `name`, or else its key as
     /// written there. They also apply to direct calls [under this name](Limiter::named).
-    pub fn rule(mut self, name: &str, rule: Rule) -> Self {
+    pub fn rule(mut self, name: impl AsRef<str>, rule: Rule) -> Self {
         self.rules = self.rules.rule(name, rule);
         self
     }
@@ -212,8 +212,8 @@ impl Builder {
     ///
     /// The keys of a declared rule are not known before its first call. If overrides match none of them, that is a
     /// warning in the log.
-    pub fn declare(mut self, name: &str) -> Self {
-        self.declared.insert(name.to_owned());
+    pub fn declare(mut self, name: impl AsRef<str>) -> Self {
+        self.declared.insert(name.as_ref().to_owned());
         self
     }
 

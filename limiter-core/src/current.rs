@@ -194,7 +194,7 @@ fn limiter_from_environment() -> ProcessDefault {
     let mut builder = Builder::default();
     if let Some(url) = url {
         // Invalid UTF-8 is replaced, and the URL then fails as one that names no store.
-        builder = builder.url(&url.to_string_lossy());
+        builder = builder.url(url.to_string_lossy());
     }
     match build(builder, rules) {
         Ok(limiter) => ProcessDefault { limiter, startup_log },

@@ -16,8 +16,8 @@ mod multi_slot;
 
 pub(crate) fn builder_for(cluster: &Cluster) -> Builder {
     Limiter::builder()
-        .url(&cluster.url())
-        .prefix(&unique("cluster"))
+        .url(cluster.url())
+        .prefix(unique("cluster"))
         .deadline(Duration::from_secs(5))
         .on_error(OnError::Raise)
 }

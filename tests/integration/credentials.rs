@@ -27,7 +27,7 @@ async fn configured_client_sets_the_address_and_the_user() {
     assert!(server.info("keyspace").contains_key("db5"));
     // The last call of `client` and `url` wins.
     let client = redis::Client::open("redis://127.0.0.1:1").expect("a URL");
-    let builder = Limiter::builder().client(client).url(&server.url());
+    let builder = Limiter::builder().client(client).url(server.url());
     assert!(builder.connect().await.is_ok());
 }
 

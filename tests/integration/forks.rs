@@ -314,7 +314,7 @@ fn fork_during_a_call_behind(lone_calls: u32) {
     use std::task::{Context, Poll, Waker};
 
     let server = FakeServer::with_script_reply(ScriptReply::Never);
-    let builder = Limiter::builder().url(&server.url()).deadline(Duration::from_secs(60));
+    let builder = Limiter::builder().url(server.url()).deadline(Duration::from_secs(60));
     let builder = builder.busy_poll(Duration::from_millis(1));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let limiter = runtime.block_on(builder.on_error(OnError::Raise).connect()).expect("a server");

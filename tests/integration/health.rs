@@ -126,7 +126,7 @@ async fn reply_to_a_call_sets_the_state_at_once() {
     wait_for(&limiter, HealthState::Up).await;
     let loading = FakeServer::with_script_reply(ScriptReply::Bytes("-LOADING Redis is loading the dataset\r\n"));
     let limiter = Limiter::builder()
-        .url(&loading.url())
+        .url(loading.url())
         .deadline(LONG_DEADLINE)
         .on_error(OnError::Raise)
         .connect()
@@ -241,7 +241,7 @@ async fn documented_permissions_suffice_for_the_probe() {
         cluster.server(master).command(&command);
         cluster.server(master).command(&["CONFIG", "SET", "maxmemory", "1"]);
     }
-    let limiter = Limiter::builder().url(&cluster.url()).connect().await.expect("allowed");
+    let limiter = Limiter::builder().url(cluster.url()).connect().await.expect("allowed");
     wait_for(&limiter, HealthState::Full).await;
     for master in cluster.masters() {
         cluster.server(master).command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -253,7 +253,7 @@ async fn documented_permissions_suffice_for_the_probe() {
 async fn worst_server_of_a_cluster_counts() {
     let mut cluster = Cluster::builder().masters_only().setting("cluster-require-full-coverage", "no").start();
     let limiter =
-        Limiter::builder().url(&cluster.url()).deadline(LONG_DEADLINE).on_error(OnError::Raise).build().expect("a URL");
+        Limiter::builder().url(cluster.url()).deadline(LONG_DEADLINE).on_error(OnError::Raise).build().expect("a URL");
     wait_for(&limiter, HealthState::Up).await;
     let [first, second, _] = cluster.masters()[..] else { panic!("three masters") };
     let call_on = async |cluster: &Cluster, node| {

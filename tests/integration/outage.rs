@@ -185,7 +185,7 @@ async fn dead_connection_is_detected_by_calls_with_short_deadlines() {
     let server = RedisServer::start();
     let proxy = Proxy::start(&server);
     let impatient = Rule::new().deadline(Duration::from_millis(20));
-    let builder = Limiter::builder().url(proxy.url()).prefix(&unique("impatient")).rule("impatient", impatient);
+    let builder = Limiter::builder().url(proxy.url()).prefix(unique("impatient")).rule("impatient", impatient);
     let limiter = builder.connect().await.expect("the server is there");
     assert!(limiter.scope(impatient_call()).await.is_ok());
     proxy.half_open();

@@ -29,7 +29,7 @@ impl OutageFixture {
     }
 
     fn builder(&self) -> Builder {
-        let builder = Limiter::builder().url(&self.server.url()).prefix(&self.prefix);
+        let builder = Limiter::builder().url(self.server.url()).prefix(&self.prefix);
         // No cached denials, so that each limiter sees the refunds of the others at once.
         builder.deadline(LONG_DEADLINE).remember_denials(Duration::ZERO).clock(self.clock.clone())
     }

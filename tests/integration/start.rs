@@ -103,7 +103,7 @@ fn options_outside_their_ranges_are_rejected() {
         Limiter::builder().deadline(millis(1)),
         Limiter::builder().deadline(millis(60_000)),
         Limiter::builder().prefix("a"),
-        Limiter::builder().prefix(&"p".repeat(64)),
+        Limiter::builder().prefix("p".repeat(64)),
         Limiter::builder().prefix("aZ9-_.:"),
         Limiter::builder().max_keys(1),
         Limiter::builder().max_keys(usize::MAX),
@@ -175,7 +175,7 @@ async fn first_call_waits_for_the_connection_until_its_deadline() {
     let server = RedisServer::start();
     let limiter = builder_for(&server).build().expect("a URL");
     assert_eq!(source_and_remaining(&limiter.check(&key("a"), &limit("5/1h")).await), (Source::Store, true, 4));
-    let limiter = Limiter::builder().url(&format!("redis://{}", start_raw_server(""))).build().expect("a URL");
+    let limiter = Limiter::builder().url(format!("redis://{}", start_raw_server(""))).build().expect("a URL");
     let started = Instant::now();
     assert_eq!(source_and_remaining(&limiter.check(&key("a"), &limit("5/1h")).await), (Source::Standby, true, 4));
     assert!(started.elapsed() < DEADLINE + MAX_LATENESS, "{:?}", started.elapsed());

@@ -52,7 +52,7 @@ async fn connect_to_trusted_server() {
     if !child_process::is_child() {
         return;
     }
-    let builder = Limiter::builder().url(&child_process::variable("SERVER")).deadline(50 * DEADLINE);
+    let builder = Limiter::builder().url(child_process::variable("SERVER")).deadline(50 * DEADLINE);
     let limiter = builder.connect().await.expect("a trusted server");
     let decision = limiter.check(&key("a"), &limit("5/10s")).await.expect("a decision");
     assert_eq!(decision.into_result().expect("a permit is free").source(), Source::Store);

@@ -67,7 +67,7 @@ async fn record_everything() {
         let _ = failing.named("failing").check(&key("a"), &limit).await.expect("decides");
     }
     let server = RedisServer::start();
-    let redis = Limiter::builder().url(&server.url()).prefix(&unique("test")).deadline(Duration::from_secs(30));
+    let redis = Limiter::builder().url(server.url()).prefix(unique("test")).deadline(Duration::from_secs(30));
     let redis = redis.connect().await.expect("connects");
     let _ = redis.named("redis").check(&key("a"), &limit).await.expect("decides");
     let _ = redis.named("redis").peek(&key("a"), &limit).await.expect("decides");

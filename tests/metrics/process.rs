@@ -214,7 +214,7 @@ async fn shared_rules_have_a_version_and_count_their_loads() {
     }
     Collector::installed();
     let (server, prefix) = (RedisServer::start(), unique("test"));
-    let limiter = Limiter::builder().url(&server.url()).prefix(&prefix).shared_rules().build().expect("builds");
+    let limiter = Limiter::builder().url(server.url()).prefix(&prefix).shared_rules().build().expect("builds");
     // A store without a text has refused none.
     eventually("polled", || limiter.shared_rules_error().is_some());
     assert_eq!((loads("shared", "refused"), loads("shared", "ok")), (Some(0.0), Some(0.0)));
@@ -248,7 +248,7 @@ async fn a_store_is_up_while_every_limiter_has_its_server() {
     Collector::installed();
     let up = || value("rate_limited_store_up");
     let mut server = RedisServer::start();
-    let build = || Limiter::builder().url(&server.url()).prefix(&unique("test"));
+    let build = || Limiter::builder().url(server.url()).prefix(unique("test"));
     let limiter = build().connect().await.expect("connects");
     eventually("up", || up() == Some(1.0));
     assert_eq!(limiter.health().state, HealthState::Up);
@@ -275,7 +275,7 @@ async fn batches_are_recorded_and_no_worker_runs_the_recorder() {
     }
     Collector::installed();
     let server = RedisServer::start();
-    let limiter = Limiter::builder().url(&server.url()).prefix(&unique("test")).deadline(Duration::from_secs(30));
+    let limiter = Limiter::builder().url(server.url()).prefix(unique("test")).deadline(Duration::from_secs(30));
     let limiter = limiter.connect().await.expect("connects");
     let (key, limit) = (key("a"), limit("1000/1m"));
     for _ in 0..100 {

@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "memory:".to_owned());
     let denials = Arc::new(Denials::default());
-    limiter(Limiter::builder().url(&url), &options.limits, &denials)?.install()?;
+    limiter(Limiter::builder().url(url), &options.limits, &denials)?.install()?;
 
     let listener = TcpListener::bind(options.listen).await?;
     tracing::info!(address = %listener.local_addr()?, "listening");

@@ -88,7 +88,7 @@ fn run_process(url: Option<String>) -> Result<Waited, Failure> {
 pub async fn wait_here(url: Option<String>) -> Result<Waited, Failure> {
     let limiter = match url {
         None => Limiter::memory(),
-        Some(url) => Limiter::builder().url(&url).on_error(OnError::Raise).connect().await.map_err(failed)?,
+        Some(url) => Limiter::builder().url(url.as_str()).on_error(OnError::Raise).connect().await.map_err(failed)?,
     };
     let limit = Limit::new(1, WINDOW).map_err(failed)?;
     let keys: Arc<Vec<_>> = Arc::new((0..CALLS).map(|key| Key::new("user:").part(key)).collect());

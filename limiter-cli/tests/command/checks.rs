@@ -17,7 +17,7 @@ async fn annotated(user_id: u64) -> bool {
 async fn a_service_and_the_command_share_one_count() {
     let server = server();
     // Nothing is decided locally on a busy machine.
-    let service = Limiter::builder().url(&server.url()).deadline(Duration::from_secs(60)).on_error(OnError::Raise);
+    let service = Limiter::builder().url(server.url()).deadline(Duration::from_secs(60)).on_error(OnError::Raise);
     let of_service = service.connect().await.expect("a server");
     let (key, limit): (Key, Limit) = (Key::new("user:").part(42), "4/1h".parse().expect("valid"));
     assert!(of_service.check(&key, &limit).await.expect("a decision").is_allowed());

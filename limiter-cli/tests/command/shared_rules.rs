@@ -233,7 +233,7 @@ fn of_many_changes_at_once_each_is_published_whole_or_ends_with_code_4() {
 async fn an_older_version_than_given_is_a_conflict_with_the_difference_since() {
     let server = server();
     import(&server, TEXT);
-    let rules = SharedRules::new(&Limiter::connect(&server.url()).await.expect("a server"));
+    let rules = SharedRules::new(&Limiter::connect(server.url()).await.expect("a server"));
     let change = Change { based_on: 1, who: "cron".to_owned(), why: "night".to_owned() };
     rules.publish(&TEXT.replace("10/s", "1/s"), change).await.expect("published");
     let arguments = ["rules", "set", "getId", "9/10s", "--if-version", "1"];
@@ -251,7 +251,7 @@ async fn an_older_version_than_given_is_a_conflict_with_the_difference_since() {
 async fn a_change_reaches_a_process_that_follows_the_rules() {
     let server = server();
     let follower = Limiter::builder()
-        .url(&server.url())
+        .url(server.url())
         .deadline(Duration::from_secs(60))
         .shared_rules()
         .connect()

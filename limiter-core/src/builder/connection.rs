@@ -36,8 +36,18 @@ enum Target {
 
 impl Builder {
     /// Sets the URL of the store, as for [`Limiter::connect`](crate::Limiter::connect). Default: `memory:`.
-    pub fn url(mut self, url: &str) -> Self {
-        self.connection.target = Target::Url(url.to_owned());
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use std::env;
+    /// use rate_limited::Limiter;
+    ///
+    /// let url = env::var("SHOP_REDIS_URL").unwrap_or("memory:".to_owned());
+    /// let limiter = Limiter::builder().url(url).build()?;
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    pub fn url(mut self, url: impl AsRef<str>) -> Self {
+        self.connection.target = Target::Url(url.as_ref().to_owned());
         self
     }
 

@@ -43,7 +43,7 @@ impl Limiter {
     ///
     /// # Cancel safety
     /// Dropping the future closes the connections that it has opened.
-    pub async fn connect(url: &str) -> Result<Self, Error> {
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
         Builder::default().url(url).connect().await
     }
 

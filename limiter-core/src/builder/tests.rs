@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::{Algorithm, Builder, ErrorKind, Key, KeyMatch, Layout, Limit, Limiter, Rule, RuleSet};
@@ -162,6 +163,19 @@ fn a_url_with_tls_is_a_configuration_error_without_the_feature() {
     let error = Limiter::builder().url("rediss://host").build().expect_err("a feature is off");
     let message = "`url` must be one without TLS, got `rediss://`: turn on the feature `tls` of `rate-limited`";
     assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::Config, message));
+}
+
+#[test]
+fn names_and_urls_are_any_text() {
+    fn builds(url: impl AsRef<str>) -> bool {
+        Limiter::builder().url(url).prefix(String::from("shop")).declare(String::from("search")).build().is_ok()
+    }
+    let text = String::from("memory:");
+    let borrowed = Cow::from(&*text);
+    assert!(builds("memory:") && builds(&text) && builds(text.clone()) && ["memory:"].iter().all(builds));
+    assert!(builds(&borrowed) && builds(borrowed));
+    let rule = RuleSet::new().rule(String::from("search"), Rule::new());
+    assert!(Limiter::builder().rules(rule).rule(text, Rule::new()).build().is_ok());
 }
 
 #[test]

@@ -50,7 +50,8 @@ impl RuleSet {
     }
 
     /// Adds the settings of the rule of this name: the attribute's `name`, or else its key as written there.
-    pub fn rule(mut self, name: &str, rule: Rule) -> Self {
+    pub fn rule(mut self, name: impl AsRef<str>, rule: Rule) -> Self {
+        let name = name.as_ref();
         if self.rules.insert(name.to_owned(), rule).is_some() {
             self.duplicate = Some(name.to_owned());
         }

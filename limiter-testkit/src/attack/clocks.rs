@@ -27,7 +27,7 @@ const MAX_EXTRA_WAIT: Duration = Duration::from_secs(20);
 pub(super) fn round(round: &mut Round) -> Outcome {
     let runtime = runtime();
     let mut server = RedisServer::builder().shifted_clock().start();
-    let builder = || Limiter::builder().url(&server.url()).deadline(Duration::from_secs(30)).on_error(OnError::Raise);
+    let builder = || Limiter::builder().url(server.url()).deadline(Duration::from_secs(30)).on_error(OnError::Raise);
     let limiter = connect(&runtime, builder)?;
     let targets = Target::for_round(round, (200, 1_500));
     let demand = Demand::random(round, 25);

@@ -69,7 +69,7 @@ pub(super) fn multi_slot_decisions(round: &mut Round) -> Outcome {
     for number in 0..12 {
         let clock = ManualClock::new();
         let builder = || {
-            let builder = Limiter::builder().url(&cluster.url()).clock(clock.clone()).on_error(OnError::Raise);
+            let builder = Limiter::builder().url(cluster.url()).clock(clock.clone()).on_error(OnError::Raise);
             builder.deadline(Duration::from_secs(20)).remember_denials(Duration::ZERO)
         };
         let limiter = connect(&runtime, builder)?;
@@ -109,7 +109,7 @@ pub(super) fn moving_slots(round: &mut Round) -> Outcome {
             let failure = format!("{:.3?} {error}", origin.elapsed());
             failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
         };
-        Limiter::builder().url(&cluster.url()).deadline(DEADLINE).leases(round.leases).on_error(record_failure)
+        Limiter::builder().url(cluster.url()).deadline(DEADLINE).leases(round.leases).on_error(record_failure)
     };
     let limiters: Vec<_> = (0..3).map(|_| connect(&runtime, builder)).collect::<Result<_, _>>()?;
     let name = format!("moved{}", round.random.below(1_000));

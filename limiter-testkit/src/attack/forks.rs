@@ -35,7 +35,7 @@ pub(super) fn round(round: &mut Round) -> Outcome {
 fn run_family(round: &mut Round) -> Outcome {
     let is_memory = round.once_in(4);
     let builder = Limiter::builder().on_error(OnError::Raise).deadline(Duration::from_secs(30));
-    let builder = if is_memory { builder } else { builder.url(&RedisServer::shared().url()).prefix(&unique("forked")) };
+    let builder = if is_memory { builder } else { builder.url(RedisServer::shared().url()).prefix(unique("forked")) };
     let limiter = builder.build().expect("a URL");
     let (key, limit) =
         (Key::new("family"), Limit::new(round.small(3, 50), Duration::from_secs(3_600)).expect("a limit"));

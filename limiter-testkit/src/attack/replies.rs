@@ -75,7 +75,7 @@ pub(super) fn round(round: &mut Round) -> Outcome {
     runtime.block_on(tasks.join_all());
     drop(limiter);
 
-    let checker = connect(&runtime, || Limiter::builder().url(&server.url()).deadline(Duration::from_secs(30)))?;
+    let checker = connect(&runtime, || Limiter::builder().url(server.url()).deadline(Duration::from_secs(30)))?;
     for counter in counters.iter() {
         let (sent, allowed) = (counter.sent.load(Relaxed), counter.allowed_by_store.load(Relaxed));
         round.count("calls", sent);

@@ -79,7 +79,7 @@ pub fn flood(flood: Flood) -> FloodReport {
 fn longest(calls: u32) -> Duration {
     let mut server = RedisServer::start();
     let runtime = Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build().expect("a runtime");
-    let builder = Limiter::builder().url(&server.url()).deadline(CALL_DEADLINE).max_in_flight(calls);
+    let builder = Limiter::builder().url(server.url()).deadline(CALL_DEADLINE).max_in_flight(calls);
     let limiter = runtime.block_on(builder.connect()).expect("the server runs");
     let limit = Limit::new(1_000, Duration::from_secs(10)).expect("a limit");
     let warm = runtime.block_on(limiter.check(&Key::new("a"), &limit));

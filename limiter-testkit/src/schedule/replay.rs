@@ -52,7 +52,7 @@ impl Store {
             // The deadline is long enough for a slow machine.
             Self::Redis | Self::RedisUncached | Self::Zset => {
                 let url = RedisServer::timeless().url();
-                builder.url(&url).prefix(&unique("schedule")).deadline(Duration::from_secs(20))
+                builder.url(&url).prefix(unique("schedule")).deadline(Duration::from_secs(20))
             }
         };
         let builder = match self {

@@ -88,13 +88,8 @@ async fn name_of_a_key_is_the_one_in_redis() {
 #[tokio::test]
 async fn name_of_a_key_is_the_one_in_a_cluster() {
     let cluster = Cluster::builder().masters_only().start();
-    let limiter = Limiter::builder()
-        .url(&cluster.url())
-        .prefix("shop")
-        .deadline(LONG_DEADLINE)
-        .connect()
-        .await
-        .expect("connects");
+    let limiter =
+        Limiter::builder().url(cluster.url()).prefix("shop").deadline(LONG_DEADLINE).connect().await.expect("connects");
     let mut names = Vec::new();
     for number in 0..20 {
         let key = Key::new("user:").part(number);

@@ -139,7 +139,7 @@ async fn limiter_in_memory_ignores_the_secret() {
 #[tokio::test]
 async fn cluster_slot_is_that_of_the_digest() {
     let cluster = Cluster::builder().masters_only().start();
-    let builder = || Limiter::builder().url(&cluster.url()).deadline(LONG_DEADLINE).on_error(OnError::Raise);
+    let builder = || Limiter::builder().url(cluster.url()).deadline(LONG_DEADLINE).on_error(OnError::Raise);
     let limiter = builder().hash_keys(SECRET).connect().await.expect("connects");
     let limit = limit("2/1h");
     let keys: Vec<_> = (0..60).map(|number| key(&format!("k{number}"))).collect();

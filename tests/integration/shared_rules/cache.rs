@@ -132,7 +132,7 @@ async fn a_path_that_is_no_cache_is_an_error_of_the_start() {
         }
     }
     assert_eq!(fs::read_to_string(&rules).expect("readable"), "[rules.a]\nlimit = \"5/s\"\n");
-    let error = Limiter::builder().url(&server.url()).shared_rules_cache(&rules).build().expect_err("no shared rules");
+    let error = Limiter::builder().url(server.url()).shared_rules_cache(&rules).build().expect_err("no shared rules");
     assert_eq!(
         error.to_string(),
         "`shared_rules_cache` must be used with shared rules, got a limiter that does not follow them: call \

@@ -20,7 +20,7 @@ const MAX_PERMITS: u32 = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_window_exceeds_the_limit_across_outages() {
     let mut server = RedisServer::start();
-    let limiter = Limiter::builder().url(&server.url()).prefix(&unique("comes-and-goes"));
+    let limiter = Limiter::builder().url(server.url()).prefix(unique("comes-and-goes"));
     let limiter = limiter.connect().await.expect("the server is there");
     let (origin, is_over) = (Instant::now(), Arc::new(AtomicBool::new(false)));
     // True once the store, or the standby limiter, has admitted a call.

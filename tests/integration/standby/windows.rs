@@ -82,7 +82,7 @@ async fn take_all(limiter: &Limiter, limit: &Limit, admitted: &mut Vec<Admission
 
 async fn assert_mid_window_outage_gives_no_fresh_quota(algorithm: Algorithm) {
     let mut server = RedisServer::start();
-    let limiter = Limiter::builder().url(&server.url()).prefix(&unique("windows")).deadline(LONG_DEADLINE);
+    let limiter = Limiter::builder().url(server.url()).prefix(unique("windows")).deadline(LONG_DEADLINE);
     let limiter = limiter.connect().await.expect("the server is there");
     let mut admitted = Vec::new();
     let window = loop {
@@ -151,7 +151,7 @@ async fn server_that_restarts_empty_repeatedly_grants_one_quota() {
         (Algorithm::LeakyBucket, 1),
     ] {
         let mut server = RedisServer::start();
-        let limiter = Limiter::builder().url(&server.url()).prefix(&unique("windows")).deadline(LONG_DEADLINE);
+        let limiter = Limiter::builder().url(server.url()).prefix(unique("windows")).deadline(LONG_DEADLINE);
         let limiter = limiter.connect().await.expect("the server is there");
         let limit = Limit::new(MAX_PERMITS, long_window()).expect("a limit").with_algorithm(algorithm);
         let mut sources = take_all(&limiter, &limit, &mut Vec::new()).await;

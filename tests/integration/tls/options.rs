@@ -20,7 +20,7 @@ async fn configured_root_certificate_is_trusted() {
     let both = trusting(other.ca_certificate())
         .root_certificate(fs::read(server.ca_certificate().expect("TLS")).expect("a certificate"));
     for tls in [trusting(server.ca_certificate()), both] {
-        let builder = Limiter::builder().url(&server.url()).tls(tls).deadline(50 * DEADLINE).on_error(OnError::Raise);
+        let builder = Limiter::builder().url(server.url()).tls(tls).deadline(50 * DEADLINE).on_error(OnError::Raise);
         assert!(admits(&builder.connect().await.expect("a trusted server")).await);
     }
 }
@@ -31,7 +31,7 @@ async fn client_certificate_is_sent_to_a_server_that_requires_it() {
     let (certificate, key) = server.client_certificate().expect("TLS");
     let (certificate, key) = (fs::read(certificate).expect("a certificate"), fs::read(key).expect("its key"));
     let tls = trusting(server.ca_certificate()).client_certificate(certificate, key);
-    let builder = Limiter::builder().url(&server.url()).tls(tls).deadline(50 * DEADLINE).on_error(OnError::Raise);
+    let builder = Limiter::builder().url(server.url()).tls(tls).deadline(50 * DEADLINE).on_error(OnError::Raise);
     assert!(admits(&builder.connect().await.expect("a trusted client")).await);
 }
 

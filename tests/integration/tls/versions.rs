@@ -13,7 +13,7 @@ use crate::support::{LONG_DEADLINE, key, limit};
 async fn server_with_tls_1_2_alone_decides() {
     const CALLS: u32 = 500;
     let server = RedisServer::builder().tls().setting("tls-protocols", "\"TLSv1.2\"").start();
-    let builder = || Limiter::builder().url(&server.url()).tls(trusting(server.ca_certificate()));
+    let builder = || Limiter::builder().url(server.url()).tls(trusting(server.ca_certificate()));
     let connect = async || builder().deadline(LONG_DEADLINE).on_error(OnError::Raise).connect().await;
     let limiter = once_connected(connect).await.expect("TLS 1.2");
     let limit = limit("1000/1h");

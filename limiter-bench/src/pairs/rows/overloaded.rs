@@ -22,7 +22,7 @@ const CALLS_PER_READING: u32 = 1_000;
 pub(super) fn sample(duration: Duration) -> Result<Figure, Failure> {
     let silent = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
     let url = format!("redis://{}", silent.local_addr().map_err(failed)?);
-    let limiter = Limiter::builder().url(&url).deadline(DEADLINE).max_in_flight(1).on_error(OnError::Closed);
+    let limiter = Limiter::builder().url(url.as_str()).deadline(DEADLINE).max_in_flight(1).on_error(OnError::Closed);
     let limiter = limiter.build().map_err(failed)?;
     let (key, limit) = (Key::new("user"), Limit::new(5, Duration::from_secs(10)).map_err(failed)?);
     let mut in_flight = pin!(limiter.check(&key, &limit));
