@@ -54,7 +54,7 @@ pub(crate) struct GlobalArguments {
     /// Write results and errors as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Colours of the output; NO_COLOR is obeyed too
+    /// Colours of the output; NO_COLOR and TERM=dumb are obeyed too
     #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = Color::Auto)]
     pub(crate) color: Color,
 }

@@ -14,10 +14,12 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 mod answer;
+mod counts;
 mod program;
 mod target;
 
 use answer::Answer;
+use counts::no_count;
 use target::Target;
 
 /// Takes permits. If they were granted, it runs the program. A program that cannot be started gives them back.
@@ -70,8 +72,9 @@ pub(crate) async fn peek(arguments: &PeekArguments, connection: &Connection, out
     connection.require_shared("peek")?;
     let target = Target::new(arguments.key.read()?, &arguments.limits, connection).await?;
     let decision = target.rule().peek(&target.key, &target.default_limit).await?;
+    let answer = Answer::new(&target.key, &decision).with_counts(target.counts().await?);
     let exit = if decision.is_allowed() { Exit::SUCCESS } else { Exit::DENIED };
-    Ok(output.settle(Answer::new(&target.key, &decision).write(output), exit))
+    Ok(output.settle(answer.write(output), exit))
 }
 
 /// Deletes the counts of a key.
@@ -83,10 +86,14 @@ pub(crate) async fn reset(
     connection.require_shared("reset")?;
     let target = Target::new(arguments.key.read()?, &arguments.limits, connection).await?;
     target.require_limit().await?;
+    let counts = target.counts().await?;
     target.rule().reset(&target.key, &target.default_limit).await?;
     let key = target.key.encoded();
     let written = if output.is_json() {
-        output.json(&json!({ "key": key, "reset": true }))
+        let had_count = counts.are_known().then(|| !counts.are_empty());
+        output.json(&json!({ "key": key, "reset": true, "had_count": had_count }))
+    } else if counts.are_empty() {
+        output.line(format_args!("reset: {}", no_count(&target.key, &counts)))
     } else {
         output.line(format_args!("reset: {key} has its full quota"))
     };

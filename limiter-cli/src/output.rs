@@ -177,12 +177,17 @@ impl Output {
 
     /// Writes the error of a command line to standard error, or the help to standard output.
     pub(crate) fn report_parse_error(&self, error: &clap::Error) -> Exit {
-        if !error.use_stderr() || !self.is_json {
+        if !error.use_stderr() {
             let _ = error.print();
-            return if error.use_stderr() { Exit::USAGE } else { Exit::SUCCESS };
+            return Exit::SUCCESS;
         }
+        // It may contain arguments, which a script has from others.
         let message = error.render().to_string();
-        self.report_as("usage", message.trim().trim_start_matches("error: "), Exit::USAGE)
+        if self.is_json {
+            return self.report_as("usage", message.trim().trim_start_matches("error: "), Exit::USAGE);
+        }
+        self.show(visible_lines(message.trim_end()));
+        Exit::USAGE
     }
 
     fn report_as(&self, kind: &str, message: impl Display, exit: Exit) -> Exit {
@@ -203,8 +208,11 @@ impl Color {
         match self {
             Self::Always => true,
             Self::Never => false,
-            // As <https://no-color.org> has it: any value but an empty one.
-            Self::Auto => is_terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            Self::Auto => {
+                // As <https://no-color.org> has it: any value but an empty one.
+                let has_colors = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+                is_terminal && has_colors && env::var_os("TERM").is_none_or(|value| value != "dumb")
+            }
         }
     }
 }

@@ -1,21 +1,31 @@
 //! A decision as text and as JSON.
 
+use std::time::Duration;
+
 use rate_limited::{Decision, Denied, Key, Source};
 use serde_json::{Value, json};
 
+use super::counts::{Counts, no_count};
 use crate::duration_text;
 use crate::failure::Failure;
 use crate::output::{Output, Style};
 
 /// A decision about a key that the user wrote.
 pub(super) struct Answer<'d> {
-    key: String,
+    key: &'d Key,
     decision: &'d Decision,
+    /// The counts of all limits, of an answer that shows them.
+    counts: Option<Counts>,
 }
 
 impl<'d> Answer<'d> {
-    pub(super) fn new(key: &Key, decision: &'d Decision) -> Self {
-        Self { key: key.encoded(), decision }
+    pub(super) fn new(key: &'d Key, decision: &'d Decision) -> Self {
+        Self { key, decision, counts: None }
+    }
+
+    /// Adds the counts of all limits.
+    pub(super) fn with_counts(self, counts: Counts) -> Self {
+        Self { counts: Some(counts), ..self }
     }
 
     /// Writes the answer to standard output.
@@ -24,7 +34,15 @@ impl<'d> Answer<'d> {
     }
 
     fn json(&self) -> Value {
-        let key = &self.key;
+        let mut answer = self.decision_json();
+        if let Some(counts) = &self.counts {
+            answer["limits"] = counts.json();
+        }
+        answer
+    }
+
+    fn decision_json(&self) -> Value {
+        let key = self.key.encoded();
         match self.decision {
             Decision::Allowed(allowed) => json!({
                 "allowed": true,
@@ -50,7 +68,17 @@ impl<'d> Answer<'d> {
     }
 
     pub(super) fn text(&self, output: &Output) -> String {
-        let key = &self.key;
+        let Some(counts) = &self.counts else { return self.decision_text(output) };
+        match self.decision {
+            Decision::Allowed(_) if counts.are_empty() => {
+                format!("{}: {}", output.paint(Style::Green, "allowed"), no_count(self.key, counts))
+            }
+            _ => self.decision_text(output) + &counts.lines(),
+        }
+    }
+
+    fn decision_text(&self, output: &Output) -> String {
+        let key = self.key.encoded();
         match self.decision {
             Decision::Allowed(allowed) => {
                 let word = output.paint(Style::Green, "allowed");
@@ -83,6 +111,6 @@ fn denial(denied: &Denied) -> String {
 }
 
 /// Returns whole milliseconds, rounded up: a retry after them is not too early.
-fn millis(duration: std::time::Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

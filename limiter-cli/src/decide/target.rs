@@ -5,6 +5,7 @@ use std::time::Duration;
 use rate_limited::{Decision, Error, Key, Limit, Limiter, Mode, Named, Rule, RuleSet, SharedRules, Source};
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
+use super::counts::{CountReports, Counts};
 use crate::arguments::{AlgorithmName, LimitArguments};
 use crate::bounded_input::{self, MAX_FILE_BYTES};
 use crate::connection::Connection;
@@ -19,6 +20,7 @@ pub(super) struct Target {
     pub(super) default_limit: Limit,
     pub(super) limiter: Limiter,
     rule: String,
+    reports: CountReports,
 }
 
 /// The rule that has the limits of the command line.
@@ -43,8 +45,9 @@ impl Target {
         }
         let default_limit = limits.first().copied().unwrap_or_else(unlimited);
         let rule = limits.into_iter().fold(Rule::new(), Rule::limit);
-        let limiter = connection.builder().rule(OWN_RULE, rule).connect().await?;
-        Ok(Self { key, default_limit, rule: OWN_RULE.to_owned(), limiter })
+        let reports = CountReports::default();
+        let limiter = reports.add_to(connection.builder()).rule(OWN_RULE, rule).connect().await?;
+        Ok(Self { key, default_limit, rule: OWN_RULE.to_owned(), limiter, reports })
     }
 
     async fn of_rule(
@@ -54,16 +57,18 @@ impl Target {
         connection: &Connection,
     ) -> Result<Self, Failure> {
         let default_limit = with_algorithm(unlimited(), arguments)?;
+        let reports = CountReports::default();
+        let connect = async || reports.add_to(connection.builder()).connect().await;
         // A file is read before the store is used: its mistakes are found without one.
         let (limiter, rules, place) = match &arguments.rules {
             Some(file) => {
                 let name = bounded_input::name(file);
                 let text = bounded_input::read_text(file, MAX_FILE_BYTES)?;
                 let rules = rules_alone(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
-                (connection.limiter().await?, rules, name)
+                (connect().await?, rules, name)
             }
             None => {
-                let limiter = connection.limiter().await?;
+                let limiter = connect().await?;
                 let shared = SharedRules::new(&limiter).read().await?;
                 let rules = rules_alone(&shared.toml).map_err(|error| {
                     Failure::usage(format!("version {} of the shared rules cannot be read: {error}", shared.version))
@@ -80,7 +85,7 @@ impl Target {
             };
             return Err(Failure::usage(format!("`--rule` must be a rule of {place}, got `{rule}`: {remedy}")));
         };
-        let target = Self { key, default_limit, rule: rule.to_owned(), limiter: limiter.clone() };
+        let target = Self { key, default_limit, rule: rule.to_owned(), limiter: limiter.clone(), reports };
         let needs_limit = found.limits().is_empty() && !matches!(found.mode(), Mode::Off | Mode::Deny);
         // An override for this key may have a limit.
         if needs_limit && (found.overrides() == 0 || target.is_without_limit().await?) {
@@ -92,6 +97,11 @@ impl Target {
     /// The limiter's calls under the rule.
     pub(super) fn rule(&self) -> Named<'_> {
         self.limiter.named(&self.rule)
+    }
+
+    /// Reads the counts of the key for all limits of the rule. Nothing is taken.
+    pub(super) async fn counts(&self) -> Result<Counts, Failure> {
+        Ok(self.reports.read(&self.rule(), &self.key, &self.default_limit).await?)
     }
 
     /// Checks that the key has a limit without the source. A count belongs to its window and its algorithm.

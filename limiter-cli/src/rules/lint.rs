@@ -21,6 +21,12 @@ pub(super) fn run(arguments: &FileArguments, output: &Output) -> Result<Exit, Fa
     }
     let parsed = RuleText::parse(&text)?;
     let rules = parsed.rules();
+    for (rule, settings) in &rules {
+        let all = [*settings].into_iter().chain(overrides(*settings));
+        all.filter_map(|settings| validity::warning(rule, settings)).for_each(|warning| {
+            output.warn(format_args!("{name}: {warning}"));
+        });
+    }
     let of_keys: usize = rules.iter().map(|(_, rule)| overrides(*rule).len()).sum();
     if output.is_json() {
         output.json(&json!({ "file": name, "rules": rules.len(), "overrides": of_keys }))?;

@@ -5,12 +5,15 @@ use rate_limited::Published;
 use serde_json::{Map, Value, json};
 use toml_edit::{Item, TableLike};
 
-use super::rule_edit::{LimitText, overrides};
+use super::rule_edit::{LimitText, OverrideKeys, overrides};
 use super::rule_text::{OVERRIDE, RuleText};
 use super::{rule_edit, time_text};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, Style, visible};
+
+/// The most overrides of a rule that the table has.
+const MAX_OVERRIDES: usize = 20;
 
 /// Writes the rules in force.
 pub(super) fn run(published: &Published, output: &Output) -> Result<Exit, Failure> {
@@ -34,22 +37,40 @@ pub(super) fn run(published: &Published, output: &Output) -> Result<Exit, Failur
     }
     let mut table = output.table(&["RULE", "LIMITS", "ALGORITHM", "MODE", "ON ERROR", "DEADLINE", "OVERRIDES"]);
     for (name, rule) in rules {
-        let field = |name: &str| rule.get(name).and_then(Item::as_str).map_or("-".to_owned(), visible);
-        let limits = limits(rule);
-        let row = [
-            visible(name),
-            if limits.is_empty() { "-".to_owned() } else { visible(&limits.join(", ")) },
-            field("algorithm"),
-            field("mode"),
-            field("on_error"),
-            field("deadline"),
-        ];
-        let mut row: Vec<_> = row.into_iter().map(Cell::new).collect();
-        row.push(Cell::new(overrides(rule).len()).set_alignment(CellAlignment::Right));
+        let overrides = overrides(rule);
+        let mut row = row(visible(name), rule);
+        row.push(Cell::new(overrides.len()).set_alignment(CellAlignment::Right));
         table.add_row(row);
+        for settings in overrides.iter().take(MAX_OVERRIDES) {
+            table.add_row(self::row(format!("  {}", keys_text(*settings)), *settings));
+        }
+        if overrides.len() > MAX_OVERRIDES {
+            table.add_row([format!("  and {} more", overrides.len() - MAX_OVERRIDES)]);
+        }
     }
     output.print(table)?;
     Ok(Exit::SUCCESS)
+}
+
+/// Returns the cells of a rule or an override, apart from the number of overrides.
+fn row(name: String, settings: &dyn TableLike) -> Vec<Cell> {
+    let field = |name: &str| settings.get(name).and_then(Item::as_str).map_or("-".to_owned(), visible);
+    let limits = limits(settings);
+    let limits = if limits.is_empty() { "-".to_owned() } else { visible(&limits.join(", ")) };
+    let texts = [name, limits, field("algorithm"), field("mode"), field("on_error"), field("deadline")];
+    texts.into_iter().map(Cell::new).collect()
+}
+
+/// Returns the keys of an override, such as `user_id=42`.
+fn keys_text(settings: &dyn TableLike) -> String {
+    match OverrideKeys::of(settings) {
+        Some(OverrideKeys::Key(key)) => visible(&key),
+        Some(OverrideKeys::Parts(parts)) => {
+            let part = |(name, value): &(String, String)| visible(&format!("{name}={value}"));
+            parts.iter().map(part).collect::<Vec<_>>().join(" ")
+        }
+        None => "-".to_owned(),
+    }
 }
 
 /// Returns the line about a version: number, author, time and reason.

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 mod limits;
 
-pub(super) use limits::{LimitText, limits, remove_replaced, set_limits};
+pub(super) use limits::{LimitText, limits, remove_replaced, set_limits, shared_count};
 
 /// Sets a field of a rule or an override. A comment beside the old value stays.
 pub(super) fn set_field(settings: &mut dyn TableLike, field: &str, value: impl Into<Value>) {

@@ -4,6 +4,7 @@ use toml_edit::TableLike;
 
 use super::publication::Publication;
 use super::rule_edit::{override_mut, remove_replaced, set_field, set_limits};
+use super::validity;
 use crate::arguments::{KeysArguments, SetArguments};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -44,14 +45,17 @@ pub(super) async fn run(arguments: &SetArguments, publication: &Publication<'_>)
     check_parts(key, &arguments.keys)?;
     let rule = text.rule_mut(name)?;
     let has_keys = arguments.keys.key.is_some() || !arguments.keys.matches.is_empty();
-    let is_new_override = if has_keys {
+    let (warning, is_new_override) = if has_keys {
         let (of_override, is_new) = override_mut(rule, &arguments.keys)?;
         set(of_override, arguments);
-        is_new
+        (validity::warning(name, of_override), is_new)
     } else {
         set(rule, arguments);
-        false
+        (validity::warning(name, rule), false)
     };
+    if let Some(warning) = warning {
+        publication.output.warn(warning);
+    }
     if is_new && has_keys {
         text.hide_empty(name);
     }

@@ -1,10 +1,12 @@
 //! Checks of a text before it is published.
 
 use rate_limited::{Error, Limiter, RuleSet};
-use toml_edit::{Document, DocumentMut};
+use toml_edit::{Document, DocumentMut, TableLike};
 
+use super::rule_edit::shared_count;
 use crate::bounded_input::MAX_TEXT_BYTES;
 use crate::failure::Failure;
+use crate::output::visible;
 
 /// Settings at the top that are for the file of one program.
 const FILE_SETTINGS: [&str; 2] = ["strict", "shared"];
@@ -57,6 +59,16 @@ pub(super) fn check_file(text: &str) -> Result<(), Failure> {
         rules = document.to_string().parse().map_err(usage)?;
     }
     Limiter::memory().set_rules(rules).map_err(usage)
+}
+
+/// Returns the warning about a rule or an override of it whose limits are probably not those that were meant.
+pub(super) fn warning(name: &str, settings: &dyn TableLike) -> Option<String> {
+    let (first, second) = shared_count(settings)?;
+    Some(format!(
+        "`{}` has `{first}` and `{second}`, which have one window and so one count: write the smaller one alone, or \
+         another window",
+        visible(name)
+    ))
 }
 
 /// Returns the message about a setting that is for the file of one program.

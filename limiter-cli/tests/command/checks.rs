@@ -43,7 +43,10 @@ fn a_decision_has_its_fields_and_its_exit_code() {
                 value[field] = json!("within the window");
             }
         }
-        let fields: Vec<_> = value.as_object().expect("an object").keys().cloned().collect();
+        let object = value.as_object_mut().expect("an object");
+        let has_limits = object.remove("limits").is_some();
+        assert_eq!(has_limits, arguments[0] == "peek", "{object:?}");
+        let fields: Vec<_> = object.keys().cloned().collect();
         let expected = ["allowed", "key", "limit", "remaining", "retry_after_ms", "reset_after_ms", "source", "final"];
         assert_eq!(fields, expected);
         (ran.code, value)
@@ -78,8 +81,61 @@ fn a_decision_is_one_line_for_people() {
     let never = run(&["check", "a", "--limit", "1/d", "--cost", "2"]);
     assert_eq!(never.stdout, "denied: a, the cost is above the limit 1/d: no wait helps\n");
     assert_eq!(run(&["reset", "a", "--limit", "1/d"]).ok(), "reset: a has its full quota\n");
-    assert_eq!(run(&["peek", "a", "--limit", "1/d"]).ok(), "allowed: a, 1 left of 1/d\n");
-    assert_eq!(run(&["--json", "reset", "a", "--limit", "1/d"]).json(), json!({ "key": "a", "reset": true }));
+    let no_count = "a, no count of this key under 1/d, which was read as the text `a`\n";
+    assert_eq!(run(&["peek", "a", "--limit", "1/d"]).ok(), format!("allowed: {no_count}"));
+    assert_eq!(run(&["reset", "a", "--limit", "1/d"]).ok(), format!("reset: {no_count}"));
+}
+
+#[test]
+fn a_key_without_a_count_is_shown_as_it_was_read() {
+    let server = server();
+    let run = |arguments: &[&str]| limiter(&server.url(), &[arguments, &["--limit", "5/h"]].concat());
+    run(&["check", "user:", "--part", "ann@acme.com"]).ok();
+    let wrong = "user:ann@acme.com, no count of this key under 5/h, which was read as the text `user:ann` and the part \
+                 `acme.com`\n";
+    assert_eq!(run(&["peek", "user:ann@acme.com"]).ok(), format!("allowed: {wrong}"));
+    assert_eq!(run(&["reset", "user:ann@acme.com"]).ok(), format!("reset: {wrong}"));
+    let peeked = run(&["peek", "user:@ann%40acme.com"]).ok();
+    assert!(peeked.starts_with("allowed: user:@ann%40acme.com, 4 left of 5/h, full quota in "), "{peeked}");
+    let reset = |key: &str| run(&["--json", "reset", key]).json();
+    assert_eq!(reset("user:@ann"), json!({ "key": "user:@ann", "reset": true, "had_count": false }));
+    let key = "user:@ann%40acme.com";
+    assert_eq!(reset(key), json!({ "key": key, "reset": true, "had_count": true }));
+    assert_eq!(reset(key), json!({ "key": key, "reset": true, "had_count": false }));
+    let none = json!([{ "limit": "5/h", "remaining": 5, "reset_after_ms": 0 }]);
+    assert_eq!(run(&["--json", "peek", key]).json()["limits"], none);
+}
+
+#[test]
+fn peek_and_reset_cover_all_limits() {
+    let server = server();
+    let run = |command: &str, limits: &[&str]| {
+        let limits: Vec<_> = limits.iter().flat_map(|limit| ["--limit", limit]).collect();
+        limiter(&server.url(), &[&[command, "a"], &limits[..]].concat())
+    };
+    let both = ["2/h", "9/d"];
+    let none = "allowed: a, no count of this key under 2/h and 9/d, which was read as the text `a`\n";
+    assert_eq!(run("peek", &both).ok(), none);
+    run("check", &["9/d"]).ok();
+    let peeked = run("peek", &both).ok();
+    let lines: Vec<_> = peeked.lines().collect();
+    assert!(lines[0].starts_with("allowed: a, 2 left of 2/h"), "{peeked}");
+    assert_eq!(lines[1], "  2/h: no count");
+    assert!(lines[2].starts_with("  9/d: 8 left, full quota in "), "{peeked}");
+    for _ in 0..2 {
+        run("check", &both).ok();
+    }
+    let denied = run("peek", &both);
+    assert_eq!(denied.code, Some(1), "{denied:?}");
+    let lines: Vec<_> = denied.stdout.lines().collect();
+    assert!(lines[0].starts_with("denied: a, 0 left of 2/h, retry in "), "{denied:?}");
+    assert!(lines[1].starts_with("  2/h: 0 left, ") && lines[2].starts_with("  9/d: 6 left, "), "{denied:?}");
+    // A count above a lowered limit.
+    let lowered = run("peek", &["1/h", "9/d"]);
+    assert!(lowered.stdout.starts_with("denied: a, 0 left of 1/h, retry in "), "{lowered:?}");
+    assert_eq!(run("reset", &["1/h", "9/d"]).ok(), "reset: a has its full quota\n");
+    assert_eq!(run("peek", &both).ok(), none);
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
 }
 
 #[test]

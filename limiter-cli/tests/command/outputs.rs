@@ -131,6 +131,16 @@ fn stored_text_does_not_control_the_terminal() {
 }
 
 #[test]
+fn arguments_do_not_control_the_terminal() {
+    for arguments in [&["chekc\u{1b}[31m\u{202e}"][..], &["check", "a", "--limit", "5\u{9b}1m"], &["rules", "\u{7}"]] {
+        let ran = limiter("redis://127.0.0.1:1", arguments);
+        ran.failed(2, "\\u{");
+        assert!(!ran.stderr.chars().any(|letter| letter.is_control() && letter != '\n'), "{ran:?}");
+        assert!(!ran.stderr.contains('\u{202e}') && ran.stderr.ends_with("--help'.\n"), "{ran:?}");
+    }
+}
+
+#[test]
 fn a_conflict_without_a_difference_is_a_conflict() {
     let rules = "~rl-rules:* -@all +script|load +evalsha +get +mget +set +incr +lpush +ltrim +lrange +time";
     let server = RedisServer::builder().tcp().user_with_rules("operator", "pw", rules).start();

@@ -92,9 +92,31 @@ fn a_reset_without_a_known_limit_is_an_error() {
     for (rule, mode) in [("idle", "enforce"), ("closed", "enforce"), ("sized", "off")] {
         run("x", rule, mode).failed(2, &format!("`{rule}` must have a limit in "));
     }
-    for (rule, mode) in [("trial", "enforce"), ("trial", "off")] {
-        assert_eq!(run("t", rule, mode).ok(), "reset: t has its full quota\n");
+    let no_count = "reset: t, no count of this key under 1/h, which was read as the text `t`\n";
+    assert_eq!(run("t", "trial", "enforce").ok(), no_count);
+    // No count is known, and one may be there.
+    assert_eq!(run("t", "trial", "off").ok(), "reset: t has its full quota\n");
+}
+
+#[test]
+fn peek_shows_the_count_under_the_override_of_the_key() {
+    let server = server();
+    let run = |command: &str, key: &str, rule: &str| {
+        limiter_with_input(&server.url(), &[command, key, "--rule", rule, "--rules", "-"], RULES.as_bytes())
+    };
+    let user = "user:{user_id}";
+    let peeked = run("peek", "user:@7", user).ok();
+    let expected =
+        "allowed: user:@7, no count of this key under 3/h, which was read as the text `user:` and the part `7`\n";
+    assert_eq!(peeked, expected);
+    run("check", "user:@7", user).ok();
+    assert!(run("peek", "user:@7", user).ok().starts_with("allowed: user:@7, 2 left of 3/h, full quota in "));
+    assert_eq!(run("peek", "user:@13", user).stdout, "denied: user:@13, the rule denies every call\n");
+    assert_eq!(run("peek", "x", "idle").ok(), "allowed: x, the rule is not enforced\n");
+    for _ in 0..2 {
+        run("check", "t", "trial").ok();
     }
+    assert!(run("peek", "t", "trial").ok().starts_with("allowed: t in shadow mode, otherwise denied, 0 left of 1/h"));
 }
 
 #[test]

@@ -111,6 +111,7 @@ fn rules_are_listed_and_shown_alone() {
     assert_eq!(lines[1], "RULE    LIMITS  ALGORITHM  MODE  ON ERROR  DEADLINE  OVERRIDES");
     assert_eq!(lines[2], "getId   5/10s   -          -     -         -                 0");
     assert_eq!(lines[3], "search  10/s    -          -     -         -                 1");
+    assert_eq!(lines[4], "  q=x   -       -          off   -         -");
     let json = limiter(&server.url(), &["--json", "rules", "get", "search"]).json();
     let of_override = json!({ "limits": [], "match": { "q": "x" }, "mode": "off" });
     assert_eq!(json, json!({ "name": "search", "limits": ["10/s"], "overrides": [of_override] }));
@@ -118,6 +119,60 @@ fn rules_are_listed_and_shown_alone() {
     let expected =
         "[rules.search]\nlimit = \"10/s\"\n\n[[rules.search.override]]\nmatch = { q = \"x\" }\nmode = \"off\"\n";
     assert_eq!(text, expected);
+}
+
+#[test]
+fn overrides_are_listed_with_their_limits() {
+    let server = server();
+    let many: String =
+        (0..30).map(|id| format!("[[rules.b.override]]\nkey = \"{id}\"\nlimit = \"{id}1/s\"\n")).collect();
+    let of_users = "[rules.\"u:{id}\"]\nlimit = \"1/s\"\n[[rules.\"u:{id}\".override]]\nmatch = { id = 42 }\n\
+                    limits = [\"9/s\", \"99/min\"]\nalgorithm = \"token_bucket\"\n";
+    import(&server, &format!("{of_users}[rules.b]\nlimit = \"1/s\"\n{many}"));
+    let list = limiter(&server.url(), &["rules", "list"]).ok();
+    let rows: Vec<Vec<_>> = list.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["u:{id}", "1/s", "-", "-", "-", "-", "1"], "{list}");
+    assert_eq!(rows[1], ["id=42", "9/s,", "99/min", "token_bucket", "-", "-", "-"], "{list}");
+    assert_eq!(rows[3], ["0", "01/s", "-", "-", "-", "-"], "{list}");
+    assert_eq!((rows.len(), rows[23].join(" ")), (24, "and 10 more".to_owned()), "{list}");
+    let json = limiter(&server.url(), &["--json", "rules", "list"]).json();
+    assert_eq!(json["rules"][1]["overrides"].as_array().map(Vec::len), Some(30), "{json}");
+    assert_eq!(json["rules"][0]["overrides"][0]["limits"], json!(["9/s", "99/min"]), "{json}");
+}
+
+#[test]
+fn keys_of_another_type_are_a_failure_of_the_store() {
+    let server = server();
+    for (command, key) in [("LPUSH", "version"), ("SADD", "version"), ("LPUSH", "toml")] {
+        server.command(&["FLUSHALL"]);
+        if key == "toml" {
+            server.command(&["SET", "rl-rules:{rules}:version", "9 0"]);
+        }
+        server.command(&[command, &format!("rl-rules:{{rules}}:{key}"), "1"]);
+        for rules in [&["rules", "list"][..], &["rules", "export"], &["check", "a", "--rule", "a"]] {
+            limiter(&server.url(), rules).failed(3, "a key of the shared rules holds something else than this limiter");
+        }
+    }
+}
+
+#[test]
+fn limits_of_one_window_draw_a_warning() {
+    let server = server();
+    let run = |arguments: &[&str]| limiter(&server.url(), &[&["rules"], arguments].concat());
+    let message = |limits: &str| {
+        format!(
+            "warning: `a` has {limits}, which have one window and so one count: write the smaller one alone, or another window\n"
+        )
+    };
+    let set = run(&["set", "a", "7/s", "7/s"]);
+    assert!(set.code == Some(0) && set.stderr.contains(&message("`7/s` and `7/s`")), "{set:?}");
+    let of_override = run(&["set", "a", "60/min", "9/1h", "70/min", "--key", "a", "--yes"]);
+    assert!(of_override.stderr.contains(&message("`60/min` and `70/min`")), "{of_override:?}");
+    let lint = limiter_with_input("", &["rules", "lint", "-"], export(&server).as_bytes());
+    assert_eq!(lint.stderr.matches("warning: standard input: `a` has ").count(), 2, "{lint:?}");
+    assert!(!run(&["set", "a", "7/s", "70/min"]).stderr.contains("warning"));
+    let apart = "[rules.a]\nlimits = [\"7/s\", { limit = \"9/s\", algorithm = \"token_bucket\" }]\n";
+    assert_eq!(limiter_with_input("", &["rules", "lint", "-"], apart.as_bytes()).stderr, "");
 }
 
 #[test]

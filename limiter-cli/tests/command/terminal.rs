@@ -144,6 +144,8 @@ fn a_terminal_without_colours_gets_none() {
     assert_eq!((code, shown.contains("version 1 is published")), (Some(0), true), "{shown}");
     let (_, table) = Terminal::start(&server, "rules list", &variables).end();
     assert!(!shown.contains('\u{1b}') && !table.contains('\u{1b}'), "{shown}{table}");
+    let (_, table) = Terminal::start(&server, "rules list", &[("TERM", Path::new("dumb"))]).end();
+    assert!(!table.contains('\u{1b}'), "{table}");
     let (_, table) = start(&server, "rules list").end();
     let mut plain = table.clone();
     while let Some((before, after)) = plain.split_once("\u{1b}[") {

@@ -25,6 +25,20 @@ pub(in crate::rules) fn limits(settings: &dyn TableLike) -> Vec<LimitText<'_>> {
     single.into_iter().chain(several).collect()
 }
 
+/// Returns two limits of a rule or an override that have one count, since window and algorithm are the same.
+pub(in crate::rules) fn shared_count(settings: &dyn TableLike) -> Option<(Limit, Limit)> {
+    let counter = |text: &LimitText<'_>| Some((text.limit.parse::<Limit>().ok()?, text.algorithm.map(str::to_owned)));
+    let counters: Vec<_> = limits(settings).iter().filter_map(counter).collect();
+    let has_algorithm = settings.contains_key("algorithm");
+    counters.iter().enumerate().find_map(|(index, (limit, algorithm))| {
+        let is_same = |(other, other_algorithm): &&(Limit, Option<String>)| {
+            other.window() == limit.window() && (has_algorithm || algorithm == other_algorithm)
+        };
+        let (earlier, _) = counters[..index].iter().find(is_same)?;
+        Some((*earlier, *limit))
+    })
+}
+
 fn of_item(item: &Item) -> Option<LimitText<'_>> {
     item.as_value().and_then(of_value).or_else(|| of_table(item.as_table()?))
 }

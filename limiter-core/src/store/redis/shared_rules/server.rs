@@ -54,8 +54,17 @@ impl RulesServer {
 
     /// Reads the present text with the details of its change. Version 0 if nothing was published. A text that was evicted
     /// is that of the history, or else empty.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Protocol`] for a key of another type too, which MGET reads as one that is missing.
     pub(super) async fn read(&self) -> Result<PublishedText, Error> {
-        let Some((stored, text)) = self.version_and_text().await? else { return Ok(PublishedText::default()) };
+        let Some((stored, text)) = self.version_and_text().await? else {
+            self.check_missing(&self.keys.version).await?;
+            return Ok(PublishedText::default());
+        };
+        if text.is_none() {
+            self.check_missing(&self.keys.text).await?;
+        }
         let version = stored.number;
         let toml = text.map(|text| String::from_utf8_lossy(&text.toml).into_owned());
         // The history may be newer than the text that was just read. It also has the text if that was evicted.
@@ -69,6 +78,25 @@ impl RulesServer {
         };
         let change = history.into_iter().find(is_of_text).unwrap_or_else(unknown);
         Ok(PublishedText { version, toml: toml.unwrap_or(change.toml), ..change })
+    }
+
+    /// Checks that a key, which MGET has not found, is no value of another type.
+    async fn check_missing(&self, key: &str) -> Result<(), Error> {
+        match self.send_reading(OPERATOR_PERMISSIONS, || command::read_list(key)).await {
+            Ok(Value::Array(entries)) if entries.is_empty() => Ok(()),
+            Ok(_) => Err(foreign()),
+            // Published meanwhile, or of another type.
+            Err(error) if error.kind() == ErrorKind::Protocol => {
+                if self.version_and_text().await?.is_some_and(|(_, text)| text.is_some()) {
+                    Ok(())
+                } else {
+                    Err(foreign())
+                }
+            }
+            // A user who may not read the history reads what MGET finds.
+            Err(error) if error.kind() == ErrorKind::Refused => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Reads the newest entries of the history, from the newest.
