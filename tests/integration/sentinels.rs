@@ -221,6 +221,25 @@ async fn master_is_used_again_when_an_announced_failover_does_not_come() {
     eventually("counted by the second master", || async { admits(&limiter).await && !second.keys().is_empty() }).await;
 }
 
+/// A silent sentinel must not keep the others from being queried again during an announced failover.
+#[tokio::test]
+async fn silent_sentinel_does_not_delay_an_announced_failover() {
+    let (first, second) = (RedisServer::builder().tcp().start(), RedisServer::builder().tcp().start());
+    let (before, now) = (tcp_address(&first).port(), tcp_address(&second).port());
+    let (good, silent) = (FakeServer::sentinel_for(before), FakeServer::sentinel(""));
+    let limiter = connect(&url(&[&good, &silent])).await;
+    eventually("subscribed", || async { good.subscribers() == (1, 1) }).await;
+    announce_promotion(&good, before, now);
+    eventually("left", || async { !admits(&limiter).await }).await;
+    let queries = || (good.calls(), silent.calls());
+    let at_first = queries();
+    eventually("queried again", || async { good.calls() > at_first.0 + 12 }).await;
+    let queried = (queries().0 - at_first.0, queries().1 - at_first.1);
+    assert!(queried.0 > 2 * queried.1, "{queried:?} queries to the good and the silent one");
+    good.announce_master(before, now);
+    eventually("counted by the second master", || async { admits(&limiter).await && !second.keys().is_empty() }).await;
+}
+
 /// Other masters of the same sentinels are replaced, and other messages come.
 #[tokio::test]
 async fn announcements_about_others_change_nothing() {

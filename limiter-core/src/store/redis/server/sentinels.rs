@@ -3,10 +3,14 @@
 //! The client's own Sentinel support queries them one after the other, without a timeout for each. Here the next
 //! sentinel is queried as soon as one is slow. So a dead or isolated sentinel does not use up an attempt to connect.
 
+use std::collections::VecDeque;
 use std::error::Error as _;
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, Value};
@@ -94,7 +98,8 @@ impl Sentinels {
         }
     }
 
-    /// Opens a connection to the master that the sentinels name now.
+    /// Opens a connection to the master that the sentinels name now. During an announced failover those that still name
+    /// the old one are queried again, while others have not replied.
     async fn open_named(
         &self,
         settings: &ConnectionSettings,
@@ -102,33 +107,46 @@ impl Sentinels {
         deadline: Instant,
         lost: &Arc<Notify>,
     ) -> Result<DataConnection, Error> {
-        let mut unqueried = self.query_order();
+        let mut unqueried: VecDeque<_> = self.query_order().collect();
         let mut queries = JoinSet::new();
         let mut tried = Vec::new();
+        // The sentinels that name the master that is being replaced.
+        let mut outdated = Vec::new();
         let mut worst: Option<Failure> = None;
         loop {
-            if let Some(index) = unqueried.next() {
+            if let Some(index) = unqueried.pop_front() {
                 let query = query_master_addr(self.sentinels[index].clone(), self.master.clone(), time_limit * 4 / 10);
                 queries.spawn(async move { (index, query.await) });
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let max_wait = if unqueried.len() > 0 { NEXT_QUERY_DELAY.min(left) } else { left };
-            let failure = match timeout(max_wait, queries.join_next()).await {
-                Err(_) if unqueried.len() > 0 && !left.is_zero() => continue,
+            let max_wait = if unqueried.is_empty() { left } else { NEXT_QUERY_DELAY.min(left) };
+            let mut ended = pin!(self.failover.ended());
+            let reply = poll_fn(|context| match queries.poll_join_next(context) {
+                Poll::Pending | Poll::Ready(None) if !outdated.is_empty() => {
+                    ended.as_mut().poll(context).map(|()| None)
+                }
+                reply => reply,
+            });
+            let failure = match timeout(max_wait, reply).await {
+                Err(_) if !unqueried.is_empty() && !left.is_zero() => continue,
+                Ok(None) if !outdated.is_empty() => {
+                    unqueried.extend(outdated.drain(..));
+                    continue;
+                }
                 Err(_) | Ok(None) => break,
                 Ok(Some(Err(ended))) => {
                     (Severity::NoReply, Error::with_source(ErrorKind::Unavailable, "no reply", ended))
                 }
                 Ok(Some(Ok((_, Err(failure))))) => failure,
                 Ok(Some(Ok((_, Ok(address))))) if tried.contains(&address) => continue,
-                Ok(Some(Ok((_, Ok(address))))) if self.failover.replaces(&address) => {
+                Ok(Some(Ok((index, Ok(address))))) if self.failover.replaces(&address) => {
+                    outdated.push(index);
                     let (host, port) = &address;
                     let problem = format!(
                         "the sentinels are replacing the master of `{}` at {}:{port}",
                         self.master,
                         display_host(host)
                     );
-                    tried.push(address);
                     (Severity::BadMaster, Error::new(ErrorKind::Unavailable, problem))
                 }
                 Ok(Some(Ok((index, Ok(address))))) => {
