@@ -14,7 +14,8 @@ use crate::{Denied, Error, Source};
 /// [is final](Denied::is_final). So a method may return `Result<Response<T>, Status>`, and needs no `fallback`.
 ///
 /// Its metadata have `grpc-retry-pushback-ms`, by which clients of gRPC with a retry policy delay their next try (gRFC
-/// A6): the milliseconds of the retry, rounded up, or -1 for a final denial, which forbids one.
+/// A6): the milliseconds of the retry, rounded up, or -1 for a final denial, which forbids one. A wait above
+/// [`i32::MAX`] ms, or 24.8 days, is -1 too: clients read no larger number.
 impl From<Denied> for Status {
     fn from(denied: Denied) -> Self {
         let code = if denied.source() == Source::Policy { Code::Unavailable } else { Code::ResourceExhausted };
@@ -30,7 +31,7 @@ impl From<Denied> for Status {
 
 const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// Clients read a number of 32 bits. A longer wait, of 24 days, forbids a retry.
+/// Clients read a number of 32 bits.
 fn retry_pushback(denied: &Denied) -> MetadataValue<Ascii> {
     let millis = denied.retry_after_millis().and_then(|millis| i32::try_from(millis).ok());
     millis.unwrap_or(-1).into()

@@ -31,9 +31,18 @@ pub struct KeyAsync<F> {
 /// ```
 /// use limiter_tower::key_fn;
 ///
-/// let key = key_fn(|parts| Some(parts.uri.path().split('/').nth(1)?.to_owned()));
+/// // The version of the API, as few values as the service knows.
+/// let key = key_fn(|parts| match parts.headers.get("x-api-version")?.to_str().ok()? {
+///     version @ ("1" | "2") => Some(version.to_owned()),
+///     _ => Some("other".to_owned()),
+/// });
 /// # let _ = key;
 /// ```
+///
+/// # Paths
+/// **Do not count by a piece of `uri.path()`.** That is the text as the client wrote it: `/%61cme/data` is the tenant
+/// `acme` to axum's `Path`, and a tenant of its own to a function that splits the path. So each spelling has a fresh
+/// quota. With the feature `axum`, `PathParam` counts by what `Path` returns.
 #[must_use]
 pub fn key_fn<F, R>(function: F) -> KeyFn<F>
 where
