@@ -66,11 +66,14 @@ pub use service::Outgoing;
 ///
 /// # Inner clients
 /// A call that waits holds no place of the client, such as one in a buffer or under a concurrency limit: the client that
-/// was ready is dropped, and a clone is polled ready once the call has its permit.
+/// was ready is dropped, and a clone is polled ready once the call has its permit. If the clone is not ready then, the
+/// permit goes back at once, and another one is taken when the clone is ready: a permit that waits for a place could be
+/// used in a later window than its own. If there is none by then, the call leaves the place and waits again. Such a call
+/// counts as allowed twice for observers and metrics.
 ///
 /// # Cancel safety
 /// A call that is dropped while it waits takes no permit, and one that is dropped after it was sent has taken its permit.
-/// In between, while the client is not ready or a permit is given back because of a pause, it may stay taken.
+/// While the store decides or a permit goes back, it may stay taken.
 #[must_use = "a layer has no effect until it is added to a client"]
 pub struct OutgoingLayer<K = OneKey, P = RetryAfter> {
     options: OutgoingOptions,

@@ -18,7 +18,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use http::{Request, Response};
 use rate_limited::tower::Peer;
 use rate_limited::{Limit, Limiter, ManualClock};
+use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt};
+
+use crate::deadlines::WAIT_TIMEOUT;
 
 /// The requests that the service of [`counted`] has got.
 #[derive(Clone, Debug, Default)]
@@ -86,12 +89,13 @@ fn request(peer: &str, path: &str, headers: &[(&str, &str)]) -> Request<String> 
     request.body(String::new()).expect("a request")
 }
 
-/// Sends a request to a clone of a service.
+/// Sends a request to a clone of a service. The response must come within [`WAIT_TIMEOUT`].
 async fn send<S>(service: &S, request: Request<String>) -> Response<String>
 where
     S: Service<Request<String>, Response = Response<String>, Error = Infallible> + Clone,
 {
-    service.clone().oneshot(request).await.expect("infallible")
+    let response = timeout(WAIT_TIMEOUT, service.clone().oneshot(request));
+    response.await.expect("a response").expect("infallible")
 }
 
 async fn statuses<S>(service: &S, requests: impl IntoIterator<Item = Request<String>>) -> Vec<u16>

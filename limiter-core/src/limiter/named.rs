@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::block_on::block_on;
 use crate::decision::{DIRECT_CALL, DecisionContext};
+use crate::limiter::wait::Waiting;
 use crate::limiter::{Limiter, LimitsOf, Policies, RuleArguments, RuleCall};
 use crate::request::Request;
 use crate::rule::{KeyText, RuleRef, ServiceRule, Settings, UNCACHED, intern};
@@ -118,19 +119,28 @@ impl Limiter {
     ) -> Result<Decision, Error> {
         let mut waiting = self.waiting(max_wait);
         loop {
-            let call = match read() {
-                Ok(call) => call,
-                Err(error) => return self.unreadable(error, own).map(Decision::Denied),
-            };
-            call.check_size()?;
-            let on_error = self.direct_policy(call.policies, own);
-            let still_holds = || read().is_ok_and(|now| now.is_same(&call));
-            match self.decide_rules(&call, on_error, waiting.as_mut(), &still_holds).await? {
-                Some(Ok(allowed)) => return Ok(Decision::Allowed(allowed)),
-                Some(Err((_, denied))) => return Ok(Decision::Denied(denied)),
-                None => {}
+            if let Some(decision) = self.decide_read(&read, own, waiting.as_mut()).await? {
+                return Ok(decision);
             }
         }
+    }
+
+    /// Reads a direct call and decides about it: see [`decide_rules`](Self::decide_rules).
+    async fn decide_read<'k>(
+        &self,
+        read: &(impl Fn() -> Result<RuleCall<'k>, Error> + Send + Sync),
+        own: Option<OnError>,
+        waiting: Option<&mut Waiting>,
+    ) -> Result<Option<Decision>, Error> {
+        let call = match read() {
+            Ok(call) => call,
+            Err(error) => return self.unreadable(error, own).map(|denied| Some(Decision::Denied(denied))),
+        };
+        call.check_size()?;
+        let on_error = self.direct_policy(call.policies, own);
+        let still_holds = || read().is_ok_and(|now| now.is_same(&call));
+        let decision = self.decide_rules(&call, on_error, waiting, &still_holds).await?;
+        Ok(decision.map(|decision| decision.map_or_else(|(_, denied)| Decision::Denied(denied), Decision::Allowed)))
     }
 
     /// Decides about a direct call without a rule while `RATE_LIMITED_MODE` is set.
@@ -214,6 +224,13 @@ impl<'a> Named<'a> {
     /// Takes permits of several limits at once, waiting up to `max_wait` for them.
     pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
         self.limiter.decide_direct(|| self.call(limits), self.on_error, max_wait).await
+    }
+
+    /// Takes permits of several limits at once if they are free now. `None` if they are not: the call waits elsewhere, so
+    /// the observers get no denial.
+    pub(crate) async fn take_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Option<Decision>, Error> {
+        let mut attempt = self.limiter.begin_attempt();
+        self.limiter.decide_read(&|| self.call(limits), self.on_error, Some(&mut attempt)).await
     }
 
     /// Takes one permit, waiting up to `max_wait` for it: [`Limiter::wait`] under the rule. Nothing waits for a rule in

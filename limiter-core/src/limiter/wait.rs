@@ -47,6 +47,8 @@ enum WaitingState {
     Moved,
     /// Its wait was over when its rules had changed.
     Over,
+    /// It does not wait, and its denial is none of its caller's: no observer gets it.
+    Once,
 }
 
 impl Waiting {
@@ -77,8 +79,13 @@ impl Limiter {
         Waiting { number, started_at, deadline, state, metrics }
     }
 
+    /// Begins an attempt of a call that waits elsewhere. It takes permits that are free now, or has no decision.
+    pub(super) fn begin_attempt(&self) -> Waiting {
+        Waiting { state: WaitingState::Once, ..self.begin_wait(Duration::ZERO) }
+    }
+
     /// Decides about a call that may wait, and calls the observers. `None` if its rules have changed meanwhile, so that
-    /// it has to be read again.
+    /// it has to be read again, and for an attempt that is denied.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
     pub(crate) fn decide_waiting<'a>(
         &'a self,
@@ -89,6 +96,10 @@ impl Limiter {
     ) -> impl Future<Output = Result<Option<Decision>, Error>> + Send + 'a {
         async move {
             let decision = match context.requests {
+                _ if waiting.state == WaitingState::Once => {
+                    let decision = Box::pin(self.decide_once(context, options)).await?;
+                    Some(decision).filter(Decision::is_allowed)
+                }
                 // A decision about several buckets would have a turn in each of them, so it waits in a queue instead.
                 [request] if request.limit.algorithm() == Algorithm::LeakyBucket => {
                     let max_wait = self.inner.clock.now().until(waiting.deadline);
@@ -97,7 +108,9 @@ impl Limiter {
                 _ => self.wait_in_queue(context, &options, waiting, rules).await?,
             };
             let Some(mut decision) = decision else { return Ok(None) };
-            waiting.metrics.end(&self.inner.clock, context.names);
+            if waiting.state != WaitingState::Once {
+                waiting.metrics.end(&self.inner.clock, context.names);
+            }
             self.expose_key(&mut decision, context.requests);
             self.report(context, &mut decision);
             Ok(Some(decision))

@@ -8,7 +8,7 @@ use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::http::Fields;
 use crate::request::Request;
 use crate::rule::{RegisteredRule, ResolvedRule, ServiceRule};
-use crate::{Allowed, Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
+use crate::{Allowed, Decision, Denied, Error, Key, Limit, Limiter, Named, OnError, http};
 
 /// The rule of a layer.
 #[derive(Clone, Debug)]
@@ -79,12 +79,27 @@ impl TowerRule {
         max_wait: Duration,
     ) -> Result<Decision, Error> {
         let LimitedRequest { key, form, cost } = request;
-        let mut named = limiter.under_service_rule(self.service_rule(form), self.decision_name());
-        if let Some(policy) = on_error {
-            named = named.on_error(policy);
-        }
         let limits: Vec<_> = limits.iter().map(|limit| (key, limit, cost)).collect();
-        named.wait_all(&limits, max_wait).await
+        self.named(limiter, form, on_error).wait_all(&limits, max_wait).await
+    }
+
+    /// Takes the permit of a request that waits for something else, if there is one now. `None` if there is none: the
+    /// observers get no denial.
+    ///
+    /// # Errors
+    /// As for [`Limiter::check`].
+    ///
+    /// # Cancel safety
+    /// As for [`Limiter::check`].
+    pub async fn take(
+        &self,
+        limiter: &Limiter,
+        limit: &Limit,
+        request: LimitedRequest<'_>,
+        on_error: Option<OnError>,
+    ) -> Result<Option<Decision>, Error> {
+        let LimitedRequest { key, form, cost } = request;
+        self.named(limiter, form, on_error).take_all(&[(key, limit, cost)]).await
     }
 
     /// Denies a request in this process, because its peer has demanded a pause that lasts `retry_after`. The observers
@@ -100,6 +115,14 @@ impl TowerRule {
         let LimitedRequest { key, cost, .. } = request;
         let (names, requests) = ([self.decision_name()], [Request::new(key, limit, cost)]);
         limiter.deny_until(DecisionContext::new(&names, &requests), retry_after)
+    }
+
+    fn named<'a>(&'a self, limiter: &'a Limiter, form: usize, on_error: Option<OnError>) -> Named<'a> {
+        let named = limiter.under_service_rule(self.service_rule(form), self.decision_name());
+        match on_error {
+            Some(policy) => named.on_error(policy),
+            None => named,
+        }
     }
 
     fn service_rule(&self, form: usize) -> ServiceRule<'_> {

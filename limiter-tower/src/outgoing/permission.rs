@@ -26,7 +26,7 @@ impl OutgoingLimit {
         Self { rule, pauses: Pauses::default() }
     }
 
-    /// Waits until a call may be sent, and takes its permit. `overtaken` is a permit of this call, which goes back first.
+    /// Waits until a call may be sent, and takes its permit.
     ///
     /// # Cancel safety
     /// As for [`Limiter::wait`].
@@ -36,33 +36,55 @@ impl OutgoingLimit {
         key: &Key,
         options: &OutgoingOptions,
         deadline: Duration,
-        mut overtaken: Option<Allowed>,
     ) -> Result<Allowed, NotSent> {
         let request = LimitedRequest { key, form: 0, cost: 1 };
         loop {
-            if let Some(allowed) = overtaken.take()
-                && let Err(error) = limiter.refund(&allowed).await
-            {
-                let rule = self.rule.name();
-                tracing::warn!(target: "rate_limited", rule, %error, "a refund failed: the permit stays taken");
-            }
             let time_left = self.wait_for_pause(limiter, request, options, deadline).await?;
             let limits = [options.limit];
             let decision = self.rule.decide(limiter, &limits, request, options.on_error, time_left).await;
-            let allowed = match decision.map_err(NotSent::Failed)? {
-                Decision::Allowed(allowed) => allowed,
-                Decision::Denied(denied) => return Err(NotSent::Denied(denied)),
-            };
+            let allowed = permitted(decision.map_err(NotSent::Failed)?)?;
             if !self.is_paused(limiter, key) {
                 return Ok(allowed);
             }
-            overtaken = Some(allowed);
+            self.give_back(limiter, &allowed).await;
+        }
+    }
+
+    /// Takes a permit if a call may be sent now. `None` if it may not.
+    ///
+    /// # Cancel safety
+    /// As for [`Limiter::check`].
+    pub(super) async fn take(
+        &self,
+        limiter: &Limiter,
+        key: &Key,
+        options: &OutgoingOptions,
+    ) -> Result<Option<Allowed>, NotSent> {
+        if self.is_paused(limiter, key) {
+            return Ok(None);
+        }
+        let request = LimitedRequest { key, form: 0, cost: 1 };
+        let decision = self.rule.take(limiter, &options.limit, request, options.on_error).await;
+        let Some(decision) = decision.map_err(NotSent::Failed)? else { return Ok(None) };
+        let allowed = permitted(decision)?;
+        if !self.is_paused(limiter, key) {
+            return Ok(Some(allowed));
+        }
+        self.give_back(limiter, &allowed).await;
+        Ok(None)
+    }
+
+    /// Gives back the permit of a call that is not sent.
+    pub(super) async fn give_back(&self, limiter: &Limiter, allowed: &Allowed) {
+        if let Err(error) = limiter.refund(allowed).await {
+            let rule = self.rule.name();
+            tracing::warn!(target: "rate_limited", rule, %error, "a refund failed: the permit stays taken");
         }
     }
 
     /// Returns whether a response to another call has paused the key. A call with a permit is then not sent, so its
     /// permit is free.
-    pub(super) fn is_paused(&self, limiter: &Limiter, key: &Key) -> bool {
+    fn is_paused(&self, limiter: &Limiter, key: &Key) -> bool {
         self.pauses.remaining(key, now(limiter)).is_some()
     }
 
@@ -97,5 +119,12 @@ impl OutgoingLimit {
         let rule = self.rule.name();
         tracing::debug!(target: "rate_limited", rule, ?demanded, ?pause, "a peer demands a pause");
         self.pauses.pause(key, now.saturating_add(pause), now);
+    }
+}
+
+fn permitted(decision: Decision) -> Result<Allowed, NotSent> {
+    match decision {
+        Decision::Allowed(allowed) => Ok(allowed),
+        Decision::Denied(denied) => Err(NotSent::Denied(denied)),
     }
 }

@@ -58,7 +58,7 @@ where
         // The scope is that of the caller. The future may be polled elsewhere.
         let limiter = self.layer.options.limiter.clone().unwrap_or_else(|| current().clone());
         let call = OutgoingCall::new(self.layer.clone(), limiter, key);
-        let mut permit = call.permit(None);
+        let mut permit = call.permit();
         match poll_once(&mut permit) {
             Poll::Ready(Ok(_)) => OutgoingFuture::sent(call, self.inner.call(request)),
             Poll::Ready(Err(reason)) => {

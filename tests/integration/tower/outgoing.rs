@@ -13,9 +13,11 @@ use http::{Request, Response};
 use limiter_testkit::RedisServer;
 use rate_limited::tower::{Outgoing, OutgoingError, OutgoingLayer, retry_after};
 use rate_limited::{ErrorKind, Key, Limiter, OnError, Rule, RuleSet, Source};
+use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::{Echo, Served, limit, limiter};
+use crate::deadlines::WAIT_TIMEOUT;
 use crate::support::builder_for;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -50,7 +52,7 @@ where
     S: Service<Request<&'static str>, Response = Response<()>, Error = OutgoingError<Infallible>> + Clone,
 {
     let request = Request::builder().uri(path).body(body).expect("a request");
-    match client.clone().oneshot(request).await {
+    match timeout(WAIT_TIMEOUT, client.clone().oneshot(request)).await.expect("a response") {
         Ok(response) => Ok(response.status().as_u16()),
         Err(OutgoingError::Denied(denied)) => Err(denied.retry_after()),
         Err(error) => panic!("{error:?}"),

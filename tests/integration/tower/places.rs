@@ -12,14 +12,19 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, Response};
-use rate_limited::tower::{Header, OutgoingError, OutgoingLayer, RateLimitLayer};
+use rate_limited::tower::{Header, RateLimitLayer};
 use rate_limited::{Key, Limiter, ManualClock};
+use tokio::task::unconstrained;
+use tokio::time::timeout;
 use tower::limit::{ConcurrencyLimit, GlobalConcurrencyLimitLayer};
 use tower::load_shed::error::Overloaded;
 use tower::util::BoxCloneService;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
-use super::{Echo, Served, limit, limiter, send};
+use super::{Served, limit, limiter, send};
+use crate::deadlines::WAIT_TIMEOUT;
+
+mod outgoing;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -50,13 +55,26 @@ fn waiting_layer(limiter: &Limiter) -> RateLimitLayer<Header> {
     layer.limiter(limiter.clone()).wait(30 * SECOND)
 }
 
+/// Sends a request to a clone of a service. The response must come within [`WAIT_TIMEOUT`].
+fn start<S, B>(
+    service: &S,
+    request: Request<B>,
+) -> Pin<Box<impl Future<Output = Result<S::Response, S::Error>> + use<S, B>>>
+where
+    S: Service<Request<B>> + Clone,
+{
+    let response = service.clone().oneshot(request);
+    Box::pin(async { timeout(WAIT_TIMEOUT, response).await.expect("a response") })
+}
+
 /// Polls a future once, which must not be ready.
 fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
     poll_once(future).is_pending()
 }
 
+/// Polls a future once. The budget of the test's task does not apply, which many polls would use up.
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+    Pin::new(&mut unconstrained(future)).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// A client over its limit held the place of the inner service until its permit came, and blocked all others.
@@ -65,10 +83,10 @@ async fn a_request_that_waits_for_its_permit_holds_no_place() {
     let (limiter, clock) = limiter();
     let service = waiting_layer(&limiter).layer(places(1));
     assert_eq!(send(&service, request("a")).await.status(), 200);
-    let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(service.clone().oneshot(request("a")))).collect();
+    let mut waiting: Vec<_> = (0..3).map(|_| start(&service, request("a"))).collect();
     assert!(waiting.iter_mut().all(is_pending));
     // Another client is served while the clock stands still.
-    let mut other = Box::pin(service.clone().oneshot(request("b")));
+    let mut other = start(&service, request("b"));
     assert!(poll_once(&mut other).is_ready());
     for waiting in waiting {
         clock.advance(10 * SECOND);
@@ -83,7 +101,7 @@ async fn requests_hold_no_place_while_a_slow_store_decides() {
     let limiter = Limiter::builder().slow(delay).clock(clock.clone()).build().expect("builds");
     let layer = RateLimitLayer::new("api", limit("20/10s")).key(Header::new("x-client")).limiter(limiter);
     let service = layer.layer(places(2));
-    let mut requests: Vec<_> = (0..20).map(|_| Box::pin(service.clone().oneshot(request("a")))).collect();
+    let mut requests: Vec<_> = (0..20).map(|_| start(&service, request("a"))).collect();
     assert!(requests.iter_mut().all(is_pending));
     // All are decided after one delay of the store, although two places serve twenty requests.
     clock.advance(delay);
@@ -97,7 +115,7 @@ async fn a_request_whose_key_takes_a_while_holds_no_place() {
     let (limiter, _) = limiter();
     let key = rate_limited::tower::key_async(|_| pending::<Option<String>>());
     let service = RateLimitLayer::new("api", limit("1/10s")).key(key).limiter(limiter).layer(places(1));
-    let mut unkeyed: Vec<_> = (0..2).map(|_| Box::pin(service.clone().oneshot(request("a")))).collect();
+    let mut unkeyed: Vec<_> = (0..2).map(|_| start(&service, request("a"))).collect();
     assert!(unkeyed.iter_mut().all(is_pending));
     let mut next = service.clone();
     assert!(poll_fn(|context| Poll::Ready(next.poll_ready(context))).await.is_ready());
@@ -111,7 +129,7 @@ async fn the_handle_that_a_request_was_sent_by_keeps_no_place() {
     let mut handle = service.clone();
     assert_eq!(handle.ready().await.expect("infallible").call(request("a")).await.expect("infallible").status(), 200);
     let mut waiting = handle.ready().await.expect("infallible").call(request("a"));
-    assert!(poll_once(&mut Box::pin(service.clone().oneshot(request("b")))).is_ready());
+    assert!(poll_once(&mut start(&service, request("b"))).is_ready());
     // A future that was never polled holds none, either.
     assert!(is_pending(&mut Pin::new(&mut waiting)));
 }
@@ -124,7 +142,7 @@ async fn a_request_that_is_decided_at_once_keeps_its_place() {
     let layers = [layer.clone(), layer.clone().wait(SECOND), layer.limit(limit("20/1m"))];
     for layer in layers {
         let mut service = layer.layer(places(1));
-        let mut queued = Box::pin(service.clone().oneshot(request("b")));
+        let mut queued = start(&service, request("b"));
         service.ready().await.expect("infallible");
         assert!(is_pending(&mut queued));
         assert_eq!(service.call(request("a")).await.expect("infallible").status(), 200);
@@ -137,9 +155,9 @@ async fn a_permitted_request_waits_for_a_place_and_leaves_the_queue_when_it_is_d
     let (limiter, clock) = limiter();
     let service = waiting_layer(&limiter).layer(places(1));
     assert_eq!(send(&service, request("a")).await.status(), 200);
-    let mut waiting: Vec<_> = (0..2).map(|_| Box::pin(service.clone().oneshot(request("a")))).collect();
+    let mut waiting: Vec<_> = (0..2).map(|_| start(&service, request("a"))).collect();
     assert!(waiting.iter_mut().all(is_pending));
-    let mut busy = Box::pin(service.clone().oneshot(request_to("/stay", "b")));
+    let mut busy = start(&service, request_to("/stay", "b"));
     assert!(is_pending(&mut busy));
     for _ in 0..2 {
         clock.advance(10 * SECOND);
@@ -158,7 +176,7 @@ async fn load_shedding_outside_sees_a_full_service_and_no_waiting_requests() {
     let (limiter, _) = limiter();
     let layers = ServiceBuilder::new().load_shed().layer(waiting_layer(&limiter));
     let service = layers.service(places(1).map_err(|never: Infallible| -> BoxError { match never {} }));
-    let send = |request| Box::pin(service.clone().oneshot(request));
+    let send = |request| start(&service, request);
     assert_eq!(send(request("a")).await.expect("served").status(), 200);
     let mut waiting = send(request("a"));
     assert!(is_pending(&mut waiting));
@@ -175,7 +193,7 @@ async fn a_buffer_outside_is_full_while_the_service_is_and_goes_on_while_request
     let (limiter, _) = limiter();
     let layers = ServiceBuilder::new().buffer(1).layer(waiting_layer(&limiter));
     let service = layers.service(places(1));
-    let send = |request| Box::pin(service.clone().oneshot(request));
+    let send = |request| start(&service, request);
     assert_eq!(send(request("a")).await.expect("served").status(), 200);
     let mut waiting = send(request("a"));
     assert!(is_pending(&mut waiting));
@@ -203,7 +221,7 @@ async fn a_concurrency_limit_outside_counts_requests_that_wait() {
     let (limiter, clock) = limiter();
     let layers = ServiceBuilder::new().concurrency_limit(2).layer(waiting_layer(&limiter)).concurrency_limit(1);
     let service = layers.service(places(9));
-    let send = |request| Box::pin(service.clone().oneshot(request));
+    let send = |request| start(&service, request);
     assert_eq!(send(request("a")).await.expect("infallible").status(), 200);
     let mut waiting = send(request("a"));
     assert!(is_pending(&mut waiting));
@@ -221,7 +239,7 @@ async fn layers_of_axum_share_places_and_waiting_requests_hold_none() {
     let (limiter, clock) = limiter();
     let layers = ServiceBuilder::new().layer(waiting_layer(&limiter)).layer(GlobalConcurrencyLimitLayer::new(2));
     let app = Router::new().route("/", get(|| async {})).layer(layers);
-    let send = |client| Box::pin(app.clone().oneshot(request(client).map(Body::from)));
+    let send = |client| start(&app, request(client).map(Body::from));
     assert_eq!(send("a").await.expect("infallible").status(), 200);
     let mut waiting = [send("a"), send("a")];
     assert!(waiting.iter_mut().all(is_pending));
@@ -260,7 +278,7 @@ async fn the_error_of_a_service_that_was_polled_after_the_decision_is_the_answer
     let ((limiter, clock), inner) = (limiter(), Breakable::default());
     let service = waiting_layer(&limiter).layer(inner.clone());
     assert!(service.clone().oneshot(request("a")).await.is_ok());
-    let mut waiting = Box::pin(service.clone().oneshot(request("a")));
+    let mut waiting = start(&service, request("a"));
     assert!(is_pending(&mut waiting));
     inner.is_broken.store(true, Relaxed);
     clock.advance(10 * SECOND);
@@ -270,82 +288,4 @@ async fn the_error_of_a_service_that_was_polled_after_the_decision_is_the_answer
     // As for any error of the service, the permit stays taken.
     let key = Key::new("api").text(":x-client:").part("a");
     assert_eq!(limiter.peek(&key, &limit("1/10s")).await.expect("decides").remaining(), 0);
-}
-
-fn outgoing(max: &str, limiter: &Limiter) -> OutgoingLayer<impl Fn(&Request<String>) -> Key + use<>> {
-    let key =
-        |request: &Request<String>| Key::new("partner:").part(request.headers()["x-client"].to_str().expect("text"));
-    OutgoingLayer::new("partner", limit(max)).limiter(limiter.clone()).wait(30 * SECOND).key_by(key)
-}
-
-#[tokio::test]
-async fn an_outgoing_call_that_waits_holds_no_place_of_the_client() {
-    let (limiter, clock) = limiter();
-    let client = outgoing("1/10s", &limiter).layer(places(1));
-    let send = |request| Box::pin(client.clone().oneshot(request));
-    assert!(send(request("a")).await.is_ok());
-    let mut waiting = send(request("a"));
-    assert!(is_pending(&mut waiting));
-    assert!(poll_once(&mut send(request("b"))).is_ready());
-    clock.advance(10 * SECOND);
-    assert!(waiting.await.is_ok());
-}
-
-#[tokio::test]
-async fn an_outgoing_call_that_is_permitted_at_once_keeps_its_place() {
-    let (limiter, _) = limiter();
-    let mut client = outgoing("9/10s", &limiter).layer(places(1));
-    let mut queued = Box::pin(client.clone().oneshot(request("b")));
-    client.ready().await.expect("ready");
-    assert!(is_pending(&mut queued));
-    assert!(client.call(request("a")).await.is_ok());
-    assert!(queued.await.is_ok());
-}
-
-#[tokio::test]
-async fn the_error_of_a_client_that_was_polled_after_the_permit_is_that_of_the_call() {
-    let ((limiter, clock), inner) = (limiter(), Breakable::default());
-    let client = outgoing("1/10s", &limiter).layer(inner.clone());
-    assert!(client.clone().oneshot(request("a")).await.is_ok());
-    let mut waiting = Box::pin(client.clone().oneshot(request("a")));
-    assert!(is_pending(&mut waiting));
-    inner.is_broken.store(true, Relaxed);
-    clock.advance(10 * SECOND);
-    assert!(matches!(waiting.await, Err(OutgoingError::Inner("broken"))));
-    assert_eq!(inner.served.count(), 1);
-}
-
-/// A pause that began while a call with a permit waited for a place of the client.
-#[tokio::test]
-async fn a_pause_overtakes_a_call_that_waits_for_a_place_and_its_permit_goes_back() {
-    let (limiter, clock) = limiter();
-    let partner = Echo { served: Served::default() };
-    let answer = partner.clone().map_response(|mut response: Response<String>| {
-        if response.status() == 429 {
-            response.headers_mut().insert("retry-after", http::HeaderValue::from_static("15"));
-        }
-        response
-    });
-    let client = outgoing("2/10s", &limiter).layer(ConcurrencyLimit::new(answer, 1));
-    let send = |request| Box::pin(client.clone().oneshot(request));
-    assert!(send(request("a")).await.is_ok() && send(request("a")).await.is_ok());
-    let mut waiting = send(request("a"));
-    assert!(is_pending(&mut waiting));
-    // The permit comes while another handle has the only place.
-    let mut holder = client.clone();
-    holder.ready().await.expect("ready");
-    clock.advance(10 * SECOND);
-    assert!(is_pending(&mut waiting));
-    let remaining = async || {
-        let key = Key::new("partner:").part("a");
-        limiter.peek(&key, &limit("2/10s")).await.expect("decides").remaining()
-    };
-    assert_eq!(remaining().await, 1);
-    let paused = holder.call(request_to("/429", "a")).await.expect("sent");
-    assert_eq!((paused.status().as_u16(), partner.served.count(), remaining().await), (429, 3, 0));
-    assert!(is_pending(&mut waiting));
-    assert_eq!((partner.served.count(), remaining().await), (3, 1));
-    clock.advance(15 * SECOND);
-    assert!(waiting.await.is_ok());
-    assert_eq!(partner.served.count(), 4);
 }
