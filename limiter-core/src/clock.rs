@@ -1,9 +1,9 @@
-//! The monotonic clock of this process.
+//! The monotonic clock of this process, which counts from 1970.
 
 use std::future::{pending, poll_fn};
 use std::task::Poll;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use once_cell::sync::Lazy;
 use tokio::runtime::{Builder, Handle};
@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind};
 pub use manual::ManualClock;
 
 /// An instant of one clock, in microseconds since that clock's origin. Redis has the same resolution, so a stamp is in
-/// the window in which its permit counts.
+/// the window in which its permit counts. The origin of the system's clock is the Unix epoch, as that of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
     micros: u64,
@@ -83,8 +83,9 @@ impl Clock {
     pub(crate) fn now(&self) -> Moment {
         let micros = match self {
             Self::System => {
-                let since = ORIGIN.elapsed();
-                since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
+                let Start { instant, unix_micros } = *START;
+                let since = instant.elapsed();
+                unix_micros + since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
             }
             #[cfg(feature = "test-util")]
             Self::Manual(clock) => clock.nanos() / 1000,
@@ -167,7 +168,22 @@ fn timers() -> Result<&'static Handle, Error> {
     })
 }
 
-static ORIGIN: Lazy<Instant> = Lazy::new(Instant::now);
+/// The first reading of the system's clock in this process.
+struct Start {
+    instant: Instant,
+    /// The wall clock's time then, in microseconds since 1970. A later step of the wall clock changes no instant.
+    unix_micros: u64,
+}
+
+static START: Lazy<Start> =
+    Lazy::new(|| Start { instant: Instant::now(), unix_micros: unix_micros(SystemTime::now()) });
+
+/// Returns a wall clock's time in microseconds since 1970, or 0 for one that is of no use: before 1970 or after 2255.
+fn unix_micros(time: SystemTime) -> u64 {
+    const END: u64 = 1 << 53;
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).ok().filter(|micros| *micros < END).unwrap_or(0)
+}
 
 #[cfg(feature = "test-util")]
 mod manual {
@@ -237,7 +253,7 @@ mod manual {
     ///
     /// ```
     /// # use limiter_core as rate_limited;
-    /// use std::time::{Duration, Instant};
+    /// use std::time::{Duration, Instant, SystemTime};
     /// use rate_limited::{Key, Limiter};
     ///
     /// #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -310,6 +326,21 @@ mod manual {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_systems_clock_counts_from_1970() {
+        let (now, wall) = (Clock::System.now().micros(), unix_micros(SystemTime::now()));
+        // The wall clock may be set while the tests run.
+        assert!(now.abs_diff(wall) < 3_600_000_000, "{now} {wall}");
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_of_no_use_counts_from_0() {
+        let (epoch, second) = (SystemTime::UNIX_EPOCH, Duration::from_secs(1));
+        let end = Duration::from_micros(1 << 53);
+        let times = [epoch - second, epoch, epoch + second, epoch + end - second, epoch + end];
+        assert_eq!(times.map(unix_micros), [0, 0, 1_000_000, (1 << 53) - 1_000_000, 0]);
+    }
 
     #[test]
     fn a_time_is_rounded_up_to_a_microsecond() {

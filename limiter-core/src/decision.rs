@@ -11,7 +11,7 @@ use crate::algorithm::Outcome;
 use crate::clock::ceil_micros;
 use crate::request::{OwnedRequest, PerRequest, RefundInfo, Request, RequestReport};
 use crate::source::Source;
-use crate::store::memory::{EntryPermits, MemoryReply};
+use crate::store::memory::MemoryReply;
 
 mod context;
 pub(crate) mod limiter_id;
@@ -132,6 +132,12 @@ impl Decision {
         }
     }
 
+    /// The instant that is this long after the decision: the time since 1970, by the store's clock. Decisions that state
+    /// the same event in other words, such as denials until one permit is back, name the same instant.
+    pub(crate) fn instant_after(&self, time: Duration) -> Duration {
+        Duration::from_micros(self.details().decided_at).saturating_add(time)
+    }
+
     /// Marks the decision as that of a rule in shadow mode.
     pub(crate) fn in_shadow(mut self) -> Self {
         match &mut self {
@@ -232,6 +238,8 @@ struct Details {
     remaining: u32,
     /// Microseconds.
     reset_after: u64,
+    /// The time of the decision, in microseconds of the store's clock; 0 if nothing was counted.
+    decided_at: u64,
     source: Source,
     /// The rule is in shadow mode.
     is_shadow: bool,
@@ -287,6 +295,11 @@ impl Allowed {
         self.extras.get_mut()?.observed.take()
     }
 
+    /// The time at which the permits of its counter were taken, in microseconds of the store's clock.
+    pub(crate) fn decided_at(&self) -> u64 {
+        self.details.decided_at
+    }
+
     /// The receipts of all permits that the call took.
     pub(crate) fn receipts(&self) -> impl Iterator<Item = &Receipt> {
         self.receipt.iter().chain(self.extras.get().into_iter().flat_map(|extras| &extras.shadow_receipts))
@@ -299,7 +312,9 @@ impl Allowed {
     /// The decision about a call whose rules are off or have no limit.
     pub(crate) fn without_limit(name: &'static str, limit: Limit, source: Source) -> Self {
         let remaining = limit.max_cost();
-        let details = Details { name, request_index: 0, limit, remaining, reset_after: 0, source, is_shadow: false };
+        let (reset_after, decided_at) = (0, 0);
+        let details =
+            Details { name, request_index: 0, limit, remaining, reset_after, decided_at, source, is_shadow: false };
         Self { details, receipt: None, extras: Rare::NONE }
     }
 
@@ -421,18 +436,21 @@ impl Decision {
         limiter_id: LimiterId,
     ) -> Self {
         let Outcome { allowed, remaining, retry_at, reset_at, .. } = reply.outcome;
-        let reset_after = reply.until(reset_at);
+        let (reset_after, decided_at) = (reply.until(reset_at), reply.now.micros());
         let (limit, source) = (request.limit, Source::Store);
-        let details = Details { name, request_index: 0, limit, remaining, reset_after, source, is_shadow: false };
+        let details =
+            Details { name, request_index: 0, limit, remaining, reset_after, decided_at, source, is_shadow: false };
         if !allowed {
             return Self::Denied(Denied { details, retry_after: retry_at.map(|at| reply.until(at)), key: Rare::NONE });
         }
-        let stamp = reply.now.micros();
         let receipt = match reply.entry {
-            Some(entry) => Receipt::for_memory_entry(limiter_id, EntryPermits { entry, held: request.cost, stamp }),
-            None => {
-                Receipt::new(limiter_id, OwnedRequest::copy_all(&[*request]), RefundInfo::from_store(stamp), &[name])
-            }
+            Some(entry) => Receipt::for_memory_entry(limiter_id, entry, request.cost),
+            None => Receipt::new(
+                limiter_id,
+                OwnedRequest::copy_all(&[*request]),
+                RefundInfo::from_store(decided_at),
+                &[name],
+            ),
         };
         Self::Allowed(Allowed { details, receipt, extras: Rare::NONE })
     }
@@ -453,7 +471,7 @@ impl fmt::Debug for Denied {
 
 impl Details {
     fn debug<'a, 'b, 'c>(&self, debug: &'c mut fmt::DebugStruct<'a, 'b>) -> &'c mut fmt::DebugStruct<'a, 'b> {
-        let Self { name, request_index: _, limit, remaining, reset_after, source, is_shadow: _ } = self;
+        let Self { name, request_index: _, limit, remaining, reset_after, decided_at: _, source, is_shadow: _ } = self;
         debug
             .field("name", name)
             .field("limit", limit)

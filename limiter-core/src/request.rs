@@ -180,7 +180,7 @@ pub(crate) struct StoreReply {
     /// The time until every request would be allowed; `None` for never.
     pub(crate) retry_after: Option<Duration>,
     pub(crate) reset_after: Duration,
-    /// The time at which the permits were taken, in microseconds of the store's clock. A refund needs it.
+    /// The time of the decision, in microseconds of the store's clock: that at which it took the permits.
     pub(crate) stamp: u64,
     /// The time until the turn of an allowed call. Only a leaky bucket gives turns.
     pub(crate) delay: Duration,
@@ -253,6 +253,8 @@ pub(crate) struct CountedReply {
     /// The time at which the standby limiter took the permits, in microseconds of its clock; 0 if it took none.
     pub(crate) mirror_stamp: u64,
     pub(crate) per_request: Option<Arc<PerRequest>>,
+    /// The stamp of the permits, in microseconds of the store's clock. A refund needs it.
+    pub(crate) permits_stamp: u64,
     /// The mark of the log, if the store stamped the permits at the end of a lease. Their stamp is that end.
     pub(crate) lease_mark: Option<u32>,
     /// The requests, if they were copied for another thread.
@@ -286,7 +288,15 @@ impl Request<'_> {
 
 impl CountedReply {
     pub(crate) fn from_store(reply: StoreReply, mirror_stamp: u64) -> Self {
-        Self { reply, source: Source::Store, mirror_stamp, per_request: None, lease_mark: None, requests: None }
+        Self {
+            reply,
+            source: Source::Store,
+            mirror_stamp,
+            per_request: None,
+            permits_stamp: reply.stamp,
+            lease_mark: None,
+            requests: None,
+        }
     }
 
     pub(crate) fn from_denial_cache(reply: StoreReply) -> Self {
@@ -298,8 +308,7 @@ impl CountedReply {
     }
 
     pub(crate) fn from_lease(reply: StoreReply, id: LeaseId, mirror_stamp: u64) -> Self {
-        let reply = StoreReply { stamp: id.stamp(), ..reply };
-        Self { source: Source::Lease, lease_mark: Some(id.mark), ..Self::from_store(reply, mirror_stamp) }
+        Self { source: Source::Lease, ..Self::from_store(reply, mirror_stamp).with_lease(id) }
     }
 
     /// The store's reply with the mirror's stamp, or the denial of the standby limiter if it denies the admission after
@@ -317,8 +326,12 @@ impl CountedReply {
     #[cfg(feature = "redis")]
     pub(crate) fn stamped_at(self, newest: Option<LeaseId>) -> Self {
         let Some(id) = newest.filter(|_| self.is_store_admission()) else { return self };
-        let reply = StoreReply { stamp: id.stamp(), ..self.reply };
-        Self { reply, lease_mark: Some(id.mark), ..self }
+        self.with_lease(id)
+    }
+
+    /// Returns it with permits that the store stamped at the end of a lease.
+    fn with_lease(self, id: LeaseId) -> Self {
+        Self { permits_stamp: id.stamp(), lease_mark: Some(id.mark), ..self }
     }
 
     /// Returns whether the store has granted permits.
@@ -328,10 +341,9 @@ impl CountedReply {
     }
 
     pub(crate) fn refund_info(&self) -> RefundInfo {
-        let Self { reply, source, mirror_stamp, per_request, lease_mark, .. } = self;
-        let (source, mirror_stamp, per_request, lease_mark) =
-            (*source, *mirror_stamp, per_request.clone(), *lease_mark);
-        RefundInfo { source, stamp: reply.stamp, per_request, lease_mark, mirror_stamp, max_permits: u32::MAX }
+        let &Self { source, mirror_stamp, ref per_request, permits_stamp: stamp, lease_mark, .. } = self;
+        let per_request = per_request.clone();
+        RefundInfo { source, stamp, per_request, lease_mark, mirror_stamp, max_permits: u32::MAX }
     }
 }
 

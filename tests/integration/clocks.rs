@@ -1,10 +1,11 @@
 //! Tests with steps of the server's wall clock, caused by an operator, NTP or a failover to another host.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use limiter_testkit::RedisServer;
-use rate_limited::{Denied, Key, Limiter};
+use rate_limited::{Denied, Key, Limiter, Source};
 
+use crate::reset_instants::reset;
 use crate::support::{builder_for, key, limit};
 
 const SECOND_MICROS: i64 = 1_000_000;
@@ -46,6 +47,21 @@ async fn step_back_by_less_than_a_window_frees_no_permit() {
     // Once the clock is right again, so are the waits.
     server.set_clock(0);
     assert!(is_about(denied(&limiter, &key, "5/1m").await.retry_after(), 60));
+}
+
+#[tokio::test]
+async fn a_reset_is_by_the_servers_clock_in_cached_denials_too() {
+    let mut server = RedisServer::builder().shifted_clock().start();
+    server.set_clock(3600 * SECOND_MICROS);
+    let limiter = builder_for(&server).connect().await.expect("connects");
+    let (key, limit) = (key("a"), limit("1/1h"));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
+    let check = async || limiter.check(&key, &limit).await.expect("answers");
+    let [allowed, denied, cached] = [check().await, check().await, check().await];
+    assert_eq!([denied.source(), cached.source()], [Source::Store, Source::DeniedUntil]);
+    let expected = reset(&allowed);
+    assert!(expected >= now + 7200, "{expected} is less than two hours after {now}");
+    assert_eq!([reset(&denied), reset(&cached)], [expected; 2]);
 }
 
 /// A stamp more than a window ahead is void. Waiting for it would block the key for as long as the step.

@@ -1,5 +1,6 @@
 //! The conversion of a store's replies into decisions, and into the reports of their requests.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,18 +97,22 @@ impl DecisionContext<'_> {
         if self.enforced().len() < 2 {
             return Vec::new();
         }
-        let Details { source, is_shadow, .. } = allowed.details;
-        let report = |index, &RequestReport { remaining, reset_after }: &_| {
+        let Details { source, is_shadow, decided_at, .. } = allowed.details;
+        let report = |index, &RequestReport { remaining, reset_after }: &_, decided_at| {
             let reset_after = ceil_micros(reset_after);
-            let details = Details { remaining, reset_after, source, is_shadow, ..self.details(index) };
+            let details = Details { remaining, reset_after, decided_at, source, is_shadow, ..self.details(index) };
             Allowed { details, receipt: None, extras: Rare::NONE }
         };
         let reported = allowed.extras.get_mut().and_then(|extras| extras.reported.take());
         match (&reported, source) {
-            (Some(reported), _) => (0..).zip(&reported.reports).map(|(index, values)| report(index, values)).collect(),
+            (Some(reported), _) => {
+                let decided_at = |index| reported.stamps.get(index).copied().unwrap_or(decided_at);
+                let reports = (0..).zip(&reported.reports);
+                reports.map(|(index, values)| report(index, values, decided_at(index))).collect()
+            }
             // Nothing was counted.
             (None, Source::Policy) => {
-                (0..self.enforced().len()).map(|index| report(index, &RequestReport::default())).collect()
+                (0..self.enforced().len()).map(|index| report(index, &RequestReport::default(), 0)).collect()
             }
             (None, _) => Vec::new(),
         }
@@ -116,8 +121,9 @@ impl DecisionContext<'_> {
     #[inline]
     fn counted_decision(&self, counted: &CountedReply, receipt: impl FnOnce() -> Option<Receipt>) -> Decision {
         let &CountedReply { ref reply, source, .. } = counted;
+        let &StoreReply { remaining, stamp: decided_at, request_index, .. } = reply;
         let reset_after = ceil_micros(reply.reset_after);
-        let details = Details { remaining: reply.remaining, reset_after, source, ..self.details(reply.request_index) };
+        let details = Details { remaining, reset_after, decided_at, source, ..self.details(request_index) };
         if reply.allowed {
             let for_reports = |per_request| AllowedExtras::for_reports(per_request, self.has_observed());
             let extras = counted.per_request.as_ref().map(for_reports).unwrap_or_default();
@@ -130,10 +136,10 @@ impl DecisionContext<'_> {
     /// The decision of a lease about a single request.
     #[inline]
     fn leased(&self, permits: LeasedPermits, limiter_id: Option<LimiterId>) -> Decision {
-        let LeasedPermits { remaining, reset_after, lease, .. } = permits;
+        let LeasedPermits { remaining, reset_after, decided_at, lease, .. } = permits;
         let cost = self.requests.first().map_or(0, |request| request.cost);
         let receipt = limiter_id.zip(lease).map(|(limiter_id, lease)| Receipt::for_lease(limiter_id, lease, cost));
-        let details = Details { remaining, reset_after, source: Source::Lease, ..self.details(0) };
+        let details = Details { remaining, reset_after, decided_at, source: Source::Lease, ..self.details(0) };
         Decision::Allowed(Allowed { details, receipt, extras: Rare::NONE })
     }
 
@@ -156,10 +162,11 @@ impl DecisionContext<'_> {
         Denied { details, retry_after, key: Rare::NONE }
     }
 
-    /// The denial of a call that may be sent after a pause.
-    pub(crate) fn denied_until(&self, retry_after: Duration) -> Denied {
-        let (source, retry_after) = (Source::DeniedUntil, ceil_micros(retry_after));
-        let details = Details { source, reset_after: retry_after, ..self.details(0) };
+    /// The denial of a call that may be sent after a pause, from now until its end.
+    pub(crate) fn denied_until(&self, pause: Range<Duration>) -> Denied {
+        let (now, end) = (ceil_micros(pause.start), ceil_micros(pause.end));
+        let (source, retry_after) = (Source::DeniedUntil, end.saturating_sub(now));
+        let details = Details { source, reset_after: retry_after, decided_at: now, ..self.details(0) };
         Denied { details, retry_after: Some(retry_after), key: Rare::NONE }
     }
 
@@ -174,6 +181,16 @@ impl DecisionContext<'_> {
         let name = self.names.get(request_index).or(self.names.first()).copied().unwrap_or_default();
         let limit = self.requests.get(request_index).map_or(Limit::WIDEST, |request| request.limit);
         let request_index = u16::try_from(request_index).unwrap_or(u16::MAX);
-        Details { name, request_index, limit, remaining: 0, reset_after: 0, source: Source::Policy, is_shadow: false }
+        let (remaining, reset_after, decided_at) = (0, 0, 0);
+        Details {
+            name,
+            request_index,
+            limit,
+            remaining,
+            reset_after,
+            decided_at,
+            source: Source::Policy,
+            is_shadow: false,
+        }
     }
 }

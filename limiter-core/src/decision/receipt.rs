@@ -8,7 +8,7 @@ use crate::local::leases::LeaseReference;
 #[cfg(feature = "metrics")]
 use crate::metrics;
 use crate::request::{OwnedRequest, RefundInfo, Request};
-use crate::store::memory::{EntryId, EntryPermits};
+use crate::store::memory::EntryId;
 use crate::sync::{AtomicU32, Ordering};
 
 /// The right to refunds of the permits by the limiter that granted them: once each. All clones share it.
@@ -24,10 +24,9 @@ pub(crate) struct Receipt {
 /// The permits that were granted.
 #[derive(Clone)]
 enum RefundTarget {
-    /// Permits of one limit, from the entry of its key in the memory store.
-    ///
-    /// The fields of an [`EntryPermits`] are here by themselves, because the tag of the enum fits in their padding.
-    MemoryEntry { entry: EntryId, held: u32, stamp: u64, refunded: SharedCount },
+    /// Permits of one limit, from the entry of its key in the memory store. Their limit and their stamp are those of the
+    /// decision, which is moved a few times before it is returned.
+    MemoryEntry { entry: EntryId, held: u32, refunded: SharedCount },
     /// Permits of a lease.
     Lease { lease: LeaseReference, held: u32, refunded: SharedCount },
     /// Permits of any requests, from any store.
@@ -72,12 +71,10 @@ pub(crate) struct Refund<'a> {
 
 /// The permits that a call holds before a refund.
 pub(crate) enum GrantedPermits<'a> {
-    MemoryEntry(EntryPermits),
+    /// Permits of an entry, with the limit and the time of the decision.
+    MemoryEntry { entry: EntryId, held: u32 },
     /// The cost of a request is what the call holds of it.
-    Any {
-        requests: Vec<Request<'a>>,
-        refund_info: RefundInfo,
-    },
+    Any { requests: Vec<Request<'a>>, refund_info: RefundInfo },
 }
 
 impl Receipt {
@@ -122,11 +119,10 @@ impl Receipt {
 
     /// Returns a receipt for permits from an entry of the memory store; `None` for a cost of 0.
     #[inline]
-    pub(crate) fn for_memory_entry(limiter_id: LimiterId, permits: EntryPermits) -> Option<Self> {
-        let EntryPermits { entry, held, stamp } = permits;
+    pub(crate) fn for_memory_entry(limiter_id: LimiterId, entry: EntryId, held: u32) -> Option<Self> {
         (held > 0).then(|| Self {
             limiter_id,
-            target: RefundTarget::MemoryEntry { entry, held, stamp, refunded: SharedCount::default() },
+            target: RefundTarget::MemoryEntry { entry, held, refunded: SharedCount::default() },
         })
     }
 
@@ -153,8 +149,8 @@ impl Receipt {
         let add = |before| (before < total(before)).then(|| total(before));
         let before = refunded.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
         let granted = match &self.target {
-            RefundTarget::MemoryEntry { entry, held, stamp, .. } => {
-                GrantedPermits::MemoryEntry(EntryPermits { entry: *entry, held: held - before, stamp: *stamp })
+            RefundTarget::MemoryEntry { entry, held, .. } => {
+                GrantedPermits::MemoryEntry { entry: *entry, held: held - before }
             }
             RefundTarget::Lease { lease, held, .. } => {
                 GrantedPermits::Any { requests: vec![lease.request(held - before)], refund_info: lease.refund_info() }

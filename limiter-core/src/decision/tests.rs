@@ -8,6 +8,7 @@ fn denied(retry_after: Option<u64>) -> Denied {
         limit: Limit::WIDEST,
         remaining: 0,
         reset_after: 0,
+        decided_at: 0,
         source: Source::Store,
         is_shadow: false,
     };

@@ -1,7 +1,7 @@
 //! Header fields about quotas. This file alone knows their syntax.
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::policy_name::PolicyName;
 use crate::{Decision, Limit, Source};
@@ -19,7 +19,10 @@ pub enum Fields {
     #[default]
     Draft11,
     /// `x-ratelimit-limit`, `x-ratelimit-remaining` and `x-ratelimit-reset`. The last one is in seconds since 1970,
-    /// by the clock of this process.
+    /// rounded up, by the clock of the store. So one instant is the same number in each answer.
+    ///
+    /// The clock of a limiter in this process is the system's, as it was at the limiter's first decision, and does not
+    /// step with it.
     ///
     /// Other services send seconds from now under this name, or milliseconds. Clients cannot know which.
     Legacy,
@@ -42,8 +45,8 @@ pub const FIELD_NAMES: [&str; 6] = [RETRY_AFTER, POLICY, QUOTA, LEGACY_LIMIT, LE
 /// Returns the header fields of an answer: names in lower case, and values.
 ///
 /// They describe the limit of the decision, [`Decision::limit`]. `w` is there for windows of whole seconds only. `t` and
-/// `x-ratelimit-reset` are the time until more permits are available, rounded up. For an allowed call the decision knows
-/// the time until all are, to the millisecond. `retry-after` is in whole seconds, at least 1, and rounded up without the
+/// `x-ratelimit-reset` are the time until more permits are available, and the instant of it, rounded up. For an allowed
+/// call the decision knows the time until all are, `t` to the millisecond. `retry-after` is in whole seconds, at least 1, and rounded up without the
 /// part below 1 ms. A [final](crate::Denied::is_final) denial has neither.
 ///
 /// There is no field about a limit that is not enforced: of a rule in shadow mode, one that is off, a call without a
@@ -79,26 +82,38 @@ struct Quota<'a> {
     name: PolicyName<'a>,
     limit: Limit,
     remaining: u32,
-    /// Seconds until more permits are available; `None` for never.
-    seconds: Option<u64>,
+    /// The time until more permits are available; `None` for never.
+    more: Option<MorePermits>,
+}
+
+/// The time until more permits are available.
+struct MorePermits {
+    /// Seconds from the decision on.
+    seconds: u64,
+    /// The time since 1970.
+    instant: Duration,
 }
 
 impl<'a> Quota<'a> {
     /// Returns the quota of a decision; `None` if it enforced none.
     fn of(decision: &'a Decision, retry_after: Option<u64>) -> Option<Self> {
-        let seconds = match decision {
+        let more = match decision {
             // A mode or a failure policy counts nothing.
             _ if matches!(decision.source(), Source::Mode | Source::Policy) => return None,
             Decision::Allowed(allowed) if !allowed.is_enforced() => return None,
-            Decision::Allowed(allowed) => Some(whole_seconds(whole_millis(allowed.reset_after()))),
-            Decision::Denied(_) => retry_after,
+            Decision::Allowed(allowed) => {
+                let reset_after = allowed.reset_after();
+                Some((whole_seconds(whole_millis(reset_after)), reset_after))
+            }
+            Decision::Denied(denied) => retry_after.map(|seconds| (seconds, denied.retry_after())),
         };
+        let more = more.map(|(seconds, time)| MorePermits { seconds, instant: decision.instant_after(time) });
         let (name, limit, remaining) = (PolicyName(decision.name()), decision.limit(), decision.remaining());
-        Some(Self { name, limit, remaining, seconds })
+        Some(Self { name, limit, remaining, more })
     }
 
     fn write(&self, fields: Fields, write: &mut impl FnMut(&'static str, fmt::Arguments<'_>)) {
-        let Self { name, limit, remaining, seconds } = self;
+        let Self { name, limit, remaining, more } = self;
         match fields {
             Fields::Draft11 => {
                 let (max, window) = (limit.max(), limit.window());
@@ -108,17 +123,18 @@ impl<'a> Quota<'a> {
                     }
                     _ => write(POLICY, format_args!("\"{name}\";q={max}")),
                 }
-                match seconds {
-                    Some(seconds) => write(QUOTA, format_args!("\"{name}\";r={remaining};t={seconds}")),
+                match more {
+                    Some(MorePermits { seconds, .. }) => {
+                        write(QUOTA, format_args!("\"{name}\";r={remaining};t={seconds}"));
+                    }
                     None => write(QUOTA, format_args!("\"{name}\";r={remaining}")),
                 }
             }
             Fields::Legacy => {
                 write(LEGACY_LIMIT, format_args!("{}", limit.max()));
                 write(LEGACY_REMAINING, format_args!("{remaining}"));
-                if let Some(seconds) = seconds {
-                    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                    write(LEGACY_RESET, format_args!("{}", whole_seconds(now).saturating_add(*seconds)));
+                if let Some(MorePermits { instant, .. }) = more {
+                    write(LEGACY_RESET, format_args!("{}", whole_seconds(*instant)));
                 }
             }
             Fields::None => {}

@@ -1,4 +1,4 @@
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::*;
 use crate::{Decision, Error, ErrorKind, Key, Limit, Limiter, ManualClock, Mode, OnError, Rule, RuleSet};
@@ -61,10 +61,9 @@ fn windows_of_parts_of_a_second_have_no_w() {
 
 #[test]
 fn legacy_fields_have_the_time_of_the_reset_since_1970() {
-    let (limiter, _) = limiter();
+    let (limiter, clock) = limiter();
     let limit = limit("1/1h");
     for is_allowed in [true, false] {
-        let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
         let decision = check(&limiter, "api", limit);
         assert_eq!(decision.is_allowed(), is_allowed);
         let fields = fields(&decision, Fields::Legacy);
@@ -72,9 +71,46 @@ fn legacy_fields_have_the_time_of_the_reset_since_1970() {
         let all = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "retry-after"];
         assert_eq!(names, all[..if is_allowed { 3 } else { 4 }]);
         assert_eq!((&*fields[0].1, &*fields[1].1), ("1", "0"));
-        let reset: u64 = fields[2].1.parse().expect("seconds");
-        let after = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
-        assert!((before + 3600..=after + 3601).contains(&reset), "{before} {reset} {after}");
+        assert_eq!(fields[2].1, (clock.now().as_secs() + 3600).to_string());
+    }
+}
+
+/// Returns the different numbers of `x-ratelimit-reset` of decisions at many times within `time`, as seconds from now.
+fn resets(limiter: &Limiter, clock: &ManualClock, limit: Limit, time: Duration) -> Vec<u64> {
+    let (start, mut resets) = (clock.now(), Vec::new());
+    while clock.now() < start + time {
+        let fields = fields(&check(limiter, "api", limit), Fields::Legacy);
+        let (_, reset) = fields.iter().find(|(name, _)| *name == "x-ratelimit-reset").expect("the limit is enforced");
+        resets.push(reset.parse::<u64>().expect("seconds") - start.as_secs());
+        clock.advance(Duration::from_micros(7_001));
+    }
+    resets.dedup();
+    resets
+}
+
+/// Two rounded times were added, so the sum changed from one call of a window to the next.
+#[test]
+fn the_reset_of_a_window_is_one_number_in_all_its_answers() {
+    let time = Duration::from_millis(5_000);
+    for (text, expected) in [("9999/2500ms", &[3, 5][..]), ("9999/1s", &[1, 2, 3, 4, 5]), ("1/2500ms", &[3, 5])] {
+        let (limiter, clock) = limiter();
+        let limit = limit(text).with_algorithm(crate::Algorithm::FixedWindow);
+        assert_eq!(resets(&limiter, &clock, limit, time), expected, "{text}");
+    }
+}
+
+#[test]
+fn denials_until_one_permit_is_back_name_one_instant() {
+    use crate::Algorithm::{LeakyBucket, SlidingCounter, SlidingWindow, TokenBucket};
+    for algorithm in [SlidingWindow, SlidingCounter, TokenBucket, LeakyBucket] {
+        let (limiter, clock) = limiter();
+        clock.advance(Duration::from_micros(300));
+        let limit = limit("1/2500ms").with_algorithm(algorithm);
+        assert!(check(&limiter, "api", limit).is_allowed());
+        let Decision::Denied(denied) = check(&limiter, "api", limit) else { panic!("there is one permit") };
+        let end = Duration::from_micros(300) + denied.retry_after();
+        let expected = end.as_secs() + u64::from(end.subsec_nanos() > 0);
+        assert_eq!(resets(&limiter, &clock, limit, denied.retry_after()), [expected], "{algorithm:?}");
     }
 }
 

@@ -9,6 +9,7 @@ use crate::health::{Health, HealthState};
 use crate::limiter::check::CheckFuture;
 use crate::limiter::{Backend, Limiter};
 use crate::request::{Request, check_number_of};
+use crate::store::memory::EntryPermits;
 use crate::{Error, ErrorKind, Key, Limit};
 
 impl Limiter {
@@ -297,10 +298,11 @@ impl Limiter {
         let Some(refund) = receipt.use_up(permits) else { return Ok(()) };
         let &Refund { permits, ref granted } = &refund;
         let refunded = match (&self.inner.backend, granted) {
-            (Backend::Memory(store), GrantedPermits::MemoryEntry(taken)) => {
-                store.refund_entry(*taken, allowed.limit(), permits)
+            (Backend::Memory(store), &GrantedPermits::MemoryEntry { entry, held }) => {
+                let taken = EntryPermits { entry, held, stamp: allowed.decided_at() };
+                store.refund_entry(taken, allowed.limit(), permits)
             }
-            (Backend::Guarded(_), GrantedPermits::MemoryEntry(_)) => Ok(()),
+            (Backend::Guarded(_), GrantedPermits::MemoryEntry { .. }) => Ok(()),
             (Backend::Memory(store), GrantedPermits::Any { requests, refund_info }) => {
                 store.refund_part(requests, refund_info.stamp, permits)
             }
@@ -310,7 +312,7 @@ impl Limiter {
             }
         };
         match granted {
-            GrantedPermits::MemoryEntry(taken) => self.wake_waiters(iter::once(taken.entry.counter_hash())),
+            GrantedPermits::MemoryEntry { entry, .. } => self.wake_waiters(iter::once(entry.counter_hash())),
             GrantedPermits::Any { requests, .. } => self.wake_waiters(requests.iter().map(Request::counter_hash)),
         }
         #[cfg(feature = "metrics")]

@@ -1,5 +1,6 @@
 //! The decision about requests, by the store or the guard, with its receipt and observers.
 
+use std::ops::Range;
 use std::slice;
 use std::task::Poll;
 use std::time::Duration;
@@ -92,9 +93,9 @@ impl Limiter {
         &self.inner.clock
     }
 
-    /// Denies a call in this process until a pause is over.
-    pub(crate) fn deny_until(&self, context: DecisionContext<'_>, retry_after: Duration) -> Denied {
-        let mut denied = context.denied_until(retry_after);
+    /// Denies a call in this process during a pause, from now until its end by the limiter's clock.
+    pub(crate) fn deny_until(&self, context: DecisionContext<'_>, pause: Range<Duration>) -> Denied {
+        let mut denied = context.denied_until(pause);
         self.expose_denied_key(&mut denied, context.requests);
         self.inner.observers.denied(context, &denied);
         denied

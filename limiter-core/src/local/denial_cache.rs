@@ -62,6 +62,8 @@ struct Denial {
     retry_at: Moment,
     reset_at: Moment,
     remaining: u32,
+    /// The time by which the store's clock is ahead of this process's, modulo 2^64: the difference when the reply arrived.
+    clock_lead: u64,
 }
 
 /// The state of a slot at the time when a request is sent.
@@ -216,6 +218,7 @@ impl DenialCache {
             retry_at: received_at.after(retry_after),
             reset_at: received_at.after(reply.reset_after),
             remaining: reply.remaining,
+            clock_lead: reply.stamp.wrapping_sub(received_at.micros()),
         };
         let Some(mut denials) = self.lock(slot) else { return };
         let has_changed = || self.versions[slot].load(Ordering::Acquire) != version.version;
@@ -280,7 +283,8 @@ impl Denial {
             remaining: self.remaining,
             retry_after: Some(now.until(self.retry_at)),
             reset_after: now.until(self.reset_at),
-            stamp: 0,
+            // So that each reply states the same instants by the store's clock.
+            stamp: now.micros().wrapping_add(self.clock_lead),
             delay: Duration::ZERO,
         }
     }
@@ -396,6 +400,28 @@ mod tests {
         assert!(cache.get(&request).is_some());
         insert(Some(Duration::ZERO));
         assert!(cache.get(&request).is_none(), "the new one is over");
+    }
+
+    /// The store's clock is not that of this process.
+    #[cfg(feature = "test-util")]
+    #[test]
+    fn a_cached_denial_states_the_instants_of_the_store() {
+        let (key, limit) = (Key::new("a"), Limit::WIDEST);
+        let request = [Request::new(&key, limit, 1)];
+        for stamp in [1, 7_000_000_000_000_000] {
+            let clock = crate::ManualClock::new();
+            let cache = DenialCache::new(LONG, Clock::Manual(clock.clone()));
+            let denial = StoreReply { stamp, reset_after: 2 * LONG, ..DENIED };
+            cache.update(&request[0], cache.version(&request[0]), false, Some(&denial), None);
+            for _ in 0..3 {
+                let cached = cache.get(&request).expect("it is valid");
+                let instant = |after| Duration::from_micros(cached.stamp) + after;
+                let expected = Duration::from_micros(stamp) + LONG;
+                assert_eq!(cached.retry_after.map(instant), Some(expected));
+                assert_eq!(instant(cached.reset_after), expected + LONG);
+                clock.advance(Duration::from_micros(700_001));
+            }
+        }
     }
 
     #[cfg(feature = "test-util")]

@@ -28,6 +28,7 @@ fn a_failed_server_ends_leases_before_the_standby_limiter_decides() {
             ends_at: now.after(Duration::from_millis(10)),
             remaining: 0,
             reset_at: now,
+            store_reset_at: 0,
             mirror_stamp,
             renew_below: 0,
         };

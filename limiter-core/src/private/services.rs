@@ -1,6 +1,7 @@
 //! The decision about a request to a service, for layers of `tower`.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,19 +103,19 @@ impl TowerRule {
         self.named(limiter, form, on_error).take_all(&[(key, limit, cost)]).await
     }
 
-    /// Denies a request in this process, because its peer has demanded a pause that lasts `retry_after`. The observers
-    /// get the denial.
+    /// Denies a request in this process, because its peer has demanded a pause that lasts from [`now`] until its end, by
+    /// the limiter's clock. The observers get the denial.
     #[must_use]
     pub fn deny_until(
         &self,
         limiter: &Limiter,
         limit: Limit,
         request: LimitedRequest<'_>,
-        retry_after: Duration,
+        pause: Range<Duration>,
     ) -> Denied {
         let LimitedRequest { key, cost, .. } = request;
         let (names, requests) = ([self.decision_name()], [Request::new(key, limit, cost)]);
-        limiter.deny_until(DecisionContext::new(&names, &requests), retry_after)
+        limiter.deny_until(DecisionContext::new(&names, &requests), pause)
     }
 
     fn named<'a>(&'a self, limiter: &'a Limiter, form: usize, on_error: Option<OnError>) -> Named<'a> {

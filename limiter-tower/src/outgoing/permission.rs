@@ -102,7 +102,7 @@ impl OutgoingLimit {
             match self.pauses.remaining(request.key, now) {
                 None => return Ok(time_left),
                 Some(pause) if pause > time_left => {
-                    let denied = self.rule.deny_until(limiter, options.limit, request, pause);
+                    let denied = self.rule.deny_until(limiter, options.limit, request, now..now + pause);
                     return Err(NotSent::Denied(denied));
                 }
                 Some(pause) => sleep(limiter, pause).await.map_err(NotSent::Failed)?,

@@ -1,7 +1,7 @@
 //! Tests of outages in the middle of a server's window, with real clocks.
 //!
 //! The windows of `fixed_window` and `sliding_counter` begin at multiples of their length from a clock's origin. The
-//! server's origin and this process's differ, so a window of this process begins while one of the server's goes on.
+//! server's clock is ahead of this process's, so a window of this process begins while one of the server's goes on.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,6 +14,9 @@ use super::wait_until_connected;
 use crate::support::{LONG_DEADLINE, key};
 
 const MAX_PERMITS: u32 = 5;
+
+/// The time by which the server's clock is ahead.
+const SERVER_LEAD: Duration = Duration::from_millis(400);
 
 /// A window's length, and the instants at which windows of the two clocks begin, as times since the Unix epoch.
 #[derive(Debug)]
@@ -39,22 +42,21 @@ fn remainder(time: Duration, length: Duration) -> Duration {
 }
 
 impl Window {
-    /// Finds a window that begins soon.
+    /// Finds a window that begins soon on a server whose clock is ahead by [`SERVER_LEAD`].
     async fn find() -> Self {
         // The embedded store reveals when windows of this process's clock begin.
         let memory = Limiter::builder().connect().await.expect("the embedded store");
-        for length in (2_000..).step_by(7).map(Duration::from_millis) {
-            let fixed = Limit::new(1, length).expect("a limit").with_algorithm(Algorithm::FixedWindow);
-            let taken = memory.check(&key("edge"), &fixed).await.expect("a decision");
-            let Decision::Allowed(allowed) = taken else { panic!("each length is a count of its own") };
-            let process_edge = now() + allowed.reset_after();
-            let phase = remainder(process_edge, length);
-            let server_edge = process_edge - phase;
-            if (length / 10..length / 4).contains(&phase) && server_edge > now() {
+        let (key, length) = (key("edge"), Duration::from_millis(2_000));
+        let fixed = Limit::new(1, length).expect("a limit").with_algorithm(Algorithm::FixedWindow);
+        loop {
+            let process_edge = now() + memory.check(&key, &fixed).await.expect("a decision").reset_after();
+            let server_time = process_edge + SERVER_LEAD;
+            let server_edge = server_time - remainder(server_time, length) - SERVER_LEAD;
+            if (length / 10..length / 4).contains(&(process_edge - server_edge)) && server_edge > now() {
                 return Self { length, server_edge, process_edge };
             }
+            sleep(Duration::from_millis(1)).await;
         }
-        unreachable!("some length has such edges")
     }
 
     fn limit(&self, algorithm: Algorithm) -> Limit {
@@ -81,7 +83,8 @@ async fn take_all(limiter: &Limiter, limit: &Limit, admitted: &mut Vec<Admission
 }
 
 async fn assert_mid_window_outage_gives_no_fresh_quota(algorithm: Algorithm) {
-    let mut server = RedisServer::start();
+    let mut server = RedisServer::builder().shifted_clock().start();
+    server.set_clock(i64::try_from(SERVER_LEAD.as_micros()).expect("less than a second"));
     let limiter = Limiter::builder().url(server.url()).prefix(unique("windows")).deadline(LONG_DEADLINE);
     let limiter = limiter.connect().await.expect("the server is there");
     let mut admitted = Vec::new();

@@ -22,6 +22,8 @@ pub(crate) struct NewLease {
     pub(crate) remaining: u32,
     /// The instant at which all permits are free again, by the clock of `ends_at`.
     pub(crate) reset_at: Moment,
+    /// The instant of `reset_at`, in microseconds of the store's clock.
+    pub(crate) store_reset_at: u64,
     /// The time at which the mirror took the permits, in microseconds of its clock.
     pub(crate) mirror_stamp: u64,
     /// The number of permits below which one call is to request the next lease.

@@ -33,6 +33,8 @@ pub(crate) struct LeasedPermits {
     pub(crate) remaining: u32,
     /// Microseconds until all permits are free again.
     pub(crate) reset_after: u64,
+    /// The time of the decision, in microseconds of the store's clock.
+    pub(crate) decided_at: u64,
     pub(crate) id: LeaseId,
     pub(crate) mirror_stamp: u64,
     /// The lease, if the call needs a receipt.
@@ -44,9 +46,9 @@ pub(crate) struct LeasedPermits {
 impl LeasedPermits {
     /// The reply of the lease, for a call that another thread made.
     pub(crate) fn into_counted(self) -> CountedReply {
-        let Self { remaining, reset_after, id, mirror_stamp, .. } = self;
+        let Self { remaining, reset_after, decided_at: stamp, id, mirror_stamp, .. } = self;
         let reset_after = Duration::from_micros(reset_after);
-        CountedReply::from_lease(StoreReply { remaining, reset_after, ..StoreReply::ALLOWED }, id, mirror_stamp)
+        CountedReply::from_lease(StoreReply { remaining, reset_after, stamp, ..StoreReply::ALLOWED }, id, mirror_stamp)
     }
 }
 
@@ -82,10 +84,12 @@ impl RecentLease {
     #[inline]
     pub(super) fn take_permits(&mut self, cost: u32, now: Moment, needs_receipt: bool) -> Option<LeasedPermits> {
         let left = self.lease.take(cost, &mut self.seen)?;
-        let NewLease { remaining, reset_at, id, mirror_stamp, .. } = self.lease.granted;
+        let NewLease { remaining, reset_at, store_reset_at, id, mirror_stamp, .. } = self.lease.granted;
+        let reset_after = reset_at.micros().saturating_sub(now.micros());
         Some(LeasedPermits {
             remaining: remaining.saturating_add(left),
-            reset_after: reset_at.micros().saturating_sub(now.micros()),
+            reset_after,
+            decided_at: store_reset_at.saturating_sub(reset_after),
             id,
             mirror_stamp,
             lease: needs_receipt.then(|| self.reference()),

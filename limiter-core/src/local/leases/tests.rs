@@ -9,6 +9,8 @@ use crate::sync::AtomicBool;
 use crate::{ManualClock, Source};
 
 const LEASE_TIME: Duration = Duration::from_millis(10);
+/// The instant at which all permits are free, by the store's clock.
+const STORE_RESET_AT: u64 = 5_000_000;
 const ID: LeaseId = LeaseId { mark: 7, end: 1_000 };
 /// An id that no process has.
 const NO_PROCESS: u32 = 0;
@@ -34,6 +36,7 @@ fn lease(leases: &Leases, request: &Request<'_>) -> NewLease {
         ends_at: now.after(LEASE_TIME),
         remaining: 100,
         reset_at: now.after(Duration::from_secs(1)),
+        store_reset_at: STORE_RESET_AT,
         mirror_stamp: 42,
         renew_below: 0,
     }
@@ -62,9 +65,12 @@ fn permits_of_a_lease_are_taken_until_too_few_are_left() {
         let lease = permits.lease.as_ref().expect("the call needs a receipt");
         assert_eq!(lease.request(2), two);
         assert_eq!(lease.refund_info().lease(), Some(ID));
-        let CountedReply { reply, source, mirror_stamp, .. } = permits.into_counted();
+        let counted = permits.into_counted();
+        let refund_info = counted.refund_info();
+        assert_eq!((refund_info.stamp, refund_info.lease()), (ID.stamp(), Some(ID)));
+        let CountedReply { reply, source, mirror_stamp, .. } = counted;
         assert_eq!((reply.allowed, reply.remaining, reply.retry_after), (true, 100 + left, Some(Duration::ZERO)));
-        assert_eq!((reply.reset_after, reply.stamp), (Duration::from_millis(999), ID.stamp()));
+        assert_eq!((reply.reset_after, reply.stamp), (Duration::from_millis(999), STORE_RESET_AT - 999_000));
         assert_eq!((source, mirror_stamp), (Source::Lease, 42));
     }
     assert!(leases.take(&two, false).is_none(), "one permit is left");

@@ -245,11 +245,11 @@ impl Worker {
         match &call.action {
             Action::Take { max_wait, .. } => match self.reconciler.reserve(slotted, *max_wait) {
                 Ok(reserved) => reservation = reserved.map(DecisionReply::from),
-                Err(denial) => return Ok(denial),
+                Err(denial) => return Ok(CountedReply::from_standby(denial)),
             },
             Action::TakeWithReports => match self.reconciler.reserve_each(slotted) {
                 Ok(reserved) => reservation = reserved,
-                Err(denial) => return Ok(denial),
+                Err(denial) => return Ok(CountedReply::from_standby(denial)),
             },
             Action::Peek => {
                 if let Some(denial) = self.reconciler.peek_denial(slotted) {

@@ -20,6 +20,7 @@ fn lease(clock: &Clock, key: &str, mirror_stamp: u64) -> NewLease {
         ends_at,
         remaining: 0,
         reset_at: ends_at,
+        store_reset_at: 0,
         mirror_stamp,
         renew_below: 2,
     }

@@ -21,7 +21,7 @@ use super::pending_call::{BatchedCall, PendingCall, by_entry};
 use super::spawn_started::spawn_started;
 use crate::join_all::join_all;
 use crate::local::denial_cache::CacheVersion;
-use crate::request::{Request, SlottedRequests};
+use crate::request::{CountedReply, Request, SlottedRequests};
 use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
 use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::naming::Naming;
@@ -108,7 +108,7 @@ impl Worker {
             {
                 Ok(reservation) => call.reservation.set(reservation),
                 Err(denial) => {
-                    call.reply(Ok(denial));
+                    call.reply(Ok(CountedReply::from_standby(denial)));
                     continue;
                 }
             }

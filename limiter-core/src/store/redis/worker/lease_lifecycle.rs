@@ -16,7 +16,7 @@ use super::lease_demand::{Granted, Occasion};
 use super::leasing::Leasing;
 use super::reconcile::LeaseEffects;
 use crate::Error;
-use crate::clock::Moment;
+use crate::clock::{Moment, ceil_micros};
 use crate::limit::Limit;
 use crate::local::leases::{EndedLease, NewLease};
 use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
@@ -72,6 +72,7 @@ impl Worker {
             ends_at,
             remaining: entry.remaining,
             reset_at: received_at.after(entry.reset_after),
+            store_reset_at: entry.stamp.saturating_add(ceil_micros(entry.reset_after)),
             mirror_stamp,
             renew_below: 0,
         };

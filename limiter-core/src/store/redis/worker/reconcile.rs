@@ -67,11 +67,11 @@ impl Reconciler {
         &self,
         requests: SlottedRequests<'_>,
         max_wait: Duration,
-    ) -> Result<Option<StoreReply>, CountedReply> {
+    ) -> Result<Option<StoreReply>, StoreReply> {
         match self.standby().reserve(requests, max_wait) {
             Precheck::Skip => Ok(None),
             Precheck::Reserved(reply) => Ok(Some(reply)),
-            Precheck::Denied(reply) => Err(CountedReply::from_standby(reply)),
+            Precheck::Denied(reply) => Err(reply),
         }
     }
 
@@ -79,12 +79,12 @@ impl Reconciler {
     ///
     /// # Errors
     /// As for [`reserve`](Self::reserve).
-    pub(crate) fn reserve_each(&self, requests: SlottedRequests<'_>) -> Result<Option<DecisionReply>, CountedReply> {
+    pub(crate) fn reserve_each(&self, requests: SlottedRequests<'_>) -> Result<Option<DecisionReply>, StoreReply> {
         let mut per_request = PerRequest::default();
         match self.standby().reserve_each(requests, &mut per_request) {
             Precheck::Skip => Ok(None),
             Precheck::Reserved(reply) => Ok(Some(DecisionReply::with_reports(reply, per_request))),
-            Precheck::Denied(reply) => Err(CountedReply::from_standby(reply)),
+            Precheck::Denied(reply) => Err(reply),
         }
     }
 

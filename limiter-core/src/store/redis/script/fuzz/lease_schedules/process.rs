@@ -159,6 +159,7 @@ impl SimulatedProcess {
             ends_at,
             remaining: 0,
             reset_at: ends_at,
+            store_reset_at: 0,
             mirror_stamp: 0,
             renew_below: if self.has_demands { renew_below } else { 0 },
         };
