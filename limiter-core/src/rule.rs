@@ -14,7 +14,6 @@ pub(crate) mod message_text;
 #[cfg(any(feature = "rules", feature = "serde"))]
 pub(crate) mod fields;
 pub(crate) mod key_match;
-mod method_value;
 mod override_index;
 mod rule_set;
 mod settings;

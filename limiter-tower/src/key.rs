@@ -108,7 +108,7 @@ pub trait Internal {
     /// Gives each piece a name of its own.
     fn name_pieces(&mut self, names: &mut PieceNames);
 
-    /// Returns the names of the pieces of each form, with the prefixes of addresses, as in `ip:/32/64`.
+    /// Returns the names of the pieces of each form, with the kinds of values other than any text, as in `ip:/32/64`.
     fn forms(&self) -> Vec<Vec<String>>;
 
     /// Returns the number of forms.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::piece_name::without_prefixes;
+use crate::piece_name::without_kind;
 
 /// The treatment of requests that lack a piece of their key, such as a header or the address of their client.
 #[non_exhaustive]
@@ -110,7 +110,7 @@ impl MissingLog {
     /// Creates the log of a layer whose keys have these forms.
     pub(crate) fn new(forms: &[Vec<String>]) -> Self {
         let names =
-            |pieces: &Vec<String>| pieces.iter().map(|piece| without_prefixes(piece)).collect::<Vec<_>>().join(", ");
+            |pieces: &Vec<String>| pieces.iter().map(|piece| without_kind(piece)).collect::<Vec<_>>().join(", ");
         let forms: Vec<_> = forms.iter().map(names).collect();
         Self { pieces: forms.join(" or "), start: Instant::now(), reasons: Default::default() }
     }

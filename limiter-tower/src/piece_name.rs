@@ -127,13 +127,13 @@ impl PieceNames {
 pub(crate) fn template(rule: &str, pieces: &[String]) -> String {
     let mut template = rule.replace('{', "{{").replace('}', "}}");
     for piece in pieces {
-        let _ = write!(template, ":{}:{{{piece}}}", without_prefixes(piece));
+        let _ = write!(template, ":{}:{{{piece}}}", without_kind(piece));
     }
     template
 }
 
-/// Returns the name of a piece in a form, without the prefixes of its addresses.
-pub(crate) fn without_prefixes(piece: &str) -> &str {
+/// Returns the name of a piece in a form, without the kind of its values.
+pub(crate) fn without_kind(piece: &str) -> &str {
     piece.split_once(":/").map_or(piece, |(name, _)| name)
 }
 
@@ -194,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn templates_have_prefixes_and_escape_the_name_of_the_rule() {
-        let pieces = ["ip:/32/64".into(), "x-api-key".into()];
-        assert_eq!(template("a{b}", &pieces), "a{{b}}:ip:{ip:/32/64}:x-api-key:{x-api-key}");
+    fn templates_have_the_kinds_of_values_and_escape_the_name_of_the_rule() {
+        let pieces = ["ip:/32/64".into(), "method:/method".into(), "x-api-key".into()];
+        assert_eq!(template("a{b}", &pieces), "a{{b}}:ip:{ip:/32/64}:method:{method:/method}:x-api-key:{x-api-key}");
     }
 }

@@ -22,12 +22,29 @@ pub(crate) struct TemplatePart {
     pub(crate) expression: String,
     /// The format spec after the colon.
     pub(crate) spec: Option<String>,
-    /// The prefixes of the addresses that are its values, in the template of a layer.
-    pub(crate) addresses: Option<AddressPrefixes>,
+    pub(crate) kind: PartKind,
 }
 
-/// The longest prefixes of the networks that a part has as values, in bits. A layer's template has them in place of a
-/// format spec, as in `{ip:/32/64}`, which no attribute has.
+/// The kind of a part's values. A layer's template has it in place of a format spec, as in `{ip:/32/64}` and
+/// `{method:/method}`, which no attribute has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PartKind {
+    /// Any texts.
+    #[default]
+    Any,
+    /// Networks of at most these prefixes.
+    Addresses(AddressPrefixes),
+    /// The texts by which layers count methods.
+    Methods,
+}
+
+impl PartKind {
+    fn parse(spec: &str) -> Option<Self> {
+        if spec == "/method" { Some(Self::Methods) } else { AddressPrefixes::parse(spec).map(Self::Addresses) }
+    }
+}
+
+/// The longest prefixes of the networks that a part has as values, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressPrefixes {
     pub(crate) ipv4: u8,
@@ -84,16 +101,16 @@ impl TemplatePart {
         if expression.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
-        let addresses = spec.and_then(AddressPrefixes::parse);
-        let spec = spec.filter(|spec| !spec.is_empty() && addresses.is_none()).map(str::to_owned);
-        Some(Self { expression: expression.to_owned(), spec, addresses })
+        let kind = spec.and_then(PartKind::parse);
+        let spec = spec.filter(|spec| !spec.is_empty() && kind.is_none()).map(str::to_owned);
+        Some(Self { expression: expression.to_owned(), spec, kind: kind.unwrap_or_default() })
     }
 
     /// Returns whether the part is a variable or a field, such as `user.id`, in its `Display` form.
     fn is_name(&self) -> bool {
         let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || c == '_');
         self.spec.is_none()
-            && self.addresses.is_none()
+            && self.kind == PartKind::Any
             && self.expression.split('.').all(|word| is_word(word.strip_prefix("r#").unwrap_or(word)))
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::rule::method_value::method_problem;
 use crate::rule::override_index::{InvalidOverride, OverrideIndex};
 use crate::rule::{Rule, log_apart};
 use crate::{Error, ErrorKind, Key, TARGET};
@@ -36,21 +35,16 @@ impl LayerRule {
     /// Checks that each override matches keys of one of these templates. Without templates nothing is known.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for the first override that matches none, as for the first template, and for a method by
-    /// which no request counts.
+    /// [`ErrorKind::Config`] for the first override that matches none. Its text is that of a template which has the
+    /// override's parts, or else of the first template.
     pub(crate) fn check_forms(&self, name: &str, templates: &[&str]) -> Result<(), Error> {
         for (index, (keys, _)) in self.rule.overrides.iter().enumerate() {
-            if let Some(message) = method_problem(keys, templates) {
-                return Err(invalid_override_error(
-                    name,
-                    &self.rule,
-                    &InvalidOverride { index, message, is_by_value: true },
-                ));
-            }
-            let invalid = |template: &&str| OverrideIndex::new(Some(template), [keys]).err();
-            let Some(first) = templates.first().and_then(invalid) else { continue };
-            if templates.iter().all(|template| invalid(template).is_some()) {
-                let invalid = InvalidOverride { index, ..first };
+            let invalid = templates.iter().map(|template| OverrideIndex::new(Some(template), [keys]).err());
+            // None if it matches keys of one of them.
+            let Some(invalid) = invalid.collect::<Option<Vec<_>>>() else { continue };
+            let by_value = invalid.iter().find(|invalid| invalid.is_by_value);
+            if let Some(invalid) = by_value.or(invalid.first()).cloned() {
+                let invalid = InvalidOverride { index, ..invalid };
                 return Err(invalid_override_error(name, &self.rule, &invalid));
             }
         }
@@ -93,11 +87,6 @@ impl LayerRule {
                 );
             });
         }
-    }
-
-    /// Returns the first problem of a method by which no request of a layer with this template counts.
-    pub(crate) fn method_problem(&self, template: &str) -> Option<String> {
-        self.rule.overrides.iter().find_map(|(keys, _)| method_problem(keys, &[template]))
     }
 
     /// Returns whether the overrides, if there are any, are those of the key that a set of rules states, or else of a key

@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::rule::layer_rule::LayerRule;
 use crate::rule::override_index::InvalidOverride;
 use crate::rule::settings::{DefaultSettings, SimpleLimit};
-use crate::rule::{
-    Catalog, KeyText, LeaseSettings, Mode, Origin, RegisteredRule, Rule, RuleSet, Settings, TextPlace, log_apart,
-};
+use crate::rule::{Catalog, KeyText, LeaseSettings, Mode, Origin, Rule, RuleSet, Settings, TextPlace, log_apart};
 use crate::{Error, ErrorKind, Key, Limit, TARGET};
 
 /// The most overrides of a set of rules.
@@ -247,12 +245,6 @@ impl Layers {
         };
         let layer = |(origin, rule): (Origin, &Arc<LayerRule>)| match template {
             Some(template) => {
-                if let Some(text) = template
-                    && let Some(problem) = rule.method_problem(text)
-                    && RegisteredRule::has_template(text)
-                {
-                    warn_of_method(name, problem);
-                }
                 let (rule, unmatched) = rule.for_template(template);
                 warn_of_unmatched(name, key, unmatched);
                 (origin, rule)
@@ -280,14 +272,6 @@ impl Layers {
     fn layers_of(&self, name: &str) -> impl Iterator<Item = (Origin, &Arc<LayerRule>)> {
         self.iter().filter_map(move |(origin, layer)| Some((origin, layer.rules.get(name)?)))
     }
-}
-
-/// Logs that an override of a method applies to no request of a layer, which was made after the rules were set.
-fn warn_of_method(name: &str, problem: String) {
-    let rule = name.to_owned();
-    log_apart(move || {
-        tracing::warn!(target: TARGET, rule, problem, "an override applies to no request of a layer");
-    });
 }
 
 /// Logs the number of overrides that match no key of a rule, with the problem of the first one.

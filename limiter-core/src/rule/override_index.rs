@@ -7,14 +7,18 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use crate::Key;
-use crate::key::{KeyTemplate, MAX_OUTLINE_PARTS, TemplatePart};
+use crate::key::KeyTemplate;
 use crate::rule::key_match::{KeyMatch, KeyPattern};
-use crate::rule::suggest::nearest;
 use crate::sync::{Seed, seed};
 
+mod named_parts;
 mod networks;
+mod methods;
+mod outline_parts;
 
-use networks::{AddressProblem, NetworkIndex, NetworkIndexBuilder, address_problem, check_address};
+use named_parts::{OverrideProblem, override_problem, values_by_position};
+use networks::{NetworkIndex, NetworkIndexBuilder};
+use outline_parts::{OutlineParts, OutlineShape, PART_MARK, part_outline};
 
 /// The overrides of one rule. A look-up takes one hash for each set of parts that the overrides name.
 ///
@@ -34,7 +38,7 @@ pub(crate) struct OverrideIndex {
 }
 
 /// An override that cannot be in the index.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidOverride {
     /// The index of the override in the list.
     pub(crate) index: usize,
@@ -104,7 +108,7 @@ impl OverrideIndex {
             let invalid = |problem: OverrideProblem<'_>| InvalidOverride {
                 index,
                 message: override_problem(template, &problem),
-                is_by_value: matches!(problem, OverrideProblem::Address { .. }),
+                is_by_value: matches!(problem, OverrideProblem::Value(_)),
             };
             let number = u32::try_from(index).unwrap_or(u32::MAX);
             let slot = match &key_match.pattern {
@@ -174,7 +178,7 @@ impl OverrideIndex {
     #[inline(never)]
     fn find_by_parts(&self, key: &Key) -> Option<usize> {
         let outline = key.outline()?;
-        let mut parts = OutlineParts { outline: &outline, spans: [0; MAX_OUTLINE_PARTS] };
+        let mut parts = OutlineParts::new(&outline);
         if !self.shape.split(&mut parts) {
             return None;
         }
@@ -245,8 +249,6 @@ impl PartGroup {
     }
 }
 
-const PART_MARK: u8 = b'@';
-
 /// The text by which overrides of some parts are found: the outline of one part, or those of several, each after a
 /// mark. Outlines contain no marks.
 fn match_text<'a>(parts: impl ExactSizeIterator<Item = &'a [u8]>) -> Cow<'a, [u8]> {
@@ -309,214 +311,6 @@ impl PartialEq for MatchText {
 }
 
 impl Eq for MatchText {}
-
-/// The outline of a template's keys: the encoded texts around the parts, with their marks.
-#[derive(Default)]
-struct OutlineShape {
-    /// The text before each part, with the marks around it.
-    before: Vec<Box<[u8]>>,
-    /// The text after the last part, with the mark before it; empty for an empty text.
-    end: Box<[u8]>,
-}
-
-impl OutlineShape {
-    fn new(template: &KeyTemplate) -> Self {
-        let outlines: Vec<_> = template.texts.iter().map(|text| text_outline(text)).collect();
-        let mark = &[PART_MARK][..];
-        let (end, before) = outlines.split_last().map_or((&[][..], &[][..]), |(end, before)| (&end[..], before));
-        let surrounded = |(index, text): (usize, &Vec<u8>)| {
-            let first = if index == 0 { &[][..] } else { mark };
-            [first, text, mark].concat().into()
-        };
-        let before = before.iter().enumerate().map(surrounded).collect();
-        let end = if end.is_empty() { Vec::new() } else { [mark, end].concat() };
-        Self { before, end: end.into() }
-    }
-
-    /// Finds the parts in the outline of a key. Returns false for a key of another template.
-    ///
-    /// It writes the parts where the caller reads them: to move them takes longer than to find them.
-    #[inline]
-    fn split(&self, parts: &mut OutlineParts<'_>) -> bool {
-        let OutlineParts { outline, spans } = parts;
-        let mut at = 0;
-        for (before, span) in self.before.iter().zip(spans) {
-            let Some(rest) = outline.get(at..).and_then(|rest| without_prefix(rest, before)) else { return false };
-            let start = outline.len() - rest.len();
-            at = start + rest.iter().position(|byte| *byte == PART_MARK).unwrap_or(rest.len());
-            *span = OutlineParts::span(start, at);
-        }
-        outline.get(at..).and_then(|rest| without_prefix(rest, &self.end)).is_some_and(<[u8]>::is_empty)
-    }
-}
-
-/// Returns the text after a prefix. Most prefixes have a few bytes, for which a loop is faster than a call.
-#[inline]
-fn without_prefix<'a>(text: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
-    let (start, rest) = text.split_at_checked(prefix.len())?;
-    start.iter().zip(prefix).all(|(byte, other)| byte == other).then_some(rest)
-}
-
-/// The outlines of a key's parts.
-struct OutlineParts<'a> {
-    outline: &'a [u8],
-    /// The start and the end of each part, in one number each, which is written and read at once.
-    spans: [u32; MAX_OUTLINE_PARTS],
-}
-
-impl<'a> OutlineParts<'a> {
-    /// An outline has less than 2^16 bytes.
-    #[inline]
-    fn span(start: usize, end: usize) -> u32 {
-        let half = |at: usize| u32::from(u16::try_from(at).unwrap_or(u16::MAX));
-        half(start) << 16 | half(end)
-    }
-
-    #[inline]
-    fn get(&self, position: usize) -> &'a [u8] {
-        let [start_high, start_low, end_high, end_low] =
-            self.spans.get(position).copied().unwrap_or_default().to_be_bytes();
-        let (start, end) = (u16::from_be_bytes([start_high, start_low]), u16::from_be_bytes([end_high, end_low]));
-        self.outline.get(usize::from(start)..usize::from(end)).unwrap_or_default()
-    }
-}
-
-/// The outline of a text.
-fn text_outline(text: &str) -> Vec<u8> {
-    outline_of(&Key::new(text))
-}
-
-/// The outline of a part.
-fn part_outline(value: &str) -> Vec<u8> {
-    // The first mark is that of the part.
-    outline_of(&Key::new("").part(value)).split_off(1)
-}
-
-/// The outline of a key that was not read from a digest.
-fn outline_of(key: &Key) -> Vec<u8> {
-    key.outline().map_or_else(Vec::new, Cow::into_owned)
-}
-
-/// Returns the value at each position of the template, if the override names it.
-fn values_by_position<'a>(
-    template: &KeyTemplate,
-    parts: &'a [(String, String)],
-) -> Result<Vec<Option<&'a str>>, OverrideProblem<'a>> {
-    if template.parts.len() > MAX_OUTLINE_PARTS {
-        return Err(OverrideProblem::ManyParts);
-    }
-    if parts.is_empty() {
-        return Err(OverrideProblem::NoParts);
-    }
-    let mut values = vec![None; template.parts.len()];
-    for (name, value) in parts {
-        let positions = positions_of(template, name);
-        if positions.is_empty() {
-            return Err(OverrideProblem::UnknownPart { name, names: template.parts.iter().map(full_name).collect() });
-        }
-        for position in positions {
-            if values[position].replace(&value[..]).is_some() {
-                return Err(OverrideProblem::DoubledPart(name));
-            }
-            if let Some(prefixes) = template.parts[position].addresses {
-                check_address(value, prefixes).map_err(|problem| OverrideProblem::Address { name, problem })?;
-            }
-        }
-    }
-    Ok(values)
-}
-
-/// Returns the positions of the parts with a name: the text between the braces, or else the only expression that is
-/// equal to the name.
-fn positions_of(template: &KeyTemplate, name: &str) -> Vec<usize> {
-    let having = |is_named: &dyn Fn(&TemplatePart) -> bool| -> Vec<usize> {
-        (0..template.parts.len()).filter(|position| is_named(&template.parts[*position])).collect()
-    };
-    let by_full_name = having(&|part| full_name(part) == name);
-    if !by_full_name.is_empty() {
-        return by_full_name;
-    }
-    let by_expression = having(&|part| part.expression == name);
-    let is_one_name = by_expression.windows(2).all(|pair| template.parts[pair[0]] == template.parts[pair[1]]);
-    if is_one_name { by_expression } else { Vec::new() }
-}
-
-/// The template without the prefixes of its addresses.
-fn without_prefixes(template: &str) -> Cow<'_, str> {
-    let Some(parsed) =
-        KeyTemplate::parse(template).filter(|parsed| parsed.parts.iter().any(|part| part.addresses.is_some()))
-    else {
-        return Cow::Borrowed(template);
-    };
-    let mut texts = parsed.texts.iter().map(|text| text.replace('{', "{{").replace('}', "}}"));
-    let first = texts.next().unwrap_or_default();
-    let rest = parsed.parts.iter().zip(texts).map(|(part, text)| format!("{{{}}}{text}", full_name(part)));
-    Cow::Owned(rest.fold(first, |template, part| template + &part))
-}
-
-/// The text between the braces of a part.
-fn full_name(part: &TemplatePart) -> String {
-    match &part.spec {
-        None => part.expression.clone(),
-        Some(spec) => format!("{}:{spec}", part.expression),
-    }
-}
-
-/// The reason why an override cannot be in the index.
-enum OverrideProblem<'a> {
-    NoTemplate,
-    ManyParts,
-    NoParts,
-    UnknownPart { name: &'a str, names: Vec<String> },
-    DoubledPart(&'a str),
-    Address { name: &'a str, problem: AddressProblem },
-    HashedKey,
-    Equal { earlier: u32, index: usize },
-}
-
-/// Returns the message for an override that cannot be in the index. It contains no values, which may be personal data.
-fn override_problem(template: Option<&str>, problem: &OverrideProblem<'_>) -> String {
-    match problem {
-        OverrideProblem::NoTemplate => {
-            "`parts` must be used with a key that is a template such as `user:{user_id}`, got a rule whose key is an \
-             expression: use `KeyMatch::key`"
-                .to_owned()
-        }
-        OverrideProblem::ManyParts => {
-            format!("`parts` must be used with a key of at most {MAX_OUTLINE_PARTS} parts, got more: use `KeyMatch::key`")
-        }
-        OverrideProblem::NoParts => {
-            "`parts` must name at least one part, got none: write the settings into the rule itself".to_owned()
-        }
-        OverrideProblem::UnknownPart { name, names } => {
-            let template = template.map(without_prefixes).unwrap_or_default();
-            let list = names.join("`, `");
-            match nearest(name, names.iter().map(String::as_str)) {
-                Some(nearest) => {
-                    format!("`parts` must name parts of the key `{template}`, got `{name}`: write `{nearest}`")
-                }
-                None if names.is_empty() => {
-                    format!("`parts` must be left out for `{template}`, a key without parts: use `KeyMatch::key`")
-                }
-                None => format!("`parts` must name parts of the key `{template}`, got `{name}`: write one of `{list}`"),
-            }
-        }
-        OverrideProblem::DoubledPart(name) => format!("`parts` must name each part once, got `{name}` twice: remove one"),
-        OverrideProblem::Address { name, problem } => address_problem(name, problem),
-        OverrideProblem::HashedKey => {
-            "`key` of an override must be a plain key or its SHA-256 digest, got a digest of `hash_keys`: write the key \
-             itself"
-                .to_owned()
-        }
-        OverrideProblem::Equal { earlier, index } => {
-            let (first, second) = (u64::from(*earlier) + 1, index + 1);
-            format!(
-                "`overriding` must have one `Rule` for each match, got number {second} that matches the same keys as \
-                 number {first}: remove one"
-            )
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

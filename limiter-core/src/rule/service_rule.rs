@@ -98,12 +98,6 @@ impl RegisteredRule {
         REGISTERED.all()
     }
 
-    /// Returns whether a template is that of a layer.
-    pub(crate) fn has_template(template: &str) -> bool {
-        let is_form = |rule: &RegisteredRule| rule.forms.iter().any(|form| std::ptr::eq(form.template, template));
-        REGISTERED.all().iter().any(is_form)
-    }
-
     fn has(&self, name: &str, limits: &[String]) -> bool {
         self.name == name && self.limits.iter().eq(limits)
     }

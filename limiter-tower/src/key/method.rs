@@ -17,6 +17,8 @@ use crate::piece_name::PieceNames;
 pub struct Method;
 
 const NAME: &str = "method";
+/// The name, with the kind of the values: see `key/template.rs` of limiter-core.
+const PIECE: &str = "method:/method";
 
 impl RequestKey for Method {}
 
@@ -26,7 +28,7 @@ impl Internal for Method {
     }
 
     fn forms(&self) -> Vec<Vec<String>> {
-        vec![vec![NAME.to_owned()]]
+        vec![vec![PIECE.to_owned()]]
     }
 
     fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
@@ -34,7 +36,7 @@ impl Internal for Method {
     }
 }
 
-/// Returns the text by which a method counts. `rule/method_value.rs` of limiter-core has the list of these texts.
+/// Returns the text by which a method counts. `rule/override_index/methods.rs` of limiter-core has the list of these texts.
 fn counted_as(method: &http::Method) -> &str {
     use http::Method;
     match *method {

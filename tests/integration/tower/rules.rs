@@ -3,6 +3,10 @@
 use rate_limited::tower::{ClientIp, Header, Method, Missing, RateLimitLayer, RequestKey};
 use rate_limited::{ErrorKind, Key, KeyMatch, Limiter, Mode, Rule, RuleSet};
 
+use crate::child_process;
+use crate::deadlines::eventually;
+use crate::health::log::{RecordsLines, lines};
+
 use super::{Served, counted, field, limit, limiter, request, request_of, send, statuses};
 
 #[tokio::test]
@@ -176,6 +180,52 @@ async fn a_network_in_an_override_blocks_its_clients() {
         let requests = [request_of(peer), request_of("192.0.2.1"), request_of("[2001:db9::1]")];
         let is_all = network == "::/0";
         assert_eq!(statuses(&service, requests).await, [429, 200, if is_all { 429 } else { 200 }], "{network}");
+    }
+}
+
+/// The parts of the address are known by the second form of the key alone.
+#[tokio::test]
+async fn the_error_of_a_value_is_that_of_the_form_which_has_its_part() {
+    let (limiter, _) = limiter();
+    let key = Header::new("x-api-key").or((Method, ClientIp::peer()));
+    let layer = RateLimitLayer::new("values of a form", limit("9/1m")).limiter(limiter.clone()).key(key);
+    let _service = counted(&layer, &Served::default());
+    for (part, value) in [("ip", "2001:db8::9"), ("method", "HEAD")] {
+        let rule = Rule::new().overriding(KeyMatch::parts([(part, value)]), Rule::new().mode(Mode::Deny));
+        let error = limiter.set_rules(RuleSet::new().rule("values of a form", rule)).expect_err(value);
+        let start = format!("override 1 of the rule `values of a form`: `{part}` must ");
+        assert!(error.to_string().starts_with(&start), "{error}");
+    }
+}
+
+#[test]
+fn a_value_that_no_client_has_is_a_warning_if_its_layer_is_made_later() {
+    child_process::run("tower::rules::log_of_values_that_were_set_before_their_layer", &[("", ""); 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs a process of its own, for its log"]
+async fn log_of_values_that_were_set_before_their_layer() {
+    if !child_process::is_child() {
+        return;
+    }
+    tracing::subscriber::set_global_default(RecordsLines).expect("the first");
+    let cases = [
+        ("early address", "ip", "2001:db8::9", "write the network of 64 bits around it"),
+        ("early network", "ip", "10.0.0.0/33", "write one such as"),
+        ("early method", "method", "HEAD", "write `GET`, which matches both"),
+    ];
+    for (name, part, value, advice) in cases {
+        let rule = Rule::new().overriding(KeyMatch::parts([(part, value)]), Rule::new().mode(Mode::Deny));
+        let set = RuleSet::new().rule(name, rule);
+        let limiter = Limiter::builder().declare(name).rules(set).build().expect("the layer is unknown");
+        let layer = RateLimitLayer::new(name, limit("9/1m")).limiter(limiter).key((Method, ClientIp::peer()));
+        let service = counted(&layer, &Served::default());
+        let start = format!("override 1 of the rule `{name}`: `{part}` must ");
+        let is_warning = |line: &String| line.contains("WARN") && line.contains(&start) && line.contains(advice);
+        assert!(!lines().iter().any(|line| line.contains(name)), "nothing is known of the layer");
+        assert_eq!(statuses(&service, [request_of("192.0.2.1")]).await, [200]);
+        eventually(name, async || lines().iter().any(is_warning)).await;
     }
 }
 

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::{MatchTable, MatchText, OutlineParts, PART_MARK, part_outline};
+use super::outline_parts::{OutlineParts, PART_MARK, part_outline};
+use super::{MatchTable, MatchText};
 use crate::key::{AddressPrefixes, MAX_OUTLINE_PARTS};
 use crate::sync::seed;
 
@@ -90,7 +91,7 @@ impl Network {
 
 /// The reason why no key of a layer has a value of its override.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum AddressProblem {
+enum AddressProblem {
     NoAddress,
     /// The layer counts clients by shorter prefixes.
     TooLong {
@@ -100,7 +101,7 @@ pub(super) enum AddressProblem {
 }
 
 /// Checks a value of a part whose values are networks of these prefixes.
-pub(super) fn check_address(value: &str, prefixes: AddressPrefixes) -> Result<(), AddressProblem> {
+fn check_address(value: &str, prefixes: AddressPrefixes) -> Result<(), AddressProblem> {
     let Network { is_ipv4, prefix, .. } = Network::parse(value).ok_or(AddressProblem::NoAddress)?;
     let longest = if is_ipv4 { prefixes.ipv4 } else { prefixes.ipv6 };
     if prefix <= longest { Ok(()) } else { Err(AddressProblem::TooLong { prefix, longest }) }
@@ -252,9 +253,11 @@ impl NetworkGroup {
     }
 }
 
-/// Returns the message for the part of this name. It does not have the value, which may be personal data.
-pub(super) fn address_problem(name: &str, problem: &AddressProblem) -> String {
-    match problem {
+/// Returns the message for a value that no part of this name has, whose values are networks of these prefixes. It does
+/// not have the value, which may be personal data.
+pub(super) fn address_problem(name: &str, value: &str, prefixes: AddressPrefixes) -> Option<String> {
+    let problem = check_address(value, prefixes).err()?;
+    Some(match problem {
         AddressProblem::NoAddress => format!(
             "`{name}` must be an address or a network, as in the keys of its layer, got another text: write one such as \
              `203.0.113.9`, `203.0.113.0/24` or `2001:db8::/48`, without further bits behind the prefix"
@@ -263,7 +266,7 @@ pub(super) fn address_problem(name: &str, problem: &AddressProblem) -> String {
             "`{name}` must have a prefix of at most {longest} bits, by which its layer counts such clients, got {prefix} \
              bits: write the network of {longest} bits around it, which ends in `/{longest}`"
         ),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -185,6 +185,22 @@ fn values_that_no_key_of_a_layer_has_are_rejected() {
     assert!(equal.message.contains("number 2 that matches the same keys as number 1"), "{equal:?}");
 }
 
+/// A part of an attribute's template, or of a header with this name, is any text.
+#[test]
+fn methods_by_which_no_request_counts_are_rejected() {
+    let layer = "api:method:{method:/method}:ip:{ip:/32/64}";
+    let of = |template, method| OverrideIndex::new(Some(template), &[KeyMatch::parts([("method", method)])]);
+    let index = of(layer, "GET").expect("it counts");
+    assert_eq!(index.find(&key(layer, &["GET", "10.0.0.1"])), Some(0));
+    for method in ["HEAD", "get", "PROPFIND"] {
+        let invalid = of(layer, method).expect_err(method);
+        assert!(invalid.is_by_value && invalid.message.starts_with("`method` must be "), "{invalid:?}");
+        assert!(of("api:method:{method}", method).is_ok(), "{method}");
+    }
+    let unknown = OverrideIndex::new(Some(layer), &[KeyMatch::parts([("user", "1")])]).expect_err("no such part");
+    assert!(unknown.message.contains("the key `api:method:{method}:ip:{ip}`, got `user`"), "{unknown:?}");
+}
+
 /// A key that was read from its digest matches overrides of the whole key.
 #[test]
 fn a_key_of_a_digest_matches_by_the_whole_key() {

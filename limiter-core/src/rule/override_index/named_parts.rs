@@ -1,0 +1,149 @@
+//! The parts that an override names, compared with those of the rule's template.
+
+use std::borrow::Cow;
+
+use super::methods::method_problem;
+use super::networks::address_problem;
+use crate::key::{KeyTemplate, MAX_OUTLINE_PARTS, PartKind, TemplatePart};
+use crate::rule::suggest::nearest;
+
+/// Returns the value at each position of the template, if the override names it.
+pub(super) fn values_by_position<'a>(
+    template: &KeyTemplate,
+    parts: &'a [(String, String)],
+) -> Result<Vec<Option<&'a str>>, OverrideProblem<'a>> {
+    if template.parts.len() > MAX_OUTLINE_PARTS {
+        return Err(OverrideProblem::ManyParts);
+    }
+    if parts.is_empty() {
+        return Err(OverrideProblem::NoParts);
+    }
+    let mut values = vec![None; template.parts.len()];
+    for (name, value) in parts {
+        let positions = positions_of(template, name);
+        if positions.is_empty() {
+            return Err(OverrideProblem::UnknownPart { name, names: template.parts.iter().map(full_name).collect() });
+        }
+        for position in positions {
+            if values[position].replace(&value[..]).is_some() {
+                return Err(OverrideProblem::DoubledPart(name));
+            }
+            if let Some(problem) = value_problem(template.parts[position].kind, name, value) {
+                return Err(OverrideProblem::Value(problem));
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// Returns the message for a value that no key has in a part of this kind.
+fn value_problem(kind: PartKind, name: &str, value: &str) -> Option<String> {
+    match kind {
+        PartKind::Any => None,
+        PartKind::Addresses(prefixes) => address_problem(name, value, prefixes),
+        PartKind::Methods => method_problem(value),
+    }
+}
+
+/// Returns the positions of the parts with a name: the text between the braces, or else the only expression that is
+/// equal to the name.
+fn positions_of(template: &KeyTemplate, name: &str) -> Vec<usize> {
+    let having = |is_named: &dyn Fn(&TemplatePart) -> bool| -> Vec<usize> {
+        (0..template.parts.len()).filter(|position| is_named(&template.parts[*position])).collect()
+    };
+    let by_full_name = having(&|part| full_name(part) == name);
+    if !by_full_name.is_empty() {
+        return by_full_name;
+    }
+    let by_expression = having(&|part| part.expression == name);
+    let is_one_name = by_expression.windows(2).all(|pair| template.parts[pair[0]] == template.parts[pair[1]]);
+    if is_one_name { by_expression } else { Vec::new() }
+}
+
+/// The template without the kinds of its parts.
+fn without_kinds(template: &str) -> Cow<'_, str> {
+    let has_kinds = |parsed: &KeyTemplate| parsed.parts.iter().any(|part| part.kind != PartKind::Any);
+    let Some(parsed) = KeyTemplate::parse(template).filter(has_kinds) else { return Cow::Borrowed(template) };
+    let mut texts = parsed.texts.iter().map(|text| text.replace('{', "{{").replace('}', "}}"));
+    let first = texts.next().unwrap_or_default();
+    let rest = parsed.parts.iter().zip(texts).map(|(part, text)| format!("{{{}}}{text}", full_name(part)));
+    Cow::Owned(rest.fold(first, |template, part| template + &part))
+}
+
+/// The text between the braces of a part.
+fn full_name(part: &TemplatePart) -> String {
+    match &part.spec {
+        None => part.expression.clone(),
+        Some(spec) => format!("{}:{spec}", part.expression),
+    }
+}
+
+/// The reason why an override cannot be in the index.
+pub(super) enum OverrideProblem<'a> {
+    NoTemplate,
+    ManyParts,
+    NoParts,
+    UnknownPart {
+        name: &'a str,
+        names: Vec<String>,
+    },
+    DoubledPart(&'a str),
+    /// No key has the value: the message.
+    Value(String),
+    HashedKey,
+    Equal {
+        earlier: u32,
+        index: usize,
+    },
+}
+
+/// Returns the message for an override that cannot be in the index. It has no values, which may be personal data.
+pub(super) fn override_problem(template: Option<&str>, problem: &OverrideProblem<'_>) -> String {
+    match problem {
+        OverrideProblem::NoTemplate => {
+            "`parts` must be used with a key that is a template such as `user:{user_id}`, got a rule whose key is \
+             an expression: use `KeyMatch::key`"
+                .to_owned()
+        }
+        OverrideProblem::ManyParts => {
+            format!(
+                "`parts` must be used with a key of at most {MAX_OUTLINE_PARTS} parts, got more: use \
+                 `KeyMatch::key`"
+            )
+        }
+        OverrideProblem::NoParts => {
+            "`parts` must name at least one part, got none: write the settings into the rule itself".to_owned()
+        }
+        OverrideProblem::UnknownPart { name, names } => {
+            let template = template.map(without_kinds).unwrap_or_default();
+            let list = names.join("`, `");
+            match nearest(name, names.iter().map(String::as_str)) {
+                Some(nearest) => {
+                    format!("`parts` must name parts of the key `{template}`, got `{name}`: write `{nearest}`")
+                }
+                None if names.is_empty() => {
+                    format!("`parts` must be left out for `{template}`, a key without parts: use `KeyMatch::key`")
+                }
+                None => {
+                    format!("`parts` must name parts of the key `{template}`, got `{name}`: write one of `{list}`")
+                }
+            }
+        }
+        OverrideProblem::DoubledPart(name) => {
+            format!("`parts` must name each part once, got `{name}` twice: remove one")
+        }
+        OverrideProblem::Value(message) => message.clone(),
+        OverrideProblem::HashedKey => {
+            "`key` of an override must be a plain key or its SHA-256 digest, got a digest of `hash_keys`: write \
+             the key itself"
+                .to_owned()
+        }
+        OverrideProblem::Equal { earlier, index } => {
+            let (first, second) = (u64::from(*earlier) + 1, index + 1);
+            format!(
+                "`overriding` must have one `Rule` for each match, got number {second} that matches the same keys \
+                 as number {first}: remove one"
+            )
+        }
+    }
+}
