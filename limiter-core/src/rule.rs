@@ -226,6 +226,23 @@ impl Rule {
         settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
     }
 
+    /// Returns the most permits that the limits of a rule, or of its override, grant one call. `None` if they set none.
+    /// `base` is the rule itself.
+    fn most_permits(&self, base: &Self) -> Option<u32> {
+        if self.limits.is_empty() && self.algorithm.is_none() && self.burst.is_none() {
+            return None;
+        }
+        let limits = if self.limits.is_empty() { &base.limits } else { &self.limits };
+        let (algorithm, burst) = (self.algorithm.or(base.algorithm), self.burst.or(base.burst));
+        let permits = |limit: &Limit| match (algorithm.unwrap_or(limit.algorithm()), burst) {
+            (counted_by, Some(burst)) if counted_by.has_burst() => burst,
+            // The attribute may have an algorithm with a burst.
+            (_, Some(burst)) if algorithm.is_none() => burst.max(limit.burst()),
+            _ => limit.burst(),
+        };
+        limits.iter().map(permits).min()
+    }
+
     /// Checks the settings of a rule, which messages call `name`.
     ///
     /// # Errors

@@ -27,6 +27,11 @@ impl Site {
         self.rule.limits
     }
 
+    /// The cost to compare with configured limits: see [`RuleSite::cost`].
+    pub(crate) fn cost(&self) -> Option<u32> {
+        self.rule.cost
+    }
+
     /// Returns the path of the function, such as `shop::orders::find`, or `shop::orders::Orders::find` for a method.
     ///
     /// The path of a method is as rustc prints it, so that of a trait's method is
@@ -85,6 +90,8 @@ pub struct RuleSite {
     pub key: Option<&'static str>,
     /// The limits as written, or `configured`.
     pub limits: &'static [&'static str],
+    /// The cost, if it is a number, and if the attribute has no `burst`, which configured limits would use.
+    pub cost: Option<u32>,
     /// The module and the name of the function, without the type of a method.
     pub function: &'static str,
     /// The source file.

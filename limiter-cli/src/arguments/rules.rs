@@ -34,7 +34,7 @@ pub(crate) enum RulesCommand {
     Export,
     /// Replace the shared rules by a file
     Import(ImportArguments),
-    /// Check a file of rules; this needs no store
+    /// Check a file of rules, without a store and without the costs in the source
     Lint(FileArguments),
 }
 

@@ -74,7 +74,9 @@ impl RuleTable {
         if self.hashes_keys {
             rules.check_hashed_layouts()?;
         }
-        if origin == Origin::Shared { Layer::of_shared(rules) } else { Layer::new(rules, &self.catalog()) }
+        let catalog = self.catalog();
+        catalog.warn_of_costs(&rules);
+        if origin == Origin::Shared { Layer::of_shared(rules) } else { Layer::new(rules, &catalog) }
     }
 
     /// Makes rules of `configured` limits fail until shared rules are set, unless another layer has their limits.

@@ -7,7 +7,7 @@ use syn::{Expr, Lit};
 use super::Expansion;
 use super::source_text::source_text;
 use super::spans::point_at;
-use crate::plan::{FailurePolicy, LimitSource, Limits, Policy, Rule};
+use crate::plan::{FailurePolicy, Given, LimitSource, Limits, Policy, Rule};
 use crate::value::literal;
 
 impl Expansion<'_> {
@@ -67,11 +67,17 @@ impl Expansion<'_> {
                 quote!(#(#texts),*)
             }
         };
+        let has_burst = matches!(&rule.limits, Limits::Written { counted_by: Some(by), .. } if by.burst.is_some());
+        let cost = match &rule.cost {
+            Given::Literal(cost) if !has_burst => quote!(::core::option::Option::Some(#cost)),
+            _ => quote!(::core::option::Option::None),
+        };
         quote! {
             #runtime::RuleSite {
                 name: #name,
                 key: #key,
                 limits: &[#limits],
+                cost: #cost,
                 function: ::core::concat!(::core::module_path!(), "::", #function),
                 file: ::core::file!(),
                 line: ::core::line!(),

@@ -79,7 +79,38 @@ fn a_denial_is_an_event_with_its_rule_and_without_its_key() {
     assert_eq!(recorder.lines_of(|| check("login")), [format!("DEBUG denied message=denied {fields}")]);
     let costly = || limiter.check_n_blocking(&key("b"), &limit, 2).expect("decides");
     let fields = "rule=check limit=1/10s remaining=1 source=store";
-    assert_eq!(recorder.lines_of(costly), [format!("DEBUG denied message=denied {fields}")], "a final denial");
+    let lines = recorder.lines_of(costly);
+    assert_eq!(lines[0], format!("DEBUG denied message=denied {fields}"), "a final denial");
+}
+
+#[test]
+fn a_cost_that_a_limit_never_grants_is_a_warning_once_for_each_rule() {
+    let denying = Rule::new().mode(Mode::Deny);
+    let rules = Limiter::builder().rule("trial", Rule::new().mode(Mode::Shadow)).rule("closed", denying);
+    let (recorder, limiter, limit) = (LineRecorder::default(), still(rules), limit("5/1m"));
+    let warnings = |rule: &str, cost: u32| {
+        let check = || limiter.named(rule).check_n_blocking(&key("a"), &limit, cost).expect("decides");
+        let lines = recorder.lines_of(check).into_iter().filter(|line| line.starts_with("WARN "));
+        let (_, messages): (Vec<_>, Vec<_>) = lines.map(|line| split_at(&line, " message=")).unzip();
+        messages
+    };
+    let warning = |rule: &str, cost: u32| {
+        let message = "a call was denied for its cost, which the limit never grants: no wait helps; raise the limit, or \
+                       lower the cost";
+        vec![format!("{message} rule={rule} cost={cost} limit=5/min")]
+    };
+    assert_eq!(warnings("login", 5), [""; 0]);
+    assert_eq!(warnings("login", 1), [""; 0], "a denial that a wait helps");
+    assert_eq!(warnings("login", 10), warning("login", 10));
+    assert_eq!(warnings("login", 11), [""; 0]);
+    assert_eq!(warnings("import", 6), warning("import", 6));
+    assert_eq!(warnings("trial", 10), warning("trial", 10), "in shadow mode");
+    assert_eq!(warnings("closed", 10), [""; 0], "the rule denies every call");
+}
+
+fn split_at(line: &str, middle: &str) -> (String, String) {
+    let (before, behind) = line.split_once(middle).expect("a message");
+    (before.to_owned(), behind.to_owned())
 }
 
 fn still(builder: rate_limited::Builder) -> Limiter {

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rate_limited::{Denied, ErrorKind, Limiter, Origin, Rule, RuleSet, Source, rate_limited};
+use rate_limited::{
+    Algorithm, Denied, ErrorKind, Key, KeyMatch, Limiter, Mode, Origin, Rule, RuleSet, Source, rate_limited,
+};
 use tempfile::TempDir;
 
 use crate::child_process;
@@ -177,6 +179,53 @@ async fn log_of_unknown_rules() {
     limiter.set_rules(RuleSet::new().rule("nothing like it", Rule::new())).expect("a warning");
     let is_plain = |line: &String| line.contains("rules=\"`nothing like it`\"") && !line.contains("file=");
     eventually("logged without a place", async || lines().iter().any(is_plain)).await;
+}
+
+#[rate_limited(key = "costly import", limit = "100/min", cost = 10)]
+fn import() -> Result<(), Denied> {
+    Ok(())
+}
+
+#[rate_limited(key = "costly bucket", limit = "100/min", algorithm = token_bucket, burst = 100, cost = 10)]
+fn import_by_bucket() -> Result<(), Denied> {
+    Ok(())
+}
+
+#[test]
+fn a_cost_above_the_configured_limit_is_logged() {
+    child_process::run("rules::file::log_of_costs", &[("", ""); 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs a process of its own, for its log"]
+async fn log_of_costs() {
+    if !child_process::is_child() {
+        return;
+    }
+    tracing::subscriber::set_global_default(RecordsLines).expect("the first");
+    const MESSAGE: &str = "the limits of a rule or of an override never grant the `cost` of a function";
+    let logged = || lines().iter().filter(|line| line.contains(MESSAGE)).cloned().collect::<Vec<_>>();
+    let file = RulesFile::new("[rules.\"costly import\"]\nlimit = \"5/min\"\n");
+    let limiter = Limiter::builder().rules_file(&file.path).build().expect("a good file");
+    let is_of = |line: &String, part: &str, permits: u32| {
+        let parts = ["WARN", "rule=\"costly import\"", "cost=10", &format!("permits={permits}"), part, "import)"];
+        parts.iter().all(|part| line.contains(part))
+    };
+    eventually("logged", async || logged().iter().any(|line| is_of(line, "part=\"rule\"", 5))).await;
+    limiter.scope_sync(|| import().expect_err("the cost is above the limit"));
+    // The last set alone has such a limit, in an override.
+    let bursting = Rule::new().limit(limit("5/min")).algorithm(Algorithm::TokenBucket).burst(10);
+    let fitting = [Rule::new().limit(limit("10/min")), bursting, Rule::new().limit(limit("5/min")).mode(Mode::Deny)];
+    for rule in fitting {
+        limiter.set_rules(RuleSet::new().rule("costly import", rule)).expect("good rules");
+    }
+    // The attribute's burst grants the cost.
+    limiter.set_rules(RuleSet::new().rule("costly bucket", Rule::new().limit(limit("5/min")))).expect("good rules");
+    let of_key = Rule::new().overriding(KeyMatch::key(&Key::new("costly import")), Rule::new().limit(limit("7/min")));
+    limiter.set_rules(RuleSet::new().rule("costly import", of_key)).expect("good rules");
+    eventually("logged again", async || logged().iter().any(|line| is_of(line, "part=\"override\"", 7))).await;
+    assert_eq!(logged().len(), 2, "{:?}", logged());
+    import_by_bucket().expect("a permit");
 }
 
 #[rate_limited(key = "file:{user}", limit = "1/h")]

@@ -40,6 +40,7 @@ where
                                 name: "user:{id}",
                                 key: ::core::option::Option::Some("user:{id}"),
                                 limits: &["5/s"],
+                                cost: ::core::option::Option::Some(1u32),
                                 function: ::core::concat!(
                                     ::core::module_path!(), "::", "get"
                                 ),

@@ -10,6 +10,7 @@ async fn get_id() -> Result<u64, Busy> {
                             name: "getId",
                             key: ::core::option::Option::Some("getId"),
                             limits: &["configured"],
+                            cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get_id"
                             ),

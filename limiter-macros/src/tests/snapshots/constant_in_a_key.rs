@@ -27,6 +27,7 @@ fn get(id: u64) -> Option<u64> {
                         name: "{REGION}/{{user}}:{id}!",
                         key: ::core::option::Option::Some("{REGION}/{{user}}:{id}!"),
                         limits: &["5/s"],
+                        cost: ::core::option::Option::Some(1u32),
                         function: ::core::concat!(::core::module_path!(), "::", "get"),
                         file: ::core::file!(),
                         line: ::core::line!(),

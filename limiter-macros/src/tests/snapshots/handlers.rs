@@ -14,6 +14,7 @@ where
                             name: "k",
                             key: ::core::option::Option::Some("k"),
                             limits: &["5/s"],
+                            cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

@@ -12,6 +12,7 @@ impl<T> Service<T> {
                             name: "service",
                             key: ::core::option::Option::Some("service"),
                             limits: &["5/s"],
+                            cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

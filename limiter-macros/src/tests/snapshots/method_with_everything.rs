@@ -30,6 +30,7 @@ async fn get(&self, mut id: u64, _unused: &str) -> Reply {
                             name: "get",
                             key: ::core::option::Option::None,
                             limits: &["self . max/1m30s"],
+                            cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

@@ -30,6 +30,7 @@ fn get(
                         name: "{id}/{first}",
                         key: ::core::option::Option::Some("{id}/{first}"),
                         limits: &["5/s"],
+                        cost: ::core::option::Option::Some(1u32),
                         function: ::core::concat!(::core::module_path!(), "::", "get"),
                         file: ::core::file!(),
                         line: ::core::line!(),

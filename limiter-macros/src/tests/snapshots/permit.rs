@@ -34,6 +34,7 @@ async fn get_id() -> Result<u32, Busy> {
                             name: "getId",
                             key: ::core::option::Option::Some("getId"),
                             limits: &["MAX/10s"],
+                            cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get_id"
                             ),

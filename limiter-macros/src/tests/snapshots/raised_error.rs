@@ -11,6 +11,7 @@ async fn get() -> Result<(), Failed> {
                             name: "k",
                             key: ::core::option::Option::Some("k"),
                             limits: &["5/s"],
+                            cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

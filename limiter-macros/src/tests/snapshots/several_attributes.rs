@@ -26,6 +26,7 @@ async fn get(id: u64) -> u64 {
                             name: "user:{id}",
                             key: ::core::option::Option::Some("user:{id}"),
                             limits: &["5/s"],
+                            cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),
@@ -36,6 +37,7 @@ async fn get(id: u64) -> u64 {
                             name: "global",
                             key: ::core::option::Option::Some("global"),
                             limits: &["100/s"],
+                            cost: ::core::option::Option::Some(1u32),
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

@@ -47,6 +47,7 @@ async fn get(id: u64, limit: Limit, size: u32) -> Option<u64> {
                             name: "{id}",
                             key: ::core::option::Option::Some("{id}"),
                             limits: &["5/s", "limit"],
+                            cost: ::core::option::Option::None,
                             function: ::core::concat!(
                                 ::core::module_path!(), "::", "get"
                             ),

@@ -30,6 +30,7 @@ fn get(tenant: &str, user: &User, hash: u32) -> Reply {
                             "{tenant}/{{{user.id}}}:{hash:08x}",
                         ),
                         limits: &["LIMIT"],
+                        cost: ::core::option::Option::Some(1u32),
                         function: ::core::concat!(::core::module_path!(), "::", "get"),
                         file: ::core::file!(),
                         line: ::core::line!(),
