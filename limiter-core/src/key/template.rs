@@ -83,12 +83,26 @@ impl KeyTemplate {
         Some(Self { texts, parts })
     }
 
+    /// Returns whether another template is the same, apart from the kinds of its parts' values.
+    fn has_keys_of(&self, other: &Self) -> bool {
+        let without_kind = |parts: &[TemplatePart]| -> Vec<_> {
+            parts.iter().map(|part| (part.expression.clone(), part.spec.clone())).collect()
+        };
+        self.texts == other.texts && without_kind(&self.parts) == without_kind(&other.parts)
+    }
+
     /// Returns the key with these parts.
     pub(crate) fn key<V: Display>(&self, parts: impl IntoIterator<Item = V>) -> Key {
         let mut texts = self.texts.iter();
         let first = Key::new(texts.next().map_or("", String::as_str));
         parts.into_iter().zip(texts).fold(first, |key, (part, text)| key.part(part).text(text))
     }
+}
+
+/// Returns whether a layer's template is that of a key as users write it, without the kinds of the parts' values.
+pub(crate) fn is_key_of(template: &str, key: &str) -> bool {
+    let parsed = [template, key].map(KeyTemplate::parse);
+    matches!(parsed, [Some(template), Some(key)] if template.has_keys_of(&key))
 }
 
 impl TemplatePart {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::key::is_key_of;
 use crate::rule::layer_rule::LayerRule;
 use crate::rule::override_index::InvalidOverride;
 use crate::rule::settings::{DefaultSettings, SimpleLimit};
@@ -135,8 +136,12 @@ impl Layers {
     fn check_together<'c>(&self, catalog: impl Fn() -> Catalog<'c>) -> Result<(), Error> {
         self.names().into_iter().try_for_each(|name| self.check_rule(name))?;
         let is_strict = self.iter().any(|(_, layer)| layer.is_strict);
-        let needs_key =
-            |(_, layer): (Origin, &Layer)| layer.rules.iter().any(|(name, rule)| !rule.belongs_to(self.key_of(name)));
+        let needs_key = |(_, layer): (Origin, &Layer)| {
+            layer.rules.iter().any(|(name, rule)| {
+                let stated = self.key_of(name);
+                (stated.is_some() && rule.has_overrides()) || !rule.belongs_to(stated)
+            })
+        };
         // Most layers need no list of the program's rules.
         if !is_strict && !self.iter().any(needs_key) {
             return Ok(());
@@ -191,6 +196,12 @@ impl Layers {
         for (_, layer) in self.iter().filter(|(origin, _)| *origin != Origin::Shared) {
             for (name, rule) in &layer.rules {
                 let stated = self.key_of(name);
+                if let Some(stated) = stated {
+                    // A layer with this key knows the values that its parts have.
+                    let templates = catalog.service_templates(name);
+                    let of_key: Vec<_> = templates.into_iter().filter(|template| is_key_of(template, stated)).collect();
+                    rule.check_forms(name, &of_key)?;
+                }
                 if rule.belongs_to(stated) {
                     continue;
                 }

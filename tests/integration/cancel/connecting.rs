@@ -19,7 +19,7 @@ async fn dropped_connects_leave_no_connection_open() {
     let mut random = Random::new(3);
     let (mut done, mut dropped) = (0, 0);
     for _ in 0..60 {
-        match DropPoint::random(&mut random).run(builder_for(&server).connect()).await {
+        match Box::pin(DropPoint::random(&mut random).run(builder_for(&server).connect())).await {
             Some(limiter) => done += u32::from(limiter.is_ok()),
             None => dropped += 1,
         }
@@ -36,7 +36,8 @@ async fn dropping_a_connect_that_hangs_closes_its_connection() {
     let mut server = RedisServer::start();
     server.pause();
     for _ in 0..20 {
-        let result: Option<Result<Limiter, Error>> = DropPoint::Polls(1).run(Limiter::connect(&server.url())).await;
+        let result: Option<Result<Limiter, Error>> =
+            Box::pin(DropPoint::Polls(1).run(Limiter::connect(&server.url()))).await;
         assert!(result.is_none());
     }
     server.resume();

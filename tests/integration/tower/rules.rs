@@ -198,6 +198,29 @@ async fn the_error_of_a_value_is_that_of_the_form_which_has_its_part() {
     }
 }
 
+/// The stated key has no kinds of values, which its layer knows.
+#[tokio::test]
+async fn a_value_that_no_client_has_is_an_error_under_a_stated_key_too() {
+    let (limiter, _) = limiter();
+    let key = (Method, ClientIp::peer());
+    let layer = RateLimitLayer::new("stated", limit("9/1m")).limiter(limiter.clone()).key(key);
+    let _service = counted(&layer, &Served::default());
+    let set = |key: &str, part, value| {
+        let text = format!(
+            "[rules.stated]\nkey = \"{key}\"\n[[rules.stated.override]]\nmatch = {{ {part} = \"{value}\" }}\nmode = \"deny\"\n"
+        );
+        limiter.set_rules(text.parse::<RuleSet>().expect("a valid text"))
+    };
+    let stated = "stated:method:{method}:ip:{ip}";
+    for (part, value) in [("ip", "2001:db8::9"), ("ip", "10.0.0.0/33"), ("method", "HEAD")] {
+        let error = set(stated, part, value).expect_err(value);
+        let start = format!("override 1 of the rule `stated`: `{part}` must ");
+        assert!(error.to_string().contains(&start), "{error}");
+        set("another:{method}:{ip}", part, value).expect("the key of direct calls");
+    }
+    set(stated, "ip", "192.0.2.1").expect("an address that clients have");
+}
+
 #[test]
 fn a_value_that_no_client_has_is_a_warning_if_its_layer_is_made_later() {
     child_process::run("tower::rules::log_of_values_that_were_set_before_their_layer", &[("", ""); 0]);
