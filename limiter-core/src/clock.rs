@@ -253,7 +253,7 @@ mod manual {
     ///
     /// ```
     /// # use limiter_core as rate_limited;
-    /// use std::time::{Duration, Instant, SystemTime};
+    /// use std::time::{Duration, Instant};
     /// use rate_limited::{Key, Limiter};
     ///
     /// #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -261,7 +261,7 @@ mod manual {
     ///     let (limiter, key, limit) = (Limiter::memory(), Key::new("getId"), "1/h".parse()?);
     ///     assert!(limiter.check(&key, &limit).await?.is_allowed());
     ///     let (started_at, hour) = (Instant::now(), Duration::from_secs(3_600));
-    ///     let waiting = limiter.wait(&key, &limit, hour);
+    ///     let waiting = limiter.wait(&key, &limit, 2 * hour);
     ///     assert!(tokio::time::timeout(Duration::from_secs(600), waiting).await.is_err());
     ///     assert!(started_at.elapsed() < Duration::from_secs(60));
     ///     Ok(())
