@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::Program;
-use super::reply::{self, BatchReply};
+use super::reply::{self, BatchReply, EntryCalls};
 use crate::clock::Clock;
 use crate::request::sharing::{self, in_redis};
 use crate::request::{DecisionReply, LeaseId, RefundInfo, Request};
@@ -349,7 +349,8 @@ impl Command {
             CommandLimits::Batch { kinds, indices } => (kinds, indices),
             CommandLimits::Decision(_) => (&[], &[]),
         };
-        let entries = indices.iter().map(|index| (kinds[*index].limit, kinds[*index].calls));
+        let calls = |&BatchEntry { limit, cost, calls, .. }: &BatchEntry| EntryCalls { limit, cost, calls };
+        let entries = indices.iter().map(|index| calls(&kinds[*index]));
         reply::decode_batch(reply, entries, self.leases)
     }
 }

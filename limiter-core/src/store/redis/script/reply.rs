@@ -96,6 +96,14 @@ const LEASE_BYTES: usize = 16;
 /// The number that stands for "never".
 const NEVER: i64 = -1;
 
+/// The calls that an entry of a batch asks for: their limit, the cost of each, and their number.
+#[derive(Clone, Copy)]
+pub(crate) struct EntryCalls {
+    pub(crate) limit: Limit,
+    pub(crate) cost: u32,
+    pub(crate) calls: u32,
+}
+
 impl BatchEntryReply {
     /// The reply to the call with this index, each of `cost` permits.
     pub(crate) fn reply_for_call(&self, index: u32, cost: u32) -> StoreReply {
@@ -106,16 +114,21 @@ impl BatchEntryReply {
         StoreReply { allowed, request_index: 0, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO }
     }
 
-    /// Decodes one packed entry about so many calls, big-endian: granted (4), remaining (4), retry after (8), reset after
-    /// (8).
-    fn decode(bytes: &[u8; ENTRY_BYTES], stamp: u64, (limit, calls): (Limit, u32)) -> Option<Self> {
-        let bounds = Bounds::from(limit);
+    /// Decodes one packed entry about these calls, big-endian: granted (4), remaining (4), retry after (8), reset after (8).
+    fn decode(bytes: &[u8; ENTRY_BYTES], stamp: u64, asked: EntryCalls) -> Option<Self> {
+        let bounds = Bounds::from(asked.limit);
         let (granted, rest) = bytes.split_first_chunk()?;
         let (remaining, rest) = rest.split_first_chunk()?;
         let (retry, reset) = rest.split_first_chunk()?;
+        let (granted, remaining) = (u32::from_be_bytes(*granted), u32::from_be_bytes(*remaining));
+        // The permits that were free before the calls.
+        let free = u64::from(granted) * u64::from(asked.cost) + u64::from(remaining);
+        if granted > asked.calls || free > bounds.remaining.into() {
+            return None;
+        }
         Some(Self {
-            granted: Some(u32::from_be_bytes(*granted)).filter(|granted| *granted <= calls)?,
-            remaining: bounds.permits(u32::from_be_bytes(*remaining).into())?,
+            granted,
+            remaining,
             retry_after: bounds.retry(i64::from_be_bytes(*retry))?,
             reset_after: bounds.wait(i64::from_be_bytes(*reset.first_chunk()?))?,
             stamp,
@@ -230,14 +243,14 @@ fn decode_report(&[remaining, reset]: &[i64; REPORT_NUMBERS], bounds: Bounds) ->
     Some(RequestReport { remaining: bounds.permits(remaining)?, reset_after: bounds.wait(reset)? })
 }
 
-/// Decodes the reply to a batch of entries, each with a limit and a number of calls: one result for each, and one for
-/// each of so many with a lease.
+/// Decodes the reply to a batch of entries about these calls: one result for each, and one for each of so many with a
+/// lease.
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] if it is not the reply to a batch of this size.
 pub(crate) fn decode_batch(
     reply: Value,
-    mut entries: impl ExactSizeIterator<Item = (Limit, u32)>,
+    mut entries: impl ExactSizeIterator<Item = EntryCalls>,
     leases: usize,
 ) -> Result<BatchReply, Error> {
     let count = entries.len();
@@ -278,7 +291,7 @@ pub(crate) fn decode_batch(
 }
 
 /// Decodes the reply to a lone decision: the stamp (8), and one packed entry.
-fn decode_lone(packed: &[u8], entry: (Limit, u32)) -> Result<BatchEntryReply, Error> {
+fn decode_lone(packed: &[u8], entry: EntryCalls) -> Result<BatchEntryReply, Error> {
     let decoded = packed.split_first_chunk().and_then(|(stamp, bytes)| {
         BatchEntryReply::decode(<&[u8; ENTRY_BYTES]>::try_from(bytes).ok()?, u64::from_be_bytes(*stamp), entry)
     });
@@ -308,7 +321,9 @@ mod tests {
         ] {
             let entry = |left, retry, reset| {
                 let packed = [&1_u64.to_be_bytes()[..], &encode_entry(0, left, retry, reset)].concat();
-                let reply = decode_batch(Value::BulkString(packed), [(limit, 1)].into_iter(), 0).expect("a reply");
+                let reply =
+                    decode_batch(Value::BulkString(packed), [EntryCalls { limit, cost: 1, calls: 1 }].into_iter(), 0)
+                        .expect("a reply");
                 reply.entries[0].as_ref().map_err(Error::kind).copied()
             };
             let decision = |left: u32, retry, reset| {
@@ -327,16 +342,21 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_grants_more_calls_than_were_made_is_a_failure() {
-        let granted = |granted| {
-            let packed = [&1_u64.to_be_bytes()[..], &encode_entry(granted, 0, 0, 0)].concat();
-            let entries = [(Limit::WIDEST, 3)].into_iter();
+    fn a_reply_that_grants_more_than_was_asked_for_or_than_the_limit_has_is_a_failure() {
+        let limit: Limit = "9/s".parse().expect("a limit");
+        let decode = |limit, granted, left| {
+            let packed = [&1_u64.to_be_bytes()[..], &encode_entry(granted, left, 0, 0)].concat();
+            let entries = [EntryCalls { limit, cost: 2, calls: 3 }].into_iter();
             let reply = decode_batch(Value::BulkString(packed), entries, 0).expect("a reply");
             reply.entries[0].as_ref().map(|entry| entry.granted).map_err(Error::kind)
         };
+        let failed = Err(ErrorKind::Protocol);
+        let granted = |granted| decode(Limit::WIDEST, granted, 0);
+        assert_eq!([0, 3, 4, u32::MAX].map(granted), [Ok(0), Ok(3), failed, failed]);
+        let with_left = [(0, 9), (3, 3), (3, 4), (1, 7), (1, 8)];
         assert_eq!(
-            [0, 3, 4, u32::MAX].map(granted),
-            [Ok(0), Ok(3), Err(ErrorKind::Protocol), Err(ErrorKind::Protocol)]
+            with_left.map(|(granted, left)| decode(limit, granted, left)),
+            [Ok(0), Ok(3), failed, Ok(1), failed]
         );
     }
 }
