@@ -46,8 +46,8 @@ pub const FIELD_NAMES: [&str; 6] = [RETRY_AFTER, POLICY, QUOTA, LEGACY_LIMIT, LE
 ///
 /// They describe the limit of the decision, [`Decision::limit`]. `w` is there for windows of whole seconds only. `t` and
 /// `x-ratelimit-reset` are the time until more permits are available, and the instant of it, rounded up. For an allowed
-/// call the decision knows the time until all are, `t` to the millisecond. `retry-after` is in whole seconds, at least 1, and rounded up without the
-/// part below 1 ms. A [final](crate::Denied::is_final) denial has neither.
+/// call the decision knows the time until all are, `t` to the millisecond. `retry-after` is in whole seconds, at least
+/// 1, and rounded up without the part below 1 ms. A [final](crate::Denied::is_final) denial has neither.
 ///
 /// There is no field about a limit that is not enforced: of a rule in shadow mode, one that is off, a call without a
 /// limit. Nor is there one if a failure policy decided, because the remaining permits are unknown. A rule that denies

@@ -94,7 +94,8 @@ impl Limiter {
     /// A call is denied at once if even an empty queue could not serve it within `max_wait`, or if a failure policy
     /// denies it. It is also denied at once if the costs of the calls ahead and its own are more than the limit can give
     /// within `max_wait`. That counts the calls ahead as served: if one of them leaves, or after a refund, a raised limit
-    /// or an outage, the call could have passed. Otherwise it is denied when `max_wait` elapses. Its `retry_after` is then
+    /// or an outage, the call could have passed. So it could where callers with a higher `max` use the same token bucket
+    /// and refill it faster. Otherwise it is denied when `max_wait` elapses. Its `retry_after` is then
     /// the store's. If there are permits but other calls are ahead, it is the time until the first of them is expected to
     /// take its permits.
     ///
@@ -240,7 +241,8 @@ impl Limiter {
     /// [`ErrorKind::Config`] for a receipt of another limiter.
     ///
     /// # Cancel safety
-    /// A future that is dropped before it is done may have given the permits back, and has used the receipt up.
+    /// A future that is dropped before it is done may have given the permits back, and has used the receipt up. It wakes no
+    /// waiting call: on Redis the first call of a queue checks again within 1.2 s.
     pub fn refund(&self, allowed: &Allowed) -> impl Future<Output = Result<(), Error>> + Send {
         self.refund_n(allowed, u32::MAX)
     }
