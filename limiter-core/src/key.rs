@@ -39,7 +39,7 @@ use buffer::Buffer;
 use long_key::LongKey;
 pub(crate) use outline::MAX_OUTLINE_PARTS;
 pub use static_key::StaticKey;
-pub(crate) use template::{AddressPrefixes, KeyTemplate, PartKind, TemplatePart, is_key_of};
+pub(crate) use template::{AddressPrefixes, KeyTemplate, PartKind, TemplatePart};
 
 /// The identity of a counter: static text with values in it. Calls with equal keys share one counter.
 ///

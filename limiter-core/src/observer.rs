@@ -3,7 +3,6 @@
 //! Observers are callbacks that cannot change a decision. Their panics are caught, as those of a log subscriber and of a
 //! recorder of metrics are.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,11 +11,11 @@ use crate::decision::DecisionContext;
 use crate::metrics::{self, CallOutcome, DecidedCall, FastAllowed, ReplyTime};
 use crate::overflow::{Overflows, Report};
 use crate::request::Request;
-use crate::sync::Mutex;
-use crate::sync::process::{id, lock};
 use crate::{Allowed, Decision, Denied, Error, Overflow, Source, TARGET};
 
 mod log;
+
+pub(crate) use log::LoggedRules;
 
 type Observer<T> = Box<dyn Fn(&T) + Send + Sync>;
 
@@ -29,7 +28,8 @@ pub(crate) struct Observers {
     failed: Vec<Observer<Error>>,
     overflowed: Vec<Observer<Overflow>>,
     overflows: Option<Arc<Overflows>>,
-    costs: ImpossibleCosts,
+    /// The rules with a denial for the cost of a call.
+    impossible_costs: LoggedRules,
 }
 
 impl Observers {
@@ -131,7 +131,7 @@ impl Observers {
     pub(crate) fn denied(&self, context: DecisionContext<'_>, denied: &Denied) {
         record_denied(context, denied, CallOutcome::Denied);
         log::denied(denied);
-        self.costs.warn_if_final(context, denied);
+        self.warn_of_cost(context, denied);
         call_each(&self.denied, denied);
     }
 
@@ -139,8 +139,16 @@ impl Observers {
     pub(crate) fn shadowed(&self, context: DecisionContext<'_>, denied: &Denied) {
         record_denied(context, denied, CallOutcome::Shadowed);
         log::shadowed(denied);
-        self.costs.warn_if_final(context, denied);
+        self.warn_of_cost(context, denied);
         call_each(&self.shadowed, denied);
+    }
+
+    /// Logs the first denial of each rule for the cost of a call. A rule that denies every call has none.
+    #[inline]
+    fn warn_of_cost(&self, context: DecisionContext<'_>, denied: &Denied) {
+        if denied.is_final() && denied.source() != Source::Mode {
+            log::impossible_cost(&self.impossible_costs, context, denied);
+        }
     }
 
     /// Reports a failure.
@@ -161,48 +169,6 @@ impl Observers {
                 "the map of rate limit keys in this process is full: new keys share counters and may be denied early"
             );
         }
-    }
-}
-
-/// The rules of which a cost was denied that no wait helps.
-struct ImpossibleCosts {
-    rules: Mutex<BTreeSet<&'static str>>,
-    home: u32,
-}
-
-impl Default for ImpossibleCosts {
-    fn default() -> Self {
-        Self { rules: Mutex::default(), home: id() }
-    }
-}
-
-impl ImpossibleCosts {
-    /// Logs a denial for the cost of the call, the first of each rule. A rule that denies every call has no such denials.
-    #[inline]
-    fn warn_if_final(&self, context: DecisionContext<'_>, denied: &Denied) {
-        if denied.is_final() && denied.source() != Source::Mode {
-            self.warn(context, denied);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn warn(&self, context: DecisionContext<'_>, denied: &Denied) {
-        let rule = denied.static_name();
-        if lock(&self.rules, self.home).is_none_or(|mut rules| !rules.insert(rule)) {
-            return;
-        }
-        let cost = context.requests.get(denied.request_index()).map(|request| request.cost);
-        run_contained(|| {
-            tracing::warn!(
-                target: TARGET,
-                rule,
-                cost,
-                limit = %denied.limit(),
-                "a call was denied for its cost, which the limit never grants: no wait helps; raise the limit, or lower the \
-                 cost"
-            );
-        });
     }
 }
 

@@ -70,18 +70,21 @@ impl Counts {
         if self.0.len() < 2 {
             return String::new();
         }
-        let line = |count: &Count| match count.reset_after {
-            reset if reset.is_zero() => format!("\n  {}: no count", count.limit),
-            reset => {
-                let reset = duration_text::write(reset);
-                format!("\n  {}: {} left, full quota in {reset}", count.limit, count.remaining)
+        let line = |count: &Count| {
+            let Count { limit, remaining, reset_after } = *count;
+            if count.is_empty() {
+                return format!("\n  {limit}: no count");
             }
+            format!("\n  {limit}: {remaining} left, full quota in {}", duration_text::write(reset_after))
         };
         self.0.iter().map(line).collect()
     }
 
     pub(super) fn json(&self) -> Value {
-        let count = |&Count { limit, remaining, reset_after }: &Count| json!({ "limit": limit.to_string(), "remaining": remaining, "reset_after_ms": millis(reset_after) });
+        let count = |&Count { limit, remaining, reset_after }: &Count| {
+            let reset_after = millis(reset_after);
+            json!({ "limit": limit.to_string(), "remaining": remaining, "reset_after_ms": reset_after })
+        };
         self.0.iter().map(count).collect()
     }
 }

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use crate::{Error, ErrorKind, Key};
 
 /// A template of a key.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KeyTemplate {
     /// The texts before each part, and the text at the end.
     pub(crate) texts: Vec<String>,
@@ -83,12 +83,10 @@ impl KeyTemplate {
         Some(Self { texts, parts })
     }
 
-    /// Returns whether another template is the same, apart from the kinds of its parts' values.
-    fn has_keys_of(&self, other: &Self) -> bool {
-        let without_kind = |parts: &[TemplatePart]| -> Vec<_> {
-            parts.iter().map(|part| (part.expression.clone(), part.spec.clone())).collect()
-        };
-        self.texts == other.texts && without_kind(&self.parts) == without_kind(&other.parts)
+    /// Returns the template as users write it, without the kinds of its parts' values.
+    pub(crate) fn without_kinds(mut self) -> Self {
+        self.parts.iter_mut().for_each(|part| part.kind = PartKind::Any);
+        self
     }
 
     /// Returns the key with these parts.
@@ -97,12 +95,6 @@ impl KeyTemplate {
         let first = Key::new(texts.next().map_or("", String::as_str));
         parts.into_iter().zip(texts).fold(first, |key, (part, text)| key.part(part).text(text))
     }
-}
-
-/// Returns whether a layer's template is that of a key as users write it, without the kinds of the parts' values.
-pub(crate) fn is_key_of(template: &str, key: &str) -> bool {
-    let parsed = [template, key].map(KeyTemplate::parse);
-    matches!(parsed, [Some(template), Some(key)] if template.has_keys_of(&key))
 }
 
 impl TemplatePart {

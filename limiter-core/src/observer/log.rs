@@ -1,12 +1,35 @@
 //! Log events of denials. Without a subscriber for them a denial costs one comparison.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 use crate::contain::run_contained;
+use crate::decision::DecisionContext;
+use crate::sync::Mutex;
+use crate::sync::process::{id, lock};
 use crate::{Denied, TARGET};
+
+/// The rules of an event that is logged once for each.
+pub(crate) struct LoggedRules {
+    names: Mutex<BTreeSet<&'static str>>,
+    home: u32,
+}
+
+impl Default for LoggedRules {
+    fn default() -> Self {
+        Self { names: Mutex::default(), home: id() }
+    }
+}
+
+impl LoggedRules {
+    /// Adds a rule. Returns whether the event is to be logged. It is not in a child of `fork` whose parent was adding one.
+    pub(crate) fn add(&self, name: &'static str) -> bool {
+        lock(&self.names, self.home).is_some_and(|mut names| names.insert(name))
+    }
+}
 
 /// Writes an event about a denial. Its name is part of a static. A final denial has no time of a retry.
 macro_rules! event {
@@ -38,6 +61,26 @@ pub(super) fn shadowed(denied: &Denied) {
     if is_logged() {
         log(|| event!("shadowed", denied));
     }
+}
+
+/// Logs a denial for the cost of a call, the first of each rule.
+#[cold]
+#[inline(never)]
+pub(super) fn impossible_cost(logged: &LoggedRules, context: DecisionContext<'_>, denied: &Denied) {
+    if !logged.add(denied.static_name()) {
+        return;
+    }
+    let cost = context.requests.get(denied.request_index()).map(|request| request.cost);
+    run_contained(|| {
+        tracing::warn!(
+            target: TARGET,
+            rule = denied.static_name(),
+            cost,
+            limit = %denied.limit(),
+            "a call was denied for its cost, which the limit never grants: no wait helps; raise the limit, or lower the \
+             cost"
+        );
+    });
 }
 
 #[inline]

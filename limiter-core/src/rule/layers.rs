@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::key::is_key_of;
+use crate::key::KeyTemplate;
 use crate::rule::layer_rule::LayerRule;
 use crate::rule::override_index::InvalidOverride;
 use crate::rule::settings::{DefaultSettings, SimpleLimit};
@@ -192,15 +192,16 @@ impl Layers {
 
     /// Checks the overrides of rules whose key their own layer does not know.
     fn check_keys(&self, catalog: &Catalog<'_>) -> Result<(), Error> {
+        let as_written = |template: &str| KeyTemplate::parse(template).map(KeyTemplate::without_kinds);
         // The keys of shared rules may be those of other programs.
         for (_, layer) in self.iter().filter(|(origin, _)| *origin != Origin::Shared) {
             for (name, rule) in &layer.rules {
                 let stated = self.key_of(name);
-                if let Some(stated) = stated {
+                if let Some(key) = stated.and_then(as_written) {
                     // A layer with this key knows the values that its parts have.
-                    let templates = catalog.service_templates(name);
-                    let of_key: Vec<_> = templates.into_iter().filter(|template| is_key_of(template, stated)).collect();
-                    rule.check_forms(name, &of_key)?;
+                    let mut templates = catalog.service_templates(name);
+                    templates.retain(|template| as_written(template).as_ref() == Some(&key));
+                    rule.check_forms(name, &templates)?;
                 }
                 if rule.belongs_to(stated) {
                     continue;

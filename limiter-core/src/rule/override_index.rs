@@ -11,9 +11,9 @@ use crate::key::KeyTemplate;
 use crate::rule::key_match::{KeyMatch, KeyPattern};
 use crate::sync::{Seed, seed};
 
+mod methods;
 mod named_parts;
 mod networks;
-mod methods;
 mod outline_parts;
 
 use named_parts::{OverrideProblem, override_problem, values_by_position};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::metrics;
+use crate::observer::LoggedRules;
 use crate::rule::layers::{Layer, Layers};
 use crate::rule::site_cache::{self, Entry};
 use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, log_apart, log_in_call};
@@ -22,11 +23,11 @@ pub(crate) struct RuleTable {
     declared: BTreeSet<String>,
     /// The limiter hashes keys, which not every layout allows.
     hashes_keys: bool,
-    /// The number of calls under rules without a limit, and the names of these rules.
+    /// The number of calls under rules without a limit, and these rules.
     unlimited: AtomicU64,
-    unlimited_names: Mutex<BTreeSet<&'static str>>,
-    /// The names of rules that demand leases, and have a limit without.
-    unleased_names: Mutex<BTreeSet<&'static str>>,
+    unlimited_rules: LoggedRules,
+    /// The rules that demand leases, and have a limit without.
+    unleased_rules: LoggedRules,
     home: u32,
     /// True in a child of `fork` whose parent was changing the rules: an earlier call has waited for the lock in vain.
     is_orphaned: AtomicBool,
@@ -110,8 +111,8 @@ impl RuleTable {
             declared,
             hashes_keys: false,
             unlimited: AtomicU64::new(0),
-            unlimited_names: Mutex::default(),
-            unleased_names: Mutex::default(),
+            unlimited_rules: LoggedRules::default(),
+            unleased_rules: LoggedRules::default(),
             home: id(),
             is_orphaned: AtomicBool::new(false),
             state,
@@ -236,7 +237,7 @@ impl RuleTable {
     pub(crate) fn count_unlimited(&self, name: &'static str) {
         self.unlimited.fetch_add(1, Ordering::Relaxed);
         metrics::unconfigured(name);
-        if lock(&self.unlimited_names, self.home).is_some_and(|mut names| names.insert(name)) {
+        if self.unlimited_rules.add(name) {
             log_in_call(|| {
                 tracing::warn!(
                     target: TARGET,
@@ -250,7 +251,7 @@ impl RuleTable {
     /// Logs once that a rule takes no leases, which it demands.
     #[cold]
     pub(crate) fn warn_of_unleased(&self, name: &'static str) {
-        if lock(&self.unleased_names, self.home).is_some_and(|mut names| names.insert(name)) {
+        if self.unleased_rules.add(name) {
             log_in_call(|| {
                 tracing::warn!(
                     target: TARGET,

@@ -11,7 +11,7 @@ use super::{Policies, RuleRequests};
 use crate::join_all::join_all;
 use crate::limiter::Limiter;
 use crate::request::sharing::{self, SameCounter};
-use crate::request::{CacheLookup, CallOptions, MAX_REQUESTS, Request, check_number_of};
+use crate::request::{CacheLookup, CallOptions, Request, check_number_of};
 use crate::{Algorithm, Allowed, Decision, Error, Source};
 
 /// The decisions of a call's rules in shadow mode.
@@ -42,10 +42,10 @@ impl<'a> Shadow<'a> {
         &mut self.0[index].taking
     }
 
-    /// The requests of the first rule, if it has any.
+    /// The requests of the first rule, if it has any and not too many.
     pub(super) fn first(&self) -> Option<&RuleRequests<'a>> {
-        let first = self.0.first().map(|trial| &trial.taking);
-        first.filter(|rule| (1..=MAX_REQUESTS).contains(&rule.requests.len()))
+        let first = &self.for_decision(0).ok()?.0.first()?.taking;
+        (!first.requests.is_empty()).then_some(first)
     }
 
     /// Separates the requests on counters of the enforced ones, and joins the rules that share another counter. Does nothing

@@ -21,9 +21,6 @@ const MARK: &[u8] = b"rate-limited: the last good shared rules";
 /// The largest file: a text of 1 MB and the lines before it.
 const MAX_BYTES: u64 = (1 << 20) + (1 << 16);
 
-/// The names that are tried for a new file.
-const MAX_NAMES: u32 = 8;
-
 /// A cache file, and the place of the shared rules that it is for.
 #[derive(Debug)]
 pub(crate) struct SharedRulesCache {
@@ -98,16 +95,7 @@ impl SharedRulesCache {
     /// # Errors
     /// The failure of the file system.
     pub(crate) fn save(&self, text: &StoredText, now: SystemTime) -> io::Result<()> {
-        let bytes = to_bytes(&self.place, text, now);
-        let mut attempts = 0;
-        let new = loop {
-            attempts += 1;
-            match self.write_new(&bytes) {
-                // A file of another process has this name.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempts < MAX_NAMES => {}
-                written => break written?,
-            }
-        };
+        let new = self.write_new(&to_bytes(&self.place, text, now))?;
         fs::rename(&new, &self.path).inspect_err(|_| drop(fs::remove_file(&new)))
     }
 

@@ -26,19 +26,12 @@ pub(super) fn read_text(keys: &RulesKeys) -> Cmd {
     command
 }
 
-/// The command for the newest entries of the history, 1 or more.
-pub(super) fn read_history(keys: &RulesKeys, max_entries: usize) -> Cmd {
+/// The command for the first entries of a list, 1 or more: for the newest ones of the history. It fails for a key of
+/// another type.
+pub(super) fn read_list(key: &str, max_entries: usize) -> Cmd {
     let last = max_entries.clamp(1, MAX_HISTORY_ENTRIES) - 1;
     let mut command = redis::cmd("LRANGE");
-    command.arg(&keys.history).arg(0).arg(last);
-    command
-}
-
-/// The command that fails for a key of another type than a list, or returns what the list begins with. It needs no more
-/// permissions than that for the history.
-pub(super) fn read_list(key: &str) -> Cmd {
-    let mut command = redis::cmd("LRANGE");
-    command.arg(key).arg(0).arg(0);
+    command.arg(key).arg(0).arg(last);
     command
 }
 

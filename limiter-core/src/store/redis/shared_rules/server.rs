@@ -80,9 +80,10 @@ impl RulesServer {
         Ok(PublishedText { version, toml: toml.unwrap_or(change.toml), ..change })
     }
 
-    /// Checks that a key, which MGET has not found, is no value of another type.
+    /// Checks that a key, which MGET has not found, is no value of another type. LRANGE needs no more permissions than the
+    /// history.
     async fn check_missing(&self, key: &str) -> Result<(), Error> {
-        match self.send_reading(OPERATOR_PERMISSIONS, || command::read_list(key)).await {
+        match self.send_reading(OPERATOR_PERMISSIONS, || command::read_list(key, 1)).await {
             Ok(Value::Array(entries)) if entries.is_empty() => Ok(()),
             Ok(_) => Err(foreign()),
             // Published meanwhile, or of another type.
@@ -104,7 +105,8 @@ impl RulesServer {
         if max_entries == 0 {
             return Ok(Vec::new());
         }
-        let reply = self.send_reading(OPERATOR_PERMISSIONS, || command::read_history(&self.keys, max_entries)).await?;
+        let reply =
+            self.send_reading(OPERATOR_PERMISSIONS, || command::read_list(&self.keys.history, max_entries)).await?;
         PublishedText::decode_all(reply)
     }
 
