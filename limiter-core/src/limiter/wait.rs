@@ -203,7 +203,7 @@ impl Limiter {
         if waiting.state == WaitingState::New {
             return self.check_first(context, options, waiting).await;
         }
-        // Only the first of its new queue checks, so that calls that move together stay in their order.
+        // Only the first of its new queue checks, once all earlier calls have moved. So they stay in their order.
         match self.wait_queues() {
             Ok(queues) => {
                 let demands = Demands::new(context.enforced());
@@ -311,12 +311,12 @@ impl Limiter {
         self.inner.queues.get_or_make(make)?.get().ok_or_else(forked)
     }
 
-    /// Returns whether a call may be waiting for these counters.
+    /// Returns whether a call may be waiting for these counters, or on its way to their queue.
     fn may_have_waiters(&self, requests: &[Request<'_>]) -> bool {
         // The process that owns the queues matters only if a call waits.
         let latest = self.inner.queues.latest().and_then(DroppedAtHome::get);
         let is_idle = latest.is_some_and(|queues| queues.is_idle());
-        !is_idle && self.wait_queues().is_ok_and(|queues| queues.has_queue_for(requests))
+        !is_idle && self.wait_queues().is_ok_and(|queues| queues.has_calls_ahead(requests))
     }
 
     /// Decides about a call whose wait is over. The call has left its queue, so no other call waits for this decision.

@@ -20,6 +20,7 @@ mod id;
 mod bound;
 mod demand;
 mod changes;
+mod moving;
 mod queues;
 mod table;
 
@@ -86,6 +87,12 @@ impl WaitQueues {
     /// does not exist any more may hold the lock permanently.
     pub(crate) fn is_idle(&self) -> bool {
         self.state.try_lock().is_ok_and(|state| state.table.is_empty())
+    }
+
+    /// Returns whether a call that begins now is behind others: in the queue of these counters and limits, or moving to
+    /// a queue.
+    pub(crate) fn has_calls_ahead(&self, requests: &[Request<'_>]) -> bool {
+        self.lock().table.has_moving_calls() || self.has_queue_for(requests)
     }
 
     /// Returns whether a call waits in the queue of these counters and limits.

@@ -46,6 +46,8 @@ on_every_store_with_queues!(
     a_waiting_call_is_decided_by_a_changed_mode_at_once,
     no_more_calls_pass_than_the_lowered_limit_allows,
     calls_keep_their_order_and_the_end_of_their_wait,
+    calls_keep_their_order_in_whatever_order_they_move_to_another_counter,
+    calls_that_are_not_polled_delay_those_that_have_moved_by_10_ms,
     rules_that_go_leave_the_limit_of_the_call,
 );
 
@@ -99,6 +101,41 @@ async fn calls_keep_their_order_and_the_end_of_their_wait(subject: QueueSubject)
     set(&subject.limiter, "limit = '1/1m'");
     assert!(third.finish().is_denied());
     fourth.assert_waits();
+}
+
+async fn calls_keep_their_order_in_whatever_order_they_move_to_another_counter(subject: QueueSubject) {
+    set(&subject.limiter, "limit = '1/1h'");
+    take(&subject.limiter, 1).await;
+    let mut calls: [_; 3] = std::array::from_fn(|_| wait(&subject.limiter, 4 * LONG_WAIT));
+    calls.iter_mut().for_each(|call| subject.enter_queue(call));
+    // The count of another window is empty.
+    set(&subject.limiter, "limit = '1/2s'");
+    let mut later = wait(&subject.limiter, 4 * LONG_WAIT);
+    subject.enter_queue(&mut later);
+    calls.iter_mut().rev().take(2).for_each(Polled::assert_waits);
+    let [first, second, third] = &mut calls;
+    assert!(first.finish().is_allowed());
+    subject.enter_queue(second);
+    for next in [second, third, &mut later] {
+        subject.advance_millis(2_000);
+        assert!(next.is_woken() && next.finish().is_allowed());
+    }
+}
+
+async fn calls_that_are_not_polled_delay_those_that_have_moved_by_10_ms(subject: QueueSubject) {
+    set(&subject.limiter, "limit = '1/1h'");
+    take(&subject.limiter, 1).await;
+    let mut calls: [_; 3] = std::array::from_fn(|_| wait(&subject.limiter, 4 * LONG_WAIT));
+    calls.iter_mut().for_each(|call| subject.enter_queue(call));
+    set(&subject.limiter, "limit = '1/2s'");
+    let [first, second, third] = &mut calls;
+    second.assert_waits();
+    third.assert_waits();
+    subject.advance_millis(10);
+    assert!(second.is_woken() && second.finish().is_allowed());
+    subject.enter_queue(first);
+    subject.advance_millis(2_000);
+    assert!(first.is_woken() && first.finish().is_allowed());
 }
 
 async fn rules_that_go_leave_the_limit_of_the_call(subject: QueueSubject) {

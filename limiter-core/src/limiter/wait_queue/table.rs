@@ -9,6 +9,7 @@ use crate::clock::Moment;
 use crate::contain::run_contained;
 use crate::limiter::wait_queue::demand::Demands;
 use crate::limiter::wait_queue::id::QueueId;
+use crate::limiter::wait_queue::moving::MovingCalls;
 use crate::limiter::wait_queue::queues::{Costs, Queues};
 
 /// The time after which a woken waiter is passed over if it was not polled.
@@ -33,6 +34,7 @@ pub(crate) struct WaitTable {
     waiters: BTreeMap<WaiterId, Waiter>,
     timers: BTreeSet<(Moment, WaiterId)>,
     queues: Queues,
+    moving: MovingCalls,
     /// The instant at which all waiters are woken, because the rules have changed.
     wake_all_at: Option<Moment>,
     /// The earliest instant of the next such wake-up.
@@ -131,12 +133,18 @@ impl Step {
 
 impl WaitTable {
     pub(crate) fn new(queues: Queues) -> Self {
-        let (waiters, timers) = (BTreeMap::new(), BTreeSet::new());
-        Self { waiters, timers, queues, wake_all_at: None, next_wake_all: Moment::PAST }
+        let (waiters, timers, moving) = (BTreeMap::new(), BTreeSet::new(), MovingCalls::default());
+        Self { waiters, timers, queues, moving, wake_all_at: None, next_wake_all: Moment::PAST }
     }
 
+    /// Returns whether no call waits, and none moves to another queue.
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
+        self.waiters.is_empty() && self.moving.is_empty()
+    }
+
+    /// Returns whether calls may be moving to another queue.
+    pub(crate) fn has_moving_calls(&self) -> bool {
+        !self.moving.is_empty()
     }
 
     pub(crate) fn has(&self, queue: QueueId) -> bool {
@@ -148,7 +156,7 @@ impl WaitTable {
             return None;
         }
         let timer = self.timers.first().map(|(at, _)| *at);
-        [timer, self.wake_all_at, self.queues.next_wake()].into_iter().flatten().min()
+        [timer, self.wake_all_at, self.moving.end(), self.queues.next_wake()].into_iter().flatten().min()
     }
 
     /// Returns the waiter's next action, if there is one now. Puts the waiter into its queue if it is not there.
@@ -162,9 +170,12 @@ impl WaitTable {
         // A checking waiter is not passed over by the next lines.
         waiter.state = WaiterState::Checking;
         step.drop.extend(waiter.waker.take());
+        if self.moving.settle(id.number) {
+            self.advance_all(step);
+        }
         self.advance(id.queue, step);
         let is_first = self.first(id.queue) == Some(*id);
-        let turn = if is_first && self.checks_at(id.queue, schedule) <= step.now {
+        let turn = if is_first && self.checks_at(*id, schedule) <= step.now {
             Some(Turn::Check)
         } else if schedule.deadline <= step.now {
             Some(Turn::TimedOut)
@@ -187,7 +198,7 @@ impl WaitTable {
             waiter.state = WaiterState::Asleep { polled_at: step.now };
             waiter.waker = Some(waker);
         }
-        let timer = if is_first { self.due(id.queue, schedule) } else { schedule.deadline };
+        let timer = if is_first { self.due(*id, schedule) } else { schedule.deadline };
         self.set_timer(*id, timer);
         Poll::Pending
     }
@@ -238,15 +249,21 @@ impl WaitTable {
         let waiters = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
         let interval = RULES_INTERVAL.max(RULES_INTERVAL_PER_WAITER.saturating_mul(waiters));
         self.next_wake_all = step.now.after(interval);
+        self.moving.begin(self.waiters.keys().map(|id| id.number), step.now.after(GRACE));
         self.waiters.values_mut().for_each(|waiter| waiter.wake(step));
-        for queue in self.queues.ids() {
-            self.advance(queue, step);
-        }
+        self.advance_all(step);
+    }
+
+    fn advance_all(&mut self, step: &mut Step) {
+        self.queues.ids().into_iter().for_each(|queue| self.advance(queue, step));
     }
 
     /// Runs every timer that is due.
     pub(crate) fn run_timers(&mut self, step: &mut Step) {
         self.wake_all_if_due(step);
+        if self.moving.end_if_due(step.now) {
+            self.advance_all(step);
+        }
         let queues = self.queues.by_counter().due(step.now);
         queues.into_iter().for_each(|queue| self.advance(queue, step));
         while let Some(&(at, id)) = self.timers.first()
@@ -274,9 +291,10 @@ impl WaitTable {
     /// Returns the instant by which the first waiter of a queue is expected to take its permits; `None` without a
     /// waiter.
     pub(crate) fn first_turn(&self, queue: QueueId, now: Moment) -> Option<Moment> {
-        let first = self.waiters.get(&self.first(queue)?)?;
+        let id = self.first(queue)?;
+        let first = self.waiters.get(&id)?;
         let turn = match first.state {
-            WaiterState::Asleep { .. } => self.checks_at(queue, &first.schedule).min(first.schedule.deadline),
+            WaiterState::Asleep { .. } => self.checks_at(id, &first.schedule).min(first.schedule.deadline),
             WaiterState::Woken { at } | WaiterState::Replied { at } => at.after(GRACE),
             WaiterState::Checking => now.after(GRACE),
         };
@@ -301,7 +319,7 @@ impl WaitTable {
     /// Passes over waiters whose grace period is over, and wakes the first waiter if its time has come.
     fn advance(&mut self, queue: QueueId, step: &mut Step) {
         while let Some((&id, first)) = self.waiters.range(of_queue(queue)).next() {
-            let due = self.due(queue, &first.schedule);
+            let due = self.due(id, &first.schedule);
             let Some(first) = self.waiters.get_mut(&id) else { return };
             let timer = match first.state {
                 WaiterState::Checking => Moment::NEVER,
@@ -331,14 +349,15 @@ impl WaitTable {
     }
 
     /// The instant at which a waiter that is first in its queue acts next.
-    fn due(&self, queue: QueueId, schedule: &Schedule) -> Moment {
-        self.checks_at(queue, schedule).min(schedule.deadline).min(self.queues.extra_check_at(queue))
+    fn due(&self, id: WaiterId, schedule: &Schedule) -> Moment {
+        self.checks_at(id, schedule).min(schedule.deadline).min(self.queues.extra_check_at(id.queue))
     }
 
     /// The instant at which a waiter that is first in its queue checks the store, unless its wait is over before.
-    fn checks_at(&self, queue: QueueId, schedule: &Schedule) -> Moment {
-        let after_change = self.queues.change_check_at(queue, schedule.version);
-        after_change.map_or(schedule.retry_at, |at| at.min(schedule.retry_at))
+    fn checks_at(&self, id: WaiterId, schedule: &Schedule) -> Moment {
+        let after_change = self.queues.change_check_at(id.queue, schedule.version);
+        let retry_at = after_change.map_or(schedule.retry_at, |at| at.min(schedule.retry_at));
+        retry_at.max(self.moving.may_check_at(id.number))
     }
 
     /// The timer of a first waiter that is woken now. A waiter that is alone in its queue delays no other.
