@@ -71,7 +71,7 @@ impl Observers {
     }
 
     /// Reports a decision about one request.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decided(&self, context: DecisionContext<'_>, decision: &Decision, time: ReplyTime) {
         match decision {
             Decision::Allowed(allowed) => {
