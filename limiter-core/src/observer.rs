@@ -146,7 +146,15 @@ impl Observers {
     /// Logs the first denial of each rule for the cost of a call. A rule that denies every call has none.
     #[inline]
     fn warn_of_cost(&self, context: DecisionContext<'_>, denied: &Denied) {
-        if denied.is_final() && denied.source() != Source::Mode {
+        if denied.is_final() {
+            self.warn_of_final(context, denied);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn warn_of_final(&self, context: DecisionContext<'_>, denied: &Denied) {
+        if denied.source() != Source::Mode {
             log::impossible_cost(&self.impossible_costs, context, denied);
         }
     }
