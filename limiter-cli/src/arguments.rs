@@ -12,7 +12,7 @@ use crate::duration_text;
 mod checks;
 mod rules;
 
-pub(crate) use checks::{AlgorithmName, CheckArguments, KeyArguments, LimitArguments, PeekArguments};
+pub(crate) use checks::{AlgorithmName, CheckArguments, KeyArguments, LimitArguments, PeekArguments, with_advice};
 pub(crate) use rules::{
     ChangeArguments, FileArguments, HistoryArguments, KeysArguments, NameArguments, RollbackArguments, RulesCommand,
     SetArguments, UnsetArguments,

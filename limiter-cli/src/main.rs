@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let early = Output::before_parsing(env::args_os());
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return early.report_parse_error(&error).code(),
+        Err(error) => return early.report_parse_error(&arguments::with_advice(error)).code(),
     };
     let mut output = Output::new(&arguments.global);
     match run(arguments, &mut output) {

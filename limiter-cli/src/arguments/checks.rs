@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, ValueEnum};
 use rate_limited::{Algorithm, Limit};
 
@@ -95,6 +96,19 @@ pub(crate) struct LimitArguments {
     /// Permits at once, for token_bucket and leaky_bucket [default: those of the limit]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) burst: Option<u32>,
+}
+
+/// Adds to the error of a command line without a limit that a rule has limits too.
+pub(crate) fn with_advice(mut error: clap::Error) -> clap::Error {
+    let lacks_limit = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => missing.iter().any(|argument| argument.starts_with("--limit ")),
+        _ => false,
+    };
+    if error.kind() == ErrorKind::MissingRequiredArgument && lacks_limit {
+        let advice = "write `--rule RULE` instead: a shared rule, or one of a file with `--rules FILE`";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+    }
+    error
 }
 
 /// The name of an algorithm.

@@ -12,7 +12,12 @@ type Case = (&'static str, i32, &'static str);
 const WITHOUT_STORE: &[Case] = &[
     ("", 2, "Usage: limiter [OPTIONS] <COMMAND>"),
     ("chekc a --limit 1/h", 2, "unrecognized subcommand 'chekc'"),
-    ("check a", 2, "the following required arguments were not provided:\n  --limit <LIMIT>"),
+    (
+        "check a",
+        2,
+        "the following required arguments were not provided:\n  --limit <LIMIT>\n\n  tip: write `--rule RULE`",
+    ),
+    ("peek a", 2, "tip: write `--rule RULE` instead: a shared rule, or one of a file with `--rules FILE`\n"),
     ("check a --limit 1/h --rule r", 2, "the argument '--limit <LIMIT>' cannot be used with '--rule <RULE>'"),
     ("check a --limit 1/h --rules f", 2, "cannot be used with"),
     ("check a --limit 5", 2, "`limit` must be `permits/window`, got `5` without a `/`: write one such as `5/10s`"),
