@@ -1,5 +1,8 @@
 //! Keys on the command line.
 
+use std::iter;
+use std::net::{IpAddr, Ipv6Addr};
+
 use rate_limited::Key;
 
 use crate::arguments::KeyArguments;
@@ -15,9 +18,10 @@ impl KeyArguments {
     }
 
     fn wrong_key(&self) -> Failure {
-        let remedy = match &*self.key {
-            "" => "write `+` for the key of an empty text".to_owned(),
-            key => format!("write `{}` for this text, and values with `--part`", Key::new(key).encoded()),
+        let remedy = match (&*self.key, address_advice(&self.key)) {
+            ("", _) => "write `+` for the key of an empty text".to_owned(),
+            (_, Some(advice)) => advice,
+            (key, None) => format!("write `{}` for this text, and values with `--part`", Key::new(key).encoded()),
         };
         Failure::usage(format!("`KEY` must be encoded as in Redis, such as `user:@42`, got another text: {remedy}"))
     }
@@ -38,6 +42,59 @@ pub(crate) fn pieces(key: &Key) -> Option<String> {
     let pieces: Vec<_> = encoded.split('@').enumerate().filter_map(piece).collect();
     let (last, others) = pieces.split_last()?;
     Some(if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) })
+}
+
+/// Returns the ways to write a key that ends with an IP address or a network. `None` for another end, and for an address
+/// that is a part already, as a layer for services writes it.
+///
+/// `key` may be a wrong encoding, such as `api:ip:@2001:db8::1`: a part has its colons as escapes.
+pub(crate) fn address_advice(key: &str) -> Option<String> {
+    let starts = iter::once(0).chain(key.match_indices([':', '@']).map(|(at, _)| at + 1));
+    let (start, values) =
+        starts.filter_map(|start| Some((start, client_values(&without_escapes(&key[start..]))?))).next()?;
+    let before = &key[..start];
+    let is_part = before.matches('@').count() % 2 == 1 && Key::from_encoded(key).is_ok();
+    let read = is_part.then(|| without_escapes(&key[start..]));
+    let text = match before.strip_suffix('@').unwrap_or(before) {
+        "" => "+",
+        text => Key::from_encoded(text).is_ok().then_some(text)?,
+    };
+    let way = |value: &String| format!("`{text} --part {value}`");
+    let ways: Vec<_> = values.iter().filter(|value| Some(*value) != read.as_ref()).map(way).collect();
+    match &ways[..] {
+        [] => None,
+        [way] if values.len() == 1 => Some(format!("write {way}")),
+        [of_layer, others @ ..] => {
+            let others: String = others.iter().map(|way| format!(", or {way} for this address alone")).collect();
+            Some(format!("write {of_layer}, by which a layer counts IPv6 clients{others}"))
+        }
+    }
+}
+
+/// Returns the values by which a service may count a client with this address, that of a layer first. `None` for a text
+/// that is no address and no network.
+fn client_values(text: &str) -> Option<Vec<String>> {
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix.parse().ok()?)),
+        None => (text, None),
+    };
+    let address = address.parse::<IpAddr>().ok()?.to_canonical();
+    match (address, prefix) {
+        (address, None) if address.is_ipv4() => Some(vec![address.to_string()]),
+        (IpAddr::V6(address), None) => Some(vec![network(address, LAYER_PREFIX), address.to_string()]),
+        (IpAddr::V6(address), Some(prefix @ 0..=127)) => Some(vec![network(address, prefix)]),
+        _ => None,
+    }
+}
+
+/// The bits of an IPv6 address by which a layer counts a client, unless it sets others.
+const LAYER_PREFIX: u32 = 64;
+
+/// Returns the network of an address, by at most 127 of its bits.
+fn network(address: Ipv6Addr, prefix: u32) -> String {
+    let host_bits = Ipv6Addr::BITS.saturating_sub(prefix);
+    let bits = address.to_bits().checked_shr(host_bits).and_then(|bits| bits.checked_shl(host_bits)).unwrap_or(0);
+    format!("{}/{prefix}", Ipv6Addr::from_bits(bits))
 }
 
 /// Returns a piece of an encoded key with its characters in place of their escapes.
@@ -65,5 +122,38 @@ mod tests {
         assert_eq!(pieces(&Key::new("").part("acme").text("/").part("a b@ü\u{1b}")).as_deref(), Some(shown_parts));
         assert_eq!(shown("a@").as_deref(), Some("the text `a` and the part ``"));
         assert_eq!((shown("+"), pieces(&Key::new("a".repeat(300)))), (None, None));
+    }
+
+    #[test]
+    fn an_address_is_advised_as_the_part_that_a_service_writes() {
+        let both = |text: &str| {
+            format!(
+                "write `{text} --part 2001:db8::/64`, by which a layer counts IPv6 clients, or `{text} --part \
+                 2001:db8::1` for this address alone"
+            )
+        };
+        let network = "write `api:ip: --part 2001:db8::/64`";
+        for (key, advice) in [
+            ("ip:2001:db8::1", Some(both("ip:"))),
+            ("api:ip:@2001:db8::1", Some(both("api:ip:"))),
+            ("api:ip@2001:DB8::1", Some(both("api:ip"))),
+            ("@acme@:ip:2001:db8::1", Some(both("@acme@:ip:"))),
+            ("2001:db8::1", Some(both("+"))),
+            ("api:ip:@2001%3Adb8%3A%3A1", Some(format!("{network}, by which a layer counts IPv6 clients"))),
+            ("api:ip:2001:db8::/64", Some(network.to_owned())),
+            ("api:ip:@2001:db8::7/64", Some(network.to_owned())),
+            ("api:ip:@2001%3Adb8%3A%3A7%2F64", Some(network.to_owned())),
+            ("api:ip:@2001%3Adb8%3A%3A%2F64", None),
+            ("api:ip:192.0.2.1", Some("write `api:ip: --part 192.0.2.1`".to_owned())),
+            ("api:ip:@::ffff:192.0.2.1", Some("write `api:ip: --part 192.0.2.1`".to_owned())),
+            ("api:ip:@192.0.2.1", None),
+            ("api:ip:@2001:db8::/129", None),
+            ("api ip:2001:db8::1", None),
+            ("user:@42", None),
+            ("", None),
+        ] {
+            assert_eq!(address_advice(key), advice, "{key}");
+        }
+        assert_eq!(client_values("2001:db8::7/0"), Some(vec!["::/0".to_owned()]));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::answer::millis;
 use crate::duration_text;
-use crate::key_argument::pieces;
+use crate::key_argument::{address_advice, pieces};
 
 /// The count of a key for one limit.
 #[derive(Clone, Copy)]
@@ -95,9 +95,12 @@ impl Count {
     }
 }
 
-/// Returns the text about a key without a count. The key may be another one than was meant, so its pieces are shown.
+/// Returns the text about a key without a count. The key may be another one than was meant, so its pieces are shown, and
+/// the ways to write an address.
 pub(super) fn no_count(key: &Key, counts: &Counts) -> String {
     let limits: Vec<_> = counts.0.iter().map(|count| count.limit.to_string()).collect();
+    let encoded = key.encoded();
     let read = pieces(key).map_or(String::new(), |pieces| format!(", which was read as {pieces}"));
-    format!("{}, no count of this key under {}{read}", key.encoded(), limits.join(" and "))
+    let advice = address_advice(&encoded).map_or(String::new(), |advice| format!(": {advice}"));
+    format!("{encoded}, no count of this key under {}{read}{advice}", limits.join(" and "))
 }

@@ -107,6 +107,23 @@ fn a_key_without_a_count_is_shown_as_it_was_read() {
 }
 
 #[test]
+fn a_key_with_an_address_is_answered_with_that_of_a_layer() {
+    let server = server();
+    let run = |arguments: &[&str]| limiter(&server.url(), &[arguments, &["--limit", "5/h"]].concat());
+    let of_layer = Key::new("api").text(":ip:").part("2001:db8::/64");
+    run(&["check", &of_layer.encoded()]).ok();
+    let advice = "write `api:ip: --part 2001:db8::/64`, by which a layer counts IPv6 clients";
+    let alone = ", or `api:ip: --part 2001:db8::1` for this address alone\n";
+    let peeked = run(&["peek", "api:ip:2001:db8::1"]).ok();
+    assert!(peeked.ends_with(&format!("which was read as the text `api:ip:2001:db8::1`: {advice}{alone}")), "{peeked}");
+    run(&["reset", "api:ip:@2001:db8::1"]).failed(2, &format!("got another text: {advice}{alone}"));
+    let reset = run(&["reset", "api:ip:", "--part", "2001:db8::1"]).ok();
+    assert!(reset.ends_with(&format!("and the part `2001:db8::1`: {advice}\n")), "{reset}");
+    let peeked = run(&["peek", "api:ip:", "--part", "2001:db8::/64"]).ok();
+    assert!(peeked.starts_with("allowed: api:ip:@2001%3Adb8%3A%3A%2F64, 4 left of 5/h"), "{peeked}");
+}
+
+#[test]
 fn peek_and_reset_cover_all_limits() {
     let server = server();
     let run = |command: &str, limits: &[&str]| {
