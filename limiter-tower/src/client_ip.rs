@@ -207,20 +207,21 @@ impl ClientIp {
             AddressSource::XForwardedFor(hops) => {
                 let needed = hops.get();
                 let too_few = || Lack::TooFewEntries {
+                    header: X_FORWARDED_FOR,
                     found: entries::from_right(lines(&X_FORWARDED_FOR)).take(needed).count(),
                     needed,
                 };
                 let entry = entries::from_right(lines(&X_FORWARDED_FOR)).nth(needed - 1).ok_or_else(too_few)?;
-                node::address(entry).ok_or(Lack::NoAddress)
+                node::address(entry).ok_or(Lack::NoAddress(X_FORWARDED_FOR))
             }
             AddressSource::Forwarded(hops) => forwarded::address(lines(&FORWARDED), *hops),
             AddressSource::Header(name) => {
                 let mut lines = lines(name);
-                let line = lines.next().ok_or(Lack::NoHeader)?;
+                let line = lines.next().ok_or_else(|| Lack::NoHeader(name.clone()))?;
                 if lines.next().is_some() {
-                    return Err(Lack::SeveralLines);
+                    return Err(Lack::SeveralLines(name.clone()));
                 }
-                node::address(entries::trim(line)).ok_or(Lack::NoAddress)
+                node::address(entries::trim(line)).ok_or_else(|| Lack::NoAddress(name.clone()))
             }
         }
     }

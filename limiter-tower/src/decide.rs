@@ -170,7 +170,7 @@ impl<K: RequestKey> LayerLimit<K> {
             (Err(_), Missing::Shared) => self.missing_key.clone(),
             (Err(_), Missing::Allow) => return Err(LacksKey::Exempt),
             (Err(lack), Missing::Deny) => {
-                self.missing_log.count(self.rule.name(), lack);
+                self.missing_log.count(self.rule.name(), &lack);
                 return Err(LacksKey::Rejected);
             }
         };

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use http::HeaderName;
+
 use crate::piece_name::without_kind;
 
 /// The treatment of requests that lack a piece of their key, such as a header or the address of their client.
@@ -20,22 +22,23 @@ pub enum Missing {
 }
 
 /// The reason why a request lacks a piece of its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lack {
     NoPeer,
     /// The peer is that of a Unix socket.
     PeerWithoutAddress,
     TooFewEntries {
+        header: HeaderName,
         found: usize,
         needed: usize,
     },
-    /// The counted entry of a list, or the only one of a header, is no address.
-    NoAddress,
+    /// The counted entry of a header's list, or its only one, is no address.
+    NoAddress(HeaderName),
     /// The header is absent or empty.
-    NoHeader,
-    SeveralLines,
+    NoHeader(HeaderName),
+    SeveralLines(HeaderName),
     /// The header is no UTF-8.
-    NoText,
+    NoText(HeaderName),
     /// No earlier layer, route or function has given a value.
     NoValue,
 }
@@ -44,15 +47,15 @@ const REASONS: usize = 8;
 
 impl Lack {
     /// The number of its reason.
-    fn index(self) -> usize {
+    fn index(&self) -> usize {
         match self {
             Self::NoPeer => 0,
             Self::PeerWithoutAddress => 1,
             Self::TooFewEntries { .. } => 2,
-            Self::NoAddress => 3,
-            Self::NoHeader => 4,
-            Self::SeveralLines => 5,
-            Self::NoText => 6,
+            Self::NoAddress(_) => 3,
+            Self::NoHeader(_) => 4,
+            Self::SeveralLines(_) => 5,
+            Self::NoText(_) => 6,
             Self::NoValue => 7,
         }
     }
@@ -61,28 +64,39 @@ impl Lack {
 impl fmt::Display for Lack {
     /// Writes the reason and the advice.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoPeer => {
+        match self {
+            Self::NoPeer => f.write_str(
                 "the server names no peer: serve with `into_make_service_with_connect_info`, or put a `Peer` into the \
-                 extensions"
-            }
-            Self::PeerWithoutAddress => {
-                "the peer of a Unix socket has no address: count by the header in which the proxy writes the client's"
-            }
-            Self::TooFewEntries { found, needed } => {
+                 extensions",
+            ),
+            Self::PeerWithoutAddress => f.write_str(
+                "the peer of a Unix socket has no address: count by the header in which the proxy writes the client's",
+            ),
+            Self::TooFewEntries { header, found, needed } => {
                 let entries = if *found == 1 { "entry" } else { "entries" };
-                return write!(
+                write!(
                     f,
-                    "the list of addresses has {found} {entries}, needs {needed}: give the number of proxies that \
-                     append to it"
-                );
+                    "the list of addresses in `{header}` has {found} {entries}, needs {needed}: give the number of \
+                     proxies that append to it"
+                )
             }
-            Self::NoAddress => "the counted entry is no address: the proxy must write one",
-            Self::NoHeader => "the header is absent or empty: the client, a proxy or an earlier layer must send it",
-            Self::SeveralLines => "the header has several lines: a proxy must replace what the client sends",
-            Self::NoText => "the header is no UTF-8: the client, a proxy or an earlier layer must send text",
-            Self::NoValue => "there is no value: an earlier layer, the route or the key's function must give one",
-        })
+            Self::NoAddress(header) => {
+                write!(f, "the counted entry of `{header}` is no address: the proxy must write one")
+            }
+            Self::NoHeader(header) => write!(
+                f,
+                "the header `{header}` is absent or empty: the client, a proxy or an earlier layer must send it"
+            ),
+            Self::SeveralLines(header) => {
+                write!(f, "the header `{header}` has several lines: a proxy must replace what the client sends")
+            }
+            Self::NoText(header) => {
+                write!(f, "the header `{header}` is no UTF-8: the client, a proxy or an earlier layer must send text")
+            }
+            Self::NoValue => {
+                f.write_str("there is no value: an earlier layer, the route or the key's function must give one")
+            }
+        }
     }
 }
 
@@ -116,7 +130,7 @@ impl MissingLog {
     }
 
     /// Counts a request. Logs a line unless the last one of this reason is less than a minute ago.
-    pub(crate) fn count(&self, rule: &str, lack: Lack) {
+    pub(crate) fn count(&self, rule: &str, lack: &Lack) {
         let Some(requests) = self.reasons[lack.index()].take_due(self.start.elapsed()) else { return };
         let pieces = &self.pieces;
         tracing::warn!(
@@ -156,9 +170,10 @@ mod tests {
     fn each_reason_has_lines_of_its_own() {
         let (log, now) = (MissingLog::new(&[]), Duration::ZERO);
         let due = |lack: Lack| log.reasons[lack.index()].take_due(now);
-        let too_few = |found| Lack::TooFewEntries { found, needed: 2 };
+        let header = HeaderName::from_static("x-forwarded-for");
+        let too_few = |found| Lack::TooFewEntries { header: header.clone(), found, needed: 2 };
         assert_eq!([too_few(1), Lack::NoPeer, too_few(0), Lack::NoPeer].map(due), [Some(1), Some(1), None, None]);
-        assert!(too_few(1).to_string().contains("has 1 entry, needs 2"), "{}", too_few(1));
-        assert!(too_few(0).to_string().contains("has 0 entries, needs 2"), "{}", too_few(0));
+        assert!(too_few(1).to_string().contains("`x-forwarded-for` has 1 entry, needs 2"), "{}", too_few(1));
+        assert!(too_few(0).to_string().contains("`x-forwarded-for` has 0 entries, needs 2"), "{}", too_few(0));
     }
 }

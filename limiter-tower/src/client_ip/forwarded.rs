@@ -9,6 +9,8 @@ use std::iter;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 
+use http::header::FORWARDED;
+
 use super::entries;
 use super::node::{self, MAX_NODE_BYTES};
 use crate::missing::Lack;
@@ -20,13 +22,14 @@ pub(super) fn address<'a>(
 ) -> Result<IpAddr, Lack> {
     let (needed, mut found) = (position.get(), 0);
     for (at, element) in (1..).zip(lines.rev().flat_map(elements_from_right)) {
-        let element = element.ok_or(Lack::NoAddress)?;
+        let element = element.ok_or(Lack::NoAddress(FORWARDED))?;
         if at == needed {
-            return sole_for(entries::trim(element)).and_then(|value| value.address()).ok_or(Lack::NoAddress);
+            let address = sole_for(entries::trim(element)).and_then(|value| value.address());
+            return address.ok_or(Lack::NoAddress(FORWARDED));
         }
         found = at;
     }
-    Err(Lack::TooFewEntries { found, needed })
+    Err(Lack::TooFewEntries { header: FORWARDED, found, needed })
 }
 
 /// Returns the elements of a line from the right. It ends with `None` if a quote has no partner.

@@ -12,7 +12,7 @@ mod properties;
 use std::net::SocketAddr;
 
 use http::request::Parts;
-use http::{HeaderValue, Request};
+use http::{HeaderName, HeaderValue, Request};
 
 use super::ClientIp;
 use crate::Peer;
@@ -55,18 +55,22 @@ fn a_missing_address_has_its_reason() {
     let (list, forwarded) = (ClientIp::x_forwarded_for(2), ClientIp::forwarded(2));
     let one = ClientIp::header("x-real-ip");
     let reason = |by: &ClientIp, header, lines: &[&str]| by.find(&request(Some(peer(PROXY)), header, lines)).err();
-    let too_few = |found| Lack::TooFewEntries { found, needed: 2 };
-    for (by, header, lines, lack) in [
-        (&list, "x-forwarded-for", &[][..], too_few(0)),
-        (&list, "x-forwarded-for", &["192.0.2.1"], too_few(1)),
-        (&list, "x-forwarded-for", &["unknown", "192.0.2.1"], Lack::NoAddress),
-        (&forwarded, "forwarded", &[], too_few(0)),
-        (&forwarded, "forwarded", &["for=192.0.2.1"], too_few(1)),
-        (&forwarded, "forwarded", &["for=192.0.2.1, for=\"192.0.2.2"], Lack::NoAddress),
-        (&one, "x-real-ip", &[], Lack::NoHeader),
-        (&one, "x-real-ip", &["192.0.2.1", "192.0.2.1"], Lack::SeveralLines),
-        (&one, "x-real-ip", &["a"], Lack::NoAddress),
-    ] {
+    let too_few = |found| move |header| Lack::TooFewEntries { header, found, needed: 2 };
+    let (none, single) = (too_few(0), too_few(1));
+    let cases: [(&ClientIp, &'static str, &[&str], &dyn Fn(HeaderName) -> Lack); 9] = [
+        (&list, "x-forwarded-for", &[], &none),
+        (&list, "x-forwarded-for", &["192.0.2.1"], &single),
+        (&list, "x-forwarded-for", &["unknown", "192.0.2.1"], &Lack::NoAddress),
+        (&forwarded, "forwarded", &[], &none),
+        (&forwarded, "forwarded", &["for=192.0.2.1"], &single),
+        (&forwarded, "forwarded", &["for=192.0.2.1, for=\"192.0.2.2"], &Lack::NoAddress),
+        (&one, "x-real-ip", &[], &Lack::NoHeader),
+        (&one, "x-real-ip", &["192.0.2.1", "192.0.2.1"], &Lack::SeveralLines),
+        (&one, "x-real-ip", &["a"], &Lack::NoAddress),
+    ];
+    for (by, header, lines, lack) in cases {
+        let lack = lack(HeaderName::from_static(header));
+        assert!(lack.to_string().contains(&format!("`{header}`")), "{lack}");
         assert_eq!(reason(by, header, lines), Some(lack), "{by:?} {lines:?}");
     }
     let unknown = request(None, "x-forwarded-for", &["192.0.2.1, 192.0.2.2"]);

@@ -46,12 +46,40 @@ impl Internal for Header {
 
     fn add_to(&self, key: PartialKey, parts: &Parts) -> Result<PartialKey, Lack> {
         let mut lines = parts.headers.get_all(&self.header).iter();
-        let line = lines.next().filter(|line| !line.is_empty()).ok_or(Lack::NoHeader)?;
+        let line = lines.next().filter(|line| !line.is_empty()).ok_or_else(|| Lack::NoHeader(self.header.clone()))?;
         // Another layer may read another line.
         if lines.next().is_some() {
-            return Err(Lack::SeveralLines);
+            return Err(Lack::SeveralLines(self.header.clone()));
         }
-        let value = std::str::from_utf8(line.as_bytes()).map_err(|_| Lack::NoText)?;
+        let value = std::str::from_utf8(line.as_bytes()).map_err(|_| Lack::NoText(self.header.clone()))?;
         Ok(key.add(self.name.text(), value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Request};
+
+    use super::*;
+
+    #[test]
+    fn a_missing_value_has_its_reason_with_the_name_of_the_header() {
+        let header = Header::new("X-Api-Key");
+        let reason = |lines: &[&[u8]]| {
+            let (mut parts, ()) = Request::new(()).into_parts();
+            for line in lines {
+                parts.headers.append("x-api-key", HeaderValue::from_bytes(line).expect("a value"));
+            }
+            header.add_to(PartialKey::new("api"), &parts).expect_err("no value").to_string()
+        };
+        for (lines, expected) in [
+            (&[][..], "the header `x-api-key` is absent or empty: "),
+            (&[&b""[..]], "the header `x-api-key` is absent or empty: "),
+            (&[b"a", b"b"], "the header `x-api-key` has several lines: "),
+            (&[b"\xff"], "the header `x-api-key` is no UTF-8: "),
+        ] {
+            let reason = reason(lines);
+            assert!(reason.starts_with(expected), "{lines:?}: {reason}");
+        }
     }
 }
