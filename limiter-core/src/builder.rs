@@ -474,7 +474,7 @@ impl Builder {
     /// Checks the options of this builder against their ranges.
     fn check(&self) -> Result<(), Error> {
         let Self { deadline, prefix, max_in_flight, busy_poll, max_keys, instances, .. } = self;
-        let Self { remember_denials, leases, .. } = self;
+        let Self { remember_denials, leases, declared, .. } = self;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
         let problem = if !is_valid_deadline(*deadline) {
             deadline_problem("`deadline`", *deadline)
@@ -493,6 +493,9 @@ impl Builder {
             format!(
                 "`remember_denials` must be at most 60 s, got {remember_denials:?}: leave it out for the default of 1 s"
             )
+        } else if declared.contains("") {
+            "`declare` must have the name of a rule, got an empty text: write that of a direct call or a layer"
+                .to_owned()
         } else if *leases && !HAS_LEASES {
             leases_problem("`leases`")
         } else {

@@ -56,8 +56,8 @@ impl Builder {
     /// - Processes with the same shared rules may use one file.
     ///
     /// # Errors
-    /// `build` and `connect` return [`ErrorKind::Config`] for a path with a directory or a file of another kind, which is
-    /// not replaced, and for a limiter without shared rules.
+    /// `build` and `connect` return [`ErrorKind::Config`] for an empty path, for one with a directory or a file of another
+    /// kind, which is not replaced, and for a limiter without shared rules.
     ///
     /// ```
     /// # use limiter_core as rate_limited;
@@ -86,8 +86,15 @@ impl Builder {
     /// Checks that the store can have shared rules.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a store in this process.
+    /// [`ErrorKind::Config`] for a store in this process, and for a cache without a path or without shared rules.
     pub(super) fn check_shared_rules(&self, store: &Store) -> Result<(), Error> {
+        #[cfg(feature = "redis")]
+        if self.shared_rules_cache.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "`shared_rules_cache` must be the path of a file, got an empty one: write one, or leave it out",
+            ));
+        }
         #[cfg(feature = "redis")]
         if self.shared_rules_cache.is_some() && !self.follows_shared_rules() {
             return Err(Error::new(

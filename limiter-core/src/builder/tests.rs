@@ -43,6 +43,10 @@ fn each_configuration_error_names_option_bound_value_and_remedy() {
             "`remember_denials` must be at most 60 s, got 61s: leave it out for the default of 1 s",
         ),
         (
+            new().declare(""),
+            "`declare` must have the name of a rule, got an empty text: write that of a direct call or a layer",
+        ),
+        (
             new().rule("", rule()),
             "`rule` must have a name, got an empty text: write the attribute's `name`, or its key as written there",
         ),
@@ -84,6 +88,29 @@ fn each_configuration_error_names_option_bound_value_and_remedy() {
         let error = builder.build().expect_err(message);
         assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::Config, message));
     }
+}
+
+/// An empty path of a cache made a limiter that never wrote it.
+#[cfg(all(feature = "rules", feature = "redis"))]
+#[tokio::test]
+async fn paths_that_are_empty_or_of_a_directory_are_configuration_errors() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let new = || Limiter::builder().url("redis://127.0.0.1:1");
+    let cache = |path: &std::path::Path| new().shared_rules().shared_rules_cache(path);
+    let empty = std::path::Path::new("");
+    for (builder, message) in [
+        (new().rules_file(""), "`rules_file` must be the path of a file, got an empty one: write one, or leave it out"),
+        (
+            new().rules_file(directory.path()),
+            "`rules_file` must be a file, got a directory or a device: write the path",
+        ),
+        (cache(empty), "`shared_rules_cache` must be the path of a file, got an empty one: write one, or leave it out"),
+        (cache(directory.path()), "`shared_rules_cache` must be a file that only limiters write, got a directory or a"),
+    ] {
+        let error = builder.build().expect_err(message);
+        assert!(error.kind() == ErrorKind::Config && error.to_string().contains(message), "{error}");
+    }
+    new().rules_file("").connect().await.expect_err("an empty path");
 }
 
 #[cfg(not(feature = "leases"))]

@@ -51,8 +51,14 @@ impl OpenedFile {
     /// Reads the file. It blocks for as long as the file system does.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a file that cannot be read, or that is no text of rules.
+    /// [`ErrorKind::Config`] for an empty path, and for a file that cannot be read, or that is no text of rules.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+        if path.as_os_str().is_empty() {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "`rules_file` must be the path of a file, got an empty one: write one, or leave it out",
+            ));
+        }
         // The program may change its directory.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let reading = Reading::of(&path);

@@ -269,6 +269,7 @@ mod tests {
             ("redis://:s3cret@a/name", "must have a number as its database"),
             ("redis://:s3cret@a?protocol=s3cret", "must have valid options"),
             ("redis:///s3cret.sock", "must have a host: write `redis://host:port`, or `redis+unix:///path`"),
+            ("redis+unix://", "must have the path of a socket and, if any, a number as its database"),
             ("redis+unix:///path?db=s3cret", "must have the path of a socket and, if any, a number as its database"),
             ("redis-cluster://:s3cret@a,b/1", "must have database 0 or none for a cluster, got 1"),
             ("redis-cluster://:s3cret@a/-1", "must have database 0 or none for a cluster, got -1"),
