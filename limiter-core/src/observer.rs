@@ -15,7 +15,7 @@ use crate::{Allowed, Decision, Denied, Error, Overflow, Source, TARGET};
 
 mod log;
 
-pub(crate) use log::LoggedRules;
+pub(crate) use log::{LimitPlace, LoggedLimits, LoggedRules};
 
 type Observer<T> = Box<dyn Fn(&T) + Send + Sync>;
 
@@ -28,8 +28,8 @@ pub(crate) struct Observers {
     failed: Vec<Observer<Error>>,
     overflowed: Vec<Observer<Overflow>>,
     overflows: Option<Arc<Overflows>>,
-    /// The rules with a denial for the cost of a call.
-    impossible_costs: LoggedRules,
+    /// The rules of the limiter, for the log of denials for a cost. Set when it is built.
+    rules: Option<Arc<dyn LoggedLimits>>,
 }
 
 impl Observers {
@@ -56,6 +56,11 @@ impl Observers {
     /// Attaches a counter of overflows. Each decision then also reports its overflows, if a report is due.
     pub(crate) fn attach_overflow(&mut self, overflows: Arc<Overflows>) {
         self.overflows = Some(overflows);
+    }
+
+    /// Attaches the rules of the limiter.
+    pub(crate) fn attach_rules(&mut self, rules: Arc<dyn LoggedLimits>) {
+        self.rules = Some(rules);
     }
 
     /// Returns whether any observer receives allowed calls.
@@ -143,7 +148,8 @@ impl Observers {
         call_each(&self.shadowed, denied);
     }
 
-    /// Logs the first denial of each rule for the cost of a call. A rule that denies every call has none.
+    /// Logs the first denial of each rule for the cost of a call, unless the log has one about the rule from when it was
+    /// loaded. A rule that denies every call has none.
     #[inline]
     fn warn_of_cost(&self, context: DecisionContext<'_>, denied: &Denied) {
         if denied.is_final() {
@@ -154,8 +160,10 @@ impl Observers {
     #[cold]
     #[inline(never)]
     fn warn_of_final(&self, context: DecisionContext<'_>, denied: &Denied) {
-        if denied.source() != Source::Mode {
-            log::impossible_cost(&self.impossible_costs, context, denied);
+        if denied.source() != Source::Mode
+            && let Some(rules) = &self.rules
+        {
+            log::impossible_cost(&**rules, context, denied);
         }
     }
 

@@ -161,7 +161,8 @@ impl Builder {
     }
 
     fn with_backend(self, backend: Backend, rules: RuleTable) -> Limiter {
-        let Self { on_error, leases, observers, exposes_keys, clock, .. } = self;
+        let Self { on_error, leases, mut observers, exposes_keys, clock, .. } = self;
+        observers.attach_rules(rules.logged_limits());
         let queues = WaitQueues::new(clock.clone(), backend.is_shared());
         Limiter::from_parts(LimiterInner {
             backend,

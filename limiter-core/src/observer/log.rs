@@ -10,7 +10,7 @@ use crate::contain::run_contained;
 use crate::decision::DecisionContext;
 use crate::sync::Mutex;
 use crate::sync::process::{id, lock};
-use crate::{Denied, TARGET};
+use crate::{Denied, Key, TARGET};
 
 /// The rules of an event that is logged once for each.
 pub(crate) struct LoggedRules {
@@ -29,6 +29,23 @@ impl LoggedRules {
     pub(crate) fn add(&self, name: &'static str) -> bool {
         lock(&self.names, self.home).is_some_and(|mut names| names.insert(name))
     }
+}
+
+/// The rules of a limiter, for the log of denials.
+pub(crate) trait LoggedLimits: Send + Sync {
+    /// The rules with a limit that never grants the cost of a call: the log has a line about each.
+    fn impossible_costs(&self) -> &LoggedRules;
+
+    /// Returns the layer of the limits of calls with this key. `None` for those of an attribute, a service or a direct
+    /// call.
+    fn place_of_limits(&self, rule: &str, key: &Key) -> Option<LimitPlace>;
+}
+
+/// The layer that a limit comes from.
+pub(crate) struct LimitPlace {
+    pub(crate) origin: &'static str,
+    /// The path, if that layer is the file of rules.
+    pub(crate) file: Option<String>,
 }
 
 /// Writes an event about a denial. Its name is part of a static. A final denial has no time of a retry.
@@ -63,20 +80,23 @@ pub(super) fn shadowed(denied: &Denied) {
     }
 }
 
-/// Logs a denial for the cost of a call, the first of each rule.
+/// Logs a denial for the cost of a call, the first of each rule, with the layer of the limit unless it is the call's own.
 #[cold]
 #[inline(never)]
-pub(super) fn impossible_cost(logged: &LoggedRules, context: DecisionContext<'_>, denied: &Denied) {
-    if !logged.add(denied.static_name()) {
+pub(super) fn impossible_cost(rules: &dyn LoggedLimits, context: DecisionContext<'_>, denied: &Denied) {
+    if !rules.impossible_costs().add(denied.static_name()) {
         return;
     }
-    let cost = context.requests.get(denied.request_index()).map(|request| request.cost);
+    let request = context.requests.get(denied.request_index());
+    let place = request.and_then(|request| rules.place_of_limits(denied.static_name(), request.key));
     run_contained(|| {
         tracing::warn!(
             target: TARGET,
             rule = denied.static_name(),
-            cost,
+            cost = request.map(|request| request.cost),
             limit = %denied.limit(),
+            origin = place.as_ref().map(|place| place.origin),
+            file = place.as_ref().and_then(|place| place.file.as_deref()),
             "a call was denied for its cost, which the limit never grants: no wait helps; raise the limit, or lower the \
              cost"
         );

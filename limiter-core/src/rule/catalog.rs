@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::observer::LoggedRules;
 use crate::rule::message_text::list;
 use crate::rule::suggest::{nearest, with_same_start};
-use crate::rule::{KeyText, Mode, RegisteredRule, Rule, RuleSet, log_apart};
+use crate::rule::{KeyText, Mode, Origin, RegisteredRule, Rule, RuleSet, log_apart};
 use crate::{Error, ErrorKind, Site, TARGET, sites};
 
 /// The most unknown names that a message lists.
@@ -190,20 +191,24 @@ impl<'d> Catalog<'d> {
     }
 
     /// Logs the first function of each rule whose cost the rule's limits can never grant, in the set or in one of its
-    /// overrides. All calls of the function would be denied.
-    pub(crate) fn warn_of_costs(&self, set: &RuleSet) {
+    /// overrides. All calls of the function would be denied. These rules are added to `logged`.
+    pub(crate) fn warn_of_costs(&self, set: &RuleSet, origin: Origin, logged: &LoggedRules) {
+        let file = set.file.as_ref().map(|file| file.display().to_string());
         for (name, rule) in &set.rules {
             let Some(site) = self.sites_of(name).max_by_key(|site| site.cost()).copied() else { continue };
             let Some(cost) = site.cost() else { continue };
             let of_overrides = rule.overrides.iter().map(|(_, settings)| (settings, "override"));
             let mut settings = [(rule, "rule")].into_iter().chain(of_overrides);
             let is_decided = |settings: &Rule| matches!(settings.mode.or(rule.mode), Some(Mode::Off | Mode::Deny));
-            let Some((permits, part)) = settings.find_map(|(settings, part)| {
+            let Some((permits, part, line)) = settings.find_map(|(settings, part)| {
                 let permits = settings.most_permits(rule).filter(|permits| *permits < cost && !is_decided(settings));
-                Some((permits?, part))
+                Some((permits?, part, Some(settings.place.line()).filter(|line| *line > 0)))
             }) else {
                 continue;
             };
+            // Its denials have no line besides.
+            logged.add(site.rule());
+            let file = file.clone();
             let place = format!("{}:{} ({})", site.file(), site.line(), site.function());
             log_apart(move || {
                 tracing::warn!(
@@ -213,6 +218,9 @@ impl<'d> Catalog<'d> {
                     permits,
                     function = place,
                     part,
+                    origin = origin.as_str(),
+                    file,
+                    line,
                     "the limits of a rule or of an override never grant the `cost` of a function, so all of its calls \
                      are denied: raise the limit, or lower `cost`"
                 );

@@ -1,17 +1,18 @@
 //! The rules of a limiter, which can change at any time.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::metrics;
-use crate::observer::LoggedRules;
+use crate::observer::{LimitPlace, LoggedLimits, LoggedRules};
 use crate::rule::layers::{Layer, Layers};
 use crate::rule::site_cache::{self, Entry};
 use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, log_apart, log_in_call};
 use crate::sync::process::{ORPHANED_LOCK_TIMEOUT, forked, id, lock, lock_contended};
 use crate::sync::{Mutex, MutexGuard};
-use crate::{Error, RuleInForce, TARGET};
+use crate::{Error, Key, RuleInForce, TARGET};
 
 /// The layers of settings with their composition for each rule.
 pub(crate) struct RuleTable {
@@ -28,10 +29,30 @@ pub(crate) struct RuleTable {
     unlimited_rules: LoggedRules,
     /// The rules that demand leases, and have a limit without.
     unleased_rules: LoggedRules,
-    home: u32,
     /// True in a child of `fork` whose parent was changing the rules: an earlier call has waited for the lock in vain.
     is_orphaned: AtomicBool,
+    state: Arc<RuleState>,
+}
+
+/// The part of a table that the log of denials uses too.
+struct RuleState {
+    home: u32,
+    impossible_costs: LoggedRules,
     state: Mutex<State>,
+}
+
+impl LoggedLimits for RuleState {
+    fn impossible_costs(&self) -> &LoggedRules {
+        &self.impossible_costs
+    }
+
+    fn place_of_limits(&self, rule: &str, key: &Key) -> Option<LimitPlace> {
+        let state = lock(&self.state, self.home)?;
+        let resolved = state.layers.resolve(rule, KeyText::Unknown, None);
+        let origin = resolved.settings_for(key).limits_origin();
+        let file = state.file.as_ref().filter(|_| origin == Origin::File).map(|file| file.display().to_string());
+        (origin != Origin::Attribute).then_some(LimitPlace { origin: origin.as_str(), file })
+    }
 }
 
 struct State {
@@ -39,6 +60,8 @@ struct State {
     /// The number of changes so far.
     changes: u64,
     layers: Layers,
+    /// The path of the file of rules, if there is one.
+    file: Option<Arc<Path>>,
     /// The rules with settings that were used in this generation.
     resolved: HashMap<(String, KeyText), Arc<ResolvedRule>>,
     /// Every rule without settings of its own.
@@ -76,7 +99,7 @@ impl RuleTable {
             rules.check_hashed_layouts()?;
         }
         let catalog = self.catalog();
-        catalog.warn_of_costs(&rules);
+        catalog.warn_of_costs(&rules, origin, &self.state.impossible_costs);
         if origin == Origin::Shared { Layer::of_shared(rules) } else { Layer::new(rules, &catalog) }
     }
 
@@ -102,9 +125,8 @@ impl RuleTable {
     }
 
     fn without_rules(declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
-        let layers = Layers::default();
-        let state =
-            Mutex::new(State { generation: 0, changes: 0, layers, resolved: HashMap::new(), unset: Arc::default() });
+        let (layers, resolved, unset) = (Layers::default(), HashMap::new(), Arc::default());
+        let state = Mutex::new(State { generation: 0, changes: 0, layers, file: None, resolved, unset });
         let table = Self {
             generation: AtomicU64::new(0),
             switch,
@@ -113,9 +135,8 @@ impl RuleTable {
             unlimited: AtomicU64::new(0),
             unlimited_rules: LoggedRules::default(),
             unleased_rules: LoggedRules::default(),
-            home: id(),
             is_orphaned: AtomicBool::new(false),
-            state,
+            state: Arc::new(RuleState { home: id(), impossible_costs: LoggedRules::default(), state }),
         };
         if let Some(mut state) = table.lock() {
             table.start_generation(&mut state);
@@ -141,6 +162,11 @@ impl RuleTable {
         self.generation() != 0
     }
 
+    /// The part of the table that the log of denials uses too.
+    pub(crate) fn logged_limits(&self) -> Arc<dyn LoggedLimits> {
+        Arc::<RuleState>::clone(&self.state)
+    }
+
     /// The number of the present state of the rules.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
@@ -159,6 +185,7 @@ impl RuleTable {
     /// Those of [`Layer::new`]. The rules then stay as they were. [`ErrorKind::Forked`](crate::ErrorKind::Forked) if
     /// another thread of the parent was changing the rules when this process was forked.
     pub(crate) fn set(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
+        let file = rules.file.clone();
         let layer = Arc::new(self.layer(origin, rules)?);
         loop {
             let (changes, mut layers) = {
@@ -173,6 +200,9 @@ impl RuleTable {
                 continue;
             }
             state.layers = layers;
+            if origin == Origin::File {
+                state.file = file;
+            }
             self.start_generation(&mut state);
             drop(state);
             // A large layer takes a while to drop.
@@ -282,11 +312,8 @@ impl RuleTable {
     /// Locks the state. `None` in a child of `fork` whose parent was changing the rules.
     fn lock(&self) -> Option<MutexGuard<'_, State>> {
         let was_orphaned = self.is_orphaned.load(Ordering::Relaxed);
-        let state = if was_orphaned {
-            lock_contended(&self.state, self.home, ORPHANED_LOCK_TIMEOUT)
-        } else {
-            lock(&self.state, self.home)
-        };
+        let RuleState { home, state, .. } = &*self.state;
+        let state = if was_orphaned { lock_contended(state, *home, ORPHANED_LOCK_TIMEOUT) } else { lock(state, *home) };
         if state.is_none() != was_orphaned {
             self.is_orphaned.store(state.is_none(), Ordering::Relaxed);
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use rate_limited::{Key, Limiter, ManualClock, Mode, Rule};
+use rate_limited::{Key, KeyMatch, Limiter, ManualClock, Mode, Rule, RuleSet};
 use tracing::callsite::rebuild_interest_cache;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -106,6 +106,28 @@ fn a_cost_that_a_limit_never_grants_is_a_warning_once_for_each_rule() {
     assert_eq!(warnings("import", 6), warning("import", 6));
     assert_eq!(warnings("trial", 10), warning("trial", 10), "in shadow mode");
     assert_eq!(warnings("closed", 10), [""; 0], "the rule denies every call");
+}
+
+#[test]
+fn a_warning_about_a_cost_has_the_layer_of_the_limit() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let text = "[rules.import]\nlimit = '5/min'\n[[rules.import.override]]\nkey = 'a'\nlimit = '20/min'\n";
+    std::fs::write(file.path(), text).expect("written");
+    let rules = Limiter::builder().rules_file(file.path()).rule("export", Rule::new().limit(limit("5/min")));
+    let (recorder, limiter, own) = (LineRecorder::default(), still(rules), limit("100/min"));
+    let at_run_time = Rule::new().overriding(KeyMatch::key(&key("c")), Rule::new().limit(limit("3/min")));
+    limiter.set_rules(RuleSet::new().rule("upload", at_run_time)).expect("valid");
+    let warned = |rule: &str, of: &str, cost: u32| {
+        let check = || limiter.named(rule).check_n_blocking(&key(of), &own, cost).expect("decides");
+        let warnings = recorder.lines_of(check).into_iter().filter(|line| line.starts_with("WARN "));
+        warnings.map(|line| split_at(&line, " rule=").1).collect::<Vec<_>>()
+    };
+    assert_eq!(warned("import", "a", 10), [""; 0], "the override grants it");
+    let of_file = format!("import cost=10 limit=5/min origin=file file={}", file.path().display());
+    assert_eq!(warned("import", "b", 10), [of_file]);
+    assert_eq!(warned("export", "b", 10), ["export cost=10 limit=5/min origin=builder"]);
+    assert_eq!(warned("upload", "c", 10), ["upload cost=10 limit=3/min origin=runtime"]);
+    assert_eq!(warned("report", "b", 101), ["report cost=101 limit=100/min"], "the call's own limit");
 }
 
 fn split_at(line: &str, middle: &str) -> (String, String) {

@@ -212,7 +212,11 @@ async fn log_of_costs() {
         parts.iter().all(|part| line.contains(part))
     };
     eventually("logged", async || logged().iter().any(|line| is_of(line, "part=\"rule\"", 5))).await;
+    let of_file = format!("origin=\"file\" file=\"{}\" line=1", file.path.display());
+    assert!(logged()[0].contains(&of_file), "{:?}", logged());
     limiter.scope_sync(|| import().expect_err("the cost is above the limit"));
+    let of_denial = |line: &String| line.contains("a call was denied for its cost");
+    assert!(!lines().iter().any(of_denial), "logged when it was loaded: {:?}", lines());
     // The last set alone has such a limit, in an override.
     let bursting = Rule::new().limit(limit("5/min")).algorithm(Algorithm::TokenBucket).burst(10);
     let fitting = [Rule::new().limit(limit("10/min")), bursting, Rule::new().limit(limit("5/min")).mode(Mode::Deny)];
@@ -225,6 +229,7 @@ async fn log_of_costs() {
     limiter.set_rules(RuleSet::new().rule("costly import", of_key)).expect("good rules");
     eventually("logged again", async || logged().iter().any(|line| is_of(line, "part=\"override\"", 7))).await;
     assert_eq!(logged().len(), 2, "{:?}", logged());
+    assert!(logged()[1].contains("origin=\"runtime\"") && !logged()[1].contains("file="), "{:?}", logged());
     import_by_bucket().expect("a permit");
 }
 
