@@ -55,21 +55,19 @@ fn a_missing_address_has_its_reason() {
     let (list, forwarded) = (ClientIp::x_forwarded_for(2), ClientIp::forwarded(2));
     let one = ClientIp::header("x-real-ip");
     let reason = |by: &ClientIp, header, lines: &[&str]| by.find(&request(Some(peer(PROXY)), header, lines)).err();
-    let too_few = |found| move |header| Lack::TooFewEntries { header, found, needed: 2 };
-    let (none, single) = (too_few(0), too_few(1));
-    let cases: [(&ClientIp, &'static str, &[&str], &dyn Fn(HeaderName) -> Lack); 9] = [
-        (&list, "x-forwarded-for", &[], &none),
-        (&list, "x-forwarded-for", &["192.0.2.1"], &single),
-        (&list, "x-forwarded-for", &["unknown", "192.0.2.1"], &Lack::NoAddress),
-        (&forwarded, "forwarded", &[], &none),
-        (&forwarded, "forwarded", &["for=192.0.2.1"], &single),
-        (&forwarded, "forwarded", &["for=192.0.2.1, for=\"192.0.2.2"], &Lack::NoAddress),
-        (&one, "x-real-ip", &[], &Lack::NoHeader),
-        (&one, "x-real-ip", &["192.0.2.1", "192.0.2.1"], &Lack::SeveralLines),
-        (&one, "x-real-ip", &["a"], &Lack::NoAddress),
-    ];
-    for (by, header, lines, lack) in cases {
-        let lack = lack(HeaderName::from_static(header));
+    let name = HeaderName::from_static;
+    let too_few = |header, found| Lack::TooFewEntries { header: name(header), found, needed: 2 };
+    for (by, header, lines, lack) in [
+        (&list, "x-forwarded-for", &[][..], too_few("x-forwarded-for", 0)),
+        (&list, "x-forwarded-for", &["192.0.2.1"], too_few("x-forwarded-for", 1)),
+        (&list, "x-forwarded-for", &["unknown", "192.0.2.1"], Lack::NoAddress(name("x-forwarded-for"))),
+        (&forwarded, "forwarded", &[], too_few("forwarded", 0)),
+        (&forwarded, "forwarded", &["for=192.0.2.1"], too_few("forwarded", 1)),
+        (&forwarded, "forwarded", &["for=192.0.2.1, for=\"192.0.2.2"], Lack::NoAddress(name("forwarded"))),
+        (&one, "x-real-ip", &[], Lack::NoHeader(name("x-real-ip"))),
+        (&one, "x-real-ip", &["192.0.2.1", "192.0.2.1"], Lack::SeveralLines(name("x-real-ip"))),
+        (&one, "x-real-ip", &["a"], Lack::NoAddress(name("x-real-ip"))),
+    ] {
         assert!(lack.to_string().contains(&format!("`{header}`")), "{lack}");
         assert_eq!(reason(by, header, lines), Some(lack), "{by:?} {lines:?}");
     }
