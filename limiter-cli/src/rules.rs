@@ -14,6 +14,7 @@ mod new_counts;
 mod line_diff;
 mod diff_text;
 mod validity;
+mod idle_overrides;
 mod author;
 mod time_text;
 mod confirmation;
@@ -29,6 +30,7 @@ mod transfer;
 mod lint;
 
 use publication::Publication;
+pub(crate) use rule_edit::{OverrideKeys, overrides};
 
 /// Runs a command of `rules`.
 pub(crate) async fn run(command: RulesCommand, global: &GlobalArguments, output: &Output) -> Result<Exit, Failure> {

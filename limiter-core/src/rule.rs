@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limit::layout_problem;
+use crate::named_value::NamedValue;
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit, OnError};
 
 mod log_apart;
@@ -21,6 +21,7 @@ mod key_text;
 mod rule_ref;
 mod service_rule;
 mod catalog;
+mod layer_warnings;
 mod layer_rule;
 mod layers;
 mod site_cache;
@@ -267,16 +268,21 @@ impl Rule {
         match self.contradiction() {
             Some(Contradiction::ZsetOfLimits(count)) => {
                 return error(format!(
-                    "`limit` of {name} must be set once with `Layout::Zset`, got {count} limits: write one"
+                    "`limit` of {name} must be set once with `layout = \"zset\"`, got {count} limits: write one"
                 ));
             }
             Some(Contradiction::ZsetOf(algorithm)) => {
-                return error(layout_problem(&format!("`layout` of {name}"), algorithm));
+                let algorithm = algorithm.name();
+                return error(format!(
+                    "`layout` of {name} must be `compact` for `{algorithm}`, got `zset`: use `sliding_window` as the \
+                     `algorithm`, or remove it"
+                ));
             }
             Some(Contradiction::BurstOf(algorithm, burst)) => {
+                let algorithm = algorithm.name();
                 return error(format!(
-                    "`burst` of {name} must be left out for `{algorithm:?}`, got {burst}: write \
-                     `Algorithm::TokenBucket` or `Algorithm::LeakyBucket`, or remove it"
+                    "`burst` of {name} must be left out for `{algorithm}`, got {burst}: use `token_bucket` or \
+                     `leaky_bucket` as the `algorithm`, or remove it"
                 ));
             }
             None => {}

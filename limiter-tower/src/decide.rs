@@ -90,8 +90,12 @@ impl<K: RequestKey> LayerLimit<K> {
         let missing_key = PartialKey::new(rule).add(PieceName::new(MISSING).text(), "");
         let missing_key = PartialKey { form: templates.len(), ..missing_key };
         templates.push(template(rule, &[MISSING.to_owned()]));
+        let rule = TowerRule::new(rule, &templates, Some(*limit));
+        if let Some(limiter) = &options.limiter {
+            rule.resolve_settings(limiter);
+        }
         Self {
-            rule: TowerRule::new(rule, &templates, Some(*limit)),
+            rule,
             key,
             missing_key,
             fields: FieldWriter::new(*fields, *limit),

@@ -187,11 +187,11 @@ fn invalid_rules_are_rejected() {
         ),
         (
             Limiter::builder().rule("a", Rule::new().limit(limit("5/s")).limit(limit("9/h")).layout(Layout::Zset)),
-            "`limit` of the rule `a` must be set once with `Layout::Zset`, got 2 limits: ",
+            "`limit` of the rule `a` must be set once with `layout = \"zset\"`, got 2 limits: ",
         ),
         (
             Limiter::builder().rule("a", Rule::new().limit(bucket).layout(Layout::Zset)),
-            "`layout` of the rule `a` must be `Layout::Compact` for `TokenBucket`, got `Layout::Zset`: ",
+            "`layout` of the rule `a` must be `compact` for `token_bucket`, got `zset`: ",
         ),
         (
             Limiter::builder().rule("a", Rule::new().deadline(Duration::ZERO)),

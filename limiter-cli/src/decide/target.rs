@@ -11,6 +11,8 @@ use crate::bounded_input::{self, MAX_FILE_BYTES};
 use crate::connection::Connection;
 use crate::duration_text;
 use crate::failure::Failure;
+use crate::output::visible;
+use crate::rules::{OverrideKeys, overrides};
 use crate::suggestion;
 
 /// A key under a rule, with a limiter that has the rule.
@@ -60,12 +62,12 @@ impl Target {
         let reports = CountReports::default();
         let connect = async || reports.add_to(connection.builder()).connect().await;
         // A file is read before the store is used: its mistakes are found without one.
-        let (limiter, rules, place) = match &arguments.rules {
+        let (limiter, text, rules, place) = match &arguments.rules {
             Some(file) => {
                 let name = bounded_input::name(file);
                 let text = bounded_input::read_text(file, MAX_FILE_BYTES)?;
                 let rules = rules_alone(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
-                (connect().await?, rules, name)
+                (connect().await?, text, rules, name)
             }
             None => {
                 let limiter = connect().await?;
@@ -73,7 +75,7 @@ impl Target {
                 let rules = rules_alone(&shared.toml).map_err(|error| {
                     Failure::usage(format!("version {} of the shared rules cannot be read: {error}", shared.version))
                 })?;
-                (limiter, rules, "the shared rules".to_owned())
+                (limiter, shared.toml, rules, "the shared rules".to_owned())
             }
         };
         limiter.set_rules(rules)?;
@@ -85,6 +87,9 @@ impl Target {
             };
             return Err(Failure::usage(format!("`--rule` must be a rule of {place}, got `{rule}`: {remedy}")));
         };
+        if let Some(part) = unknown_part(&text, rule, &key) {
+            return Err(without_key(rule, &place, &part));
+        }
         let target = Self { key, default_limit, rule: rule.to_owned(), limiter: limiter.clone(), reports };
         let needs_limit = found.limits().is_empty() && !matches!(found.mode(), Mode::Off | Mode::Deny);
         // An override for this key may have a limit.
@@ -140,6 +145,36 @@ fn without_limit(rule: &str, place: &str) -> Failure {
     Failure::usage(format!(
         "`{rule}` must have a limit in {place}, got none for this key: write `--limit` with the limit of the source in \
          place of `--rule`"
+    ))
+}
+
+/// Returns a part by which an override may match the key, if the rule does not state where its keys have their parts.
+fn unknown_part(text: &str, rule: &str, key: &Key) -> Option<String> {
+    let document = text.parse::<DocumentMut>().ok()?;
+    let settings = document.get("rules")?.as_table_like()?.get(rule)?.as_table_like()?;
+    let encoded = key.encoded();
+    let has_parts = encoded.contains(['@', '+']);
+    if !has_parts || rule.contains('{') || settings.get("key").is_some() {
+        return None;
+    }
+    let all: Vec<_> = overrides(settings).into_iter().filter_map(OverrideKeys::of).collect();
+    // An override of the key itself comes before those by parts.
+    let is_of_key = |keys: &OverrideKeys| matches!(keys, OverrideKeys::Key(of_key) if *of_key == encoded);
+    if all.iter().any(is_of_key) {
+        return None;
+    }
+    all.into_iter().find_map(|keys| match keys {
+        OverrideKeys::Parts(parts) => parts.into_iter().next().map(|(part, _)| part),
+        OverrideKeys::Key(_) => None,
+    })
+}
+
+fn without_key(rule: &str, place: &str, part: &str) -> Failure {
+    let (rule, part) = (visible(rule), visible(part));
+    Failure::usage(format!(
+        "`key` of the rule `{rule}` must be in {place}, because its overrides match by `{part}`, got none: write it as \
+         the function or the layer has it, such as `key = \"{rule}:{part}:{{{part}}}\"`, or write `--limit` with the \
+         limit of this key in place of `--rule`"
     ))
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::rule_edit::overrides;
 use super::rule_text::RuleText;
-use super::validity;
+use super::{idle_overrides, validity};
 use crate::arguments::FileArguments;
 use crate::bounded_input::{self, MAX_FILE_BYTES};
 use crate::exit::Exit;
@@ -26,6 +26,9 @@ pub(super) fn run(arguments: &FileArguments, output: &Output) -> Result<Exit, Fa
         all.filter_map(|settings| validity::warning(rule, settings)).for_each(|warning| {
             output.warn(format_args!("{name}: {warning}"));
         });
+    }
+    for warning in idle_overrides::warnings(&text) {
+        output.warn(format_args!("{name}: {warning}"));
     }
     let of_keys: usize = rules.iter().map(|(_, rule)| overrides(*rule).len()).sum();
     if output.is_json() {

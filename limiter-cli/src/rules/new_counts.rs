@@ -26,9 +26,10 @@ struct Counters {
     layout: Option<String>,
 }
 
-/// Returns the rules whose counts begin anew.
+/// Returns the rules whose counts begin anew. Of a rule that the old text lacks nothing is known.
 pub(super) fn find(old: &RuleText, new: &RuleText) -> Vec<NewCounts> {
     let mut names: Vec<&str> = new.rules().into_iter().map(|(name, _)| name).collect();
+    names.retain(|name| old.rule(name).is_some());
     names.extend(old.rules().into_iter().map(|(name, _)| name).filter(|name| new.rule(name).is_none()));
     let mut found: Vec<_> =
         names.into_iter().filter_map(|name| of_rule(name, old.rule(name), new.rule(name))).collect();
@@ -211,6 +212,16 @@ mod tests {
         ];
         for (old, new, expected) in cases {
             assert_eq!(found(&rule(old), &rule(new)), expected, "{old} -> {new}");
+        }
+    }
+
+    /// A new rule was said to start new counts, although it may have been in no program before.
+    #[test]
+    fn a_new_rule_starts_no_counts_anew() {
+        let rules = "[rules.a]\nlimit = '5/10s'\n";
+        for new in ["limit = '5/s'", "limit = '5/s'\nlayout = 'zset'", "algorithm = 'token_bucket'"] {
+            assert_eq!(found(rules, &format!("{rules}[rules.b]\n{new}\n")), [], "{new}");
+            assert_eq!(found("", &format!("[rules.b]\n{new}\n")), [], "{new}");
         }
     }
 

@@ -110,7 +110,7 @@ pub(super) fn override_index(settings: &dyn TableLike, keys: &KeysArguments) -> 
 }
 
 /// Returns the overrides of a rule.
-pub(super) fn overrides(settings: &dyn TableLike) -> Vec<&dyn TableLike> {
+pub(crate) fn overrides(settings: &dyn TableLike) -> Vec<&dyn TableLike> {
     match settings.get(OVERRIDE) {
         Some(Item::ArrayOfTables(tables)) => tables.iter().map(|table| table as _).collect(),
         Some(Item::Value(Value::Array(tables))) => {
@@ -122,7 +122,7 @@ pub(super) fn overrides(settings: &dyn TableLike) -> Vec<&dyn TableLike> {
 
 /// The keys that an override applies to, for comparisons.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum OverrideKeys {
+pub(crate) enum OverrideKeys {
     Key(String),
     /// Names and values, by name.
     Parts(Vec<(String, String)>),
@@ -136,7 +136,7 @@ impl OverrideKeys {
     }
 
     /// Reads the keys of an override. `None` for an override without any.
-    pub(super) fn of(table: &dyn TableLike) -> Option<Self> {
+    pub(crate) fn of(table: &dyn TableLike) -> Option<Self> {
         if let Some(key) = table.get("key") {
             return Some(Self::Key(key.as_str()?.to_owned()));
         }

@@ -4,7 +4,7 @@ use toml_edit::TableLike;
 
 use super::publication::Publication;
 use super::rule_edit::{override_mut, remove_replaced, set_field, set_limits};
-use super::validity;
+use super::{idle_overrides, validity};
 use crate::arguments::{KeysArguments, SetArguments};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -43,6 +43,12 @@ pub(super) async fn run(arguments: &SetArguments, publication: &Publication<'_>)
     let risk = is_other_case.then_some("adds a rule whose name differs from another one only in case or punctuation");
     let key = text.rule(name).and_then(|rule| rule.get("key")?.as_str()).unwrap_or(name);
     check_parts(key, &arguments.keys)?;
+    let stated = text.rule(name).and_then(|rule| rule.get("key")?.as_str());
+    for (part, value) in &arguments.keys.matches {
+        if let Some(warning) = idle_overrides::value_warning(name, stated, part, value) {
+            publication.output.warn(warning);
+        }
+    }
     let rule = text.rule_mut(name)?;
     let has_keys = arguments.keys.key.is_some() || !arguments.keys.matches.is_empty();
     let (warning, is_new_override) = if has_keys {

@@ -77,13 +77,19 @@ pub(super) fn file_setting(text: &str) -> Option<String> {
     let document = Document::parse(text).ok()?;
     let (name, at) =
         FILE_SETTINGS.into_iter().find_map(|name| Some((name, document.as_table().key(name)?.span()?.start)))?;
-    let before = &text[..at];
+    Some(format!(
+        "{}`{name}` must be left out of shared rules, got it: set it for each program, in its own file of rules or its \
+         builder",
+        place(text, at)
+    ))
+}
+
+/// Returns the line and the column of a byte of a text, as in the messages of the library.
+pub(super) fn place(text: &str, at: usize) -> String {
+    let before = text.get(..at).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    Some(format!(
-        "line {line}, column {column}: `{name}` must be left out of shared rules, got it: set it for each \
-         program, in its own file of rules or its builder"
-    ))
+    format!("line {line}, column {column}: ")
 }
 
 #[cfg(test)]

@@ -220,6 +220,31 @@ fn a_text_for_a_newer_version_is_shown_and_not_changed() {
     assert_eq!(limiter(&server.url(), &["--json", "rules", "list"]).json()["version"], 10);
 }
 
+/// A limiter accepts them, so they are warnings.
+#[test]
+fn overrides_that_change_nothing_pass_lint_with_a_warning() {
+    let text = "[rules.api]\nlimit = '100/min'\n[[rules.api.override]]\nmatch = { ip = '10.0.0.1/8' }\nmode = 'deny'\n\
+                [[rules.api.override]]\nmatch = { ip = '2001:db8::9' }\nmode = 'deny'\n\
+                [[rules.other.override]]\nmatch = { user = '7' }\n";
+    let ran = limiter_with_input("", &["rules", "lint", "-"], text.as_bytes());
+    let warning = "warning: standard input: ";
+    let lines: Vec<_> = ran.stderr.lines().collect();
+    let starts = [
+        "line 4, column 9: `api` has an override by `ip` with `10.0.0.1/8`, which is no network",
+        "line 7, column 9: `api` has an override by `ip` with `2001:db8::9`, which matches no request of a layer",
+        "line 10, column 9: an override of `other` has no settings, so it changes nothing",
+    ];
+    assert_eq!(lines.len(), starts.len(), "{ran:?}");
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.starts_with(&format!("{warning}{start}")), "{line}");
+    }
+    assert_eq!(ran.ok(), "standard input: correct, 2 rules, 3 overrides\n");
+    let no_part = "[rules.api]\nkey = 'api:ip:{ip}'\n[[rules.api.override]]\nmatch = { user = '7' }\nmode = 'deny'\n";
+    let message =
+        "line 4, column 9: override 1 of the rule `api`: `match` must name parts of the key `api:ip:{ip}`, got `user`";
+    limiter_with_input("", &["rules", "lint", "-"], no_part.as_bytes()).failed(2, message);
+}
+
 #[test]
 fn a_file_for_one_program_passes_lint_with_a_warning() {
     let directory = tempfile::tempdir().expect("a directory");

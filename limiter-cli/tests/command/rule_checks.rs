@@ -119,6 +119,34 @@ fn peek_shows_the_count_under_the_override_of_the_key() {
     assert!(run("peek", "t", "trial").ok().starts_with("allowed: t in shadow mode, otherwise denied, 0 left of 1/h"));
 }
 
+/// Without the key of the rule `peek` showed "allowed" where the override of a service denies.
+#[test]
+fn overrides_by_parts_of_an_unknown_key_are_an_error() {
+    let server = server();
+    let of_layer = "[[rules.api.override]]\nmatch = { ip = '203.0.113.9' }\nmode = 'deny'\n\
+                    [[rules.api.override]]\nkey = 'api:ip:@192.0.2.1'\nlimit = '1/h'\n";
+    let unstated = format!("[rules.api]\nlimit = '100/min'\n{of_layer}");
+    let stated = format!("[rules.api]\nlimit = '100/min'\nkey = 'api:ip:{{ip}}'\n{of_layer}");
+    let run = |command: &str, key: &str, text: &str| {
+        limiter_with_input(&server.url(), &[command, key, "--rule", "api", "--rules", "-"], text.as_bytes())
+    };
+    let message = "`key` of the rule `api` must be in standard input, because its overrides match by `ip`, got none: write \
+                   it as the function or the layer has it, such as `key = \"api:ip:{ip}\"`, or write `--limit`";
+    for command in ["check", "peek", "reset"] {
+        run(command, "api:ip:@203.0.113.9", &unstated).failed(2, message);
+    }
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
+    limiter_with_input(&server.url(), &["rules", "import", "-"], unstated.as_bytes()).ok();
+    let shared = limiter(&server.url(), &["peek", "api:ip:@203.0.113.9", "--rule", "api"]);
+    shared.failed(2, "`key` of the rule `api` must be in the shared rules, because");
+    let denied = "denied: api:ip:@203.0.113.9, the rule denies every call\n";
+    assert_eq!(run("peek", "api:ip:@203.0.113.9", &stated).stdout, denied);
+    assert!(run("peek", "api:ip:@203.0.113.7", &stated).ok().contains("under 100/min"));
+    // An override of the key itself comes first, and a key without parts matches none by parts.
+    assert!(run("peek", "api:ip:@192.0.2.1", &unstated).ok().contains("under 1/h"));
+    assert!(run("peek", "api", &unstated).ok().contains("under 100/min"));
+}
+
 #[test]
 fn failures_of_the_store_are_errors_whatever_the_rule_has() {
     // It accepts the connection and refuses the decisions.

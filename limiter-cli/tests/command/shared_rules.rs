@@ -47,7 +47,7 @@ fn a_change_has_its_diff_version_author_and_reason() {
     let server = server();
     let run = |arguments: &[&str]| limiter(&server.url(), arguments);
     let first = run(&["rules", "set", "getId", "5/10s", "--why", "launch", "--who", "ben"]);
-    assert!(first.stderr.contains("`getId` is a new rule\n"), "{first:?}");
+    assert_eq!(first.stderr, "`getId` is a new rule\n", "{first:?}");
     assert_eq!(first.ok(), "@@ -0,0 +1,2 @@\n+[rules.getId]\n+limit = \"5/10s\"\nversion 1 is published\n");
     let second = run(&["--json", "rules", "set", "getId", "50/10s"]).json();
     let diff = "@@ -1,2 +1,2 @@\n [rules.getId]\n-limit = \"5/10s\"\n+limit = \"50/10s\"\n";
@@ -173,6 +173,22 @@ fn limits_of_one_window_draw_a_warning() {
     assert!(!run(&["set", "a", "7/s", "70/min"]).stderr.contains("warning"));
     let apart = "[rules.a]\nlimits = [\"7/s\", { limit = \"9/s\", algorithm = \"token_bucket\" }]\n";
     assert_eq!(limiter_with_input("", &["rules", "lint", "-"], apart.as_bytes()).stderr, "");
+}
+
+#[test]
+fn a_value_that_no_key_has_draws_a_warning() {
+    let server = server();
+    let set = |value: &str| {
+        limiter(&server.url(), &["rules", "set", "api", "--mode", "deny", "--match", &format!("ip={value}")])
+    };
+    let warned = set("10.0.0.1/8");
+    assert!(
+        warned.stderr.contains("`10.0.0.1/8`, which is no network and matches as a text alone: write `10.0.0.0/8`")
+    );
+    assert!(set("2001:db8::9").stderr.contains(": write `2001:db8::/64`"));
+    for value in ["10.0.0.0/8", "2001:db8::/64"] {
+        assert_eq!(set(value).stderr, "the override of `api` is new\n");
+    }
 }
 
 #[test]

@@ -61,12 +61,12 @@ fn each_configuration_error_names_option_bound_value_and_remedy() {
         ),
         (
             new().rule("a", rule().limit(limit("5/s")).limit(limit("9/h")).layout(Layout::Zset)),
-            "`limit` of the rule `a` must be set once with `Layout::Zset`, got 2 limits: write one",
+            "`limit` of the rule `a` must be set once with `layout = \"zset\"`, got 2 limits: write one",
         ),
         (
             new().rule("a", rule().limit(bucket).layout(Layout::Zset)),
-            "`layout` of the rule `a` must be `Layout::Compact` for `TokenBucket`, got `Layout::Zset`: write \
-             `Algorithm::SlidingWindow`, or remove it",
+            "`layout` of the rule `a` must be `compact` for `token_bucket`, got `zset`: use `sliding_window` as the \
+             `algorithm`, or remove it",
         ),
         (new().url(""), "`url` must be the URL of a store, got an empty text: write `memory:` or `redis://host:port`"),
         (
@@ -166,7 +166,7 @@ fn each_option_of_a_server_is_a_configuration_error_for_a_store_in_memory() {
         ),
         (
             Limiter::builder().hash_keys([7; 16]).rule("a", Rule::new().limit(set)),
-            "`hash_keys` must be left out with `Layout::Zset`, got the rule `a` of that layout: remove one of them, \
+            "`hash_keys` must be left out with `layout = \"zset\"`, got the rule `a` of that layout: remove one of them, \
              because such a set is addressed by the plain key",
         ),
     ];

@@ -47,6 +47,17 @@ impl TowerRule {
         &self.rule
     }
 
+    /// Resolves the settings for each form of the key, so that the log has what does not suit them before the first
+    /// request.
+    pub fn resolve_settings(&self, limiter: &Limiter) {
+        let rules = limiter.rule_table();
+        let forms = self.registered.map_or(0, |rule| rule.forms.len());
+        for form in (0..forms).filter(|_| rules.has_settings()) {
+            // A process that cannot read the settings reports it at its calls.
+            let _ = rules.with_rule(&self.service_rule(form), |_| ());
+        }
+    }
+
     /// Decides about a request at once. `None` if a shared store must decide, or the rule has other settings than a
     /// limit and policies.
     #[must_use]

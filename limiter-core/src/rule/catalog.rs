@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::key::KeyTemplate;
 use crate::observer::LoggedRules;
 use crate::rule::message_text::list;
+use crate::rule::override_index::without_kinds;
 use crate::rule::suggest::{nearest, with_same_start};
 use crate::rule::{KeyText, Mode, Origin, RegisteredRule, Rule, RuleSet, log_apart};
 use crate::{Error, ErrorKind, Site, TARGET, sites};
@@ -53,6 +55,31 @@ impl<'d> Catalog<'d> {
     /// The templates of the keys of a service's rule. Empty if no layer with this name was added to a service yet.
     pub(crate) fn service_templates(&self, name: &str) -> Vec<&'static str> {
         self.services_of(name).flat_map(|rule| rule.forms).map(|form| form.template).collect()
+    }
+
+    /// Returns the message for a stated key that no function and no layer with this name has. `called` is the key of a
+    /// call. `None` if one has it, or if no key of the rule is known.
+    pub(crate) fn stated_key_problem(&self, name: &str, stated: &str, called: KeyText) -> Option<String> {
+        const MAX_KEYS: usize = 3;
+        let called = if let KeyText::Template(key) = called { Some(key) } else { None };
+        let templates = self.service_templates(name);
+        let known = || templates.iter().copied().chain(self.sites_of(name).filter_map(Site::key)).chain(called);
+        let as_written = |key: &str| KeyTemplate::parse(key).map(KeyTemplate::without_kinds);
+        let parsed = as_written(stated);
+        if known().next().is_none() || known().any(|key| key == stated || parsed.is_some() && as_written(key) == parsed)
+        {
+            return None;
+        }
+        // The last form of a service's keys is that of requests without their key.
+        let of_services =
+            self.services_of(name).flat_map(|rule| rule.forms.split_last().map_or(&[][..], |(_, forms)| forms));
+        let keys = of_services.map(|form| form.template).chain(self.sites_of(name).filter_map(Site::key)).chain(called);
+        let keys: BTreeSet<_> = keys.map(|key| without_kinds(key).into_owned()).take(MAX_KEYS).collect();
+        let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+        let keys = keys.join(" or ");
+        Some(format!(
+            "`key` of the rule `{name}` must be that of its function or layer, got `{stated}`: write {keys}, or remove it"
+        ))
     }
 
     /// The rule of the annotated functions with this name.
@@ -126,7 +153,7 @@ impl<'d> Catalog<'d> {
         if set.is_strict {
             let problem = format!(
                 "`strict` rules must each have a function, got {names}: write the names of functions, \
-                 make the layer before the limiter, or call `Builder::declare`"
+                 make the layer before the limiter, or declare them by `key` in the rule or by `Builder::declare`"
             );
             return Err(config_error(problem, first));
         }
@@ -136,8 +163,8 @@ impl<'d> Catalog<'d> {
                 target: TARGET,
                 rules = names,
                 file,
-                "there are settings of rules that no annotated function has: correct the name, or declare it with \
-                 `Builder::declare`"
+                "there are settings of rules that no annotated function has: correct the name, or declare it by `key` \
+                 in the rule or by `Builder::declare`"
             );
         });
         Ok(())
@@ -239,7 +266,7 @@ impl<'d> Catalog<'d> {
 fn unknown_rule_problem(name: &str, hint: &str, error: &Error) -> String {
     format!(
         "the rule `{name}` must be that of a function, got a name that none has{hint}: write the attribute's `name`, or its \
-         key as written there, or declare the name of a layer with `Builder::declare`; {error}"
+         key as written there, or declare the name of a layer by `key` in the rule or by `Builder::declare`; {error}"
     )
 }
 

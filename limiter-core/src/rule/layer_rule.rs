@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::rule::Rule;
+use crate::rule::layer_warnings::LoggedMistakes;
 use crate::rule::override_index::{InvalidOverride, OverrideIndex};
-use crate::rule::{Rule, log_apart};
-use crate::{Error, ErrorKind, Key, TARGET};
+use crate::{Error, ErrorKind, Key};
 
 /// A rule in one layer.
 #[derive(Debug)]
@@ -16,8 +17,8 @@ pub(crate) struct LayerRule {
     template: Option<Box<str>>,
     /// False if the template is only a guess.
     is_key_known: bool,
-    /// The number of overrides that match no key of the guessed template.
-    unmatched: usize,
+    /// Not used in a rule that [`for_template`](Self::for_template) returned.
+    pub(crate) logged: LoggedMistakes,
 }
 
 impl LayerRule {
@@ -29,7 +30,8 @@ impl LayerRule {
         let index = || OverrideIndex::new(template, rule.overrides.iter().map(|(keys, _)| keys));
         let overrides = (!rule.overrides.is_empty()).then(index).transpose();
         let overrides = overrides.map_err(|invalid| invalid_override_error(name, &rule, &invalid))?;
-        Ok(Self { rule, overrides, template: template.map(Into::into), is_key_known: true, unmatched: 0 })
+        let logged = LoggedMistakes::new(&rule.overrides);
+        Ok(Self { rule, overrides, template: template.map(Into::into), is_key_known: true, logged })
     }
 
     /// Checks that each override matches keys of one of these templates. Without templates nothing is known.
@@ -60,33 +62,25 @@ impl LayerRule {
         let (overrides, unmatched) =
             OverrideIndex::of_valid(template, self.rule.overrides.iter().map(|(keys, _)| keys));
         let (rule, template) = (Arc::clone(&self.rule), template.map(Into::into));
-        (Arc::new(Self { rule, overrides: Some(overrides), template, is_key_known: true, unmatched: 0 }), unmatched)
+        let logged = LoggedMistakes::new(&[]);
+        (Arc::new(Self { rule, overrides: Some(overrides), template, is_key_known: true, logged }), unmatched)
     }
 
     /// Creates the rule of a name whose function's key is unknown. Overrides of parts that its name does not have match
     /// nothing before [`for_template`](Self::for_template).
     pub(crate) fn of_unknown_key(name: &str, rule: Arc<Rule>) -> Self {
-        let index = || OverrideIndex::of_valid(Some(name), rule.overrides.iter().map(|(keys, _)| keys));
-        let (overrides, unmatched) = (!rule.overrides.is_empty()).then(index).unzip();
-        let template = Some(name.into());
-        let unmatched = unmatched.map_or(0, |unmatched| unmatched.len());
-        Self { rule, overrides, template, is_key_known: false, unmatched }
+        let index = || OverrideIndex::of_valid(Some(name), rule.overrides.iter().map(|(keys, _)| keys)).0;
+        let overrides = (!rule.overrides.is_empty()).then(index);
+        let logged = LoggedMistakes::new(&rule.overrides);
+        Self { rule, overrides, template: Some(name.into()), is_key_known: false, logged }
     }
 
-    /// Logs that overrides match no key of a direct call, whose template is the rule's name.
-    pub(crate) fn warn_of_unmatched(&self, name: &str) {
-        let unmatched = self.unmatched;
-        if unmatched > 0 {
-            let rule = name.to_owned();
-            log_apart(move || {
-                tracing::warn!(
-                    target: TARGET,
-                    rule,
-                    unmatched,
-                    "overrides match no key of direct calls under this rule: write its `key` into the rules"
-                );
-            });
+    /// Returns the overrides that match no key of a direct call, if the rule's name stands for an unknown key.
+    pub(crate) fn unmatched_by_name(&self, name: &str) -> Vec<InvalidOverride> {
+        if self.is_key_known || self.overrides.is_none() {
+            return Vec::new();
         }
+        OverrideIndex::of_valid(Some(name), self.rule.overrides.iter().map(|(keys, _)| keys)).1
     }
 
     /// Returns whether the overrides, if there are any, are those of the key that a set of rules states, or else of a key
@@ -122,12 +116,12 @@ mod tests {
     use crate::{KeyMatch, Mode};
 
     #[test]
-    fn overrides_that_match_no_direct_call_are_counted() {
+    fn overrides_that_match_no_direct_call_are_found() {
         let by_part = || Rule::new().overriding(KeyMatch::parts([("user_id", "42")]), Rule::new().mode(Mode::Deny));
         let rule = by_part().overriding(KeyMatch::key(&Key::new("upload:").part(42)), Rule::new().mode(Mode::Deny));
         for (name, rule, expected) in [("upload", rule, 1), ("upload:{user_id}", by_part(), 0)] {
             let rule = LayerRule::of_unknown_key(name, Arc::new(rule));
-            assert_eq!((rule.unmatched, rule.is_key_known), (expected, false), "{name}");
+            assert_eq!((rule.unmatched_by_name(name).len(), rule.is_key_known), (expected, false), "{name}");
         }
     }
 }

@@ -2,15 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::key::KeyTemplate;
 use crate::rule::layer_rule::LayerRule;
+use crate::rule::layer_warnings::{SetName, Unmatched, UnmatchedCalls};
 use crate::rule::override_index::InvalidOverride;
 use crate::rule::settings::{DefaultSettings, SimpleLimit};
-use crate::rule::{Catalog, KeyText, LeaseSettings, Mode, Origin, Rule, RuleSet, Settings, TextPlace, log_apart};
-use crate::{Error, ErrorKind, Key, Limit, TARGET};
+use crate::rule::{Catalog, KeyText, LeaseSettings, Mode, Origin, Rule, RuleSet, Settings, TextPlace};
+use crate::{Error, ErrorKind, Key, Limit};
 
 /// The most overrides of a set of rules.
 const MAX_OVERRIDES: usize = 100_000;
@@ -21,6 +23,8 @@ pub(crate) struct Layer {
     defaults: Rule,
     rules: BTreeMap<String, Arc<LayerRule>>,
     is_strict: bool,
+    /// The file of the set.
+    file: Option<Arc<Path>>,
 }
 
 impl Layer {
@@ -66,12 +70,26 @@ impl Layer {
             );
             return Err(Error::new(ErrorKind::Config, problem));
         }
-        let RuleSet { defaults, rules, is_strict, .. } = set;
+        let RuleSet { defaults, rules, is_strict, file, .. } = set;
         let layer_rule = |(name, rule): (String, Rule)| {
             let rule = index(&name, Arc::new(rule))?;
             Ok::<_, Error>((name, Arc::new(rule)))
         };
-        Ok(Self { defaults, rules: rules.into_iter().map(layer_rule).collect::<Result<_, _>>()?, is_strict })
+        Ok(Self { defaults, rules: rules.into_iter().map(layer_rule).collect::<Result<_, _>>()?, is_strict, file })
+    }
+
+    /// Logs the stated keys that no function and no layer of the program has, of the rules that one is known of.
+    pub(crate) fn warn_of_keys(&self, origin: Origin, catalog: &Catalog<'_>) {
+        for (name, rule) in &self.rules {
+            let stated = rule.rule.key.as_deref();
+            if let Some(problem) = stated.and_then(|key| catalog.stated_key_problem(name, key, KeyText::Unknown)) {
+                self.name(origin).warn_of_key(name, rule, &problem);
+            }
+        }
+    }
+
+    fn name(&self, origin: Origin) -> SetName<'_> {
+        SetName { origin, file: self.file.as_deref() }
     }
 
     fn is_empty(&self) -> bool {
@@ -250,6 +268,50 @@ impl Layers {
 
     /// Composes the settings of a rule, for functions with this key. `switch` is the value of `RATE_LIMITED_MODE`.
     pub(crate) fn resolve(&self, name: &str, key: KeyText, switch: Option<Mode>) -> ResolvedRule {
+        self.resolve_with((name, key), switch, |_, _, _| ())
+    }
+
+    /// Composes the settings of a rule for calls with this key, and logs what does not suit them: overrides that match
+    /// none of them, and another key that a set states.
+    pub(crate) fn resolve_for_calls<'c>(
+        &self,
+        (name, key): (&str, KeyText),
+        switch: Option<Mode>,
+        catalog: impl Fn() -> Catalog<'c>,
+    ) -> ResolvedRule {
+        let is_key_unknown = key == KeyText::Unknown && self.key_of(name).is_none();
+        for (origin, layer) in self.iter() {
+            let Some(rule) = layer.rules.get(name) else { continue };
+            if is_key_unknown {
+                let unmatched =
+                    Unmatched { calls: UnmatchedCalls::UnknownKey, overrides: rule.unmatched_by_name(name) };
+                layer.name(origin).warn_of_unmatched(name, rule, unmatched);
+            } else if key != KeyText::Unknown
+                && let Some(stated) = &rule.rule.key
+                && let Some(problem) = catalog().stated_key_problem(name, stated, key)
+            {
+                layer.name(origin).warn_of_key(name, rule, &problem);
+            }
+        }
+        self.resolve_with((name, key), switch, |origin, rule, mut overrides| {
+            // Overrides of other parts than those of a form of keys may match another form.
+            if matches!(key, KeyText::Form(_)) {
+                overrides.retain(|invalid| invalid.is_by_value);
+            }
+            if let Some((_, layer)) = self.iter().find(|(other, _)| *other == origin) {
+                let unmatched = Unmatched { calls: UnmatchedCalls::KnownKey, overrides };
+                layer.name(origin).warn_of_unmatched(name, rule, unmatched);
+            }
+        })
+    }
+
+    /// Composes the settings of a rule. `on_unmatched` gets the overrides of each layer that match no key of the calls.
+    fn resolve_with(
+        &self,
+        (name, key): (&str, KeyText),
+        switch: Option<Mode>,
+        on_unmatched: impl Fn(Origin, &LayerRule, Vec<InvalidOverride>),
+    ) -> ResolvedRule {
         let template = match key {
             KeyText::Template(template) | KeyText::Form(template) => Some(Some(template)),
             KeyText::Expression => Some(None),
@@ -257,9 +319,9 @@ impl Layers {
         };
         let layer = |(origin, rule): (Origin, &Arc<LayerRule>)| match template {
             Some(template) => {
-                let (rule, unmatched) = rule.for_template(template);
-                warn_of_unmatched(name, key, unmatched);
-                (origin, rule)
+                let (for_key, unmatched) = rule.for_template(template);
+                on_unmatched(origin, rule, unmatched);
+                (origin, for_key)
             }
             None => (origin, Arc::clone(rule)),
         };
@@ -274,36 +336,9 @@ impl Layers {
         resolved
     }
 
-    /// Logs the overrides of a rule that match no key of a direct call, if no set of rules states the key.
-    pub(crate) fn warn_of_unmatched(&self, name: &str) {
-        if self.key_of(name).is_none() {
-            self.layers_of(name).for_each(|(_, rule)| rule.warn_of_unmatched(name));
-        }
-    }
-
     fn layers_of(&self, name: &str) -> impl Iterator<Item = (Origin, &Arc<LayerRule>)> {
         self.iter().filter_map(move |(origin, layer)| Some((origin, layer.rules.get(name)?)))
     }
-}
-
-/// Logs the number of overrides that match no key of a rule, with the problem of the first one.
-///
-/// Overrides of other parts than those of a form of keys may match another form.
-fn warn_of_unmatched(name: &str, key: KeyText, mut unmatched: Vec<InvalidOverride>) {
-    if matches!(key, KeyText::Form(_)) {
-        unmatched.retain(|invalid| invalid.is_by_value);
-    }
-    let Some(first) = unmatched.first() else { return };
-    let (rule, invalid, first) = (name.to_owned(), unmatched.len(), first.in_rule(name));
-    log_apart(move || {
-        tracing::warn!(
-            target: TARGET,
-            rule,
-            invalid,
-            first,
-            "overrides match no key of a function or layer that has this rule with another key"
-        );
-    });
 }
 
 /// The settings of a rule in one state of the layers.

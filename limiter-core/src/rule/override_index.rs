@@ -16,6 +16,7 @@ mod named_parts;
 mod networks;
 mod outline_parts;
 
+pub(crate) use named_parts::without_kinds;
 use named_parts::{OverrideProblem, override_problem, values_by_position};
 use networks::{NetworkIndex, NetworkIndexBuilder};
 use outline_parts::{OutlineParts, OutlineShape, PART_MARK, part_outline};

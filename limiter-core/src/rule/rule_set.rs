@@ -81,8 +81,8 @@ impl RuleSet {
             return Ok(());
         };
         let problem = format!(
-            "`hash_keys` must be left out with `Layout::Zset`, got the rule `{name}` of that layout: remove one of them, \
-             because such a set is addressed by the plain key"
+            "`hash_keys` must be left out with `layout = \"zset\"`, got the rule `{name}` of that layout: remove one of \
+             them, because such a set is addressed by the plain key"
         );
         Err(Error::new(ErrorKind::Config, rule.place.locate(&problem)))
     }

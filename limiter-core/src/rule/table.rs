@@ -100,7 +100,9 @@ impl RuleTable {
         }
         let catalog = self.catalog();
         catalog.warn_of_costs(&rules, origin, &self.state.impossible_costs);
-        if origin == Origin::Shared { Layer::of_shared(rules) } else { Layer::new(rules, &catalog) }
+        let layer = if origin == Origin::Shared { Layer::of_shared(rules) } else { Layer::new(rules, &catalog) }?;
+        layer.warn_of_keys(origin, &catalog);
+        Ok(layer)
     }
 
     /// Makes rules of `configured` limits fail until shared rules are set, unless another layer has their limits.
@@ -234,12 +236,7 @@ impl RuleTable {
         let State { layers, resolved, unset, .. } = &mut *state;
         // Names may come from callers, so others than those of the layers are not kept.
         let rule = if layers.have(name) {
-            let new = || {
-                if key == KeyText::Unknown {
-                    layers.warn_of_unmatched(name);
-                }
-                Arc::new(layers.resolve(name, key, self.switch))
-            };
+            let new = || Arc::new(layers.resolve_for_calls((name, key), self.switch, || self.catalog()));
             Arc::clone(resolved.entry((name.to_owned(), key)).or_insert_with(new))
         } else {
             Arc::clone(unset)

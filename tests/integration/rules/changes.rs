@@ -110,7 +110,7 @@ fn rules_that_cannot_be_used_change_nothing() {
         ),
         (
             RuleSet::new().rule("a", Rule::new().algorithm(Algorithm::FixedWindow).burst(3)),
-            "`burst` of the rule `a` must be left out for `FixedWindow`, got 3",
+            "`burst` of the rule `a` must be left out for `fixed_window`, got 3",
         ),
         (
             RuleSet::new().defaults(Rule::new().limit(limit("1/s"))),

@@ -161,7 +161,7 @@ async fn log_of_unknown_rules() {
     let file = RulesFile::new(unknown);
     let limiter = Limiter::builder().rules_file(&file.path).build().expect("a good file");
     const MESSAGE: &str = "message=there are settings of rules that no annotated function has: correct the name, or \
-                           declare it with `Builder::declare`";
+                           declare it by `key` in the rule or by `Builder::declare`";
     let logged = |first_line: u32| {
         let rules = format!(
             "rules=\"`from_fiel` in line {first_line} (is it `from_file`?), `without_a_limit` in line {} (is it \
@@ -259,7 +259,7 @@ async fn a_layout_that_shows_keys_is_rejected_beside_hashed_keys() {
     let file = RulesFile::new(zset);
     let error = builder().rules_file(&file.path).build().expect_err("a layout that shows keys");
     let message =
-        format!("{}: line 1, column 8: `hash_keys` must be left out with `Layout::Zset`", file.path.display());
+        format!("{}: line 1, column 8: `hash_keys` must be left out with `layout = \"zset\"`", file.path.display());
     assert!(error.to_string().starts_with(&message), "{error}");
     let file = RulesFile::with_limit(3);
     let limiter = builder().rules_file(&file.path).build().expect("a good file");

@@ -31,19 +31,19 @@ fn settings_of_several_sets_that_contradict_each_other_are_rejected() {
     assert_rejected(
         &limiter,
         set(bucket()),
-        "`layout` of the rule `job:{id}` with all sets of rules must be `Layout::Compact` for `TokenBucket`",
+        "`layout` of the rule `job:{id}` with all sets of rules must be `compact` for `token_bucket`",
     );
     let override_of_one = set(Rule::new().overriding(KeyMatch::parts([("id", 7)]), bucket()));
     assert_rejected(
         &limiter,
         override_of_one,
-        "`layout` of override 1 of the rule `job:{id}` with all sets of rules must be `Layout::Compact`",
+        "`layout` of override 1 of the rule `job:{id}` with all sets of rules must be `compact`",
     );
     let limiter = builder(Rule::new().algorithm(Algorithm::FixedWindow)).build().expect("valid");
     assert_rejected(
         &limiter,
         set(Rule::new().burst(7)),
-        "`burst` of the rule `job:{id}` with all sets of rules must be left out for `FixedWindow`, got 7",
+        "`burst` of the rule `job:{id}` with all sets of rules must be left out for `fixed_window`, got 7",
     );
     limiter.set_rules(set(bucket().burst(7))).expect("the higher algorithm applies");
 }
@@ -67,7 +67,7 @@ async fn a_burst_belongs_to_the_algorithm_of_its_set_and_those_above() {
 fn sorted_sets_cannot_be_set_at_run_time_if_keys_are_hashed() {
     let limiter = builder(Rule::new()).hash_keys([7; 16]).build().expect("valid");
     let rules = set(Rule::new().limit(limit("5/s")).layout(Layout::Zset));
-    assert_rejected(&limiter, rules, "`hash_keys` must be left out with `Layout::Zset`, got the rule `job:{id}`");
+    assert_rejected(&limiter, rules, "`hash_keys` must be left out with `layout = \"zset\"`, got the rule `job:{id}`");
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn a_key_that_one_set_states_is_that_of_the_rule_in_all_sets() {
     assert_rejected(
         &limiter,
         RuleSet::new().rule("upload", wrong_part),
-        "override 1 of the rule `upload`: `parts` must name parts of the key `upload:{user}`, got `usr`",
+        "override 1 of the rule `upload`: `match` must name parts of the key `upload:{user}`, got `usr`",
     );
     assert_rejected(
         &limiter,

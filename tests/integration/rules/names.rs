@@ -39,7 +39,7 @@ fn a_strict_set_must_have_a_function_for_each_rule() {
     assert_eq!(
         error.to_string(),
         "`strict` rules must each have a function, got `known to sitse` (is it `known to sites`?): write the names \
-         of functions, make the layer before the limiter, or call `Builder::declare`"
+         of functions, make the layer before the limiter, or declare them by `key` in the rule or by `Builder::declare`"
     );
     let rules = limiter.rules();
     let rule = rules.iter().find(|rule| rule.name() == "known to sites").expect("a rule");
@@ -63,7 +63,7 @@ fn overrides_of_an_unknown_rule_are_explained_by_its_name() {
         let error = limiter.set_rules(RuleSet::new().rule(name, rule())).expect_err(name);
         let message = format!(
             "the rule `{name}` must be that of a function, got a name that none has{hint}: write the attribute's `name`, \
-             or its key as written there, or declare the name of a layer with `Builder::declare`; override 1 of the rule `{name}`: `parts` must be left out for `{name}`, "
+             or its key as written there, or declare the name of a layer by `key` in the rule or by `Builder::declare`; override 1 of the rule `{name}`: `match` must be left out for `{name}`, "
         );
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().starts_with(&message), "{error}");
@@ -112,7 +112,7 @@ fn parts_of_overrides_are_those_of_the_functions_key() {
     let key = Key::new("known to sites:").part(7);
     assert_eq!(limiter.peek_blocking(&key, &limit("5/h")).expect("memory").remaining(), 4);
     let error = limiter.set_rules(RuleSet::new().rule("known to sites", rule("name"))).expect_err("no such part");
-    let start = "override 1 of the rule `known to sites`: `parts` must name parts of the \
+    let start = "override 1 of the rule `known to sites`: `match` must name parts of the \
                  key `known to sites:{user}`, got `name`: write one of `user`";
     assert!(error.to_string().starts_with(start), "{error}");
 }

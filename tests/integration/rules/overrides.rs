@@ -94,15 +94,15 @@ fn invalid_overrides_are_rejected() {
     let cases = [
         (
             Rule::new().overriding(KeyMatch::parts([("usr", "a")]), max("1/h")),
-            "override 1 of the rule `{tenant}/{user}`: `parts` must name parts of the key \
+            "override 1 of the rule `{tenant}/{user}`: `match` must name parts of the key \
              `{tenant}/{user}`, got `usr`: write `user`",
         ),
         (
             max("1/h")
                 .overriding(KeyMatch::parts([("user", "a")]), max("1/h"))
                 .overriding(KeyMatch::parts([("user", "a")]), max("2/h")),
-            "override 2 of the rule `{tenant}/{user}`: `overriding` must have one `Rule` \
-             for each match, got number 2 that matches the same keys as number 1",
+            "override 2 of the rule `{tenant}/{user}`: `override` must match other keys than \
+             those before it, got number 2 that matches the same keys as number 1",
         ),
         (
             Rule::new().overriding(KeyMatch::parts([("user", "b")]), nested),
@@ -110,7 +110,7 @@ fn invalid_overrides_are_rejected() {
         ),
         (
             Rule::new().overriding(KeyMatch::parts([("user", "b")]), fixed.burst(3)),
-            "`burst` of an override of the rule `{tenant}/{user}` must be left out for `FixedWindow`, got 3",
+            "`burst` of an override of the rule `{tenant}/{user}` must be left out for `fixed_window`, got 3",
         ),
     ];
     let limiter = Limiter::memory();

@@ -130,7 +130,7 @@ async fn overrides_of_parts_that_a_layer_lacks_are_rejected_once_it_is_there() {
     limiter.set_rules(by_part("x-api-key")).expect("a part of the first form");
     let error = limiter.set_rules(by_part("ipp")).expect_err("no form has the part");
     assert_eq!(error.kind(), ErrorKind::Config);
-    let text = "override 1 of the rule `known parts`: `parts` must name parts of the key";
+    let text = "override 1 of the rule `known parts`: `match` must name parts of the key";
     assert!(error.to_string().starts_with(text), "{error}");
     assert_eq!(statuses(&service, [request_of("192.0.2.66")]).await, [200], "the last valid rules stay");
 }
@@ -242,14 +242,109 @@ async fn log_of_values_that_were_set_before_their_layer() {
         let rule = Rule::new().overriding(KeyMatch::parts([(part, value)]), Rule::new().mode(Mode::Deny));
         let set = RuleSet::new().rule(name, rule);
         let limiter = Limiter::builder().declare(name).rules(set).build().expect("the layer is unknown");
-        let layer = RateLimitLayer::new(name, limit("9/1m")).limiter(limiter).key((Method, ClientIp::peer()));
+        let layer = RateLimitLayer::new(name, limit("9/1m")).limiter(limiter.clone()).key((Method, ClientIp::peer()));
+        assert!(
+            !lines().iter().any(|line| line.contains("override 1") && line.contains(name)),
+            "nothing is known of the layer"
+        );
         let service = counted(&layer, &Served::default());
-        let start = format!("override 1 of the rule `{name}`: `{part}` must ");
-        let is_warning = |line: &String| line.contains("WARN") && line.contains(&start) && line.contains(advice);
-        assert!(!lines().iter().any(|line| line.contains(name)), "nothing is known of the layer");
+        let start = format!("the rules of the builder: override 1 of the rule `{name}`: `{part}` must ");
+        let is_warning = |line: &&String| line.contains("WARN") && line.contains(&start) && line.contains(advice);
+        // Before the first request, and once.
+        eventually(name, async || lines().iter().any(|line| is_warning(&line))).await;
         assert_eq!(statuses(&service, [request_of("192.0.2.1")]).await, [200]);
-        eventually(name, async || lines().iter().any(is_warning)).await;
+        limiter.set_rules(RuleSet::new().rule(name, Rule::new().mode(Mode::Off))).expect("valid");
+        assert_eq!(statuses(&service, [request_of("192.0.2.1")]).await, [200]);
+        assert_eq!(lines().iter().filter(is_warning).count(), 1, "{:?}", lines());
     }
+}
+
+#[test]
+fn each_override_of_a_file_that_matches_no_key_is_logged_with_its_place() {
+    child_process::run("tower::rules::log_of_overrides_of_a_file", &[("", ""); 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs a process of its own, for its log"]
+async fn log_of_overrides_of_a_file() {
+    if !child_process::is_child() {
+        return;
+    }
+    tracing::subscriber::set_global_default(RecordsLines).expect("the first");
+    let of_file = |number: usize| {
+        format!("[[rules.\"of a file\".override]]\nmatch = {{ ip = \"2001:db8::{number}\" }}\nmode = \"deny\"\n")
+    };
+    let text: String = (1..=25).map(of_file).collect();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("rules.toml");
+    std::fs::write(&file, text).expect("written");
+    let limiter = Limiter::builder().declare("of a file").rules_file(&file).build().expect("the layer is unknown");
+    let layer = RateLimitLayer::new("of a file", limit("9/1m")).limiter(limiter);
+    let service = counted(&layer, &Served::default());
+    let warnings = |number: usize| {
+        let place = format!("{}: line {}, column 9: ", file.display(), 3 * number - 1);
+        let start = format!("{place}override {number} of the rule `of a file`: `ip` must ");
+        lines().iter().filter(|line| line.contains("WARN") && line.contains(&start)).count()
+    };
+    let more = || lines().iter().filter(|line| line.contains("more=5")).count();
+    eventually("logged", async || more() == 1).await;
+    assert_eq!(statuses(&service, [request_of("192.0.2.1")]).await, [200]);
+    assert!((1..=20).all(|number| warnings(number) == 1) && (21..=25).all(|number| warnings(number) == 0));
+    assert!(lines().iter().all(|line| !line.contains("2001:db8")), "values may be personal data");
+}
+
+/// The settings applied all the same, and no line told that the stated key is another one.
+#[test]
+fn a_stated_key_that_is_not_the_layers_is_a_warning_when_both_are_known() {
+    child_process::run("tower::rules::log_of_stated_keys", &[("", ""); 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs a process of its own, for its log"]
+async fn log_of_stated_keys() {
+    if !child_process::is_child() {
+        return;
+    }
+    tracing::subscriber::set_global_default(RecordsLines).expect("the first");
+    let set = |name: &str, key: &str| -> RuleSet {
+        format!("[rules.\"{name}\"]\nkey = \"{key}\"\nlimit = \"9/h\"\n").parse().expect("valid")
+    };
+    let problem = |name: &str, stated: &str, keys: &str| {
+        format!(
+            "line 1, column 8: `key` of the rule `{name}` must be that of its function or layer, got `{stated}`: write \
+             {keys}, or remove it"
+        )
+    };
+    let count = |text: &str| lines().iter().filter(|line| line.contains("WARN") && line.contains(text)).count();
+    let made = |name: &'static str, limiter: &Limiter| {
+        let key = Header::new("x-api-key").or(ClientIp::peer());
+        counted(&RateLimitLayer::new(name, limit("9/1m")).limiter(limiter.clone()).key(key), &Served::default())
+    };
+    let keys = |name: &str| format!("`{name}:ip:{{ip}}` or `{name}:x-api-key:{{x-api-key}}`");
+
+    // The layer is known when the rules are set, and the other way round.
+    let limiter = Limiter::memory();
+    let service = made("known first", &limiter);
+    limiter.set_rules(set("known first", "user:{ip}")).expect("the key of direct calls");
+    let of_first = problem("known first", "user:{ip}", &keys("known first"));
+    eventually("logged at the load", async || count(&of_first) == 1).await;
+    assert_eq!(statuses(&service, [request_of("192.0.2.1"), request_of("192.0.2.1")]).await, [200, 200]);
+    let limiter = Limiter::builder().rules(set("known later", "user:{ip}")).build().expect("no layer yet");
+    let of_later = problem("known later", "user:{ip}", &keys("known later"));
+    assert_eq!(count(&of_later), 0);
+    let service = made("known later", &limiter);
+    eventually("logged for the layer", async || count(&of_later) == 1).await;
+    assert_eq!(statuses(&service, [request_of("192.0.2.1"), request_of("192.0.2.1")]).await, [200, 200]);
+
+    // Each form of the layer's key is one of its keys.
+    for key in ["right:ip:{ip}", "right:x-api-key:{x-api-key}"] {
+        let limiter = Limiter::builder().rules(set("right", key)).build().expect("valid");
+        let service = made("right", &limiter);
+        assert_eq!(statuses(&service, [request_of("192.0.2.1")]).await, [200]);
+    }
+    limiter.set_rules(set("known first", "last:{ip}")).expect("valid");
+    eventually("logged", async || count("got `last:{ip}`") == 1).await;
+    assert_eq!((count(&of_first), count(&of_later), count("of the rule `right`")), (1, 1, 0), "{:?}", lines());
 }
 
 #[tokio::test]

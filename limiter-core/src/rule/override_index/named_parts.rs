@@ -60,8 +60,8 @@ fn positions_of(template: &KeyTemplate, name: &str) -> Vec<usize> {
     if is_one_name { by_expression } else { Vec::new() }
 }
 
-/// The template without the kinds of its parts.
-fn without_kinds(template: &str) -> Cow<'_, str> {
+/// The template as users write it, without the kinds of its parts.
+pub(crate) fn without_kinds(template: &str) -> Cow<'_, str> {
     let has_kinds = |parsed: &KeyTemplate| parsed.parts.iter().any(|part| part.kind != PartKind::Any);
     let Some(parsed) = KeyTemplate::parse(template).filter(has_kinds) else { return Cow::Borrowed(template) };
     let mut texts = parsed.texts.iter().map(|text| text.replace('{', "{{").replace('}', "}}"));
@@ -101,36 +101,36 @@ pub(super) enum OverrideProblem<'a> {
 pub(super) fn override_problem(template: Option<&str>, problem: &OverrideProblem<'_>) -> String {
     match problem {
         OverrideProblem::NoTemplate => {
-            "`parts` must be used with a key that is a template such as `user:{user_id}`, got a rule whose key is \
-             an expression: use `KeyMatch::key`"
+            "`match` must be used with a key that is a template such as `user:{user_id}`, got a rule whose key is \
+             an expression: use `key` in its place"
                 .to_owned()
         }
         OverrideProblem::ManyParts => {
             format!(
-                "`parts` must be used with a key of at most {MAX_OUTLINE_PARTS} parts, got more: use \
-                 `KeyMatch::key`"
+                "`match` must be used with a key of at most {MAX_OUTLINE_PARTS} parts, got more: use `key` in its \
+                 place"
             )
         }
         OverrideProblem::NoParts => {
-            "`parts` must name at least one part, got none: write the settings into the rule itself".to_owned()
+            "`match` must name at least one part, got none: write the settings into the rule itself".to_owned()
         }
         OverrideProblem::UnknownPart { name, names } => {
             let template = template.map(without_kinds).unwrap_or_default();
             let list = names.join("`, `");
             match nearest(name, names.iter().map(String::as_str)) {
                 Some(nearest) => {
-                    format!("`parts` must name parts of the key `{template}`, got `{name}`: write `{nearest}`")
+                    format!("`match` must name parts of the key `{template}`, got `{name}`: write `{nearest}`")
                 }
                 None if names.is_empty() => {
-                    format!("`parts` must be left out for `{template}`, a key without parts: use `KeyMatch::key`")
+                    format!("`match` must be left out for `{template}`, a key without parts: use `key` in its place")
                 }
                 None => {
-                    format!("`parts` must name parts of the key `{template}`, got `{name}`: write one of `{list}`")
+                    format!("`match` must name parts of the key `{template}`, got `{name}`: write one of `{list}`")
                 }
             }
         }
         OverrideProblem::DoubledPart(name) => {
-            format!("`parts` must name each part once, got `{name}` twice: remove one")
+            format!("`match` must name each part once, got `{name}` twice: remove one")
         }
         OverrideProblem::Value(message) => message.clone(),
         OverrideProblem::HashedKey => {
@@ -141,8 +141,8 @@ pub(super) fn override_problem(template: Option<&str>, problem: &OverrideProblem
         OverrideProblem::Equal { earlier, index } => {
             let (first, second) = (u64::from(*earlier) + 1, index + 1);
             format!(
-                "`overriding` must have one `Rule` for each match, got number {second} that matches the same keys \
-                 as number {first}: remove one"
+                "`override` must match other keys than those before it, got number {second} that matches the same \
+                 keys as number {first}: remove one"
             )
         }
     }

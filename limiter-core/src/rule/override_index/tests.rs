@@ -254,8 +254,8 @@ fn overrides_that_cannot_apply_are_rejected() {
     let many = "{a}".repeat(33);
     let secret = Key::new("user:").part("secret");
     let cases: [(Option<&str>, Vec<KeyMatch>, usize, &str); 15] = [
-        (None, vec![KeyMatch::parts([("a", "1")])], 0, "`parts` must be used with a key that is a template"),
-        (Some("user:{"), vec![KeyMatch::parts([("a", "1")])], 0, "`parts` must be used with a key that is a template"),
+        (None, vec![KeyMatch::parts([("a", "1")])], 0, "`match` must be used with a key that is a template"),
+        (Some("user:{"), vec![KeyMatch::parts([("a", "1")])], 0, "`match` must be used with a key that is a template"),
         (Some("user:{id}"), vec![KeyMatch::parts([("", ""); 0])], 0, "got none"),
         (Some("user:{user_id}"), vec![KeyMatch::parts([("userid", "secret")])], 0, "got `userid`: write `user_id`"),
         (Some("{tenant}{id}"), vec![KeyMatch::parts([("x", "secret")])], 0, "got `x`: write one of `tenant`, `id`"),
@@ -263,7 +263,7 @@ fn overrides_that_cannot_apply_are_rejected() {
             Some("getId"),
             vec![KeyMatch::parts([("x", "secret")])],
             0,
-            "`getId`, a key without parts: use `KeyMatch::key`",
+            "`getId`, a key without parts: use `key` in its place",
         ),
         (Some("{id:x}{id:o}"), vec![KeyMatch::parts([("id", "1")])], 0, "got `id`: write"),
         (Some("{a}{b}"), vec![KeyMatch::parts([("a", "1"), ("a", "2")])], 0, "got `a` twice"),

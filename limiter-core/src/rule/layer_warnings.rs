@@ -1,0 +1,144 @@
+//! Warnings about a rule in one layer that does not suit the keys of the program. The log has each of them once.
+//!
+//! They name the set of rules, the line and the override, and not its values: those may be personal data.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use crate::rule::layer_rule::LayerRule;
+use crate::rule::override_index::InvalidOverride;
+use crate::rule::{Origin, Rule, log_apart};
+use crate::{KeyMatch, TARGET};
+
+/// The most overrides of one rule that are logged at once.
+const MAX_LOGGED: usize = 20;
+
+/// The mistakes of one rule that the log has.
+#[derive(Debug)]
+pub(crate) struct LoggedMistakes {
+    /// By the position of the override: a bit for each kind of calls.
+    overrides: Box<[AtomicU8]>,
+    key: AtomicBool,
+}
+
+impl LoggedMistakes {
+    pub(crate) fn new(overrides: &[(KeyMatch, Rule)]) -> Self {
+        Self { overrides: overrides.iter().map(|_| AtomicU8::new(0)).collect(), key: AtomicBool::new(false) }
+    }
+
+    /// Returns true for the first mistake of the rule's stated key.
+    fn add_key(&self) -> bool {
+        !self.key.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns true for the first mistake of an override with such calls.
+    fn add_override(&self, index: usize, calls: UnmatchedCalls) -> bool {
+        let bit = match calls {
+            UnmatchedCalls::KnownKey => 1,
+            UnmatchedCalls::UnknownKey => 2,
+        };
+        self.overrides.get(index).is_some_and(|logged| logged.fetch_or(bit, Ordering::Relaxed) & bit == 0)
+    }
+}
+
+/// The set of rules of a layer, as the log names it.
+#[derive(Clone, Copy)]
+pub(crate) struct SetName<'s> {
+    pub(crate) origin: Origin,
+    pub(crate) file: Option<&'s Path>,
+}
+
+/// Writes the path of the file, or the kind of the set.
+impl fmt::Display for SetName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match (self.origin, self.file) {
+            (_, Some(file)) => return file.display().fmt(f),
+            (Origin::Shared, None) => "the shared rules",
+            (Origin::File, None) => "the file of rules",
+            (Origin::Runtime, None) => "the rules of `set_rules`",
+            (Origin::Attribute | Origin::Builder, None) => "the rules of the builder",
+        };
+        f.write_str(kind)
+    }
+}
+
+/// The calls that overrides do not match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnmatchedCalls {
+    /// Those of a function or a layer, or with the key that a set states.
+    KnownKey,
+    /// Direct calls, whose key is unknown.
+    UnknownKey,
+}
+
+/// Overrides of a rule that match no key of its calls.
+pub(crate) struct Unmatched {
+    pub(crate) calls: UnmatchedCalls,
+    pub(crate) overrides: Vec<InvalidOverride>,
+}
+
+impl SetName<'_> {
+    /// Logs the overrides of a rule that match no key of its calls, one event each.
+    pub(crate) fn warn_of_unmatched(&self, name: &str, rule: &LayerRule, unmatched: Unmatched) {
+        let Unmatched { calls, mut overrides } = unmatched;
+        overrides.retain(|invalid| rule.logged.add_override(invalid.index, calls));
+        if overrides.is_empty() {
+            return;
+        }
+        let more = overrides.len().saturating_sub(MAX_LOGGED);
+        let problem = |invalid: &InvalidOverride| {
+            let place = rule.rule.overrides.get(invalid.index).map(|(_, rule)| rule.place).unwrap_or_default();
+            let problem = match calls {
+                UnmatchedCalls::KnownKey => invalid.in_rule(name),
+                UnmatchedCalls::UnknownKey => {
+                    format!("override {} of the rule `{name}`: the parts of its key are unknown", invalid.index + 1)
+                }
+            };
+            format!("{self}: {}", place.locate(&problem))
+        };
+        let problems: Vec<_> = overrides.iter().take(MAX_LOGGED).map(problem).collect();
+        let (rule, origin) = (name.to_owned(), self.origin.as_str());
+        log_apart(move || {
+            for problem in problems {
+                match calls {
+                    UnmatchedCalls::KnownKey => tracing::warn!(
+                        target: TARGET,
+                        rule,
+                        origin,
+                        problem,
+                        "an override matches no key of the calls under its rule"
+                    ),
+                    UnmatchedCalls::UnknownKey => tracing::warn!(
+                        target: TARGET,
+                        rule,
+                        origin,
+                        problem,
+                        "an override matches no key of direct calls under its rule: write the `key` into the rule"
+                    ),
+                }
+            }
+            if more > 0 {
+                tracing::warn!(target: TARGET, rule, origin, more, "more overrides match no key of the calls under their rule");
+            }
+        });
+    }
+
+    /// Logs that a rule states another key than those of its functions and layers, once.
+    pub(crate) fn warn_of_key(&self, name: &str, rule: &LayerRule, problem: &str) {
+        if !rule.logged.add_key() {
+            return;
+        }
+        let problem = format!("{self}: {}", rule.rule.place.locate(problem));
+        let (rule, origin) = (name.to_owned(), self.origin.as_str());
+        log_apart(move || {
+            tracing::warn!(
+                target: TARGET,
+                rule,
+                origin,
+                problem,
+                "a rule states a key that no function and no layer of it has"
+            );
+        });
+    }
+}
