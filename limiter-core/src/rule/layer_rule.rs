@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::rule::Rule;
-use crate::rule::layer_warnings::LoggedMistakes;
+use crate::rule::layer_warnings::{LoggedMistakes, LoggedRule};
 use crate::rule::override_index::{InvalidOverride, OverrideIndex};
 use crate::{Error, ErrorKind, Key};
 
@@ -17,8 +17,7 @@ pub(crate) struct LayerRule {
     template: Option<Box<str>>,
     /// False if the template is only a guess.
     is_key_known: bool,
-    /// Not used in a rule that [`for_template`](Self::for_template) returned.
-    pub(crate) logged: LoggedMistakes,
+    logged: LoggedMistakes,
 }
 
 impl LayerRule {
@@ -73,6 +72,11 @@ impl LayerRule {
         let overrides = (!rule.overrides.is_empty()).then(index);
         let logged = LoggedMistakes::new(&rule.overrides);
         Self { rule, overrides, template: Some(name.into()), is_key_known: false, logged }
+    }
+
+    /// Returns the rule for events about it. One that [`for_template`](Self::for_template) returned has none.
+    pub(crate) fn to_log<'r>(&'r self, name: &'r str) -> LoggedRule<'r> {
+        LoggedRule { name, rule: &self.rule, logged: &self.logged }
     }
 
     /// Returns the overrides that match no key of a direct call, if the rule's name stands for an unknown key.

@@ -6,7 +6,6 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::rule::layer_rule::LayerRule;
 use crate::rule::override_index::InvalidOverride;
 use crate::rule::{Origin, Rule, log_apart};
 use crate::{KeyMatch, TARGET};
@@ -17,7 +16,7 @@ const MAX_LOGGED: usize = 20;
 /// The mistakes of one rule that the log has.
 #[derive(Debug)]
 pub(crate) struct LoggedMistakes {
-    /// By the position of the override: a bit for each kind of calls.
+    /// A bit for each kind of calls, by the position of the override.
     overrides: Box<[AtomicU8]>,
     key: AtomicBool,
 }
@@ -40,6 +39,14 @@ impl LoggedMistakes {
         };
         self.overrides.get(index).is_some_and(|logged| logged.fetch_or(bit, Ordering::Relaxed) & bit == 0)
     }
+}
+
+/// A rule of a layer, with the mistakes of it that the log has.
+#[derive(Clone, Copy)]
+pub(crate) struct LoggedRule<'r> {
+    pub(crate) name: &'r str,
+    pub(crate) rule: &'r Rule,
+    pub(crate) logged: &'r LoggedMistakes,
 }
 
 /// The set of rules of a layer, as the log names it.
@@ -80,15 +87,15 @@ pub(crate) struct Unmatched {
 
 impl SetName<'_> {
     /// Logs the overrides of a rule that match no key of its calls, one event each.
-    pub(crate) fn warn_of_unmatched(&self, name: &str, rule: &LayerRule, unmatched: Unmatched) {
+    pub(crate) fn warn_of_unmatched(&self, LoggedRule { name, rule, logged }: LoggedRule<'_>, unmatched: Unmatched) {
         let Unmatched { calls, mut overrides } = unmatched;
-        overrides.retain(|invalid| rule.logged.add_override(invalid.index, calls));
+        overrides.retain(|invalid| logged.add_override(invalid.index, calls));
         if overrides.is_empty() {
             return;
         }
         let more = overrides.len().saturating_sub(MAX_LOGGED);
         let problem = |invalid: &InvalidOverride| {
-            let place = rule.rule.overrides.get(invalid.index).map(|(_, rule)| rule.place).unwrap_or_default();
+            let place = rule.overrides.get(invalid.index).map(|(_, rule)| rule.place).unwrap_or_default();
             let problem = match calls {
                 UnmatchedCalls::KnownKey => invalid.in_rule(name),
                 UnmatchedCalls::UnknownKey => {
@@ -125,11 +132,11 @@ impl SetName<'_> {
     }
 
     /// Logs that a rule states another key than those of its functions and layers, once.
-    pub(crate) fn warn_of_key(&self, name: &str, rule: &LayerRule, problem: &str) {
-        if !rule.logged.add_key() {
+    pub(crate) fn warn_of_key(&self, LoggedRule { name, rule, logged }: LoggedRule<'_>, problem: &str) {
+        if !logged.add_key() {
             return;
         }
-        let problem = format!("{self}: {}", rule.rule.place.locate(problem));
+        let problem = format!("{self}: {}", rule.place.locate(problem));
         let (rule, origin) = (name.to_owned(), self.origin.as_str());
         log_apart(move || {
             tracing::warn!(

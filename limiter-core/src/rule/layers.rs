@@ -83,7 +83,7 @@ impl Layer {
         for (name, rule) in &self.rules {
             let stated = rule.rule.key.as_deref();
             if let Some(problem) = stated.and_then(|key| catalog.stated_key_problem(name, key, KeyText::Unknown)) {
-                self.name(origin).warn_of_key(name, rule, &problem);
+                self.name(origin).warn_of_key(rule.to_log(name), &problem);
             }
         }
     }
@@ -285,12 +285,12 @@ impl Layers {
             if is_key_unknown {
                 let unmatched =
                     Unmatched { calls: UnmatchedCalls::UnknownKey, overrides: rule.unmatched_by_name(name) };
-                layer.name(origin).warn_of_unmatched(name, rule, unmatched);
+                layer.name(origin).warn_of_unmatched(rule.to_log(name), unmatched);
             } else if key != KeyText::Unknown
                 && let Some(stated) = &rule.rule.key
                 && let Some(problem) = catalog().stated_key_problem(name, stated, key)
             {
-                layer.name(origin).warn_of_key(name, rule, &problem);
+                layer.name(origin).warn_of_key(rule.to_log(name), &problem);
             }
         }
         self.resolve_with((name, key), switch, |origin, rule, mut overrides| {
@@ -300,7 +300,7 @@ impl Layers {
             }
             if let Some((_, layer)) = self.iter().find(|(other, _)| *other == origin) {
                 let unmatched = Unmatched { calls: UnmatchedCalls::KnownKey, overrides };
-                layer.name(origin).warn_of_unmatched(name, rule, unmatched);
+                layer.name(origin).warn_of_unmatched(rule.to_log(name), unmatched);
             }
         })
     }

@@ -181,6 +181,41 @@ async fn log_of_unknown_rules() {
     eventually("logged without a place", async || lines().iter().any(is_plain)).await;
 }
 
+#[test]
+fn overrides_that_match_no_direct_call_are_logged_once_with_their_place() {
+    child_process::run("rules::file::log_of_overrides_of_direct_calls", &[("", ""); 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs a process of its own, for its log"]
+async fn log_of_overrides_of_direct_calls() {
+    if !child_process::is_child() {
+        return;
+    }
+    tracing::subscriber::set_global_default(RecordsLines).expect("the first");
+    let file = RulesFile::new(
+        "[rules.direct]\nlimit = \"9/h\"\n[[rules.direct.override]]\nmatch = { user = \"7\" }\nmode = \"deny\"\n\
+         [[rules.direct.override]]\nkey = \"direct:@8\"\nmode = \"deny\"\n",
+    );
+    let limiter = Limiter::builder().declare("direct").rules_file(&file.path).build().expect("a good file");
+    let call = async || {
+        let key = Key::new("direct:").part(7);
+        limiter.named("direct").check(&key, &limit("9/h")).await.expect("memory").is_allowed()
+    };
+    let place = format!("{}: line 4, column 9: override 1 of the rule `direct`: ", file.path.display());
+    let count = || lines().iter().filter(|line| line.contains("WARN") && line.contains(&place)).count();
+    assert_eq!(count(), 0);
+    assert!(call().await);
+    eventually("logged", async || count() == 1).await;
+    // Other rules begin another state of all rules, in which the file is the same.
+    limiter.set_rules(RuleSet::new().rule("another", Rule::new())).expect("a warning");
+    assert!(call().await);
+    let is_of_another = |line: &String| line.contains("`another`");
+    eventually("logged later", async || lines().iter().any(is_of_another)).await;
+    assert_eq!(count(), 1, "{:?}", lines());
+    assert!(lines().iter().all(|line| !line.contains("override 2")), "it is of one key");
+}
+
 #[rate_limited(key = "costly import", limit = "100/min", cost = 10)]
 fn import() -> Result<(), Denied> {
     Ok(())

@@ -242,7 +242,7 @@ async fn log_of_values_that_were_set_before_their_layer() {
         let rule = Rule::new().overriding(KeyMatch::parts([(part, value)]), Rule::new().mode(Mode::Deny));
         let set = RuleSet::new().rule(name, rule);
         let limiter = Limiter::builder().declare(name).rules(set).build().expect("the layer is unknown");
-        let layer = RateLimitLayer::new(name, limit("9/1m")).limiter(limiter.clone()).key((Method, ClientIp::peer()));
+        let layer = RateLimitLayer::new(name, limit("9/1m")).limiter(limiter).key((Method, ClientIp::peer()));
         assert!(
             !lines().iter().any(|line| line.contains("override 1") && line.contains(name)),
             "nothing is known of the layer"
@@ -252,8 +252,6 @@ async fn log_of_values_that_were_set_before_their_layer() {
         let is_warning = |line: &&String| line.contains("WARN") && line.contains(&start) && line.contains(advice);
         // Before the first request, and once.
         eventually(name, async || lines().iter().any(|line| is_warning(&line))).await;
-        assert_eq!(statuses(&service, [request_of("192.0.2.1")]).await, [200]);
-        limiter.set_rules(RuleSet::new().rule(name, Rule::new().mode(Mode::Off))).expect("valid");
         assert_eq!(statuses(&service, [request_of("192.0.2.1")]).await, [200]);
         assert_eq!(lines().iter().filter(is_warning).count(), 1, "{:?}", lines());
     }
