@@ -117,6 +117,11 @@ impl Layers {
         layers.into_iter().map(|(origin, layer)| (origin, &**layer))
     }
 
+    /// The file of the set of an origin, if it has one.
+    pub(crate) fn file_of(&self, origin: Origin) -> Option<&Path> {
+        self.iter().find(|(of, _)| *of == origin).and_then(|(_, layer)| layer.file.as_deref())
+    }
+
     /// Records that the limiter follows shared rules, which it has not read yet.
     #[cfg(feature = "rules")]
     pub(crate) fn expect_shared(&mut self) {

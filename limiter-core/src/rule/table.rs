@@ -1,7 +1,6 @@
 //! The rules of a limiter, which can change at any time.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -50,7 +49,7 @@ impl LoggedLimits for RuleState {
         let state = lock(&self.state, self.home)?;
         let resolved = state.layers.resolve(rule, KeyText::Unknown, None);
         let origin = resolved.settings_for(key).limits_origin();
-        let file = state.file.as_ref().filter(|_| origin == Origin::File).map(|file| file.display().to_string());
+        let file = state.layers.file_of(origin).map(|file| file.display().to_string());
         (origin != Origin::Attribute).then_some(LimitPlace { origin: origin.as_str(), file })
     }
 }
@@ -60,8 +59,6 @@ struct State {
     /// The number of changes so far.
     changes: u64,
     layers: Layers,
-    /// The path of the file of rules, if there is one.
-    file: Option<Arc<Path>>,
     /// The rules with settings that were used in this generation.
     resolved: HashMap<(String, KeyText), Arc<ResolvedRule>>,
     /// Every rule without settings of its own.
@@ -128,7 +125,7 @@ impl RuleTable {
 
     fn without_rules(declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
         let (layers, resolved, unset) = (Layers::default(), HashMap::new(), Arc::default());
-        let state = Mutex::new(State { generation: 0, changes: 0, layers, file: None, resolved, unset });
+        let state = Mutex::new(State { generation: 0, changes: 0, layers, resolved, unset });
         let table = Self {
             generation: AtomicU64::new(0),
             switch,
@@ -187,7 +184,6 @@ impl RuleTable {
     /// Those of [`Layer::new`]. The rules then stay as they were. [`ErrorKind::Forked`](crate::ErrorKind::Forked) if
     /// another thread of the parent was changing the rules when this process was forked.
     pub(crate) fn set(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
-        let file = rules.file.clone();
         let layer = Arc::new(self.layer(origin, rules)?);
         loop {
             let (changes, mut layers) = {
@@ -202,9 +198,6 @@ impl RuleTable {
                 continue;
             }
             state.layers = layers;
-            if origin == Origin::File {
-                state.file = file;
-            }
             self.start_generation(&mut state);
             drop(state);
             // A large layer takes a while to drop.
