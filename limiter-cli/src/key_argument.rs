@@ -1,11 +1,12 @@
 //! Keys on the command line.
 
 use std::iter;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use rate_limited::Key;
 
 use crate::arguments::KeyArguments;
+use crate::client_network::{IPV6_CLIENT_PREFIX, network};
 use crate::failure::Failure;
 use crate::output::visible;
 
@@ -44,11 +45,17 @@ pub(crate) fn pieces(key: &Key) -> Option<String> {
     Some(if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) })
 }
 
+/// The longest key that is searched for an address, in bytes.
+const MAX_ADVISED_LEN: usize = 1024;
+
 /// Returns the ways to write a key that ends with an IP address or a network. `None` for another end, and for an address
 /// that is a part already, as a layer for services writes it.
 ///
 /// `key` may be a wrong encoding, such as `api:ip:@2001:db8::1`: a part has its colons as escapes.
 pub(crate) fn address_advice(key: &str) -> Option<String> {
+    if key.len() > MAX_ADVISED_LEN {
+        return None;
+    }
     let starts = iter::once(0).chain(key.match_indices([':', '@']).map(|(at, _)| at + 1));
     let (start, values) =
         starts.filter_map(|start| Some((start, client_values(&without_escapes(&key[start..]))?))).next()?;
@@ -81,20 +88,10 @@ fn client_values(text: &str) -> Option<Vec<String>> {
     let address = address.parse::<IpAddr>().ok()?.to_canonical();
     match (address, prefix) {
         (address, None) if address.is_ipv4() => Some(vec![address.to_string()]),
-        (IpAddr::V6(address), None) => Some(vec![network(address, LAYER_PREFIX), address.to_string()]),
-        (IpAddr::V6(address), Some(prefix @ 0..=127)) => Some(vec![network(address, prefix)]),
+        (IpAddr::V6(_), None) => Some(vec![network(address, IPV6_CLIENT_PREFIX), address.to_string()]),
+        (IpAddr::V6(_), Some(prefix @ 0..=127)) => Some(vec![network(address, prefix)]),
         _ => None,
     }
-}
-
-/// The bits of an IPv6 address by which a layer counts a client, unless it sets others.
-const LAYER_PREFIX: u32 = 64;
-
-/// Returns the network of an address, by at most 127 of its bits.
-fn network(address: Ipv6Addr, prefix: u32) -> String {
-    let host_bits = Ipv6Addr::BITS.saturating_sub(prefix);
-    let bits = address.to_bits().checked_shr(host_bits).and_then(|bits| bits.checked_shl(host_bits)).unwrap_or(0);
-    format!("{}/{prefix}", Ipv6Addr::from_bits(bits))
 }
 
 /// Returns a piece of an encoded key with its characters in place of their escapes.

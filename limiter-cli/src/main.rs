@@ -15,6 +15,7 @@ mod bounded_input;
 mod duration_text;
 mod suggestion;
 mod connection;
+mod client_network;
 mod key_argument;
 mod decide;
 mod rules;

@@ -207,7 +207,7 @@ impl Limit {
     pub fn with_layout(self, layout: Layout) -> Result<Self, Error> {
         match (layout, self.algorithm) {
             (Layout::Compact, _) | (Layout::Zset, Algorithm::SlidingWindow) => Ok(Self { layout, ..self }),
-            (_, algorithm) => Err(Error::new(ErrorKind::InvalidLimit, layout_problem("`layout`", algorithm))),
+            (_, algorithm) => Err(Error::new(ErrorKind::InvalidLimit, layout_problem(algorithm))),
         }
     }
 
@@ -326,9 +326,9 @@ const fn is_any_limit_leased() -> bool {
 }
 
 /// Returns the message for a sorted set with an algorithm that does not support it.
-pub(crate) fn layout_problem(option: &str, algorithm: Algorithm) -> String {
+fn layout_problem(algorithm: Algorithm) -> String {
     format!(
-        "{option} must be `Layout::Compact` for `{algorithm:?}`, got `Layout::Zset`: write `Algorithm::SlidingWindow`, \
+        "`layout` must be `Layout::Compact` for `{algorithm:?}`, got `Layout::Zset`: write `Algorithm::SlidingWindow`, \
          or remove it"
     )
 }

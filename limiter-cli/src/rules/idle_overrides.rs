@@ -8,13 +8,11 @@ use toml_edit::{Document, Item, TableLike};
 
 use super::rule_edit::{OverrideKeys, overrides};
 use super::validity::place;
+use crate::client_network::{self, IPV6_CLIENT_PREFIX, first_address};
 use crate::output::visible;
 
 /// The most warnings about one text.
 const MAX_WARNINGS: usize = 20;
-
-/// The bits by which a layer counts IPv6 clients, unless it sets others.
-const LAYER_IPV6_PREFIX: u8 = 64;
 
 /// Returns warnings about the overrides of a text, with their places.
 pub(super) fn warnings(text: &str) -> Vec<String> {
@@ -85,16 +83,17 @@ pub(super) fn value_warning(name: &str, stated: Option<&str>, part: &str, value:
         let fix = format!("a prefix of at most {longest} bits");
         return warning("which is no network and matches as a text alone", &fix);
     };
-    let network = format!("{}/{prefix}", truncated(address, prefix));
-    let is_whole = truncated(address, prefix) == address && digits.is_none_or(|digits| digits == prefix.to_string());
+    let network = client_network::network(address, prefix);
+    let is_whole =
+        first_address(address, prefix) == address && digits.is_none_or(|digits| digits == prefix.to_string());
     if !is_whole {
         return warning("which is no network and matches as a text alone", &format!("`{network}`"));
     }
     let is_ipv6 = matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_none());
-    if is_ipv6 && prefix > LAYER_IPV6_PREFIX && is_of_layer(&name, stated, &part) {
-        let network = format!("`{}/{LAYER_IPV6_PREFIX}`", truncated(address, LAYER_IPV6_PREFIX));
+    if is_ipv6 && prefix > IPV6_CLIENT_PREFIX && is_of_layer(&name, stated, &part) {
+        let network = format!("`{}`", client_network::network(address, IPV6_CLIENT_PREFIX));
         let reason = format!(
-            "which matches no request of a layer: it counts IPv6 clients by networks of {LAYER_IPV6_PREFIX} bits, \
+            "which matches no request of a layer: it counts IPv6 clients by networks of {IPV6_CLIENT_PREFIX} bits, \
              unless it sets others"
         );
         return warning(&reason, &network);
@@ -107,20 +106,6 @@ fn is_of_layer(name: &str, stated: Option<&str>, part: &str) -> bool {
     let is_address = part.strip_prefix("ip").is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
     let has_part = |key: &str| key.contains(&format!(":{part}:{{{part}}}"));
     is_address && stated.map_or(!name.contains('{'), has_part)
-}
-
-/// Returns the first address of the network with this prefix around an address.
-fn truncated(address: IpAddr, prefix: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(address) => {
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix.into())).unwrap_or(0);
-            IpAddr::V4((address.to_bits() & mask).into())
-        }
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(prefix.into())).unwrap_or(0);
-            IpAddr::V6((address.to_bits() & mask).into())
-        }
-    }
 }
 
 #[cfg(test)]

@@ -41,9 +41,8 @@ pub(super) async fn run(arguments: &SetArguments, publication: &Publication<'_>)
     // A mistyped name would leave the limit as it is.
     let is_other_case = similar.is_some_and(|similar| letters(similar).eq(letters(name)));
     let risk = is_other_case.then_some("adds a rule whose name differs from another one only in case or punctuation");
-    let key = text.rule(name).and_then(|rule| rule.get("key")?.as_str()).unwrap_or(name);
-    check_parts(key, &arguments.keys)?;
     let stated = text.rule(name).and_then(|rule| rule.get("key")?.as_str());
+    check_parts(stated.unwrap_or(name), &arguments.keys)?;
     for (part, value) in &arguments.keys.matches {
         if let Some(warning) = idle_overrides::value_warning(name, stated, part, value) {
             publication.output.warn(warning);

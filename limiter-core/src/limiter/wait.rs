@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::decision::{Decision, DecisionContext, Denied, Resolution};
-use crate::limiter::wait_queue::{Demands, Schedule, Ticket, Turn, WaitQueues, next_number};
+use crate::limiter::wait_queue::{Demands, Place, Schedule, Ticket, Turn, WaitQueues};
 use crate::limiter::{Backend, Limiter, LimiterInner};
 use crate::metrics::Wait;
 use crate::request::{CallOptions, Request};
@@ -30,9 +30,9 @@ enum FirstCheck<'a> {
 /// A check of the store by a first waiter, with the instant of its result.
 type TurnCheck<'a> = Pin<Box<dyn Future<Output = (Result<Option<Decision>, Error>, Moment)> + Send + Sync + 'a>>;
 
-/// A call that may wait. It keeps its number and the end of its wait while its rules change.
+/// A call that may wait. It keeps its place and the end of its wait while its rules change.
 pub(crate) struct Waiting {
-    number: u64,
+    place: Place,
     started_at: Moment,
     deadline: Moment,
     state: WaitingState,
@@ -74,9 +74,9 @@ impl Limiter {
     /// Begins a call that may wait.
     pub(crate) fn begin_wait(&self, max_wait: Duration) -> Waiting {
         let clock = &self.inner.clock;
-        let (number, started_at, metrics) = (next_number(), clock.now(), Wait::begin(clock));
+        let (place, started_at, metrics) = (Place::new(), clock.now(), Wait::begin(clock));
         let (deadline, state) = (started_at.after(max_wait), WaitingState::New);
-        Waiting { number, started_at, deadline, state, metrics }
+        Waiting { place, started_at, deadline, state, metrics }
     }
 
     /// Begins an attempt of a call that waits elsewhere. It takes permits that are free now, or has no decision.
@@ -198,7 +198,7 @@ impl Limiter {
         &'a self,
         context: DecisionContext<'a>,
         options: CallOptions,
-        waiting: &Waiting,
+        waiting: &mut Waiting,
     ) -> Result<FirstCheck<'a>, Error> {
         if waiting.state == WaitingState::New {
             return self.check_first(context, options, waiting).await;
@@ -209,7 +209,8 @@ impl Limiter {
                 let demands = Demands::new(context.enforced());
                 let (retry_at, version) = (self.inner.clock.now(), queues.version(&demands));
                 let schedule = Schedule { retry_at, deadline: waiting.deadline, version };
-                Ok(FirstCheck::Waits(queues.ticket(context.enforced(), demands, waiting.number, schedule)))
+                waiting.place.enter(queues);
+                Ok(FirstCheck::Waits(queues.ticket(context.enforced(), demands, waiting.place.number(), schedule)))
             }
             Err(error) => self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
         }
@@ -220,15 +221,16 @@ impl Limiter {
         &'a self,
         context: DecisionContext<'a>,
         options: CallOptions,
-        waiting: &Waiting,
+        waiting: &mut Waiting,
     ) -> Result<FirstCheck<'a>, Error> {
         let clock = &self.inner.clock;
-        let &Waiting { number, started_at, deadline, .. } = waiting;
+        let &mut Waiting { ref place, started_at, deadline, .. } = waiting;
+        let number = place.number();
         let (queues, demands) = (self.wait_queues(), Demands::new(context.enforced()));
         let version = queues.as_ref().map_or(0, |queues| queues.version(&demands));
         // Only denied calls are in a queue, so without a queue there may be permits. A call that finds a queue takes
         // none: it only checks whether it could be served in time.
-        let is_behind = self.may_have_waiters(context.enforced());
+        let is_behind = self.may_have_waiters(context.enforced(), deadline);
         let check = async {
             if is_behind { self.peek_once(context, options).await } else { self.decide_once(context, options).await }
         };
@@ -258,6 +260,7 @@ impl Limiter {
             return Ok(FirstCheck::Decided(Decision::Denied(self.timed_out(context, decision, queues))));
         }
         let schedule = Schedule { retry_at, deadline, version };
+        waiting.place.enter(queues);
         Ok(FirstCheck::Waits(queues.ticket(context.enforced(), demands, number, schedule)))
     }
 
@@ -311,12 +314,13 @@ impl Limiter {
         self.inner.queues.get_or_make(make)?.get().ok_or_else(forked)
     }
 
-    /// Returns whether a call may be waiting for these counters, or on its way to their queue.
-    fn may_have_waiters(&self, requests: &[Request<'_>]) -> bool {
+    /// Returns whether a call may be waiting for these counters, or on its way to their queue, before one that waits until
+    /// this instant.
+    fn may_have_waiters(&self, requests: &[Request<'_>], deadline: Moment) -> bool {
         // The process that owns the queues matters only if a call waits.
         let latest = self.inner.queues.latest().and_then(DroppedAtHome::get);
         let is_idle = latest.is_some_and(|queues| queues.is_idle());
-        !is_idle && self.wait_queues().is_ok_and(|queues| queues.has_calls_ahead(requests))
+        !is_idle && self.wait_queues().is_ok_and(|queues| queues.has_calls_ahead(requests, deadline))
     }
 
     /// Decides about a call whose wait is over. The call has left its queue, so no other call waits for this decision.

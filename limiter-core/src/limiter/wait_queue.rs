@@ -66,6 +66,38 @@ pub(crate) fn next_number() -> u64 {
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
+/// The number of a call, which decides about its place in every queue. Dropping it ends the call.
+#[derive(Debug)]
+pub(crate) struct Place {
+    number: u64,
+    /// The queues in which the call has waited.
+    queues: Option<Arc<WaitQueues>>,
+}
+
+impl Place {
+    /// Creates the place of a call that begins now.
+    pub(crate) fn new() -> Self {
+        Self { number: next_number(), queues: None }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Records that the call waits in these queues.
+    pub(crate) fn enter(&mut self, queues: &Arc<WaitQueues>) {
+        self.queues.get_or_insert_with(|| Arc::clone(queues));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(queues) = &self.queues {
+            queues.call_ended(self.number);
+        }
+    }
+}
+
 /// A call's position in its queue. Dropping it removes the call, and the next call moves up.
 #[derive(Debug)]
 pub(crate) struct Ticket<'a> {
@@ -89,10 +121,11 @@ impl WaitQueues {
         self.state.try_lock().is_ok_and(|state| state.table.is_empty())
     }
 
-    /// Returns whether a call that begins now is behind others: in the queue of these counters and limits, or moving to
-    /// a queue.
-    pub(crate) fn has_calls_ahead(&self, requests: &[Request<'_>]) -> bool {
-        self.lock().table.has_moving_calls() || self.has_queue_for(requests)
+    /// Returns whether a call that begins now, and waits until this instant, is behind others: in the queue of these
+    /// counters and limits, or moving to a queue.
+    pub(crate) fn has_calls_ahead(&self, requests: &[Request<'_>], deadline: Moment) -> bool {
+        let is_moving = self.lock().table.end_of_move().is_some_and(|end| end <= deadline);
+        is_moving || self.has_queue_for(requests)
     }
 
     /// Returns whether a call waits in the queue of these counters and limits.
@@ -119,6 +152,14 @@ impl WaitQueues {
         if !self.is_idle() {
             // An error of the alarm is that of the next call that waits.
             let _ = self.change(|table, step| counters.for_each(|counter| table.counter_changed(counter, step)));
+        }
+    }
+
+    /// Records that a call has ended: no other one waits for it to move to its queue.
+    fn call_ended(self: &Arc<Self>, number: u64) {
+        if is_this(self.home) && self.lock().table.end_of_move().is_some() {
+            // An error of the alarm is that of the next call that waits.
+            let _ = self.change(|table, step| table.settle(number, step));
         }
     }
 

@@ -10,7 +10,7 @@ use crate::contain::run_contained;
 use crate::decision::DecisionContext;
 use crate::sync::Mutex;
 use crate::sync::process::{id, lock};
-use crate::{Denied, Key, TARGET};
+use crate::{Denied, Key, Limit, TARGET};
 
 /// The rules of an event that is logged once for each.
 pub(crate) struct LoggedRules {
@@ -36,9 +36,8 @@ pub(crate) trait LoggedLimits: Send + Sync {
     /// The rules with a limit that never grants the cost of a call: the log has a line about each.
     fn impossible_costs(&self) -> &LoggedRules;
 
-    /// Returns the layer of the limits of calls with this key. `None` for those of an attribute, a service or a direct
-    /// call.
-    fn place_of_limits(&self, rule: &str, key: &Key) -> Option<LimitPlace>;
+    /// Returns the layer of a limit of calls with this key. `None` for that of an attribute, a service or a direct call.
+    fn place_of(&self, limit: Limit, rule: &str, key: &Key) -> Option<LimitPlace>;
 }
 
 /// The layer that a limit comes from.
@@ -88,7 +87,7 @@ pub(super) fn impossible_cost(rules: &dyn LoggedLimits, context: DecisionContext
         return;
     }
     let request = context.requests.get(denied.request_index());
-    let place = request.and_then(|request| rules.place_of_limits(denied.static_name(), request.key));
+    let place = request.and_then(|request| rules.place_of(denied.limit(), denied.static_name(), request.key));
     run_contained(|| {
         tracing::warn!(
             target: TARGET,

@@ -51,8 +51,10 @@ impl TowerRule {
     /// request.
     pub fn resolve_settings(&self, limiter: &Limiter) {
         let rules = limiter.rule_table();
-        let forms = self.registered.map_or(0, |rule| rule.forms.len());
-        for form in (0..forms).filter(|_| rules.has_settings()) {
+        if !rules.has_settings() {
+            return;
+        }
+        for form in 0..self.registered.map_or(0, |rule| rule.forms.len()) {
             // A process that cannot read the settings reports it at its calls.
             let _ = rules.with_rule(&self.service_rule(form), |_| ());
         }

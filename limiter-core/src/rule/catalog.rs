@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::key::KeyTemplate;
-use crate::observer::LoggedRules;
+use crate::rule::layer_warnings::ImpossibleCost;
 use crate::rule::message_text::list;
 use crate::rule::override_index::without_kinds;
 use crate::rule::suggest::{nearest, with_same_start};
-use crate::rule::{KeyText, Mode, Origin, RegisteredRule, Rule, RuleSet, log_apart};
+use crate::rule::{KeyText, Mode, RegisteredRule, Rule, RuleSet, log_apart};
 use crate::{Error, ErrorKind, Site, TARGET, sites};
 
 /// The most unknown names that a message lists.
@@ -74,8 +74,8 @@ impl<'d> Catalog<'d> {
         let of_services =
             self.services_of(name).flat_map(|rule| rule.forms.split_last().map_or(&[][..], |(_, forms)| forms));
         let keys = of_services.map(|form| form.template).chain(self.sites_of(name).filter_map(Site::key)).chain(called);
-        let keys: BTreeSet<_> = keys.map(|key| without_kinds(key).into_owned()).take(MAX_KEYS).collect();
-        let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+        let keys: BTreeSet<_> = keys.map(|key| without_kinds(key).into_owned()).collect();
+        let keys: Vec<_> = keys.iter().take(MAX_KEYS).map(|key| format!("`{key}`")).collect();
         let keys = keys.join(" or ");
         Some(format!(
             "`key` of the rule `{name}` must be that of its function or layer, got `{stated}`: write {keys}, or remove it"
@@ -217,42 +217,22 @@ impl<'d> Catalog<'d> {
         });
     }
 
-    /// Logs the first function of each rule whose cost the rule's limits can never grant, in the set or in one of its
-    /// overrides. All calls of the function would be denied. These rules are added to `logged`.
-    pub(crate) fn warn_of_costs(&self, set: &RuleSet, origin: Origin, logged: &LoggedRules) {
-        let file = set.file.as_ref().map(|file| file.display().to_string());
-        for (name, rule) in &set.rules {
-            let Some(site) = self.sites_of(name).max_by_key(|site| site.cost()).copied() else { continue };
-            let Some(cost) = site.cost() else { continue };
+    /// Returns the first function of each rule whose cost the rule's limits can never grant, in the set or in one of its
+    /// overrides. All calls of the function would be denied.
+    pub(crate) fn impossible_costs(&self, set: &RuleSet) -> Vec<ImpossibleCost> {
+        let of_rule = |(name, rule): (&String, &Rule)| {
+            let site = self.sites_of(name).max_by_key(|site| site.cost()).copied()?;
+            let cost = site.cost()?;
             let of_overrides = rule.overrides.iter().map(|(_, settings)| (settings, "override"));
             let mut settings = [(rule, "rule")].into_iter().chain(of_overrides);
             let is_decided = |settings: &Rule| matches!(settings.mode.or(rule.mode), Some(Mode::Off | Mode::Deny));
-            let Some((permits, part, line)) = settings.find_map(|(settings, part)| {
+            settings.find_map(|(settings, part)| {
                 let permits = settings.most_permits(rule).filter(|permits| *permits < cost && !is_decided(settings));
-                Some((permits?, part, Some(settings.place.line()).filter(|line| *line > 0)))
-            }) else {
-                continue;
-            };
-            // Its denials have no line besides.
-            logged.add(site.rule());
-            let file = file.clone();
-            let place = format!("{}:{} ({})", site.file(), site.line(), site.function());
-            log_apart(move || {
-                tracing::warn!(
-                    target: TARGET,
-                    rule = site.rule(),
-                    cost,
-                    permits,
-                    function = place,
-                    part,
-                    origin = origin.as_str(),
-                    file,
-                    line,
-                    "the limits of a rule or of an override never grant the `cost` of a function, so all of its calls \
-                     are denied: raise the limit, or lower `cost`"
-                );
-            });
-        }
+                let line = Some(settings.place.line()).filter(|line| *line > 0);
+                Some(ImpossibleCost { site, cost, permits: permits?, part, line })
+            })
+        };
+        set.rules.iter().filter_map(of_rule).collect()
     }
 
     /// The rules of `configured` limits that none of these names has limits for, each with its function.

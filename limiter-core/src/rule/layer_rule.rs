@@ -17,6 +17,8 @@ pub(crate) struct LayerRule {
     template: Option<Box<str>>,
     /// False if the template is only a guess.
     is_key_known: bool,
+    /// The overrides that match no key of the guessed template.
+    unmatched: Vec<InvalidOverride>,
     logged: LoggedMistakes,
 }
 
@@ -29,8 +31,8 @@ impl LayerRule {
         let index = || OverrideIndex::new(template, rule.overrides.iter().map(|(keys, _)| keys));
         let overrides = (!rule.overrides.is_empty()).then(index).transpose();
         let overrides = overrides.map_err(|invalid| invalid_override_error(name, &rule, &invalid))?;
-        let logged = LoggedMistakes::new(&rule.overrides);
-        Ok(Self { rule, overrides, template: template.map(Into::into), is_key_known: true, logged })
+        let (template, logged) = (template.map(Into::into), LoggedMistakes::new(&rule.overrides));
+        Ok(Self { rule, overrides, template, is_key_known: true, unmatched: Vec::new(), logged })
     }
 
     /// Checks that each override matches keys of one of these templates. Without templates nothing is known.
@@ -61,17 +63,18 @@ impl LayerRule {
         let (overrides, unmatched) =
             OverrideIndex::of_valid(template, self.rule.overrides.iter().map(|(keys, _)| keys));
         let (rule, template) = (Arc::clone(&self.rule), template.map(Into::into));
-        let logged = LoggedMistakes::new(&[]);
-        (Arc::new(Self { rule, overrides: Some(overrides), template, is_key_known: true, logged }), unmatched)
+        let (overrides, logged) = (Some(overrides), LoggedMistakes::new(&[]));
+        let for_key = Self { rule, overrides, template, is_key_known: true, unmatched: Vec::new(), logged };
+        (Arc::new(for_key), unmatched)
     }
 
     /// Creates the rule of a name whose function's key is unknown. Overrides of parts that its name does not have match
     /// nothing before [`for_template`](Self::for_template).
     pub(crate) fn of_unknown_key(name: &str, rule: Arc<Rule>) -> Self {
-        let index = || OverrideIndex::of_valid(Some(name), rule.overrides.iter().map(|(keys, _)| keys)).0;
-        let overrides = (!rule.overrides.is_empty()).then(index);
-        let logged = LoggedMistakes::new(&rule.overrides);
-        Self { rule, overrides, template: Some(name.into()), is_key_known: false, logged }
+        let index = || OverrideIndex::of_valid(Some(name), rule.overrides.iter().map(|(keys, _)| keys));
+        let (overrides, unmatched) = (!rule.overrides.is_empty()).then(index).unzip();
+        let (unmatched, logged) = (unmatched.unwrap_or_default(), LoggedMistakes::new(&rule.overrides));
+        Self { rule, overrides, template: Some(name.into()), is_key_known: false, unmatched, logged }
     }
 
     /// Returns the rule for events about it. One that [`for_template`](Self::for_template) returned has none.
@@ -79,12 +82,9 @@ impl LayerRule {
         LoggedRule { name, rule: &self.rule, logged: &self.logged }
     }
 
-    /// Returns the overrides that match no key of a direct call, if the rule's name stands for an unknown key.
-    pub(crate) fn unmatched_by_name(&self, name: &str) -> Vec<InvalidOverride> {
-        if self.is_key_known || self.overrides.is_none() {
-            return Vec::new();
-        }
-        OverrideIndex::of_valid(Some(name), self.rule.overrides.iter().map(|(keys, _)| keys)).1
+    /// The overrides that match no key of a direct call, if the rule's name stands for an unknown key.
+    pub(crate) fn unmatched(&self) -> &[InvalidOverride] {
+        &self.unmatched
     }
 
     /// Returns whether the overrides, if there are any, are those of the key that a set of rules states, or else of a key
@@ -125,7 +125,7 @@ mod tests {
         let rule = by_part().overriding(KeyMatch::key(&Key::new("upload:").part(42)), Rule::new().mode(Mode::Deny));
         for (name, rule, expected) in [("upload", rule, 1), ("upload:{user_id}", by_part(), 0)] {
             let rule = LayerRule::of_unknown_key(name, Arc::new(rule));
-            assert_eq!((rule.unmatched_by_name(name).len(), rule.is_key_known), (expected, false), "{name}");
+            assert_eq!((rule.unmatched().len(), rule.is_key_known), (expected, false), "{name}");
         }
     }
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::rule::override_index::InvalidOverride;
 use crate::rule::{Origin, Rule, log_apart};
-use crate::{KeyMatch, TARGET};
+use crate::{KeyMatch, Site, TARGET};
 
-/// The most overrides of one rule that are logged at once.
+/// The most overrides of one rule that are logged at once. The others are counted.
 const MAX_LOGGED: usize = 20;
 
 /// The mistakes of one rule that the log has.
@@ -80,49 +80,86 @@ pub(crate) enum UnmatchedCalls {
 }
 
 /// Overrides of a rule that match no key of its calls.
-pub(crate) struct Unmatched {
+pub(crate) struct Unmatched<'o> {
     pub(crate) calls: UnmatchedCalls,
-    pub(crate) overrides: Vec<InvalidOverride>,
+    pub(crate) overrides: &'o [InvalidOverride],
+}
+
+/// A function whose cost the limits of a rule never grant, in a set of rules.
+pub(crate) struct ImpossibleCost {
+    pub(crate) site: Site,
+    pub(crate) cost: u32,
+    /// The most permits that they grant.
+    pub(crate) permits: u32,
+    /// The rule or an override.
+    pub(crate) part: &'static str,
+    /// The line in the text of the set, if it has one.
+    pub(crate) line: Option<u32>,
 }
 
 impl SetName<'_> {
+    /// Logs that all calls of a function are denied for its cost.
+    pub(crate) fn warn_of_cost(&self, ImpossibleCost { site, cost, permits, part, line }: ImpossibleCost) {
+        let (origin, file) = (self.origin.as_str(), self.file.map(|file| file.display().to_string()));
+        log_apart(move || {
+            tracing::warn!(
+                target: TARGET,
+                rule = site.rule(),
+                cost,
+                permits,
+                function = format!("{}:{} ({})", site.file(), site.line(), site.function()),
+                part,
+                origin,
+                file,
+                line,
+                "the limits of a rule or of an override never grant the `cost` of a function, so all of its calls \
+                 are denied: raise the limit, or lower `cost`"
+            );
+        });
+    }
+
     /// Logs the overrides of a rule that match no key of its calls, one event each.
-    pub(crate) fn warn_of_unmatched(&self, LoggedRule { name, rule, logged }: LoggedRule<'_>, unmatched: Unmatched) {
-        let Unmatched { calls, mut overrides } = unmatched;
-        overrides.retain(|invalid| logged.add_override(invalid.index, calls));
+    pub(crate) fn warn_of_unmatched(
+        &self,
+        LoggedRule { name, rule, logged }: LoggedRule<'_>,
+        unmatched: Unmatched<'_>,
+    ) {
+        let Unmatched { calls, overrides } = unmatched;
+        let overrides: Vec<_> = overrides.iter().filter(|invalid| logged.add_override(invalid.index, calls)).collect();
         if overrides.is_empty() {
             return;
         }
         let more = overrides.len().saturating_sub(MAX_LOGGED);
-        let problem = |invalid: &InvalidOverride| {
+        let problem = |invalid: &&InvalidOverride| {
             let place = rule.overrides.get(invalid.index).map(|(_, rule)| rule.place).unwrap_or_default();
-            let problem = match calls {
-                UnmatchedCalls::KnownKey => invalid.in_rule(name),
-                UnmatchedCalls::UnknownKey => {
-                    format!("override {} of the rule `{name}`: the parts of its key are unknown", invalid.index + 1)
-                }
+            let needs_key = calls == UnmatchedCalls::UnknownKey && invalid.lacks_parts;
+            let problem = if needs_key {
+                format!("override {} of the rule `{name}`: the parts of its key are unknown", invalid.index + 1)
+            } else {
+                invalid.in_rule(name)
             };
-            format!("{self}: {}", place.locate(&problem))
+            (needs_key, format!("{self}: {}", place.locate(&problem)))
         };
         let problems: Vec<_> = overrides.iter().take(MAX_LOGGED).map(problem).collect();
         let (rule, origin) = (name.to_owned(), self.origin.as_str());
         log_apart(move || {
-            for problem in problems {
-                match calls {
-                    UnmatchedCalls::KnownKey => tracing::warn!(
-                        target: TARGET,
-                        rule,
-                        origin,
-                        problem,
-                        "an override matches no key of the calls under its rule"
-                    ),
-                    UnmatchedCalls::UnknownKey => tracing::warn!(
+            for (needs_key, problem) in problems {
+                if needs_key {
+                    tracing::warn!(
                         target: TARGET,
                         rule,
                         origin,
                         problem,
                         "an override matches no key of direct calls under its rule: write the `key` into the rule"
-                    ),
+                    );
+                } else {
+                    tracing::warn!(
+                        target: TARGET,
+                        rule,
+                        origin,
+                        problem,
+                        "an override matches no key of the calls under its rule"
+                    );
                 }
             }
             if more > 0 {

@@ -45,8 +45,8 @@ impl Layer {
         })
     }
 
-    /// Checks a shared set of rules and indexes its overrides. Other programs may have its rules, so they are not
-    /// compared with those of this one.
+    /// Checks a shared set of rules and indexes its overrides. Other programs may have its rules, so those of this one make
+    /// none of them an error.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for settings that contradict each other or are out of their range, and for overrides that
@@ -88,7 +88,8 @@ impl Layer {
         }
     }
 
-    fn name(&self, origin: Origin) -> SetName<'_> {
+    /// The name of the set, whose origin is this.
+    pub(crate) fn name(&self, origin: Origin) -> SetName<'_> {
         SetName { origin, file: self.file.as_deref() }
     }
 
@@ -285,14 +286,14 @@ impl Layers {
         catalog: impl Fn() -> Catalog<'c>,
     ) -> ResolvedRule {
         let is_key_unknown = key == KeyText::Unknown && self.key_of(name).is_none();
+        let is_other = |stated: &&str| !matches!(key, KeyText::Template(template) if template == *stated);
         for (origin, layer) in self.iter() {
             let Some(rule) = layer.rules.get(name) else { continue };
             if is_key_unknown {
-                let unmatched =
-                    Unmatched { calls: UnmatchedCalls::UnknownKey, overrides: rule.unmatched_by_name(name) };
+                let unmatched = Unmatched { calls: UnmatchedCalls::UnknownKey, overrides: rule.unmatched() };
                 layer.name(origin).warn_of_unmatched(rule.to_log(name), unmatched);
             } else if key != KeyText::Unknown
-                && let Some(stated) = &rule.rule.key
+                && let Some(stated) = rule.rule.key.as_deref().filter(is_other)
                 && let Some(problem) = catalog().stated_key_problem(name, stated, key)
             {
                 layer.name(origin).warn_of_key(rule.to_log(name), &problem);
@@ -304,7 +305,7 @@ impl Layers {
                 overrides.retain(|invalid| invalid.is_by_value);
             }
             if let Some((_, layer)) = self.iter().find(|(other, _)| *other == origin) {
-                let unmatched = Unmatched { calls: UnmatchedCalls::KnownKey, overrides };
+                let unmatched = Unmatched { calls: UnmatchedCalls::KnownKey, overrides: &overrides };
                 layer.name(origin).warn_of_unmatched(rule.to_log(name), unmatched);
             }
         })

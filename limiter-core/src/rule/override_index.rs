@@ -47,6 +47,8 @@ pub(crate) struct InvalidOverride {
     pub(crate) message: String,
     /// True if the key has all parts that the override names, but never with one of its values.
     pub(crate) is_by_value: bool,
+    /// True if the key lacks parts that the override names.
+    pub(crate) lacks_parts: bool,
 }
 
 impl InvalidOverride {
@@ -110,6 +112,7 @@ impl OverrideIndex {
                 index,
                 message: override_problem(template, &problem),
                 is_by_value: matches!(problem, OverrideProblem::Value(_)),
+                lacks_parts: matches!(problem, OverrideProblem::NoTemplate | OverrideProblem::UnknownPart { .. }),
             };
             let number = u32::try_from(index).unwrap_or(u32::MAX);
             let slot = match &key_match.pattern {

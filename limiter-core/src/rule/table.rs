@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::metrics;
 use crate::observer::{LimitPlace, LoggedLimits, LoggedRules};
+use crate::rule::layer_warnings::ImpossibleCost;
 use crate::rule::layers::{Layer, Layers};
 use crate::rule::site_cache::{self, Entry};
 use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, log_apart, log_in_call};
 use crate::sync::process::{ORPHANED_LOCK_TIMEOUT, forked, id, lock, lock_contended};
 use crate::sync::{Mutex, MutexGuard};
-use crate::{Error, Key, RuleInForce, TARGET};
+use crate::{Error, Key, Limit, RuleInForce, TARGET};
 
 /// The layers of settings with their composition for each rule.
 pub(crate) struct RuleTable {
@@ -45,10 +46,13 @@ impl LoggedLimits for RuleState {
         &self.impossible_costs
     }
 
-    fn place_of_limits(&self, rule: &str, key: &Key) -> Option<LimitPlace> {
+    fn place_of(&self, limit: Limit, rule: &str, key: &Key) -> Option<LimitPlace> {
         let state = lock(&self.state, self.home)?;
-        let resolved = state.layers.resolve(rule, KeyText::Unknown, None);
-        let origin = resolved.settings_for(key).limits_origin();
+        // The calls of one rule may have several forms of keys, with overrides of their own.
+        let origin = state.resolved.iter().filter(|((name, _), _)| name == rule).find_map(|(_, resolved)| {
+            let settings = resolved.settings_for(key);
+            settings.limits().contains(&limit).then(|| settings.limits_origin())
+        })?;
         let file = state.layers.file_of(origin).map(|file| file.display().to_string());
         (origin != Origin::Attribute).then_some(LimitPlace { origin: origin.as_str(), file })
     }
@@ -81,25 +85,35 @@ impl RuleTable {
         table.hashes_keys = hashes_keys;
         // Most limiters have no rules, and need no list of the program's.
         if rules.is_in_use() {
-            let layer = Arc::new(table.layer(Origin::Builder, rules)?);
+            let (layer, costs) = table.layer(Origin::Builder, rules)?;
             if let Some(mut state) = table.lock() {
-                state.layers.set(Origin::Builder, layer);
+                state.layers.set(Origin::Builder, Arc::clone(&layer));
                 table.start_generation(&mut state);
             }
+            table.warn_of(Origin::Builder, &layer, costs);
         }
         Ok(table)
     }
 
-    /// Checks a set of rules by itself.
-    fn layer(&self, origin: Origin, rules: RuleSet) -> Result<Layer, Error> {
+    /// Checks a set of rules by itself. The second value has the costs that it never grants.
+    fn layer(&self, origin: Origin, rules: RuleSet) -> Result<(Arc<Layer>, Vec<ImpossibleCost>), Error> {
         if self.hashes_keys {
             rules.check_hashed_layouts()?;
         }
         let catalog = self.catalog();
-        catalog.warn_of_costs(&rules, origin, &self.state.impossible_costs);
+        let costs = catalog.impossible_costs(&rules);
         let layer = if origin == Origin::Shared { Layer::of_shared(rules) } else { Layer::new(rules, &catalog) }?;
-        layer.warn_of_keys(origin, &catalog);
-        Ok(layer)
+        Ok((Arc::new(layer), costs))
+    }
+
+    /// Logs what does not suit the program in a set of rules that holds from now on.
+    fn warn_of(&self, origin: Origin, layer: &Layer, costs: Vec<ImpossibleCost>) {
+        for cost in costs {
+            // Its denials have no line besides.
+            self.state.impossible_costs.add(cost.site.rule());
+            layer.name(origin).warn_of_cost(cost);
+        }
+        layer.warn_of_keys(origin, &self.catalog());
     }
 
     /// Makes rules of `configured` limits fail until shared rules are set, unless another layer has their limits.
@@ -184,7 +198,7 @@ impl RuleTable {
     /// Those of [`Layer::new`]. The rules then stay as they were. [`ErrorKind::Forked`](crate::ErrorKind::Forked) if
     /// another thread of the parent was changing the rules when this process was forked.
     pub(crate) fn set(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
-        let layer = Arc::new(self.layer(origin, rules)?);
+        let (layer, costs) = self.layer(origin, rules)?;
         loop {
             let (changes, mut layers) = {
                 let state = self.lock().ok_or_else(forked)?;
@@ -202,6 +216,7 @@ impl RuleTable {
             drop(state);
             // A large layer takes a while to drop.
             drop(replaced);
+            self.warn_of(origin, &layer, costs);
             return Ok(());
         }
     }

@@ -260,6 +260,9 @@ async fn log_of_costs() {
     }
     // The attribute's burst grants the cost.
     limiter.set_rules(RuleSet::new().rule("costly bucket", Rule::new().limit(limit("5/min")))).expect("good rules");
+    // A set that is rejected denies no call.
+    let rejected = "[rules.\"costly import\"]\nkey = \"of another\"\nlimit = \"6/min\"\n";
+    limiter.set_rules(rejected.parse().expect("a rule")).expect_err("another key");
     let of_key = Rule::new().overriding(KeyMatch::key(&Key::new("costly import")), Rule::new().limit(limit("7/min")));
     limiter.set_rules(RuleSet::new().rule("costly import", of_key)).expect("good rules");
     eventually("logged again", async || logged().iter().any(|line| is_of(line, "part=\"override\"", 7))).await;

@@ -291,6 +291,29 @@ async fn log_of_overrides_of_a_file() {
     assert!(lines().iter().all(|line| !line.contains("2001:db8")), "values may be personal data");
 }
 
+#[test]
+fn a_denial_for_its_cost_has_the_origin_of_an_override_by_parts() {
+    child_process::run("tower::rules::log_of_a_cost", &[("", ""); 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs a process of its own, for its log"]
+async fn log_of_a_cost() {
+    if !child_process::is_child() {
+        return;
+    }
+    tracing::subscriber::set_global_default(RecordsLines).expect("the first");
+    let limiter = Limiter::builder().rule("costly", Rule::new().limit(limit("100/1m"))).build().expect("valid");
+    let layer = RateLimitLayer::new("costly", limit("9/1m")).limiter(limiter.clone()).cost(|_| 10);
+    let service = counted(&layer, &Served::default());
+    let of_client = Rule::new().limit(limit("3/1m"));
+    let overriding = Rule::new().overriding(KeyMatch::parts([("ip", "192.0.2.1")]), of_client);
+    limiter.set_rules(RuleSet::new().rule("costly", overriding)).expect("valid");
+    assert_eq!(statuses(&service, [request_of("192.0.2.2"), request_of("192.0.2.1")]).await, [200, 429]);
+    let of_override = "rule=\"costly\" cost=10 limit=3/min origin=\"runtime\"";
+    assert!(lines().iter().any(|line| line.contains(of_override)), "{:?}", lines());
+}
+
 /// The settings applied all the same, and no line told that the stated key is another one.
 #[test]
 fn a_stated_key_that_is_not_the_layers_is_a_warning_when_both_are_known() {

@@ -48,6 +48,8 @@ on_every_store_with_queues!(
     calls_keep_their_order_and_the_end_of_their_wait,
     calls_keep_their_order_in_whatever_order_they_move_to_another_counter,
     calls_that_are_not_polled_delay_those_that_have_moved_by_10_ms,
+    a_call_that_ends_delays_none_that_has_moved,
+    a_wait_that_ends_while_others_move_is_served,
     rules_that_go_leave_the_limit_of_the_call,
 );
 
@@ -136,6 +138,26 @@ async fn calls_that_are_not_polled_delay_those_that_have_moved_by_10_ms(subject:
     subject.enter_queue(first);
     subject.advance_millis(2_000);
     assert!(first.is_woken() && first.finish().is_allowed());
+}
+
+async fn a_call_that_ends_delays_none_that_has_moved(subject: QueueSubject) {
+    set(&subject.limiter, "limit = '1/1h'");
+    take(&subject.limiter, 1).await;
+    let mut calls: [_; 2] = std::array::from_fn(|_| wait(&subject.limiter, 4 * LONG_WAIT));
+    calls.iter_mut().for_each(|call| subject.enter_queue(call));
+    set(&subject.limiter, "limit = '1/2s'");
+    let [first, mut second] = calls;
+    second.assert_waits();
+    drop(first);
+    assert!(second.is_woken() && second.finish().is_allowed());
+}
+
+async fn a_wait_that_ends_while_others_move_is_served(subject: QueueSubject) {
+    let _moving = waiting(&subject, "limit = '1/1h'").await;
+    set(&subject.limiter, "limit = '1/2s'");
+    let limiter = subject.limiter.clone();
+    let other = async move { limiter.wait(&key("b"), &limit("5/1h"), millis(9)).await.expect("answers") };
+    assert!(Polled::new(other).finish().is_allowed());
 }
 
 async fn rules_that_go_leave_the_limit_of_the_call(subject: QueueSubject) {

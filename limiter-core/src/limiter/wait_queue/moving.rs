@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::clock::Moment;
 
 /// The numbers of those calls. Their tasks run in any order, and a call whose limit has changed goes to another queue. So
-/// no call checks the store before the earlier ones are in their queues, or the time for that is over.
+/// no call checks the store before the earlier ones are in their queues or have ended, or the time for that is over.
 #[derive(Debug)]
 pub(crate) struct MovingCalls {
     numbers: BTreeSet<u64>,
@@ -25,7 +25,7 @@ impl MovingCalls {
         self.until = until;
     }
 
-    /// Records that a call is in its queue. Returns whether it was the last one that moved.
+    /// Records that a call is in its queue, or has ended. Returns whether it was the last one that moved.
     pub(crate) fn settle(&mut self, number: u64) -> bool {
         self.numbers.remove(&number) && self.numbers.is_empty()
     }

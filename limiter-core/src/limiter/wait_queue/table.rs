@@ -24,7 +24,8 @@ const RULES_INTERVAL: Duration = Duration::from_millis(100);
 /// The part of that time for each waiter, so that wake-ups of many waiters do not fill the time.
 const RULES_INTERVAL_PER_WAITER: Duration = Duration::from_micros(10);
 
-/// Every waiter that has not been passed over. Each operation takes O(log n) of all waiters.
+/// Every waiter that has not been passed over. Each operation takes O(log n) of all waiters, but for those that act on
+/// all queues after a change of the rules.
 ///
 /// Only the first waiter of a queue checks the store. The others sleep, each with one timer for the end of its wait.
 /// The first one's timer is its next retry, or the end of its grace period once it was woken. A waiter that is passed
@@ -142,9 +143,16 @@ impl WaitTable {
         self.waiters.is_empty() && self.moving.is_empty()
     }
 
-    /// Returns whether calls may be moving to another queue.
-    pub(crate) fn has_moving_calls(&self) -> bool {
-        !self.moving.is_empty()
+    /// The instant at which the move of calls to other queues ends at the latest; `None` if no call moves.
+    pub(crate) fn end_of_move(&self) -> Option<Moment> {
+        self.moving.end()
+    }
+
+    /// Records that a call is in its queue after a change of the rules, or has ended.
+    pub(crate) fn settle(&mut self, number: u64, step: &mut Step) {
+        if self.moving.settle(number) {
+            self.advance_all(step);
+        }
     }
 
     pub(crate) fn has(&self, queue: QueueId) -> bool {
@@ -170,16 +178,14 @@ impl WaitTable {
         // A checking waiter is not passed over by the next lines.
         waiter.state = WaiterState::Checking;
         step.drop.extend(waiter.waker.take());
-        if self.moving.settle(id.number) {
-            self.advance_all(step);
-        }
+        self.settle(id.number, step);
         self.advance(id.queue, step);
         let is_first = self.first(id.queue) == Some(*id);
         let turn = if is_first && self.checks_at(*id, schedule) <= step.now {
             Some(Turn::Check)
         } else if schedule.deadline <= step.now {
             Some(Turn::TimedOut)
-        } else if is_first && self.queues.extra_check_at(id.queue) <= step.now {
+        } else if is_first && self.extra_check_at(*id) <= step.now {
             Some(Turn::ExtraCheck)
         } else {
             None
@@ -260,10 +266,10 @@ impl WaitTable {
 
     /// Runs every timer that is due.
     pub(crate) fn run_timers(&mut self, step: &mut Step) {
-        self.wake_all_if_due(step);
         if self.moving.end_if_due(step.now) {
             self.advance_all(step);
         }
+        self.wake_all_if_due(step);
         let queues = self.queues.by_counter().due(step.now);
         queues.into_iter().for_each(|queue| self.advance(queue, step));
         while let Some(&(at, id)) = self.timers.first()
@@ -350,14 +356,19 @@ impl WaitTable {
 
     /// The instant at which a waiter that is first in its queue acts next.
     fn due(&self, id: WaiterId, schedule: &Schedule) -> Moment {
-        self.checks_at(id, schedule).min(schedule.deadline).min(self.queues.extra_check_at(id.queue))
+        self.checks_at(id, schedule).min(schedule.deadline).min(self.extra_check_at(id))
     }
 
     /// The instant at which a waiter that is first in its queue checks the store, unless its wait is over before.
     fn checks_at(&self, id: WaiterId, schedule: &Schedule) -> Moment {
         let after_change = self.queues.change_check_at(id.queue, schedule.version);
         let retry_at = after_change.map_or(schedule.retry_at, |at| at.min(schedule.retry_at));
-        retry_at.max(self.moving.may_check_at(id.number))
+        retry_at.max(self.moving.may_check_at(id.number).min(schedule.deadline))
+    }
+
+    /// The instant at which a waiter that is first in its queue checks the store again.
+    fn extra_check_at(&self, id: WaiterId) -> Moment {
+        self.queues.extra_check_at(id.queue).max(self.moving.may_check_at(id.number))
     }
 
     /// The timer of a first waiter that is woken now. A waiter that is alone in its queue delays no other.
