@@ -80,6 +80,7 @@ pub(crate) enum UnmatchedCalls {
 }
 
 /// Overrides of a rule that match no key of its calls.
+#[derive(Clone, Copy)]
 pub(crate) struct Unmatched<'o> {
     pub(crate) calls: UnmatchedCalls,
     pub(crate) overrides: &'o [InvalidOverride],
