@@ -37,7 +37,7 @@ pub(crate) use key_count::{KeyCount, ReplyTime};
 pub(crate) use recording::shared_rules_version;
 #[cfg(feature = "metrics")]
 pub(crate) use recording::{
-    FastAllowed, WANTS_REPORTS, Wait, allowed_fast, decided, failed, overflowed, refunded, rules_loaded, unconfigured,
+    FastAllowed, WANTS_REPORTS, allowed_fast, decided, failed, overflowed, refunded, rules_loaded, unconfigured, waited,
 };
 #[cfg(feature = "metrics")]
 pub(crate) use rules_refused::RulesRefused;

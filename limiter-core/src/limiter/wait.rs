@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::decision::{Decision, DecisionContext, Denied, Resolution};
 use crate::limiter::wait_queue::{Demands, Place, Schedule, Ticket, Turn, WaitQueues};
 use crate::limiter::{Backend, Limiter, LimiterInner};
-use crate::metrics::Wait;
+use crate::metrics;
 use crate::request::{CallOptions, Request};
 use crate::sync::process::{DroppedAtHome, forked};
 use crate::{Algorithm, Error, Source};
@@ -36,7 +36,6 @@ pub(crate) struct Waiting {
     started_at: Moment,
     deadline: Moment,
     state: WaitingState,
-    metrics: Wait,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,10 +72,9 @@ impl Limiter {
 
     /// Begins a call that may wait.
     pub(crate) fn begin_wait(&self, max_wait: Duration) -> Waiting {
-        let clock = &self.inner.clock;
-        let (place, started_at, metrics) = (Place::new(), clock.now(), Wait::begin(clock));
+        let (place, started_at) = (Place::new(), self.inner.clock.now());
         let (deadline, state) = (started_at.after(max_wait), WaitingState::New);
-        Waiting { place, started_at, deadline, state, metrics }
+        Waiting { place, started_at, deadline, state }
     }
 
     /// Begins an attempt of a call that waits elsewhere. It takes permits that are free now, or has no decision.
@@ -109,7 +107,7 @@ impl Limiter {
             };
             let Some(mut decision) = decision else { return Ok(None) };
             if waiting.state != WaitingState::Once {
-                waiting.metrics.end(&self.inner.clock, context.names);
+                metrics::waited(waiting.started_at, &self.inner.clock, context.names);
             }
             self.expose_key(&mut decision, context.requests);
             self.report(context, &mut decision);
@@ -224,8 +222,7 @@ impl Limiter {
         waiting: &mut Waiting,
     ) -> Result<FirstCheck<'a>, Error> {
         let clock = &self.inner.clock;
-        let &mut Waiting { ref place, started_at, deadline, .. } = waiting;
-        let number = place.number();
+        let &mut Waiting { started_at, deadline, .. } = waiting;
         let (queues, demands) = (self.wait_queues(), Demands::new(context.enforced()));
         let version = queues.as_ref().map_or(0, |queues| queues.version(&demands));
         // Only denied calls are in a queue, so without a queue there may be permits. A call that finds a queue takes
@@ -256,6 +253,7 @@ impl Limiter {
             Some(described) if ptr::eq(described, request) => decision.remaining(),
             _ => request.limit.burst(),
         };
+        let number = waiting.place.number();
         if is_counted && queues.is_too_long(context.enforced(), number, waiting.max_wait(), free) {
             return Ok(FirstCheck::Decided(Decision::Denied(self.timed_out(context, decision, queues))));
         }

@@ -58,18 +58,8 @@ impl ReplyTime {
     }
 }
 
-/// The wait of a call for its permits.
-pub(crate) struct Wait;
-
-impl Wait {
-    #[inline(always)]
-    pub(crate) fn begin(_: &Clock) -> Self {
-        Self
-    }
-
-    #[inline(always)]
-    pub(crate) fn end(&self, _: &Clock, _: &[&'static str]) {}
-}
+#[inline(always)]
+pub(crate) fn waited(_: Moment, _: &Clock, _: &[&'static str]) {}
 
 /// The last set of rules of one origin of a limiter.
 #[derive(Debug)]

@@ -164,27 +164,16 @@ pub(crate) fn unconfigured(name: &'static str) {
     });
 }
 
-/// The wait of a call for its permits.
-pub(crate) struct Wait {
-    began: Moment,
-}
-
-impl Wait {
-    pub(crate) fn begin(clock: &Clock) -> Self {
-        Self { began: clock.now() }
-    }
-
-    /// Records the time since the begin for each rule.
-    pub(crate) fn end(&self, clock: &Clock, names: &[&'static str]) {
-        let waited: Duration = self.began.until(clock.now());
-        record(|| {
-            for name in distinct(names, names.len()) {
-                if let Some(series) = series_of(name) {
-                    series.record_wait(waited);
-                }
+/// Records the time that a call has waited for its permits since it began, for each rule.
+pub(crate) fn waited(began: Moment, clock: &Clock, names: &[&'static str]) {
+    let waited: Duration = began.until(clock.now());
+    record(|| {
+        for name in distinct(names, names.len()) {
+            if let Some(series) = series_of(name) {
+                series.record_wait(waited);
             }
-        });
-    }
+        }
+    });
 }
 
 /// Records a failure of the limiter.
