@@ -61,7 +61,7 @@ struct Alarm {
 ///
 /// There is one sequence, which a child of `fork` continues. So a call can take its number before it is known whether
 /// it waits, and in the queues of which process.
-pub(crate) fn next_number() -> u64 {
+fn next_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
@@ -124,13 +124,17 @@ impl WaitQueues {
     /// Returns whether a call that begins now, and waits until this instant, is behind others: in the queue of these
     /// counters and limits, or moving to a queue.
     pub(crate) fn has_calls_ahead(&self, requests: &[Request<'_>], deadline: Moment) -> bool {
-        let is_moving = self.lock().table.end_of_move().is_some_and(|end| end <= deadline);
-        is_moving || self.has_queue_for(requests)
+        let state = self.lock();
+        let is_moving = state.table.end_of_move().is_some_and(|end| end <= deadline);
+        is_moving || self.has_queue(&state, requests)
     }
 
     /// Returns whether a call waits in the queue of these counters and limits.
     pub(crate) fn has_queue_for(&self, requests: &[Request<'_>]) -> bool {
-        let state = self.lock();
+        self.has_queue(&self.lock(), requests)
+    }
+
+    fn has_queue(&self, state: &QueuesState, requests: &[Request<'_>]) -> bool {
         !state.table.is_empty() && state.table.has(self.ids.id(requests))
     }
 

@@ -41,6 +41,15 @@ async fn waiting(subject: &QueueSubject, settings: &str) -> Polled<Decision> {
     call
 }
 
+/// Returns calls that wait in one queue, under a rule of `1/1h` whose permit is taken.
+async fn in_one_queue<const N: usize>(subject: &QueueSubject) -> [Polled<Decision>; N] {
+    set(&subject.limiter, "limit = '1/1h'");
+    take(&subject.limiter, 1).await;
+    let mut calls = std::array::from_fn(|_| wait(&subject.limiter, 4 * LONG_WAIT));
+    calls.iter_mut().for_each(|call| subject.enter_queue(call));
+    calls
+}
+
 on_every_store_with_queues!(
     a_raised_limit_serves_a_waiting_call_at_once,
     a_waiting_call_is_decided_by_a_changed_mode_at_once,
@@ -106,10 +115,7 @@ async fn calls_keep_their_order_and_the_end_of_their_wait(subject: QueueSubject)
 }
 
 async fn calls_keep_their_order_in_whatever_order_they_move_to_another_counter(subject: QueueSubject) {
-    set(&subject.limiter, "limit = '1/1h'");
-    take(&subject.limiter, 1).await;
-    let mut calls: [_; 3] = std::array::from_fn(|_| wait(&subject.limiter, 4 * LONG_WAIT));
-    calls.iter_mut().for_each(|call| subject.enter_queue(call));
+    let mut calls = in_one_queue::<3>(&subject).await;
     // The count of another window is empty.
     set(&subject.limiter, "limit = '1/2s'");
     let mut later = wait(&subject.limiter, 4 * LONG_WAIT);
@@ -125,10 +131,7 @@ async fn calls_keep_their_order_in_whatever_order_they_move_to_another_counter(s
 }
 
 async fn calls_that_are_not_polled_delay_those_that_have_moved_by_10_ms(subject: QueueSubject) {
-    set(&subject.limiter, "limit = '1/1h'");
-    take(&subject.limiter, 1).await;
-    let mut calls: [_; 3] = std::array::from_fn(|_| wait(&subject.limiter, 4 * LONG_WAIT));
-    calls.iter_mut().for_each(|call| subject.enter_queue(call));
+    let mut calls = in_one_queue::<3>(&subject).await;
     set(&subject.limiter, "limit = '1/2s'");
     let [first, second, third] = &mut calls;
     second.assert_waits();
@@ -141,12 +144,8 @@ async fn calls_that_are_not_polled_delay_those_that_have_moved_by_10_ms(subject:
 }
 
 async fn a_call_that_ends_delays_none_that_has_moved(subject: QueueSubject) {
-    set(&subject.limiter, "limit = '1/1h'");
-    take(&subject.limiter, 1).await;
-    let mut calls: [_; 2] = std::array::from_fn(|_| wait(&subject.limiter, 4 * LONG_WAIT));
-    calls.iter_mut().for_each(|call| subject.enter_queue(call));
+    let [first, mut second] = in_one_queue(&subject).await;
     set(&subject.limiter, "limit = '1/2s'");
-    let [first, mut second] = calls;
     second.assert_waits();
     drop(first);
     assert!(second.is_woken() && second.finish().is_allowed());
