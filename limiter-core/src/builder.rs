@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::error::OnError;
 use crate::health::{Health, HealthObservers};
 use crate::observer::Observers;
-use crate::on_error::OnError;
 use crate::rule::{HAS_LEASES, RuleSet, deadline_problem, is_valid_deadline, leases_problem};
 #[cfg(feature = "redis")]
 use crate::store::redis::Secret;
@@ -18,14 +18,10 @@ use crate::{Allowed, Denied, Error, ErrorKind, Limiter, Overflow, Rule};
 mod build;
 mod connection;
 mod constructors;
-mod on_error_setting;
 #[cfg(feature = "rules")]
 mod rules_file;
-#[cfg(feature = "rules")]
-mod shared_rules;
 
 use connection::{ConnectionOptions, Store};
-pub use on_error_setting::OnErrorSetting;
 #[cfg(feature = "rules")]
 use rules_file::FileOptions;
 
@@ -557,6 +553,37 @@ impl fmt::Debug for Builder {
             .field("health_observers", health_observers)
             .finish_non_exhaustive()
     }
+}
+
+// The argument of `Builder::on_error`.
+
+/// An argument of [`Builder::on_error`]: a policy, or an observer of failures.
+#[diagnostic::on_unimplemented(
+    message = "`on_error` takes a policy or an observer of failures",
+    note = "a policy: `OnError::Open`, `Closed`, `Standby` or `Raise`",
+    note = "an observer: `|error: &Error| …` with the type written out, or use `on_failure`"
+)]
+pub trait OnErrorSetting: sealed::Sealed {
+    #[doc(hidden)]
+    fn apply(self, builder: &mut Builder);
+}
+
+impl OnErrorSetting for OnError {
+    fn apply(self, builder: &mut Builder) {
+        builder.on_error = self;
+    }
+}
+
+impl<F: Fn(&Error) + Send + Sync + 'static> OnErrorSetting for F {
+    fn apply(self, builder: &mut Builder) {
+        builder.observers.on_failed(self);
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::OnError {}
+    impl<F: Fn(&crate::Error) + Send + Sync + 'static> Sealed for F {}
 }
 
 #[cfg(all(test, not(limiter_loom)))]

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +10,15 @@ use std::time::Duration;
 use crate::Limit;
 use crate::algorithm::Outcome;
 use crate::clock::ceil_micros;
+use crate::error::Source;
 use crate::request::{OwnedRequest, PerRequest, RefundInfo, Request, RequestReport};
-use crate::source::Source;
 use crate::store::memory::MemoryReply;
 
 mod context;
-pub(crate) mod limiter_id;
-mod rare;
 pub(crate) mod receipt;
-mod spread;
 
 pub(crate) use context::{DIRECT_CALL, DecisionContext, Resolution};
-use limiter_id::LimiterId;
-use rare::Rare;
-use receipt::Receipt;
+use receipt::{LimiterId, Receipt};
 
 macro_rules! detail_getters {
     () => {
@@ -496,6 +492,95 @@ impl fmt::Display for Denied {
 }
 
 impl StdError for Denied {}
+
+impl Denied {
+    /// Returns [`retry_after`](Denied::retry_after) and a random part of `by`, so that callers who were denied together
+    /// do not return together.
+    ///
+    /// The sum is at least `retry_after`, and less than `retry_after` and `by` unless `by` is zero. For a denial that
+    /// [is final](Denied::is_final) it is [`NEVER`](Denied::NEVER). The randomness is not for secrets.
+    ///
+    /// ```
+    /// # use limiter_core as rate_limited;
+    /// use std::time::Duration;
+    ///
+    /// use rate_limited::{Decision, Key, Limiter};
+    ///
+    /// let (limiter, key, limit) = (Limiter::memory(), Key::new("getId"), "1/10s".parse()?);
+    /// limiter.check_blocking(&key, &limit)?;
+    /// if let Decision::Denied(denied) = limiter.check_blocking(&key, &limit)? {
+    ///     let pause = denied.retry_after_spread(Duration::from_secs(5));
+    ///     assert!(denied.retry_after() <= pause && pause < denied.retry_after() + Duration::from_secs(5));
+    /// }
+    /// # Ok::<(), rate_limited::Error>(())
+    /// ```
+    #[must_use]
+    pub fn retry_after_spread(&self, by: Duration) -> Duration {
+        if self.is_final() {
+            return Self::NEVER;
+        }
+        // Each state of the standard library's hash maps has other keys.
+        let random = RandomState::new().build_hasher().finish();
+        let part = by.as_nanos().saturating_mul(u128::from(random)) >> u64::BITS;
+        self.retry_after().saturating_add(nanos(part))
+    }
+}
+
+fn nanos(nanos: u128) -> Duration {
+    const NANOS_PER_SECOND: u128 = 1_000_000_000;
+    let seconds = u64::try_from(nanos / NANOS_PER_SECOND).unwrap_or(u64::MAX);
+    Duration::new(seconds, u32::try_from(nanos % NANOS_PER_SECOND).unwrap_or(0))
+}
+
+/// An optional value in a box, whose drop costs a caller one comparison if there is none.
+///
+/// The drop of an `Option<Box<T>>` is a call of a function, for every decision.
+#[derive(Clone)]
+struct Rare<T>(Option<Box<T>>);
+
+impl<T> Rare<T> {
+    const NONE: Self = Self(None);
+
+    fn new(value: T) -> Self {
+        Self(Some(Box::new(value)))
+    }
+
+    fn get(&self) -> Option<&T> {
+        self.0.as_deref()
+    }
+
+    fn get_mut(&mut self) -> Option<&mut T> {
+        self.0.as_deref_mut()
+    }
+
+    fn get_or_insert_default(&mut self) -> &mut T
+    where
+        T: Default,
+    {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl<T> Default for Rare<T> {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl<T> Drop for Rare<T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            drop_value(value);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn drop_value<T>(value: Box<T>) {
+    drop(value);
+}
 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests;

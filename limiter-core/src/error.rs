@@ -164,6 +164,132 @@ impl StdError for Error {
     }
 }
 
+// Values that have names: the same ones in the attribute, in a text of rules and in the formats of serde.
+
+/// A type whose values have names.
+pub(crate) trait NamedValue: Copy + 'static {
+    /// The option that has a value of this type, for messages.
+    const OPTION: &'static str;
+    const VALUES: &'static [Self];
+
+    fn name(self) -> &'static str;
+
+    /// Returns the value of a name.
+    fn named(name: &str) -> Option<Self> {
+        Self::VALUES.iter().copied().find(|value| value.name() == name)
+    }
+
+    fn names() -> Vec<&'static str> {
+        Self::VALUES.iter().map(|value| value.name()).collect()
+    }
+}
+
+// The failure policy of a call.
+
+/// The policy for a call that the limiter itself fails to decide.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnError {
+    /// Fail open: the call is allowed.
+    ///
+    /// Callers can cause [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded), and a flood would then pass any
+    /// limit. So [`Standby`](OnError::Standby) applies to that failure.
+    Open,
+    /// Fail closed: the call is denied.
+    Closed,
+    /// The standby limiter in this process decides, from the permits that this process granted within the window. If it
+    /// cannot be used either ([`ErrorKind::Forked`](crate::ErrorKind::Forked)), the call is denied.
+    #[default]
+    Standby,
+    /// The call gets the error. An annotated function without an `on_error` of its own cannot return one: for it this
+    /// policy counts as [`Closed`](OnError::Closed).
+    Raise,
+}
+
+impl OnError {
+    /// The name of the policy, as in the attribute and in a file of rules: `open`, `closed`, `standby` or `raise`. It
+    /// stays the same in later versions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+            Self::Standby => "standby",
+            Self::Raise => "raise",
+        }
+    }
+
+    /// Returns the policy that applies to this failure.
+    pub(crate) fn for_error(self, error: &Error) -> Self {
+        match (self, error.kind()) {
+            (Self::Open, ErrorKind::Overloaded) => Self::Standby,
+            (Self::Standby, ErrorKind::Forked) => Self::Closed,
+            _ => self,
+        }
+    }
+}
+
+impl NamedValue for OnError {
+    const OPTION: &'static str = "on_error";
+    const VALUES: &'static [Self] = &[Self::Open, Self::Closed, Self::Standby, Self::Raise];
+
+    fn name(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+/// Writes [`as_str`](OnError::as_str).
+impl fmt::Display for OnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+// The origin of a decision.
+
+/// The part of the limiter that made a decision.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The store.
+    Store,
+    /// A lease: permits of the store that this process took ahead, with [`leases`](crate::Builder::leases).
+    Lease,
+    /// The denial cache of this process: the store denied the same call a short time ago, and that denial still holds.
+    ///
+    /// [`remember_denials`](crate::Builder::remember_denials) bounds the age of a cached denial, by default to 1 s.
+    DeniedUntil,
+    /// The standby limiter in this process, because the store failed now or less than a window ago.
+    Standby,
+    /// The failure policy, because the store failed. Nothing was counted, and only the limit itself is known.
+    Policy,
+    /// The [mode](crate::Mode) of a rule, `Off` or `Deny`, or a rule without a limit. Nothing was counted.
+    Mode,
+}
+
+impl Source {
+    /// The text for logs and metrics: `store`, `lease`, `denied_until`, `standby`, `policy` or `mode`. It stays the
+    /// same in later versions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Lease => "lease",
+            Self::DeniedUntil => "denied_until",
+            Self::Standby => "standby",
+            Self::Policy => "policy",
+            Self::Mode => "mode",
+        }
+    }
+}
+
+/// Writes [`as_str`](Source::as_str).
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,5 +324,46 @@ mod tests {
         for (kind, text) in cases {
             assert_eq!((kind.as_str(), kind.to_string()), (text, text.to_owned()));
         }
+    }
+}
+
+#[cfg(test)]
+mod on_error_tests {
+    use super::*;
+
+    #[test]
+    fn each_policy_has_the_name_of_the_attribute() {
+        let cases = [
+            (OnError::Open, "open"),
+            (OnError::Closed, "closed"),
+            (OnError::Standby, "standby"),
+            (OnError::Raise, "raise"),
+        ];
+        for (policy, name) in cases {
+            assert_eq!((policy.as_str(), policy.to_string()), (name, name.to_owned()));
+            assert_eq!(OnError::named(name), Some(policy));
+        }
+        assert_eq!(format!("[{:>8}]", OnError::Open), "[    open]");
+    }
+}
+
+#[cfg(test)]
+mod source_tests {
+    use super::*;
+
+    #[test]
+    fn each_source_has_a_stable_text() {
+        let cases = [
+            (Source::Store, "store"),
+            (Source::Lease, "lease"),
+            (Source::DeniedUntil, "denied_until"),
+            (Source::Standby, "standby"),
+            (Source::Policy, "policy"),
+            (Source::Mode, "mode"),
+        ];
+        for (source, text) in cases {
+            assert_eq!((source.as_str(), source.to_string()), (text, text.to_owned()));
+        }
+        assert_eq!(format!("[{:>8}]", Source::Store), "[   store]");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use crate::decision::Resolution;
-use crate::error::Error;
+use crate::error::{Error, OnError, Source};
 use crate::health::{Health, HealthState};
 use crate::key::Key;
 use crate::limit::Limit;
@@ -14,11 +14,9 @@ use crate::local::LocalState;
 use crate::metrics::StoreUp;
 use crate::metrics::{StoreCall, StoreOp};
 use crate::observer::Observers;
-use crate::on_error::OnError;
 use crate::request::{
     CacheLookup, CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreFailure,
 };
-use crate::source::Source;
 use crate::store::RedisStore;
 #[cfg(feature = "test-util")]
 use crate::store::SlowStore;

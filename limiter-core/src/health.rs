@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::contain::run_contained;
+use crate::run::run_contained;
 use crate::{Error, ErrorKind, TARGET};
 
 /// The health of a limiter's store, as [`Limiter::health`](crate::Limiter::health) returns it.

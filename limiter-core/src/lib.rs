@@ -3,18 +3,13 @@
 //! Depend on the `rate-limited` crate, which re-exports all of this beside the attribute. The project's ARCHITECTURE.md
 //! describes how the parts fit together.
 
-mod contain;
 mod error;
-mod named_value;
 mod limit;
 mod key;
-mod source;
-mod on_error;
 mod health;
 
 mod sync;
-mod block_on;
-mod join_all;
+mod run;
 mod clock;
 mod algorithm;
 
@@ -51,7 +46,9 @@ pub use clock::ManualClock;
 pub use convert::{FromDenied, FromFailure};
 pub use current::InstallError;
 pub use decision::{Allowed, Decision, Denied};
-pub use error::{Error, ErrorKind};
+/// The version of the `redis` crate that [`Builder::client`] takes its client from.
+pub use error::Source;
+pub use error::{Error, ErrorKind, OnError};
 pub use health::{Health, HealthState};
 pub use key::Key;
 #[cfg(feature = "test-util")]
@@ -61,14 +58,11 @@ pub use limit::{Algorithm, Layout, Limit};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub use limiter::{Change, Published, SharedRules};
 pub use limiter::{Limiter, Named};
-pub use on_error::OnError;
 pub use overflow::Overflow;
-/// The version of the `redis` crate that [`Builder::client`] takes its client from.
 #[cfg(feature = "redis")]
 pub use redis;
 pub use rule::{KeyMatch, Mode, Origin, Rule, RuleInForce, RuleSet};
 pub use site::{Site, sites};
-pub use source::Source;
 #[cfg(feature = "redis")]
 pub use store::redis::Credentials;
 #[cfg(feature = "tls")]

@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use crate::clock::Clock;
-use crate::decision::limiter_id::LimiterId;
+use crate::decision::receipt::LimiterId;
+use crate::error::OnError;
 use crate::guard::Guard;
 use crate::limiter::wait_queue::WaitQueues;
 use crate::metrics::RulesRefused;
 use crate::observer::Observers;
-use crate::on_error::OnError;
 #[cfg(feature = "rules")]
 use crate::rule::FileWatch;
 use crate::rule::RuleTable;

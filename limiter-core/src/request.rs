@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::CounterKind;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, OnError, Source};
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::on_error::OnError;
-use crate::source::Source;
 use crate::sync::{Seed, hash_bytes, seed};
 
 pub(crate) mod sharing;

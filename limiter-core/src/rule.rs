@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::named_value::NamedValue;
+use crate::error::NamedValue;
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit, OnError};
 
 mod log_apart;

@@ -6,21 +6,19 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
-use serde_core::de::{self, Visitor};
+use serde_core::de::{self, MapAccess, Visitor};
+use serde_core::ser::SerializeMap;
 use serde_core::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::named_value::NamedValue;
+use crate::error::NamedValue;
+use crate::rule::fields::{LIMIT_FIELD, LIMIT_FIELDS, LimitParts, parse_limit, permits_problem, unknown_field_problem};
+use crate::rule::key_match::KeyPattern;
 use crate::rule::message_text::{cut, list, quoted, wrong_name_problem};
-use crate::{Algorithm, Layout, Mode, OnError};
+use crate::{Algorithm, KeyMatch, Layout, Limit, Mode, OnError, Origin, Rule, RuleInForce};
 
-mod written_fields;
-mod limit;
 mod rule;
-mod rule_in_force;
-
-#[cfg(all(test, not(limiter_loom)))]
-mod tests;
 
 /// The fields of a map that were read. Formats may have a field twice.
 #[derive(Default)]
@@ -72,3 +70,251 @@ macro_rules! by_name {
 }
 
 by_name!(Algorithm, Layout, OnError, Mode);
+
+// The serialised form of a limit: its text, or a map where the text would lose a part of it.
+
+/// Writes the text, such as `5/10s`, for a sliding window of the compact layout. Otherwise it writes a map of `limit`,
+/// the text, and those of `algorithm`, `burst` and `layout` that are not the default. Needs the feature `serde`.
+impl Serialize for Limit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let algorithm = Some(self.algorithm()).filter(|algorithm| *algorithm != Algorithm::default());
+        let layout = Some(self.layout()).filter(|layout| *layout != Layout::default());
+        let burst = self.own_burst();
+        let extras = usize::from(algorithm.is_some()) + usize::from(layout.is_some()) + usize::from(burst.is_some());
+        if extras == 0 {
+            return serializer.collect_str(self);
+        }
+        let mut map = serializer.serialize_map(Some(1 + extras))?;
+        map.serialize_entry("limit", &LimitText(*self))?;
+        if let Some(algorithm) = algorithm {
+            map.serialize_entry("algorithm", &algorithm)?;
+        }
+        if let Some(burst) = burst {
+            map.serialize_entry("burst", &burst)?;
+        }
+        if let Some(layout) = layout {
+            map.serialize_entry("layout", &layout)?;
+        }
+        map.end()
+    }
+}
+
+/// Reads both forms: a text, or a map of `limit` with `algorithm`, `burst` and `layout`, from a format that describes
+/// itself, such as TOML or JSON. Needs the feature `serde`.
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LimitVisitor)
+    }
+}
+
+struct LimitVisitor;
+
+impl<'de> Visitor<'de> for LimitVisitor {
+    type Value = Limit;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a limit such as `5/10s`, or a map of `limit` with `algorithm`, `burst` and `layout`")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit, E> {
+        parse_limit(text).map_err(E::custom)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Limit, M::Error> {
+        let mut fields = FieldsOnce::default();
+        let mut parts = LimitParts::default();
+        while let Some(field) = map.next_key::<String>()? {
+            fields.begin(&field)?;
+            match &*field {
+                "limit" => parts.limit = Some(map.next_value::<LimitText>()?.0),
+                "algorithm" => parts.algorithm = Some(map.next_value()?),
+                "burst" => parts.burst = Some(map.next_value::<Burst>()?.0),
+                "layout" => parts.layout = Some(map.next_value()?),
+                _ => return Err(de::Error::custom(unknown_field_problem(&field, LIMIT_FIELD, &LIMIT_FIELDS))),
+            }
+        }
+        parts.build().map_err(|(_, problem)| de::Error::custom(problem))
+    }
+}
+
+/// The permits and the window of a limit, as text.
+struct LimitText(Limit);
+
+impl Serialize for LimitText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for LimitText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(LimitTextVisitor).map(Self)
+    }
+}
+
+struct LimitTextVisitor;
+
+impl Visitor<'_> for LimitTextVisitor {
+    type Value = Limit;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for `limit` a text such as `5/10s`")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit, E> {
+        parse_limit(text).map_err(E::custom)
+    }
+}
+
+/// The permits of a `burst`.
+struct Burst(u32);
+
+impl<'de> Deserialize<'de> for Burst {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_u32(BurstVisitor)
+    }
+}
+
+struct BurstVisitor;
+
+impl Visitor<'_> for BurstVisitor {
+    type Value = Burst;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for `burst` a whole number from 1 to 4294967295")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Burst, E> {
+        let permits = u32::try_from(number).ok().filter(|permits| *permits > 0);
+        permits.map(Burst).ok_or_else(|| E::custom(permits_problem("burst", &format!("`{number}`"))))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Burst, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_) => Err(E::custom(permits_problem("burst", &format!("`{number}`")))),
+        }
+    }
+}
+
+// The fields of a rule, written.
+
+/// A value in the map of a rule.
+enum FieldValue<'r> {
+    Text(&'r str),
+    Texts(&'r [&'r str]),
+    Number(u64),
+    Flag(bool),
+    Limit(Limit),
+    Limits(&'r [Limit]),
+    Deadline(Duration),
+    /// Names and values.
+    Parts(&'r [(String, String)]),
+    Overrides(&'r [(KeyMatch, Rule)]),
+}
+
+impl Serialize for FieldValue<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Texts(texts) => serializer.collect_seq(*texts),
+            Self::Number(number) => serializer.serialize_u64(*number),
+            Self::Flag(flag) => serializer.serialize_bool(*flag),
+            Self::Limit(limit) => limit.serialize(serializer),
+            Self::Limits(limits) => serializer.collect_seq(*limits),
+            Self::Deadline(deadline) => {
+                serializer.collect_str(&format_args!("{}ms", deadline.as_nanos().div_ceil(1_000_000)))
+            }
+            Self::Parts(parts) => serializer.collect_map(parts.iter().map(|(name, value)| (name, value))),
+            Self::Overrides(overrides) => {
+                serializer.collect_seq(overrides.iter().map(|(keys, rule)| WrittenOverride { keys, rule }))
+            }
+        }
+    }
+}
+
+/// Writes the map of these fields.
+fn write_fields<S: Serializer>(serializer: S, fields: &[(&'static str, FieldValue<'_>)]) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(fields.len()))?;
+    for (name, value) in fields {
+        map.serialize_entry(name, value)?;
+    }
+    map.end()
+}
+
+/// Returns the settings of a rule or of an override that are set.
+fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, FieldValue<'_>)> {
+    let Rule { limits, algorithm, burst, layout, mode, on_error, deadline, leases, overrides: _, key: _, place: _ } =
+        rule;
+    let limits = match limits[..] {
+        [] => None,
+        [limit] => Some(("limit", FieldValue::Limit(limit))),
+        _ => Some(("limits", FieldValue::Limits(limits))),
+    };
+    let settings = [
+        limits,
+        algorithm.map(|algorithm| ("algorithm", FieldValue::Text(algorithm.name()))),
+        burst.map(|burst| ("burst", FieldValue::Number(burst.into()))),
+        layout.map(|layout| ("layout", FieldValue::Text(layout.name()))),
+        mode.map(|mode| ("mode", FieldValue::Text(mode.name()))),
+        on_error.map(|policy| ("on_error", FieldValue::Text(policy.name()))),
+        deadline.map(|deadline| ("deadline", FieldValue::Deadline(deadline))),
+        leases.map(|leases| ("leases", FieldValue::Flag(leases))),
+    ];
+    settings.into_iter().flatten()
+}
+
+/// The map of an override.
+struct WrittenOverride<'r> {
+    keys: &'r KeyMatch,
+    rule: &'r Rule,
+}
+
+impl Serialize for WrittenOverride<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let encoded;
+        let keys = match &self.keys.pattern {
+            KeyPattern::Parts(parts) => ("match", FieldValue::Parts(parts)),
+            KeyPattern::Key(key) => {
+                encoded = key.encoded();
+                ("key", FieldValue::Text(&encoded))
+            }
+        };
+        write_fields(serializer, &[keys].into_iter().chain(settings(self.rule)).collect::<Vec<_>>())
+    }
+}
+
+// The serialised form of a rule in force, for pages and reports of operators.
+
+/// Writes a map of `name`, `limits`, `attribute_limits`, `mode`, `on_error`, `deadline`, `leases`, `origin` and
+/// `overrides`, their number. Needs the feature `serde`.
+///
+/// `on_error`, `deadline` and `leases` are left out if they are not configured. A deadline is a text of whole milliseconds such as
+/// `50ms`, rounded up.
+impl Serialize for RuleInForce {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let overrides = u64::try_from(self.overrides()).unwrap_or(u64::MAX);
+        let fields = [
+            Some(("name", FieldValue::Text(self.name()))),
+            Some(("limits", FieldValue::Limits(self.limits()))),
+            Some(("attribute_limits", FieldValue::Texts(self.attribute_limits()))),
+            Some(("mode", FieldValue::Text(self.mode().as_str()))),
+            self.on_error().map(|policy| ("on_error", FieldValue::Text(policy.as_str()))),
+            self.deadline().map(|deadline| ("deadline", FieldValue::Deadline(deadline))),
+            self.leases().map(|leases| ("leases", FieldValue::Flag(leases))),
+            Some(("origin", FieldValue::Text(self.origin().as_str()))),
+            Some(("overrides", FieldValue::Number(overrides))),
+        ];
+        write_fields(serializer, &fields.into_iter().flatten().collect::<Vec<_>>())
+    }
+}
+
+/// Writes the text of the origin. Needs the feature `serde`.
+impl Serialize for Origin {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests;

@@ -9,17 +9,12 @@ use crate::modules::{Module, conditions_of, is_for_tests, modules};
 
 /// The modules in order, from the leaves to the interface. A module that is not named belongs to its parent.
 const ORDER: &[&str] = &[
-    "contain",
+    "run",
     "error",
-    "named_value",
     "limit",
     "key",
-    "source",
-    "on_error",
     "health",
     "sync",
-    "block_on",
-    "join_all",
     "clock",
     "algorithm",
     "request",

@@ -10,26 +10,30 @@ use std::time::SystemTime;
 
 use crate::builder::Builder;
 use crate::builder::connection::{InProcessStore, Store};
-use crate::decision::limiter_id::LimiterId;
+use crate::decision::receipt::LimiterId;
 use crate::guard::{Guard, RemoteStore};
 use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{Backend, LimiterInner};
 use crate::local::LocalStateOptions;
 use crate::local::standby::StandbyConfig;
-use crate::metrics::RulesRefused;
+use crate::metrics::{self, RulesRefused};
 use crate::overflow::Overflows;
 use crate::rule::{Mode, RuleTable};
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
-use crate::{Error, Limiter, Origin, Source, metrics};
+use crate::{Error, Limiter, Origin, Source};
 
 #[cfg(all(feature = "metrics", feature = "redis"))]
-use crate::{health::HealthState, metrics::StoreUp};
+use crate::health::HealthState;
+#[cfg(all(feature = "metrics", feature = "redis"))]
+use crate::metrics::StoreUp;
 
+#[cfg(feature = "test-util")]
+use crate::ErrorKind;
+#[cfg(feature = "test-util")]
+use crate::store::SlowStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::{Endpoint, Naming, Options, ReadySignal, RedisStore};
-#[cfg(feature = "test-util")]
-use crate::{ErrorKind, store::SlowStore};
 
 impl Builder {
     /// Builds a limiter whose file of rules is read already.

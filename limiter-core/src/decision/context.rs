@@ -4,16 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::limiter_id::LimiterId;
-use super::rare::Rare;
-use super::receipt::Receipt;
-use super::{Allowed, AllowedExtras, Decision, Denied, Details};
+use super::receipt::{LimiterId, Receipt};
+use super::{Allowed, AllowedExtras, Decision, Denied, Details, Rare};
 use crate::Limit;
 use crate::clock::ceil_micros;
+use crate::error::Source;
 use crate::local::leases::LeasedPermits;
-use crate::request::sharing;
-use crate::request::{CountedReply, OwnedRequest, Request, RequestReport, StoreReply};
-use crate::source::Source;
+use crate::request::{CountedReply, OwnedRequest, Request, RequestReport, StoreReply, sharing};
 
 /// The result of a call, before it becomes a decision.
 #[derive(Debug)]

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::decision::limiter_id::LimiterId;
 use crate::local::leases::LeaseReference;
 #[cfg(feature = "metrics")]
 use crate::metrics;
 use crate::request::{OwnedRequest, RefundInfo, Request};
 use crate::store::memory::EntryId;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, next_id};
 
 /// The right to refunds of the permits by the limiter that granted them: once each. All clones share it.
 ///
@@ -192,5 +191,21 @@ impl Clone for SharedCount {
 impl fmt::Debug for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receipt").field("limiter_id", &self.limiter_id).finish_non_exhaustive()
+    }
+}
+
+// The identity of a limiter, by which it recognises its own receipts.
+
+/// A number that no other limiter of this process ever has.
+///
+/// A receipt does not point to its limiter. Each decision would then increment a reference count, in a cache line that
+/// all threads write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LimiterId(u64);
+
+impl LimiterId {
+    /// Returns a new id.
+    pub(crate) fn next() -> Self {
+        Self(next_id())
     }
 }

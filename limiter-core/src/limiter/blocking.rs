@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::block_on::block_on;
 use crate::limiter::Limiter;
+use crate::run::block_on;
 use crate::{Allowed, Decision, Error, Key, Limit};
 
 /// Blocking methods, for code that is not async.

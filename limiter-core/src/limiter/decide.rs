@@ -9,9 +9,9 @@ use tracing::Instrument;
 
 use crate::clock::Clock;
 use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied, Resolution};
+use crate::error::OnError;
 use crate::limiter::{Backend, Limiter, LimiterInner};
 use crate::metrics::{FastAllowed, ReplyTime};
-use crate::on_error::OnError;
 use crate::request::{CacheLookup, CallOptions, CountedReply, Request};
 use crate::rule::RuleTable;
 use crate::store::memory::{MemoryReply, MemoryStore};

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::block_on::block_on;
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::limiter::wait::Waiting;
 use crate::limiter::{Limiter, LimitsOf, Policies, RuleArguments, RuleCall};
 use crate::request::Request;
 use crate::rule::{KeyText, RuleRef, ServiceRule, Settings, UNCACHED, intern};
+use crate::run::block_on;
 use crate::{Decision, Denied, Error, Key, Limit, OnError};
 
 /// Direct calls under a rule: [`Limiter::named`] returns it.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::TARGET;
-use crate::contain::run_contained;
+use crate::run::run_contained;
 
 /// Runs code that calls the recorder. Its first panic is logged.
 #[inline]

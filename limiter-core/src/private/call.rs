@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::block_on::block_on;
 use crate::decision::DecisionContext;
 use crate::limiter::{FastPath, LimitsOf, Policies, RuleArguments, RuleDecision};
 use crate::private::rules::FirstStep;
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
 use crate::request::{CacheLookup, CallOptions};
 use crate::rule::LeaseSettings;
+use crate::run::block_on;
 use crate::{Denied, Error, Limiter, OnError};
 
 /// Takes the permits of an annotated call for all rules that apply. Waits for them up to `max_wait`.

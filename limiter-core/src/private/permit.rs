@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::block_on::block_on;
 use crate::decision::DecisionContext;
 use crate::limiter::RuleDecision;
 use crate::private::call::{AnnotatedCall, Handler};
 use crate::private::rules::FirstStep;
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
 use crate::request::CacheLookup;
+use crate::run::block_on;
 use crate::{Allowed, Denied, Error, Limiter};
 
 /// Takes the permits of an annotated call as [`denied`](crate::private::denied) does, and returns the permit of an

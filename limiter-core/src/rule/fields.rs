@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use crate::error::NamedValue;
 use crate::limit::parse_millis;
-use crate::named_value::NamedValue;
 use crate::rule::message_text::{cut, list, meant};
 use crate::rule::{MAX_LIMITS, is_valid_deadline};
 use crate::{Algorithm, Error, ErrorKind, Layout, Limit};

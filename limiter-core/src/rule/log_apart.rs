@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use crate::contain::run_contained;
+use crate::run::run_contained;
 
 /// Logs on the thread of a call. A panic of the subscriber must not end the call.
 pub(crate) fn log_in_call(log: impl FnOnce()) {

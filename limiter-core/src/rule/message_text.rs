@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::named_value::NamedValue;
+use crate::error::NamedValue;
 use crate::rule::suggest::nearest;
 
 /// Returns the message for a value that is no name of the option. `found` describes it, and `text` is the value if it

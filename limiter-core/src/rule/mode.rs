@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::named_value::NamedValue;
+use crate::error::NamedValue;
 use crate::rule::log_apart;
 use crate::rule::message_text::{quoted, wrong_name_problem};
 use crate::{Error, ErrorKind, TARGET};

@@ -1,14 +1,13 @@
 //! The shared rules of a limiter, as its process has read them.
 
-use std::fmt;
-use std::str;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
+use std::{fmt, str};
 
-use crate::contain::run_contained;
 use crate::rule::layers::Layer;
 use crate::rule::{Origin, RulesStatus, log_apart};
+use crate::run::run_contained;
 use crate::store::redis::{CachedText, SharedTextObserver, StoredText, StoredVersion, nothing_published};
 use crate::{Error, ErrorKind, RuleSet, TARGET, metrics};
 

@@ -1,17 +1,24 @@
 //! The serialised form of a rule: a map as in a file of rules.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
 
-use serde_core::ser;
-use serde_core::{Serialize, Serializer};
+use serde_core::de::{self, MapAccess, SeqAccess, Visitor};
+use serde_core::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
-use super::written_fields::{FieldValue, settings, write_fields};
-use crate::rule::fields::{MAX_OVERRIDES, empty_match_problem, equal_match_problem, too_many_overrides_problem};
+use super::{FieldValue, settings, write_fields};
+use crate::rule::MAX_LIMITS;
+use crate::rule::fields::{
+    MAX_OVERRIDES, OVERRIDE_FIELD, OVERRIDE_FIELDS, RULE_FIELD, RULE_FIELDS, both_limits_problem, both_matches_problem,
+    deadline_text_problem, empty_match_problem, equal_match_problem, no_limits_problem, no_match_problem,
+    parse_deadline, too_many_limits_problem, too_many_overrides_problem, unknown_field_problem,
+};
 use crate::rule::key_match::KeyPattern;
-use crate::rule::message_text::cut;
-use crate::{KeyMatch, Rule};
-
-mod read;
+use crate::rule::message_text::{cut, quoted};
+use crate::serde::{Burst, FieldsOnce};
+use crate::{Key, KeyMatch, Limit, Rule};
 
 /// Writes the map that a rule is in the [file of rules](crate::Builder::rules_file), with the fields that are set:
 /// `limit` or `limits`, `algorithm`, `burst`, `layout`, `mode`, `on_error`, `deadline`, `leases` and `override`. Needs
@@ -70,5 +77,269 @@ fn check_deadline(rule: &Rule) -> Result<(), String> {
              `Duration::from_millis(50)`"
         )),
         _ => Ok(()),
+    }
+}
+
+// Rules that are read from a map.
+
+/// Reads the map that a rule is in the [file of rules](crate::Builder::rules_file), from a format that describes itself,
+/// such as TOML or JSON. Needs the feature `serde`.
+///
+/// The errors are those of the file: unknown fields, values out of their range, and settings that contradict each
+/// other.
+impl<'de> Deserialize<'de> for Rule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RuleVisitor)
+    }
+}
+
+struct RuleVisitor;
+
+impl<'de> Visitor<'de> for RuleVisitor {
+    type Value = Rule;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a rule: a map of settings such as `limit` and `mode`")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Rule, M::Error> {
+        let mut fields = FieldsOnce::default();
+        let mut rule = Rule::new();
+        while let Some(field) = map.next_key::<String>()? {
+            fields.begin(&field)?;
+            match &*field {
+                "key" => rule.key = Some(map.next_value()?),
+                "override" => rule.overrides = map.next_value::<OverrideList>()?.0,
+                name if RULE_FIELDS.contains(&name) => read_setting(&mut rule, name, &mut map)?,
+                _ => return Err(de::Error::custom(unknown_field_problem(&field, RULE_FIELD, &RULE_FIELDS))),
+            }
+        }
+        rule.check("the rule").map_err(de::Error::custom)?;
+        Ok(rule)
+    }
+}
+
+/// Reads the value of a setting that rules and overrides have.
+fn read_setting<'de, M: MapAccess<'de>>(rule: &mut Rule, name: &str, map: &mut M) -> Result<(), M::Error> {
+    match name {
+        "limit" | "limits" if !rule.limits.is_empty() => return Err(de::Error::custom(both_limits_problem())),
+        "limit" => rule.limits = vec![map.next_value()?],
+        "limits" => rule.limits = map.next_value::<LimitList>()?.0,
+        "algorithm" => rule.algorithm = Some(map.next_value()?),
+        "burst" => rule.burst = Some(map.next_value::<Burst>()?.0),
+        "layout" => rule.layout = Some(map.next_value()?),
+        "mode" => rule.mode = Some(map.next_value()?),
+        "on_error" => rule.on_error = Some(map.next_value()?),
+        "leases" => rule.leases = Some(map.next_value::<LeasesFlag>()?.0),
+        _ => rule.deadline = Some(map.next_value::<DeadlineText>()?.0),
+    }
+    Ok(())
+}
+
+/// The limits of `limits`, at least one.
+struct LimitList(Vec<Limit>);
+
+impl<'de> Deserialize<'de> for LimitList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let visitor = ListVisitor {
+            expected: "for `limits` a list of limits such as `[\"5/s\", \"100/min\"]`",
+            max_len: usize::MAX,
+            element: PhantomData,
+        };
+        let limits = deserializer.deserialize_seq(visitor)?;
+        match limits.len() {
+            0 => Err(de::Error::custom(no_limits_problem())),
+            1..=MAX_LIMITS => Ok(Self(limits)),
+            count => Err(de::Error::custom(too_many_limits_problem(count))),
+        }
+    }
+}
+
+/// Reads a list. The only list with a bound is that of overrides.
+struct ListVisitor<T> {
+    /// The list that is expected, for messages.
+    expected: &'static str,
+    max_len: usize,
+    element: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<Vec<T>, S::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = sequence.next_element()? {
+            if elements.len() == self.max_len {
+                return Err(de::Error::custom(too_many_overrides_problem()));
+            }
+            elements.push(element);
+        }
+        Ok(elements)
+    }
+}
+
+/// The time of `deadline`.
+struct DeadlineText(Duration);
+
+impl<'de> Deserialize<'de> for DeadlineText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(DeadlineVisitor)
+    }
+}
+
+struct DeadlineVisitor;
+
+impl Visitor<'_> for DeadlineVisitor {
+    type Value = DeadlineText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for `deadline` a text such as `50ms` or `2s`")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<DeadlineText, E> {
+        let deadline = parse_deadline(text).map(DeadlineText);
+        deadline.ok_or_else(|| E::custom(deadline_text_problem("deadline", &quoted(text))))
+    }
+}
+
+/// The flag of `leases`.
+struct LeasesFlag(bool);
+
+impl<'de> Deserialize<'de> for LeasesFlag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bool(LeasesVisitor)
+    }
+}
+
+struct LeasesVisitor;
+
+impl Visitor<'_> for LeasesVisitor {
+    type Value = LeasesFlag;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for `leases` `true` or `false`")
+    }
+
+    fn visit_bool<E: de::Error>(self, leases: bool) -> Result<LeasesFlag, E> {
+        Ok(LeasesFlag(leases))
+    }
+}
+
+/// The overrides of a rule.
+struct OverrideList(Vec<(KeyMatch, Rule)>);
+
+impl<'de> Deserialize<'de> for OverrideList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let visitor = ListVisitor {
+            expected: "for `override` a list of maps",
+            max_len: MAX_OVERRIDES,
+            element: PhantomData::<OverrideOfKeys>,
+        };
+        let overrides = deserializer.deserialize_seq(visitor)?;
+        let overrides = overrides.into_iter().map(|OverrideOfKeys(keys, rule)| (keys, rule)).collect::<Vec<_>>();
+        check_overrides(&overrides).map_err(de::Error::custom)?;
+        Ok(Self(overrides))
+    }
+}
+
+/// An override: its keys and its settings.
+struct OverrideOfKeys(KeyMatch, Rule);
+
+impl<'de> Deserialize<'de> for OverrideOfKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OverrideVisitor)
+    }
+}
+
+struct OverrideVisitor;
+
+impl<'de> Visitor<'de> for OverrideVisitor {
+    type Value = OverrideOfKeys;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an override: a map of `match` or `key` with settings such as `limit`")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<OverrideOfKeys, M::Error> {
+        let mut fields = FieldsOnce::default();
+        let (mut keys, mut rule) = (None, Rule::new());
+        while let Some(field) = map.next_key::<String>()? {
+            fields.begin(&field)?;
+            match &*field {
+                "match" | "key" if keys.is_some() => return Err(de::Error::custom(both_matches_problem())),
+                "match" => keys = Some(map.next_value::<MatchedParts>()?.0),
+                "key" => keys = Some(matched_key(&map.next_value::<String>()?)?),
+                name if OVERRIDE_FIELDS.contains(&name) => read_setting(&mut rule, name, &mut map)?,
+                _ => return Err(de::Error::custom(unknown_field_problem(&field, OVERRIDE_FIELD, &OVERRIDE_FIELDS))),
+            }
+        }
+        let keys = keys.ok_or_else(|| de::Error::custom(no_match_problem()))?;
+        Ok(OverrideOfKeys(keys, rule))
+    }
+}
+
+fn matched_key<E: de::Error>(encoded: &str) -> Result<KeyMatch, E> {
+    Key::from_encoded(encoded).map(|key| KeyMatch::key(&key)).map_err(E::custom)
+}
+
+/// The keys of a `match`.
+struct MatchedParts(KeyMatch);
+
+impl<'de> Deserialize<'de> for MatchedParts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PartsVisitor)
+    }
+}
+
+struct PartsVisitor;
+
+impl<'de> Visitor<'de> for PartsVisitor {
+    type Value = MatchedParts;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for `match` a map of parts such as `{ user_id = \"42\" }`")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<MatchedParts, M::Error> {
+        let mut parts = Vec::new();
+        while let Some((name, PartText(value))) = map.next_entry::<String, _>()? {
+            parts.push((name, value));
+        }
+        Ok(MatchedParts(KeyMatch::parts(parts)))
+    }
+}
+
+/// The value of a part. A whole number stands for its digits.
+struct PartText(String);
+
+impl<'de> Deserialize<'de> for PartText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PartVisitor)
+    }
+}
+
+struct PartVisitor;
+
+impl Visitor<'_> for PartVisitor {
+    type Value = PartText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("for a part of `match` a text or a whole number")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<PartText, E> {
+        Ok(PartText(text.to_owned()))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<PartText, E> {
+        Ok(PartText(number.to_string()))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<PartText, E> {
+        Ok(PartText(number.to_string()))
     }
 }

@@ -5,14 +5,12 @@ use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use loom::model;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use loom::thread;
+use loom::{model, thread};
 
 use crate::clock::{Clock, Moment};
-use crate::decision::limiter_id::LimiterId;
-use crate::decision::receipt::{GrantedPermits, Receipt, Refund};
+use crate::decision::receipt::{GrantedPermits, LimiterId, Receipt, Refund};
 use crate::limiter::wait_queue::{Demands, Schedule, Ticket, Turn, WaitQueues};
 use crate::local::denial_cache::DenialCache;
 use crate::local::standby::{Precheck, Standby, StandbyConfig};

@@ -8,10 +8,10 @@ use std::mem;
 use std::time::Duration;
 
 use super::{Policies, RuleRequests};
-use crate::join_all::join_all;
 use crate::limiter::Limiter;
 use crate::request::sharing::{self, SameCounter};
 use crate::request::{CacheLookup, CallOptions, Request, check_number_of};
+use crate::run::join_all;
 use crate::{Algorithm, Allowed, Decision, Error, Source};
 
 /// The decisions of a call's rules in shadow mode.

@@ -6,11 +6,11 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::contain::run_contained;
 use crate::limiter::wait_queue::demand::Demands;
 use crate::limiter::wait_queue::id::QueueId;
 use crate::limiter::wait_queue::moving::MovingCalls;
 use crate::limiter::wait_queue::queues::{Costs, Queues};
+use crate::run::run_contained;
 
 /// The time after which a woken waiter is passed over if it was not polled.
 pub(crate) const GRACE: Duration = Duration::from_millis(10);

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-use crate::block_on::block_on;
 use crate::limiter::tests::Warnings;
 use crate::private::{
     AnnotatedFunction, LimitedRequest, LimiterHandle, RuleRequest, TowerRule, allowed_blocking, decide_blocking,
     denied_blocking,
 };
+use crate::run::block_on;
 use crate::{Algorithm, Builder, Error, ErrorKind, Key, KeyMatch, Layout, Limit, Limiter, Mode, Rule, RuleSet};
 
 const NAME: &str = "leased";

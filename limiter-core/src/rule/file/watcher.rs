@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::reading::Reading;
 use super::{WatchIntervals, file_error};
-use crate::contain::run_contained;
 use crate::rule::RulesStatus;
+use crate::run::run_contained;
 use crate::{Error, Origin, RuleSet, TARGET, metrics};
 
 /// Applies the rules of a new version of the file.

@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::mistake::{Mistake, config_error};
-use crate::named_value::NamedValue;
+use crate::error::NamedValue;
 use crate::rule::fields::{permits_problem, unknown_field_problem, wrong_value_problem};
 use crate::rule::message_text::{cut, meant, quoted, wrong_name_problem};
 

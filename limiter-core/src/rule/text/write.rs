@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Formatter, Write};
 
-use crate::named_value::NamedValue;
+use crate::error::NamedValue;
 use crate::rule::key_match::KeyPattern;
 use crate::{Algorithm, KeyMatch, Layout, Limit, Rule, RuleSet};
 

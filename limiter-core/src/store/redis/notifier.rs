@@ -4,13 +4,12 @@
 //! limiters of a process share one thread, which runs the callbacks in order.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
+use std::{mem, thread};
 
 use crate::TARGET;
-use crate::contain::run_contained;
+use crate::run::run_contained;
 use crate::sync::process::PerProcess;
 
 type Callback = Box<dyn FnOnce() + Send>;

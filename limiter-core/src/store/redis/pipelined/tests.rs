@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::ErrorKind;
-use crate::join_all::join_all;
+use crate::run::join_all;
 
 mod direct_writes;
 mod peer;

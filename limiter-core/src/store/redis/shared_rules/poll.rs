@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::entry::{StoredText, StoredVersion};
 use super::server::{Restored, RulesServer};
 use super::{CachedText, SharedTextObserver};
-use crate::contain::run_contained;
+use crate::run::run_contained;
 use crate::store::redis::connection::managed::random_between;
 use crate::{Error, ErrorKind};
 

@@ -4,7 +4,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::task::spawn_local;
 
-use crate::contain::run_contained;
+use crate::run::run_contained;
 
 /// Runs a task up to its first wait, and the rest of it as another task of this thread.
 ///

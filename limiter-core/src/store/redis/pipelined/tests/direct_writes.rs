@@ -3,7 +3,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::thread;
 
 use super::*;
-use crate::block_on::block_on;
+use crate::run::block_on;
 use crate::store::redis::pipelined::direct_writer::MAX_READ_BYTES;
 
 async fn lent() -> (PipelinedConnection, Arc<DirectWriter>, Peer) {

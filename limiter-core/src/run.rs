@@ -1,6 +1,9 @@
-//! Blocking on a decision, for code that is not async.
+//! Running futures and code of the program: blocking on a future, joining several, and containing panics.
 
-use std::pin::pin;
+use std::future::poll_fn;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -57,7 +60,7 @@ impl Parker {
     fn unpark(&self) {
         // The lock is released before the notification, because the other thread needs it. If that thread is not
         // parked, no system call is made.
-        let before = std::mem::replace(&mut *self.state(), ParkerState::Woken);
+        let before = mem::replace(&mut *self.state(), ParkerState::Woken);
         if before == ParkerState::Parked {
             self.woken.notify_one();
         }
@@ -75,6 +78,42 @@ impl Wake for Parker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.unpark();
+    }
+}
+
+// Several futures at a time.
+
+/// Waits for all futures, and returns their outputs in order.
+pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|context| {
+        let mut is_done = true;
+        for (future, output) in &mut running {
+            if output.is_none() {
+                match Pin::new(future).poll(context) {
+                    Poll::Ready(ready) => *output = Some(ready),
+                    Poll::Pending => is_done = false,
+                }
+            }
+        }
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+// Panics of the program's code, which must not end a decision.
+
+/// Runs code of the program. Returns false if it panicked.
+#[inline]
+pub(crate) fn run_contained(run: impl FnOnce()) -> bool {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(()) => true,
+        Err(panic) => {
+            // Dropping the payload may panic as well.
+            mem::forget(panic);
+            false
+        }
     }
 }
 
