@@ -1,23 +1,18 @@
 //! Settings of rules by name, with which a program's configuration overrides its attributes.
 
+use std::fmt::{self, Display};
 use std::time::Duration;
 
 use crate::error::NamedValue;
-use crate::{Algorithm, Error, ErrorKind, Layout, Limit, OnError};
+use crate::{Algorithm, Error, ErrorKind, Key, Layout, Limit, OnError};
 
-mod log_apart;
 mod mode;
-mod origin;
-mod text_place;
-mod suggest;
 pub(crate) mod message_text;
 #[cfg(any(feature = "rules", feature = "serde"))]
 pub(crate) mod fields;
-pub(crate) mod key_match;
 mod override_index;
 mod rule_set;
 mod settings;
-mod key_text;
 mod rule_ref;
 mod service_rule;
 mod catalog;
@@ -26,12 +21,9 @@ mod layer_rule;
 mod layers;
 mod site_cache;
 mod table;
-mod names;
 mod in_force;
 #[cfg(feature = "rules")]
 pub(crate) mod text;
-#[cfg(feature = "rules")]
-mod rules_status;
 #[cfg(feature = "rules")]
 mod file;
 #[cfg(all(feature = "rules", feature = "redis"))]
@@ -41,24 +33,19 @@ pub(crate) use catalog::Catalog;
 #[cfg(feature = "rules")]
 pub(crate) use file::{FileWatch, OpenedFile, WatchIntervals, file_error};
 pub use in_force::RuleInForce;
-pub use key_match::KeyMatch;
-pub(crate) use key_text::KeyText;
 pub(crate) use layers::ResolvedRule;
-pub(crate) use log_apart::{log_apart, log_in_call};
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
-pub(crate) use names::intern;
-pub use origin::Origin;
-pub(crate) use rule_ref::{RuleId, RuleRef, UNCACHED};
-pub use rule_set::RuleSet;
+pub(crate) use rule_ref::{KeyText, RuleId, RuleRef, UNCACHED, intern, log_apart, log_in_call};
 #[cfg(feature = "rules")]
-pub(crate) use rules_status::RulesStatus;
+pub(crate) use rule_set::RulesStatus;
+pub(crate) use rule_set::TextPlace;
+pub use rule_set::{Origin, RuleSet};
 pub(crate) use service_rule::{RegisteredRule, ServiceRule};
 pub(crate) use settings::{LeaseSettings, Settings};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) use shared::{RulesCache, SharedRulesCache, SharedRulesStatus, SharedRulesUpdater, check_shared_text};
 pub(crate) use table::RuleTable;
-pub(crate) use text_place::TextPlace;
 
 /// Settings for the annotated functions whose rule has a given name: see [`Builder::rule`](crate::Builder::rule).
 ///
@@ -354,4 +341,87 @@ pub(crate) fn deadline_problem(option: &str, deadline: Duration) -> String {
 /// Returns whether a deadline is within its range.
 pub(crate) fn is_valid_deadline(deadline: Duration) -> bool {
     (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&deadline)
+}
+
+// The keys that an override applies to.
+
+/// The keys that an override of a rule applies to: one key, or all keys with some parts.
+///
+/// The parts are those of the attribute's key, by the text between its braces. Parts that are omitted match anything.
+///
+/// `Debug` does not show the contents.
+///
+/// ```
+/// # use limiter_core as rate_limited;
+/// use rate_limited::{Key, KeyMatch};
+///
+/// // For the attribute `key = "{tenant}/{user_id}"`: all users of a tenant, one user of any tenant, and one key.
+/// let tenant = KeyMatch::parts([("tenant", "acme")]);
+/// let user = KeyMatch::parts([("user_id", 42)]);
+/// let both = KeyMatch::key(&Key::new("").part("acme").text("/").part(42));
+/// ```
+#[must_use = "a match has no effect until it is added to a rule"]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct KeyMatch {
+    pub(crate) pattern: KeyPattern,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) enum KeyPattern {
+    /// Names and values, by name.
+    Parts(Vec<(String, String)>),
+    Key(Key),
+}
+
+impl KeyMatch {
+    /// Matches the keys whose parts of these names have these values, whatever the other parts are.
+    ///
+    /// A value is compared as text with the part's text in the key. For `{id:08}` that is `00000042`. A value that is a
+    /// network, such as `203.0.113.0/24`, also matches parts that are addresses or smaller networks in it. The name is the
+    /// text between the braces. It may omit the format spec, if no other part then has the same name.
+    pub fn parts<N, V>(parts: impl IntoIterator<Item = (N, V)>) -> Self
+    where
+        N: Into<String>,
+        V: Display,
+    {
+        let parts = parts.into_iter().map(|(name, value)| (name.into(), value.to_string()));
+        let mut parts: Vec<_> = parts.collect();
+        // Their order makes no difference to the keys that match.
+        parts.sort();
+        Self { pattern: KeyPattern::Parts(parts) }
+    }
+
+    /// Matches one key.
+    pub fn key(key: &Key) -> Self {
+        Self { pattern: KeyPattern::Key(key.clone()) }
+    }
+}
+
+impl fmt::Debug for KeyMatch {
+    /// Formats the kind of the match alone: its values may be personal data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.pattern {
+            KeyPattern::Parts(_) => "parts",
+            KeyPattern::Key(_) => "key",
+        };
+        f.debug_struct("KeyMatch").field("kind", &kind).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_parts_makes_no_difference() {
+        assert_eq!(KeyMatch::parts([("a", 1), ("b", 2)]), KeyMatch::parts([("b", 2), ("a", 1)]));
+        assert_ne!(KeyMatch::parts([("a", 1), ("b", 2)]), KeyMatch::parts([("a", 2), ("b", 1)]));
+    }
+
+    #[test]
+    fn debug_shows_no_contents() {
+        for key_match in [KeyMatch::parts([("user", "secret")]), KeyMatch::key(&Key::new("secret"))] {
+            assert!(!format!("{key_match:?}").contains("secret"), "{key_match:?}");
+        }
+    }
 }

@@ -13,8 +13,8 @@ use serde_core::ser::SerializeMap;
 use serde_core::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::NamedValue;
+use crate::rule::KeyPattern;
 use crate::rule::fields::{LIMIT_FIELD, LIMIT_FIELDS, LimitParts, parse_limit, permits_problem, unknown_field_problem};
-use crate::rule::key_match::KeyPattern;
 use crate::rule::message_text::{cut, list, quoted, wrong_name_problem};
 use crate::{Algorithm, KeyMatch, Layout, Limit, Mode, OnError, Origin, Rule, RuleInForce};
 

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::key::KeyTemplate;
 use crate::rule::layer_warnings::ImpossibleCost;
-use crate::rule::message_text::list;
+use crate::rule::message_text::{list, nearest, with_same_start};
 use crate::rule::override_index::without_kinds;
-use crate::rule::suggest::{nearest, with_same_start};
 use crate::rule::{KeyText, Mode, RegisteredRule, Rule, RuleSet, log_apart};
 use crate::{Error, ErrorKind, Site, TARGET, sites};
 

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::Key;
 use crate::key::KeyTemplate;
-use crate::rule::key_match::{KeyMatch, KeyPattern};
+use crate::rule::{KeyMatch, KeyPattern};
 use crate::sync::{Seed, seed};
 
 mod methods;

@@ -1,8 +1,13 @@
 //! References to rules: by name, or by a position in the caches of threads.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
-use crate::rule::KeyText;
+use crate::run::run_contained;
+use crate::sync::RwLock;
+use crate::sync::process::{id, read_at_home, write_at_home};
 
 /// A rule of a call. Most calls need its position alone.
 pub(crate) trait RuleRef {
@@ -41,3 +46,81 @@ const UNASSIGNED: u32 = u32::MAX;
 
 /// The position of a rule that no thread caches.
 pub(crate) const UNCACHED: u32 = u32::MAX;
+
+// The key of a rule, as written in the source.
+
+/// The key of a rule as its function has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum KeyText {
+    /// A text or a template, as written.
+    Template(&'static str),
+    /// The template of some of its keys. Overrides may match others.
+    Form(&'static str),
+    Expression,
+    /// A direct call, whose key may be any.
+    Unknown,
+}
+
+// Names of rules that the program chooses at run time.
+
+/// The most names of a process. They are kept until the process ends.
+const MAX_NAMES: usize = 10_000;
+
+static NAMES: LazyLock<Names> = LazyLock::new(Names::default);
+
+struct Names {
+    home: u32,
+    positions: RwLock<HashMap<&'static str, u32>>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { home: id(), positions: RwLock::new(HashMap::new()) }
+    }
+}
+
+/// Returns the name as a static text, and its position in the caches of threads. `None` if there are too many names.
+pub(crate) fn intern(name: &str) -> Option<(&'static str, u32)> {
+    let Names { home, positions } = &*NAMES;
+    let known = read_at_home(positions, *home)?.get_key_value(name).map(|(name, position)| (*name, *position));
+    if known.is_some() {
+        return known;
+    }
+    let mut positions = write_at_home(positions, *home)?;
+    if let Some((name, position)) = positions.get_key_value(name) {
+        return Some((name, *position));
+    }
+    if positions.len() == MAX_NAMES {
+        return None;
+    }
+    let (name, position): (&'static str, _) = (Box::leak(name.into()), RuleId::new().position(1));
+    positions.insert(name, position);
+    Some((name, position))
+}
+
+// Log events about rules.
+
+/// Logs on the thread of a call. A panic of the subscriber must not end the call.
+pub(crate) fn log_in_call(log: impl FnOnce()) {
+    run_contained(log);
+}
+
+/// Logs on a thread of its own. The default limiter of the process may be under construction, and a subscriber that
+/// calls a rate-limited function would wait for it for ever.
+pub(crate) fn log_apart(log: impl FnOnce() + Send + 'static) {
+    // Without a thread the event is lost: nothing depends on it.
+    drop(thread::Builder::new().name("rate-limited-log".to_owned()).spawn(log));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_interned_once() {
+        let [one, again, other] = ["a name", "a name", "another"].map(|name| intern(name).expect("few names"));
+        assert_eq!(one, again);
+        assert_ne!(one.1, other.1);
+        assert!(std::ptr::eq(one.0, again.0));
+    }
+}

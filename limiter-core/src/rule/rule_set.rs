@@ -1,10 +1,18 @@
 //! A set of rules: one layer of a limiter's settings.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(feature = "rules")]
+#[cfg(feature = "rules")]
+use crate::metrics::RulesRefused;
 use crate::rule::Rule;
+#[cfg(feature = "rules")]
+use crate::sync::process::{id, lock};
+#[cfg(feature = "rules")]
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::{Error, ErrorKind, Layout};
 
 /// Rules by name, with defaults: the settings of one [`Origin`](crate::Origin).
@@ -119,5 +127,164 @@ impl RuleSet {
             rule.check(&format!("the rule `{name}`"))?;
         }
         Ok(())
+    }
+}
+
+// The state of rules that a limiter reads again while the program runs.
+
+/// The present error of a source of rules, and the number of all of them.
+#[cfg(feature = "rules")]
+#[derive(Debug)]
+pub(crate) struct RulesStatus {
+    home: u32,
+    errors: AtomicU64,
+    error: Mutex<Option<Error>>,
+    refused: RulesRefused,
+}
+
+#[cfg(feature = "rules")]
+impl RulesStatus {
+    pub(crate) fn new(origin: Origin) -> Self {
+        let refused = RulesRefused::new(origin.as_str());
+        Self { home: id(), errors: AtomicU64::new(0), error: Mutex::new(None), refused }
+    }
+
+    /// The last set of rules, for the gauge. The limiter withdraws it.
+    pub(crate) fn refused(&self) -> &RulesRefused {
+        &self.refused
+    }
+
+    /// The number of errors since the start.
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// The present error. `None` if the rules in force are those of the source.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.lock()?.clone()
+    }
+
+    /// Sets the error. Returns true if it is another one than before.
+    pub(crate) fn fail(&self, error: &Error) -> bool {
+        let Some(mut present) = self.lock() else { return false };
+        let is_new = present.as_ref().is_none_or(|present| present.to_string() != error.to_string());
+        *present = Some(error.clone());
+        if is_new {
+            self.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// Removes the error. Returns true if there was one.
+    pub(crate) fn succeed(&self) -> bool {
+        self.lock().is_some_and(|mut error| error.take().is_some())
+    }
+
+    /// Locks the error. `None` in a child of `fork` whose parent was changing it.
+    fn lock(&self) -> Option<MutexGuard<'_, Option<Error>>> {
+        lock(&self.error, self.home)
+    }
+}
+
+// The layers that settings come from.
+
+/// The layer that a rule's limits come from.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Origin {
+    /// The attribute, or the limit of a layer or of a direct call.
+    Attribute,
+    /// [`Builder::rule`](crate::Builder::rule) or [`Builder::rules`](crate::Builder::rules).
+    Builder,
+    /// The file of rules.
+    File,
+    /// The [shared rules](crate::Builder::shared_rules), which all processes read from the store.
+    Shared,
+    /// [`Limiter::set_rules`](crate::Limiter::set_rules).
+    Runtime,
+}
+
+impl Origin {
+    /// The text for logs and metrics: `attribute`, `builder`, `file`, `shared` or `runtime`. It stays the same in later
+    /// versions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Attribute => "attribute",
+            Self::Builder => "builder",
+            Self::File => "file",
+            Self::Shared => "shared",
+            Self::Runtime => "runtime",
+        }
+    }
+}
+
+/// Writes [`as_str`](Origin::as_str).
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+// The place of a rule in a text.
+
+/// Line and column of a rule in its text, from 1. Without a text there is none.
+///
+/// Rules are equal wherever they are, so all places are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TextPlace {
+    line: u32,
+    column: u32,
+}
+
+impl TextPlace {
+    #[cfg(feature = "rules")]
+    pub(crate) fn new(line: usize, column: usize) -> Self {
+        let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { line: number(line), column: number(column) }
+    }
+
+    /// The line. 0 without a text.
+    pub(crate) fn line(self) -> u32 {
+        self.line
+    }
+
+    /// Returns a message about the rule, with the place in front.
+    pub(crate) fn locate(self, problem: &str) -> String {
+        format!("{self}{problem}")
+    }
+}
+
+impl PartialEq for TextPlace {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Display for TextPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { line: 0, .. } => Ok(()),
+            Self { line, column } => write!(f, "line {line}, column {column}: "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_origin_has_a_stable_text() {
+        let cases = [
+            (Origin::Attribute, "attribute"),
+            (Origin::Builder, "builder"),
+            (Origin::File, "file"),
+            (Origin::Shared, "shared"),
+            (Origin::Runtime, "runtime"),
+        ];
+        for (origin, text) in cases {
+            assert_eq!((origin.as_str(), origin.to_string()), (text, text.to_owned()));
+        }
     }
 }

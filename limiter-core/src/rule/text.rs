@@ -6,22 +6,14 @@ use std::str::{self, FromStr};
 use toml::Spanned;
 use toml::de::DeTable;
 
-use crate::{Error, RuleSet};
+use crate::rule::TextPlace;
+use crate::{Error, ErrorKind, RuleSet};
 
-mod mistake;
-mod header;
-mod value;
 mod rule_reader;
-mod override_fields;
-mod rule_fields;
 mod write;
 
-use mistake::{Mistake, TextLines, config_error};
-use override_fields::OverrideReader;
-use value::{entries, flag, table};
-
-#[cfg(all(test, not(limiter_loom)))]
-pub(crate) mod tests;
+use rule_reader::{OverrideReader, entries, flag, table};
+use write::{TomlKey, is_bare};
 
 /// The largest size of a text.
 pub(super) const MAX_BYTES: usize = 16 << 20;
@@ -128,7 +120,7 @@ fn read(text: &str) -> Result<RuleSet, Mistake> {
 fn parse(text: &str) -> Result<Spanned<DeTable<'_>>, Mistake> {
     DeTable::parse(text).map_err(|error| {
         let (message, at) = (error.message(), error.span().map_or(0, |span| span.start));
-        let problem = match header::in_quotes(text, at) {
+        let problem = match in_quotes(text, at) {
             Some(header) => {
                 format!("the text must be TOML, got a mistake in it, {message}: write the name in quotes: `{header}`")
             }
@@ -146,10 +138,10 @@ fn read_document(text: &str, document: &Spanned<DeTable<'_>>) -> Result<RuleSet,
         match entry.name {
             "strict" => set.is_strict = flag(&entry)?,
             "shared" => set.is_shared = flag(&entry)?,
-            "defaults" => set.defaults = rule_fields::defaults(table(&entry)?)?,
+            "defaults" => set.defaults = rule_reader::defaults(table(&entry)?)?,
             "rules" => {
                 for entry in entries(table(&entry)?) {
-                    set.rules.insert(entry.name.to_owned(), rule_fields::rule(&entry, &mut overrides)?);
+                    set.rules.insert(entry.name.to_owned(), rule_reader::rule(&entry, &mut overrides)?);
                 }
             }
             _ => return Err(entry.unknown("one of `strict`, `shared`, `defaults` and `rules`", &TOP_LEVEL)),
@@ -164,3 +156,81 @@ fn read_document(text: &str, document: &Spanned<DeTable<'_>>) -> Result<RuleSet,
 pub(super) fn too_long() -> Mistake {
     config_error("the text must have at most 16 MB, got more: remove rules that are not used", 0)
 }
+
+// Headers of tables, such as `[rules.getId]`, whose names lack quotes.
+
+/// Returns the header in the line of the byte `at` with its name in quotes. `None` unless the name needs them and has
+/// none.
+fn in_quotes(text: &str, at: usize) -> Option<String> {
+    /// Longer names are no remedy that fits into a message.
+    const MAX_BYTES: usize = 100;
+    let (before, behind) = text.split_at_checked(at)?;
+    let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let end = behind.find('\n').map_or(text.len(), |newline| at + newline);
+    let line = text.get(start..end)?.trim();
+    let (open, close) = if line.starts_with("[[") { ("[[", "]]") } else { ("[", "]") };
+    let (path, _) = line.strip_prefix(open)?.split_once(close)?;
+    let (name, field) = match path.trim().strip_prefix("rules.")? {
+        of_override if open == "[[" => (of_override.strip_suffix(".override")?, ".override"),
+        name => (name, ""),
+    };
+    let needs_quotes = !name.bytes().all(|byte| is_bare(byte) || byte == b'.');
+    let has_quotes = name.contains(['"', '\'']);
+    let is_plain = !name.contains(char::is_control) && name.len() <= MAX_BYTES;
+    (needs_quotes && !has_quotes && is_plain).then(|| format!("{open}rules.{}{field}{close}", TomlKey(name)))
+}
+
+// Mistakes in a text, with their positions.
+
+/// A mistake in a text, at a byte of it.
+#[derive(Debug)]
+pub(crate) struct Mistake {
+    problem: String,
+    at: usize,
+}
+
+/// Creates the mistake that a setting at the byte `at` is.
+fn config_error(problem: impl Into<String>, at: usize) -> Mistake {
+    Mistake::new(problem.into(), at)
+}
+
+impl Mistake {
+    fn new(problem: String, at: usize) -> Self {
+        Self { problem, at }
+    }
+
+    /// Returns the error with line and column.
+    pub(crate) fn locate(self, text: &str) -> Error {
+        let Self { problem, at } = self;
+        Error::new(ErrorKind::Config, TextLines::new(text).place(at).locate(&problem))
+    }
+}
+
+/// A text with the starts of its lines.
+struct TextLines<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+impl<'t> TextLines<'t> {
+    fn new(text: &'t str) -> Self {
+        let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        Self { text, starts: [0].into_iter().chain(newlines.map(|(at, _)| at + 1)).collect() }
+    }
+
+    /// Returns the line and the column of a byte. Columns are characters, and bytes far to the right in a long line.
+    fn place(&self, at: usize) -> TextPlace {
+        /// Characters are counted up to here, so that many places in one line do not take long.
+        const MAX_COUNTED_BYTES: usize = 1000;
+        let line = self.starts.partition_point(|start| *start <= at);
+        let start = self.starts[line.saturating_sub(1)];
+        let before = &self.text.as_bytes()[start..at.clamp(start, self.text.len())];
+        let (counted, rest) = before.split_at(before.len().min(MAX_COUNTED_BYTES));
+        // The first bytes of characters.
+        let columns = counted.iter().filter(|byte| (**byte & 0xC0) != 0x80).count() + rest.len();
+        TextPlace::new(line, columns + 1)
+    }
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+pub(crate) mod tests;

@@ -9,14 +9,13 @@ use serde_core::de::{self, MapAccess, SeqAccess, Visitor};
 use serde_core::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
 use super::{FieldValue, settings, write_fields};
-use crate::rule::MAX_LIMITS;
 use crate::rule::fields::{
     MAX_OVERRIDES, OVERRIDE_FIELD, OVERRIDE_FIELDS, RULE_FIELD, RULE_FIELDS, both_limits_problem, both_matches_problem,
     deadline_text_problem, empty_match_problem, equal_match_problem, no_limits_problem, no_match_problem,
     parse_deadline, too_many_limits_problem, too_many_overrides_problem, unknown_field_problem,
 };
-use crate::rule::key_match::KeyPattern;
 use crate::rule::message_text::{cut, quoted};
+use crate::rule::{KeyPattern, MAX_LIMITS};
 use crate::serde::{Burst, FieldsOnce};
 use crate::{Key, KeyMatch, Limit, Rule};
 

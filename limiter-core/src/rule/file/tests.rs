@@ -10,8 +10,7 @@ use tempfile::TempDir;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use super::watcher::Watcher;
-use super::{OpenedFile, WatchIntervals};
+use super::{OpenedFile, WatchIntervals, Watcher};
 use crate::rule::text::MAX_BYTES;
 use crate::rule::text::tests::{EXAMPLE, mutated};
 use crate::rule::{Origin, RuleTable, RulesStatus};

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::methods::method_problem;
 use super::networks::address_problem;
 use crate::key::{KeyTemplate, MAX_OUTLINE_PARTS, PartKind, TemplatePart};
-use crate::rule::suggest::nearest;
+use crate::rule::message_text::nearest;
 
 /// Returns the value at each position of the template, if the override names it.
 pub(super) fn values_by_position<'a>(

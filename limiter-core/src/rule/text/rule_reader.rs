@@ -1,18 +1,23 @@
 //! The settings that a rule and its overrides have in a text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::mistake::{Mistake, config_error};
-use super::value::{TextEntry, describe, entries, flag, permits, text, word};
+use super::{Mistake, config_error};
+use crate::error::NamedValue;
 use crate::rule::fields::{
-    LIMIT_FIELD, LIMIT_FIELDS, LimitParts, both_limits_problem, burst_problem, deadline_text_problem,
-    no_limits_problem, parse_deadline, parse_limit, too_many_limits_problem, zset_problem,
+    LIMIT_FIELD, LIMIT_FIELDS, LimitParts, MAX_OVERRIDES, OVERRIDE_FIELD, OVERRIDE_FIELDS, RULE_FIELD, RULE_FIELDS,
+    both_limits_problem, both_matches_problem, burst_problem, deadline_text_problem, empty_match_problem,
+    equal_match_problem, no_limits_problem, no_match_problem, parse_deadline, parse_limit, permits_problem,
+    too_many_limits_problem, too_many_overrides_problem, unknown_field_problem, wrong_value_problem, zset_problem,
 };
+use crate::rule::message_text::{cut, meant, quoted, wrong_name_problem};
+use crate::rule::text::TextLines;
 use crate::rule::{Contradiction, HAS_LEASES, MAX_LIMITS, leases_problem};
-use crate::{Limit, Rule};
+use crate::{Key, KeyMatch, Limit, Rule};
 
 /// The settings of a rule that were read, with the positions of their values.
 #[derive(Default)]
@@ -125,4 +130,242 @@ fn deadline(entry: &TextEntry<'_>) -> Result<Duration, Mistake> {
         .as_str()
         .and_then(parse_deadline)
         .ok_or_else(|| config_error(deadline_text_problem(entry.name, &describe(entry.value())), entry.at()))
+}
+
+// The values of a text, with the messages for those of another kind.
+
+/// A setting of a table: its name and its value, with their positions.
+pub(super) struct TextEntry<'t> {
+    pub(super) name: &'t str,
+    name_at: usize,
+    value: &'t Spanned<DeValue<'t>>,
+}
+
+/// Returns the settings of a table in the order of the text.
+pub(super) fn entries<'t>(table: &'t DeTable<'t>) -> Vec<TextEntry<'t>> {
+    let mut entries: Vec<_> = table
+        .iter()
+        .map(|(name, value)| TextEntry { name: name.get_ref(), name_at: name.span().start, value })
+        .collect();
+    entries.sort_by_key(|entry| entry.name_at);
+    entries
+}
+
+impl<'t> TextEntry<'t> {
+    pub(super) fn at(&self) -> usize {
+        self.value.span().start
+    }
+
+    pub(super) fn name_at(&self) -> usize {
+        self.name_at
+    }
+
+    pub(super) fn value(&self) -> &'t DeValue<'t> {
+        self.value.get_ref()
+    }
+
+    /// Returns the mistake of a name that is none of `known`, with a suggestion.
+    pub(super) fn unknown(&self, bound: &str, known: &[&'static str]) -> Mistake {
+        let problem = if self.value().is_table() && meant(self.name, known).is_none() {
+            let name = cut(self.name);
+            format!(
+                "`{name}` must be {bound}, got an unknown name: write a rule's name with dots in quotes, as in \
+                 `[rules.\"a.b\"]`, or remove it"
+            )
+        } else {
+            unknown_field_problem(self.name, bound, known)
+        };
+        config_error(problem, self.name_at)
+    }
+
+    /// Returns the mistake of a value outside of its bound. `fix` is what to write.
+    pub(super) fn wrong(&self, bound: &str, fix: &str) -> Mistake {
+        config_error(wrong_value_problem(self.name, bound, &describe(self.value()), fix), self.at())
+    }
+
+    /// Returns the mistake of a part of a key. The message does not show the value, which may be personal data.
+    pub(super) fn wrong_key(&self, bound: &str, fix: &str) -> Mistake {
+        config_error(wrong_value_problem(self.name, bound, kind(self.value()), fix), self.at())
+    }
+}
+
+/// Returns a table, as behind `[name]`.
+pub(super) fn table<'t>(entry: &TextEntry<'t>) -> Result<&'t DeTable<'t>, Mistake> {
+    let fix = || format!("it as `[{}]`, with a setting in each line below", cut(entry.name));
+    entry.value().as_table().ok_or_else(|| entry.wrong("a table", &fix()))
+}
+
+/// Returns the tables of a list, as behind `[[name]]`, with their positions.
+pub(super) fn list_tables<'t>(entry: &TextEntry<'t>) -> Result<Vec<(&'t DeTable<'t>, usize)>, Mistake> {
+    let mistake = || entry.wrong("a list of tables", &format!("`[[rules.name.{}]]` before each", entry.name));
+    let values = entry.value().as_array().ok_or_else(mistake)?;
+    let table = |value: &'t Spanned<DeValue<'t>>| Some((value.get_ref().as_table()?, value.span().start));
+    values.iter().map(|value| table(value).ok_or_else(mistake)).collect()
+}
+
+pub(super) fn flag(entry: &TextEntry<'_>) -> Result<bool, Mistake> {
+    entry.value().as_bool().ok_or_else(|| entry.wrong("`true` or `false`", "it without quotes"))
+}
+
+/// Returns a text. `example` is one in the message.
+pub(super) fn text<'t>(entry: &TextEntry<'t>, example: &str) -> Result<&'t str, Mistake> {
+    match entry.value() {
+        DeValue::String(text) => Ok(text),
+        _ => Err(entry.wrong("a text in quotes", &format!("one such as `{example}`"))),
+    }
+}
+
+/// Returns a number of permits, 1 to `u32::MAX`.
+pub(super) fn permits(entry: &TextEntry<'_>) -> Result<u32, Mistake> {
+    let number =
+        entry.value().as_integer().and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
+    number
+        .filter(|number| *number > 0)
+        .ok_or_else(|| config_error(permits_problem(entry.name, &describe(entry.value())), entry.at()))
+}
+
+/// Returns the value that a name stands for.
+pub(super) fn word<T: NamedValue>(entry: &TextEntry<'_>) -> Result<T, Mistake> {
+    let text = entry.value().as_str();
+    text.and_then(T::named)
+        .ok_or_else(|| config_error(wrong_name_problem::<T>(&describe(entry.value()), text), entry.at()))
+}
+
+/// Describes a value in a message: a scalar as written, or the kind of a composed value.
+pub(super) fn describe(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => quoted(text),
+        DeValue::Integer(number) => format!("`{}`", cut(&number.to_string())),
+        DeValue::Float(number) => format!("`{}`", cut(number.as_str())),
+        DeValue::Boolean(flag) => format!("`{flag}`"),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => kind(value).to_owned(),
+    }
+}
+
+/// The kind of a value.
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "a flag",
+        DeValue::Datetime(_) => "a date or time",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+// The overrides of a rule in a text.
+
+/// Reads the overrides of a text, and counts them.
+pub(super) struct OverrideReader<'l> {
+    lines: &'l TextLines<'l>,
+    count: usize,
+}
+
+impl<'l> OverrideReader<'l> {
+    pub(super) fn new(lines: &'l TextLines<'l>) -> Self {
+        Self { lines, count: 0 }
+    }
+
+    pub(super) fn lines(&self) -> &TextLines<'l> {
+        self.lines
+    }
+
+    /// Reads `[[rules.name.override]]`, all of them.
+    #[expect(clippy::mutable_key_type, reason = "the caches of a key are in no hash and no comparison")]
+    pub(super) fn read(&mut self, entry: &TextEntry<'_>) -> Result<Vec<(KeyMatch, Rule)>, Mistake> {
+        let mut overrides = Vec::new();
+        let mut seen = HashMap::new();
+        for (fields, at) in list_tables(entry)? {
+            self.count += 1;
+            if self.count > MAX_OVERRIDES {
+                return Err(config_error(too_many_overrides_problem(), at));
+            }
+            let mut reader = RuleReader::default();
+            let mut keys = None;
+            for entry in entries(fields) {
+                match entry.name {
+                    "match" | "key" if keys.is_some() => {
+                        return Err(config_error(both_matches_problem(), entry.name_at()));
+                    }
+                    "match" => keys = Some((matched_parts(&entry)?, entry.at())),
+                    "key" => keys = Some((matched_key(&entry)?, entry.at())),
+                    name if OVERRIDE_FIELDS.contains(&name) => reader.read(&entry)?,
+                    _ => return Err(entry.unknown(OVERRIDE_FIELD, &OVERRIDE_FIELDS)),
+                }
+            }
+            let Some((keys, keys_at)) = keys else { return Err(config_error(no_match_problem(), at)) };
+            if let Some(earlier) = seen.insert(keys.clone(), keys_at) {
+                let line = self.lines.place(earlier).line();
+                return Err(config_error(equal_match_problem(format_args!("line {line}")), keys_at));
+            }
+            let mut rule = reader.finish()?;
+            rule.place = self.lines.place(keys_at);
+            overrides.push((keys, rule));
+        }
+        Ok(overrides)
+    }
+}
+
+fn matched_parts(entry: &TextEntry<'_>) -> Result<KeyMatch, Mistake> {
+    let table = entry.value().as_table();
+    let table = table.ok_or_else(|| entry.wrong_key("a table", "one such as `match = { user_id = \"42\" }`"))?;
+    let parts = entries(table).into_iter().map(|part| {
+        let value = match part.value() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+            _ => return Err(part.wrong_key("a text in quotes", &format!("one such as `{} = \"42\"`", cut(part.name)))),
+        };
+        Ok((part.name, value))
+    });
+    let parts = parts.collect::<Result<Vec<_>, _>>()?;
+    if parts.is_empty() {
+        return Err(config_error(empty_match_problem(), entry.at()));
+    }
+    Ok(KeyMatch::parts(parts))
+}
+
+fn matched_key(entry: &TextEntry<'_>) -> Result<KeyMatch, Mistake> {
+    let encoded = entry.value().as_str();
+    let encoded = encoded.ok_or_else(|| entry.wrong_key("a text in quotes", "one such as `key = \"user:@42\"`"))?;
+    let key = Key::from_encoded(encoded).map_err(|error| Mistake::new(error.to_string(), entry.at()))?;
+    Ok(KeyMatch::key(&key))
+}
+
+// The rules and the defaults in a text.
+
+const DEFAULT_FIELDS: [&str; 4] = ["mode", "on_error", "deadline", "leases"];
+
+/// Reads `[defaults]`.
+pub(super) fn defaults(table: &DeTable<'_>) -> Result<Rule, Mistake> {
+    let mut reader = RuleReader::default();
+    for entry in entries(table) {
+        if !DEFAULT_FIELDS.contains(&entry.name) {
+            return Err(entry.unknown("a setting of the defaults", &DEFAULT_FIELDS));
+        }
+        reader.read(&entry)?;
+    }
+    reader.finish()
+}
+
+/// Reads `[rules.name]`.
+pub(super) fn rule(rule: &TextEntry<'_>, overrides: &mut OverrideReader<'_>) -> Result<Rule, Mistake> {
+    if rule.name.is_empty() {
+        let problem = "`rules` must have a name for each rule, got an empty text: write the attribute's `name`, or its key \
+                       as written there";
+        return Err(config_error(problem, rule.name_at()));
+    }
+    let mut reader = RuleReader::default();
+    for entry in entries(table(rule)?) {
+        match entry.name {
+            "key" => reader.rule.key = Some(text(&entry, "key = \"user:{user_id}\"")?.to_owned()),
+            "override" => reader.rule.overrides = overrides.read(&entry)?,
+            name if RULE_FIELDS.contains(&name) => reader.read(&entry)?,
+            _ => return Err(entry.unknown(RULE_FIELD, &RULE_FIELDS)),
+        }
+    }
+    let mut read = reader.finish()?;
+    read.check("the rule").map_err(|error| Mistake::new(error.to_string(), rule.name_at()))?;
+    read.place = overrides.lines().place(rule.name_at());
+    Ok(read)
 }

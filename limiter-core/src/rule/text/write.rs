@@ -3,7 +3,7 @@
 use std::fmt::{self, Formatter, Write};
 
 use crate::error::NamedValue;
-use crate::rule::key_match::KeyPattern;
+use crate::rule::KeyPattern;
 use crate::{Algorithm, KeyMatch, Layout, Limit, Rule, RuleSet};
 
 /// Writes a set of rules as TOML.
