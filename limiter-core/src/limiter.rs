@@ -25,15 +25,11 @@ use crate::{Error, Origin, RuleSet};
 #[cfg(all(test, not(limiter_loom)))]
 pub(crate) mod tests;
 mod api;
-mod blocking;
-mod check;
 mod decide;
 mod wait;
 mod rule_call;
 mod named;
 mod rules;
-#[cfg(feature = "rules")]
-mod rules_file;
 #[cfg(all(feature = "rules", feature = "redis"))]
 mod shared_rules;
 pub(crate) mod wait_queue;

@@ -6,8 +6,6 @@
 
 #[cfg(not(feature = "metrics"))]
 mod absent;
-#[cfg(all(feature = "metrics", feature = "redis"))]
-mod batch_sizes;
 #[cfg(feature = "metrics")]
 mod contained;
 #[cfg(feature = "metrics")]
@@ -15,36 +13,27 @@ mod describe;
 #[cfg(feature = "metrics")]
 mod key_count;
 #[cfg(feature = "metrics")]
-mod limit_gauges;
-#[cfg(feature = "metrics")]
 mod recording;
 #[cfg(feature = "metrics")]
 mod rule_series;
 #[cfg(feature = "metrics")]
 mod rules_refused;
-#[cfg(feature = "metrics")]
-mod store_call;
-#[cfg(feature = "metrics")]
-mod store_up;
 
 #[cfg(not(feature = "metrics"))]
 pub(crate) use absent::*;
-#[cfg(all(feature = "metrics", feature = "redis"))]
-pub(crate) use batch_sizes::BatchSizes;
 #[cfg(feature = "metrics")]
 pub(crate) use key_count::{KeyCount, ReplyTime};
+#[cfg(all(feature = "metrics", feature = "redis"))]
+pub(crate) use recording::BatchSizes;
 #[cfg(all(feature = "metrics", feature = "rules", feature = "redis"))]
 pub(crate) use recording::shared_rules_version;
 #[cfg(feature = "metrics")]
 pub(crate) use recording::{
-    FastAllowed, WANTS_REPORTS, allowed_fast, decided, failed, overflowed, refunded, rules_loaded, unconfigured, waited,
+    FastAllowed, StoreCall, StoreUp, WANTS_REPORTS, allowed_fast, decided, failed, overflowed, refunded, rules_loaded,
+    unconfigured, waited,
 };
 #[cfg(feature = "metrics")]
 pub(crate) use rules_refused::RulesRefused;
-#[cfg(feature = "metrics")]
-pub(crate) use store_call::StoreCall;
-#[cfg(feature = "metrics")]
-pub(crate) use store_up::StoreUp;
 
 use crate::Source;
 use crate::request::{Request, RequestReport};

@@ -1,34 +1,34 @@
 //! The items that the attribute's expansion uses. They are not part of the public API and may change with any version.
 
 mod rules;
-mod keys;
+mod values;
 mod leases;
 mod call;
-mod limiters;
-mod limits;
 mod outcome;
 mod permit;
 mod services;
 
-pub use crate::__register_sites as register_sites;
-pub use crate::__require_leases as require_leases;
 use crate::ErrorKind;
 pub use crate::convert::{FromDenied, FromFailure};
 use crate::rule::{KeyText, RuleId, RuleRef};
 #[cfg(feature = "sites")]
 pub use crate::site::Registration;
 pub use crate::site::RuleSite;
-pub use crate::{Algorithm, Denied, Error, Key, Limit, Limiter, OnError};
+pub use crate::{
+    __register_sites as register_sites, __require_leases as require_leases, Algorithm, Denied, Error, Key, Limit,
+    Limiter, OnError,
+};
 pub use call::{decide, decide_blocking, denied, denied_blocking};
 #[cfg(feature = "sites")]
 pub use inventory;
-pub use keys::{StaticKey, ToKey, captured_value, key};
-pub use limiters::{LimiterHandle, LimiterRef, current, limiter};
-pub use limits::{LimitOrNearest, LimitRef, counted_by, limit, limit_from, limit_of};
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use permit::{allowed, allowed_blocking, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};
 pub use services::{LimitedRequest, TowerRule, now, rule_name, sleep, write_fields};
+pub use values::{
+    LimitOrNearest, LimitRef, LimiterHandle, LimiterRef, StaticKey, ToKey, captured_value, counted_by, current, key,
+    limit, limit_from, limit_of, limiter,
+};
 
 /// Returns the error of an option that is out of its range.
 #[must_use]

@@ -1,12 +1,15 @@
 //! The events that are recorded. Each runs the recorder, which is code of the program: its panics are caught.
 
 use std::iter;
-use std::sync::OnceLock;
-use std::time::Duration;
+#[cfg(feature = "redis")]
+use std::mem;
+#[cfg(feature = "redis")]
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-#[cfg(all(feature = "rules", feature = "redis"))]
-use metrics::gauge;
-use metrics::{Counter, counter};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 
 use super::contained::record;
 use super::describe::describe;
@@ -15,7 +18,12 @@ use super::rule_series::{RuleSeries, series_of};
 use super::rules_refused::loads;
 use super::{CallOutcome, DecidedCall};
 use crate::clock::{Clock, Moment};
+use crate::health::HealthState;
+use crate::metrics::StoreOp;
 use crate::request::Request;
+use crate::sync::Mutex;
+#[cfg(feature = "redis")]
+use crate::sync::process::{id, lock_at_home};
 use crate::{Error, ErrorKind, Limit, Source};
 
 /// Each rule of a call has the permits that are left of it.
@@ -236,4 +244,188 @@ pub(crate) fn rules_loaded(origin: &'static str, is_in_force: bool) {
             refused.increment(1);
         }
     });
+}
+
+// The sizes of batches, on their way from the worker to a caller.
+
+/// The sizes of batches that are not recorded yet. The worker adds them, and the next caller with a reply records them:
+/// a recorder is code of the program, which must not run on the worker's thread.
+#[cfg(feature = "redis")]
+#[derive(Clone, Debug)]
+pub(crate) struct BatchSizes(Arc<WaitingSizes>);
+
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+struct WaitingSizes {
+    home: u32,
+    has_any: AtomicBool,
+    sizes: Mutex<Vec<u32>>,
+}
+
+/// The most sizes that wait for a caller. Further ones are not recorded.
+#[cfg(feature = "redis")]
+const MAX_WAITING: usize = 1024;
+
+#[cfg(feature = "redis")]
+impl BatchSizes {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(WaitingSizes { home: id(), has_any: AtomicBool::new(false), sizes: Mutex::default() }))
+    }
+
+    /// Adds the number of calls of a batch.
+    pub(crate) fn push(&self, calls: usize) {
+        let Some(mut sizes) = lock_at_home(&self.0.sizes, self.0.home) else { return };
+        if sizes.len() < MAX_WAITING {
+            sizes.push(u32::try_from(calls).unwrap_or(u32::MAX));
+        }
+        self.0.has_any.store(true, Ordering::Relaxed);
+    }
+
+    /// Records the sizes on the thread of a caller.
+    pub(crate) fn record(&self) {
+        if !self.0.has_any.load(Ordering::Relaxed) {
+            return;
+        }
+        let sizes = match lock_at_home(&self.0.sizes, self.0.home) {
+            Some(mut sizes) => {
+                self.0.has_any.store(false, Ordering::Relaxed);
+                mem::take(&mut *sizes)
+            }
+            None => return,
+        };
+        record(|| sizes.into_iter().for_each(|calls| batch_size().record(calls)));
+    }
+}
+
+#[cfg(feature = "redis")]
+fn batch_size() -> &'static Histogram {
+    static BATCH_SIZE: OnceLock<Histogram> = OnceLock::new();
+    BATCH_SIZE.get_or_init(|| {
+        describe();
+        histogram!("rate_limited_batch_size")
+    })
+}
+
+// The duration of a call to a shared store.
+
+/// A call to a shared store. A call whose future is dropped is not recorded.
+pub(crate) struct StoreCall {
+    op: StoreOp,
+    began: Instant,
+}
+
+impl StoreCall {
+    pub(crate) fn begin(op: StoreOp) -> Self {
+        Self { op, began: Instant::now() }
+    }
+
+    /// Records the time since the begin.
+    pub(crate) fn end(self, is_ok: bool) {
+        record(|| {
+            error_counters();
+            histogram_of(self.op, is_ok).record(self.began.elapsed());
+        });
+    }
+}
+
+fn histogram_of(op: StoreOp, is_ok: bool) -> &'static Histogram {
+    static HISTOGRAMS: [[OnceLock<Histogram>; 2]; 4] = [const { [const { OnceLock::new() }; 2] }; 4];
+    let (index, op) = match op {
+        StoreOp::Decide => (0, "decide"),
+        StoreOp::Peek => (1, "peek"),
+        StoreOp::Refund => (2, "refund"),
+        StoreOp::Reset => (3, "reset"),
+    };
+    let outcome = if is_ok { "ok" } else { "error" };
+    HISTOGRAMS[index][usize::from(is_ok)].get_or_init(|| {
+        describe();
+        histogram!("rate_limited_store_seconds", "op" => op, "outcome" => outcome)
+    })
+}
+
+// The gauges of the number and of the state of shared stores.
+
+/// A shared store of this process. The gauge is 1 while each of them is up.
+///
+/// The limiter owns the value: its drop runs the recorder, which must not run on the thread of a worker.
+#[derive(Debug)]
+pub(crate) struct StoreUp(Arc<StoreState>);
+
+/// The state of a store, which its changes are written to. They are no longer counted once the limiter is dropped.
+#[derive(Debug)]
+pub(crate) struct StoreState {
+    /// `None` once the limiter is dropped.
+    is_up: Mutex<Option<bool>>,
+}
+
+static STORES: AtomicU32 = AtomicU32::new(0);
+static STORES_UP: AtomicU32 = AtomicU32::new(0);
+
+impl StoreUp {
+    /// Adds a store in a state.
+    pub(crate) fn new(state: HealthState) -> Self {
+        STORES.fetch_add(1, Ordering::SeqCst);
+        let store = Self(Arc::new(StoreState { is_up: Mutex::new(Some(false)) }));
+        store.0.change(Some(state == HealthState::Up));
+        show();
+        store
+    }
+
+    /// Returns the state, for its changes.
+    #[cfg(feature = "redis")]
+    pub(crate) fn state(&self) -> Arc<StoreState> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Drop for StoreUp {
+    fn drop(&mut self) {
+        self.0.change(None);
+        STORES.fetch_sub(1, Ordering::SeqCst);
+        show();
+    }
+}
+
+impl StoreState {
+    /// Sets the state. It runs the recorder.
+    #[cfg(feature = "redis")]
+    pub(crate) fn set(&self, state: HealthState) {
+        record(describe);
+        self.change(Some(state == HealthState::Up));
+        show();
+    }
+
+    fn change(&self, new: Option<bool>) {
+        let mut is_up = self.is_up.lock().unwrap_or_else(PoisonError::into_inner);
+        match (*is_up, new) {
+            (Some(false), Some(true)) => drop(STORES_UP.fetch_add(1, Ordering::SeqCst)),
+            (Some(true), Some(false) | None) => drop(STORES_UP.fetch_sub(1, Ordering::SeqCst)),
+            // Nothing changes, or the limiter is dropped.
+            _ => {}
+        }
+        if is_up.is_some() {
+            *is_up = new;
+        }
+    }
+}
+
+/// Sets the gauges, again if another thread has changed the state meanwhile.
+fn show() {
+    record(|| {
+        let (stores, up) = (gauge!("rate_limited_stores"), gauge!("rate_limited_store_up"));
+        loop {
+            let shown = present();
+            stores.set(shown.0);
+            up.set(u8::from(shown.1));
+            if present() == shown {
+                break;
+            }
+        }
+    });
+}
+
+/// Returns the number of stores, and whether there are any and each is up.
+fn present() -> (u32, bool) {
+    let stores = STORES.load(Ordering::SeqCst);
+    (stores, stores > 0 && STORES_UP.load(Ordering::SeqCst) == stores)
 }

@@ -3,21 +3,15 @@
 //! A child of `fork` has one thread. The other threads of its parent do not exist in it, but memory stays as it was. So
 //! a worker does not reply, and a lock that another thread held is never released.
 
-use std::fmt;
-use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError, TryLockError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, mem, thread};
 
 use once_cell::sync::OnceCell;
 
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, ErrorKind};
-
-mod id;
-
-pub(crate) use id::id;
 
 /// A value for each process. After a fork the child makes its own, and never changes or drops those of its ancestors.
 pub(crate) struct PerProcess<T>(Next<T>);
@@ -243,6 +237,52 @@ fn retry_until<T>(max_wait: Duration, mut attempt: impl FnMut() -> Option<T>) ->
         }
         thread::sleep(RETRY_INTERVAL);
     }
+}
+
+// The id of this process, without a system call for each request.
+
+/// Returns the id of this process. A thread makes the system call once, and again after a fork.
+///
+/// A child that was created without the handlers of `pthread_atfork`, as by `_Fork` or the raw system call, gets the id
+/// of its parent.
+#[cfg(feature = "redis")]
+pub(crate) fn id() -> u32 {
+    use std::cell::Cell;
+    use std::process;
+
+    use forkguard::Guard;
+
+    struct CachedId {
+        guard: Guard,
+        id: u32,
+    }
+
+    // The thread-local must stay usable while a thread ends, because destructors compare ids.
+    const { assert!(!mem::needs_drop::<CachedId>()) };
+
+    thread_local! {
+        static CACHED: Cell<Option<CachedId>> = const { Cell::new(None) };
+    }
+
+    CACHED.with(|cached| {
+        let Some(mut this) =
+            cached.take().or_else(|| Some(CachedId { guard: Guard::try_new().ok()?, id: process::id() }))
+        else {
+            return process::id();
+        };
+        if this.guard.detected_fork() {
+            this.id = process::id();
+        }
+        let id = this.id;
+        cached.set(Some(this));
+        id
+    })
+}
+
+/// Returns the id of this process.
+#[cfg(not(feature = "redis"))]
+pub(crate) fn id() -> u32 {
+    std::process::id()
 }
 
 #[cfg(all(test, not(limiter_loom)))]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::limiter::wait_queue::QueueId;
 use crate::limiter::wait_queue::changes::{Changes, CounterIndex};
 use crate::limiter::wait_queue::demand::Demands;
-use crate::limiter::wait_queue::id::QueueId;
 
 /// The mean time after which the first waiter of a queue checks a shared store again.
 const EXTRA_CHECK_INTERVAL: Duration = Duration::from_secs(1);

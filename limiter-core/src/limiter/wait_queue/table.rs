@@ -6,9 +6,9 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::limiter::wait_queue::QueueId;
+use crate::limiter::wait_queue::changes::MovingCalls;
 use crate::limiter::wait_queue::demand::Demands;
-use crate::limiter::wait_queue::id::QueueId;
-use crate::limiter::wait_queue::moving::MovingCalls;
 use crate::limiter::wait_queue::queues::{Costs, Queues};
 use crate::run::run_contained;
 

@@ -1,0 +1,196 @@
+//! The values of an expansion: keys, limits and limiters.
+
+use std::fmt::{self, Arguments, Display};
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use crate::key::StaticKey;
+pub use crate::limit::LimitOrNearest;
+use crate::{Algorithm, Key, Limit, Limiter, current};
+
+/// Returns the key of an expression that is a key, or a value counted under the rule's name.
+pub fn key<K: ToKey + ?Sized>(name: &'static str, value: &K) -> Key {
+    value.to_key(name)
+}
+
+/// A value of `key = <expression>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a key",
+    label = "neither a `Key` nor something with a `Display` form",
+    note = "build one: `Key::new(\"user:\").part(value)`",
+    note = "an `Option` needs a value for `None`, as in `id.unwrap_or_default()`"
+)]
+pub trait ToKey {
+    fn to_key(&self, name: &'static str) -> Key;
+}
+
+impl ToKey for Key {
+    fn to_key(&self, _name: &'static str) -> Key {
+        self.clone()
+    }
+}
+
+impl ToKey for &Key {
+    fn to_key(&self, _name: &'static str) -> Key {
+        Key::clone(self)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Display + ?Sized> ToKey for T {
+    fn to_key(&self, name: &'static str) -> Key {
+        Key::new(name).part(self)
+    }
+}
+
+/// Formats a template of which all values but one are empty, and returns the text of that value. `prefix` and `suffix`
+/// are the lengths of the static text around it, in bytes.
+#[must_use]
+pub fn captured_value(arguments: Arguments<'_>, prefix: usize, suffix: usize) -> String {
+    let mut text = fmt::format(arguments);
+    text.truncate(text.len().saturating_sub(suffix));
+    text.drain(..prefix.min(text.len()));
+    text
+}
+
+// The limits of annotated functions: literals, numbers, or an expression that is a limit.
+
+/// Returns a limit of literals, which the attribute has checked.
+///
+/// # Panics
+/// For a limit out of its range, at compile time. The attribute has checked the range before.
+#[inline]
+#[must_use]
+pub const fn limit(max: u32, window_millis: u64) -> Limit {
+    match Limit::checked(max, window_millis) {
+        Some(limit) => limit,
+        None => panic!("`max` must be at least 1, and `window` must be 1 ms to 366 days"),
+    }
+}
+
+/// Returns a limit of expressions.
+pub fn limit_of(max: u32, window: Duration) -> LimitOrNearest {
+    Limit::new(max, window).map_err(|error| (error, Limit::nearest(max, window)))
+}
+
+/// Returns the limit with another algorithm, and with a burst if one is given.
+pub fn counted_by(limit: LimitOrNearest, algorithm: Algorithm, burst: Option<u32>) -> LimitOrNearest {
+    let limit = limit?.with_algorithm(algorithm);
+    match burst {
+        None => Ok(limit),
+        Some(burst) => limit.with_burst(burst).map_err(|error| (error, limit)),
+    }
+}
+
+/// Returns the limit of an expression that is one.
+pub fn limit_from<L: LimitRef + ?Sized>(limit: &L) -> LimitOrNearest {
+    Ok(limit.to_limit())
+}
+
+/// A value of `limit = <expression>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limit",
+    label = "expected a `Limit`, or a reference to one",
+    note = "write a literal such as `\"5/10s\"`, or build one: `Limit::new(5, Duration::from_secs(10))?`"
+)]
+pub trait LimitRef {
+    fn to_limit(&self) -> Limit;
+}
+
+impl LimitRef for Limit {
+    fn to_limit(&self) -> Limit {
+        *self
+    }
+}
+
+impl<L: LimitRef + ?Sized> LimitRef for &L {
+    fn to_limit(&self) -> Limit {
+        (**self).to_limit()
+    }
+}
+
+// The limiters of annotated functions.
+
+/// A value of `limiter = <expression>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limiter",
+    label = "expected a `Limiter`, or a reference to one"
+)]
+pub trait LimiterRef {
+    fn to_limiter(&self) -> Limiter;
+}
+
+impl LimiterRef for Limiter {
+    fn to_limiter(&self) -> Limiter {
+        self.clone()
+    }
+}
+
+macro_rules! through_pointers {
+    ($($pointer:ty),+) => {
+        $(#[diagnostic::do_not_recommend]
+        impl<L: LimiterRef + ?Sized> LimiterRef for $pointer {
+            fn to_limiter(&self) -> Limiter {
+                (**self).to_limiter()
+            }
+        })+
+    };
+}
+
+through_pointers!(&L, &mut L, Box<L>, Rc<L>, Arc<L>);
+
+/// The limiter of an annotated call.
+#[derive(Debug)]
+pub enum LimiterHandle {
+    /// The default limiter of the process, by reference. A clone would increment a reference count, in a cache line
+    /// that all threads write.
+    Process(&'static Limiter),
+    Other(Limiter),
+}
+
+impl Deref for LimiterHandle {
+    type Target = Limiter;
+
+    fn deref(&self) -> &Limiter {
+        match self {
+            Self::Process(limiter) => limiter,
+            Self::Other(limiter) => limiter,
+        }
+    }
+}
+
+/// Returns the limiter of an expression that is a limiter or a pointer to one.
+pub fn limiter<L: LimiterRef + ?Sized>(limiter: &L) -> LimiterHandle {
+    LimiterHandle::Other(limiter.to_limiter())
+}
+
+/// Returns the limiter of the current scope, or else the default limiter of the process.
+#[inline]
+#[must_use]
+pub fn current() -> LimiterHandle {
+    current::scoped().map_or_else(|| LimiterHandle::Process(current::process_wide()), LimiterHandle::Other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts include some that need escapes, are empty, or are too long to be their own encoding.
+    #[test]
+    fn a_static_key_equals_the_key_of_its_text() {
+        const LONG: &str = match std::str::from_utf8(&[b'a'; 201]) {
+            Ok(text) => text,
+            Err(_) => "",
+        };
+        let (longest, _) = LONG.split_at(200);
+        for text in ["getId", "a:b/c-d_e.f", "", "+", "a b", "user@", "{x}", "é", longest, LONG] {
+            let static_key: &'static StaticKey = Box::leak(Box::new(StaticKey::new(text)));
+            let key = static_key.key().clone();
+            assert_eq!(key, Key::new(text), "{text}");
+            assert_eq!(key.subject().to_string(), Key::new(text).subject().to_string(), "{text}");
+            assert_eq!(key.part(7), Key::new(text).part(7), "{text}");
+        }
+    }
+}
