@@ -14,20 +14,13 @@ use crate::sync::process::forked;
 use crate::sync::{MutexGuard, Seed, hash_bytes, seed};
 use crate::{Error, Key, Limit, Source};
 
-mod arithmetic;
-mod write_op;
-mod expiring_map;
 mod shared_counter;
-mod coarse_counters;
 mod shard;
-mod shards;
 mod denial_snapshots;
 
-use arithmetic::Arithmetic;
 use denial_snapshots::DenialSnapshots;
-use shard::Shard;
-use shards::Shards;
-use write_op::WriteOp;
+use shard::{Shard, Shards};
+use shared_counter::{Arithmetic, WriteOp};
 
 /// The counters of a limiter in this process. A child of `fork` has a copy of them.
 ///

@@ -10,16 +10,21 @@
 //! which starts as a copy of the shared one. So the shared counters expire once there is room, however busy their keys
 //! are.
 
+use std::borrow::Borrow;
+use std::fmt;
 use std::hash::BuildHasher;
+use std::hint::spin_loop;
+use std::sync::atomic::AtomicU32;
+
+use indexmap::IndexMap;
+use indexmap::map::RawEntryApiV1;
+use indexmap::map::raw_entry_v1::RawEntryMut;
 
 use crate::algorithm::{AlgorithmInput, CounterKind, CounterState, Outcome};
 use crate::metrics::KeyCount;
-use crate::store::memory::arithmetic::Arithmetic;
-use crate::store::memory::coarse_counters::CoarseCounters;
-use crate::store::memory::expiring_map::ExpiringMap;
-use crate::store::memory::shared_counter::SharedCounter;
+use crate::store::memory::shared_counter::{Arithmetic, CoarseCounters, SharedCounter};
 use crate::store::memory::{EntryId, KeyHash, WriteOp};
-use crate::sync::Seed;
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Seed, process};
 
 /// The exact counters of a shard, and the counters that new keys share while the map of exact ones is full.
 #[derive(Debug)]
@@ -237,5 +242,189 @@ impl Shard {
     #[cfg(test)]
     pub(super) fn shared_counters(&self) -> (usize, usize) {
         (self.shared.len(), usize::from(self.slots) + self.coarse.len())
+    }
+}
+
+// A bounded map of counters. A sweep removes the expired ones, a few at a time.
+
+/// A map from a subject and a kind to a counter, with a cursor for the sweep of expired entries.
+pub(super) struct ExpiringMap<T, C> {
+    /// The entries. Callers pass the hash, which they have computed already.
+    entries: IndexMap<EntryKey<T>, C, ()>,
+    capacity: usize,
+    cursor: usize,
+    /// The id of the next entry.
+    next_id: u64,
+}
+
+struct EntryKey<T> {
+    subject: T,
+    kind: CounterKind,
+    id: u64,
+}
+
+impl<T, C> ExpiringMap<T, C> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { entries: IndexMap::with_hasher(()), capacity: capacity.max(1), cursor: 0, next_id: 0 }
+    }
+
+    pub(super) fn get<Q: Eq + ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<&C>
+    where
+        T: Borrow<Q>,
+    {
+        self.entries.get_index(self.find(hash, subject, kind)?).map(|(_, counter)| counter)
+    }
+
+    /// Returns the id of the entry and its counter.
+    #[inline(always)]
+    pub(super) fn get_mut<Q: Eq + ?Sized>(&mut self, hash: u64, subject: &Q, kind: CounterKind) -> Option<(u64, &mut C)>
+    where
+        T: Borrow<Q>,
+    {
+        let index = self.find(hash, subject, kind)?;
+        self.get_index_mut(index)
+    }
+
+    /// Returns the id and the counter of the entry at an index from [`find`](Self::find).
+    #[inline(always)]
+    pub(super) fn get_index_mut(&mut self, index: usize) -> Option<(u64, &mut C)> {
+        self.entries.get_index_mut(index).map(|(key, counter)| (key.id, counter))
+    }
+
+    /// Returns the counter of the entry with this id, if it was not removed.
+    pub(super) fn get_by_id_mut(&mut self, hash: u64, id: u64) -> Option<&mut C> {
+        let index = self.entries.raw_entry_v1().index_from_hash(hash, |key| key.id == id)?;
+        self.entries.get_index_mut(index).map(|(_, counter)| counter)
+    }
+
+    /// Inserts an entry, which must not exist yet, and returns its id. No other entry of this map ever has that id.
+    pub(super) fn insert(&mut self, hash: u64, subject: T, kind: CounterKind, counter: C) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let key = EntryKey { subject, kind, id };
+        if let RawEntryMut::Vacant(entry) = self.entries.raw_entry_mut_v1().from_hash(hash, |_| false) {
+            entry.insert_hashed_nocheck(hash, key, counter);
+        }
+        id
+    }
+
+    /// Examines the next `steps` entries and removes the expired ones.
+    pub(super) fn sweep(&mut self, steps: usize, is_expired: impl Fn(&C, CounterKind) -> bool) {
+        for _ in 0..steps.min(self.entries.len()) {
+            if self.cursor >= self.entries.len() {
+                self.cursor = 0;
+            }
+            match self.entries.get_index(self.cursor) {
+                Some((key, counter)) if is_expired(counter, key.kind) => {
+                    self.entries.swap_remove_index(self.cursor);
+                }
+                _ => self.cursor += 1,
+            }
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.capacity
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the index of an entry, valid until the next insertion or sweep.
+    #[inline(always)]
+    pub(super) fn find<Q: Eq + ?Sized>(&self, hash: u64, subject: &Q, kind: CounterKind) -> Option<usize>
+    where
+        T: Borrow<Q>,
+    {
+        self.entries.raw_entry_v1().index_from_hash(hash, |key| key.kind == kind && key.subject.borrow() == subject)
+    }
+}
+
+impl<T, C> fmt::Debug for ExpiringMap<T, C> {
+    /// Formats the sizes only: keys may be personal data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpiringMap")
+            .field("len", &self.len())
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}
+
+// The shards of a store, each under a lock of its own.
+
+/// The attempts to take a lock before the call reads the process id. A decision under the lock takes less time.
+const SPINS: u32 = if cfg!(all(test, limiter_loom)) { 0 } else { 100 };
+
+/// The shards, with what is needed to detect a lock that a fork has left taken.
+#[derive(Debug)]
+pub(super) struct Shards {
+    shards: Box<[LockedShard]>,
+    /// True after a wait for the lock has timed out.
+    orphaned: Box<[AtomicBool]>,
+    /// The process that last waited for a lock and got it; at first the one that created it. In that process every
+    /// holder of the lock is a running thread.
+    homes: Box<[AtomicU32]>,
+}
+
+/// A shard under its lock. It shares no cache line with another one, and its lock is in the line of its first fields.
+#[derive(Debug)]
+#[repr(align(64))]
+struct LockedShard(Mutex<Shard>);
+
+impl Shards {
+    pub(super) fn new(count: usize, shard: impl Fn() -> Shard) -> Self {
+        let here = process::id();
+        Self {
+            shards: (0..count).map(|_| LockedShard(Mutex::new(shard()))).collect(),
+            orphaned: (0..count).map(|_| AtomicBool::new(false)).collect(),
+            homes: (0..count).map(|_| AtomicU32::new(here)).collect(),
+        }
+    }
+
+    /// Changes the shards to what a child of `fork` inherits.
+    #[cfg(all(test, not(limiter_loom)))]
+    pub(super) fn simulate_fork(&self) {
+        self.homes.iter().for_each(|home| home.store(0, Ordering::Relaxed));
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Locks a shard if no other thread has locked it.
+    #[inline(always)]
+    pub(super) fn try_lock(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
+        self.shards[index].0.try_lock().ok()
+    }
+
+    /// Locks a shard. `None` in a child of `fork`, if another thread of the parent held the lock at the fork.
+    #[inline]
+    pub(super) fn lock(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
+        self.try_lock(index).or_else(|| self.lock_contended(index))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_contended(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
+        for _ in 0..SPINS {
+            spin_loop();
+            if let Ok(shard) = self.shards[index].0.try_lock() {
+                return Some(shard);
+            }
+        }
+        let (orphaned, home) = (&self.orphaned[index], &self.homes[index]);
+        // After one call has timed out, later ones wait for a shorter time.
+        let max_wait =
+            if orphaned.load(Ordering::Relaxed) { process::ORPHANED_LOCK_TIMEOUT } else { process::LOCK_TIMEOUT };
+        let shard = process::lock_contended(&self.shards[index].0, home.load(Ordering::Relaxed), max_wait);
+        if shard.is_some() {
+            home.store(process::id(), Ordering::Relaxed);
+        }
+        if shard.is_none() != orphaned.load(Ordering::Relaxed) {
+            orphaned.store(shard.is_none(), Ordering::Relaxed);
+        }
+        shard
     }
 }

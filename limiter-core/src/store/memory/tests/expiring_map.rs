@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use crate::Algorithm;
 use crate::algorithm::CounterKind;
-use crate::store::memory::expiring_map::ExpiringMap;
+use crate::store::memory::shard::ExpiringMap;
 
 const KIND: CounterKind = CounterKind { algorithm: Algorithm::SlidingWindow, window: 1 };
 
