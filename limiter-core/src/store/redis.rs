@@ -12,9 +12,7 @@ use std::time::{Duration, SystemTime};
 
 mod slot;
 mod naming;
-mod server_text;
 mod notifier;
-mod log_throttle;
 mod busy_polling;
 mod resp;
 mod command_error;
@@ -23,16 +21,14 @@ mod health;
 mod script;
 mod server;
 mod endpoint;
-mod ready_signal;
 mod connection;
 #[cfg(feature = "rules")]
 mod shared_rules;
 mod worker;
 mod worker_handle;
 
-pub(crate) use endpoint::Endpoint;
+pub(crate) use endpoint::{Endpoint, ReadySignal};
 pub(crate) use naming::{Naming, Secret};
-pub(crate) use ready_signal::ReadySignal;
 pub use server::Credentials;
 #[cfg(feature = "tls")]
 pub use server::Tls;
@@ -43,11 +39,11 @@ pub(crate) use shared_rules::{
 };
 
 use busy_polling::usable_limit;
-use health::HealthBoard;
 #[cfg(feature = "rules")]
-use ready_signal::worker_stopped;
+use endpoint::worker_stopped;
+use health::HealthBoard;
+use naming::RedisKeys;
 use script::command::Action;
-use script::redis_key::RedisKeys;
 use worker::WorkerSettings;
 use worker::call::CallResult;
 use worker::lease_lifecycle::Renewal;

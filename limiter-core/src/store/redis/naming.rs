@@ -3,16 +3,14 @@
 use std::fmt::{self, Write};
 use std::ops::RangeInclusive;
 use std::slice;
+use std::sync::Arc;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 
 use crate::request::Request;
 use crate::store::redis::slot::{self, slot_of_name, slot_of_tag};
-use crate::{Algorithm, Key, Layout};
-
-mod secret;
-#[cfg(test)]
-mod tests;
-
-pub(crate) use secret::Secret;
+use crate::{Algorithm, Error, ErrorKind, Key, Layout};
 
 /// The key names of one limiter, which also determine the slots of a cluster.
 #[derive(Debug)]
@@ -129,3 +127,155 @@ impl fmt::Display for NamedKey<'_> {
         }
     }
 }
+
+// The secret of key digests.
+
+/// HMAC-SHA-256 (RFC 2104, FIPS 198-1) under the program's secret.
+///
+/// A name contains the first 128 bits of the digest. Without the secret, no one can search for two keys with the same
+/// digest. Among 10^12 keys, two have the same digest with a probability of 10^-15.
+#[derive(Clone)]
+pub(crate) struct Secret(Hmac<Sha256>);
+
+/// The least length of a secret, in bytes.
+const MIN_SECRET_BYTES: usize = 16;
+/// The length of the digest in a name, in bytes.
+const DIGEST_BYTES: usize = 16;
+
+impl Secret {
+    /// Creates the key of the HMAC.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a secret that is short enough to be guessed.
+    pub(crate) fn new(secret: &[u8]) -> Result<Self, Error> {
+        let too_short = || {
+            let problem = format!(
+                "`hash_keys` must have a secret of at least {MIN_SECRET_BYTES} bytes, got {}: write a longer one",
+                secret.len()
+            );
+            Error::new(ErrorKind::Config, problem)
+        };
+        if secret.len() < MIN_SECRET_BYTES {
+            return Err(too_short());
+        }
+        Hmac::new_from_slice(secret).map(Self).map_err(|_| too_short())
+    }
+
+    /// Writes `+` and the digest of the encoded key in hex. No encoded key has that form: the only one that starts with
+    /// `+` is the empty key, and its encoding is `+` alone.
+    fn write(&self, key: &Key, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut mac = MacWriter(self.0.clone());
+        write!(mac, "{}", key.subject())?;
+        f.write_char('+')?;
+        mac.0.finalize().into_bytes()[..DIGEST_BYTES].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Secret {
+    /// Formats no part of the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
+}
+
+/// A writer that feeds an HMAC.
+struct MacWriter(Hmac<Sha256>);
+
+impl Write for MacWriter {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text.as_bytes());
+        Ok(())
+    }
+}
+
+// The Redis keys of a call, computed once.
+
+/// The key of one counter in Redis.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RedisKey {
+    /// The slot of the name; 0 where there is one server.
+    pub(crate) slot: u16,
+    pub(crate) name: String,
+}
+
+/// The keys of one call, in the order of its requests.
+///
+/// In a cluster the caller computes them, since its breaker is that of the slot. For one server the worker does, so
+/// that identical calls of a batch need one name.
+#[derive(Clone, Debug)]
+pub(crate) enum RedisKeys {
+    /// Left to the worker. All keys are in slot 0.
+    Deferred,
+    Computed(Arc<ComputedKeys>),
+}
+
+#[derive(Debug)]
+pub(crate) struct ComputedKeys {
+    keys: Arc<[RedisKey]>,
+    slots: Box<[u16]>,
+}
+
+impl RedisKeys {
+    /// Computes the keys if they are in a cluster; otherwise they are left to the worker.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a key that must be hidden, in a layout whose names are plain keys.
+    pub(crate) fn new(requests: &[Request<'_>], naming: &Naming) -> Result<Self, Error> {
+        if naming.would_expose_key(requests) {
+            return Err(exposed_key());
+        }
+        if !naming.is_cluster() {
+            return Ok(Self::Deferred);
+        }
+        let keys = compute(requests, naming);
+        let slots = keys.iter().map(|key| key.slot).collect();
+        Ok(Self::Computed(Arc::new(ComputedKeys { keys, slots })))
+    }
+
+    /// The slot of each key; empty if all are in slot 0.
+    pub(crate) fn slots(&self) -> &[u16] {
+        match self {
+            Self::Deferred => &[],
+            Self::Computed(computed) => &computed.slots,
+        }
+    }
+
+    /// The slot of the first key.
+    pub(crate) fn first_slot(&self) -> u16 {
+        self.slots().first().copied().unwrap_or(0)
+    }
+
+    /// The keys of these requests, which the call was made of.
+    pub(crate) fn resolve(&self, requests: &[Request<'_>], naming: &Naming) -> Arc<[RedisKey]> {
+        match self {
+            Self::Deferred => compute(requests, naming),
+            Self::Computed(computed) => Arc::clone(&computed.keys),
+        }
+    }
+
+    /// Appends the name of the only key.
+    pub(crate) fn write_name(&self, request: &Request<'_>, naming: &Naming, name: &mut String) {
+        match self {
+            Self::Deferred => naming.write(request, name),
+            Self::Computed(computed) => name.push_str(&computed.keys[0].name),
+        }
+    }
+}
+
+fn compute(requests: &[Request<'_>], naming: &Naming) -> Arc<[RedisKey]> {
+    let key = |request| {
+        let mut name = String::new();
+        naming.write(request, &mut name);
+        RedisKey { slot: naming.slot(&name), name }
+    };
+    requests.iter().map(key).collect()
+}
+
+fn exposed_key() -> Error {
+    let problem = "`hash_keys` cannot be used with `Layout::Zset`: a shared sorted set is found by its plain key; use a \
+                   limiter without `hash_keys` for this limit, or another layout";
+    Error::new(ErrorKind::Config, problem)
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,12 +7,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::mem::take;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use redis::{Cmd, RedisError, RedisResult, Value};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::{AbortHandle, spawn_local};
 
 use crate::Error;
@@ -21,9 +22,7 @@ use crate::store::redis::resp::ReplyFault;
 use crate::sync::next_id;
 
 mod direct_writer;
-mod output;
 mod reader;
-mod reply;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
@@ -31,17 +30,12 @@ mod transport;
 
 pub(crate) use direct_writer::{DirectPoll, DirectReply, DirectWriter};
 use direct_writer::{Lent, Used};
-use output::Output;
 use reader::Reader;
-use reply::{Recipient, Reply, ReplySlot};
 pub(crate) use stream::Stream;
 #[cfg(feature = "tls")]
 pub(crate) use tls::TlsStream;
 pub(crate) use transport::Transport;
 use transport::TransportWriter;
-
-#[cfg(test)]
-mod tests;
 
 /// The unwritten bytes from which on a further command waits. It waits for the socket, at most until its deadline.
 const MAX_BUFFERED_BYTES: usize = 8 << 10;
@@ -395,3 +389,181 @@ impl Drop for WaitingSender<'_> {
         self.0.set(self.0.get() - 1);
     }
 }
+
+// Commands that are not written yet.
+
+/// The memory that is kept for later commands.
+const MAX_KEPT_BYTES: usize = 64 << 10;
+
+/// Packed commands, of which the socket has taken a part.
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl Output {
+    /// The buffer that further commands are added to.
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Replaces the output, which is empty, by bytes of which the socket has taken a part.
+    fn resume(&mut self, bytes: Vec<u8>, written: usize) {
+        (self.bytes, self.written) = (bytes, written);
+        if self.unwritten() == 0 {
+            self.clear();
+        }
+    }
+
+    fn unwritten(&self) -> usize {
+        self.bytes.len() - self.written
+    }
+
+    /// Writes as much as the socket takes. Returns true if it has taken all.
+    ///
+    /// # Errors
+    /// The socket is closed. The rest is discarded.
+    fn write_to(&mut self, writer: &TransportWriter) -> io::Result<bool> {
+        while self.unwritten() > 0 {
+            match writer.try_write(&self.bytes[self.written..]) {
+                Ok(0) => return self.fail(io::ErrorKind::WriteZero.into()),
+                Ok(written) => self.written += written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.drop_written();
+                    return Ok(false);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.fail(error),
+            }
+        }
+        self.clear();
+        writer.try_flush()
+    }
+
+    /// Drops what is written, once that is more than the rest. So a socket that is never quick enough for all commands
+    /// does not make the buffer grow, and each byte is moved once on average.
+    fn drop_written(&mut self) {
+        if self.written > self.unwritten() {
+            self.bytes.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    /// The bytes in memory.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn fail(&mut self, error: io::Error) -> io::Result<bool> {
+        self.clear();
+        Err(error)
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(MAX_KEPT_BYTES);
+        self.written = 0;
+    }
+}
+
+// The reply to one command, which its sender awaits.
+
+/// The place for a reply. The reader completes it once.
+#[derive(Default)]
+struct ReplySlot(RefCell<SlotState>);
+
+enum SlotState {
+    Awaited(Option<Waker>),
+    Complete(RedisResult<Value>),
+    /// The sender has the reply, or does not wait any more.
+    Over,
+}
+
+impl Default for SlotState {
+    fn default() -> Self {
+        Self::Awaited(None)
+    }
+}
+
+impl ReplySlot {
+    fn is_awaited(&self) -> bool {
+        matches!(*self.0.borrow(), SlotState::Awaited(_))
+    }
+
+    /// Sets the reply, unless the sender does not wait any more.
+    fn complete(&self, reply: RedisResult<Value>) {
+        if self.is_awaited()
+            && let SlotState::Awaited(Some(waker)) = self.0.replace(SlotState::Complete(reply))
+        {
+            waker.wake();
+        }
+    }
+}
+
+/// The recipient of the reply to a command.
+enum Recipient {
+    /// It is of no interest.
+    Nobody,
+    /// To a task of the worker's thread.
+    Sender(Rc<ReplySlot>),
+    /// To a call whose caller has written the command.
+    Caller(oneshot::Sender<RedisResult<Value>>),
+}
+
+impl Recipient {
+    fn is_awaited(&self) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Sender(slot) => slot.is_awaited(),
+            Self::Caller(call) => !call.is_closed(),
+        }
+    }
+
+    fn complete(self, reply: RedisResult<Value>) {
+        match self {
+            Self::Nobody => {}
+            Self::Sender(slot) => slot.complete(reply),
+            // The call may have timed out.
+            Self::Caller(call) => drop(call.send(reply)),
+        }
+    }
+}
+
+/// A future of the reply. If it is dropped, the reply is discarded when it comes.
+struct Reply(Rc<ReplySlot>);
+
+impl Reply {
+    fn new(slot: Rc<ReplySlot>) -> Self {
+        Self(slot)
+    }
+}
+
+impl Future for Reply {
+    type Output = RedisResult<Value>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.0.0.borrow_mut();
+        match &mut *state {
+            SlotState::Awaited(Some(waker)) => waker.clone_from(context.waker()),
+            SlotState::Awaited(waker) => *waker = Some(context.waker().clone()),
+            SlotState::Complete(_) => {
+                if let SlotState::Complete(reply) = std::mem::replace(&mut *state, SlotState::Over) {
+                    return Poll::Ready(reply);
+                }
+            }
+            SlotState::Over => {}
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.0.0.replace(SlotState::Over);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,6 @@
 use crate::clock::Clock;
 
 pub(crate) mod command;
-pub(crate) mod redis_key;
 pub(crate) mod reply;
 #[cfg(test)]
 mod fuzz;

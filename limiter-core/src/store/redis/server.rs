@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::sync::Notify;
 
-use crate::store::redis::server_text::escape_and_truncate;
+use crate::store::redis::command_error::escape_and_truncate;
 use crate::{Error, ErrorKind};
 
 mod blocking_polls;

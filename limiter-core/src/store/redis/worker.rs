@@ -53,12 +53,10 @@ use super::connection::script_call::ScriptCall;
 use super::connection::slot_group::SlotGroup;
 use super::connection::topology::Topology;
 use super::connection::write_probe::WriteProbe;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, ReadySignal};
 use super::health::{HealthBoard, StoreHealth};
-use super::naming::Naming;
-use super::ready_signal::ReadySignal;
+use super::naming::{Naming, RedisKey};
 use super::script::command::{Action, Commands, KeyNames, ReturnedPermits};
-use super::script::redis_key::RedisKey;
 use super::script::sources;
 #[cfg(feature = "rules")]
 use super::shared_rules::{self, RulesCall, RulesServer};

@@ -10,12 +10,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::unconstrained;
 
 use super::connection::gate_table::GateTable;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, ReadySignal, worker_stopped};
 use super::health::HealthBoard;
-use super::log_throttle::LogThrottle;
-use super::ready_signal::{ReadySignal, worker_stopped};
+use super::naming::RedisKeys;
+use super::notifier::LogThrottle;
 use super::script::command::{Action, Commands};
-use super::script::redis_key::RedisKeys;
 #[cfg(feature = "rules")]
 use super::shared_rules::RulesCall;
 use super::worker::call::{Call, CallResult, Deadline};

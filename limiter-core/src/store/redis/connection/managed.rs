@@ -19,8 +19,8 @@ use super::gate::ServerGate;
 use super::round_trip::Length;
 use super::server_connection::ServerConnection;
 use super::write_probe::Written;
+use crate::store::redis::endpoint::ReadySignal;
 use crate::store::redis::health::ServerHealth;
-use crate::store::redis::ready_signal::ReadySignal;
 use crate::store::redis::server::Server;
 use crate::{Error, ErrorKind};
 

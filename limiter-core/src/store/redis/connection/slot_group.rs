@@ -1,7 +1,7 @@
 //! The requests of one decision that one script call can serve.
 
 use crate::request::Request;
-use crate::store::redis::script::redis_key::RedisKey;
+use crate::store::redis::naming::RedisKey;
 
 /// Requests whose keys are in one slot, by their indices in the decision.
 #[derive(Clone)]

@@ -13,8 +13,7 @@ use super::managed::ManagedConnection;
 use super::slot_group::SlotGroup;
 use crate::Error;
 use crate::store::redis::command_error::Redirect;
-use crate::store::redis::endpoint::Endpoint;
-use crate::store::redis::ready_signal::ReadySignal;
+use crate::store::redis::endpoint::{Endpoint, ReadySignal};
 
 pub(crate) enum Topology {
     Single(Rc<ManagedConnection>),

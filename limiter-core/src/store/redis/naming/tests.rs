@@ -8,7 +8,7 @@ use std::slice;
 use limiter_testkit::{Random, full_or, slot_of};
 
 use super::*;
-use crate::store::redis::script::redis_key::RedisKeys;
+use crate::store::redis::naming::RedisKeys;
 use crate::{ErrorKind, Limit};
 
 const KEY_COUNT: usize = 200_000;

@@ -5,11 +5,10 @@
 //! the write half back before it writes anything itself, and before it completes a reply. Until then the caller may read
 //! the reply.
 
-use std::fmt;
-use std::io;
 use std::mem::replace;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::{fmt, io};
 
 use redis::{Cmd, RedisResult, Value};
 use tokio::sync::oneshot;
@@ -17,8 +16,7 @@ use tokio::sync::oneshot;
 use super::stream::WriteHalf;
 use super::{ConnectionId, ReplyBound};
 use crate::store::redis::busy_polling::Backoff;
-use crate::store::redis::resp::decode::decode;
-use crate::store::redis::resp::frame::FrameScanner;
+use crate::store::redis::resp::{FrameScanner, decode};
 use crate::sync::process::unless_blocked;
 use crate::sync::{Mutex, MutexGuard, next_id};
 

@@ -11,9 +11,7 @@ use tokio::task::yield_now;
 
 use super::transport::TransportReader;
 use super::{ReplyBound, Shared};
-use crate::store::redis::resp::ReplyFault;
-use crate::store::redis::resp::decode::decode;
-use crate::store::redis::resp::frame::FrameScanner;
+use crate::store::redis::resp::{FrameScanner, ReplyFault, decode};
 
 /// The bytes of a read. The reply to a batch of 128 calls has 3 200.
 const MIN_BUFFER_BYTES: usize = 16 << 10;

@@ -1,9 +1,7 @@
 use limiter_testkit::{Random, full_or};
 use redis::{ErrorKind as RedisKind, Value, parse_redis_value};
 
-use super::ReplyFault;
-use super::decode::decode;
-use super::frame::FrameScanner;
+use super::{FrameScanner, ReplyFault, decode};
 
 /// Longer than any reply of these tests.
 const MAX_BYTES: usize = 1 << 20;

@@ -7,9 +7,8 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::entry::{StoredText, StoredVersion};
 use super::server::{Restored, RulesServer};
-use super::{CachedText, SharedTextObserver};
+use super::{CachedText, SharedTextObserver, StoredText, StoredVersion};
 use crate::run::run_contained;
 use crate::store::redis::connection::managed::random_between;
 use crate::{Error, ErrorKind};

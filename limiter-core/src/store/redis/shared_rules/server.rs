@@ -7,9 +7,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::NewText;
-use super::command;
-use super::entry::{PublishedText, StoredText, StoredVersion, foreign};
+use super::{NewText, PublishedText, StoredText, StoredVersion, command, foreign};
 use crate::store::redis::command_error::{CommandError, Redirect};
 use crate::store::redis::connection::server_connection::ServerConnection;
 use crate::store::redis::connection::topology::Topology;

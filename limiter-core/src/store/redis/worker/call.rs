@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::direct_call::DirectCall;
 use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, StoreFailure};
+use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::script::command::Action;
-use crate::store::redis::script::redis_key::RedisKeys;
 use crate::{Error, ErrorKind, Layout};
 
 pub(crate) type CallResult = Result<CountedReply, StoreFailure>;

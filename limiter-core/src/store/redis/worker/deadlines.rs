@@ -138,9 +138,8 @@ pub(crate) mod tests {
     use crate::clock::Clock;
     use crate::local::standby::StandbyConfig;
     use crate::request::{OwnedRequest, Request};
-    use crate::store::redis::naming::Naming;
+    use crate::store::redis::naming::{Naming, RedisKeys};
     use crate::store::redis::script::command::Action;
-    use crate::store::redis::script::redis_key::RedisKeys;
     use crate::store::redis::worker::call::{Call, CallResult};
     use crate::{ErrorKind, Key, Limit};
 

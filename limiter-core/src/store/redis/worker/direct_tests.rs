@@ -14,7 +14,7 @@ use super::tests::settings;
 use super::*;
 use crate::request::{OwnedRequest, SlottedRequests};
 use crate::store::redis::connection::managed::ManagedConnection;
-use crate::store::redis::script::redis_key::RedisKeys;
+use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::server::Server;
 use crate::{Key, Limit};
 

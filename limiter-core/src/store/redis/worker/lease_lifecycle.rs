@@ -21,8 +21,8 @@ use crate::limit::Limit;
 use crate::local::leases::{EndedLease, NewLease};
 use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
 use crate::store::redis::connection::script_call::ScriptCall;
+use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::script::command::{BatchEntry, KeyNames, LeaseTerms, ReturnedPermits};
-use crate::store::redis::script::redis_key::RedisKeys;
 use crate::store::redis::script::reply::{BatchEntryReply, LeaseReply};
 
 /// A request for a renewal, by a call that found the lease nearly used up.

@@ -22,8 +22,8 @@ use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, StoreReply};
 use crate::run::join_all;
 use crate::store::redis::connection::slot_group::SlotGroup;
+use crate::store::redis::naming::RedisKey;
 use crate::store::redis::script::command::Action;
-use crate::store::redis::script::redis_key::RedisKey;
 
 /// The reason why a script call has no reply.
 pub(crate) enum ScriptCallError {

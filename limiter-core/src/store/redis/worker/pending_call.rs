@@ -11,7 +11,7 @@ use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, Request, StoreFailure, StoreReply};
 use crate::store::redis::connection::attempt::Attempt;
 use crate::store::redis::connection::managed::ManagedConnection;
-use crate::store::redis::script::redis_key::RedisKeys;
+use crate::store::redis::naming::RedisKeys;
 
 /// A call that takes permits of one counter. It gets one reply: that of its batch, or a timeout at its deadline.
 pub(crate) struct PendingCall {

@@ -7,8 +7,7 @@ use redis::Value;
 use tokio::net::UnixStream;
 
 use crate::store::redis::pipelined::{PipelinedConnection, Stream};
-use crate::store::redis::resp::decode::decode;
-use crate::store::redis::resp::frame::FrameScanner;
+use crate::store::redis::resp::{FrameScanner, decode};
 
 pub(super) struct Peer {
     stream: UnixStream,
