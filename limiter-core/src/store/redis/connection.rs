@@ -1,15 +1,10 @@
 //! Connections to the servers: the owner of each slot, its state, and one script call over it.
 
 pub(crate) mod breaker;
-pub(crate) mod gate;
 pub(crate) mod gate_table;
 pub(crate) mod round_trip;
 pub(crate) mod server_connection;
-pub(crate) mod write_probe;
-pub(crate) mod context;
-pub(crate) mod attempt;
 pub(crate) mod in_flight_batches;
-pub(crate) mod slot_group;
 pub(crate) mod managed;
 pub(crate) mod cluster;
 pub(crate) mod topology;

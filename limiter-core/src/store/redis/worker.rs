@@ -46,13 +46,10 @@ use leasing::Leasing;
 use multi_slot::{MultiSlotCall, ScriptCallError};
 use reconcile::{Reconciler, SentTake};
 
-use super::connection::context::ConnectionContext;
 use super::connection::gate_table::GateTable;
 use super::connection::managed::ManagedConnection;
 use super::connection::script_call::ScriptCall;
-use super::connection::slot_group::SlotGroup;
 use super::connection::topology::Topology;
-use super::connection::write_probe::WriteProbe;
 use super::endpoint::{Endpoint, ReadySignal};
 use super::health::{HealthBoard, StoreHealth};
 use super::naming::{Naming, RedisKey};
@@ -64,6 +61,8 @@ use crate::clock::Clock;
 use crate::local::LocalState;
 use crate::metrics::BatchSizes;
 use crate::request::{CountedReply, DecisionReply, Request, StoreFailure, StoreReply};
+use crate::store::redis::connection::server_connection::{ConnectionContext, WriteProbe};
+use crate::store::redis::connection::topology::SlotGroup;
 use crate::{Error, ErrorKind};
 
 /// The settings of one worker.

@@ -5,21 +5,21 @@
 //! `script_call.rs`.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Value;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::context::ConnectionContext;
-use super::gate::ServerGate;
-use super::gate_table::GateTable;
+use super::gate_table::{GateTable, ServerGate};
 use super::managed::{ManagedConnection, with_jitter};
-use super::server_connection::ServerConnection;
+use super::server_connection::{ConnectionContext, ServerConnection};
 use crate::health::HealthState;
 use crate::store::redis::command_error::{CommandError, Redirect};
 use crate::store::redis::endpoint::ReadySignal;
@@ -28,12 +28,6 @@ use crate::store::redis::pipelined::ReplyBound;
 use crate::store::redis::server::Server;
 use crate::store::redis::slot;
 use crate::{Error, ErrorKind};
-
-mod migrations;
-mod slots;
-
-use migrations::SlotMigrations;
-use slots::SlotRange;
 
 pub(crate) struct Cluster {
     seeds: Vec<Server>,
@@ -290,7 +284,7 @@ impl Cluster {
             let owner = &mut map.owners[usize::from(slot)];
             if !owner.as_ref().is_some_and(|owner| Rc::ptr_eq(owner, &node)) {
                 if owner.is_some() && !self.migrations.is_migrated(slot, &node) {
-                    slots::push_slot(&mut failed, slot);
+                    push_slot(&mut failed, slot);
                 }
                 changed.push((slot, node.gate()));
                 *owner = Some(node);
@@ -310,7 +304,7 @@ impl Cluster {
             if !served {
                 if owner.take().is_some() {
                     // The next owner need not have the counters of this one.
-                    slots::push_slot(&mut failed, slot);
+                    push_slot(&mut failed, slot);
                 }
                 unowned.push((slot, Arc::clone(&self.unowned)));
             }
@@ -349,7 +343,7 @@ async fn request_map(connection: &ServerConnection, server: &Server) -> Result<V
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
     let reply = connection.send_within(&command, ReplyBound::Long).await.map_err(|error| explain(error, server))?;
-    let ranges = slots::decode_slots(&reply).ok_or_else(|| {
+    let ranges = decode_slots(&reply).ok_or_else(|| {
         Error::new(ErrorKind::Protocol, format!("{server} sent an unexpected reply to CLUSTER SLOTS"))
     })?;
     let with_host = |range: SlotRange| match range.host.is_empty() {
@@ -365,4 +359,163 @@ fn explain(error: CommandError, server: &Server) -> Error {
         return Error::new(ErrorKind::Config, problem);
     }
     error.into()
+}
+
+// Slots that move from one node to another.
+//
+// A new owner of a slot may lack its counters: the master failed, or the slot was assigned anew. A migrated slot lacks
+// none: its keys went to the new owner one by one, and calls on them were redirected there by ASK before the slot
+// itself moved. So an ASK proves that the new owner has the counters of the old one.
+
+/// The latest redirect of each slot.
+#[derive(Default)]
+pub(crate) struct SlotMigrations(RefCell<BTreeMap<u16, SlotMigration>>);
+
+struct SlotMigration {
+    to: Rc<ManagedConnection>,
+    redirect: RedirectKind,
+    at: Instant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RedirectKind {
+    Ask,
+    Moved,
+}
+
+/// The time for which an ASK proves a migration.
+const ASK_VALIDITY: Duration = Duration::from_secs(10);
+/// The time for which a MOVED outweighs a map. The map may come from a node that has not applied the move yet.
+const MOVED_VALIDITY: Duration = Duration::from_secs(1);
+
+impl SlotMigrations {
+    /// Records that the owner of a slot redirects calls on some of its keys to another node.
+    pub(crate) fn ask(&self, slot: u16, to: &Rc<ManagedConnection>) {
+        self.record(slot, to, RedirectKind::Ask);
+    }
+
+    /// Records that a slot has another owner.
+    pub(crate) fn moved(&self, slot: u16, to: &Rc<ManagedConnection>) {
+        self.record(slot, to, RedirectKind::Moved);
+    }
+
+    /// Returns whether the slot was migrated to this node.
+    pub(crate) fn is_migrated(&self, slot: u16, to: &Rc<ManagedConnection>) -> bool {
+        self.0.borrow().get(&slot).is_some_and(|latest| {
+            latest.redirect == RedirectKind::Ask && latest.is_valid() && Rc::ptr_eq(&latest.to, to)
+        })
+    }
+
+    /// Returns whether a map that names this owner is older than a MOVED.
+    pub(crate) fn contradicts(&self, slot: u16, owner: &Rc<ManagedConnection>) -> bool {
+        self.0.borrow().get(&slot).is_some_and(|latest| {
+            latest.redirect == RedirectKind::Moved && latest.is_valid() && !Rc::ptr_eq(&latest.to, owner)
+        })
+    }
+
+    /// The nodes that have keys of moving slots, also where the map does not name them.
+    pub(crate) fn targets(&self) -> Vec<(u16, Rc<ManagedConnection>)> {
+        let mut moves = self.0.borrow_mut();
+        moves.retain(|_, latest| latest.is_valid());
+        moves.iter().map(|(slot, latest)| (*slot, Rc::clone(&latest.to))).collect()
+    }
+
+    fn record(&self, slot: u16, to: &Rc<ManagedConnection>, redirect: RedirectKind) {
+        let latest = SlotMigration { to: Rc::clone(to), redirect, at: Instant::now() };
+        self.0.borrow_mut().insert(slot, latest);
+    }
+}
+
+impl SlotMigration {
+    fn is_valid(&self) -> bool {
+        self.at.elapsed()
+            < match self.redirect {
+                RedirectKind::Ask => ASK_VALIDITY,
+                RedirectKind::Moved => MOVED_VALIDITY,
+            }
+    }
+}
+
+// The reply of CLUSTER SLOTS: ranges of slots and their masters.
+
+/// A range of slots and its master.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SlotRange {
+    pub(crate) slots: RangeInclusive<u16>,
+    /// Empty: the host of the node that replied.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// Adds a slot to ranges, and extends the last one if the slot follows it.
+pub(crate) fn push_slot(ranges: &mut Vec<RangeInclusive<u16>>, slot: u16) {
+    match ranges.last_mut() {
+        Some(last) if last.end().checked_add(1) == Some(slot) => *last = *last.start()..=slot,
+        _ => ranges.push(slot..=slot),
+    }
+}
+
+/// Decodes the reply; `None` if it is not one.
+pub(crate) fn decode_slots(reply: &Value) -> Option<Vec<SlotRange>> {
+    let Value::Array(entries) = reply else { return None };
+    entries.iter().map(decode_range).collect()
+}
+
+fn decode_range(entry: &Value) -> Option<SlotRange> {
+    let Value::Array(fields) = entry else { return None };
+    let [first, last, Value::Array(master), ..] = &fields[..] else { return None };
+    let [host, port, ..] = &master[..] else { return None };
+    let slot = |value: &Value| port_or_slot(value).filter(|slot| *slot < slot::COUNT);
+    let host = match host {
+        Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
+        Value::SimpleString(host) => host.clone(),
+        Value::Nil => String::new(),
+        _ => return None,
+    };
+    // A node that does not know its own name.
+    let host = if host == "?" { String::new() } else { host };
+    Some(SlotRange { slots: slot(first)?..=slot(last)?, host, port: port_or_slot(port)? })
+}
+
+fn port_or_slot(value: &Value) -> Option<u16> {
+    if let Value::Int(number) = value { u16::try_from(*number).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(first: i64, last: i64, host: Value) -> Value {
+        let node = |host, port| Value::Array(vec![host, Value::Int(port), Value::BulkString(b"id".to_vec())]);
+        Value::Array(vec![Value::Int(first), Value::Int(last), node(host, 7000), node(Value::Nil, 7001)])
+    }
+
+    #[test]
+    fn decodes_masters_and_their_slots() {
+        let host = || Value::BulkString(b"10.0.0.1".to_vec());
+        let reply = Value::Array(vec![entry(0, 5460, host()), entry(5461, 16_383, Value::Nil)]);
+        let range = |slots, host: &str| SlotRange { slots, host: host.to_owned(), port: 7000 };
+        assert_eq!(decode_slots(&reply), Some(vec![range(0..=5460, "10.0.0.1"), range(5461..=16_383, "")]));
+        assert_eq!(decode_slots(&Value::Array(vec![])), Some(vec![]));
+    }
+
+    #[test]
+    fn slots_in_a_row_are_one_range() {
+        let mut ranges = Vec::new();
+        [0, 1, 2, 7, 16_383, 8, 9].into_iter().for_each(|slot| push_slot(&mut ranges, slot));
+        assert_eq!(ranges, [0..=2, 7..=7, 16_383..=16_383, 8..=9]);
+    }
+
+    #[test]
+    fn rejects_other_replies() {
+        let wrong =
+            [Value::Nil, Value::Int(1), Value::Array(vec![Value::Int(1)]), Value::Array(vec![Value::Array(vec![])])];
+        for reply in wrong.into_iter().chain([
+            entry(0, 16_384, Value::Nil),
+            entry(-1, 1, Value::Nil),
+            entry(0, 1, Value::Int(1)),
+        ]) {
+            assert_eq!(decode_slots(&Value::Array(vec![reply.clone()])), None, "{reply:?}");
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::gate::ServerGate;
 use crate::Error;
+use crate::store::redis::connection::breaker::Breaker;
+use crate::store::redis::pipelined::DirectWriter;
 use crate::store::redis::slot;
 use crate::sync::RwLock;
 use crate::sync::process::{self, forked, read_at_home};
@@ -82,4 +83,13 @@ impl GateTable {
             }
         }
     }
+}
+
+// The state of one server that callers use on their own threads.
+
+/// Stops calls while the server is down, and lets a call write to the server's connection while that is idle.
+#[derive(Debug, Default)]
+pub(crate) struct ServerGate {
+    pub(crate) breaker: Breaker,
+    pub(crate) direct_writer: Arc<DirectWriter>,
 }

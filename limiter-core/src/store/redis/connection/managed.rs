@@ -14,11 +14,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::context::ConnectionContext;
-use super::gate::ServerGate;
+use super::gate_table::ServerGate;
 use super::round_trip::Length;
-use super::server_connection::ServerConnection;
-use super::write_probe::Written;
+use super::server_connection::{ConnectionContext, ServerConnection, Written};
 use crate::store::redis::endpoint::ReadySignal;
 use crate::store::redis::health::ServerHealth;
 use crate::store::redis::server::Server;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::local::denial_cache::CacheVersion;
-use crate::store::redis::connection::gate::ServerGate;
+use crate::store::redis::connection::gate_table::ServerGate;
 use crate::store::redis::pipelined::DirectReply;
 use crate::store::redis::script::command::{BatchEntry, Command};
 

@@ -21,7 +21,7 @@ use super::call::{Call, Deadline};
 use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, StoreReply};
 use crate::run::join_all;
-use crate::store::redis::connection::slot_group::SlotGroup;
+use crate::store::redis::connection::topology::SlotGroup;
 use crate::store::redis::naming::RedisKey;
 use crate::store::redis::script::command::Action;
 

@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use super::call::{Call, CallResult, Deadline};
 use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, Request, StoreFailure, StoreReply};
-use crate::store::redis::connection::attempt::Attempt;
 use crate::store::redis::connection::managed::ManagedConnection;
+use crate::store::redis::connection::script_call::Attempt;
 use crate::store::redis::naming::RedisKeys;
 
 /// A call that takes permits of one counter. It gets one reply: that of its batch, or a timeout at its deadline.

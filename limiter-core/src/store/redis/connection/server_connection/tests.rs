@@ -3,7 +3,7 @@ use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use super::*;
-use crate::store::redis::connection::attempt::Attempt;
+use crate::store::redis::connection::script_call::Attempt;
 use crate::store::redis::pipelined::{PipelinedConnection, Stream};
 
 const DEADLINE: Duration = Duration::from_millis(100);
