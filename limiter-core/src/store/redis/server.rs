@@ -10,29 +10,21 @@ use tokio::sync::Notify;
 use crate::store::redis::command_error::escape_and_truncate;
 use crate::{Error, ErrorKind};
 
-mod blocking_polls;
 mod connect;
 mod connection_settings;
 mod credentials;
 mod data_connection;
 mod failover;
-mod handshake;
 mod lookups;
-mod master_address;
 mod sentinels;
 mod server_info;
-mod single_flight;
 mod socket;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "tls")]
-mod tls_config;
-#[cfg(feature = "tls")]
 mod tls_socket;
 mod url;
-mod watch;
 
-use connect::connect;
 use connection_settings::ConnectionSettings;
 pub use credentials::Credentials;
 pub(crate) use credentials::Provider;

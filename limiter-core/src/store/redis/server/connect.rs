@@ -14,8 +14,7 @@ use tokio::sync::Notify;
 
 use crate::Error;
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::server::blocking_polls::poll_on_blocking_threads;
-use crate::store::redis::server::lookups::resolve;
+use crate::store::redis::server::lookups::{poll_on_blocking_threads, resolve};
 
 /// The most commands that the client buffers for the socket. Further commands wait for a place, each at most until its
 /// deadline.

@@ -4,7 +4,9 @@ use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 
 #[cfg(feature = "tls")]
-use super::{Tls, tls_config::TlsConfig};
+use super::Tls;
+#[cfg(feature = "tls")]
+use super::tls::TlsConfig;
 #[cfg(feature = "tls")]
 use crate::Error;
 

@@ -8,7 +8,7 @@ use redis::ConnectionInfo;
 use tokio::time::timeout;
 
 use crate::store::redis::server::config_error;
-use crate::store::redis::server::single_flight::{JobError, SingleFlight};
+use crate::store::redis::server::lookups::{JobError, SingleFlight};
 use crate::{Error, ErrorKind};
 
 /// A user and a password of Redis, for [`Builder::credentials`](crate::Builder::credentials).

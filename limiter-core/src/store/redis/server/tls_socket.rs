@@ -9,11 +9,9 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client};
 
-use super::blocking_polls::poll_on_blocking_threads;
-use super::lookups::resolve;
+use super::lookups::{poll_on_blocking_threads, resolve};
 use super::socket::{connect_tcp, first_to_succeed};
-use super::tls::install_crypto_provider;
-use super::tls_config::TlsConfig;
+use super::tls::{TlsConfig, install_crypto_provider};
 use crate::store::redis::pipelined::{Stream, TlsStream};
 
 /// Opens a socket, and performs the handshake. The lookup of the host name is limited to `max_lookup`.
@@ -49,10 +47,9 @@ async fn connect_any(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::io::{Read, Write};
     use std::net::{IpAddr, TcpListener};
-    use std::thread;
+    use std::{fs, thread};
 
     use limiter_testkit::RedisServer;
     use redis::IntoConnectionInfo;

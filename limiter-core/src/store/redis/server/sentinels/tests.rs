@@ -5,7 +5,7 @@ use std::thread;
 
 use redis::IntoConnectionInfo;
 
-use super::*;
+use crate::store::redis::server::sentinels::*;
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);

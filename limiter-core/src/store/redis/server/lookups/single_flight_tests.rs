@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Waker};
 
-use super::*;
+use crate::store::redis::server::lookups::*;
 
 const LONG: Duration = Duration::from_secs(3600);
 
