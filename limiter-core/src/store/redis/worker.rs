@@ -11,25 +11,17 @@ use tokio::task::{AbortHandle, LocalSet, spawn_local};
 use tokio::time::timeout_at;
 
 pub(crate) mod call;
-pub(crate) mod in_flight;
 pub(crate) mod lease_demand;
 pub(crate) mod lease_lifecycle;
 mod batch;
-mod batch_leases;
-mod batch_queue;
 mod busy_poll;
-pub(crate) mod caller_poll;
 mod deadlines;
-mod direct_call;
 pub(crate) mod direct_sender;
-mod held_calls;
 mod late_replies;
 mod leasing;
 mod multi_slot;
 mod pending_call;
 mod reconcile;
-mod spawn_started;
-mod take_over;
 #[cfg(all(test, feature = "test-util"))]
 mod lease_tests;
 #[cfg(test)]
@@ -37,13 +29,13 @@ mod direct_tests;
 #[cfg(test)]
 pub(super) mod tests;
 
-use batch_queue::BatchQueue;
 use busy_poll::BusyPoll;
 use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
 use lease_lifecycle::Renewal;
 use leasing::Leasing;
 use multi_slot::{MultiSlotCall, ScriptCallError};
+use pending_call::BatchQueue;
 use reconcile::{Reconciler, SentTake};
 
 use super::connection::gate_table::GateTable;

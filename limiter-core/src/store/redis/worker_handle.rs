@@ -18,9 +18,7 @@ use super::script::command::{Action, Commands};
 #[cfg(feature = "rules")]
 use super::shared_rules::RulesCall;
 use super::worker::call::{Call, CallResult, Deadline};
-use super::worker::caller_poll::CallerPoll;
 use super::worker::direct_sender::DirectSender;
-use super::worker::in_flight::{InFlight, InFlightCall};
 use super::worker::lease_lifecycle::Renewal;
 use super::worker::{self, Receivers, WorkerSettings};
 use crate::Error;
@@ -28,6 +26,8 @@ use crate::health::Health;
 use crate::local::LocalState;
 use crate::metrics::BatchSizes;
 use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
+use crate::store::redis::worker::call::{InFlight, InFlightCall};
+use crate::store::redis::worker::direct_sender::CallerPoll;
 use crate::sync::process::{DroppedAtHome, forked, is_this};
 
 #[cfg(test)]

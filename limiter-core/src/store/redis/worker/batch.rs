@@ -6,29 +6,29 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::task::yield_now;
+use tokio::task::{spawn_local, yield_now};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use super::Worker;
-use super::batch_leases::BatchLeases;
-use super::batch_queue::BatchQueue;
 use super::busy_poll::PolledCall;
-use super::pending_call::{BatchedCall, PendingCall, by_entry};
-use super::spawn_started::spawn_started;
+use super::lease_lifecycle::BatchLeases;
+use super::pending_call::{BatchQueue, BatchedCall, PendingCall, by_entry};
 use crate::local::denial_cache::CacheVersion;
-use crate::request::{CountedReply, Request, SlottedRequests};
-use crate::run::join_all;
+use crate::request::{CountedReply, Request, SlottedRequests, StoreFailure};
+use crate::run::{join_all, run_contained};
 use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
 use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::naming::Naming;
 use crate::store::redis::script::command::{BatchEntry, Command, KeyNames, LeaseTerms};
 use crate::store::redis::script::reply::BatchReply;
+use crate::store::redis::worker::call::{Call, DirectCall};
 use crate::sync::Seed;
-use crate::{Algorithm, Error};
+use crate::{Algorithm, Error, ErrorKind};
 
 /// Entries of one slot, with their calls.
 struct Batch {
@@ -281,5 +281,123 @@ impl Batch {
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
         let is_identical = first.call.request() == *request && first.call.takes_leases == takes_leases;
         is_identical.then_some(first.entry)
+    }
+}
+
+// Tasks of a thread that begin at once.
+
+/// Runs a task up to its first wait, and the rest of it as another task of this thread.
+///
+/// A task that is only spawned begins after all tasks that are ready. A panic ends the task alone, as in any other.
+/// It must be called inside of a `LocalSet`. Returns true if the task has ended.
+pub(crate) fn spawn_started(task: impl Future<Output = ()> + 'static) -> bool {
+    let mut task = Box::pin(task);
+    // The second poll, by the `LocalSet`, always comes, and registers the right waker.
+    let mut context = Context::from_waker(Waker::noop());
+    let mut progress = Poll::Pending;
+    if !run_contained(|| progress = task.as_mut().poll(&mut context)) {
+        run_contained(|| drop(task));
+        return true;
+    }
+    if progress.is_pending() {
+        drop(spawn_local(task));
+    }
+    progress.is_ready()
+}
+
+// The worker's part of a direct call: it waits for the reply, within the deadline, and completes the call.
+
+impl Worker {
+    /// Takes over a call that its caller has sent.
+    pub(super) fn take_over(self: &Rc<Self>, call: Call, direct: DirectCall) {
+        let DirectCall { gate, command, entry, version, reply } = direct;
+        let Some(node) = self.topology.server_of_gate(&gate) else {
+            self.reconciler.record_failures(call.requests().into_iter());
+            let _ = call.reply_to.send(Err(StoreFailure { error: node_left(), reservation: None }));
+            return;
+        };
+        node.take_back();
+        let connection = node.current().filter(|current| current.is_of(&reply));
+        let queue = self.queue_of(&node);
+        let permit = queue.try_acquire();
+        if let Some(permit) = &permit {
+            permit.add_calls(1);
+        }
+        let slot = call.keys.first_slot();
+        let call = PendingCall::new(call, Rc::downgrade(&node));
+        let batch = SentBatch {
+            slot,
+            command,
+            entries: vec![entry],
+            calls: vec![BatchedCall { entry: 0, call: Rc::clone(&call) }],
+            versions: vec![version],
+            leases: None,
+            polled: self.busy_poll.call_sent(),
+        };
+        let script_call = ScriptCall::new(&self.context, &self.topology, permit.map(Rc::new));
+        // Before its deadline is watched: it was sent, and may be due.
+        self.record_sent(&batch, &script_call);
+        if let Some(connection) = &connection {
+            script_call.attempt().sent_on(connection);
+        }
+        self.deadlines.watch(&call);
+        let worker = Rc::clone(self);
+        spawn_local(async move {
+            let run = script_call.run_direct(&batch.command, node, connection, reply);
+            let reply = timeout_at(call.deadline.instant, run).await;
+            worker.complete(&queue, batch, &script_call, reply).await;
+        });
+    }
+}
+
+/// The error of a call to a node that has left the cluster before the worker received the call.
+fn node_left() -> Error {
+    Error::new(ErrorKind::Unavailable, "the node of the cluster is gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use tokio::task::{LocalSet, yield_now};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_begins_at_once_and_goes_on_later() {
+        let steps: Rc<RefCell<Vec<&str>>> = Rc::default();
+        let task = |first, second| {
+            let steps = Rc::clone(&steps);
+            async move {
+                steps.borrow_mut().push(first);
+                yield_now().await;
+                steps.borrow_mut().push(second);
+            }
+        };
+        let expected = ["started", "caller", "spawned", "continued", "ended"];
+        LocalSet::new()
+            .run_until(async {
+                spawn_local(task("spawned", "ended"));
+                assert!(!spawn_started(task("started", "continued")));
+                steps.borrow_mut().push("caller");
+                while steps.borrow().len() < expected.len() {
+                    yield_now().await;
+                }
+            })
+            .await;
+        assert_eq!(*steps.borrow(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_panic_before_the_first_wait_ends_the_task_alone() {
+        let has_ended =
+            LocalSet::new().run_until(async { spawn_started(async { panic!("the task's own fault") }) }).await;
+        assert!(has_ended);
+    }
+
+    #[tokio::test]
+    async fn a_task_without_a_wait_ends_at_once() {
+        assert!(LocalSet::new().run_until(async { spawn_started(async {}) }).await);
     }
 }

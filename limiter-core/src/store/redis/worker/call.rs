@@ -1,15 +1,18 @@
 //! One decision on its way to the worker.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::direct_call::DirectCall;
+use crate::local::denial_cache::CacheVersion;
 use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, StoreFailure};
+use crate::store::redis::connection::gate_table::ServerGate;
 use crate::store::redis::naming::RedisKeys;
-use crate::store::redis::script::command::Action;
+use crate::store::redis::pipelined::DirectReply;
+use crate::store::redis::script::command::{Action, BatchEntry, Command};
 use crate::{Error, ErrorKind, Layout};
 
 pub(crate) type CallResult = Result<CountedReply, StoreFailure>;
@@ -98,5 +101,97 @@ impl Deadline {
     pub(crate) fn not_sent_error(self) -> Error {
         let causes = "the connection, earlier calls or this process took too long";
         Error::new(ErrorKind::Timeout, format!("not sent to Redis within {:?}: {causes}", self.timeout))
+    }
+}
+
+// The part of a direct call that its caller has sent.
+
+/// The part of a call that its caller has sent.
+#[derive(Debug)]
+pub(crate) struct DirectCall {
+    pub(super) gate: Arc<ServerGate>,
+    pub(super) command: Command,
+    pub(super) entry: BatchEntry,
+    /// The version of the denial cache before the call was sent.
+    pub(super) version: Option<CacheVersion>,
+    pub(super) reply: DirectReply,
+}
+
+impl DirectCall {
+    /// Returns whether its caller is to poll for the reply.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.reply.is_polled()
+    }
+}
+
+// The number of calls in flight to the worker, and its bound.
+
+/// Counts the calls that were sent to the worker, or by their callers, and whose callers still wait.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    calls: AtomicU32,
+    max: u32,
+    /// The error of a call above the bound. It is made once, since many calls fail at a time.
+    overloaded: Error,
+}
+
+/// One call in flight. Dropping it, with the future of the call, ends it.
+#[derive(Debug)]
+pub(crate) struct InFlightCall<'a> {
+    calls: &'a AtomicU32,
+}
+
+impl InFlight {
+    pub(crate) fn new(max: u32) -> Self {
+        let problem = format!("{max} calls wait for Redis already, which is the `max_in_flight` of this limiter");
+        Self { calls: AtomicU32::new(0), max, overloaded: Error::new(ErrorKind::Overloaded, problem) }
+    }
+
+    /// Counts one more call.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Overloaded`] at the bound.
+    pub(crate) fn enter(&self) -> Result<InFlightCall<'_>, Error> {
+        // Never above the bound, not even for a moment: another call would be rejected for it.
+        let one_more = |calls| (calls < self.max).then_some(calls + 1);
+        match self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
+            Ok(_) => Ok(InFlightCall { calls: &self.calls }),
+            Err(_) => Err(self.overloaded.clone()),
+        }
+    }
+}
+
+impl Drop for InFlightCall<'_> {
+    fn drop(&mut self) {
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn the_bound_is_exact_while_threads_come_and_go() {
+        const MAX: u32 = 3;
+        let (in_flight, inside) = (InFlight::new(MAX), AtomicU32::new(0));
+        thread::scope(|scope| {
+            // As many threads as the bound: none is ever rejected.
+            for _ in 0..MAX {
+                scope.spawn(|| {
+                    for _ in 0..100_000 {
+                        let _call = in_flight.enter().expect("room for each thread");
+                        assert!(inside.fetch_add(1, Ordering::SeqCst) < MAX);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        let calls: Vec<_> = (0..MAX).map(|_| in_flight.enter().expect("room")).collect();
+        assert_eq!(in_flight.enter().expect_err("full").kind(), ErrorKind::Overloaded);
+        drop(calls);
+        assert!(in_flight.enter().is_ok());
     }
 }

@@ -6,10 +6,8 @@ use limiter_testkit::{RedisServer, unique};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::call::CallResult;
-use super::caller_poll::CallerPoll;
-use super::direct_call::DirectCall;
-use super::direct_sender::DirectSender;
+use super::call::{CallResult, DirectCall};
+use super::direct_sender::{CallerPoll, DirectSender};
 use super::tests::settings;
 use super::*;
 use crate::request::{OwnedRequest, SlottedRequests};

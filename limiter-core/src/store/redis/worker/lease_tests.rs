@@ -8,9 +8,8 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use super::batch_leases::BatchLeases;
 use super::call::CallResult;
-use super::lease_lifecycle::{LeaseCall, usable_time};
+use super::lease_lifecycle::{BatchLeases, LeaseCall, usable_time};
 use super::pending_call::{BatchedCall, PendingCall};
 use super::reconcile::LeaseEffects;
 use super::tests::settings;

@@ -4,19 +4,21 @@
 //! nearly used up. While a request is open, no other script call requests a lease of the same counter, and calls of it
 //! wait for the lease.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::held_calls::{HeldCall, HeldCalls};
 use super::lease_demand::{CounterTag, LeaseDemands, Occasion};
 use crate::clock::{Clock, Moment};
 use crate::local::LocalState;
 use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::topology::Topology;
 use crate::store::redis::script::command::LeaseTerms;
+use crate::store::redis::worker::pending_call::{BatchQueue, PendingCall};
 use crate::sync::Seed;
 
 /// The state that a worker has of its leases, beside those in force.
@@ -118,5 +120,30 @@ impl Drop for LeaseRequest {
             queue.push_front(call);
             queue.wake();
         }
+    }
+}
+
+// Calls that wait for a lease, which a script call in flight requests.
+
+/// The calls of each counter that wait for its lease, in the order of arrival.
+#[derive(Default)]
+pub(super) struct HeldCalls {
+    by_counter: RefCell<HashMap<CounterTag, Vec<HeldCall>, Seed>>,
+}
+
+/// A call that waits for a lease, and the queue from which it was taken.
+pub(super) struct HeldCall {
+    pub(super) queue: Rc<BatchQueue>,
+    pub(super) call: Rc<PendingCall>,
+}
+
+impl HeldCalls {
+    pub(super) fn add(&self, counter: CounterTag, call: HeldCall) {
+        self.by_counter.borrow_mut().entry(counter).or_default().push(call);
+    }
+
+    /// Removes the calls of a counter, and returns them in the order of arrival.
+    pub(super) fn release(&self, counter: CounterTag) -> Vec<HeldCall> {
+        self.by_counter.borrow_mut().remove(&counter).unwrap_or_default()
     }
 }

@@ -1,17 +1,22 @@
 //! A call that waits for its reply, in a queue or in a batch.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::call::{Call, CallResult, Deadline};
 use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, Request, StoreFailure, StoreReply};
+use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlightPermit};
 use crate::store::redis::connection::managed::ManagedConnection;
+use crate::store::redis::connection::round_trip::Length;
 use crate::store::redis::connection::script_call::Attempt;
 use crate::store::redis::naming::RedisKeys;
+use crate::store::redis::worker::late_replies::LateReplies;
 
 /// A call that takes permits of one counter. It gets one reply: that of its batch, or a timeout at its deadline.
 pub(crate) struct PendingCall {
@@ -106,5 +111,106 @@ impl PendingCall {
                 }
             }
         }
+    }
+}
+
+// The queue of calls for one server. While batches are in flight, calls collect here for the next batch.
+
+pub(crate) struct BatchQueue {
+    connection: Weak<ManagedConnection>,
+    calls: RefCell<VecDeque<Rc<PendingCall>>>,
+    in_flight: Rc<InFlightBatches>,
+    /// The batches of one call since the last larger one.
+    lone_calls: Cell<u32>,
+    late_replies: LateReplies,
+}
+
+/// Calls that have come one at a time before a caller may write to the connection.
+const MIN_LONE_CALLS: u32 = 16;
+
+impl BatchQueue {
+    pub(crate) fn new(connection: &Rc<ManagedConnection>) -> Self {
+        Self {
+            connection: Rc::downgrade(connection),
+            calls: RefCell::default(),
+            in_flight: Rc::default(),
+            lone_calls: Cell::default(),
+            late_replies: LateReplies::default(),
+        }
+    }
+
+    /// Returns whether it is the queue of this connection.
+    pub(crate) fn is_of(&self, connection: &Rc<ManagedConnection>) -> bool {
+        self.connection.as_ptr() == Rc::as_ptr(connection)
+    }
+
+    /// Returns whether the server has left the cluster.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.connection.strong_count() == 0
+    }
+
+    /// Adds a call. Returns it, for its deadline.
+    pub(crate) fn push(&self, call: Call) -> Rc<PendingCall> {
+        let call = PendingCall::new(call, self.connection.clone());
+        self.calls.borrow_mut().push_back(Rc::clone(&call));
+        call
+    }
+
+    /// Adds a call in front of all others. It was in a queue before.
+    pub(crate) fn push_front(&self, call: Rc<PendingCall>) {
+        self.calls.borrow_mut().push_front(call);
+    }
+
+    /// Wakes the task that sends batches.
+    pub(crate) fn wake(&self) {
+        self.in_flight.wake();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.calls.borrow().is_empty()
+    }
+
+    /// Takes the permit of the next batch, if calls wait and it may be sent now.
+    pub(crate) fn next_permit(&self) -> Option<InFlightPermit> {
+        if self.is_empty() { None } else { self.try_acquire() }
+    }
+
+    /// Takes a permit for a batch, if one is free.
+    pub(crate) fn try_acquire(&self) -> Option<InFlightPermit> {
+        self.in_flight.try_acquire(self.calls.borrow().len(), || {
+            self.connection.upgrade().map_or(Length::Short, |connection| connection.round_trip_length())
+        })
+    }
+
+    /// Lends the server's connection to callers after a batch of so many calls, if calls have come one at a time for a
+    /// while and the connection is idle. Calls that come together are cheaper for the server in a batch.
+    pub(crate) fn lend_after(&self, calls: usize) {
+        if calls > 1 || !self.is_empty() {
+            return self.lone_calls.set(0);
+        }
+        self.lone_calls.set(self.lone_calls.get().saturating_add(1));
+        if self.lone_calls.get() >= MIN_LONE_CALLS
+            && let Some(connection) = self.connection.upgrade()
+        {
+            connection.lend();
+        }
+    }
+
+    /// Records the reply to a batch whose oldest call has this deadline. It came at this time; `None` if it did not come
+    /// in time.
+    pub(crate) fn record_reply(&self, deadline: Deadline, replied_at: Option<Instant>) {
+        if let Some(connection) = self.connection.upgrade() {
+            self.late_replies.record(deadline, replied_at, &connection);
+        }
+    }
+
+    /// Takes the first call.
+    pub(crate) fn pop(&self) -> Option<Rc<PendingCall>> {
+        self.calls.borrow_mut().pop_front()
+    }
+
+    /// Waits until a permit is released for which calls wait, or [`wake`](Self::wake) is called.
+    pub(crate) async fn permit_released(&self) {
+        self.in_flight.released().await;
     }
 }
