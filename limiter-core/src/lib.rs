@@ -36,6 +36,8 @@ mod current;
 
 #[doc(hidden)]
 pub mod private;
+#[doc(hidden)]
+pub mod service;
 
 /// The `tracing` target of all log events: the name of the crate that users depend on.
 const TARGET: &str = "rate_limited";

@@ -231,13 +231,6 @@ impl Limit {
             None => self.max.get(),
         }
     }
-
-    /// Returns whether the limit has the default algorithm and layout.
-    #[inline]
-    pub(crate) const fn is_plain(&self) -> bool {
-        matches!((self.algorithm, self.layout, self.burst), (Algorithm::SlidingWindow, Layout::Compact, None))
-    }
-
     /// The number of lease times in a window. A lease of a shorter window in milliseconds would have no time at all.
     const LEASE_TIMES_PER_WINDOW: u64 = 64;
 

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use crate::clock::Clock;
 use crate::decision::receipt::LimiterId;
-use crate::error::OnError;
 use crate::guard::Guard;
 use crate::limiter::wait_queue::WaitQueues;
 use crate::metrics::RulesRefused;
@@ -27,18 +26,18 @@ pub(crate) mod tests;
 mod api;
 mod decide;
 mod wait;
-mod rule_call;
+mod planned;
 mod named;
 mod rules;
 #[cfg(all(feature = "rules", feature = "redis"))]
 mod shared_rules;
 pub(crate) mod wait_queue;
 
-pub(crate) use decide::FastPath;
 pub use named::Named;
-pub(crate) use rule_call::{LimitsOf, Policies, RuleArguments, RuleCall, RuleDecision};
+pub(crate) use planned::{RuleDecision, Verdict};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub use shared_rules::{Change, Published, SharedRules};
+pub(crate) use wait::WatchedRules;
 
 /// A rate limiter that counts in this process or in a store that several processes share.
 ///
@@ -67,9 +66,6 @@ pub struct Limiter {
 
 pub(crate) struct LimiterInner {
     pub(crate) backend: Backend,
-    pub(crate) on_error: OnError,
-    /// Calls may take leases, unless their rule sets otherwise.
-    pub(crate) leases: bool,
     pub(crate) rules: RuleTable,
     /// The last set of rules that was set at run time.
     pub(crate) runtime_refused: RulesRefused,
@@ -143,14 +139,14 @@ impl Drop for LimiterInner {
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LimiterInner { backend, on_error, observers, .. } = &*self.inner;
+        let LimiterInner { backend, rules, observers, .. } = &*self.inner;
         let store = match backend {
             Backend::Memory(_) => "memory",
             Backend::Guarded(_) => "shared",
         };
         f.debug_struct("Limiter")
             .field("store", &store)
-            .field("on_error", on_error)
+            .field("on_error", &rules.defaults().options.on_error)
             .field("observers", observers)
             .finish_non_exhaustive()
     }

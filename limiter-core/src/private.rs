@@ -6,7 +6,6 @@ mod leases;
 mod call;
 mod outcome;
 mod permit;
-mod services;
 
 use crate::ErrorKind;
 pub use crate::convert::{FromDenied, FromFailure};
@@ -24,7 +23,6 @@ pub use inventory;
 pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call, resolve, run};
 pub use permit::{allowed, allowed_blocking, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};
-pub use services::{LimitedRequest, TowerRule, now, rule_name, sleep, write_fields};
 pub use values::{
     LimitOrNearest, LimitRef, LimiterHandle, LimiterRef, StaticKey, ToKey, captured_value, counted_by, current, key,
     limit, limit_from, limit_of, limiter,

@@ -382,16 +382,12 @@ impl RefundInfo {
 }
 
 /// The options of one call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallOptions {
     pub(crate) on_error: OnError,
     /// The longest wait for a turn. Only a leaky bucket gives turns.
     pub(crate) max_wait: Duration,
     /// The time that the store has for its reply; `None` for the limiter's own deadline.
-    #[cfg_attr(
-        not(any(feature = "redis", feature = "test-util")),
-        expect(dead_code, reason = "only the Redis store and the slow one have a deadline")
-    )]
     pub(crate) deadline: Option<Duration>,
     pub(crate) cache_lookup: CacheLookup,
     /// The call may take a lease, by the setting of its rule or else the limiter's.
@@ -401,9 +397,10 @@ pub(crate) struct CallOptions {
 }
 
 /// The state of a call's one look-up in the denial cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CacheLookup {
     /// The guard has to look the requests up.
+    #[default]
     Needed,
     /// The fast path has looked the request up and found no valid denial.
     Done,

@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use http::request::Parts;
-use limiter_core::private::{LimitedRequest, LimiterHandle, TowerRule, current};
+use limiter_core::private::{LimiterHandle, current};
+use limiter_core::service::{LimitedRequest, TowerRule};
 use limiter_core::{Allowed, Decision, Denied, Error, Limit, Limiter};
 
 use crate::key::{PartialKey, RequestKey};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use limiter_core::http::Fields;
-use limiter_core::private::TowerRule;
+use limiter_core::service::TowerRule;
 use limiter_core::{Denied, Limit, Limiter, OnError};
 use tower_layer::Layer;
 

@@ -4,7 +4,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Duration;
 
-use limiter_core::private::TowerRule;
+use limiter_core::service::TowerRule;
 use limiter_core::{Key, Limit, Limiter, OnError};
 use tower_layer::Layer;
 

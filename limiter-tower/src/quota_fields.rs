@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use limiter_core::http::Fields;
-use limiter_core::private::write_fields;
+use limiter_core::service::write_fields;
 use limiter_core::{Decision, Limit};
 
 /// The name of the field whose value stays the same from answer to answer.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use http::request::Parts;
 use limiter_core::Allowed;
-use limiter_core::private::rule_name;
+use limiter_core::service::rule_name;
 
 /// The rules with a warning.
 static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());

@@ -18,7 +18,8 @@ use crate::local::LocalStateOptions;
 use crate::local::standby::StandbyConfig;
 use crate::metrics::{self, RulesRefused};
 use crate::overflow::Overflows;
-use crate::rule::{Mode, RuleTable};
+use crate::request::CallOptions;
+use crate::rule::{CallDefaults, Mode, RuleTable};
 use crate::store::memory::MemoryStore;
 use crate::sync::process::{DroppedAtHome, PerProcess};
 use crate::{Error, Limiter, Origin, Source};
@@ -166,12 +167,12 @@ impl Builder {
 
     fn with_backend(self, backend: Backend, rules: RuleTable) -> Limiter {
         let Self { on_error, leases, mut observers, exposes_keys, clock, .. } = self;
+        let options = CallOptions { on_error, leases, ..CallOptions::default() };
+        let rules = rules.with_defaults(CallDefaults { options, is_guarded: matches!(backend, Backend::Guarded(_)) });
         observers.attach_rules(rules.logged_limits());
         let queues = WaitQueues::new(clock.clone(), backend.is_shared());
         Limiter::from_parts(LimiterInner {
             backend,
-            on_error,
-            leases,
             rules,
             runtime_refused: RulesRefused::new(Origin::Runtime.as_str()),
             #[cfg(feature = "rules")]

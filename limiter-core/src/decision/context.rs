@@ -48,6 +48,11 @@ impl<'a> DecisionContext<'a> {
         Self::new(&[DIRECT_CALL], requests)
     }
 
+    /// Returns it with these requests in place of its own, if there are any: its own, and observed ones.
+    pub(crate) fn with_observed(self, requests: Option<&'a [Request<'a>]>) -> Self {
+        Self { requests: requests.unwrap_or(self.requests), ..self }
+    }
+
     /// Returns whether the store observes any of the requests.
     #[inline]
     pub(crate) fn has_observed(&self) -> bool {

@@ -4,11 +4,13 @@ use std::iter;
 use std::time::Duration;
 
 use crate::decision::receipt::{GrantedPermits, Receipt, Refund};
-use crate::decision::{Allowed, Decision, DecisionContext};
+use crate::decision::{Allowed, DIRECT_CALL, Decision, DecisionContext};
 use crate::health::{Health, HealthState};
 use crate::limiter::decide::CheckFuture;
+use crate::limiter::planned::decision_of;
+use crate::limiter::wait::Waiting;
 use crate::limiter::{Backend, Limiter};
-use crate::request::{Request, check_number_of};
+use crate::request::{CacheLookup, Request, check_number_of};
 use crate::run::block_on;
 use crate::store::memory::EntryPermits;
 use crate::{Error, ErrorKind, Key, Limit};
@@ -77,9 +79,10 @@ impl Limiter {
         check_number_of(limits.len())?;
         let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request::new(key, *limit, cost)).collect();
         if self.rule_table().switch().is_some() {
-            return self.decide_switched(&requests, Duration::ZERO).await;
+            let plan = self.rule_table().plan_direct(DIRECT_CALL, &requests);
+            return self.decide(&plan, CacheLookup::Needed).await.map(decision_of);
         }
-        self.decide(DecisionContext::direct(&requests), self.default_options()).await
+        self.decide_requests(DecisionContext::direct(&requests), *self.default_options()).await
     }
 
     /// Takes one permit, waiting up to `max_wait` for it.
@@ -174,16 +177,25 @@ impl Limiter {
     /// As for [`wait`](Limiter::wait).
     pub async fn wait_n(&self, key: &Key, limit: &Limit, cost: u32, max_wait: Duration) -> Result<Decision, Error> {
         let requests = [Request::new(key, *limit, cost)];
-        if self.rule_table().switch().is_some() {
-            return Box::pin(self.decide_switched(&requests, max_wait)).await;
-        }
         let mut waiting = self.begin_wait(max_wait);
         loop {
-            let (context, options) = (DecisionContext::direct(&requests), self.default_options());
-            if let Some(decision) = self.decide_waiting(context, options, &mut waiting, None).await? {
+            let decision = if self.rule_table().switch().is_some() {
+                Box::pin(self.wait_switched(&requests, &mut waiting)).await?
+            } else {
+                self.decide_waiting(DecisionContext::direct(&requests), self.default_options(), &mut waiting, None)
+                    .await?
+            };
+            if let Some(decision) = decision {
                 return Ok(decision);
             }
         }
+    }
+
+    /// Decides about a call that may wait, while `RATE_LIMITED_MODE` is set.
+    #[cold]
+    async fn wait_switched(&self, requests: &[Request<'_>], waiting: &mut Waiting) -> Result<Option<Decision>, Error> {
+        let plan = self.rule_table().plan_direct(DIRECT_CALL, requests);
+        Ok(self.decide_or_wait(&plan, waiting, None).await?.map(decision_of))
     }
 
     /// Returns the decision that [`check`](Limiter::check) would make now, without taking a permit. `remaining` is the
@@ -198,11 +210,7 @@ impl Limiter {
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
         let requests = [Request::new(key, *limit, 1)];
-        if self.rule_table().switch().is_some() {
-            let call = self.switched_call(&requests);
-            return self.peek_rules(call, self.inner.on_error).await;
-        }
-        self.peek_once(DecisionContext::direct(&requests), self.default_options()).await
+        self.peek_planned(&self.rule_table().plan_direct(DIRECT_CALL, &requests)).await
     }
 
     /// Refunds the permits of an allowed call, for a call that did not happen after all.

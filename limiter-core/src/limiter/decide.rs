@@ -11,30 +11,14 @@ use tracing::Instrument;
 use crate::clock::Clock;
 use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied, Resolution};
 use crate::error::OnError;
-use crate::limiter::{Backend, Limiter, LimiterInner};
+use crate::limiter::planned::decision_of;
+use crate::limiter::{Backend, Limiter, LimiterInner, Verdict};
 use crate::metrics::{FastAllowed, ReplyTime};
 use crate::request::{CacheLookup, CallOptions, CountedReply, Request};
 use crate::rule::RuleTable;
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::sync::process::forked;
 use crate::{Allowed, Error, Key, Limit, TARGET};
-
-/// The result of a decision without a request to a shared store.
-pub(crate) enum FastPath {
-    Allowed,
-    Denied(Denied),
-    /// The full path must decide. It looks the requests up in the denial cache if the fast path has not.
-    NeedsStore(CacheLookup),
-}
-
-impl From<Decision> for FastPath {
-    fn from(decision: Decision) -> Self {
-        match decision {
-            Decision::Allowed(_) => Self::Allowed,
-            Decision::Denied(denied) => Self::Denied(denied),
-        }
-    }
-}
 
 /// The part of the memory store's reply that the fast path uses.
 enum FastReply {
@@ -53,27 +37,8 @@ impl Limiter {
     }
 
     /// The options of a call without options of its own.
-    pub(crate) fn default_options(&self) -> CallOptions {
-        let (on_error, cache_lookup, leases) = (self.inner.on_error, CacheLookup::Needed, self.inner.leases);
-        CallOptions { on_error, max_wait: Duration::ZERO, deadline: None, cache_lookup, leases, wants_reports: false }
-    }
-
-    /// Returns whether a call may take leases, by this setting of its rule or else the limiter's.
-    pub(crate) fn leases(&self, of_rule: Option<bool>) -> bool {
-        of_rule.unwrap_or(self.inner.leases)
-    }
-
-    /// Logs that a rule takes no leases, which it demands, if it has several limits or one that may not be leased. A limiter
-    /// in memory needs none.
-    pub(crate) fn warn_if_unleased(&self, rule: &'static str, mut limits: impl Iterator<Item = Limit>) {
-        let is_unleased = match (limits.next(), limits.next()) {
-            (None, _) => false,
-            (Some(limit), None) => !limit.may_be_leased(),
-            (Some(_), Some(_)) => true,
-        };
-        if is_unleased && matches!(self.inner.backend, Backend::Guarded(_)) {
-            self.rule_table().warn_of_unleased(rule);
-        }
+    pub(crate) fn default_options(&self) -> &CallOptions {
+        &self.rule_table().defaults().options
     }
 
     /// Applies the failure policy to a call that failed before any request was made, as one with an invalid limit. The
@@ -142,7 +107,7 @@ impl Limiter {
     /// The failure policy's decision, for a memory store that cannot be used in this child of `fork`.
     #[cold]
     fn decide_in_child(&self, request: &Request<'_>) -> Result<Decision, Error> {
-        let resolution = self.resolve_by_policy(forked(), self.default_options())?;
+        let resolution = self.resolve_by_policy(forked(), *self.default_options())?;
         Ok(DecisionContext::direct(slice::from_ref(request)).decision(resolution, None))
     }
 
@@ -168,7 +133,8 @@ impl Limiter {
     ) -> Option<Decision> {
         let Backend::Guarded(guard) = &self.inner.backend else { return None };
         let requests = [*request];
-        let resolution = guard.decide_locally(&requests, self.leases(leases), needs_receipt)?;
+        let resolution =
+            guard.decide_locally(&requests, leases.unwrap_or(self.default_options().leases), needs_receipt)?;
         let context = DecisionContext { names: &[name], requests: &requests };
         let mut decision = context.decision(resolution, needs_receipt.then_some(self.inner.limiter_id));
         self.expose_key(&mut decision, &requests);
@@ -176,68 +142,56 @@ impl Limiter {
         Some(decision)
     }
 
-    /// Decides about one request of an annotated call, if no reply of a shared store is needed. `leases` is the setting of
-    /// its rule.
-    pub(crate) fn decide_fast(&self, name: &'static str, request: &Request<'_>, leases: Option<bool>) -> FastPath {
+    /// Decides about one request, if no reply of a shared store is needed. `leases` is the setting of its rule.
+    ///
+    /// # Errors
+    /// As for [`try_decide`](Self::try_decide).
+    pub(crate) fn try_decide_one<V: Verdict>(
+        &self,
+        name: &'static str,
+        request: &Request<'_>,
+        leases: Option<bool>,
+    ) -> Result<V, CacheLookup> {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
-            return match self.decide_locally(name, request, leases, observers.observe_allowed()) {
-                Some(decision) => decision.into(),
-                None => FastPath::NeedsStore(CacheLookup::Done),
+            let needs_receipt = V::HAS_RECEIPT || observers.observe_allowed();
+            return match self.decide_locally(name, request, leases, needs_receipt) {
+                Some(decision) => Ok(V::from_decision(decision)),
+                None => Err(CacheLookup::Done),
             };
         };
-        // An `Allowed` that no observer receives is not built.
-        let skip_allowed = !observers.observe_allowed();
+        // An `Allowed` that nothing receives is not built.
+        let skip_allowed = !V::HAS_RECEIPT && !observers.observe_allowed();
         let fast_reply = |reply: &MemoryReply| {
-            if reply.outcome.allowed && skip_allowed {
+            if skip_allowed && reply.outcome.allowed {
                 FastReply::Allowed(FastAllowed::new(reply.outcome.remaining, reply.now))
             } else {
                 FastReply::Used(*reply)
             }
         };
-        match store.decide_one(request, 0, fast_reply, || FastReply::Forked) {
-            FastReply::Allowed(left) => {
+        match (store.decide_one(request, 0, fast_reply, || FastReply::Forked), V::allowed()) {
+            (FastReply::Allowed(left), Some(verdict)) => {
                 observers.allowed_fast(name, request, left);
-                FastPath::Allowed
+                Ok(verdict)
             }
-            FastReply::Used(reply) => {
+            (FastReply::Used(reply), _) => {
                 let mut decision = Decision::from_memory(name, request, &reply, *limiter_id);
                 self.expose_key(&mut decision, slice::from_ref(request));
                 let context = DecisionContext { names: &[name], requests: slice::from_ref(request) };
                 observers.decided(context, &decision, ReplyTime::new(reply.now));
-                decision.into()
+                Ok(V::from_decision(decision))
             }
-            // The full path fails again, and applies the failure policy.
-            FastReply::Forked => FastPath::NeedsStore(CacheLookup::Needed),
+            // The store has failed, and `decide` applies the failure policy.
+            (FastReply::Forked | FastReply::Allowed(_), _) => Err(CacheLookup::Needed),
         }
     }
 
-    /// Decides as [`decide_fast`](Self::decide_fast), and returns the whole decision. `Err` if a shared store must
-    /// decide.
-    pub(crate) fn decide_fast_with_permit(
-        &self,
-        name: &'static str,
-        request: &Request<'_>,
-        leases: Option<bool>,
-    ) -> Result<Decision, CacheLookup> {
-        let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
-        let Backend::Memory(store) = backend else {
-            return self.decide_locally(name, request, leases, true).ok_or(CacheLookup::Done);
-        };
-        let mut time = ReplyTime::UNKNOWN;
-        let decision = |reply: &MemoryReply| {
-            time = ReplyTime::new(reply.now);
-            Ok(Decision::from_memory(name, request, reply, *limiter_id))
-        };
-        let mut decision = store.decide_one(request, 0, decision, || Err(CacheLookup::Needed))?;
-        self.expose_key(&mut decision, slice::from_ref(request));
-        let context = DecisionContext { names: &[name], requests: slice::from_ref(request) };
-        observers.decided(context, &decision, time);
-        Ok(decision)
-    }
-
     /// Decides about a call that does not wait, and calls the observers.
-    pub(crate) async fn decide(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
+    pub(crate) async fn decide_requests(
+        &self,
+        context: DecisionContext<'_>,
+        options: CallOptions,
+    ) -> Result<Decision, Error> {
         let resolution = self.resolve(context, options).await?;
         let mut decision = context.decision(resolution, Some(self.inner.limiter_id));
         self.expose_key(&mut decision, context.requests);
@@ -377,21 +331,21 @@ impl<'a> CheckFuture<'a> {
     #[inline(never)]
     fn poll_boxed(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
         let (limiter, request) = (self.limiter, self.request());
-        // A decision in this process costs no allocation, so a flood of denied calls is cheap here as well.
-        if self.inner.is_none()
-            && limiter.rule_table().switch().is_none()
-            && let Some(decision) = limiter.decide_locally(DIRECT_CALL, &request, None, true)
-        {
-            self.is_done = true;
-            return Poll::Ready(Ok(decision));
-        }
-        let inner = self.inner.get_or_insert_with(|| {
-            if limiter.rule_table().switch().is_some() {
-                return Box::pin(async move { limiter.decide_switched(&[request], Duration::ZERO).await });
+        let inner = match &mut self.inner {
+            Some(inner) => inner,
+            inner => {
+                let plan = limiter.rule_table().plan_direct(DIRECT_CALL, &[request]);
+                // A decision in this process costs no allocation, so a flood of denied calls is cheap here as well.
+                let cache_lookup = match limiter.try_decide(&plan) {
+                    Ok(decision) => {
+                        self.is_done = true;
+                        return Poll::Ready(Ok(decision));
+                    }
+                    Err(cache_lookup) => cache_lookup,
+                };
+                inner.insert(Box::pin(async move { limiter.decide(&plan, cache_lookup).await.map(decision_of) }))
             }
-            let options = CallOptions { cache_lookup: CacheLookup::Done, ..limiter.default_options() };
-            Box::pin(async move { limiter.decide(DecisionContext::direct(&[request]), options).await })
-        });
+        };
         let decision = inner.as_mut().poll(context);
         self.is_done = decision.is_ready();
         decision

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
-use crate::limiter::wait::Waiting;
-use crate::limiter::{Limiter, LimitsOf, Policies, RuleArguments, RuleCall};
-use crate::request::Request;
-use crate::rule::{KeyText, RuleRef, ServiceRule, Settings, UNCACHED, intern};
+use crate::limiter::Limiter;
+use crate::limiter::planned::decision_of;
+use crate::limiter::wait::{Waiting, WatchedRules};
+use crate::request::CacheLookup;
+use crate::rule::{KeyText, OwnPolicy, Plan, RuleRef, RuleUse, UNCACHED, intern};
 use crate::run::block_on;
-use crate::{Decision, Denied, Error, Key, Limit, OnError};
+use crate::{Decision, Denied, Error, ErrorKind, Key, Limit, OnError};
 
 /// Direct calls under a rule: [`Limiter::named`] returns it.
 ///
@@ -24,24 +25,18 @@ pub struct Named<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum NamedRule<'a> {
-    Direct { name: &'a str, position: u32 },
-    Service(ServiceRule<'a>),
+struct NamedRule<'a> {
+    name: &'a str,
+    position: u32,
 }
 
 impl RuleRef for NamedRule<'_> {
     fn position(&self) -> u32 {
-        match self {
-            Self::Direct { position, .. } => *position,
-            Self::Service(rule) => rule.position(),
-        }
+        self.position
     }
 
     fn name_and_key(&self) -> (&str, KeyText) {
-        match self {
-            Self::Direct { name, .. } => (name, KeyText::Unknown),
-            Self::Service(rule) => rule.name_and_key(),
-        }
+        (self.name, KeyText::Unknown)
     }
 }
 
@@ -69,13 +64,8 @@ impl Limiter {
     /// ```
     pub fn named<'a>(&'a self, rule: &'a str) -> Named<'a> {
         let (name, position) = intern(rule).unwrap_or((DIRECT_CALL, UNCACHED));
-        let rule = NamedRule::Direct { name: rule, position };
+        let rule = NamedRule { name: rule, position };
         Named { limiter: self, rule, name, on_error: None }
-    }
-
-    /// Returns the methods for calls under a rule of services. `name` is that in decisions.
-    pub(crate) fn under_service_rule<'a>(&'a self, rule: ServiceRule<'a>, name: &'static str) -> Named<'a> {
-        Named { limiter: self, rule: NamedRule::Service(rule), name, on_error: None }
     }
 
     /// Takes permits of several rules at once, all of them or none. Each rule is a `(name, key, limit, cost)`; the limit
@@ -91,91 +81,84 @@ impl Limiter {
     /// # Cancel safety
     /// As for [`check`](Limiter::check).
     pub async fn check_rules(&self, rules: &[(&str, &Key, &Limit, u32)]) -> Result<Decision, Error> {
-        let read = || {
-            self.collect(|call| {
-                rules.iter().enumerate().try_for_each(|(index, &(rule, key, ..))| {
-                    let is_same =
-                        |&&(other, other_key, ..): &&(&str, &Key, &Limit, u32)| (other, other_key) == (rule, key);
-                    if rules[..index].iter().any(|earlier| is_same(&earlier)) {
-                        return Ok(());
-                    }
-                    let rule_index = rules.iter().position(|(other, ..)| *other == rule).unwrap_or(index);
-                    let of_rule = rules.iter().filter(is_same).map(|&(.., limit, cost)| (limit, cost));
-                    let Named { rule, name, .. } = self.named(rule);
-                    self.add_rule(call, &RuleArguments::direct(rule_index, name, key, of_rule), &rule)
-                })
-            })
+        let is_same = |one: usize, other: usize| (rules[one].0, rules[one].1) == (rules[other].0, rules[other].1);
+        let is_first = |index: &usize| !(0..*index).any(|earlier| is_same(earlier, *index));
+        let items_of = |first: usize| {
+            let items = rules[first..].iter().filter(|(rule, ..)| *rule == rules[first].0);
+            items.map(|&(_, key, limit, cost)| (key, limit, cost)).collect::<Vec<_>>()
         };
-        self.decide_direct(read, None, Duration::ZERO).await
+        let items: Vec<_> = (0..rules.len()).filter(is_first).map(|first| (first, items_of(first))).collect();
+        let uses = items.iter().map(|(first, items)| {
+            let &(rule, key, ..) = &rules[*first];
+            let rule_index = rules.iter().position(|(other, ..)| *other == rule).unwrap_or(*first);
+            let Named { rule, name, .. } = self.named(rule);
+            (RuleUse::direct(rule_index, name, key, items), rule)
+        });
+        let uses: Vec<_> = uses.collect();
+        let read = || self.rule_table().plan(OwnPolicy::NONE, uses.iter().copied());
+        self.decide_read(&read, OwnPolicy::NONE, Duration::ZERO).await
     }
 
-    /// Decides about a direct call under rules, which `read` reads. `own` is the policy of the call, for rules that set
-    /// none.
-    pub(super) async fn decide_direct<'k>(
+    /// Decides about a direct call under rules, which `read` plans. It waits up to `max_wait`.
+    pub(crate) async fn decide_read<'k>(
         &self,
-        read: impl Fn() -> Result<RuleCall<'k>, Error> + Send + Sync,
-        own: Option<OnError>,
+        read: &(impl Fn() -> Result<Plan<'k>, Error> + Send + Sync),
+        own: OwnPolicy,
         max_wait: Duration,
     ) -> Result<Decision, Error> {
-        let mut waiting = self.waiting(max_wait);
+        if max_wait.is_zero() {
+            return match read() {
+                Ok(plan) => self.decide(&plan, CacheLookup::Needed).await.map(decision_of),
+                Err(error) => self.fail_unplanned(error, own).map(Decision::Denied),
+            };
+        }
+        let mut waiting = self.begin_wait(max_wait);
         loop {
-            if let Some(decision) = self.decide_read(&read, own, waiting.as_mut()).await? {
+            if let Some(decision) = self.attempt(read, own, &mut waiting).await? {
                 return Ok(decision);
             }
         }
     }
 
-    /// Reads a direct call and decides about it: see [`decide_rules`](Self::decide_rules).
-    async fn decide_read<'k>(
+    /// Takes the permits of a direct call under rules if they are free now. `None` if they are not: the call waits
+    /// elsewhere, so the observers get no denial.
+    pub(crate) async fn take_read<'k>(
         &self,
-        read: &(impl Fn() -> Result<RuleCall<'k>, Error> + Send + Sync),
-        own: Option<OnError>,
-        waiting: Option<&mut Waiting>,
+        read: &(impl Fn() -> Result<Plan<'k>, Error> + Send + Sync),
+        own: OwnPolicy,
     ) -> Result<Option<Decision>, Error> {
-        let call = match read() {
-            Ok(call) => call,
-            Err(error) => return self.unreadable(error, own).map(|denied| Some(Decision::Denied(denied))),
-        };
-        call.check_size()?;
-        let on_error = self.direct_policy(call.policies, own);
-        let still_holds = || read().is_ok_and(|now| now.is_same(&call));
-        let decision = self.decide_rules(&call, on_error, waiting, &still_holds).await?;
-        Ok(decision.map(|decision| decision.map_or_else(|(_, denied)| Decision::Denied(denied), Decision::Allowed)))
+        let mut attempt = self.begin_attempt();
+        self.attempt(read, own, &mut attempt).await
     }
 
-    /// Decides about a direct call without a rule while `RATE_LIMITED_MODE` is set.
-    #[cold]
-    pub(super) async fn decide_switched(
+    /// Plans a direct call and decides about it: see [`decide_or_wait`](Self::decide_or_wait).
+    async fn attempt<'k>(
         &self,
-        requests: &[Request<'_>],
-        max_wait: Duration,
-    ) -> Result<Decision, Error> {
-        self.decide_direct(|| Ok(self.switched_call(requests)), None, max_wait).await
-    }
-
-    pub(super) fn switched_call<'k>(&self, requests: &[Request<'k>]) -> RuleCall<'k> {
-        let mut settings = Settings::default();
-        settings.switch_mode(self.rule_table().switch());
-        let mut call = RuleCall::in_generation(self.rule_table().generation());
-        for Request { key, limit, cost, .. } in requests {
-            let limits = [(Ok(*limit), *cost)].into_iter();
-            // Without limits or algorithms in the settings no limit is invalid.
-            let (limits_of, name, cost) = (LimitsOf::DirectCall, DIRECT_CALL, *cost);
-            let arguments = RuleArguments { rule_index: 0, name, key, limits, limits_of, cost, leases: None };
-            let _ = call.add(&arguments, &settings);
-        }
-        call
+        read: &(impl Fn() -> Result<Plan<'k>, Error> + Send + Sync),
+        own: OwnPolicy,
+        waiting: &mut Waiting,
+    ) -> Result<Option<Decision>, Error> {
+        let plan = match read() {
+            Ok(plan) => plan,
+            Err(error) => return self.fail_unplanned(error, own).map(|denied| Some(Decision::Denied(denied))),
+        };
+        let still_hold = || read().is_ok_and(|now| now.is_same(&plan));
+        let rules = WatchedRules { generation: plan.generation, still_hold: &still_hold };
+        let decision = self.decide_or_wait(&plan, waiting, Some(&rules)).await?;
+        Ok(decision.map(decision_of))
     }
 
     /// Applies the failure policy to a call whose settings cannot be read in this process.
+    ///
+    /// # Errors
+    /// The error, under the policy [`OnError::Raise`]. It is returned under any policy for too many requests.
     #[cold]
-    fn unreadable(&self, error: Error, own: Option<OnError>) -> Result<Denied, Error> {
+    fn fail_unplanned(&self, error: Error, own: OwnPolicy) -> Result<Denied, Error> {
+        if error.kind() == ErrorKind::InvalidLimit {
+            return Err(error);
+        }
         let context = DecisionContext::new(&[DIRECT_CALL], &[]);
-        self.fail_without_request(context, error, self.direct_policy(Policies::default(), own))
-    }
-
-    fn direct_policy(&self, policies: Policies, own: Option<OnError>) -> OnError {
-        policies.on_error.or(own).or(policies.default_on_error).unwrap_or(self.inner.on_error)
+        self.fail_without_request(context, error, self.rule_table().policy_without_settings(own))
     }
 }
 
@@ -223,14 +206,7 @@ impl<'a> Named<'a> {
 
     /// Takes permits of several limits at once, waiting up to `max_wait` for them.
     pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
-        self.limiter.decide_direct(|| self.call(limits), self.on_error, max_wait).await
-    }
-
-    /// Takes permits of several limits at once if they are free now. `None` if they are not: the call waits elsewhere, so
-    /// the observers get no denial.
-    pub(crate) async fn take_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Option<Decision>, Error> {
-        let mut attempt = self.limiter.begin_attempt();
-        self.limiter.decide_read(&|| self.call(limits), self.on_error, Some(&mut attempt)).await
+        self.limiter.decide_read(&|| self.plan(limits), self.own_policy(), max_wait).await
     }
 
     /// Takes one permit, waiting up to `max_wait` for it: [`Limiter::wait`] under the rule. Nothing waits for a rule in
@@ -265,12 +241,9 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
-        match self.call(&[(key, limit, 1)]) {
-            Ok(call) => {
-                let on_error = self.limiter.direct_policy(call.policies, self.on_error);
-                self.limiter.peek_rules(call, on_error).await
-            }
-            Err(error) => self.limiter.unreadable(error, self.on_error).map(Decision::Denied),
+        match self.plan(&[(key, limit, 1)]) {
+            Ok(plan) => self.limiter.peek_planned(&plan).await,
+            Err(error) => self.limiter.fail_unplanned(error, self.own_policy()).map(Decision::Denied),
         }
     }
 
@@ -295,24 +268,16 @@ impl<'a> Named<'a> {
         Ok(())
     }
 
-    /// Collects the requests of a call under the rule.
-    fn call<'k>(&self, limits: &[(&'k Key, &Limit, u32)]) -> Result<RuleCall<'k>, Error> {
-        self.limiter.collect(|call| {
-            for (index, (key, ..)) in limits.iter().enumerate() {
-                if limits[..index].iter().any(|(earlier, ..)| earlier == key) {
-                    continue;
-                }
-                let of_key = limits.iter().filter(|(other, ..)| other == key);
-                let of_key = of_key.map(|&(_, limit, cost)| (limit, cost));
-                let direct = RuleArguments::direct(0, self.name, key, of_key);
-                let limits_of = match self.rule {
-                    NamedRule::Direct { .. } => direct.limits_of,
-                    NamedRule::Service(_) => LimitsOf::Rule,
-                };
-                self.limiter.add_rule(call, &RuleArguments { limits_of, ..direct }, &self.rule)?;
-            }
-            Ok(())
-        })
+    fn own_policy(&self) -> OwnPolicy {
+        OwnPolicy { on_error: self.on_error, ..OwnPolicy::NONE }
+    }
+
+    /// Plans a call under the rule: each distinct key is a use of it.
+    fn plan<'k>(&self, items: &[(&'k Key, &Limit, u32)]) -> Result<Plan<'k>, Error> {
+        let is_first = |index: usize, key: &Key| !items[..index].iter().any(|(earlier, ..)| *earlier == key);
+        let uses = items.iter().enumerate().filter(|(index, (key, ..))| is_first(*index, key));
+        let uses = uses.map(|(_, (key, ..))| (RuleUse::direct(0, self.name, key, items), self.rule));
+        self.limiter.rule_table().plan(self.own_policy(), uses)
     }
 }
 

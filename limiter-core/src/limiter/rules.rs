@@ -1,15 +1,12 @@
-//! The rules of a limiter: changes at run time, and the settings of a call.
+//! The rules of a limiter, which change at run time.
 
 #[cfg(feature = "rules")]
 use std::sync::Arc;
 
-use crate::limit::LimitOrNearest;
-use crate::limiter::{Backend, Limiter, RuleArguments, RuleCall};
-use crate::request::sharing::{in_memory, in_redis};
+use crate::limiter::Limiter;
 #[cfg(feature = "rules")]
 use crate::rule::{FileWatch, OpenedFile, WatchIntervals};
-use crate::rule::{RuleRef, log_in_call};
-use crate::{Error, ErrorKind, Origin, RuleInForce, RuleSet, TARGET, metrics};
+use crate::{Error, ErrorKind, Origin, RuleInForce, RuleSet, metrics};
 
 impl Limiter {
     /// Replaces the rules of this process that were set at run time, at once. An empty set undoes them.
@@ -63,71 +60,6 @@ impl Limiter {
     pub fn unlimited_calls(&self) -> u64 {
         self.inner.rules.unlimited_calls()
     }
-
-    /// Collects the requests of a call, in one state of the rules. `add` is called again if the rules change meanwhile.
-    ///
-    /// # Errors
-    /// The error of `add`.
-    pub(crate) fn collect<'a>(
-        &self,
-        mut add: impl FnMut(&mut RuleCall<'a>) -> Result<(), Error>,
-    ) -> Result<RuleCall<'a>, Error> {
-        loop {
-            let generation = self.rule_table().generation();
-            let mut call = RuleCall::in_generation(generation);
-            add(&mut call)?;
-            if self.rule_table().generation() == generation {
-                call.share_counters(match self.inner.backend {
-                    Backend::Memory(_) => in_memory,
-                    Backend::Guarded(_) => in_redis,
-                });
-                return Ok(call);
-            }
-        }
-    }
-
-    /// Adds a rule with its settings to a call.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) if the settings cannot be read in this process.
-    pub(crate) fn add_rule<'a, L: Iterator<Item = (LimitOrNearest, u32)> + Clone>(
-        &self,
-        call: &mut RuleCall<'a>,
-        rule: &RuleArguments<'a, L>,
-        reference: &impl RuleRef,
-    ) -> Result<(), Error> {
-        self.rule_table().with_rule(reference, |resolved| {
-            let settings = resolved.settings_for(rule.key);
-            let invalid = call.add(rule, &settings).err();
-            let own = rule.limits.clone().filter_map(|(limit, _)| limit.ok());
-            if settings.leases.is_demanded(rule.leases) {
-                self.warn_if_unleased(rule.name, settings.applied(own.clone()));
-            }
-            let ignores_burst = settings.ignores_burst(own);
-            if (ignores_burst || invalid.is_some()) && resolved.log_once() {
-                log_unusable_settings(rule.name, invalid);
-            }
-        })
-    }
-}
-
-/// Logs that settings of a rule do not suit its limit. They are checked with those of other sets, but an attribute's
-/// limit is known at its calls alone.
-#[cold]
-fn log_unusable_settings(rule: &'static str, invalid: Option<Error>) {
-    log_in_call(|| match invalid {
-        Some(error) => tracing::error!(
-            target: TARGET,
-            rule,
-            %error,
-            "the settings of a rule do not suit its limit: its calls fail, and the failure policy decides"
-        ),
-        None => tracing::warn!(
-            target: TARGET,
-            rule,
-            "a rule has a burst, and a limit of an algorithm that ignores it: set a bucket as the `algorithm`, or remove it"
-        ),
-    });
 }
 
 // The file of rules of a limiter.

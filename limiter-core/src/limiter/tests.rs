@@ -7,7 +7,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::*;
-use crate::{Algorithm, Builder, Decision, Error, ErrorKind, Key, Limit, ManualClock, Rule, RuleSet, Source};
+use crate::{Algorithm, Builder, Decision, Error, ErrorKind, Key, Limit, ManualClock, OnError, Rule, RuleSet, Source};
 
 /// Calls `run` with a limiter as in a child of `fork`. Every lock of its store is held, as by a thread of the parent.
 fn in_child_with_held_locks<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R) -> R {

@@ -64,11 +64,6 @@ pub(crate) struct WatchedRules<'a> {
 }
 
 impl Limiter {
-    /// Begins a call that may wait; `None` if it may not.
-    pub(crate) fn waiting(&self, max_wait: Duration) -> Option<Waiting> {
-        (!max_wait.is_zero()).then(|| self.begin_wait(max_wait))
-    }
-
     /// Begins a call that may wait.
     pub(crate) fn begin_wait(&self, max_wait: Duration) -> Waiting {
         let (place, started_at) = (Place::new(), self.inner.clock.now());
@@ -87,22 +82,22 @@ impl Limiter {
     pub(crate) fn decide_waiting<'a>(
         &'a self,
         context: DecisionContext<'a>,
-        options: CallOptions,
+        options: &'a CallOptions,
         waiting: &'a mut Waiting,
         rules: Option<&'a WatchedRules<'a>>,
     ) -> impl Future<Output = Result<Option<Decision>, Error>> + Send + 'a {
         async move {
             let decision = match context.requests {
                 _ if waiting.state == WaitingState::Once => {
-                    let decision = Box::pin(self.decide_once(context, options)).await?;
+                    let decision = Box::pin(self.decide_once(context, *options)).await?;
                     Some(decision).filter(Decision::is_allowed)
                 }
                 // A decision about several buckets would have a turn in each of them, so it waits in a queue instead.
                 [request] if request.limit.algorithm() == Algorithm::LeakyBucket => {
                     let max_wait = self.inner.clock.now().until(waiting.deadline);
-                    Some(Box::pin(self.wait_for_turn(context, options, max_wait)).await?)
+                    Some(Box::pin(self.wait_for_turn(context, *options, max_wait)).await?)
                 }
-                _ => self.wait_in_queue(context, &options, waiting, rules).await?,
+                _ => self.wait_in_queue(context, options, waiting, rules).await?,
             };
             let Some(mut decision) = decision else { return Ok(None) };
             if waiting.state != WaitingState::Once {

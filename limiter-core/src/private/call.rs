@@ -1,19 +1,17 @@
 //! The decision about an annotated call. All its rules together make one decision.
 
-use std::iter;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::decision::DecisionContext;
-use crate::limiter::{FastPath, LimitsOf, Policies, RuleArguments, RuleDecision};
-use crate::private::rules::FirstStep;
+use crate::limiter::{RuleDecision, Verdict, WatchedRules};
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
-use crate::request::{CacheLookup, CallOptions};
-use crate::rule::LeaseSettings;
+use crate::request::CacheLookup;
+use crate::rule::{OwnLimits, OwnPolicy, Plan, RuleUse};
 use crate::run::block_on;
-use crate::{Denied, Error, Limiter, OnError};
+use crate::{Denied, Error, ErrorKind, Limiter, OnError};
 
 /// Takes the permits of an annotated call for all rules that apply. Waits for them up to `max_wait`.
 ///
@@ -68,180 +66,108 @@ pub(super) struct AnnotatedCall<'a> {
     pub(super) max_wait: Duration,
 }
 
-/// The handler of an error that the policy `Raise` returns.
-#[derive(Clone, Copy)]
-pub(super) enum Handler {
-    Own,
-    None,
-}
+/// A call that a shared store must decide, or rules that do more than that.
+pub(super) type Pending<'a> = Option<(Plan<'a>, CacheLookup)>;
 
 impl<'a> AnnotatedCall<'a> {
-    /// Looks at the settings of a call with one rule and one limit, as most calls are.
+    /// Decides at once about a call with one request, as most calls are, that does not wait.
+    ///
+    /// # Errors
+    /// [`decide`](Self::decide) must decide, by the plan if there is one. There is none for a call that may wait.
     #[inline]
-    pub(super) fn first_step(&self, limiter: &Limiter) -> FirstStep<'a> {
-        let ([Some(rule)], [_]) = (self.rules, self.function.names) else { return FirstStep::Several };
-        if limiter.rule_table().has_settings() {
-            return self.first_step_by_settings(limiter, rule);
-        }
-        match rule.own_limit() {
-            Some(limit) => {
-                FirstStep::Single { request: rule.request(rule.key(), *limit), leases: LeaseSettings::default() }
-            }
-            None => FirstStep::Several,
-        }
-    }
-
-    #[inline(never)]
-    fn first_step_by_settings(&self, limiter: &Limiter, rule: &'a RuleRequest) -> FirstStep<'a> {
-        let key = rule.key();
-        // Assigned in its place. Moving it out of the two closures takes as long as reading the settings.
-        let mut step = FirstStep::Several;
-        let read = limiter.rule_table().with_rule(&self.function.rule(0), |resolved| {
-            step = rule.single_by_settings(key, resolved, &resolved.settings_for(key));
-        });
-        // After an error the full path fails again, and applies the failure policy.
-        if read.is_ok() { step } else { FirstStep::Several }
-    }
-
-    /// Looks at the settings again, for the full path, which needs the policies too.
-    fn first_step_with_policies(&self, limiter: &Limiter) -> (FirstStep<'a>, Policies) {
-        let [Some(rule)] = self.rules else { return (FirstStep::Several, Policies::default()) };
-        if !limiter.rule_table().has_settings() {
-            let request = rule.own_limit().map(|limit| rule.request(rule.key(), *limit));
-            let step = request.map(|request| FirstStep::Single { request, leases: LeaseSettings::default() });
-            return (step.unwrap_or_default(), Policies::default());
-        }
-        let key = rule.key();
-        let read = limiter.rule_table().with_rule(&self.function.rule(0), |resolved| {
-            let settings = resolved.settings_for(key);
-            (rule.single_by_settings(key, resolved, &settings), Policies::new(&settings))
-        });
-        read.unwrap_or_default()
-    }
-
-    /// Decides on the fast path of most calls: one request, no wait, and no request to a shared store.
-    #[inline]
-    pub(super) fn decide_fast(&self, limiter: &Limiter) -> FastPath {
+    pub(super) fn try_decide<V: Verdict>(&self, limiter: &Limiter, own: OwnPolicy) -> Result<V, Pending<'a>> {
         // Most rules have no settings. Their requests are built in their place, since moving one takes longer.
         if let ([Some(rule)], [name]) = (self.rules, self.function.names)
             && let Some(limit) = rule.own_limit()
             && self.max_wait.is_zero()
             && !limiter.rule_table().has_settings()
         {
-            return limiter.decide_fast(name, &rule.request(rule.key(), *limit), self.function.leases);
+            let decided = limiter.try_decide_one(name, &rule.request(rule.key(), *limit), self.function.leases);
+            return decided.map_err(|cache_lookup| self.pending(limiter, own, cache_lookup));
         }
-        self.decide_fast_by_settings(limiter)
+        self.try_decide_planned(limiter, own)
     }
 
     #[inline(never)]
-    fn decide_fast_by_settings(&self, limiter: &Limiter) -> FastPath {
-        if let ([Some(rule)], [name]) = (self.rules, self.function.names)
-            && self.max_wait.is_zero()
-            && limiter.rule_table().has_settings()
-        {
-            let (mut simple, mut leases) = (None, None);
-            // After an error the full path fails again, and applies the failure policy.
-            let _ = limiter.rule_table().with_rule(&self.function.rule(0), |resolved| {
-                simple = rule.simple_limit(resolved);
-                leases = resolved.leases().or_attribute(self.function.leases);
-            });
-            if let Some(limit) = simple {
-                return limiter.decide_fast(name, &rule.request(rule.key(), limit), leases);
-            }
+    fn try_decide_planned<V: Verdict>(&self, limiter: &Limiter, own: OwnPolicy) -> Result<V, Pending<'a>> {
+        if !self.max_wait.is_zero() {
+            return Err(None);
         }
-        match (self.first_step(limiter), self.function.names) {
-            (FirstStep::Single { request, leases }, [name]) if self.max_wait.is_zero() => {
-                limiter.decide_fast(name, &request, leases.or_attribute(self.function.leases))
-            }
-            (FirstStep::Off, _) => FastPath::Allowed,
-            _ => FastPath::NeedsStore(CacheLookup::Needed),
-        }
+        // After an error `decide` fails again, and applies the failure policy.
+        let plan = self.plan(limiter, own).map_err(|_| None)?;
+        let decided = if plan.is_of_first_rule() { limiter.try_decide(&plan) } else { Err(CacheLookup::Needed) };
+        decided.map_err(|cache_lookup| Some((plan, cache_lookup)))
     }
 
-    /// Decides about all rules that apply, on the full path.
+    #[cold]
+    fn pending(&self, limiter: &Limiter, own: OwnPolicy, cache_lookup: CacheLookup) -> Pending<'a> {
+        Some((self.plan(limiter, own).ok()?, cache_lookup))
+    }
+
+    /// Plans a call under all rules that apply.
+    fn plan(&self, limiter: &Limiter, own: OwnPolicy) -> Result<Plan<'a>, Error> {
+        let Self { function, rules, .. } = *self;
+        let rules = function.names.iter().zip(rules).enumerate().filter_map(|(rule_index, (name, rule))| {
+            let rule = rule.as_ref()?;
+            let (limits, leases) = (OwnLimits::Attribute(rule.limits()), function.leases_of(rule_index));
+            let rule = RuleUse { rule_index, name, key: rule.key(), limits, cost: rule.cost, leases };
+            Some((rule, function.rule(rule_index)))
+        });
+        limiter.rule_table().plan(own, rules)
+    }
+
+    /// Decides about all rules that apply.
+    ///
+    /// # Errors
+    /// The failure of the limiter, if the function handles it.
     pub(super) async fn decide(
         self,
         limiter: &Limiter,
-        cache_lookup: CacheLookup,
-        handler: Handler,
+        own: OwnPolicy,
+        pending: Pending<'a>,
     ) -> Result<RuleDecision, Error> {
-        if !self.max_wait.is_zero() {
-            // It reads its rules again whenever they change.
-            return self.decide_all(limiter, handler).await;
-        }
-        let (FirstStep::Single { request, leases }, policies) = self.first_step_with_policies(limiter) else {
-            return self.decide_all(limiter, handler).await;
-        };
-        if let ([name], true) = (self.function.names, leases.is_demanded(self.function.leases)) {
-            limiter.warn_if_unleased(name, iter::once(request.limit));
-        }
-        let context = DecisionContext { names: self.function.names, requests: &[request] };
-        let options = CallOptions {
-            on_error: self.policy(limiter, policies, handler),
-            deadline: policies.deadline,
-            cache_lookup,
-            leases: limiter.leases(leases.or_attribute(self.function.leases)),
-            ..limiter.default_options()
-        };
-        let decision = limiter.decide(context, options).await?;
-        Ok(decision.into_result().map_err(|denied| (0, denied)))
-    }
-
-    /// Collects the requests of all rules that apply, and decides about them.
-    async fn decide_all(self, limiter: &Limiter, handler: Handler) -> Result<RuleDecision, Error> {
-        let read = || {
-            limiter.collect(|call| {
-                let rules = self.function.names.iter().copied().zip(self.rules).enumerate();
-                rules.filter_map(|(rule_index, (name, rule))| Some((rule_index, name, rule.as_ref()?))).try_for_each(
-                    |(rule_index, name, rule)| {
-                        let limits = rule.limits().iter().map(|limit| (limit.clone(), rule.cost));
-                        let (key, cost, leases) = (rule.key(), rule.cost, self.function.leases_of(rule_index));
-                        let limits_of = LimitsOf::Rule;
-                        let arguments = RuleArguments { rule_index, name, key, limits, limits_of, cost, leases };
-                        limiter.add_rule(call, &arguments, &self.function.rule(rule_index))
-                    },
-                )
-            })
-        };
-        let mut waiting = limiter.waiting(self.max_wait);
-        loop {
-            let call = match read() {
-                Ok(call) => call,
-                Err(error) => {
-                    let context = DecisionContext::new(self.function.names, &[]);
-                    let on_error = self.policy(limiter, Policies::default(), handler);
-                    return Ok(Err((0, limiter.fail_without_request(context, error, on_error)?)));
-                }
+        if self.max_wait.is_zero() {
+            let (plan, cache_lookup) = match pending {
+                Some(pending) => pending,
+                None => match self.plan(limiter, own) {
+                    Ok(plan) => (plan, CacheLookup::Needed),
+                    Err(error) => return self.fail_unplanned(limiter, own, error),
+                },
             };
-            if let Err(error) = call.check_size() {
-                // No handler and no policy admits such a call.
-                let context = DecisionContext::new(self.function.names, &[]);
-                return Ok(Err((0, limiter.fail_without_request(context, error, OnError::Closed)?)));
-            }
-            let on_error = self.policy(limiter, call.policies, handler);
-            let still_holds = || read().is_ok_and(|now| now.is_same(&call));
-            if let Some(decision) = limiter.decide_rules(&call, on_error, waiting.as_mut(), &still_holds).await? {
+            return limiter.decide(&plan, cache_lookup).await;
+        }
+        let mut waiting = limiter.begin_wait(self.max_wait);
+        loop {
+            let plan = match self.plan(limiter, own) {
+                Ok(plan) => plan,
+                Err(error) => return self.fail_unplanned(limiter, own, error),
+            };
+            let still_hold = || self.plan(limiter, own).is_ok_and(|now| now.is_same(&plan));
+            let rules = WatchedRules { generation: plan.generation, still_hold: &still_hold };
+            if let Some(decision) = limiter.decide_or_wait(&plan, &mut waiting, Some(&rules)).await? {
                 return Ok(decision);
             }
         }
     }
 
-    /// Returns the policy of the settings of the rules, else the function's own, else the default of all rules, else
-    /// the limiter's.
-    fn policy(&self, limiter: &Limiter, policies: Policies, handler: Handler) -> OnError {
-        match (policies.on_error, handler) {
-            (Some(OnError::Raise), Handler::None) => OnError::Closed,
-            (Some(policy), _) => policy,
-            (None, Handler::Own) => OnError::Raise,
-            (None, Handler::None) => {
-                let own = self.function.on_error.or(policies.default_on_error);
-                match own.unwrap_or(limiter.default_options().on_error) {
-                    // The function has no handler for an error.
-                    OnError::Raise => OnError::Closed,
-                    policy => policy,
-                }
-            }
-        }
+    /// Applies the failure policy to a call whose settings cannot be read. No handler and no policy admits one with too
+    /// many requests.
+    #[cold]
+    fn fail_unplanned(&self, limiter: &Limiter, own: OwnPolicy, error: Error) -> Result<RuleDecision, Error> {
+        let on_error = match error.kind() {
+            ErrorKind::InvalidLimit => OnError::Closed,
+            _ => limiter.rule_table().policy_without_settings(own),
+        };
+        let context = DecisionContext::new(self.function.names, &[]);
+        Ok(Err((0, limiter.fail_without_request(context, error, on_error)?)))
+    }
+}
+
+impl AnnotatedFunction {
+    /// The function's part of the failure policy. Its handler gets every error that no rule has a policy for.
+    pub(super) fn own_policy(&self, has_handler: bool) -> OwnPolicy {
+        let on_error = if has_handler { Some(OnError::Raise) } else { self.on_error };
+        OwnPolicy { on_error, returns_errors: has_handler }
     }
 }
 
@@ -262,8 +188,8 @@ type FullPath<'a> = Pin<Box<dyn Future<Output = Result<RuleDecision, Error>> + S
 
 /// The output of a [`CallFuture`].
 pub(super) trait CallOutput {
-    /// The handler of errors.
-    const HANDLER: Handler;
+    /// The function handles errors.
+    const HAS_HANDLER: bool;
 
     fn allowed() -> Self;
     fn denied(rule_index: usize, denied: Denied) -> Self;
@@ -272,7 +198,7 @@ pub(super) trait CallOutput {
 
 /// The output of a call without a handler.
 impl CallOutput for Option<(usize, Denied)> {
-    const HANDLER: Handler = Handler::None;
+    const HAS_HANDLER: bool = false;
 
     #[inline]
     fn allowed() -> Self {
@@ -292,7 +218,7 @@ impl CallOutput for Option<(usize, Denied)> {
 
 /// The output of a call whose function handles errors.
 impl CallOutput for Option<Result<(usize, Denied), Error>> {
-    const HANDLER: Handler = Handler::Own;
+    const HAS_HANDLER: bool = true;
 
     #[inline]
     fn allowed() -> Self {
@@ -316,10 +242,9 @@ impl<'a, T: CallOutput> CallFuture<'a, T> {
     }
 
     #[inline(never)]
-    fn start_full_path(&mut self, limiter: LimiterHandle, cache_lookup: CacheLookup) {
-        let call = self.call;
-        let full_path = async move { call.decide(&limiter, cache_lookup, T::HANDLER).await };
-        self.full_path = Some(Box::pin(full_path));
+    fn start_full_path(&mut self, limiter: LimiterHandle, pending: Pending<'a>) {
+        let (call, own) = (self.call, self.call.function.own_policy(T::HAS_HANDLER));
+        self.full_path = Some(Box::pin(async move { call.decide(&limiter, own, pending).await }));
     }
 
     #[inline(never)]
@@ -340,10 +265,10 @@ impl<T: CallOutput> Future for CallFuture<'_, T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         if let Some(limiter) = self.limiter.take() {
-            match self.call.decide_fast(&limiter) {
-                FastPath::Allowed => return Poll::Ready(T::allowed()),
-                FastPath::Denied(denied) => return Poll::Ready(T::denied(0, denied)),
-                FastPath::NeedsStore(cache_lookup) => self.start_full_path(limiter, cache_lookup),
+            match self.call.try_decide(&limiter, self.call.function.own_policy(T::HAS_HANDLER)) {
+                Ok(None) => return Poll::Ready(T::allowed()),
+                Ok(Some(denied)) => return Poll::Ready(T::denied(0, denied)),
+                Err(pending) => self.start_full_path(limiter, pending),
             }
         }
         self.poll_full_path(context)

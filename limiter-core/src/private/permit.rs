@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use crate::decision::DecisionContext;
 use crate::limiter::RuleDecision;
-use crate::private::call::{AnnotatedCall, Handler};
-use crate::private::rules::FirstStep;
+use crate::private::call::AnnotatedCall;
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
-use crate::request::CacheLookup;
 use crate::run::block_on;
-use crate::{Allowed, Denied, Error, Limiter};
+use crate::{Allowed, Decision, Denied, Error, Limiter};
 
 /// Takes the permits of an annotated call as [`denied`](crate::private::denied) does, and returns the permit of an
 /// allowed call.
@@ -24,7 +22,7 @@ pub async fn allowed(
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
 ) -> Result<Allowed, (usize, Denied)> {
-    match decide_with_permit(function, &limiter, rules, max_wait, Handler::None).await {
+    match decide_with_permit(function, &limiter, rules, max_wait, false).await {
         Ok(decided) => decided,
         // Without a handler the policy is not `Raise`, so there is no error. The call must not run in any case.
         Err(_) => Err((0, DecisionContext::new(function.names, &[]).failed_closed())),
@@ -41,7 +39,7 @@ pub async fn try_allowed(
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
 ) -> Result<Allowed, Result<(usize, Denied), Error>> {
-    match decide_with_permit(function, &limiter, rules, max_wait, Handler::Own).await {
+    match decide_with_permit(function, &limiter, rules, max_wait, true).await {
         Ok(decided) => decided.map_err(Ok),
         Err(error) => Err(Err(error)),
     }
@@ -73,23 +71,17 @@ pub fn try_allowed_blocking(
     block_on(try_allowed(function, limiter, rules, max_wait))
 }
 
-/// Decides on the fast path if the call has one request and does not wait, and else on the full path.
+/// Decides at once if the call has one request and does not wait, and else by a future on the heap.
 async fn decide_with_permit(
     function: &'static AnnotatedFunction,
     limiter: &Limiter,
     rules: &[Option<RuleRequest>],
     max_wait: Duration,
-    handler: Handler,
+    has_handler: bool,
 ) -> Result<RuleDecision, Error> {
-    let call = AnnotatedCall { function, rules, max_wait };
-    let cache_lookup = match (call.first_step(limiter), function.names) {
-        (FirstStep::Single { request, leases }, [name]) if max_wait.is_zero() => {
-            match limiter.decide_fast_with_permit(name, &request, leases.or_attribute(function.leases)) {
-                Ok(decision) => return Ok(decision.into_result().map_err(|denied| (0, denied))),
-                Err(cache_lookup) => cache_lookup,
-            }
-        }
-        _ => CacheLookup::Needed,
-    };
-    Box::pin(call.decide(limiter, cache_lookup, handler)).await
+    let (call, own) = (AnnotatedCall { function, rules, max_wait }, function.own_policy(has_handler));
+    match call.try_decide::<Decision>(limiter, own) {
+        Ok(decision) => Ok(decision.into_result().map_err(|denied| (0, denied))),
+        Err(pending) => Box::pin(call.decide(limiter, own, pending)).await,
+    }
 }

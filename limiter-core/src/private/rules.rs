@@ -4,8 +4,7 @@ use std::slice;
 
 use crate::private::{LimitOrNearest, StaticKey, limit};
 use crate::request::Request;
-use crate::rule::{LeaseSettings, ResolvedRule, Settings};
-use crate::{Key, Limit, Mode};
+use crate::{Key, Limit};
 
 /// The requests of one rule of a call: a key, its limits and a cost.
 #[derive(Debug)]
@@ -98,39 +97,6 @@ impl RuleRequest {
         if let Limits::One(Ok(limit)) = &self.limits { Some(limit) } else { None }
     }
 
-    /// Returns the limit of a call under this rule alone, if its settings have no other kinds than a limit and policies.
-    #[inline]
-    pub(super) fn simple_limit(&self, resolved: &ResolvedRule) -> Option<Limit> {
-        match &self.limits {
-            Limits::One(Ok(own)) => resolved.simple_limit(*own),
-            Limits::Configured => resolved.simple_configured_limit(),
-            Limits::One(Err(_)) | Limits::Several(_) => None,
-        }
-    }
-
-    /// Looks at the settings of a call under this rule alone. `settings` are those of the key.
-    #[inline(never)]
-    pub(super) fn single_by_settings<'a>(
-        &self,
-        key: &'a Key,
-        resolved: &ResolvedRule,
-        settings: &Settings,
-    ) -> FirstStep<'a> {
-        let own = match &self.limits {
-            Limits::One(Ok(limit)) => Some(*limit),
-            Limits::Configured => None,
-            Limits::One(Err(_)) | Limits::Several(_) => return FirstStep::Several,
-        };
-        match (settings.mode(), settings.single_limit(own)) {
-            (Mode::Off, _) => FirstStep::Off,
-            // The full path logs an ignored burst.
-            (Mode::Enforce, Some(limit)) if !settings.ignores_burst_of(limit) || resolved.is_logged() => {
-                FirstStep::Single { request: self.request(key, limit), leases: settings.leases }
-            }
-            _ => FirstStep::Several,
-        }
-    }
-
     #[inline]
     pub(super) fn request<'a>(&self, key: &'a Key, limit: Limit) -> Request<'a> {
         Request::new(key, limit, self.cost)
@@ -143,16 +109,4 @@ impl RuleRequest {
             Limits::Configured => &[],
         }
     }
-}
-
-/// The way to decide a call, after a look at its rules' settings.
-#[derive(Default)]
-pub(super) enum FirstStep<'a> {
-    /// One request decides: the call has one rule, with one limit, and the rule is enforced.
-    Single { request: Request<'a>, leases: LeaseSettings },
-    /// The only rule is off.
-    Off,
-    /// The full path collects the requests of all rules.
-    #[default]
-    Several,
 }

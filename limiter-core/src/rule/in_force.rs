@@ -28,7 +28,7 @@ impl RuleInForce {
             mode: settings.mode(),
             on_error: settings.on_error.or(settings.default_on_error),
             deadline: settings.deadline,
-            leases: settings.leases.configured(),
+            leases: settings.leases.or(settings.default_leases),
             origin: settings.limits_origin(),
             overrides: rule.overrides(),
             attribute_limits,

@@ -10,9 +10,9 @@ use crate::key::KeyTemplate;
 use crate::rule::layer_rule::LayerRule;
 use crate::rule::layer_warnings::{SetName, Unmatched, UnmatchedCalls};
 use crate::rule::override_index::InvalidOverride;
-use crate::rule::settings::{DefaultSettings, SimpleLimit};
-use crate::rule::{Catalog, KeyText, LeaseSettings, Mode, Origin, Rule, RuleSet, Settings, TextPlace};
-use crate::{Error, ErrorKind, Key, Limit};
+use crate::rule::settings::DefaultSettings;
+use crate::rule::{Catalog, KeyText, Mode, Origin, Rule, RuleSet, Settings, TextPlace};
+use crate::{Error, ErrorKind, Key};
 
 /// The most overrides of a set of rules.
 const MAX_OVERRIDES: usize = 100_000;
@@ -338,7 +338,6 @@ impl Layers {
         let mut resolved = ResolvedRule { layers, defaults, switch, is_shared_unread, ..ResolvedRule::default() };
         resolved.has_overrides = resolved.layers.iter().any(|(_, rule)| rule.has_overrides());
         resolved.settings = resolved.compose(&[]);
-        resolved.simple = resolved.settings.simple_limit().filter(|_| !resolved.has_overrides);
         resolved
     }
 
@@ -352,8 +351,6 @@ impl Layers {
 pub(crate) struct ResolvedRule {
     /// The settings of keys without overrides.
     settings: Settings,
-    /// `None` for a rule with overrides, or with settings of other kinds than a limit and policies.
-    simple: Option<SimpleLimit>,
     has_overrides: bool,
     /// The rule in each layer that has it, from the highest to the lowest.
     layers: Vec<(Origin, Arc<LayerRule>)>,
@@ -368,29 +365,6 @@ pub(crate) struct ResolvedRule {
 const LAYERS: usize = 4;
 
 impl ResolvedRule {
-    /// Returns the limit of an enforced call under a limit without an algorithm of its own, if one that is configured
-    /// replaces it or none does. `None` for other calls and rules: see [`settings_for`](Self::settings_for).
-    #[inline]
-    pub(crate) fn simple_limit(&self, own: Limit) -> Option<Limit> {
-        match self.simple {
-            Some(SimpleLimit::Configured(limit)) if own.is_plain() => Some(limit),
-            Some(SimpleLimit::Own) if own.is_plain() => Some(own),
-            _ => None,
-        }
-    }
-
-    /// Returns the limit of an enforced call without a limit of its own, in the same cases.
-    #[inline]
-    pub(crate) fn simple_configured_limit(&self) -> Option<Limit> {
-        if let Some(SimpleLimit::Configured(limit)) = self.simple { Some(limit) } else { None }
-    }
-
-    /// The configured settings of leases, for keys without overrides.
-    #[inline]
-    pub(crate) fn leases(&self) -> LeaseSettings {
-        self.settings.leases
-    }
-
     /// The settings of calls with this key.
     #[inline]
     pub(crate) fn settings_for(&self, key: &Key) -> Cow<'_, Settings> {

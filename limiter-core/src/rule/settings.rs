@@ -17,38 +17,14 @@ pub(crate) struct Settings {
     mode: Option<Mode>,
     pub(crate) on_error: Option<OnError>,
     pub(crate) deadline: Option<Duration>,
-    pub(crate) leases: LeaseSettings,
+    /// The calls of the rule may take leases.
+    pub(crate) leases: Option<bool>,
+    /// Those of rules that set none, in any layer or attribute, may.
+    pub(crate) default_leases: Option<bool>,
     /// The policy of rules that set none, in any layer or attribute.
     pub(crate) default_on_error: Option<OnError>,
     /// The limits may be in shared rules, which the limiter has not read yet.
     pub(crate) is_shared_unread: bool,
-}
-
-/// Whether the calls of a rule may take leases, composed from layers. `None` is no setting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeaseSettings {
-    /// That of the rule.
-    rule: Option<bool>,
-    /// That of rules that set none, in any layer or attribute.
-    default: Option<bool>,
-}
-
-impl LeaseSettings {
-    /// Returns the setting that applies, for a rule with this setting of its attribute. `None` for the limiter's.
-    #[inline]
-    pub(crate) fn or_attribute(self, attribute: Option<bool>) -> Option<bool> {
-        self.rule.or(attribute).or(self.default)
-    }
-
-    /// Returns whether a rule with this setting of its attribute demands leases itself.
-    pub(crate) fn is_demanded(self, attribute: Option<bool>) -> bool {
-        self.rule.or(attribute) == Some(true)
-    }
-
-    /// The configured setting.
-    pub(crate) fn configured(self) -> Option<bool> {
-        self.rule.or(self.default)
-    }
 }
 
 /// The configured limits of a rule. One, as most rules have, is not allocated.
@@ -68,14 +44,6 @@ impl ConfiguredLimits {
             _ => Self::Several(limits.to_vec()),
         }
     }
-}
-
-/// The limit of calls whose own limit has the default algorithm and layout.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum SimpleLimit {
-    /// The call's own.
-    Own,
-    Configured(Limit),
 }
 
 /// The defaults of all rules, composed from layers.
@@ -135,7 +103,7 @@ impl Settings {
         self.mode = self.mode.or(rule.mode);
         self.on_error = self.on_error.or(rule.on_error);
         self.deadline = self.deadline.or(rule.deadline);
-        self.leases.rule = self.leases.rule.or(rule.leases);
+        self.leases = self.leases.or(rule.leases);
     }
 
     /// Adds the defaults, after the settings of all layers and the attribute.
@@ -143,7 +111,7 @@ impl Settings {
         self.mode = self.mode.or(defaults.mode);
         self.deadline = self.deadline.or(defaults.deadline);
         self.default_on_error = defaults.on_error;
-        self.leases.default = defaults.leases;
+        self.default_leases = defaults.leases;
     }
 
     /// Returns the settings of limits as a rule, for its checks.
@@ -198,17 +166,6 @@ impl Settings {
             (None, layout, _) => layout,
         };
         applied.with_layout(layout)
-    }
-
-    /// Returns the limit of enforced calls, if the settings have no other kinds than one limit and policies, as most.
-    pub(crate) fn simple_limit(&self) -> Option<SimpleLimit> {
-        let names_algorithm = self.algorithm.is_some() || self.burst.is_some() || self.layout.is_some();
-        match *self.limits() {
-            _ if names_algorithm || self.mode() != Mode::Enforce => None,
-            [] => Some(SimpleLimit::Own),
-            [limit] => Some(SimpleLimit::Configured(limit)),
-            _ => None,
-        }
     }
 
     /// Returns the one limit of a call. `own` is the attribute's. `None` if there is not one, or for a layout that it does

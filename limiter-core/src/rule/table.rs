@@ -9,13 +9,16 @@ use crate::observer::{LimitPlace, LoggedLimits, LoggedRules};
 use crate::rule::layer_warnings::ImpossibleCost;
 use crate::rule::layers::{Layer, Layers};
 use crate::rule::site_cache::{self, Entry};
-use crate::rule::{Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, log_apart, log_in_call};
+use crate::rule::{
+    CallDefaults, Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, log_apart, log_in_call,
+};
 use crate::sync::process::{ORPHANED_LOCK_TIMEOUT, forked, id, lock, lock_contended};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Key, Limit, RuleInForce, TARGET};
 
 /// The layers of settings with their composition for each rule.
 pub(crate) struct RuleTable {
+    defaults: CallDefaults,
     /// 0 while there are no settings, as in most limiters. Otherwise a number that no other state of any limiter has.
     generation: AtomicU64,
     /// The value of `RATE_LIMITED_MODE`.
@@ -141,6 +144,7 @@ impl RuleTable {
         let (layers, resolved, unset) = (Layers::default(), HashMap::new(), Arc::default());
         let state = Mutex::new(State { generation: 0, changes: 0, layers, resolved, unset });
         let table = Self {
+            defaults: CallDefaults::default(),
             generation: AtomicU64::new(0),
             switch,
             declared,
@@ -167,6 +171,17 @@ impl RuleTable {
             None
         });
         Self::without_rules(BTreeSet::new(), switch)
+    }
+
+    /// Sets the limiter's own settings of calls.
+    pub(crate) fn with_defaults(self, defaults: CallDefaults) -> Self {
+        Self { defaults, ..self }
+    }
+
+    /// The limiter's own settings of calls.
+    #[inline]
+    pub(crate) fn defaults(&self) -> &CallDefaults {
+        &self.defaults
     }
 
     /// Returns whether any rule may have settings.

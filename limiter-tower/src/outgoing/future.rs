@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use limiter_core::private::{now, sleep};
+use limiter_core::service::{now, sleep};
 use limiter_core::{Allowed, Key, Limiter};
 use pin_project_lite::pin_project;
 use tower_service::Service;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_core::private::{LimitedRequest, TowerRule, now, sleep};
+use limiter_core::service::{LimitedRequest, TowerRule, now, sleep};
 use limiter_core::{Allowed, Decision, Denied, Error, Key, Limiter};
 
 use super::OutgoingOptions;

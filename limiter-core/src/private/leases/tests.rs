@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use crate::limiter::tests::Warnings;
 use crate::private::{
-    AnnotatedFunction, LimitedRequest, LimiterHandle, RuleRequest, TowerRule, allowed_blocking, decide_blocking,
-    denied_blocking,
+    AnnotatedFunction, LimiterHandle, RuleRequest, allowed_blocking, decide_blocking, denied_blocking,
 };
 use crate::run::block_on;
+use crate::service::{LimitedRequest, TowerRule};
 use crate::{Algorithm, Builder, Error, ErrorKind, Key, KeyMatch, Layout, Limit, Limiter, Mode, Rule, RuleSet};
 
 const NAME: &str = "leased";

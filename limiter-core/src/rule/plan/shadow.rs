@@ -7,28 +7,27 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{Policies, RuleRequests};
-use crate::limiter::Limiter;
+use super::{CallDefaults, OwnPolicy, RuleRequests};
 use crate::request::sharing::{self, SameCounter};
-use crate::request::{CacheLookup, CallOptions, Request, check_number_of};
-use crate::run::join_all;
-use crate::{Algorithm, Allowed, Decision, Error, Source};
+use crate::request::{CallOptions, Request, check_number_of};
+use crate::{Algorithm, Error};
 
 /// The decisions of a call's rules in shadow mode.
 #[derive(Default, PartialEq)]
-pub(super) struct Shadow<'a>(Vec<Trial<'a>>);
+pub(crate) struct Shadow<'a>(pub(crate) Vec<Trial<'a>>);
 
 /// The requests of one rule in shadow mode, or of several that share a counter.
 #[derive(Default, PartialEq)]
-struct Trial<'a> {
+pub(crate) struct Trial<'a> {
     /// On counters of the enforced rules. They come in the enforced decision.
-    observed: RuleRequests<'a>,
+    pub(crate) observed: RuleRequests<'a>,
     /// On all other counters.
-    taking: RuleRequests<'a>,
+    pub(crate) taking: RuleRequests<'a>,
+    pub(crate) options: CallOptions,
 }
 
 impl<'a> Shadow<'a> {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -43,7 +42,7 @@ impl<'a> Shadow<'a> {
     }
 
     /// The requests of the first rule, if it has any and not too many.
-    pub(super) fn first(&self) -> Option<&RuleRequests<'a>> {
+    pub(crate) fn first(&self) -> Option<&RuleRequests<'a>> {
         let first = &self.for_decision(0).ok()?.0.first()?.taking;
         (!first.requests.is_empty()).then_some(first)
     }
@@ -54,7 +53,7 @@ impl<'a> Shadow<'a> {
         if self.for_decision(0).is_err() {
             return;
         }
-        for Trial { observed, taking } in &mut self.0 {
+        for Trial { observed, taking, .. } in &mut self.0 {
             let is_enforced = |request: &Request<'_>| enforced.iter().any(|other| same_counter(request, other));
             *observed = taking.split_off_if(is_enforced);
         }
@@ -75,11 +74,16 @@ impl<'a> Shadow<'a> {
         self.0.iter_mut().for_each(|trial| sharing::remove_unshared_lanes(&mut trial.taking.requests));
     }
 
+    /// Resolves the settings of each decision. The policies of callers do not apply to rules in shadow mode.
+    pub(super) fn resolve(&mut self, defaults: &CallDefaults) {
+        self.0.iter_mut().for_each(|trial| trial.options = trial.taking.options(OwnPolicy::NONE, defaults));
+    }
+
     /// Returns it if the decision about so many enforced requests, and each other one, has room for its requests.
     ///
     /// # Errors
     /// A decision would have too many. Rules in shadow mode must not stop a call, so that they decide nothing then.
-    pub(super) fn for_decision(&self, enforced: usize) -> Result<&Self, Error> {
+    pub(crate) fn for_decision(&self, enforced: usize) -> Result<&Self, Error> {
         let observed: usize = self.0.iter().map(|trial| trial.observed.requests.len()).sum();
         if observed > 0 {
             check_number_of(enforced + observed)?;
@@ -90,7 +94,7 @@ impl<'a> Shadow<'a> {
 
     /// The enforced requests with those that the store observes in their decision. `None` if there are none, or if a
     /// bucket gives the call its turn, which it does for one request alone.
-    pub(super) fn with_observed(&self, enforced: &[Request<'a>], max_wait: Duration) -> Option<Box<[Request<'a>]>> {
+    pub(crate) fn with_observed(&self, enforced: &[Request<'a>], max_wait: Duration) -> Option<Box<[Request<'a>]>> {
         if self.0.iter().all(|trial| trial.observed.requests.is_empty()) {
             return None;
         }
@@ -104,14 +108,15 @@ impl<'a> Shadow<'a> {
 
 impl Trial<'_> {
     fn join(self, next: Self) -> Self {
-        Self { observed: self.observed.then(next.observed), taking: self.taking.then(next.taking) }
+        let (observed, taking) = (self.observed.then(next.observed), self.taking.then(next.taking));
+        Self { observed, taking, ..self }
     }
 }
 
 impl RuleRequests<'_> {
     /// Removes and returns some of the requests.
     fn split_off_if(&mut self, is_split: impl Fn(&Request<'_>) -> bool) -> Self {
-        let mut split = Self { policies: self.policies, ..Self::default() };
+        let mut split = Self { settings: self.settings, ..Self::default() };
         let mut index = 0;
         while let Some(request) = self.requests.get(index).copied() {
             if is_split(&request) {
@@ -131,70 +136,6 @@ impl RuleRequests<'_> {
         self.requests.extend(next.requests);
         self.names.extend(next.names);
         self.rule_indices.extend(next.rule_indices);
-        Self { policies: self.policies.then(next.policies), leases: next.leases, ..self }
-    }
-}
-
-impl Limiter {
-    /// Decides about the rules in shadow mode of a call that is allowed: by what the store has observed, then about the
-    /// other requests of each. Nothing waits, and no failure stops the call.
-    pub(super) async fn decide_shadowed(
-        &self,
-        allowed: Option<Allowed>,
-        shadow: &Shadow<'_>,
-        options: CallOptions,
-        max_wait: Duration,
-    ) -> Option<Allowed> {
-        let mut allowed = allowed;
-        // A leaky bucket gives the turn that enforcement would wait for.
-        let options = CallOptions { max_wait, cache_lookup: CacheLookup::Needed, ..options };
-        let source = allowed.as_ref().map_or(Source::Store, Allowed::source);
-        let replies = allowed.as_mut().and_then(Allowed::take_observed);
-        let mut replies = replies.as_ref().map(|per_request| &per_request.observed[..]);
-        let mut trials = Vec::with_capacity(shadow.0.len());
-        for trial in &shadow.0 {
-            trials
-                .push((trial, replies.as_mut().and_then(|replies| replies.split_off(..trial.observed.requests.len()))));
-        }
-        let decisions = join_all(trials.into_iter().map(|(Trial { observed, taking }, replies)| async move {
-            let options = self.shadow_options(taking, options);
-            let observed = match replies {
-                _ if observed.requests.is_empty() => None,
-                Some(replies) => Some((observed, observed.context().observed_decision(replies, source))),
-                // No store has counted the enforced rules, or a bucket has given them a turn.
-                None => Some((observed, self.peek_once(observed.context(), options).await.ok()?)),
-            };
-            let is_denied = observed.as_ref().is_some_and(|(_, decision)| decision.is_denied());
-            let taken = if is_denied || taking.requests.is_empty() {
-                None
-            } else {
-                let resolution = self.resolve(taking.context(), options).await.ok()?;
-                Some((taking, taking.context().decision(resolution, Some(self.inner.limiter_id))))
-            };
-            // A rule that is denied counts as denied alone.
-            let observed = observed.filter(|_| !taken.as_ref().is_some_and(|(_, decision)| decision.is_denied()));
-            Some(observed.into_iter().chain(taken).map(|(rule, decision)| {
-                let mut decision = decision.in_shadow();
-                self.expose_key(&mut decision, &rule.requests);
-                (rule, decision)
-            }))
-        }));
-        for (rule, mut decision) in decisions.await.into_iter().flatten().flatten() {
-            match &decision {
-                Decision::Allowed(_) => self.report(rule.context(), &mut decision),
-                Decision::Denied(denied) => self.inner.observers.shadowed(rule.context(), denied),
-            }
-            allowed = Some(match allowed {
-                Some(allowed) => allowed.with_shadow_decision(decision),
-                None => Allowed::from_shadow_decision(decision),
-            });
-        }
-        allowed
-    }
-
-    fn shadow_options(&self, rule: &RuleRequests<'_>, options: CallOptions) -> CallOptions {
-        let Policies { on_error, default_on_error, deadline } = rule.policies;
-        let on_error = on_error.or(default_on_error).unwrap_or(self.inner.on_error);
-        CallOptions { on_error, deadline, leases: self.leases(rule.leases), ..options }
+        Self { settings: self.settings.then(next.settings), leases: next.leases, ..self }
     }
 }

@@ -1,15 +1,15 @@
-//! The decision about a request to a service, for layers of `tower`.
+//! The items that limiter-tower uses. They are not part of the public API and may change with any version.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, iter, slice};
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::http::Fields;
 use crate::request::Request;
-use crate::rule::{RegisteredRule, ResolvedRule, ServiceRule};
-use crate::{Allowed, Decision, Denied, Error, Key, Limit, Limiter, Named, OnError, http};
+use crate::rule::{OwnLimits, OwnPolicy, Plan, RegisteredRule, RuleUse, ServiceRule};
+use crate::{Allowed, Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
 
 /// The rule of a layer.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl TowerRule {
 
     /// Creates the rule of a layer as one above the most that can be registered. It is in no list of rules.
     #[cfg(all(test, feature = "leases", not(limiter_loom)))]
-    pub(super) fn unregistered(rule: &str) -> Self {
+    pub(crate) fn unregistered(rule: &str) -> Self {
         Self { rule: rule.into(), registered: None }
     }
 
@@ -60,20 +60,12 @@ impl TowerRule {
         }
     }
 
-    /// Decides about a request at once. `None` if a shared store must decide, or the rule has other settings than a
-    /// limit and policies.
+    /// Decides about a request at once. `None` if [`decide`](Self::decide) must: a shared store is needed, or the settings
+    /// have more than one limit.
     #[must_use]
     pub fn decide_now(&self, limiter: &Limiter, limit: &Limit, request: &LimitedRequest<'_>) -> Option<Decision> {
-        let LimitedRequest { key, form, cost } = *request;
-        let rules = limiter.rule_table();
-        let (limit, leases) = if rules.has_settings() {
-            let read = |rule: &ResolvedRule| (rule.simple_limit(*limit), rule.leases().configured());
-            let (limit, leases) = rules.with_rule(&self.service_rule(form), read).ok()?;
-            (limit?, leases)
-        } else {
-            (*limit, None)
-        };
-        limiter.decide_fast_with_permit(self.decision_name(), &Request::new(key, limit, cost), leases).ok()
+        let plan = self.plan(limiter, slice::from_ref(limit), *request, OwnPolicy::NONE).ok()?;
+        limiter.try_decide(&plan).ok()
     }
 
     /// Decides about a request under all of these limits, waiting up to `max_wait` for its permits. `on_error` is the
@@ -92,9 +84,8 @@ impl TowerRule {
         on_error: Option<OnError>,
         max_wait: Duration,
     ) -> Result<Decision, Error> {
-        let LimitedRequest { key, form, cost } = request;
-        let limits: Vec<_> = limits.iter().map(|limit| (key, limit, cost)).collect();
-        self.named(limiter, form, on_error).wait_all(&limits, max_wait).await
+        let own = OwnPolicy { on_error, ..OwnPolicy::NONE };
+        limiter.decide_read(&|| self.plan(limiter, limits, request, own), own, max_wait).await
     }
 
     /// Takes the permit of a request that waits for something else, if there is one now. `None` if there is none: the
@@ -112,8 +103,8 @@ impl TowerRule {
         request: LimitedRequest<'_>,
         on_error: Option<OnError>,
     ) -> Result<Option<Decision>, Error> {
-        let LimitedRequest { key, form, cost } = request;
-        self.named(limiter, form, on_error).take_all(&[(key, limit, cost)]).await
+        let own = OwnPolicy { on_error, ..OwnPolicy::NONE };
+        limiter.take_read(&|| self.plan(limiter, slice::from_ref(limit), request, own), own).await
     }
 
     /// Denies a request in this process, because its peer has demanded a pause that lasts from [`now`] until its end, by
@@ -131,12 +122,18 @@ impl TowerRule {
         limiter.deny_until(DecisionContext::new(&names, &requests), pause)
     }
 
-    fn named<'a>(&'a self, limiter: &'a Limiter, form: usize, on_error: Option<OnError>) -> Named<'a> {
-        let named = limiter.under_service_rule(self.service_rule(form), self.decision_name());
-        match on_error {
-            Some(policy) => named.on_error(policy),
-            None => named,
-        }
+    /// Plans a request under these limits and the settings of the rule.
+    fn plan<'a>(
+        &self,
+        limiter: &Limiter,
+        limits: &[Limit],
+        request: LimitedRequest<'a>,
+        own: OwnPolicy,
+    ) -> Result<Plan<'a>, Error> {
+        let LimitedRequest { key, form, cost } = request;
+        let (name, limits) = (self.decision_name(), OwnLimits::Layer(limits));
+        let rule = RuleUse { rule_index: 0, name, key, limits, cost, leases: None };
+        limiter.rule_table().plan(own, iter::once((rule, self.service_rule(form))))
     }
 
     fn service_rule(&self, form: usize) -> ServiceRule<'_> {

@@ -1,0 +1,357 @@
+//! The decision about a planned call: what its requests and the modes of its rules lead to.
+
+use std::time::Duration;
+
+use crate::decision::{DIRECT_CALL, DecisionContext};
+use crate::limiter::wait::{Waiting, WatchedRules};
+use crate::limiter::{Backend, Limiter};
+use crate::request::{CacheLookup, CallOptions};
+use crate::rule::{Plan, Planned, PlannedRules, Shadow, Trial, UnlimitedRule};
+use crate::run::join_all;
+use crate::{Allowed, Decision, Denied, Error, ErrorKind, Limit, OnError, Source};
+
+/// The decision about a planned call, with the index of the rule that denied it.
+pub(crate) type RuleDecision = Result<Allowed, (usize, Denied)>;
+
+/// Returns the decision of a direct call, whose rules have no index.
+pub(super) fn decision_of(decision: RuleDecision) -> Decision {
+    decision.map_or_else(|(_, denied)| Decision::Denied(denied), Decision::Allowed)
+}
+
+/// The form in which a caller gets a decision that is made at once.
+pub(crate) trait Verdict: Sized {
+    /// The caller may refund the permits of an allowed call.
+    const HAS_RECEIPT: bool;
+
+    fn from_decision(decision: Decision) -> Self;
+
+    /// The verdict about an allowed call without its decision; `None` if the caller gets that.
+    fn allowed() -> Option<Self>;
+}
+
+impl Verdict for Decision {
+    const HAS_RECEIPT: bool = true;
+
+    #[inline]
+    fn from_decision(decision: Decision) -> Self {
+        decision
+    }
+
+    #[inline]
+    fn allowed() -> Option<Self> {
+        None
+    }
+}
+
+/// The denial of a denied call.
+impl Verdict for Option<Denied> {
+    const HAS_RECEIPT: bool = false;
+
+    #[inline]
+    fn from_decision(decision: Decision) -> Self {
+        decision.into_result().err()
+    }
+
+    #[inline]
+    fn allowed() -> Option<Self> {
+        Some(None)
+    }
+}
+
+impl Limiter {
+    /// Decides about a call that does not wait, if no reply of a shared store is needed.
+    ///
+    /// # Errors
+    /// [`decide`](Self::decide) must decide. It looks the requests up in the denial cache if this has not.
+    pub(crate) fn try_decide<V: Verdict>(&self, plan: &Plan<'_>) -> Result<V, CacheLookup> {
+        match &plan.requests {
+            Planned::Single { name: [name], request: [request], .. } => {
+                self.try_decide_one(name, request, Some(plan.options.leases))
+            }
+            Planned::Off { name, limit } => {
+                Ok(V::from_decision(Decision::Allowed(Allowed::without_limit(name, *limit, Source::Mode))))
+            }
+            Planned::Rules(_) => Err(CacheLookup::Needed),
+        }
+    }
+
+    /// Decides about a planned call that does not wait.
+    ///
+    /// # Errors
+    /// The failure of an enforced rule, if the policy is [`OnError::Raise`].
+    pub(crate) async fn decide(&self, plan: &Plan<'_>, cache_lookup: CacheLookup) -> Result<RuleDecision, Error> {
+        let options = CallOptions { cache_lookup, ..plan.options };
+        match &plan.requests {
+            Planned::Single { rule_index, name, request } => {
+                let decision = self.decide_requests(DecisionContext::new(name, request), options).await?;
+                Ok(decision.into_result().map_err(|denied| (*rule_index, denied)))
+            }
+            Planned::Off { name, limit } => Ok(Ok(Allowed::without_limit(name, *limit, Source::Mode))),
+            Planned::Rules(planned) => Box::pin(self.decide_rules(planned, options)).await,
+        }
+    }
+
+    /// Decides about a planned call that may wait for the permits of the rules that are enforced, while `rules` still hold.
+    /// `None` if they do not, so that it must be planned again, and for an attempt that is denied.
+    ///
+    /// # Errors
+    /// As for [`decide`](Self::decide).
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
+    pub(crate) fn decide_or_wait<'a>(
+        &'a self,
+        plan: &'a Plan<'a>,
+        waiting: &'a mut Waiting,
+        rules: Option<&'a WatchedRules<'a>>,
+    ) -> impl Future<Output = Result<Option<RuleDecision>, Error>> + Send + 'a {
+        async move {
+            match &plan.requests {
+                Planned::Single { rule_index, name, request } => {
+                    let context = DecisionContext::new(name, request);
+                    let decision = self.decide_waiting(context, &plan.options, waiting, rules).await?;
+                    Ok(decision.map(|decision| decision.into_result().map_err(|denied| (*rule_index, denied))))
+                }
+                Planned::Off { name, limit } => Ok(Some(Ok(Allowed::without_limit(name, *limit, Source::Mode)))),
+                Planned::Rules(planned) => {
+                    Box::pin(self.decide_rules_or_wait(planned, &plan.options, waiting, rules)).await
+                }
+            }
+        }
+    }
+
+    /// Decides about the requests of all rules of a call that does not wait.
+    async fn decide_rules(&self, planned: &PlannedRules<'_>, options: CallOptions) -> Result<RuleDecision, Error> {
+        if let Some(denied) = self.deny_before_store(planned, options.on_error)? {
+            return Ok(Err(denied));
+        }
+        let shadow = self.usable_shadow(planned);
+        let with_observed = shadow.and_then(|shadow| shadow.with_observed(&planned.enforced.requests, Duration::ZERO));
+        let context = planned.enforced.context().with_observed(with_observed.as_deref());
+        let decision = match context.requests {
+            [] => None,
+            _ => Some(self.decide_requests(context, options).await?),
+        };
+        Ok(self.decided_rules(planned, shadow, decision, Duration::ZERO).await)
+    }
+
+    /// Decides about the requests of all rules of a call that may wait.
+    async fn decide_rules_or_wait(
+        &self,
+        planned: &PlannedRules<'_>,
+        options: &CallOptions,
+        waiting: &mut Waiting,
+        rules: Option<&WatchedRules<'_>>,
+    ) -> Result<Option<RuleDecision>, Error> {
+        if let Some(denied) = self.deny_before_store(planned, options.on_error)? {
+            return Ok(Some(Err(denied)));
+        }
+        let (shadow, max_wait) = (self.usable_shadow(planned), waiting.max_wait());
+        let with_observed = shadow.and_then(|shadow| shadow.with_observed(&planned.enforced.requests, max_wait));
+        let context = planned.enforced.context().with_observed(with_observed.as_deref());
+        let decision = match context.requests {
+            [] => None,
+            _ => match self.decide_waiting(context, options, waiting, rules).await? {
+                None => return Ok(None),
+                decision => decision,
+            },
+        };
+        Ok(Some(self.decided_rules(planned, shadow, decision, max_wait).await))
+    }
+
+    /// Returns the denial of a call that no store decides, and calls the observers.
+    fn deny_before_store(
+        &self,
+        planned: &PlannedRules<'_>,
+        on_error: OnError,
+    ) -> Result<Option<(usize, Denied)>, Error> {
+        for rule in &planned.unlimited {
+            if let Some(denied) = self.deny_unread(rule, on_error)? {
+                self.inner.observers.denied(DecisionContext::new(&[rule.name], &[]), &denied);
+                return Ok(Some((rule.rule_index, denied)));
+            }
+        }
+        let denied = self.deny_without_store(planned, on_error)?;
+        if let Some((_, denied)) = &denied {
+            self.inner.observers.denied(DecisionContext::new(&[], &[]), denied);
+        }
+        Ok(denied)
+    }
+
+    /// The rules in shadow mode, if there are any and a decision has room for their requests.
+    fn usable_shadow<'p, 'a>(&self, planned: &'p PlannedRules<'a>) -> Option<&'p Shadow<'a>> {
+        match planned.shadow.for_decision(planned.enforced.requests.len()) {
+            Ok(shadow) => (!shadow.is_empty()).then_some(shadow),
+            Err(error) => {
+                self.inner.observers.failed(&error);
+                None
+            }
+        }
+    }
+
+    /// The decision about a call, after that about the enforced rules, if they have any request.
+    async fn decided_rules(
+        &self,
+        planned: &PlannedRules<'_>,
+        shadow: Option<&Shadow<'_>>,
+        decision: Option<Decision>,
+        max_wait: Duration,
+    ) -> RuleDecision {
+        let allowed = match decision.map(Decision::into_result).transpose() {
+            Err(denied) => return Err((planned.enforced.rule_of(&denied), denied)),
+            Ok(allowed) => allowed,
+        };
+        let allowed = match shadow {
+            None => allowed,
+            Some(shadow) => Box::pin(self.decide_shadowed(allowed, shadow, max_wait)).await,
+        };
+        Ok(allowed.unwrap_or_else(|| planned.without_limit()))
+    }
+
+    /// Returns the denial of a call under a rule without a limit, if the limit may be in settings that could not be read.
+    /// Such a call must not be unlimited by accident. Otherwise it counts the call, unless its policy is to allow it.
+    fn deny_unread(&self, rule: &UnlimitedRule, on_error: OnError) -> Result<Option<Denied>, Error> {
+        let policy = rule.policy(on_error);
+        match self.unread_settings(rule) {
+            None => {
+                self.rule_table().count_unlimited(rule.name);
+                Ok(None)
+            }
+            // The other rules of the call decide.
+            Some(error) if rule.is_shared_unread && policy == OnError::Open => {
+                self.inner.observers.failed(&error);
+                Ok(None)
+            }
+            Some(error) => {
+                let context = DecisionContext { names: &[rule.name], requests: &[] };
+                self.deny_after_failure(context, error, policy).map(Some)
+            }
+        }
+    }
+
+    /// Returns the error of the settings that may have a rule's limit and could not be read.
+    fn unread_settings(&self, rule: &UnlimitedRule) -> Option<Error> {
+        if rule.is_shared_unread {
+            return Some(Error::new(
+                ErrorKind::Unavailable,
+                "the shared rules, which may have the limit, are not read yet",
+            ));
+        }
+        match &self.inner.backend {
+            Backend::Guarded(guard) => guard.permanent_failure().cloned(),
+            Backend::Memory(_) => None,
+        }
+    }
+
+    /// Returns the denial of a call that no store decides: a rule denies every call, or has an invalid limit.
+    fn deny_without_store(
+        &self,
+        planned: &PlannedRules<'_>,
+        on_error: OnError,
+    ) -> Result<Option<(usize, Denied)>, Error> {
+        if let Some(denying) = &planned.denying {
+            let mut denied = denying.context().denied_by_mode();
+            self.expose_denied_key(&mut denied, &denying.requests);
+            return Ok(Some((denying.rule_of(&denied), denied)));
+        }
+        let Some((rule_index, error)) = &planned.invalid else { return Ok(None) };
+        Ok(Some((*rule_index, self.deny_after_failure(planned.enforced.context(), error.clone(), on_error)?)))
+    }
+
+    /// Decides about a planned call without taking permits, and without calling the observers of decisions.
+    ///
+    /// # Errors
+    /// As for [`decide`](Self::decide).
+    pub(crate) async fn peek_planned(&self, plan: &Plan<'_>) -> Result<Decision, Error> {
+        let options = plan.options;
+        let planned = match &plan.requests {
+            Planned::Single { name, request, .. } => {
+                return self.peek_once(DecisionContext::new(name, request), options).await;
+            }
+            Planned::Off { name, limit } => {
+                return Ok(Decision::Allowed(Allowed::without_limit(name, *limit, Source::Mode)));
+            }
+            Planned::Rules(planned) => planned,
+        };
+        for rule in planned.unlimited.iter().filter(|rule| self.unread_settings(rule).is_some()) {
+            if let Some(denied) = self.deny_unread(rule, options.on_error)? {
+                return Ok(Decision::Denied(denied));
+            }
+        }
+        if let Some((_, denied)) = self.deny_without_store(planned, options.on_error)? {
+            return Ok(Decision::Denied(denied));
+        }
+        if !planned.enforced.requests.is_empty() {
+            return self.peek_once(planned.enforced.context(), options).await;
+        }
+        let decision = match planned.shadow.first() {
+            Some(rule) => self.peek_once(rule.context(), options).await.ok().map(Decision::in_shadow),
+            None => None,
+        };
+        Ok(Decision::Allowed(decision.map_or_else(|| planned.without_limit(), Allowed::from_shadow_decision)))
+    }
+}
+
+impl PlannedRules<'_> {
+    /// The decision about a call whose rules are off or have no limit.
+    fn without_limit(&self) -> Allowed {
+        let (name, limit) = self.first.unwrap_or((DIRECT_CALL, Limit::WIDEST));
+        let is_unread = self.unlimited.iter().any(|rule| rule.is_shared_unread);
+        Allowed::without_limit(name, limit, if is_unread { Source::Policy } else { Source::Mode })
+    }
+}
+
+impl Limiter {
+    /// Decides about the rules in shadow mode of a call that is allowed: by what the store has observed, then about the
+    /// other requests of each. Nothing waits, and no failure stops the call.
+    pub(super) async fn decide_shadowed(
+        &self,
+        allowed: Option<Allowed>,
+        shadow: &Shadow<'_>,
+        max_wait: Duration,
+    ) -> Option<Allowed> {
+        let mut allowed = allowed;
+        let source = allowed.as_ref().map_or(Source::Store, Allowed::source);
+        let replies = allowed.as_mut().and_then(Allowed::take_observed);
+        let mut replies = replies.as_ref().map(|per_request| &per_request.observed[..]);
+        let mut trials = Vec::with_capacity(shadow.0.len());
+        for trial in &shadow.0 {
+            trials
+                .push((trial, replies.as_mut().and_then(|replies| replies.split_off(..trial.observed.requests.len()))));
+        }
+        let decisions = join_all(trials.into_iter().map(|(trial, replies)| async move {
+            let Trial { observed, taking, options } = trial;
+            // A leaky bucket gives the turn that enforcement would wait for.
+            let options = CallOptions { max_wait, ..*options };
+            let observed = match replies {
+                _ if observed.requests.is_empty() => None,
+                Some(replies) => Some((observed, observed.context().observed_decision(replies, source))),
+                // No store has counted the enforced rules, or a bucket has given them a turn.
+                None => Some((observed, self.peek_once(observed.context(), options).await.ok()?)),
+            };
+            let is_denied = observed.as_ref().is_some_and(|(_, decision)| decision.is_denied());
+            let taken = if is_denied || taking.requests.is_empty() {
+                None
+            } else {
+                let resolution = self.resolve(taking.context(), options).await.ok()?;
+                Some((taking, taking.context().decision(resolution, Some(self.inner.limiter_id))))
+            };
+            // A rule that is denied counts as denied alone.
+            let observed = observed.filter(|_| !taken.as_ref().is_some_and(|(_, decision)| decision.is_denied()));
+            Some(observed.into_iter().chain(taken).map(|(rule, decision)| {
+                let mut decision = decision.in_shadow();
+                self.expose_key(&mut decision, &rule.requests);
+                (rule, decision)
+            }))
+        }));
+        for (rule, mut decision) in decisions.await.into_iter().flatten().flatten() {
+            match &decision {
+                Decision::Allowed(_) => self.report(rule.context(), &mut decision),
+                Decision::Denied(denied) => self.inner.observers.shadowed(rule.context(), denied),
+            }
+            allowed = Some(match allowed {
+                Some(allowed) => allowed.with_shadow_decision(decision),
+                None => Allowed::from_shadow_decision(decision),
+            });
+        }
+        allowed
+    }
+}

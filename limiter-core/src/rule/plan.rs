@@ -1,0 +1,562 @@
+//! The plan of a call: what is decided about it, after the settings of its rules were read once.
+//!
+//! Nothing else reads settings for a call. A plan has final values: what a rule sets comes before what its caller sets,
+//! then come the defaults of all rules, and then the limiter's. A call that waits makes another plan when its rules change.
+
+use std::slice;
+use std::time::Duration;
+
+use crate::decision::DecisionContext;
+use crate::limit::LimitOrNearest;
+use crate::request::sharing::{self, SameCounter, in_memory, in_redis};
+use crate::request::{CallOptions, Request, Role, check_number_of};
+use crate::rule::{ResolvedRule, RuleRef, RuleTable, Settings, log_in_call};
+use crate::{Denied, Error, Key, Limit, Mode, OnError, TARGET};
+
+mod shadow;
+
+pub(crate) use shadow::{Shadow, Trial};
+
+/// The settings of calls that no rule and no caller sets.
+#[derive(Debug, Default)]
+pub(crate) struct CallDefaults {
+    pub(crate) options: CallOptions,
+    /// The store may be shared by processes. Only such a store has leases.
+    pub(crate) is_guarded: bool,
+}
+
+impl CallDefaults {
+    fn same_counter(&self) -> SameCounter {
+        if self.is_guarded { in_redis } else { in_memory }
+    }
+}
+
+/// The caller's part of the failure policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnPolicy {
+    /// The policy of calls whose rules set none.
+    pub(crate) on_error: Option<OnError>,
+    /// The caller can return an error. Otherwise [`OnError::Raise`] counts as [`OnError::Closed`].
+    pub(crate) returns_errors: bool,
+}
+
+impl OwnPolicy {
+    /// The policy of a caller that sets none, and returns errors.
+    pub(crate) const NONE: Self = Self { on_error: None, returns_errors: true };
+
+    /// Returns the policy that applies: of the rules, of the caller, of the defaults of all rules, or of the limiter.
+    fn resolve(self, of_rules: Option<OnError>, of_defaults: Option<OnError>, of_limiter: OnError) -> OnError {
+        match of_rules.or(self.on_error).or(of_defaults).unwrap_or(of_limiter) {
+            OnError::Raise if !self.returns_errors => OnError::Closed,
+            policy => policy,
+        }
+    }
+}
+
+/// A rule of a call, before its settings are read.
+#[derive(Clone, Copy)]
+pub(crate) struct RuleUse<'a, 'l> {
+    /// Its place among the rules of the call.
+    pub(crate) rule_index: usize,
+    /// The name in decisions.
+    pub(crate) name: &'static str,
+    pub(crate) key: &'a Key,
+    pub(crate) limits: OwnLimits<'a, 'l>,
+    /// The cost of a configured limit.
+    pub(crate) cost: u32,
+    /// The caller's setting of leases.
+    pub(crate) leases: Option<bool>,
+}
+
+/// The limits that a caller has for a rule. Configured limits replace them.
+#[derive(Clone, Copy)]
+pub(crate) enum OwnLimits<'a, 'l> {
+    /// Those of an attribute. On one counter the call counts once.
+    Attribute(&'l [LimitOrNearest]),
+    /// Those of a layer, as of an attribute.
+    Layer(&'l [Limit]),
+    /// The items of a direct call with the key of the rule; those with another key are not used. On one counter their costs
+    /// add up.
+    Items(&'l [(&'a Key, &'l Limit, u32)]),
+}
+
+impl<'a, 'l> RuleUse<'a, 'l> {
+    /// The items of a direct call with one key, under a rule. A configured limit has the largest of their costs.
+    pub(crate) fn direct(
+        rule_index: usize,
+        name: &'static str,
+        key: &'a Key,
+        items: &'l [(&'a Key, &'l Limit, u32)],
+    ) -> Self {
+        let limits = OwnLimits::Items(items);
+        let rule = Self { rule_index, name, key, limits, cost: 0, leases: None };
+        Self { cost: rule.limits().map(|(_, cost)| cost).max().unwrap_or(0), ..rule }
+    }
+
+    /// The limits of its caller, each with its cost.
+    fn limits(&self) -> impl Iterator<Item = (LimitOrNearest, u32)> + Clone {
+        let (attribute, layer, items): (&[LimitOrNearest], &[Limit], &[_]) = match self.limits {
+            OwnLimits::Attribute(limits) => (limits, &[], &[]),
+            OwnLimits::Layer(limits) => (&[], limits, &[]),
+            OwnLimits::Items(items) => (&[], &[], items),
+        };
+        let Self { key, cost, .. } = *self;
+        let attribute = attribute.iter().map(move |limit| (limit.clone(), cost));
+        let layer = layer.iter().map(move |limit| (Ok(*limit), cost));
+        let items = items.iter().filter(move |(of, ..)| *of == key).map(|&(_, limit, cost)| (Ok(*limit), cost));
+        attribute.chain(layer).chain(items)
+    }
+
+    /// Returns the caller's limit, or `None` in it if the caller has none. `None` for several, and for an invalid one.
+    #[inline]
+    fn lone_limit(&self) -> Option<Option<Limit>> {
+        match self.limits {
+            OwnLimits::Attribute([]) | OwnLimits::Layer([]) => Some(None),
+            OwnLimits::Attribute([Ok(limit)]) | OwnLimits::Layer([limit]) => Some(Some(*limit)),
+            // The items of a direct call have one key in most calls.
+            OwnLimits::Items([(_, limit, _)]) => Some(Some(**limit)),
+            _ => None,
+        }
+    }
+
+    /// The first of the caller's valid limits.
+    fn valid_limits(&self) -> impl Iterator<Item = Limit> + Clone {
+        self.limits().filter_map(|(limit, _)| limit.ok())
+    }
+
+    /// The limit that describes a call without any request.
+    fn described_limit(&self, settings: &Settings) -> Limit {
+        let own = || self.limits().next().map(|(limit, _)| limit.unwrap_or_else(|(_, nearest)| nearest));
+        settings.limits().first().copied().or_else(own).unwrap_or(Limit::WIDEST)
+    }
+}
+
+/// What is decided about a call.
+pub(crate) struct Plan<'a> {
+    /// The state of the rules that it was read in.
+    pub(crate) generation: u64,
+    pub(crate) options: CallOptions,
+    pub(crate) requests: Planned<'a>,
+}
+
+/// The requests of a call, by the modes of its rules.
+pub(crate) enum Planned<'a> {
+    /// One request decides, as in most calls.
+    Single {
+        rule_index: usize,
+        name: [&'static str; 1],
+        request: [Request<'a>; 1],
+    },
+    /// The only rule is off.
+    Off {
+        name: &'static str,
+        limit: Limit,
+    },
+    Rules(Box<PlannedRules<'a>>),
+}
+
+/// The requests of all rules of a call.
+///
+/// The rules that are enforced decide first, as one decision. If it allows the call, those in shadow mode decide. A rule
+/// that is off adds nothing.
+#[derive(Default)]
+pub(crate) struct PlannedRules<'a> {
+    pub(crate) enforced: RuleRequests<'a>,
+    pub(crate) shadow: Shadow<'a>,
+    /// The first rule that denies every call.
+    pub(crate) denying: Option<RuleRequests<'a>>,
+    /// The first enforced rule with an invalid limit.
+    pub(crate) invalid: Option<(usize, Error)>,
+    /// The first rule, which describes a call without any request.
+    pub(crate) first: Option<(&'static str, Limit)>,
+    /// The enforced rules that have no limit.
+    pub(crate) unlimited: Vec<UnlimitedRule>,
+}
+
+/// A rule that has no limit.
+#[derive(PartialEq)]
+pub(crate) struct UnlimitedRule {
+    pub(crate) rule_index: usize,
+    pub(crate) name: &'static str,
+    /// The policy of its own settings.
+    on_error: Option<OnError>,
+    /// The limit may be in shared rules, which the limiter has not read yet.
+    pub(crate) is_shared_unread: bool,
+}
+
+impl UnlimitedRule {
+    /// The policy for the failure to read this rule's limit, in a call with this one. A policy of the rule's own settings
+    /// is not replaced by that of another rule of the call.
+    pub(crate) fn policy(&self, of_call: OnError) -> OnError {
+        // Only the policy of the call shows whether its caller returns errors.
+        let own = OwnPolicy { on_error: None, returns_errors: of_call == OnError::Raise };
+        own.resolve(self.on_error, None, of_call)
+    }
+}
+
+/// The settings that rules share in a decision, before precedence.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct SharedSettings {
+    /// The policy of the first rule that has one.
+    on_error: Option<OnError>,
+    /// The policy of rules that set none, in any layer or attribute.
+    default_on_error: Option<OnError>,
+    /// The shortest.
+    deadline: Option<Duration>,
+}
+
+impl SharedSettings {
+    #[inline]
+    fn of(settings: &Settings) -> Self {
+        let Settings { on_error, default_on_error, deadline, .. } = *settings;
+        Self { on_error, default_on_error, deadline }
+    }
+
+    /// Returns them with those of the next rules.
+    fn then(self, next: Self) -> Self {
+        Self {
+            on_error: self.on_error.or(next.on_error),
+            default_on_error: self.default_on_error.or(next.default_on_error),
+            deadline: self.deadline.into_iter().chain(next.deadline).min(),
+        }
+    }
+
+    #[inline]
+    fn options(self, leases: Option<bool>, own: OwnPolicy, defaults: &CallDefaults) -> CallOptions {
+        CallOptions {
+            on_error: own.resolve(self.on_error, self.default_on_error, defaults.options.on_error),
+            deadline: self.deadline,
+            leases: leases.unwrap_or(defaults.options.leases),
+            ..defaults.options
+        }
+    }
+}
+
+/// Requests of one decision, with the rule of each.
+#[derive(Default, PartialEq)]
+pub(crate) struct RuleRequests<'a> {
+    pub(crate) requests: Vec<Request<'a>>,
+    names: Vec<&'static str>,
+    rule_indices: Vec<usize>,
+    settings: SharedSettings,
+    /// The setting of the last rule that has a request here. A decision about several requests takes no lease, so it is
+    /// of use for one alone.
+    leases: Option<bool>,
+}
+
+impl RuleRequests<'_> {
+    pub(crate) fn context(&self) -> DecisionContext<'_> {
+        DecisionContext::new(&self.names, &self.requests)
+    }
+
+    pub(crate) fn rule_of(&self, denied: &Denied) -> usize {
+        self.rule_indices.get(denied.request_index()).copied().unwrap_or(0)
+    }
+
+    fn options(&self, own: OwnPolicy, defaults: &CallDefaults) -> CallOptions {
+        self.settings.options(self.leases, own, defaults)
+    }
+}
+
+impl RuleTable {
+    /// Plans a call under rules, in one state of the rules: if they change meanwhile, all are read again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) if the settings cannot be read in this process, and
+    /// [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) for too many requests. No policy and no handler makes
+    /// those an admission.
+    pub(crate) fn plan<'a, 'l, R: RuleRef>(
+        &self,
+        own: OwnPolicy,
+        rules: impl Iterator<Item = (RuleUse<'a, 'l>, R)> + Clone,
+    ) -> Result<Plan<'a>, Error>
+    where
+        'a: 'l,
+    {
+        loop {
+            let generation = self.generation();
+            let mut first_two = rules.clone();
+            let single = match (first_two.next(), first_two.next()) {
+                (Some((rule, reference)), None) => self.plan_single(own, &rule, &reference)?,
+                _ => None,
+            };
+            let (options, requests) = match single {
+                Some(single) => single,
+                None => self.plan_rules(own, rules.clone())?,
+            };
+            if self.generation() == generation {
+                if let Planned::Rules(planned) = &requests {
+                    planned.check_size()?;
+                }
+                return Ok(Plan { generation, options, requests });
+            }
+        }
+    }
+
+    /// Plans a call under one rule with one limit. `None` if more than one request decides, or if there is something to
+    /// log.
+    #[inline]
+    fn plan_single<'a>(
+        &self,
+        own: OwnPolicy,
+        rule: &RuleUse<'a, '_>,
+        reference: &impl RuleRef,
+    ) -> Result<Option<(CallOptions, Planned<'a>)>, Error> {
+        let Some(own_limit) = rule.lone_limit() else { return Ok(None) };
+        if !self.has_settings() {
+            return Ok(own_limit.map(|limit| self.single(own, rule, limit, &Settings::default())));
+        }
+        self.with_rule(reference, |resolved| {
+            let settings = &*resolved.settings_for(rule.key);
+            match (settings.mode(), settings.single_limit(own_limit)) {
+                (Mode::Off, _) => Some((
+                    CallOptions::default(),
+                    Planned::Off { name: rule.name, limit: rule.described_limit(settings) },
+                )),
+                (Mode::Enforce, Some(limit)) if !settings.ignores_burst_of(limit) || resolved.is_logged() => {
+                    Some(self.single(own, rule, limit, settings))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// The plan of one request that decides.
+    #[inline]
+    fn single<'a>(
+        &self,
+        own: OwnPolicy,
+        rule: &RuleUse<'a, '_>,
+        limit: Limit,
+        settings: &Settings,
+    ) -> (CallOptions, Planned<'a>) {
+        self.warn_if_unleased(rule, settings, slice::from_ref(&limit).iter().copied());
+        let leases = leases(rule, settings);
+        let options = SharedSettings::of(settings).options(leases, own, self.defaults());
+        let request = [Request::new(rule.key, limit, rule.cost)];
+        (options, Planned::Single { rule_index: rule.rule_index, name: [rule.name], request })
+    }
+
+    fn plan_rules<'a, 'l, R: RuleRef>(
+        &self,
+        own: OwnPolicy,
+        rules: impl Iterator<Item = (RuleUse<'a, 'l>, R)>,
+    ) -> Result<(CallOptions, Planned<'a>), Error>
+    where
+        'a: 'l,
+    {
+        let mut planned = PlannedRules::default();
+        for (rule, reference) in rules {
+            self.with_rule(&reference, |resolved| self.add_rule(&mut planned, &rule, resolved))?;
+        }
+        Ok(planned.finish(own, self.defaults()))
+    }
+
+    fn add_rule<'a>(&self, planned: &mut PlannedRules<'a>, rule: &RuleUse<'a, '_>, resolved: &ResolvedRule) {
+        let settings = &*resolved.settings_for(rule.key);
+        let invalid = planned.add(rule, settings).err();
+        self.warn_if_unleased(rule, settings, settings.applied(rule.valid_limits()));
+        let ignores_burst = settings.ignores_burst(rule.valid_limits());
+        if (ignores_burst || invalid.is_some()) && resolved.log_once() {
+            log_unusable_settings(rule.name, invalid);
+        }
+    }
+
+    /// Plans a direct call without a rule.
+    pub(crate) fn plan_direct<'a>(&self, name: &'static str, requests: &[Request<'a>]) -> Plan<'a> {
+        let (generation, defaults) = (self.generation(), self.defaults());
+        let mut settings = Settings::default();
+        settings.switch_mode(self.switch());
+        let (options, requests) = match (requests, self.switch()) {
+            (&[request], None) => {
+                let options = SharedSettings::default().options(None, OwnPolicy::NONE, defaults);
+                (options, Planned::Single { rule_index: 0, name: [name], request: [request] })
+            }
+            (_, _) => {
+                let mut planned = PlannedRules::default();
+                for &Request { key, limit, cost, .. } in requests {
+                    // Without limits or algorithms in the settings no limit is invalid.
+                    let _ = planned.add(&RuleUse::direct(0, name, key, &[(key, &limit, cost)]), &settings);
+                }
+                planned.finish(OwnPolicy::NONE, defaults)
+            }
+        };
+        Plan { generation, options, requests }
+    }
+
+    /// Returns the failure policy of a call whose settings cannot be read.
+    pub(crate) fn policy_without_settings(&self, own: OwnPolicy) -> OnError {
+        own.resolve(None, None, self.defaults().options.on_error)
+    }
+
+    /// Logs that a rule takes no leases, which it demands, if it has several limits or one that may not be leased. A limiter
+    /// in memory needs none.
+    #[inline]
+    fn warn_if_unleased(&self, rule: &RuleUse<'_, '_>, settings: &Settings, mut limits: impl Iterator<Item = Limit>) {
+        if settings.leases.or(rule.leases) != Some(true) || !self.defaults().is_guarded {
+            return;
+        }
+        let is_unleased = match (limits.next(), limits.next()) {
+            (None, _) => false,
+            (Some(limit), None) => !limit.may_be_leased(),
+            (Some(_), Some(_)) => true,
+        };
+        if is_unleased {
+            self.warn_of_unleased(rule.name);
+        }
+    }
+}
+
+/// Returns whether the calls of a rule may take leases. `None` leaves it to the limiter.
+#[inline]
+fn leases(rule: &RuleUse<'_, '_>, settings: &Settings) -> Option<bool> {
+    settings.leases.or(rule.leases).or(settings.default_leases)
+}
+
+impl<'a> PlannedRules<'a> {
+    /// Adds a rule with its settings.
+    ///
+    /// # Errors
+    /// The settings do not suit the limit. Enforced, the call then fails. In shadow mode the rule decides nothing.
+    fn add(&mut self, rule: &RuleUse<'a, '_>, settings: &Settings) -> Result<(), Error> {
+        self.first.get_or_insert_with(|| (rule.name, rule.described_limit(settings)));
+        let is_unlimited = settings.limits().is_empty() && rule.limits().next().is_none();
+        if is_unlimited && matches!(settings.mode(), Mode::Enforce) {
+            self.unlimited.push(UnlimitedRule {
+                rule_index: rule.rule_index,
+                name: rule.name,
+                on_error: settings.on_error,
+                is_shared_unread: settings.is_shared_unread,
+            });
+        }
+        match settings.mode() {
+            Mode::Off => {}
+            Mode::Deny => {
+                self.denying.get_or_insert_with(|| {
+                    let mut denying = RuleRequests::default();
+                    denying.push(rule, rule.described_limit(settings), 1, 0);
+                    denying
+                });
+            }
+            Mode::Shadow => return self.shadow.requests_of(rule.rule_index).add(rule, settings),
+            Mode::Enforce => {
+                if let Err(error) = self.enforced.add(rule, settings) {
+                    self.invalid.get_or_insert_with(|| (rule.rule_index, error.clone()));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the requests of rules that use one counter take permits of it together, and resolves the settings.
+    fn finish(mut self, own: OwnPolicy, defaults: &CallDefaults) -> (CallOptions, Planned<'a>) {
+        // No store decides about too many.
+        if self.check_size().is_ok() {
+            self.shadow.share_counters(&self.enforced.requests, defaults.same_counter());
+            sharing::remove_unshared_lanes(&mut self.enforced.requests);
+        }
+        self.shadow.resolve(defaults);
+        (self.enforced.options(own, defaults), Planned::Rules(Box::new(self)))
+    }
+
+    /// Checks the number of requests that decide about the call, before they do.
+    fn check_size(&self) -> Result<(), Error> {
+        check_number_of(self.enforced.requests.len())
+    }
+}
+
+impl Plan<'_> {
+    /// Returns whether only the first of the call's rules can deny it.
+    pub(crate) fn is_of_first_rule(&self) -> bool {
+        matches!(self.requests, Planned::Single { rule_index: 0, .. } | Planned::Off { .. })
+    }
+
+    /// Returns whether the call is decided as by another plan of it, in whatever state of the rules.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.options == other.options
+            && match (&self.requests, &other.requests) {
+                (Planned::Rules(rules), Planned::Rules(other)) => rules.is_same(other),
+                (Planned::Single { request: one, .. }, Planned::Single { request: other, .. }) => one == other,
+                (Planned::Single { request, .. }, Planned::Rules(rules))
+                | (Planned::Rules(rules), Planned::Single { request, .. }) => rules.is_single(request),
+                (Planned::Off { .. }, Planned::Off { .. }) => true,
+                _ => false,
+            }
+    }
+}
+
+impl PlannedRules<'_> {
+    fn is_same(&self, other: &Self) -> bool {
+        let Self { enforced, shadow, denying, invalid, first: _, unlimited } = self;
+        (enforced, shadow, unlimited) == (&other.enforced, &other.shadow, &other.unlimited)
+            && (denying.is_none(), invalid.is_none()) == (other.denying.is_none(), other.invalid.is_none())
+    }
+
+    /// Returns whether this request alone decides.
+    fn is_single(&self, request: &[Request<'_>]) -> bool {
+        let Self { enforced, shadow, denying, invalid, first: _, unlimited } = self;
+        let has_others = !shadow.is_empty() || denying.is_some() || invalid.is_some() || !unlimited.is_empty();
+        !has_others && enforced.requests == request
+    }
+}
+
+impl<'a> RuleRequests<'a> {
+    fn push(&mut self, rule: &RuleUse<'a, '_>, limit: Limit, cost: u32, limit_index: usize) {
+        let role = Role::of_limit(rule.rule_index, limit_index);
+        self.requests.push(Request { role, ..Request::new(rule.key, limit, cost) });
+        self.names.push(rule.name);
+        self.rule_indices.push(rule.rule_index);
+    }
+
+    /// Adds the requests of a rule: one for each of its limits.
+    ///
+    /// # Errors
+    /// The first invalid limit. The requests then have the nearest valid limit in its place.
+    fn add(&mut self, rule: &RuleUse<'a, '_>, settings: &Settings) -> Result<(), Error> {
+        self.settings = self.settings.then(SharedSettings::of(settings));
+        let mut invalid = None;
+        let mut add = |limit: LimitOrNearest, cost, limit_index| {
+            let limit = limit.unwrap_or_else(|(error, nearest)| {
+                invalid.get_or_insert(error);
+                nearest
+            });
+            self.push(rule, limit, cost, limit_index);
+            self.leases = leases(rule, settings);
+        };
+        let apply = |limit: Limit, own| settings.apply(limit, own).map_err(|error| (error, limit));
+        match settings.limits() {
+            [] => {
+                let is_direct = matches!(rule.limits, OwnLimits::Items(_));
+                for (index, (own, cost)) in rule.limits().enumerate() {
+                    let limit_index = if is_direct { 0 } else { index };
+                    add(own.and_then(|own| apply(own, None)), cost, limit_index);
+                }
+            }
+            limits => {
+                let own = rule.valid_limits().next();
+                limits.iter().enumerate().for_each(|(index, limit)| add(apply(*limit, own), rule.cost, index));
+            }
+        }
+        invalid.map_or(Ok(()), Err)
+    }
+}
+
+/// Logs that settings of a rule do not suit its limit. They are checked with those of other sets, but an attribute's
+/// limit is known at its calls alone.
+#[cold]
+fn log_unusable_settings(rule: &'static str, invalid: Option<Error>) {
+    log_in_call(|| match invalid {
+        Some(error) => tracing::error!(
+            target: TARGET,
+            rule,
+            %error,
+            "the settings of a rule do not suit its limit: its calls fail, and the failure policy decides"
+        ),
+        None => tracing::warn!(
+            target: TARGET,
+            rule,
+            "a rule has a burst, and a limit of an algorithm that ignores it: set a bucket as the `algorithm`, or remove it"
+        ),
+    });
+}
