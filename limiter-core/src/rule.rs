@@ -37,16 +37,14 @@ pub use in_force::RuleInForce;
 pub(crate) use layers::ResolvedRule;
 pub(crate) use mode::MODE_VARIABLE;
 pub use mode::Mode;
-pub(crate) use plan::{
-    CallDefaults, OwnLimits, OwnPolicy, Plan, Planned, PlannedRules, RuleUse, Shadow, Trial, UnlimitedRule,
-};
+pub(crate) use plan::{OwnLimits, OwnPolicy, Plan, Planned, PlannedRules, RuleUse, Shadow, Trial, UnlimitedRule};
 pub(crate) use rule_ref::{KeyText, RuleId, RuleRef, UNCACHED, intern, log_apart, log_in_call};
 #[cfg(feature = "rules")]
 pub(crate) use rule_set::RulesStatus;
 pub(crate) use rule_set::TextPlace;
 pub use rule_set::{Origin, RuleSet};
 pub(crate) use service_rule::{RegisteredRule, ServiceRule};
-pub(crate) use settings::Settings;
+pub(crate) use settings::{CallDefaults, Settings};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub(crate) use shared::{RulesCache, SharedRulesCache, SharedRulesStatus, SharedRulesUpdater, check_shared_text};
 pub(crate) use table::RuleTable;

@@ -53,6 +53,7 @@ const ORDER: &[&str] = &[
     "builder",
     "current",
     "private",
+    "service",
     "",
 ];
 

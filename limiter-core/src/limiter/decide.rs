@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied, Resolution};
 use crate::error::OnError;
 use crate::limiter::planned::decision_of;
-use crate::limiter::{Backend, Limiter, LimiterInner, Verdict};
+use crate::limiter::{Backend, FastDecision, Limiter, LimiterInner};
 use crate::metrics::{FastAllowed, ReplyTime};
 use crate::request::{CacheLookup, CallOptions, CountedReply, Request};
 use crate::rule::RuleTable;
@@ -146,7 +146,7 @@ impl Limiter {
     ///
     /// # Errors
     /// As for [`try_decide`](Self::try_decide).
-    pub(crate) fn try_decide_one<V: Verdict>(
+    pub(crate) fn try_decide_one<V: FastDecision>(
         &self,
         name: &'static str,
         request: &Request<'_>,

@@ -19,17 +19,17 @@ pub(super) fn decision_of(decision: RuleDecision) -> Decision {
 }
 
 /// The form in which a caller gets a decision that is made at once.
-pub(crate) trait Verdict: Sized {
+pub(crate) trait FastDecision: Sized {
     /// The caller may refund the permits of an allowed call.
     const HAS_RECEIPT: bool;
 
     fn from_decision(decision: Decision) -> Self;
 
-    /// The verdict about an allowed call without its decision; `None` if the caller gets that.
+    /// The form of an allowed call without its decision; `None` if the caller gets that.
     fn allowed() -> Option<Self>;
 }
 
-impl Verdict for Decision {
+impl FastDecision for Decision {
     const HAS_RECEIPT: bool = true;
 
     #[inline]
@@ -44,7 +44,7 @@ impl Verdict for Decision {
 }
 
 /// The denial of a denied call.
-impl Verdict for Option<Denied> {
+impl FastDecision for Option<Denied> {
     const HAS_RECEIPT: bool = false;
 
     #[inline]
@@ -63,7 +63,7 @@ impl Limiter {
     ///
     /// # Errors
     /// [`decide`](Self::decide) must decide. It looks the requests up in the denial cache if this has not.
-    pub(crate) fn try_decide<V: Verdict>(&self, plan: &Plan<'_>) -> Result<V, CacheLookup> {
+    pub(crate) fn try_decide<V: FastDecision>(&self, plan: &Plan<'_>) -> Result<V, CacheLookup> {
         match &plan.requests {
             Planned::Single { name: [name], request: [request], .. } => {
                 self.try_decide_one(name, request, Some(plan.options.leases))

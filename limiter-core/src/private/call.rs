@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::decision::DecisionContext;
-use crate::limiter::{RuleDecision, Verdict, WatchedRules};
+use crate::limiter::{FastDecision, RuleDecision, WatchedRules};
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
 use crate::request::CacheLookup;
 use crate::rule::{OwnLimits, OwnPolicy, Plan, RuleUse};
@@ -75,7 +75,7 @@ impl<'a> AnnotatedCall<'a> {
     /// # Errors
     /// [`decide`](Self::decide) must decide, by the plan if there is one. There is none for a call that may wait.
     #[inline]
-    pub(super) fn try_decide<V: Verdict>(&self, limiter: &Limiter, own: OwnPolicy) -> Result<V, Pending<'a>> {
+    pub(super) fn try_decide<V: FastDecision>(&self, limiter: &Limiter, own: OwnPolicy) -> Result<V, Pending<'a>> {
         // Most rules have no settings. Their requests are built in their place, since moving one takes longer.
         if let ([Some(rule)], [name]) = (self.rules, self.function.names)
             && let Some(limit) = rule.own_limit()
@@ -89,7 +89,7 @@ impl<'a> AnnotatedCall<'a> {
     }
 
     #[inline(never)]
-    fn try_decide_planned<V: Verdict>(&self, limiter: &Limiter, own: OwnPolicy) -> Result<V, Pending<'a>> {
+    fn try_decide_planned<V: FastDecision>(&self, limiter: &Limiter, own: OwnPolicy) -> Result<V, Pending<'a>> {
         if !self.max_wait.is_zero() {
             return Err(None);
         }

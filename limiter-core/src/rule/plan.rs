@@ -8,28 +8,14 @@ use std::time::Duration;
 
 use crate::decision::DecisionContext;
 use crate::limit::LimitOrNearest;
-use crate::request::sharing::{self, SameCounter, in_memory, in_redis};
+use crate::request::sharing;
 use crate::request::{CallOptions, Request, Role, check_number_of};
-use crate::rule::{ResolvedRule, RuleRef, RuleTable, Settings, log_in_call};
+use crate::rule::{CallDefaults, ResolvedRule, RuleRef, RuleTable, Settings, log_in_call};
 use crate::{Denied, Error, Key, Limit, Mode, OnError, TARGET};
 
 mod shadow;
 
 pub(crate) use shadow::{Shadow, Trial};
-
-/// The settings of calls that no rule and no caller sets.
-#[derive(Debug, Default)]
-pub(crate) struct CallDefaults {
-    pub(crate) options: CallOptions,
-    /// The store may be shared by processes. Only such a store has leases.
-    pub(crate) is_guarded: bool,
-}
-
-impl CallDefaults {
-    fn same_counter(&self) -> SameCounter {
-        if self.is_guarded { in_redis } else { in_memory }
-    }
-}
 
 /// The caller's part of the failure policy.
 #[derive(Clone, Copy, Debug)]

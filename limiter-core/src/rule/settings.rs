@@ -3,6 +3,8 @@
 use std::slice;
 use std::time::Duration;
 
+use crate::request::CallOptions;
+use crate::request::sharing::{SameCounter, in_memory, in_redis};
 use crate::rule::{Mode, Origin, Rule};
 use crate::{Algorithm, Error, Layout, Limit, OnError};
 
@@ -25,6 +27,20 @@ pub(crate) struct Settings {
     pub(crate) default_on_error: Option<OnError>,
     /// The limits may be in shared rules, which the limiter has not read yet.
     pub(crate) is_shared_unread: bool,
+}
+
+/// The settings of calls that no rule and no caller sets.
+#[derive(Debug, Default)]
+pub(crate) struct CallDefaults {
+    pub(crate) options: CallOptions,
+    /// The store may be shared by processes. Only such a store has leases.
+    pub(crate) is_guarded: bool,
+}
+
+impl CallDefaults {
+    pub(super) fn same_counter(&self) -> SameCounter {
+        if self.is_guarded { in_redis } else { in_memory }
+    }
 }
 
 /// The configured limits of a rule. One, as most rules have, is not allocated.

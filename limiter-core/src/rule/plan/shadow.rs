@@ -7,9 +7,10 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{CallDefaults, OwnPolicy, RuleRequests};
+use super::{OwnPolicy, RuleRequests};
 use crate::request::sharing::{self, SameCounter};
 use crate::request::{CallOptions, Request, check_number_of};
+use crate::rule::CallDefaults;
 use crate::{Algorithm, Error};
 
 /// The decisions of a call's rules in shadow mode.
