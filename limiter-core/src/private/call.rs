@@ -70,38 +70,47 @@ pub(super) struct AnnotatedCall<'a> {
 pub(super) type Pending<'a> = Option<(Plan<'a>, CacheLookup)>;
 
 impl<'a> AnnotatedCall<'a> {
-    /// Decides at once about a call with one request, as most calls are, that does not wait.
+    /// Decides at once about a call without settings by name, with one limit and without a wait, as most calls are.
     ///
     /// # Errors
-    /// [`decide`](Self::decide) must decide, by the plan if there is one. There is none for a call that may wait.
+    /// The call is not one of these, or a shared store must decide. In that case the error has its look-up in the denial
+    /// cache.
     #[inline]
-    pub(super) fn try_decide<V: FastDecision>(&self, limiter: &Limiter, own: OwnPolicy) -> Result<V, Pending<'a>> {
-        // Most rules have no settings. Their requests are built in their place, since moving one takes longer.
+    pub(super) fn try_plain<D: FastDecision>(&self, limiter: &Limiter) -> Result<D, Option<CacheLookup>> {
+        // The request is built in its place, since moving one takes longer.
         if let ([Some(rule)], [name]) = (self.rules, self.function.names)
             && let Some(limit) = rule.own_limit()
             && self.max_wait.is_zero()
             && !limiter.rule_table().has_settings()
         {
-            let decided = limiter.try_decide_one(name, &rule.request(rule.key(), *limit), self.function.leases);
-            return decided.map_err(|cache_lookup| self.pending(limiter, own, cache_lookup));
+            return limiter.try_decide_one(name, &rule.request(rule.key(), *limit), self.function.leases).map_err(Some);
         }
-        self.try_decide_planned(limiter, own)
+        Err(None)
     }
 
+    /// Decides at once about a call with one request that does not wait. `tried` is the error of
+    /// [`try_plain`](Self::try_plain).
+    ///
+    /// # Errors
+    /// [`decide`](Self::decide) must decide, by the plan if there is one. There is none for a call that may wait.
     #[inline(never)]
-    fn try_decide_planned<V: FastDecision>(&self, limiter: &Limiter, own: OwnPolicy) -> Result<V, Pending<'a>> {
+    pub(super) fn try_planned<D: FastDecision>(
+        &self,
+        limiter: &Limiter,
+        own: OwnPolicy,
+        tried: Option<CacheLookup>,
+    ) -> Result<D, Pending<'a>> {
         if !self.max_wait.is_zero() {
             return Err(None);
         }
         // After an error `decide` fails again, and applies the failure policy.
         let plan = self.plan(limiter, own).map_err(|_| None)?;
-        let decided = if plan.is_of_first_rule() { limiter.try_decide(&plan) } else { Err(CacheLookup::Needed) };
+        let decided = match tried {
+            Some(cache_lookup) => Err(cache_lookup),
+            None if plan.is_of_first_rule() => limiter.try_decide(&plan),
+            None => Err(CacheLookup::Needed),
+        };
         decided.map_err(|cache_lookup| Some((plan, cache_lookup)))
-    }
-
-    #[cold]
-    fn pending(&self, limiter: &Limiter, own: OwnPolicy, cache_lookup: CacheLookup) -> Pending<'a> {
-        Some((self.plan(limiter, own).ok()?, cache_lookup))
     }
 
     /// Plans a call under all rules that apply.
@@ -241,10 +250,23 @@ impl<'a, T: CallOutput> CallFuture<'a, T> {
         Self { call, limiter: Some(limiter), full_path: None, output: PhantomData }
     }
 
+    /// Begins a call that is not decided yet.
     #[inline(never)]
-    fn start_full_path(&mut self, limiter: LimiterHandle, pending: Pending<'a>) {
+    fn poll_planned(
+        &mut self,
+        limiter: LimiterHandle,
+        tried: Option<CacheLookup>,
+        context: &mut Context<'_>,
+    ) -> Poll<T> {
         let (call, own) = (self.call, self.call.function.own_policy(T::HAS_HANDLER));
-        self.full_path = Some(Box::pin(async move { call.decide(&limiter, own, pending).await }));
+        match call.try_planned(&limiter, own, tried) {
+            Ok(None) => Poll::Ready(T::allowed()),
+            Ok(Some(denied)) => Poll::Ready(T::denied(0, denied)),
+            Err(pending) => {
+                self.full_path = Some(Box::pin(async move { call.decide(&limiter, own, pending).await }));
+                self.poll_full_path(context)
+            }
+        }
     }
 
     #[inline(never)]
@@ -265,11 +287,11 @@ impl<T: CallOutput> Future for CallFuture<'_, T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         if let Some(limiter) = self.limiter.take() {
-            match self.call.try_decide(&limiter, self.call.function.own_policy(T::HAS_HANDLER)) {
-                Ok(None) => return Poll::Ready(T::allowed()),
-                Ok(Some(denied)) => return Poll::Ready(T::denied(0, denied)),
-                Err(pending) => self.start_full_path(limiter, pending),
-            }
+            return match self.call.try_plain(&limiter) {
+                Ok(None) => Poll::Ready(T::allowed()),
+                Ok(Some(denied)) => Poll::Ready(T::denied(0, denied)),
+                Err(tried) => self.poll_planned(limiter, tried, context),
+            };
         }
         self.poll_full_path(context)
     }

@@ -80,7 +80,7 @@ async fn decide_with_permit(
     has_handler: bool,
 ) -> Result<RuleDecision, Error> {
     let (call, own) = (AnnotatedCall { function, rules, max_wait }, function.own_policy(has_handler));
-    match call.try_decide::<Decision>(limiter, own) {
+    match call.try_plain::<Decision>(limiter).or_else(|tried| call.try_planned(limiter, own, tried)) {
         Ok(decision) => Ok(decision.into_result().map_err(|denied| (0, denied))),
         Err(pending) => Box::pin(call.decide(limiter, own, pending)).await,
     }

@@ -546,3 +546,6 @@ fn log_unusable_settings(rule: &'static str, invalid: Option<Error>) {
         ),
     });
 }
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests;

@@ -1,0 +1,92 @@
+use std::iter;
+
+use super::*;
+use crate::rule::{KeyText, Rule, RuleSet, UNCACHED};
+use crate::{Algorithm, Builder, Limiter};
+
+const POLICIES: [OnError; 4] = [OnError::Open, OnError::Closed, OnError::Standby, OnError::Raise];
+
+fn settings_of_a_policy() -> impl Iterator<Item = Option<OnError>> {
+    POLICIES.into_iter().map(Some).chain([None])
+}
+
+#[test]
+fn a_policy_is_that_of_the_rule_the_caller_the_defaults_or_the_limiter_in_this_order() {
+    for of_rules in settings_of_a_policy() {
+        for on_error in settings_of_a_policy() {
+            for of_defaults in settings_of_a_policy() {
+                for of_limiter in POLICIES {
+                    let set: Vec<_> =
+                        [of_rules, on_error, of_defaults, Some(of_limiter)].into_iter().flatten().collect();
+                    let resolve = |returns_errors| {
+                        OwnPolicy { on_error, returns_errors }.resolve(of_rules, of_defaults, of_limiter)
+                    };
+                    assert_eq!(resolve(true), set[0]);
+                    let without_errors = if set[0] == OnError::Raise { OnError::Closed } else { set[0] };
+                    assert_eq!(resolve(false), without_errors, "no caller without a handler gets an error");
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Reference;
+
+impl RuleRef for Reference {
+    fn position(&self) -> u32 {
+        UNCACHED
+    }
+
+    fn name_and_key(&self) -> (&str, KeyText) {
+        ("a", KeyText::Unknown)
+    }
+}
+
+fn plan_of<'a>(limiter: &Limiter, key: &'a Key, limits: &[Limit], own: OwnPolicy) -> Plan<'a> {
+    let limits = OwnLimits::Layer(limits);
+    let rule = RuleUse { rule_index: 0, name: "a", key, limits, cost: 3, leases: None };
+    limiter.rule_table().plan(own, iter::once((rule, Reference))).expect("few requests")
+}
+
+#[test]
+fn one_request_is_planned_without_those_of_other_rules_and_with_final_options() {
+    let (key, limit) = (Key::new("a"), "5/10s".parse().expect("a limit"));
+    let limiter = Builder::default().on_error(OnError::Open).build().expect("valid");
+    let own = OwnPolicy { on_error: Some(OnError::Raise), returns_errors: false };
+    let plan = plan_of(&limiter, &key, &[limit], own);
+    let Planned::Single { request: [request], .. } = &plan.requests else { panic!("one request") };
+    assert_eq!((request.limit, request.cost, plan.options.on_error), (limit, 3, OnError::Closed));
+
+    let rule = Rule::new().limit("7/1s".parse().expect("a limit")).deadline(Duration::from_millis(20));
+    limiter.set_rules(RuleSet::new().rule("a", rule.clone().on_error(OnError::Standby))).expect("valid");
+    let read = plan_of(&limiter, &key, &[limit], own);
+    let Planned::Single { request: [request], .. } = &read.requests else { panic!("one request") };
+    assert_eq!((request.limit.max(), request.cost), (7, 3));
+    assert_eq!((read.options.on_error, read.options.deadline), (OnError::Standby, Some(Duration::from_millis(20))));
+    assert!(!read.is_same(&plan) && read.generation != plan.generation);
+
+    limiter.set_rules(RuleSet::new().rule("a", rule.mode(Mode::Off))).expect("valid");
+    assert!(matches!(plan_of(&limiter, &key, &[limit], own).requests, Planned::Off { name: "a", .. }));
+}
+
+/// A call that waits compares its plans, and keeps its place if they are the same.
+#[test]
+fn a_request_is_the_same_whether_its_rule_has_a_line_in_the_log_or_not() {
+    let (key, limit) = (Key::new("a"), "5/10s".parse().expect("a limit"));
+    let limiter = Builder::default().build().expect("valid");
+    // The burst is ignored, which the first reading logs.
+    limiter.set_rules(RuleSet::new().rule("a", Rule::new().burst(9))).expect("valid");
+    let [first, second] = [(); 2].map(|()| plan_of(&limiter, &key, &[limit], OwnPolicy::NONE));
+    assert!(matches!((&first.requests, &second.requests), (Planned::Rules(_), Planned::Single { .. })));
+    assert!(first.is_same(&second) && second.is_same(&first));
+    let other = plan_of(&limiter, &key, &[limit.with_algorithm(Algorithm::FixedWindow)], OwnPolicy::NONE);
+    assert!(!other.is_same(&second) && !other.is_same(&first));
+}
+
+/// A call has it on its stack.
+#[test]
+fn a_plan_is_small() {
+    let bytes = size_of::<Plan<'_>>();
+    assert!(bytes <= 144, "{bytes} bytes");
+}
