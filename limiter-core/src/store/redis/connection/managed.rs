@@ -233,8 +233,7 @@ impl ManagedConnection {
     /// The server's error.
     async fn probe_write(&self, connection: &ServerConnection) -> Result<(), Error> {
         let slots = self.slots.borrow().clone();
-        let ConnectionContext { write_probe, scripts, .. } = &*self.context;
-        let written = write_probe.run(connection, &slots, scripts, || self.report_data_loss()).await?;
+        let written = connection.probe_write(&self.context, &slots, || self.report_data_loss()).await?;
         if let Written::Elsewhere = written {
             self.context.topology_changed.notify_one();
         }

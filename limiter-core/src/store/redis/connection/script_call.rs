@@ -113,7 +113,7 @@ impl ScriptCall {
         let connection = node.connected().await?;
         let script_epoch = connection.script_epoch();
         self.attempt.sent_on(&connection);
-        let call = command.with_digest(&connection.digest(command.program()));
+        let call = command.with_digest(&connection.digest(command.program()), &self.context.clock);
         let result = match is_asking {
             true => connection.send_asking(&call, ReplyBound::Script).await,
             false => connection.send(&call).await,

@@ -23,8 +23,8 @@ use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::{ServerHealth, StoreHealth};
 use crate::store::redis::naming::Naming;
 use crate::store::redis::pipelined::{DirectReply, DirectWriter, ReplyBound};
-use crate::store::redis::script::Program;
-use crate::store::redis::script::command::{Action, Command, Commands, KeyNames};
+use crate::store::redis::script::command::{Action, Command};
+use crate::store::redis::script::{Program, sources};
 use crate::store::redis::server::DataConnection;
 use crate::{Error, ErrorKind, Key, Layout, Limit};
 
@@ -297,12 +297,6 @@ impl ServerConnection {
 // A replica and a server without memory reply to every read. Only a write shows that they accept no permits. The probe
 // is the script call of a decision, so it needs no other commands, keys or permissions than calls do.
 
-/// Builds and sends write probes.
-pub(crate) struct WriteProbe {
-    commands: Commands,
-    naming: Arc<Naming>,
-}
-
 /// The result of a successful probe.
 pub(crate) enum Written {
     /// The server accepts writes.
@@ -314,35 +308,30 @@ pub(crate) enum Written {
 /// The window of the probe's counter, after which the key expires. It is deleted at once, if the user may do that.
 const WINDOW: Duration = Duration::from_millis(100);
 
-impl WriteProbe {
-    pub(crate) fn new(clock: Clock, naming: Arc<Naming>) -> Self {
-        Self { commands: Commands::new(clock), naming }
-    }
-
+impl ServerConnection {
     /// Takes a permit of a counter in one of these slots, and deletes the counter. A server without slots is probed by a
     /// read. `on_missing_scripts` runs before the scripts are loaded again: a server without them was restarted or
     /// replaced behind its connection.
     ///
     /// # Errors
     /// The server's error.
-    pub(crate) async fn run(
+    pub(crate) async fn probe_write(
         &self,
-        connection: &ServerConnection,
+        context: &ConnectionContext,
         slots: &[RangeInclusive<u16>],
-        scripts: &[String; 2],
         on_missing_scripts: impl Fn(),
     ) -> Result<Written, Error> {
-        let Some([name, zset_name]) = self.naming.probe_keys(slots) else {
-            return connection.probe().await.map(|()| Written::Here);
+        let Some([name, zset_name]) = context.naming.probe_keys(slots) else {
+            return self.probe().await.map(|()| Written::Here);
         };
-        let mut taken = self.take(connection, &name, Layout::Compact, scripts, &on_missing_scripts).await?;
+        let mut taken = self.take_probe(context, &name, Layout::Compact, &on_missing_scripts).await?;
         if matches!(&taken, Err(error) if error.is_key_refused()) {
             // A user with sorted sets alone may not write under the prefix. For others this is refused too.
-            taken = self.take(connection, &zset_name, Layout::Zset, scripts, &on_missing_scripts).await?;
+            taken = self.take_probe(context, &zset_name, Layout::Zset, &on_missing_scripts).await?;
         }
         match taken {
             Ok(()) => Ok(Written::Here),
-            Err(error) if self.naming.is_cluster() && error.redirect().is_some() => Ok(Written::Elsewhere),
+            Err(error) if context.naming.is_cluster() && error.redirect().is_some() => Ok(Written::Elsewhere),
             // The scripts are flushed again and again. The server replies properly.
             Err(error) if error.is_no_script() => Ok(Written::Here),
             Err(error) => match Error::from(error) {
@@ -354,76 +343,78 @@ impl WriteProbe {
     }
 
     /// Takes a permit. The outer error is that of the connection, the inner one the reply of the server.
-    async fn take(
+    async fn take_probe(
         &self,
-        connection: &ServerConnection,
+        context: &ConnectionContext,
         name: &str,
         layout: Layout,
-        scripts: &[String; 2],
         on_missing_scripts: &impl Fn(),
     ) -> Result<Result<(), CommandError>, Error> {
-        let command = self.command(name, layout);
-        let script_epoch = connection.script_epoch();
-        let mut sent = send(connection, &command, name).await;
+        let command = probe_command(name, layout);
+        let script_epoch = self.script_epoch();
+        let mut sent = self.send_probe(context, &command, name).await;
         if matches!(&sent, Err(error) if error.is_no_script()) {
             on_missing_scripts();
-            connection.load_scripts(script_epoch, scripts).await?;
-            sent = send(connection, &command, name).await;
+            self.load_scripts(script_epoch, &context.scripts).await?;
+            sent = self.send_probe(context, &command, name).await;
         }
         match sent.map(|reply| command.decode(&reply)) {
             Ok(Ok(_)) => Ok(Ok(())),
-            Ok(Err(_)) => Err(connection.close_out_of_step()),
+            Ok(Err(_)) => Err(self.close_out_of_step()),
             Err(error) => Ok(Err(error)),
         }
     }
 
-    /// The script call that takes a permit of a counter which is never used up.
-    fn command(&self, name: &str, layout: Layout) -> Command {
-        let sliding = Limit::nearest(u32::MAX, WINDOW);
-        let limit = sliding.with_layout(layout).unwrap_or(sliding);
-        let key = Key::new("");
-        let request = Request::new(&key, limit, 1);
-        self.commands.decide(
-            &Action::Take { max_wait: Duration::ZERO, leases: false },
-            &[request],
-            KeyNames::from_iter([name]),
-        )
+    async fn send_probe(
+        &self,
+        context: &ConnectionContext,
+        command: &Command,
+        name: &str,
+    ) -> Result<Value, CommandError> {
+        let call = command.with_digest(&self.digest(command.program()), &context.clock);
+        let mut delete = redis::cmd("DEL");
+        delete.arg(name);
+        let sent_at = Instant::now();
+        let reply = self.send_with_second(call, delete).await;
+        self.record_reply_since(sent_at);
+        reply
     }
 }
 
-async fn send(connection: &ServerConnection, command: &Command, name: &str) -> Result<Value, CommandError> {
-    let call = command.with_digest(&connection.digest(command.program()));
-    let mut delete = redis::cmd("DEL");
-    delete.arg(name);
-    let sent_at = Instant::now();
-    let reply = connection.send_with_second(call, delete).await;
-    connection.record_reply_since(sent_at);
-    reply
+/// The script call that takes a permit of a counter which is never used up.
+fn probe_command(name: &str, layout: Layout) -> Command {
+    let sliding = Limit::nearest(u32::MAX, WINDOW);
+    let limit = sliding.with_layout(layout).unwrap_or(sliding);
+    let key = Key::new("");
+    let action = Action::Take { max_wait: Duration::ZERO, leases: false };
+    Command::decide(&action, &[Request::new(&key, limit, 1)], vec![name.into()])
 }
 
 // The state that all connections of one worker share.
 
-/// The scripts, the deadline and the local state of one worker.
+/// The settings and the local state of one worker, as its connections use them.
 pub(crate) struct ConnectionContext {
     pub(crate) scripts: [String; 2],
+    pub(crate) clock: Clock,
+    pub(crate) naming: Arc<Naming>,
     /// The limiter's own deadline. A server that comes back must reply within it.
     pub(crate) deadline: Duration,
     pub(crate) local: LocalState,
     pub(crate) health: Rc<StoreHealth>,
-    pub(crate) write_probe: WriteProbe,
     /// Notified when a connection is lost or the map of slots is out of date.
     pub(crate) topology_changed: Notify,
 }
 
 impl ConnectionContext {
     pub(crate) fn new(
-        scripts: [String; 2],
+        clock: Clock,
+        naming: Arc<Naming>,
         deadline: Duration,
         local: LocalState,
         health: Rc<StoreHealth>,
-        write_probe: WriteProbe,
     ) -> Self {
-        Self { scripts, deadline, local, health, write_probe, topology_changed: Notify::new() }
+        let (scripts, topology_changed) = (sources(&clock), Notify::new());
+        Self { scripts, clock, naming, deadline, local, health, topology_changed }
     }
 }
 

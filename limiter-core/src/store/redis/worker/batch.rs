@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -23,8 +24,7 @@ use crate::request::{CountedReply, Request, SlottedRequests, StoreFailure};
 use crate::run::{join_all, run_contained};
 use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
 use crate::store::redis::connection::script_call::ScriptCall;
-use crate::store::redis::naming::Naming;
-use crate::store::redis::script::command::{BatchEntry, Command, KeyNames, LeaseTerms};
+use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms};
 use crate::store::redis::script::reply::BatchReply;
 use crate::store::redis::worker::call::{Call, DirectCall};
 use crate::sync::Seed;
@@ -33,11 +33,12 @@ use crate::{Algorithm, Error, ErrorKind};
 /// Entries of one slot, with their calls.
 struct Batch {
     slot: u16,
-    keys: KeyNames,
+    /// The name of the key of each entry.
+    keys: Vec<Arc<str>>,
     entries: Vec<BatchEntry>,
     /// The calls in the order of arrival.
     calls: Vec<BatchedCall>,
-    /// The index of the first call of each kind, by the hash of its request.
+    /// The index of the first call of each kind, by the hash of its name, limit and cost.
     first_calls: HashMap<u64, usize, Seed>,
 }
 
@@ -45,7 +46,6 @@ struct Batch {
 pub(super) struct SentBatch {
     pub(super) slot: u16,
     pub(super) command: Command,
-    pub(super) entries: Vec<BatchEntry>,
     pub(super) calls: Vec<BatchedCall>,
     /// The versions of the denial cache before the batch was sent, one for each entry.
     pub(super) versions: Vec<Option<CacheVersion>>,
@@ -117,7 +117,7 @@ impl Worker {
                 batches.push(Batch::new(slot));
                 batches.len() - 1
             });
-            entries += batches[index].add(call, &self.naming);
+            entries += batches[index].add(call);
         }
         batches
     }
@@ -143,9 +143,9 @@ impl Worker {
         let first_request = |calls: &[BatchedCall]| self.reconciler.cache_version(&calls[0].call.request());
         let versions: Vec<_> = by_entry(&calls).map(first_request).collect();
         let leases = self.begin_leases(&mut entries, &calls);
-        let command = self.commands.batch(keys, &entries);
+        let command = Command { keys, body: CommandBody::Batch(entries) };
         let polled = self.busy_poll.call_sent();
-        let sent = SentBatch { slot, command, entries, calls, versions, leases, polled };
+        let sent = SentBatch { slot, command, calls, versions, leases, polled };
         let script_call = ScriptCall::new(&self.context, &self.topology, permit);
         self.record_sent(&sent, &script_call);
         let reply = timeout_at(latest, script_call.run(&sent.command, slot)).await;
@@ -165,7 +165,7 @@ impl Worker {
         script_call: &ScriptCall,
         reply: Result<Result<Value, Error>, Elapsed>,
     ) {
-        let SentBatch { slot, command, entries, calls, versions, leases, polled } = batch;
+        let SentBatch { slot, command, calls, versions, leases, polled } = batch;
         drop(polled);
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
             // The next batch is sent before these replies are distributed, so the server need not wait for it.
@@ -206,7 +206,7 @@ impl Worker {
             }
             Ok(Err(_)) if script_call.needs_split() => {
                 script_call.release_permit();
-                self.send_individually(queue, slot, command.keys(), entries, calls).await;
+                self.send_individually(queue, slot, command, calls).await;
             }
             Ok(Err(error)) => self.fail(&calls, &error),
         }
@@ -217,15 +217,15 @@ impl Worker {
         self: &Rc<Self>,
         queue: &Rc<BatchQueue>,
         slot: u16,
-        keys: &KeyNames,
-        entries: Vec<BatchEntry>,
+        Command { keys, body }: Command,
         calls: Vec<BatchedCall>,
     ) {
-        let batch = |((key, entry), calls): ((&str, BatchEntry), &[BatchedCall])| {
+        let CommandBody::Batch(entries) = body else { return };
+        let batch = |((key, entry), calls): ((Arc<str>, BatchEntry), &[BatchedCall])| {
             let calls = calls.iter().map(|batched| BatchedCall { entry: 0, call: Rc::clone(&batched.call) }).collect();
-            Batch { keys: KeyNames::from_iter([key]), entries: vec![entry], calls, ..Batch::new(slot) }
+            Batch { keys: vec![key], entries: vec![entry], calls, ..Batch::new(slot) }
         };
-        let batches = keys.iter().zip(entries).zip(by_entry(&calls)).map(batch);
+        let batches = keys.into_iter().zip(entries).zip(by_entry(&calls)).map(batch);
         join_all(batches.map(|batch| self.send_batch(queue, batch, None))).await;
     }
 
@@ -247,24 +247,19 @@ impl Worker {
 
 impl Batch {
     fn new(slot: u16) -> Self {
-        Self {
-            slot,
-            keys: KeyNames::default(),
-            entries: Vec::new(),
-            calls: Vec::new(),
-            first_calls: HashMap::default(),
-        }
+        Self { slot, keys: Vec::new(), entries: Vec::new(), calls: Vec::new(), first_calls: HashMap::default() }
     }
 
     /// Adds a call. Returns the number of entries that this adds: 0 or 1.
-    fn add(&mut self, call: Rc<PendingCall>, naming: &Naming) -> usize {
+    fn add(&mut self, call: Rc<PendingCall>) -> usize {
         let request = call.request();
-        if let Some(entry) = self.find_identical(&request, call.takes_leases) {
+        let name = &call.key().name;
+        if let Some(entry) = self.find_identical(name, &request, call.takes_leases) {
             self.entries[entry].calls += 1;
             self.calls.push(BatchedCall { entry, call });
             return 0;
         }
-        self.keys.push_with(|text| call.keys().write_name(&request, naming, text));
+        self.keys.push(Arc::clone(name));
         let lease = call.takes_leases.then(LeaseTerms::default);
         self.entries.push(BatchEntry { lease, ..BatchEntry::of_call(&request) });
         self.calls.push(BatchedCall { entry: self.entries.len() - 1, call });
@@ -272,12 +267,12 @@ impl Batch {
     }
 
     /// The entry of identical calls.
-    fn find_identical(&mut self, request: &Request<'_>, takes_leases: bool) -> Option<usize> {
+    fn find_identical(&mut self, name: &str, request: &Request<'_>, takes_leases: bool) -> Option<usize> {
         // Calls that do not wait find a leaky bucket's queue empty only once: one entry grants one of them.
         if request.limit.algorithm() == Algorithm::LeakyBucket {
             return None;
         }
-        let hash = self.first_calls.hasher().hash_one(request);
+        let hash = self.first_calls.hasher().hash_one((name, request.limit, request.cost));
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
         let is_identical = first.call.request() == *request && first.call.takes_leases == takes_leases;
         is_identical.then_some(first.entry)
@@ -310,7 +305,7 @@ pub(crate) fn spawn_started(task: impl Future<Output = ()> + 'static) -> bool {
 impl Worker {
     /// Takes over a call that its caller has sent.
     pub(super) fn take_over(self: &Rc<Self>, call: Call, direct: DirectCall) {
-        let DirectCall { gate, command, entry, version, reply } = direct;
+        let DirectCall { gate, command, version, reply } = direct;
         let Some(node) = self.topology.server_of_gate(&gate) else {
             self.reconciler.record_failures(call.requests().into_iter());
             let _ = call.reply_to.send(Err(StoreFailure { error: node_left(), reservation: None }));
@@ -328,7 +323,6 @@ impl Worker {
         let batch = SentBatch {
             slot,
             command,
-            entries: vec![entry],
             calls: vec![BatchedCall { entry: 0, call: Rc::clone(&call) }],
             versions: vec![version],
             leases: None,

@@ -4,6 +4,7 @@
 //! use it. When it is over, the mirror keeps what was used, and the rest goes back to the store.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -22,7 +23,7 @@ use crate::local::leases::{EndedLease, NewLease};
 use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
 use crate::store::redis::connection::script_call::ScriptCall;
 use crate::store::redis::naming::RedisKeys;
-use crate::store::redis::script::command::{BatchEntry, KeyNames, LeaseTerms, ReturnedPermits};
+use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
 use crate::store::redis::worker::leasing::{HeldCall, LeaseRequest};
 use crate::store::redis::worker::pending_call::{BatchQueue, BatchedCall, PendingCall, by_entry};
@@ -205,10 +206,9 @@ impl Worker {
         terms: LeaseTerms,
         deadline: Deadline,
     ) -> Result<(BatchEntryReply, LeaseReply), Error> {
-        let mut names = KeyNames::default();
-        names.push_with(|text| keys.write_name(request, &self.naming, text));
         let entry = BatchEntry { limit: request.limit, cost: 0, calls: 1, lease: Some(terms) };
-        let command = self.commands.batch(names, &[entry]);
+        let names = keys.as_slice().iter().map(|key| Arc::clone(&key.name)).collect();
+        let command = Command { keys: names, body: CommandBody::Batch(vec![entry]) };
         let script_call = ScriptCall::new(&self.context, &self.topology, None);
         let Ok(reply) = timeout_at(deadline.instant, script_call.run(&command, keys.first_slot())).await else {
             script_call.attempt().report_timeout();

@@ -22,7 +22,7 @@ use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, StoreReply};
 use crate::run::join_all;
 use crate::store::redis::connection::topology::SlotGroup;
-use crate::store::redis::naming::RedisKey;
+use crate::store::redis::naming::{RedisKey, RedisKeys};
 use crate::store::redis::script::command::Action;
 
 /// The reason why a script call has no reply.
@@ -40,7 +40,7 @@ pub(crate) struct MultiSlotCall<'a> {
     pub(crate) worker: &'a Rc<Worker>,
     pub(crate) requests: &'a [Request<'a>],
     /// The key of each request.
-    pub(crate) keys: &'a Arc<[RedisKey]>,
+    pub(crate) keys: &'a RedisKeys,
     pub(crate) deadline: Deadline,
 }
 
@@ -53,11 +53,12 @@ impl MultiSlotCall<'_> {
             (Action::Refund(_), _) | (_, [] | [_, _, ..]) => return Box::pin(self.decide_by_group(call, groups)).await,
             (action, [group]) => (action, group),
         };
-        let reply = self.worker.call_script(action, self.requests, self.keys.iter(), group.slot, self.deadline);
+        let reply =
+            self.worker.call_script(action, self.requests, self.keys.as_slice().iter(), group.slot, self.deadline);
         match reply.await {
             Ok(reply) => Ok(reply),
             Err(ScriptCallError::NeedsSplit) => {
-                Box::pin(self.decide_by_group(call, split_by_key(group, self.keys))).await
+                Box::pin(self.decide_by_group(call, split_by_key(group, self.keys.as_slice()))).await
             }
             Err(ScriptCallError::Failed(error)) => Err(error),
         }
@@ -89,9 +90,9 @@ impl MultiSlotCall<'_> {
         if !before.allowed {
             return Ok(before.into());
         }
-        peeked.sort_by_cached_key(|reply| take_order(reply, self.requests, self.keys));
+        peeked.sort_by_cached_key(|reply| take_order(reply, self.requests, self.keys.as_slice()));
         let mut untaken: VecDeque<_> = peeked.into_iter().map(|(group, _)| group).collect();
-        let mut reservation = Reservation::new(self.worker, call, self.keys);
+        let mut reservation = Reservation::new(self.worker, call);
         let mut replies = Vec::new();
         while let Some(group) = untaken.pop_front() {
             if call.is_abandoned() {
@@ -104,7 +105,10 @@ impl MultiSlotCall<'_> {
                 }
                 Ok(denial) => return Ok(merge_replies(&[(group, denial.reply)]).into()),
                 Err(ScriptCallError::NeedsSplit) => {
-                    split_by_key(&group, self.keys).into_iter().rev().for_each(|group| untaken.push_front(group));
+                    split_by_key(&group, self.keys.as_slice())
+                        .into_iter()
+                        .rev()
+                        .for_each(|group| untaken.push_front(group));
                 }
                 Err(ScriptCallError::Failed(error)) => return Err(error),
             }
@@ -148,7 +152,7 @@ impl MultiSlotCall<'_> {
             for (group, result) in take(&mut groups).into_iter().zip(results) {
                 match result {
                     Ok(DecisionReply { reply, .. }) => replies.push((group, reply)),
-                    Err(ScriptCallError::NeedsSplit) => groups.extend(split_by_key(&group, self.keys)),
+                    Err(ScriptCallError::NeedsSplit) => groups.extend(split_by_key(&group, self.keys.as_slice())),
                     Err(ScriptCallError::Failed(error)) => failure = failure.or(Some(error)),
                 }
             }
@@ -158,7 +162,7 @@ impl MultiSlotCall<'_> {
 
     /// Calls the script for one group.
     async fn call_group(&self, action: &Action, group: &SlotGroup) -> Result<DecisionReply, ScriptCallError> {
-        let keys = group.indices.iter().map(|index| &self.keys[*index]);
+        let keys = group.indices.iter().map(|index| &self.keys.as_slice()[*index]);
         self.worker.call_script(action, &group.select(self.requests), keys, group.slot, self.deadline).await
     }
 }
@@ -179,7 +183,7 @@ fn take_order((group, reply): &GroupReply, requests: &[Request<'_>], keys: &[Red
 struct Reservation {
     worker: Rc<Worker>,
     requests: Arc<[OwnedRequest]>,
-    keys: Arc<[RedisKey]>,
+    keys: RedisKeys,
     deadline: Deadline,
     groups: Vec<SlotGroup>,
     /// The stamps of all requests, and the reports if there are any.
@@ -187,11 +191,11 @@ struct Reservation {
 }
 
 impl Reservation {
-    fn new(worker: &Rc<Worker>, Call { requests, deadline, .. }: &Call, keys: &Arc<[RedisKey]>) -> Self {
+    fn new(worker: &Rc<Worker>, Call { requests, keys, deadline, .. }: &Call) -> Self {
         Self {
             worker: Rc::clone(worker),
             requests: Arc::clone(requests),
-            keys: Arc::clone(keys),
+            keys: keys.clone(),
             deadline: *deadline,
             groups: Vec::new(),
             per_request: PerRequest { stamps: vec![0; requests.len()], ..PerRequest::default() },
@@ -226,7 +230,7 @@ impl Drop for Reservation {
         if groups.is_empty() {
             return;
         }
-        let (worker, requests, keys) = (Rc::clone(&self.worker), Arc::clone(&self.requests), Arc::clone(&self.keys));
+        let (worker, requests, keys) = (Rc::clone(&self.worker), Arc::clone(&self.requests), self.keys.clone());
         let deadline = self.deadline.renewed();
         spawn_local(async move {
             let requests: Vec<_> = requests.iter().map(OwnedRequest::as_request).collect();
