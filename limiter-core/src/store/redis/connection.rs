@@ -8,4 +8,3 @@ pub(crate) mod in_flight_batches;
 pub(crate) mod managed;
 pub(crate) mod cluster;
 pub(crate) mod topology;
-pub(crate) mod script_call;

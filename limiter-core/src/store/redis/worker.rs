@@ -34,14 +34,13 @@ use call::{Call, CallResult, Deadline};
 use deadlines::Deadlines;
 use lease_lifecycle::Renewal;
 use leasing::Leasing;
-use multi_slot::{MultiSlotCall, ScriptCallError};
+use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
 use reconcile::{Reconciler, SentTake};
 
 use super::connection::gate_table::GateTable;
-use super::connection::managed::ManagedConnection;
-use super::connection::script_call::ScriptCall;
-use super::connection::topology::Topology;
+use super::connection::managed::{Attempt, ManagedConnection};
+use super::connection::topology::{CallError, Topology};
 use super::endpoint::{Endpoint, ReadySignal};
 use super::health::{HealthBoard, StoreHealth};
 use super::naming::{Naming, RedisKey};
@@ -290,23 +289,17 @@ impl Worker {
         action: &Action,
         requests: &[Request<'_>],
         keys: impl Iterator<Item = &RedisKey>,
-        slot: u16,
         deadline: Deadline,
-    ) -> Result<DecisionReply, ScriptCallError> {
-        let names = keys.map(|key| Arc::clone(&key.name)).collect();
-        let command = Command::decide(action, requests, names);
-        let script_call = ScriptCall::new(&self.context, &self.topology, None);
+    ) -> Result<DecisionReply, CallError> {
+        let command = Command::decide(action, requests, keys.cloned().collect());
+        let (attempt, mut no_permit) = (Attempt::default(), None);
         let _polled = self.busy_poll.call_sent();
-        let reply = match timeout_at(deadline.instant, script_call.run(&command, slot)).await {
-            Ok(reply) => reply.and_then(|reply| command.decode(&reply)),
+        match timeout_at(deadline.instant, self.topology.call(&command, &attempt, &mut no_permit)).await {
+            Ok(reply) => Ok(command.decode(&reply?)?),
             Err(_) => {
-                script_call.attempt().report_timeout();
-                Err(deadline.no_reply_error())
+                attempt.report_timeout();
+                Err(deadline.no_reply_error().into())
             }
-        };
-        reply.map_err(|error| match script_call.needs_split() {
-            true => ScriptCallError::NeedsSplit,
-            false => ScriptCallError::Failed(error),
-        })
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::local::LocalState;
 use crate::request::Request;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::{ServerHealth, StoreHealth};
-use crate::store::redis::naming::Naming;
+use crate::store::redis::naming::{Naming, RedisKey};
 use crate::store::redis::pipelined::{DirectReply, DirectWriter, ReplyBound};
 use crate::store::redis::script::command::{Action, Command};
 use crate::store::redis::script::{Program, sources};
@@ -31,17 +31,17 @@ use crate::{Error, ErrorKind, Key, Layout, Limit};
 /// A connection that is up, or was. Clones are the same connection.
 #[derive(Clone)]
 pub(crate) struct ServerConnection {
-    connection: DataConnection,
-    state: Rc<ConnectionState>,
+    pub(super) connection: DataConnection,
+    pub(super) state: Rc<ConnectionState>,
 }
 
-struct ConnectionState {
+pub(super) struct ConnectionState {
     /// Notified when the connection is lost.
     lost: Arc<Notify>,
     /// The reason, if this process closed it.
     cause: RefCell<Option<Error>>,
-    last_reply_at: Cell<Instant>,
-    round_trip: RoundTrip,
+    pub(super) last_reply_at: Cell<Instant>,
+    pub(super) round_trip: RoundTrip,
     /// The digests of the programs, in the order of [`Program::ALL`].
     digests: RefCell<[Arc<str>; 2]>,
     /// Times that the scripts were loaded. Of many calls that miss a script only one loads them.
@@ -52,6 +52,8 @@ struct ConnectionState {
     /// Set when this process closes the connection: calls in flight on it fail at once.
     is_closed: Cell<bool>,
     closed: Notify,
+    /// The limiter's own deadline.
+    deadline: Duration,
     /// The health of the server, if it is tracked.
     health: Option<Rc<ServerHealth>>,
 }
@@ -61,7 +63,12 @@ struct ConnectionState {
 const READ_TIME: Duration = Duration::from_millis(25);
 
 impl ServerConnection {
-    pub(crate) fn new(connection: DataConnection, lost: Arc<Notify>, health: Option<Rc<ServerHealth>>) -> Self {
+    pub(crate) fn new(
+        connection: DataConnection,
+        lost: Arc<Notify>,
+        deadline: Duration,
+        health: Option<Rc<ServerHealth>>,
+    ) -> Self {
         let state = ConnectionState {
             lost,
             cause: RefCell::default(),
@@ -74,6 +81,7 @@ impl ServerConnection {
             is_probe_running: Cell::new(false),
             is_closed: Cell::new(false),
             closed: Notify::new(),
+            deadline,
             health,
         };
         Self { connection, state: Rc::new(state) }
@@ -177,10 +185,7 @@ impl ServerConnection {
 
     /// Records the time of a reply that has just come, if it has, to a command that was sent at this time.
     pub(crate) fn record_reply_since(&self, sent_at: Instant) {
-        let time = self.last_reply_at().saturating_duration_since(sent_at);
-        if !time.is_zero() {
-            self.state.round_trip.record(time);
-        }
+        self.state.round_trip.record(self.last_reply_at().saturating_duration_since(sent_at));
     }
 
     /// The times of its replies.
@@ -244,28 +249,31 @@ impl ServerConnection {
         });
     }
 
-    /// Probes the server, and checks liveness if it does not reply within `timeout`.
+    /// Reports that there was no reply within the deadline of a call that was sent at this time.
+    pub(crate) fn report_timeout(&self, sent_at: Instant) {
+        if sent_at.elapsed() >= self.state.deadline / 2 {
+            self.check_liveness(sent_at);
+        } else {
+            // A short wait shows how busy this thread is, or how short the call's own deadline.
+            self.probe_within_deadline();
+        }
+    }
+
+    /// Probes the server, and checks liveness if it does not reply within the limiter's own deadline.
     ///
     /// For a call whose deadline was shorter than a server may take: its timeout alone proves nothing.
-    pub(crate) fn probe_within(&self, max_wait: Duration) {
+    pub(crate) fn probe_within_deadline(&self) {
         if self.state.is_probe_running.replace(true) {
             return;
         }
         let (connection, sent_at) = (self.clone(), Instant::now());
         spawn_local(async move {
-            let is_silent = timeout(max_wait, connection.probe()).await.is_err();
+            let is_silent = timeout(connection.state.deadline, connection.probe()).await.is_err();
             connection.state.is_probe_running.set(false);
             if is_silent {
                 connection.check_liveness(sent_at);
             }
         });
-    }
-
-    /// Requests a probe of the server: an error may concern more than the call that got it.
-    pub(crate) fn request_write_probe(&self) {
-        if let Some(health) = &self.state.health {
-            health.request_probe();
-        }
     }
 
     /// Records the server's error reply to a call in its health, and closes the connection if it is of no more use.
@@ -387,7 +395,7 @@ fn probe_command(name: &str, layout: Layout) -> Command {
     let limit = sliding.with_layout(layout).unwrap_or(sliding);
     let key = Key::new("");
     let action = Action::Take { max_wait: Duration::ZERO, leases: false };
-    Command::decide(&action, &[Request::new(&key, limit, 1)], vec![name.into()])
+    Command::decide(&action, &[Request::new(&key, limit, 1)], vec![RedisKey { slot: 0, name: name.into() }])
 }
 
 // The state that all connections of one worker share.

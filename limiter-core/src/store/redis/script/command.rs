@@ -1,6 +1,5 @@
 //! The commands that call a script: EVALSHA with its keys and arguments.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -10,6 +9,7 @@ use super::reply::{self, BatchReply, EntryCalls};
 use crate::clock::Clock;
 use crate::request::sharing::{self, in_redis};
 use crate::request::{DecisionReply, LeaseId, RefundInfo, Request};
+use crate::store::redis::naming::RedisKey;
 use crate::{Algorithm, Error, Layout, Limit};
 
 /// The operation of one decision.
@@ -45,8 +45,8 @@ const MAX_MICROS: u64 = 1 << 52;
 /// A script call without the script's digest.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// The name of the key of each request, or of each entry of a batch.
-    pub(crate) keys: Vec<Arc<str>>,
+    /// The key of each request, or of each entry of a batch. All are in one slot.
+    pub(crate) keys: Vec<RedisKey>,
     pub(crate) body: CommandBody,
 }
 
@@ -164,8 +164,8 @@ fn module(limit: Limit) -> &'static str {
 }
 
 impl Command {
-    /// The command for one decision. `keys` are the names of the requests' keys.
-    pub(crate) fn decide(action: &Action, requests: &[Request<'_>], keys: Vec<Arc<str>>) -> Self {
+    /// The command for one decision. `keys` are those of the requests.
+    pub(crate) fn decide(action: &Action, requests: &[Request<'_>], keys: Vec<RedisKey>) -> Self {
         let micros = |wait: &Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).min(MAX_MICROS);
         let (operation, number) = match action {
             Action::Peek => ("look", 0),
@@ -209,6 +209,11 @@ impl Command {
         Self { keys, body: CommandBody::Decision(DecisionBody { arguments, limits, has_reports, observed }) }
     }
 
+    /// The slot of its keys.
+    pub(crate) fn slot(&self) -> u16 {
+        self.keys.first().map_or(0, |key| key.slot)
+    }
+
     pub(crate) fn program(&self) -> Program {
         match self.body {
             CommandBody::Decision(_) => Program::Decide,
@@ -218,7 +223,7 @@ impl Command {
 
     /// Returns whether it uses several Redis keys, which may be on two nodes while their slot moves.
     pub(crate) fn has_several_keys(&self) -> bool {
-        self.keys.iter().any(|name| *name != self.keys[0])
+        self.keys.iter().any(|key| *key != self.keys[0])
     }
 
     /// The EVALSHA command for the script with this digest. With a manual clock it carries the time.
@@ -226,7 +231,7 @@ impl Command {
         let mut command = redis::cmd("EVALSHA");
         command.arg(sha).arg(self.keys.len());
         for key in &self.keys {
-            command.arg(&**key);
+            command.arg(&*key.name);
         }
         match &self.body {
             CommandBody::Decision(decision) => {
@@ -312,7 +317,7 @@ mod tests {
 
     /// Returns the number of kinds of a batch, and the numbers that follow them: the kind of each entry.
     fn kinds_of_entries(entries: &[BatchEntry]) -> (usize, Vec<usize>) {
-        let keys = entries.iter().map(|_| Arc::from("a")).collect();
+        let keys = entries.iter().map(|_| RedisKey { slot: 0, name: "a".into() }).collect();
         let command = Command { keys, body: CommandBody::Batch(entries.to_vec()) }.with_digest("sha", &Clock::System);
         let arguments = command.args_iter().skip(3 + entries.len());
         let numbers = arguments.map(|argument| match argument {

@@ -58,8 +58,8 @@ impl DirectSender {
     fn try_send(&self, call: &Call) -> Option<Box<DirectCall>> {
         let (keys, request) = (&call.keys, call.requests[0].as_request());
         let gate = self.gates.gate_if(keys.first_slot(), |gate| gate.direct_writer.is_free())?;
-        let names = keys.as_slice().iter().map(|key| Arc::clone(&key.name)).collect();
-        let command = Command { keys: names, body: CommandBody::Batch(vec![BatchEntry::of_call(&request)]) };
+        let command =
+            Command { keys: keys.as_slice().to_vec(), body: CommandBody::Batch(vec![BatchEntry::of_call(&request)]) };
         let mut version = None;
         let reply = gate.direct_writer.write(|digest| {
             // The worker takes the write half back before it records that this server has failed.

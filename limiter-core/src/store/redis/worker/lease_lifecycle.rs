@@ -4,7 +4,6 @@
 //! use it. When it is over, the mirror keeps what was used, and the rest goes back to the store.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -21,7 +20,7 @@ use crate::clock::{Moment, ceil_micros};
 use crate::limit::Limit;
 use crate::local::leases::{EndedLease, NewLease};
 use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
-use crate::store::redis::connection::script_call::ScriptCall;
+use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
@@ -207,18 +206,16 @@ impl Worker {
         deadline: Deadline,
     ) -> Result<(BatchEntryReply, LeaseReply), Error> {
         let entry = BatchEntry { limit: request.limit, cost: 0, calls: 1, lease: Some(terms) };
-        let names = keys.as_slice().iter().map(|key| Arc::clone(&key.name)).collect();
-        let command = Command { keys: names, body: CommandBody::Batch(vec![entry]) };
-        let script_call = ScriptCall::new(&self.context, &self.topology, None);
-        let Ok(reply) = timeout_at(deadline.instant, script_call.run(&command, keys.first_slot())).await else {
-            script_call.attempt().report_timeout();
+        let command = Command { keys: keys.as_slice().to_vec(), body: CommandBody::Batch(vec![entry]) };
+        let (attempt, mut no_permit) = (Attempt::default(), None);
+        let call = self.topology.call(&command, &attempt, &mut no_permit);
+        let Ok(reply) = timeout_at(deadline.instant, call).await else {
+            attempt.report_timeout();
             return Err(deadline.no_reply_error());
         };
         let mut reply = command.decode_batch(reply?)?;
         match (reply.entries.pop(), reply.leases.pop()) {
-            (Some(entry), Some(lease)) => {
-                Ok((entry.inspect_err(|error| script_call.attempt().report_error(error))?, lease))
-            }
+            (Some(entry), Some(lease)) => Ok((entry.inspect_err(|error| attempt.report_error(error))?, lease)),
             _ => Err(deadline.no_reply_error()),
         }
     }

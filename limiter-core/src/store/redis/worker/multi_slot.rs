@@ -21,16 +21,9 @@ use super::call::{Call, Deadline};
 use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, StoreReply};
 use crate::run::join_all;
-use crate::store::redis::connection::topology::SlotGroup;
+use crate::store::redis::connection::topology::{CallError, SlotGroup};
 use crate::store::redis::naming::{RedisKey, RedisKeys};
 use crate::store::redis::script::command::Action;
-
-/// The reason why a script call has no reply.
-pub(crate) enum ScriptCallError {
-    /// The slot is moving, and no node has all keys. The script did not run.
-    NeedsSplit,
-    Failed(Error),
-}
 
 /// A slot group with the reply to it.
 type GroupReply = (SlotGroup, StoreReply);
@@ -53,14 +46,13 @@ impl MultiSlotCall<'_> {
             (Action::Refund(_), _) | (_, [] | [_, _, ..]) => return Box::pin(self.decide_by_group(call, groups)).await,
             (action, [group]) => (action, group),
         };
-        let reply =
-            self.worker.call_script(action, self.requests, self.keys.as_slice().iter(), group.slot, self.deadline);
+        let reply = self.worker.call_script(action, self.requests, self.keys.as_slice().iter(), self.deadline);
         match reply.await {
             Ok(reply) => Ok(reply),
-            Err(ScriptCallError::NeedsSplit) => {
+            Err(CallError::NeedsSplit(_)) => {
                 Box::pin(self.decide_by_group(call, split_by_key(group, self.keys.as_slice()))).await
             }
-            Err(ScriptCallError::Failed(error)) => Err(error),
+            Err(CallError::Failed(error)) => Err(error),
         }
     }
 
@@ -104,13 +96,13 @@ impl MultiSlotCall<'_> {
                     replies.push((group, taken.reply));
                 }
                 Ok(denial) => return Ok(merge_replies(&[(group, denial.reply)]).into()),
-                Err(ScriptCallError::NeedsSplit) => {
+                Err(CallError::NeedsSplit(_)) => {
                     split_by_key(&group, self.keys.as_slice())
                         .into_iter()
                         .rev()
                         .for_each(|group| untaken.push_front(group));
                 }
-                Err(ScriptCallError::Failed(error)) => return Err(error),
+                Err(CallError::Failed(error)) => return Err(error),
             }
         }
         if call.is_abandoned() {
@@ -152,8 +144,8 @@ impl MultiSlotCall<'_> {
             for (group, result) in take(&mut groups).into_iter().zip(results) {
                 match result {
                     Ok(DecisionReply { reply, .. }) => replies.push((group, reply)),
-                    Err(ScriptCallError::NeedsSplit) => groups.extend(split_by_key(&group, self.keys.as_slice())),
-                    Err(ScriptCallError::Failed(error)) => failure = failure.or(Some(error)),
+                    Err(CallError::NeedsSplit(_)) => groups.extend(split_by_key(&group, self.keys.as_slice())),
+                    Err(CallError::Failed(error)) => failure = failure.or(Some(error)),
                 }
             }
         }
@@ -161,9 +153,9 @@ impl MultiSlotCall<'_> {
     }
 
     /// Calls the script for one group.
-    async fn call_group(&self, action: &Action, group: &SlotGroup) -> Result<DecisionReply, ScriptCallError> {
+    async fn call_group(&self, action: &Action, group: &SlotGroup) -> Result<DecisionReply, CallError> {
         let keys = group.indices.iter().map(|index| &self.keys.as_slice()[*index]);
-        self.worker.call_script(action, &group.select(self.requests), keys, group.slot, self.deadline).await
+        self.worker.call_script(action, &group.select(self.requests), keys, self.deadline).await
     }
 }
 

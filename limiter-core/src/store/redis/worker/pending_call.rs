@@ -12,9 +12,8 @@ use super::call::{Call, CallResult, Deadline};
 use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, Request, StoreFailure, StoreReply};
 use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlightPermit};
-use crate::store::redis::connection::managed::ManagedConnection;
+use crate::store::redis::connection::managed::{Attempt, ManagedConnection};
 use crate::store::redis::connection::round_trip::Length;
-use crate::store::redis::connection::script_call::Attempt;
 use crate::store::redis::naming::{RedisKey, RedisKeys};
 use crate::store::redis::worker::late_replies::LateReplies;
 

@@ -1,6 +1,5 @@
 //! Fuzz tests of the decoders: replies of any shape, with any text of a server.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
 use crate::limit::Limit;
 use crate::request::{DecisionReply, Request, StoreReply};
 use crate::store::redis::command_error::CommandError;
+use crate::store::redis::naming::RedisKey;
 use crate::store::redis::script::command::{Action, BatchEntry, Command, CommandBody, LeaseTerms};
 use crate::store::redis::script::fuzz::pick;
 use crate::store::redis::script::reply::{BatchReply, encode_entry};
@@ -45,7 +45,7 @@ fn no_batch_reply_makes_the_decoder_panic() {
     let limit = Limit::WIDEST;
     let entries = [None, Some(LeaseTerms::default()), None];
     let entries = entries.map(|lease| BatchEntry { limit, cost: 1, calls: 3, lease });
-    let command = Command { keys: ["a", "b", "c"].map(Arc::from).into(), body: CommandBody::Batch(entries.into()) };
+    let command = Command { keys: three_keys(), body: CommandBody::Batch(entries.into()) };
     let mut random = Random::new(1);
     let (mut grants, mut errors, mut refused) = (0, 0, 0);
     let batches = share(BATCHES);
@@ -120,6 +120,10 @@ fn no_bytes_of_a_reply_make_the_decoder_panic() {
     });
 }
 
+fn three_keys() -> Vec<RedisKey> {
+    ["a", "b", "c"].map(|name| RedisKey { slot: 0, name: name.into() }).into()
+}
+
 fn in_two_threads(rounds: u32, fuzz: impl Fn(&mut Random, &mut Decoder) + Sync) {
     thread::scope(|scope| {
         for seed in 0..2 {
@@ -150,7 +154,7 @@ impl Decoder {
     fn new(action: &Action) -> Self {
         let key = Key::new("a");
         let requests = [Request::new(&key, Limit::WIDEST, 1); 3];
-        let command = Command::decide(action, &requests, ["a", "b", "c"].map(Arc::from).into());
+        let command = Command::decide(action, &requests, three_keys());
         let has_reports = matches!(action, Action::TakeWithReports);
         Self { command, requests: requests.len(), has_reports, answers: 0, errors: 0 }
     }
