@@ -1,4 +1,4 @@
-//! Connections to the servers: the owner of each slot, its state, and one script call over it.
+//! Connections to the servers: the owner of each slot, its state, and the script calls to it.
 
 pub(crate) mod breaker;
 pub(crate) mod gate_table;
