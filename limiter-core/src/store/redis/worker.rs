@@ -39,12 +39,12 @@ use pending_call::BatchQueue;
 use reconcile::{Reconciler, SentTake};
 
 use super::connection::gate_table::GateTable;
-use super::connection::managed::{Attempt, ManagedConnection};
-use super::connection::topology::{CallError, Topology};
+use super::connection::managed::ManagedConnection;
+use super::connection::topology::Topology;
 use super::endpoint::{Endpoint, ReadySignal};
 use super::health::{HealthBoard, StoreHealth};
-use super::naming::{Naming, RedisKey};
-use super::script::command::{Action, Command, ReturnedPermits};
+use super::naming::Naming;
+use super::script::command::{Action, ReturnedPermits};
 #[cfg(feature = "rules")]
 use super::shared_rules::{self, RulesCall, RulesServer};
 use crate::clock::Clock;
@@ -281,25 +281,5 @@ impl Worker {
             }
             Action::Peek => CountedReply::from_store(reply, 0),
         })
-    }
-
-    /// Makes one script call about requests of one slot, within the deadline.
-    async fn call_script(
-        &self,
-        action: &Action,
-        requests: &[Request<'_>],
-        keys: impl Iterator<Item = &RedisKey>,
-        deadline: Deadline,
-    ) -> Result<DecisionReply, CallError> {
-        let command = Command::decide(action, requests, keys.cloned().collect());
-        let (attempt, mut no_permit) = (Attempt::default(), None);
-        let _polled = self.busy_poll.call_sent();
-        match timeout_at(deadline.instant, self.topology.call(&command, &attempt, &mut no_permit)).await {
-            Ok(reply) => Ok(command.decode(&reply?)?),
-            Err(_) => {
-                attempt.report_timeout();
-                Err(deadline.no_reply_error().into())
-            }
-        }
     }
 }

@@ -15,15 +15,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::spawn_local;
+use tokio::time::timeout_at;
 
 use super::Worker;
 use super::call::{Call, Deadline};
 use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, StoreReply};
 use crate::run::join_all;
+use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::connection::topology::{CallError, SlotGroup};
 use crate::store::redis::naming::{RedisKey, RedisKeys};
-use crate::store::redis::script::command::Action;
+use crate::store::redis::script::command::{Action, Command};
 
 /// A slot group with the reply to it.
 type GroupReply = (SlotGroup, StoreReply);
@@ -46,7 +48,7 @@ impl MultiSlotCall<'_> {
             (Action::Refund(_), _) | (_, [] | [_, _, ..]) => return Box::pin(self.decide_by_group(call, groups)).await,
             (action, [group]) => (action, group),
         };
-        let reply = self.worker.call_script(action, self.requests, self.keys.as_slice().iter(), self.deadline);
+        let reply = self.call_script(action, self.requests, self.keys.as_slice().to_vec());
         match reply.await {
             Ok(reply) => Ok(reply),
             Err(CallError::NeedsSplit(_)) => {
@@ -154,8 +156,28 @@ impl MultiSlotCall<'_> {
 
     /// Calls the script for one group.
     async fn call_group(&self, action: &Action, group: &SlotGroup) -> Result<DecisionReply, CallError> {
-        let keys = group.indices.iter().map(|index| &self.keys.as_slice()[*index]);
-        self.worker.call_script(action, &group.select(self.requests), keys, self.deadline).await
+        let keys = group.indices.iter().map(|index| self.keys.as_slice()[*index].clone());
+        self.call_script(action, &group.select(self.requests), keys.collect()).await
+    }
+
+    /// Makes one script call about requests of one slot, within the deadline.
+    async fn call_script(
+        &self,
+        action: &Action,
+        requests: &[Request<'_>],
+        keys: Vec<RedisKey>,
+    ) -> Result<DecisionReply, CallError> {
+        let Self { worker, deadline, .. } = self;
+        let command = Command::decide(action, requests, keys);
+        let (attempt, mut no_permit) = (Attempt::default(), None);
+        let _polled = worker.busy_poll.call_sent();
+        match timeout_at(deadline.instant, worker.topology.call(&command, &attempt, &mut no_permit)).await {
+            Ok(reply) => Ok(command.decode(&reply?)?),
+            Err(_) => {
+                attempt.report_timeout();
+                Err(deadline.no_reply_error().into())
+            }
+        }
     }
 }
 
