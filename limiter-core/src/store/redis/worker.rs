@@ -30,7 +30,7 @@ mod direct_tests;
 pub(super) mod tests;
 
 use busy_poll::BusyPoll;
-use call::{Call, CallResult, Deadline};
+use call::{Call, CallResult};
 use deadlines::Deadlines;
 use lease_lifecycle::Renewal;
 use leasing::Leasing;
@@ -50,7 +50,7 @@ use super::shared_rules::{self, RulesCall, RulesServer};
 use crate::clock::Clock;
 use crate::local::LocalState;
 use crate::metrics::BatchSizes;
-use crate::request::{CountedReply, DecisionReply, Request, StoreFailure, StoreReply};
+use crate::request::{CountedReply, DecisionReply, StoreFailure, StoreReply};
 use crate::store::redis::connection::server_connection::ConnectionContext;
 use crate::store::redis::connection::topology::SlotGroup;
 use crate::{Error, ErrorKind};

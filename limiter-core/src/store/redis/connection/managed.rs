@@ -22,6 +22,7 @@ use crate::store::redis::command_error::CommandError;
 use crate::store::redis::endpoint::ReadySignal;
 use crate::store::redis::health::ServerHealth;
 use crate::store::redis::pipelined::{DirectReply, ReplyBound};
+use crate::store::redis::script::Program;
 use crate::store::redis::script::command::Command;
 use crate::store::redis::server::{DataConnection, Server};
 use crate::{Error, ErrorKind};
@@ -120,14 +121,14 @@ impl ManagedConnection {
     /// Lends the connection's write half to callers, if the connection is up and idle.
     pub(crate) fn lend(&self) {
         if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
-            connection.lend(&self.gate.direct_writer);
+            connection.data.lend(&self.gate.direct_writer, connection.digest(Program::Batch));
         }
     }
 
     /// Takes the write half back. A call that was sent by it is in flight from then on.
     pub(crate) fn take_back(&self) {
         if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
-            connection.take_back();
+            connection.data.take_back();
         }
     }
 
@@ -179,7 +180,7 @@ impl ManagedConnection {
             let (script_epoch, sent_at) = (connection.script_epoch(), Instant::now());
             attempt.sent_on(&connection, sent_at);
             let call = command.with_digest(&connection.digest(command.program()), &self.context.clock);
-            let result = match &connection.connection {
+            let result = match &connection.data {
                 _ if is_asking => connection.send_asking(&call, ReplyBound::Script).await,
                 // It ends by itself when it is closed.
                 DataConnection::Own(own) => CommandError::check_reply(own.send(&call, ReplyBound::Script).await),

@@ -22,7 +22,7 @@ use crate::request::Request;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::{ServerHealth, StoreHealth};
 use crate::store::redis::naming::{Naming, RedisKey};
-use crate::store::redis::pipelined::{DirectReply, DirectWriter, ReplyBound};
+use crate::store::redis::pipelined::{DirectReply, ReplyBound};
 use crate::store::redis::script::command::{Action, Command};
 use crate::store::redis::script::{Program, sources};
 use crate::store::redis::server::DataConnection;
@@ -31,7 +31,7 @@ use crate::{Error, ErrorKind, Key, Layout, Limit};
 /// A connection that is up, or was. Clones are the same connection.
 #[derive(Clone)]
 pub(crate) struct ServerConnection {
-    pub(super) connection: DataConnection,
+    pub(super) data: DataConnection,
     pub(super) state: Rc<ConnectionState>,
 }
 
@@ -84,13 +84,13 @@ impl ServerConnection {
             deadline,
             health,
         };
-        Self { connection, state: Rc::new(state) }
+        Self { data: connection, state: Rc::new(state) }
     }
 
     /// Waits until the connection is lost. Returns the reason if this process closed it.
     pub(crate) async fn lost(&self) -> Option<Error> {
         self.state.lost.notified().await;
-        self.state.cause.take().or_else(|| self.connection.take_cause())
+        self.state.cause.take().or_else(|| self.data.take_cause())
     }
 
     /// Sends TIME, which the limiter's user may run, and waits for the reply.
@@ -114,7 +114,7 @@ impl ServerConnection {
     /// Sends a command after ASKING, to a node that does not own the slot yet.
     pub(crate) async fn send_asking(&self, command: &Cmd, bound: ReplyBound) -> Result<Value, CommandError> {
         let asking = redis::cmd("ASKING");
-        self.receive(self.until_closed(self.connection.send_behind(&asking, command, bound)).await)
+        self.receive(self.until_closed(self.data.send_behind(&asking, command, bound)).await)
     }
 
     /// Sends a command that has a short reply.
@@ -124,8 +124,8 @@ impl ServerConnection {
 
     /// Sends a command. A reply longer than the bound closes the connection.
     pub(crate) async fn send_within(&self, command: &Cmd, bound: ReplyBound) -> Result<Value, CommandError> {
-        let reply = self.connection.send(command, bound);
-        self.receive(match self.connection {
+        let reply = self.data.send(command, bound);
+        self.receive(match self.data {
             // It ends by itself when it is closed.
             DataConnection::Own(_) => reply.await,
             DataConnection::OfClient(_) => self.until_closed(reply).await,
@@ -134,23 +134,13 @@ impl ServerConnection {
 
     /// Sends a command and a second one behind it, and returns the reply to the first.
     pub(crate) async fn send_with_second(&self, command: Cmd, second: Cmd) -> Result<Value, CommandError> {
-        let result = self.until_closed(self.connection.send_all(&[command, second])).await;
+        let result = self.until_closed(self.data.send_all(&[command, second])).await;
         self.receive(result.map(|values| values.into_iter().next().unwrap_or(Value::Nil)))
-    }
-
-    /// Lends the connection's write half to callers, if the connection is idle.
-    pub(crate) fn lend(&self, at: &Arc<DirectWriter>) {
-        self.connection.lend(at, self.digest(Program::Batch));
-    }
-
-    /// Takes the write half back.
-    pub(crate) fn take_back(&self) {
-        self.connection.take_back();
     }
 
     /// Returns whether it is the connection that this command was written to.
     pub(crate) fn is_of(&self, reply: &DirectReply) -> bool {
-        self.connection.id() == Some(reply.connection())
+        self.data.id() == Some(reply.connection())
     }
 
     /// Waits for the reply to a command that a caller has written.
@@ -296,7 +286,7 @@ impl ServerConnection {
         self.state.lost.notify_one();
         self.state.is_closed.set(true);
         self.state.closed.notify_waiters();
-        self.connection.close();
+        self.data.close();
     }
 }
 

@@ -6,11 +6,11 @@ use limiter_testkit::{RedisServer, unique};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::call::{CallResult, DirectCall};
+use super::call::{CallResult, Deadline, DirectCall};
 use super::direct_sender::{CallerPoll, DirectSender};
 use super::tests::settings;
 use super::*;
-use crate::request::SlottedRequests;
+use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::server::Server;

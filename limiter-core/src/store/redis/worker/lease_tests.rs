@@ -17,7 +17,7 @@ use super::*;
 use crate::clock::{ManualClock, Moment};
 use crate::error::Source;
 use crate::local::denial_cache::DenialCache;
-use crate::request::{CountedReply, LeaseId, OwnedRequest, SlottedRequests};
+use crate::request::{CountedReply, LeaseId, OwnedRequest, Request, SlottedRequests};
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::script::command::{BatchEntry, LeaseTerms};
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
