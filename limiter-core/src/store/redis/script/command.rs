@@ -235,7 +235,7 @@ impl Command {
         }
         match &self.body {
             CommandBody::Decision(decision) => {
-                decision.arguments.iter().for_each(|argument| argument.push_to(&mut command))
+                decision.arguments.iter().for_each(|argument| argument.push_to(&mut command));
             }
             CommandBody::Batch(entries) => push_batch(entries, &mut command),
         }
