@@ -1,4 +1,4 @@
-//! Connections to the servers: the owner of each slot, its state, and one script call over it.
+//! Connections to the servers: the owner of each slot, its state, and the script calls to it.
 
 pub(crate) mod breaker;
 pub(crate) mod gate_table;
@@ -8,4 +8,3 @@ pub(crate) mod in_flight_batches;
 pub(crate) mod managed;
 pub(crate) mod cluster;
 pub(crate) mod topology;
-pub(crate) mod script_call;

@@ -24,6 +24,8 @@ pub(crate) struct Naming {
 
 /// The prefix of sorted sets that are shared with the Spring system.
 const ZSET_PREFIX: &str = "CurrentLimiter";
+/// The most bytes of a name behind its prefix: the subject, the tag, the window, and what separates them.
+const MAX_BYTES_BEHIND_PREFIX: usize = 230;
 /// Hash tags that are tried for a key in given slots. A single slot has 20 of them on average.
 const MAX_PROBE_TAGS: u32 = 20 * slot::COUNT as u32;
 
@@ -42,7 +44,7 @@ impl Naming {
     }
 
     /// Appends the name of a request's counter.
-    pub(crate) fn write(&self, Request { key, limit, .. }: &Request<'_>, name: &mut String) {
+    fn write(&self, Request { key, limit, .. }: &Request<'_>, name: &mut String) {
         let tag = match (limit.layout(), limit.algorithm()) {
             (Layout::Zset, _) => return name.push_str(&key.spring_set_name()),
             (Layout::Compact, Algorithm::SlidingWindow) => "sw",
@@ -61,6 +63,13 @@ impl Naming {
     /// because other programs share the set.
     pub(crate) fn would_expose_key(&self, requests: &[Request<'_>]) -> bool {
         self.secret.is_some() && requests.iter().any(|request| request.limit.layout() == Layout::Zset)
+    }
+
+    /// Returns the key of a request's counter.
+    fn redis_key(&self, request: &Request<'_>) -> RedisKey {
+        let mut name = String::with_capacity(self.prefix.len() + MAX_BYTES_BEHIND_PREFIX);
+        self.write(request, &mut name);
+        RedisKey { slot: self.slot(&name), name: name.into() }
     }
 
     /// Returns the slot of a name; 0 where there is one server.
@@ -188,35 +197,32 @@ impl Write for MacWriter {
     }
 }
 
-// The Redis keys of a call, computed once.
+// The Redis keys of a call, computed once, on its caller's thread.
 
 /// The key of one counter in Redis.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RedisKey {
     /// The slot of the name; 0 where there is one server.
     pub(crate) slot: u16,
-    pub(crate) name: String,
+    /// Shared with the commands that contain it.
+    pub(crate) name: Arc<str>,
 }
 
 /// The keys of one call, in the order of its requests.
-///
-/// In a cluster the caller computes them, since its breaker is that of the slot. For one server the worker does, so
-/// that identical calls of a batch need one name.
 #[derive(Clone, Debug)]
 pub(crate) enum RedisKeys {
-    /// Left to the worker. All keys are in slot 0.
-    Deferred,
-    Computed(Arc<ComputedKeys>),
+    One(RedisKey),
+    Several(Arc<SeveralKeys>),
 }
 
 #[derive(Debug)]
-pub(crate) struct ComputedKeys {
-    keys: Arc<[RedisKey]>,
+pub(crate) struct SeveralKeys {
+    keys: Box<[RedisKey]>,
     slots: Box<[u16]>,
 }
 
 impl RedisKeys {
-    /// Computes the keys if they are in a cluster; otherwise they are left to the worker.
+    /// Computes the keys of these requests.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a key that must be hidden, in a layout whose names are plain keys.
@@ -224,19 +230,26 @@ impl RedisKeys {
         if naming.would_expose_key(requests) {
             return Err(exposed_key());
         }
-        if !naming.is_cluster() {
-            return Ok(Self::Deferred);
+        if let [request] = requests {
+            return Ok(Self::One(naming.redis_key(request)));
         }
-        let keys = compute(requests, naming);
+        let keys: Box<[_]> = requests.iter().map(|request| naming.redis_key(request)).collect();
         let slots = keys.iter().map(|key| key.slot).collect();
-        Ok(Self::Computed(Arc::new(ComputedKeys { keys, slots })))
+        Ok(Self::Several(Arc::new(SeveralKeys { keys, slots })))
     }
 
-    /// The slot of each key; empty if all are in slot 0.
+    pub(crate) fn as_slice(&self) -> &[RedisKey] {
+        match self {
+            Self::One(key) => slice::from_ref(key),
+            Self::Several(several) => &several.keys,
+        }
+    }
+
+    /// The slot of each key.
     pub(crate) fn slots(&self) -> &[u16] {
         match self {
-            Self::Deferred => &[],
-            Self::Computed(computed) => &computed.slots,
+            Self::One(key) => slice::from_ref(&key.slot),
+            Self::Several(several) => &several.slots,
         }
     }
 
@@ -244,31 +257,6 @@ impl RedisKeys {
     pub(crate) fn first_slot(&self) -> u16 {
         self.slots().first().copied().unwrap_or(0)
     }
-
-    /// The keys of these requests, which the call was made of.
-    pub(crate) fn resolve(&self, requests: &[Request<'_>], naming: &Naming) -> Arc<[RedisKey]> {
-        match self {
-            Self::Deferred => compute(requests, naming),
-            Self::Computed(computed) => Arc::clone(&computed.keys),
-        }
-    }
-
-    /// Appends the name of the only key.
-    pub(crate) fn write_name(&self, request: &Request<'_>, naming: &Naming, name: &mut String) {
-        match self {
-            Self::Deferred => naming.write(request, name),
-            Self::Computed(computed) => name.push_str(&computed.keys[0].name),
-        }
-    }
-}
-
-fn compute(requests: &[Request<'_>], naming: &Naming) -> Arc<[RedisKey]> {
-    let key = |request| {
-        let mut name = String::new();
-        naming.write(request, &mut name);
-        RedisKey { slot: naming.slot(&name), name }
-    };
-    requests.iter().map(key).collect()
 }
 
 fn exposed_key() -> Error {

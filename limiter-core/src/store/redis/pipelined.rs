@@ -7,13 +7,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::mem::take;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
 
 use crate::Error;
@@ -23,19 +22,15 @@ use crate::sync::next_id;
 
 mod direct_writer;
 mod reader;
-mod stream;
-#[cfg(feature = "tls")]
-mod tls;
 mod transport;
 
 pub(crate) use direct_writer::{DirectPoll, DirectReply, DirectWriter};
 use direct_writer::{Lent, Used};
-use reader::Reader;
-pub(crate) use stream::Stream;
+use reader::{AwaitedReply, Reader, Recipient, Reply, ReplySlot};
 #[cfg(feature = "tls")]
-pub(crate) use tls::TlsStream;
-pub(crate) use transport::Transport;
+pub(crate) use transport::TlsStream;
 use transport::TransportWriter;
+pub(crate) use transport::{Stream, Transport};
 
 /// The unwritten bytes from which on a further command waits. It waits for the socket, at most until its deadline.
 const MAX_BUFFERED_BYTES: usize = 8 << 10;
@@ -112,11 +107,6 @@ struct Shared {
     cause: RefCell<Option<Error>>,
     /// Notified when the connection is lost.
     lost: Arc<Notify>,
-}
-
-struct AwaitedReply {
-    recipient: Recipient,
-    bound: ReplyBound,
 }
 
 impl PipelinedConnection {
@@ -230,7 +220,7 @@ impl Shared {
     fn push(&self, command: &Cmd, bound: ReplyBound) -> Reply {
         let slot = Rc::new(ReplySlot::default());
         self.push_to(command, Recipient::Sender(Rc::clone(&slot)), bound);
-        Reply::new(slot)
+        Reply(slot)
     }
 
     fn push_unawaited(&self, command: &Cmd) {
@@ -267,21 +257,6 @@ impl Shared {
         if let Some(lent) = self.lent_at.take().and_then(|lent_at| lent_at.take_back()) {
             self.regain(lent);
         }
-    }
-
-    /// Reads while no caller does. If something was read the write half is taken back.
-    fn read_alone<T>(&self, read: impl FnOnce() -> Poll<T>) -> Poll<T> {
-        let Some(lent_at) = self.lent_at.take() else { return read() };
-        let mut result = Poll::Pending;
-        let taken_back = lent_at.take_back_if(|| {
-            result = read();
-            result.is_ready()
-        });
-        match taken_back {
-            Some(lent) => self.regain(lent),
-            None => drop(self.lent_at.replace(Some(lent_at))),
-        }
-        result
     }
 
     /// Uses the write half again. A command of a caller is awaited from now on.
@@ -332,13 +307,6 @@ impl Shared {
         self.writer.take();
         self.write_error.replace(Some(error));
         self.wake_reader();
-    }
-
-    fn set_reader_waker(&self, waker: &Waker) {
-        let mut reader = self.reader_waker.borrow_mut();
-        if !reader.as_ref().is_some_and(|reader| reader.will_wake(waker)) {
-            *reader = Some(waker.clone());
-        }
     }
 
     fn wake_reader(&self) {
@@ -425,29 +393,16 @@ impl Output {
     /// # Errors
     /// The socket is closed. The rest is discarded.
     fn write_to(&mut self, writer: &TransportWriter) -> io::Result<bool> {
-        while self.unwritten() > 0 {
-            match writer.try_write(&self.bytes[self.written..]) {
-                Ok(0) => return self.fail(io::ErrorKind::WriteZero.into()),
-                Ok(written) => self.written += written,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.drop_written();
-                    return Ok(false);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return self.fail(error),
-            }
-        }
-        self.clear();
-        writer.try_flush()
-    }
-
-    /// Drops what is written, once that is more than the rest. So a socket that is never quick enough for all commands
-    /// does not make the buffer grow, and each byte is moved once on average.
-    fn drop_written(&mut self) {
-        if self.written > self.unwritten() {
+        let result = writer.write(&self.bytes, &mut self.written);
+        if self.unwritten() == 0 || result.is_err() {
+            self.clear();
+        } else if self.written > self.unwritten() {
+            // A socket that is never quick enough for all commands does not make the buffer grow. Each byte is moved once
+            // on average.
             self.bytes.drain(..self.written);
             self.written = 0;
         }
+        result
     }
 
     /// The bytes in memory.
@@ -456,112 +411,10 @@ impl Output {
         self.bytes.len()
     }
 
-    fn fail(&mut self, error: io::Error) -> io::Result<bool> {
-        self.clear();
-        Err(error)
-    }
-
     fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(MAX_KEPT_BYTES);
         self.written = 0;
-    }
-}
-
-// The reply to one command, which its sender awaits.
-
-/// The place for a reply. The reader completes it once.
-#[derive(Default)]
-struct ReplySlot(RefCell<SlotState>);
-
-enum SlotState {
-    Awaited(Option<Waker>),
-    Complete(RedisResult<Value>),
-    /// The sender has the reply, or does not wait any more.
-    Over,
-}
-
-impl Default for SlotState {
-    fn default() -> Self {
-        Self::Awaited(None)
-    }
-}
-
-impl ReplySlot {
-    fn is_awaited(&self) -> bool {
-        matches!(*self.0.borrow(), SlotState::Awaited(_))
-    }
-
-    /// Sets the reply, unless the sender does not wait any more.
-    fn complete(&self, reply: RedisResult<Value>) {
-        if self.is_awaited()
-            && let SlotState::Awaited(Some(waker)) = self.0.replace(SlotState::Complete(reply))
-        {
-            waker.wake();
-        }
-    }
-}
-
-/// The recipient of the reply to a command.
-enum Recipient {
-    /// It is of no interest.
-    Nobody,
-    /// To a task of the worker's thread.
-    Sender(Rc<ReplySlot>),
-    /// To a call whose caller has written the command.
-    Caller(oneshot::Sender<RedisResult<Value>>),
-}
-
-impl Recipient {
-    fn is_awaited(&self) -> bool {
-        match self {
-            Self::Nobody => false,
-            Self::Sender(slot) => slot.is_awaited(),
-            Self::Caller(call) => !call.is_closed(),
-        }
-    }
-
-    fn complete(self, reply: RedisResult<Value>) {
-        match self {
-            Self::Nobody => {}
-            Self::Sender(slot) => slot.complete(reply),
-            // The call may have timed out.
-            Self::Caller(call) => drop(call.send(reply)),
-        }
-    }
-}
-
-/// A future of the reply. If it is dropped, the reply is discarded when it comes.
-struct Reply(Rc<ReplySlot>);
-
-impl Reply {
-    fn new(slot: Rc<ReplySlot>) -> Self {
-        Self(slot)
-    }
-}
-
-impl Future for Reply {
-    type Output = RedisResult<Value>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.0.0.borrow_mut();
-        match &mut *state {
-            SlotState::Awaited(Some(waker)) => waker.clone_from(context.waker()),
-            SlotState::Awaited(waker) => *waker = Some(context.waker().clone()),
-            SlotState::Complete(_) => {
-                if let SlotState::Complete(reply) = std::mem::replace(&mut *state, SlotState::Over) {
-                    return Poll::Ready(reply);
-                }
-            }
-            SlotState::Over => {}
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for Reply {
-    fn drop(&mut self) {
-        self.0.0.replace(SlotState::Over);
     }
 }
 

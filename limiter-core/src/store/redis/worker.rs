@@ -30,30 +30,28 @@ mod direct_tests;
 pub(super) mod tests;
 
 use busy_poll::BusyPoll;
-use call::{Call, CallResult, Deadline};
+use call::{Call, CallResult};
 use deadlines::Deadlines;
 use lease_lifecycle::Renewal;
 use leasing::Leasing;
-use multi_slot::{MultiSlotCall, ScriptCallError};
+use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
 use reconcile::{Reconciler, SentTake};
 
 use super::connection::gate_table::GateTable;
 use super::connection::managed::ManagedConnection;
-use super::connection::script_call::ScriptCall;
 use super::connection::topology::Topology;
 use super::endpoint::{Endpoint, ReadySignal};
 use super::health::{HealthBoard, StoreHealth};
-use super::naming::{Naming, RedisKey};
-use super::script::command::{Action, Commands, KeyNames, ReturnedPermits};
-use super::script::sources;
+use super::naming::Naming;
+use super::script::command::{Action, ReturnedPermits};
 #[cfg(feature = "rules")]
 use super::shared_rules::{self, RulesCall, RulesServer};
 use crate::clock::Clock;
 use crate::local::LocalState;
 use crate::metrics::BatchSizes;
-use crate::request::{CountedReply, DecisionReply, Request, StoreFailure, StoreReply};
-use crate::store::redis::connection::server_connection::{ConnectionContext, WriteProbe};
+use crate::request::{CountedReply, DecisionReply, StoreFailure, StoreReply};
+use crate::store::redis::connection::server_connection::ConnectionContext;
 use crate::store::redis::connection::topology::SlotGroup;
 use crate::{Error, ErrorKind};
 
@@ -107,8 +105,6 @@ pub(crate) fn spawn(
 struct Worker {
     context: Rc<ConnectionContext>,
     topology: Rc<Topology>,
-    naming: Arc<Naming>,
-    commands: Commands,
     reconciler: Reconciler,
     leasing: Rc<Leasing>,
     deadlines: Rc<Deadlines>,
@@ -127,16 +123,13 @@ impl Worker {
         let WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes } = settings;
         let deadlines = Rc::new(Deadlines::new(&local.standby));
         let reconciler = Reconciler::new(local.clone());
-        let write_probe = WriteProbe::new(clock.clone(), Arc::clone(&naming));
-        let health = StoreHealth::new(health);
-        let context = Rc::new(ConnectionContext::new(sources(&clock), deadline, local.clone(), health, write_probe));
+        let context = ConnectionContext::new(clock.clone(), naming, deadline, local.clone(), StoreHealth::new(health));
+        let context = Rc::new(context);
         let topology = Rc::new(Topology::start(endpoint, gates, &context, ready));
-        let leasing = Leasing::new(local, clock.clone(), &topology);
+        let leasing = Leasing::new(local, clock, &topology);
         Self {
             context,
             topology,
-            naming,
-            commands: Commands::new(clock),
             reconciler,
             leasing,
             deadlines,
@@ -150,7 +143,7 @@ impl Worker {
     async fn serve(self: Rc<Self>, receivers: Receivers) {
         #[cfg(feature = "rules")]
         spawn_local(shared_rules::serve(
-            RulesServer::new(Rc::clone(&self.topology), &self.naming),
+            RulesServer::new(Rc::clone(&self.topology), &self.context.naming),
             receivers.rules_calls,
         ));
         spawn_local(Rc::clone(&self).serve_renewals(receivers.renewals));
@@ -175,7 +168,7 @@ impl Worker {
             return self.take_over(call, *direct);
         }
         match self.topology.connected_owner_of(call.keys.first_slot()) {
-            Some(connection) if call.can_be_batched() => {
+            Some(connection) if call.can_be_batched => {
                 let call = self.queue_of(&connection).push(call);
                 self.deadlines.watch(&call);
             }
@@ -215,8 +208,7 @@ impl Worker {
             self.reconciler.record_failures(requests.iter().copied());
             Err(StoreFailure { error, reservation })
         };
-        let keys = call.keys.resolve(&requests, &self.naming);
-        let groups = SlotGroup::of_keys(&keys);
+        let groups = SlotGroup::of_keys(call.keys.as_slice());
         match timeout_at(call.deadline.instant, self.topology.ready(&groups)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return failed(error, None),
@@ -266,7 +258,7 @@ impl Worker {
             };
         }
         let version = requests.first().and_then(|request| self.reconciler.cache_version(request));
-        let decision = MultiSlotCall { worker: self, requests: &requests, keys: &keys, deadline: call.deadline };
+        let decision = MultiSlotCall { worker: self, requests: &requests, keys: &call.keys, deadline: call.deadline };
         let DecisionReply { reply, per_request } = match decision.decide(call, groups).await {
             Ok(reply) => reply,
             Err(error) => return failed(error, reservation),
@@ -288,32 +280,6 @@ impl Worker {
                 CountedReply::from_store(reply, 0)
             }
             Action::Peek => CountedReply::from_store(reply, 0),
-        })
-    }
-
-    /// Makes one script call about requests of one slot, within the deadline.
-    async fn call_script(
-        &self,
-        action: &Action,
-        requests: &[Request<'_>],
-        keys: impl Iterator<Item = &RedisKey>,
-        slot: u16,
-        deadline: Deadline,
-    ) -> Result<DecisionReply, ScriptCallError> {
-        let names = keys.map(|key| &*key.name).collect::<KeyNames>();
-        let command = self.commands.decide(action, requests, names);
-        let script_call = ScriptCall::new(&self.context, &self.topology, None);
-        let _polled = self.busy_poll.call_sent();
-        let reply = match timeout_at(deadline.instant, script_call.run(&command, slot)).await {
-            Ok(reply) => reply.and_then(|reply| command.decode(&reply)),
-            Err(_) => {
-                script_call.attempt().report_timeout();
-                Err(deadline.no_reply_error())
-            }
-        };
-        reply.map_err(|error| match script_call.needs_split() {
-            true => ScriptCallError::NeedsSplit,
-            false => ScriptCallError::Failed(error),
         })
     }
 }

@@ -14,10 +14,10 @@ use super::endpoint::{Endpoint, ReadySignal, worker_stopped};
 use super::health::HealthBoard;
 use super::naming::RedisKeys;
 use super::notifier::LogThrottle;
-use super::script::command::{Action, Commands};
+use super::script::command::Action;
 #[cfg(feature = "rules")]
 use super::shared_rules::RulesCall;
-use super::worker::call::{Call, CallResult, Deadline};
+use super::worker::call::{Call, CallResult};
 use super::worker::direct_sender::DirectSender;
 use super::worker::lease_lifecycle::Renewal;
 use super::worker::{self, Receivers, WorkerSettings};
@@ -76,9 +76,7 @@ impl WorkerHandle {
         });
         let (local, health) = (settings.local.clone(), Arc::clone(&settings.health));
         let (batch_sizes, busy_poll) = (settings.batch_sizes.clone(), settings.busy_poll);
-        let commands = Commands::new(settings.clock.clone());
-        let naming = Arc::clone(&settings.naming);
-        let direct = DirectSender::new(Arc::clone(&gates), naming, commands, local.clone(), batch_sizes.clone());
+        let direct = DirectSender::new(Arc::clone(&gates), settings.clock.clone(), local.clone(), batch_sizes.clone());
         worker::spawn(endpoint.clone_without_state(), Arc::clone(&gates), settings, receivers, ready)?;
         Ok(Self {
             calls: DroppedAtHome::new(calls),
@@ -121,24 +119,26 @@ impl WorkerHandle {
         }
     }
 
-    /// Sends a call to the worker and waits for the reply.
+    /// Sends a call, at once, and returns a future of the reply.
     ///
     /// # Errors
     /// The open breaker's error, at once; the store's failure, at the deadline at the latest.
-    pub(crate) async fn call(
+    pub(crate) fn call(
         &self,
         action: Action,
         requests: &[Request<'_>],
         keys: RedisKeys,
         timeout: Duration,
-    ) -> CallResult {
-        if let Some(error) = self.gates.open_error(keys.slots()) {
-            return Err(StoreFailure { error, reservation: None });
-        }
+    ) -> impl Future<Output = CallResult> + use<'_> {
         let takes_permits = action.max_wait().is_some();
-        let result = match self.send(action, requests, keys, timeout) {
+        self.receive(self.send(action, requests, keys, timeout), takes_permits)
+    }
+
+    /// Waits for the reply to a call.
+    async fn receive(&self, sent: Result<SentCall<'_>, Error>, takes_permits: bool) -> CallResult {
+        let result = match sent {
             Ok(sent) => sent.await,
-            Err(error) => Err(StoreFailure { error, reservation: None }),
+            Err(error) => return Err(StoreFailure { error, reservation: None }),
         };
         self.batch_sizes.record();
         match &result {
@@ -150,7 +150,7 @@ impl WorkerHandle {
         result
     }
 
-    /// Sends a call to the worker. It is not async, so that the future of a call does not contain the arguments twice.
+    /// Sends a call to the worker. It is not async, so that the future of a call does not contain the arguments.
     fn send(
         &self,
         action: Action,
@@ -158,13 +158,14 @@ impl WorkerHandle {
         keys: RedisKeys,
         timeout: Duration,
     ) -> Result<SentCall<'_>, Error> {
-        let in_flight = self.in_flight.enter()?;
+        if let Some(error) = self.gates.open_error(keys.slots()) {
+            return Err(error);
+        }
+        let in_flight = self.in_flight.enter().inspect_err(|error| self.log.on_failure(error))?;
         let (reply_to, reply) = oneshot::channel();
-        let (requests, deadline) = (OwnedRequest::copy_all(requests), Deadline::after(timeout));
-        let mut polled = None;
+        let mut call = Call::new(action, requests, keys, timeout, reply_to);
+        let (requests, mut polled) = (Arc::clone(&call.requests), None);
         if let Some(calls) = self.calls.get() {
-            let requests = Arc::clone(&requests);
-            let mut call = Call { action, requests, keys, deadline, reply_to, direct: None };
             self.direct.send(&mut call);
             if !self.busy_poll.is_zero() && call.direct.as_ref().is_some_and(|direct| direct.is_polled()) {
                 polled = Some(Box::new(CallerPoll::new(call, &self.direct, calls, self.busy_poll.min(timeout))));

@@ -2,7 +2,7 @@
 //!
 //! The map is read at the start, whenever a connection is lost, and whenever a node reports that the map is out of
 //! date. It is read repeatedly while the owner of a slot is down. Nothing else is retried or followed here: see
-//! `script_call.rs`.
+//! `topology.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -219,8 +219,8 @@ impl Cluster {
         let max_time = MAX_MAP_READ.min(MAX_ALL_SEEDS / u32::try_from(self.seeds.len()).unwrap_or(u32::MAX).max(1));
         for seed in &self.seeds {
             let attempt = async {
-                let connection =
-                    ServerConnection::new(seed.open(max_time, Arc::default()).await?, Arc::default(), None);
+                let connection = seed.open(max_time, Arc::default()).await?;
+                let connection = ServerConnection::new(connection, Arc::default(), self.context.deadline, None);
                 request_map(&connection, seed).await
             };
             match timeout(max_time, attempt).await {

@@ -1,6 +1,6 @@
 //! The connection to one server. A background task reconnects it, so no call waits for that.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
@@ -11,15 +11,20 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use redis::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::gate_table::ServerGate;
 use super::round_trip::Length;
 use super::server_connection::{ConnectionContext, ServerConnection, Written};
+use crate::store::redis::command_error::CommandError;
 use crate::store::redis::endpoint::ReadySignal;
 use crate::store::redis::health::ServerHealth;
-use crate::store::redis::server::Server;
+use crate::store::redis::pipelined::{DirectReply, ReplyBound};
+use crate::store::redis::script::Program;
+use crate::store::redis::script::command::Command;
+use crate::store::redis::server::{DataConnection, Server};
 use crate::{Error, ErrorKind};
 
 /// The longest first attempt to connect that a caller waits for.
@@ -116,14 +121,14 @@ impl ManagedConnection {
     /// Lends the connection's write half to callers, if the connection is up and idle.
     pub(crate) fn lend(&self) {
         if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
-            connection.lend(&self.gate.direct_writer);
+            connection.data.lend(&self.gate.direct_writer, connection.digest(Program::Batch));
         }
     }
 
     /// Takes the write half back. A call that was sent by it is in flight from then on.
     pub(crate) fn take_back(&self) {
         if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
-            connection.take_back();
+            connection.data.take_back();
         }
     }
 
@@ -140,7 +145,7 @@ impl ManagedConnection {
     /// Probes the server, if it is connected: calls have waited for it in vain.
     pub(crate) fn probe(&self) {
         if let ConnectionStatus::Up(connection) = &*self.status.borrow() {
-            connection.probe_within(self.context.deadline);
+            connection.probe_within_deadline();
         }
     }
 
@@ -157,6 +162,98 @@ impl ManagedConnection {
             }
             self.status_changed.notified().await;
         }
+    }
+
+    /// Calls a script and returns the server's reply. It loads the scripts if the server does not have them: NOSCRIPT proves
+    /// that the script did not run. The caller enforces the deadline.
+    ///
+    /// # Errors
+    /// The reason why the server is down, or the scripts cannot be loaded.
+    pub(crate) async fn call(
+        &self,
+        command: &Command,
+        attempt: &Attempt,
+        is_asking: bool,
+    ) -> Result<Result<Value, CommandError>, Error> {
+        loop {
+            let connection = self.connected().await?;
+            let (script_epoch, sent_at) = (connection.script_epoch(), Instant::now());
+            attempt.sent_on(&connection, sent_at);
+            let call = command.with_digest(&connection.digest(command.program()), &self.context.clock);
+            let result = match &connection.data {
+                _ if is_asking => connection.send_asking(&call, ReplyBound::Script).await,
+                // It ends by itself when it is closed.
+                DataConnection::Own(own) => CommandError::check_reply(own.send(&call, ReplyBound::Script).await),
+                DataConnection::OfClient(_) => connection.send(&call).await,
+            };
+            if !matches!(&result, Err(error) if error.is_connection_lost()) {
+                let now = Instant::now();
+                connection.state.last_reply_at.set(now);
+                connection.state.round_trip.record(now - sent_at);
+            }
+            match result {
+                Err(error) if error.is_no_script() => self.load_missing(&connection, script_epoch, attempt).await?,
+                result => return Ok(result),
+            }
+        }
+    }
+
+    /// Waits for the reply to a command that a caller has written to this connection, and goes on as
+    /// [`call`](Self::call) does.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub(crate) async fn receive_direct(
+        &self,
+        connection: ServerConnection,
+        reply: DirectReply,
+        command: &Command,
+        attempt: &Attempt,
+    ) -> Result<Result<Value, CommandError>, Error> {
+        let script_epoch = connection.script_epoch();
+        match connection.receive_direct(reply).await {
+            Err(error) if error.is_no_script() => {
+                self.load_missing(&connection, script_epoch, attempt).await?;
+                self.call(command, attempt, false).await
+            }
+            result => Ok(result),
+        }
+    }
+
+    /// Loads the scripts after NOSCRIPT. Many times in a row it pauses behind that.
+    async fn load_missing(
+        &self,
+        connection: &ServerConnection,
+        script_epoch: u64,
+        attempt: &Attempt,
+    ) -> Result<(), Error> {
+        // A server that was restarted or replaced behind this connection has lost its scripts and its counters.
+        self.report_data_loss();
+        connection.load_scripts(script_epoch, &self.context.scripts).await?;
+        let missing_scripts = attempt.missing_scripts.get() + 1;
+        attempt.missing_scripts.set(missing_scripts);
+        if let Some(pauses) = missing_scripts.checked_sub(MAX_IMMEDIATE_RETRIES + 1) {
+            // There may be several servers behind one address.
+            sleep(retry_pause(pauses + 1)).await;
+        }
+        Ok(())
+    }
+
+    /// Reports an error reply that is no redirect, and converts it.
+    pub(crate) fn report_reply(&self, error: CommandError, attempt: &Attempt) -> Error {
+        if error.is_loading() {
+            self.report_data_loss();
+        }
+        let is_cluster_down = error.is_cluster_down();
+        let error = Error::from(error);
+        if is_cluster_down {
+            // It may be the whole cluster, or this slot alone.
+            self.health.request_probe();
+            self.context.topology_changed.notify_one();
+        } else {
+            attempt.report_error(&error);
+        }
+        error
     }
 
     /// Connects, and connects again whenever the connection is lost.
@@ -209,7 +306,7 @@ impl ManagedConnection {
     async fn open(&self, max_time: Duration, is_first: bool) -> Result<(ServerConnection, Option<Error>), Error> {
         let lost = Arc::new(Notify::new());
         let connection = self.server.open(max_time, Arc::clone(&lost)).await?;
-        let connection = ServerConnection::new(connection, lost, Some(Rc::clone(&self.health)));
+        let connection = ServerConnection::new(connection, lost, self.context.deadline, Some(Rc::clone(&self.health)));
         connection.load_scripts(0, &self.context.scripts).await?;
         let max_probe = if is_first { MAX_FIRST_PROBE } else { self.context.deadline };
         let probed = timeout(max_probe, self.probe_write(&connection)).await;
@@ -233,8 +330,7 @@ impl ManagedConnection {
     /// The server's error.
     async fn probe_write(&self, connection: &ServerConnection) -> Result<(), Error> {
         let slots = self.slots.borrow().clone();
-        let ConnectionContext { write_probe, scripts, .. } = &*self.context;
-        let written = write_probe.run(connection, &slots, scripts, || self.report_data_loss()).await?;
+        let written = connection.probe_write(&self.context, &slots, || self.report_data_loss()).await?;
         if let Written::Elsewhere = written {
             self.context.topology_changed.notify_one();
         }
@@ -316,6 +412,55 @@ impl ManagedConnection {
         before
     }
 }
+
+/// Times that a call is sent again without a pause.
+pub(crate) const MAX_IMMEDIATE_RETRIES: u32 = 2;
+
+/// The pause before a call is sent again: 2 ms after the first refusal, doubled up to 8 ms. Nodes seldom disagree for
+/// longer about a slot that moves, and a call waits for all of the last pause.
+pub(crate) fn retry_pause(refusals: u32) -> Duration {
+    Duration::from_millis(1 << refusals.min(3))
+}
+
+// The connection that a script call waits on.
+
+/// The latest attempt of one script call: its connection, and the time at which it was sent.
+///
+/// Calls report here that their deadlines have passed. So they need not know the script call.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    latest: RefCell<Option<(ServerConnection, Instant)>>,
+    /// Times that a server had no scripts for it.
+    missing_scripts: Cell<u32>,
+}
+
+impl Attempt {
+    /// Records that the call is sent on this connection, at this time.
+    pub(crate) fn sent_on(&self, connection: &ServerConnection, sent_at: Instant) {
+        self.latest.replace(Some((connection.clone(), sent_at)));
+    }
+
+    /// The time of the latest reply on its connection.
+    pub(crate) fn replied_at(&self) -> Option<Instant> {
+        self.latest.borrow().as_ref().map(|(connection, _)| connection.last_reply_at())
+    }
+
+    /// Reports that there was no reply within a call's deadline.
+    pub(crate) fn report_timeout(&self) {
+        if let Some((connection, sent_at)) = &*self.latest.borrow() {
+            connection.report_timeout(*sent_at);
+        }
+    }
+
+    /// Reports that the reply was an error.
+    pub(crate) fn report_error(&self, error: &Error) {
+        if let Some((connection, _)) = &*self.latest.borrow() {
+            connection.report_error(error);
+        }
+    }
+}
+
+// Pauses of a random length.
 
 /// A random pause between half of this one and all of it, so that the instances of a fleet do not reconnect at once.
 pub(crate) fn with_jitter(pause: Duration) -> Duration {

@@ -21,27 +21,27 @@ use crate::local::LocalState;
 use crate::request::Request;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::{ServerHealth, StoreHealth};
-use crate::store::redis::naming::Naming;
-use crate::store::redis::pipelined::{DirectReply, DirectWriter, ReplyBound};
-use crate::store::redis::script::Program;
-use crate::store::redis::script::command::{Action, Command, Commands, KeyNames};
+use crate::store::redis::naming::{Naming, RedisKey};
+use crate::store::redis::pipelined::{DirectReply, ReplyBound};
+use crate::store::redis::script::command::{Action, Command};
+use crate::store::redis::script::{Program, sources};
 use crate::store::redis::server::DataConnection;
 use crate::{Error, ErrorKind, Key, Layout, Limit};
 
 /// A connection that is up, or was. Clones are the same connection.
 #[derive(Clone)]
 pub(crate) struct ServerConnection {
-    connection: DataConnection,
-    state: Rc<ConnectionState>,
+    pub(super) data: DataConnection,
+    pub(super) state: Rc<ConnectionState>,
 }
 
-struct ConnectionState {
+pub(super) struct ConnectionState {
     /// Notified when the connection is lost.
     lost: Arc<Notify>,
     /// The reason, if this process closed it.
     cause: RefCell<Option<Error>>,
-    last_reply_at: Cell<Instant>,
-    round_trip: RoundTrip,
+    pub(super) last_reply_at: Cell<Instant>,
+    pub(super) round_trip: RoundTrip,
     /// The digests of the programs, in the order of [`Program::ALL`].
     digests: RefCell<[Arc<str>; 2]>,
     /// Times that the scripts were loaded. Of many calls that miss a script only one loads them.
@@ -52,6 +52,8 @@ struct ConnectionState {
     /// Set when this process closes the connection: calls in flight on it fail at once.
     is_closed: Cell<bool>,
     closed: Notify,
+    /// The limiter's own deadline.
+    deadline: Duration,
     /// The health of the server, if it is tracked.
     health: Option<Rc<ServerHealth>>,
 }
@@ -61,7 +63,12 @@ struct ConnectionState {
 const READ_TIME: Duration = Duration::from_millis(25);
 
 impl ServerConnection {
-    pub(crate) fn new(connection: DataConnection, lost: Arc<Notify>, health: Option<Rc<ServerHealth>>) -> Self {
+    pub(crate) fn new(
+        connection: DataConnection,
+        lost: Arc<Notify>,
+        deadline: Duration,
+        health: Option<Rc<ServerHealth>>,
+    ) -> Self {
         let state = ConnectionState {
             lost,
             cause: RefCell::default(),
@@ -74,15 +81,16 @@ impl ServerConnection {
             is_probe_running: Cell::new(false),
             is_closed: Cell::new(false),
             closed: Notify::new(),
+            deadline,
             health,
         };
-        Self { connection, state: Rc::new(state) }
+        Self { data: connection, state: Rc::new(state) }
     }
 
     /// Waits until the connection is lost. Returns the reason if this process closed it.
     pub(crate) async fn lost(&self) -> Option<Error> {
         self.state.lost.notified().await;
-        self.state.cause.take().or_else(|| self.connection.take_cause())
+        self.state.cause.take().or_else(|| self.data.take_cause())
     }
 
     /// Sends TIME, which the limiter's user may run, and waits for the reply.
@@ -106,7 +114,7 @@ impl ServerConnection {
     /// Sends a command after ASKING, to a node that does not own the slot yet.
     pub(crate) async fn send_asking(&self, command: &Cmd, bound: ReplyBound) -> Result<Value, CommandError> {
         let asking = redis::cmd("ASKING");
-        self.receive(self.until_closed(self.connection.send_behind(&asking, command, bound)).await)
+        self.receive(self.until_closed(self.data.send_behind(&asking, command, bound)).await)
     }
 
     /// Sends a command that has a short reply.
@@ -116,8 +124,8 @@ impl ServerConnection {
 
     /// Sends a command. A reply longer than the bound closes the connection.
     pub(crate) async fn send_within(&self, command: &Cmd, bound: ReplyBound) -> Result<Value, CommandError> {
-        let reply = self.connection.send(command, bound);
-        self.receive(match self.connection {
+        let reply = self.data.send(command, bound);
+        self.receive(match self.data {
             // It ends by itself when it is closed.
             DataConnection::Own(_) => reply.await,
             DataConnection::OfClient(_) => self.until_closed(reply).await,
@@ -126,23 +134,13 @@ impl ServerConnection {
 
     /// Sends a command and a second one behind it, and returns the reply to the first.
     pub(crate) async fn send_with_second(&self, command: Cmd, second: Cmd) -> Result<Value, CommandError> {
-        let result = self.until_closed(self.connection.send_all(&[command, second])).await;
+        let result = self.until_closed(self.data.send_all(&[command, second])).await;
         self.receive(result.map(|values| values.into_iter().next().unwrap_or(Value::Nil)))
-    }
-
-    /// Lends the connection's write half to callers, if the connection is idle.
-    pub(crate) fn lend(&self, at: &Arc<DirectWriter>) {
-        self.connection.lend(at, self.digest(Program::Batch));
-    }
-
-    /// Takes the write half back.
-    pub(crate) fn take_back(&self) {
-        self.connection.take_back();
     }
 
     /// Returns whether it is the connection that this command was written to.
     pub(crate) fn is_of(&self, reply: &DirectReply) -> bool {
-        self.connection.id() == Some(reply.connection())
+        self.data.id() == Some(reply.connection())
     }
 
     /// Waits for the reply to a command that a caller has written.
@@ -177,10 +175,7 @@ impl ServerConnection {
 
     /// Records the time of a reply that has just come, if it has, to a command that was sent at this time.
     pub(crate) fn record_reply_since(&self, sent_at: Instant) {
-        let time = self.last_reply_at().saturating_duration_since(sent_at);
-        if !time.is_zero() {
-            self.state.round_trip.record(time);
-        }
+        self.state.round_trip.record(self.last_reply_at().saturating_duration_since(sent_at));
     }
 
     /// The times of its replies.
@@ -244,28 +239,31 @@ impl ServerConnection {
         });
     }
 
-    /// Probes the server, and checks liveness if it does not reply within `timeout`.
+    /// Reports that there was no reply within the deadline of a call that was sent at this time.
+    pub(crate) fn report_timeout(&self, sent_at: Instant) {
+        if sent_at.elapsed() >= self.state.deadline / 2 {
+            self.check_liveness(sent_at);
+        } else {
+            // A short wait shows how busy this thread is, or how short the call's own deadline.
+            self.probe_within_deadline();
+        }
+    }
+
+    /// Probes the server, and checks liveness if it does not reply within the limiter's own deadline.
     ///
     /// For a call whose deadline was shorter than a server may take: its timeout alone proves nothing.
-    pub(crate) fn probe_within(&self, max_wait: Duration) {
+    pub(crate) fn probe_within_deadline(&self) {
         if self.state.is_probe_running.replace(true) {
             return;
         }
         let (connection, sent_at) = (self.clone(), Instant::now());
         spawn_local(async move {
-            let is_silent = timeout(max_wait, connection.probe()).await.is_err();
+            let is_silent = timeout(connection.state.deadline, connection.probe()).await.is_err();
             connection.state.is_probe_running.set(false);
             if is_silent {
                 connection.check_liveness(sent_at);
             }
         });
-    }
-
-    /// Requests a probe of the server: an error may concern more than the call that got it.
-    pub(crate) fn request_write_probe(&self) {
-        if let Some(health) = &self.state.health {
-            health.request_probe();
-        }
     }
 
     /// Records the server's error reply to a call in its health, and closes the connection if it is of no more use.
@@ -288,7 +286,7 @@ impl ServerConnection {
         self.state.lost.notify_one();
         self.state.is_closed.set(true);
         self.state.closed.notify_waiters();
-        self.connection.close();
+        self.data.close();
     }
 }
 
@@ -296,12 +294,6 @@ impl ServerConnection {
 //
 // A replica and a server without memory reply to every read. Only a write shows that they accept no permits. The probe
 // is the script call of a decision, so it needs no other commands, keys or permissions than calls do.
-
-/// Builds and sends write probes.
-pub(crate) struct WriteProbe {
-    commands: Commands,
-    naming: Arc<Naming>,
-}
 
 /// The result of a successful probe.
 pub(crate) enum Written {
@@ -314,35 +306,30 @@ pub(crate) enum Written {
 /// The window of the probe's counter, after which the key expires. It is deleted at once, if the user may do that.
 const WINDOW: Duration = Duration::from_millis(100);
 
-impl WriteProbe {
-    pub(crate) fn new(clock: Clock, naming: Arc<Naming>) -> Self {
-        Self { commands: Commands::new(clock), naming }
-    }
-
+impl ServerConnection {
     /// Takes a permit of a counter in one of these slots, and deletes the counter. A server without slots is probed by a
     /// read. `on_missing_scripts` runs before the scripts are loaded again: a server without them was restarted or
     /// replaced behind its connection.
     ///
     /// # Errors
     /// The server's error.
-    pub(crate) async fn run(
+    pub(crate) async fn probe_write(
         &self,
-        connection: &ServerConnection,
+        context: &ConnectionContext,
         slots: &[RangeInclusive<u16>],
-        scripts: &[String; 2],
         on_missing_scripts: impl Fn(),
     ) -> Result<Written, Error> {
-        let Some([name, zset_name]) = self.naming.probe_keys(slots) else {
-            return connection.probe().await.map(|()| Written::Here);
+        let Some([name, zset_name]) = context.naming.probe_keys(slots) else {
+            return self.probe().await.map(|()| Written::Here);
         };
-        let mut taken = self.take(connection, &name, Layout::Compact, scripts, &on_missing_scripts).await?;
+        let mut taken = self.take_probe(context, &name, Layout::Compact, &on_missing_scripts).await?;
         if matches!(&taken, Err(error) if error.is_key_refused()) {
             // A user with sorted sets alone may not write under the prefix. For others this is refused too.
-            taken = self.take(connection, &zset_name, Layout::Zset, scripts, &on_missing_scripts).await?;
+            taken = self.take_probe(context, &zset_name, Layout::Zset, &on_missing_scripts).await?;
         }
         match taken {
             Ok(()) => Ok(Written::Here),
-            Err(error) if self.naming.is_cluster() && error.redirect().is_some() => Ok(Written::Elsewhere),
+            Err(error) if context.naming.is_cluster() && error.redirect().is_some() => Ok(Written::Elsewhere),
             // The scripts are flushed again and again. The server replies properly.
             Err(error) if error.is_no_script() => Ok(Written::Here),
             Err(error) => match Error::from(error) {
@@ -354,76 +341,78 @@ impl WriteProbe {
     }
 
     /// Takes a permit. The outer error is that of the connection, the inner one the reply of the server.
-    async fn take(
+    async fn take_probe(
         &self,
-        connection: &ServerConnection,
+        context: &ConnectionContext,
         name: &str,
         layout: Layout,
-        scripts: &[String; 2],
         on_missing_scripts: &impl Fn(),
     ) -> Result<Result<(), CommandError>, Error> {
-        let command = self.command(name, layout);
-        let script_epoch = connection.script_epoch();
-        let mut sent = send(connection, &command, name).await;
+        let command = probe_command(name, layout);
+        let script_epoch = self.script_epoch();
+        let mut sent = self.send_probe(context, &command, name).await;
         if matches!(&sent, Err(error) if error.is_no_script()) {
             on_missing_scripts();
-            connection.load_scripts(script_epoch, scripts).await?;
-            sent = send(connection, &command, name).await;
+            self.load_scripts(script_epoch, &context.scripts).await?;
+            sent = self.send_probe(context, &command, name).await;
         }
         match sent.map(|reply| command.decode(&reply)) {
             Ok(Ok(_)) => Ok(Ok(())),
-            Ok(Err(_)) => Err(connection.close_out_of_step()),
+            Ok(Err(_)) => Err(self.close_out_of_step()),
             Err(error) => Ok(Err(error)),
         }
     }
 
-    /// The script call that takes a permit of a counter which is never used up.
-    fn command(&self, name: &str, layout: Layout) -> Command {
-        let sliding = Limit::nearest(u32::MAX, WINDOW);
-        let limit = sliding.with_layout(layout).unwrap_or(sliding);
-        let key = Key::new("");
-        let request = Request::new(&key, limit, 1);
-        self.commands.decide(
-            &Action::Take { max_wait: Duration::ZERO, leases: false },
-            &[request],
-            KeyNames::from_iter([name]),
-        )
+    async fn send_probe(
+        &self,
+        context: &ConnectionContext,
+        command: &Command,
+        name: &str,
+    ) -> Result<Value, CommandError> {
+        let call = command.with_digest(&self.digest(command.program()), &context.clock);
+        let mut delete = redis::cmd("DEL");
+        delete.arg(name);
+        let sent_at = Instant::now();
+        let reply = self.send_with_second(call, delete).await;
+        self.record_reply_since(sent_at);
+        reply
     }
 }
 
-async fn send(connection: &ServerConnection, command: &Command, name: &str) -> Result<Value, CommandError> {
-    let call = command.with_digest(&connection.digest(command.program()));
-    let mut delete = redis::cmd("DEL");
-    delete.arg(name);
-    let sent_at = Instant::now();
-    let reply = connection.send_with_second(call, delete).await;
-    connection.record_reply_since(sent_at);
-    reply
+/// The script call that takes a permit of a counter which is never used up.
+fn probe_command(name: &str, layout: Layout) -> Command {
+    let sliding = Limit::nearest(u32::MAX, WINDOW);
+    let limit = sliding.with_layout(layout).unwrap_or(sliding);
+    let key = Key::new("");
+    let action = Action::Take { max_wait: Duration::ZERO, leases: false };
+    Command::decide(&action, &[Request::new(&key, limit, 1)], vec![RedisKey { slot: 0, name: name.into() }])
 }
 
 // The state that all connections of one worker share.
 
-/// The scripts, the deadline and the local state of one worker.
+/// The settings and the local state of one worker, as its connections use them.
 pub(crate) struct ConnectionContext {
     pub(crate) scripts: [String; 2],
+    pub(crate) clock: Clock,
+    pub(crate) naming: Arc<Naming>,
     /// The limiter's own deadline. A server that comes back must reply within it.
     pub(crate) deadline: Duration,
     pub(crate) local: LocalState,
     pub(crate) health: Rc<StoreHealth>,
-    pub(crate) write_probe: WriteProbe,
     /// Notified when a connection is lost or the map of slots is out of date.
     pub(crate) topology_changed: Notify,
 }
 
 impl ConnectionContext {
     pub(crate) fn new(
-        scripts: [String; 2],
+        clock: Clock,
+        naming: Arc<Naming>,
         deadline: Duration,
         local: LocalState,
         health: Rc<StoreHealth>,
-        write_probe: WriteProbe,
     ) -> Self {
-        Self { scripts, deadline, local, health, write_probe, topology_changed: Notify::new() }
+        let (scripts, topology_changed) = (sources(&clock), Notify::new());
+        Self { scripts, clock, naming, deadline, local, health, topology_changed }
     }
 }
 

@@ -1,23 +1,54 @@
-//! The server of each slot: one server, or the nodes of a cluster.
+//! The server of each slot: one server, or the nodes of a cluster. A script call goes to the owner of its slot, and on to
+//! the node that a redirect names.
+//!
+//! A call that may have been applied is never sent again. A call is sent again only after an error that proves that the
+//! script did not run: NOSCRIPT (the server loads the script, see `managed.rs`), MOVED and ASK (the call goes to another
+//! node). After TRYAGAIN no node has all keys of the call. Such a call ends and has to be split by key.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
+use redis::Value;
 use tokio::task::spawn_local;
+use tokio::time::sleep;
 
 use super::cluster::Cluster;
 use super::gate_table::{GateTable, ServerGate};
-use super::managed::ManagedConnection;
-use super::server_connection::ConnectionContext;
+use super::in_flight_batches::InFlightPermit;
+use super::managed::{Attempt, MAX_IMMEDIATE_RETRIES, ManagedConnection, retry_pause};
+use super::server_connection::{ConnectionContext, ServerConnection};
 use crate::Error;
 use crate::request::Request;
-use crate::store::redis::command_error::Redirect;
+use crate::store::redis::command_error::{CommandError, Redirect};
 use crate::store::redis::endpoint::{Endpoint, ReadySignal};
 use crate::store::redis::naming::RedisKey;
+use crate::store::redis::pipelined::DirectReply;
+use crate::store::redis::script::command::Command;
 
 pub(crate) enum Topology {
     Single(Rc<ManagedConnection>),
     Cluster(Rc<Cluster>),
+}
+
+/// The reason why a script call has no usable reply.
+pub(crate) enum CallError {
+    /// The slot is moving, and no node has all keys. The script did not run.
+    NeedsSplit(Error),
+    Failed(Error),
+}
+
+impl From<CallError> for Error {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::NeedsSplit(error) | CallError::Failed(error) => error,
+        }
+    }
+}
+
+impl From<Error> for CallError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl Topology {
@@ -77,6 +108,81 @@ impl Topology {
         match self {
             Self::Single(connection) => Some(Rc::clone(connection)),
             Self::Cluster(cluster) => cluster.node_of_gate(gate),
+        }
+    }
+
+    /// Calls a script and returns the value of its reply. The caller enforces the deadline.
+    ///
+    /// `permit` is that of its batch. It is released once the call goes to another server than that of the queue.
+    pub(crate) async fn call(
+        &self,
+        command: &Command,
+        attempt: &Attempt,
+        permit: &mut Option<Rc<InFlightPermit>>,
+    ) -> Result<Value, CallError> {
+        let node = self.owner_of(command.slot()).await?;
+        match node.call(command, attempt, false).await? {
+            Ok(value) => Ok(value),
+            Err(error) => self.call_again(error, node, command, attempt, permit).await,
+        }
+    }
+
+    /// Waits for the reply to a command that a caller has written to `node`, and goes on as [`call`](Self::call) does.
+    ///
+    /// `connection` is the one that it was written to; `None` if that is lost. An error says nothing about a later one.
+    pub(crate) async fn receive_direct(
+        &self,
+        (node, connection): (Rc<ManagedConnection>, Option<ServerConnection>),
+        reply: DirectReply,
+        command: &Command,
+        attempt: &Attempt,
+        permit: &mut Option<Rc<InFlightPermit>>,
+    ) -> Result<Value, CallError> {
+        let Some(connection) = connection else {
+            // The reply may have come before.
+            return CommandError::check_reply(reply.received().await).map_err(|error| Error::from(error).into());
+        };
+        match node.receive_direct(connection, reply, command, attempt).await? {
+            Ok(value) => Ok(value),
+            Err(error) => self.call_again(error, node, command, attempt, permit).await,
+        }
+    }
+
+    /// Sends a command again after a redirect, which proves that the script did not run. Any other error ends the call.
+    async fn call_again(
+        &self,
+        mut error: CommandError,
+        mut node: Rc<ManagedConnection>,
+        command: &Command,
+        attempt: &Attempt,
+        permit: &mut Option<Rc<InFlightPermit>>,
+    ) -> Result<Value, CallError> {
+        let (mut is_asking, mut redirects) = (false, 0);
+        loop {
+            redirects += 1;
+            match error.redirect().filter(|_| self.is_cluster()) {
+                // It may take long until one node has all keys.
+                Some(Redirect::TryAgain) if command.has_several_keys() => {
+                    return Err(CallError::NeedsSplit(error.into()));
+                }
+                Some(Redirect::TryAgain) => sleep(retry_pause(redirects)).await,
+                Some(redirect) => {
+                    permit.take();
+                    is_asking = matches!(redirect, Redirect::Ask { .. });
+                    node = match self.follow_redirect(redirect, &node) {
+                        Some(other) => other,
+                        None => return Err(Error::from(error).into()),
+                    };
+                    if redirects > MAX_IMMEDIATE_RETRIES {
+                        sleep(retry_pause(redirects - MAX_IMMEDIATE_RETRIES)).await;
+                    }
+                }
+                None => return Err(node.report_reply(error, attempt).into()),
+            }
+            match node.call(command, attempt, is_asking).await? {
+                Ok(value) => return Ok(value),
+                Err(next) => error = next,
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use std::{fmt, io};
 use redis::{Cmd, RedisResult, Value};
 use tokio::sync::oneshot;
 
-use super::stream::WriteHalf;
+use super::transport::WriteHalf;
 use super::{ConnectionId, ReplyBound};
 use crate::store::redis::busy_polling::Backoff;
 use crate::store::redis::resp::{FrameScanner, decode};

@@ -1,12 +1,16 @@
-//! The task of a connection that reads replies, and writes what the socket had no room for.
+//! The task of a connection that reads replies and completes them, and writes what the socket had no room for.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
+use std::mem::replace;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
-use redis::RedisError;
+use redis::{RedisError, RedisResult, Value};
 use tokio::io::ReadBuf;
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use super::transport::TransportReader;
@@ -71,7 +75,12 @@ impl Reader {
         if let Some(error) = self.shared.write_error.take() {
             return Poll::Ready(Some(Ended::WriteFailed(error)));
         }
-        self.shared.set_reader_waker(context.waker());
+        {
+            let mut waker = self.shared.reader_waker.borrow_mut();
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
+            }
+        }
         if self.shared.reader_writes.get()
             && let Err(error) = ready!(self.poll_write(context))
         {
@@ -113,7 +122,7 @@ impl Reader {
     /// Reads once, and completes the replies that have arrived.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let mut space = ReadBuf::new(self.input.space());
-        let read = ready!(self.shared.read_alone(|| self.transport.poll_read(context, &mut space)));
+        let read = ready!(read_alone(&self.shared, &mut self.transport, context, &mut space));
         let length = space.filled().len();
         if length == 0 && !self.shared.read_by_caller.borrow().is_empty() {
             // The worker has taken the connection back with these bytes just now.
@@ -133,40 +142,36 @@ impl Reader {
     }
 
     fn complete_replies(&mut self) -> Result<(), ReplyFault> {
-        // A caller may have written the command of the first reply.
-        self.shared.take_back();
+        if self.shared.lent_at.borrow().is_some() {
+            // A caller may have written the command of the first reply.
+            self.shared.take_back();
+        }
         let read_by_caller = self.shared.read_by_caller.take();
         if !read_by_caller.is_empty() {
             self.input.prepend(&read_by_caller);
         }
         while let Some(kind) = self.input.unread().first() {
             let is_push = *kind == b'>';
-            let bound = match self.shared.awaited.borrow().front() {
-                _ if is_push => ReplyBound::Script,
-                Some(awaited) => awaited.bound,
+            let (bound, is_awaited) = match self.shared.awaited.borrow().front() {
+                // No push is subscribed to. A malformed one may be the rest of something else.
+                _ if is_push => (ReplyBound::Script, true),
+                Some(awaited) => (awaited.bound, awaited.recipient.is_awaited()),
                 None => return Err(ReplyFault::Unexpected),
             };
             let Some(length) = self.scanner.scan(self.input.unread(), bound.max_bytes())? else { break };
             let frame = &self.input.unread()[..length];
-            match is_push {
-                // No push is subscribed to. A malformed one may be the rest of something else.
-                true => drop(decode(frame)?),
-                false => self.complete_first(frame)?,
-            }
+            // One that cannot be decoded stays the first of the awaited replies, and gets the error.
+            let value = if is_awaited { Some(decode(frame)?) } else { None };
             self.input.consume(length);
+            if is_push {
+                continue;
+            }
+            let first = self.shared.awaited.borrow_mut().pop_front();
+            if let (Some(awaited), Some(value)) = (first, value) {
+                awaited.recipient.complete(Ok(value));
+            }
         }
         self.shared.has_unread.set(!self.input.unread().is_empty());
-        Ok(())
-    }
-
-    /// Completes the first of the awaited replies. One that cannot be decoded stays the first, and gets the error.
-    fn complete_first(&self, frame: &[u8]) -> Result<(), ReplyFault> {
-        let is_awaited = self.shared.awaited.borrow().front().is_some_and(|awaited| awaited.recipient.is_awaited());
-        let reply = if is_awaited { Some(decode(frame)?) } else { None };
-        let first = self.shared.awaited.borrow_mut().pop_front();
-        if let (Some(awaited), Some(value)) = (first, reply) {
-            awaited.recipient.complete(Ok(value));
-        }
         Ok(())
     }
 
@@ -181,6 +186,26 @@ impl Reader {
         }
         Poll::Ready(Ok(()))
     }
+}
+
+/// Reads once, while no caller does. If something was read the write half is taken back.
+fn read_alone(
+    shared: &Shared,
+    transport: &mut TransportReader,
+    context: &mut Context<'_>,
+    space: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    let Some(lent_at) = shared.lent_at.take() else { return transport.poll_read(context, space) };
+    let mut result = Poll::Pending;
+    let taken_back = lent_at.take_back_if(|| {
+        result = transport.poll_read(context, space);
+        result.is_ready()
+    });
+    match taken_back {
+        Some(lent) => shared.regain(lent),
+        None => drop(shared.lent_at.replace(Some(lent_at))),
+    }
+    result
 }
 
 /// Bytes that were read, of which the beginning is consumed.
@@ -235,5 +260,102 @@ impl Input {
                 *self = Self::default();
             }
         }
+    }
+}
+
+// The reply to one command, which its sender awaits.
+
+/// The place for a reply. The reader completes it once.
+#[derive(Default)]
+pub(super) struct ReplySlot(RefCell<SlotState>);
+
+enum SlotState {
+    Awaited(Option<Waker>),
+    Complete(RedisResult<Value>),
+    /// The sender has the reply, or does not wait any more.
+    Over,
+}
+
+impl Default for SlotState {
+    fn default() -> Self {
+        Self::Awaited(None)
+    }
+}
+
+impl ReplySlot {
+    fn is_awaited(&self) -> bool {
+        matches!(*self.0.borrow(), SlotState::Awaited(_))
+    }
+
+    /// Sets the reply, unless the sender does not wait any more.
+    fn complete(&self, reply: RedisResult<Value>) {
+        if self.is_awaited()
+            && let SlotState::Awaited(Some(waker)) = self.0.replace(SlotState::Complete(reply))
+        {
+            waker.wake();
+        }
+    }
+}
+
+/// A reply to come.
+pub(super) struct AwaitedReply {
+    pub(super) recipient: Recipient,
+    pub(super) bound: ReplyBound,
+}
+
+/// The recipient of the reply to a command.
+pub(super) enum Recipient {
+    /// It is of no interest.
+    Nobody,
+    /// To a task of the worker's thread.
+    Sender(Rc<ReplySlot>),
+    /// To a call whose caller has written the command.
+    Caller(oneshot::Sender<RedisResult<Value>>),
+}
+
+impl Recipient {
+    fn is_awaited(&self) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Sender(slot) => slot.is_awaited(),
+            Self::Caller(call) => !call.is_closed(),
+        }
+    }
+
+    pub(super) fn complete(self, reply: RedisResult<Value>) {
+        match self {
+            Self::Nobody => {}
+            Self::Sender(slot) => slot.complete(reply),
+            // The call may have timed out.
+            Self::Caller(call) => drop(call.send(reply)),
+        }
+    }
+}
+
+/// A future of the reply. If it is dropped, the reply is discarded when it comes.
+pub(super) struct Reply(pub(super) Rc<ReplySlot>);
+
+impl Future for Reply {
+    type Output = RedisResult<Value>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.0.0.borrow_mut();
+        match &mut *state {
+            SlotState::Awaited(Some(waker)) => waker.clone_from(context.waker()),
+            SlotState::Awaited(waker) => *waker = Some(context.waker().clone()),
+            SlotState::Complete(_) => {
+                if let SlotState::Complete(reply) = replace(&mut *state, SlotState::Over) {
+                    return Poll::Ready(reply);
+                }
+            }
+            SlotState::Over => {}
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.0.0.replace(SlotState::Over);
     }
 }

@@ -1,6 +1,5 @@
 //! The commands that call a script: EVALSHA with its keys and arguments.
 
-use std::mem::replace;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -10,6 +9,7 @@ use super::reply::{self, BatchReply, EntryCalls};
 use crate::clock::Clock;
 use crate::request::sharing::{self, in_redis};
 use crate::request::{DecisionReply, LeaseId, RefundInfo, Request};
+use crate::store::redis::naming::RedisKey;
 use crate::{Algorithm, Error, Layout, Limit};
 
 /// The operation of one decision.
@@ -42,42 +42,31 @@ impl Action {
 /// The upper bound of a time argument, in microseconds: 142 years. A Lua number holds it exactly.
 const MAX_MICROS: u64 = 1 << 52;
 
-/// Builds the commands of one limiter.
-#[derive(Debug)]
-pub(crate) struct Commands {
-    clock: Clock,
-}
-
-/// A command without the script's digest.
+/// A script call without the script's digest.
 #[derive(Debug)]
 pub(crate) struct Command {
-    program: Program,
-    keys: KeyNames,
+    /// The key of each request, or of each entry of a batch. All are in one slot.
+    pub(crate) keys: Vec<RedisKey>,
+    pub(crate) body: CommandBody,
+}
+
+/// The arguments of a command, and the bounds of the numbers in its reply.
+#[derive(Debug)]
+pub(crate) enum CommandBody {
+    Decision(DecisionBody),
+    Batch(Vec<BatchEntry>),
+}
+
+/// The body of a command about one decision.
+#[derive(Debug)]
+pub(crate) struct DecisionBody {
     arguments: Vec<Argument>,
-    limits: CommandLimits,
+    /// The limit of each request.
+    limits: Vec<Limit>,
     /// True if an allowed reply has a report of each request.
     has_reports: bool,
     /// The number of observed requests.
     observed: usize,
-    /// The number of entries of limits with leases.
-    leases: usize,
-}
-
-/// The limits of a command, which bound the numbers of its reply.
-#[derive(Debug)]
-enum CommandLimits {
-    /// The limit of each request.
-    Decision(Vec<Limit>),
-    /// The kinds of a batch, and the kind of each entry.
-    Batch { kinds: Vec<BatchEntry>, indices: Vec<usize> },
-}
-
-/// The names of several keys, in one buffer.
-#[derive(Debug, Default)]
-pub(crate) struct KeyNames {
-    text: String,
-    /// The end of each name.
-    ends: Vec<usize>,
 }
 
 /// Identical calls of a batch: the limit and the cost of each, and their number.
@@ -125,109 +114,6 @@ enum Argument {
 /// Bytes of packed lease terms.
 const LEASE_BYTES: usize = 22;
 
-impl Commands {
-    pub(crate) fn new(clock: Clock) -> Self {
-        Self { clock }
-    }
-
-    /// The command for one decision. `keys` are the names of the requests' keys.
-    pub(crate) fn decide(&self, action: &Action, requests: &[Request<'_>], keys: KeyNames) -> Command {
-        let micros = |wait: &Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).min(MAX_MICROS);
-        let (operation, number) = match action {
-            Action::Peek => ("look", 0),
-            Action::Take { max_wait, .. } => ("take", micros(max_wait)),
-            Action::TakeWithReports => ("report", 0),
-            Action::Refund(info) => ("refund", info.stamp),
-            Action::Reset => ("forget", 0),
-        };
-        let mut arguments = vec![Argument::Word(operation), Argument::Number(number)];
-        let mut push = |limit: Limit, burst: u32, cost: Argument| {
-            arguments.push(Argument::Word(module(limit)));
-            let numbers = [limit.window_millis(), limit.max().into(), burst.into()];
-            arguments.extend(numbers.map(Argument::Number));
-            arguments.push(cost);
-        };
-        match action {
-            // A refund needs no capacity, but the permits that the call keeps.
-            Action::Refund(info) => {
-                for (Request { limit, cost, .. }, kept) in sharing::refunds(requests, info.max_permits, in_redis) {
-                    push(limit, kept, Argument::Number(cost.into()));
-                }
-            }
-            _ if sharing::may_share(requests) => {
-                let takes = sharing::takes(requests, in_redis);
-                for (index, (request, take)) in requests.iter().zip(takes.iter()).enumerate() {
-                    let pending = sharing::pending(requests, index, in_redis);
-                    let taken = (!request.role.is_observed()).then_some(take.cost);
-                    let cost = Argument::SharedCost { cost: request.cost, pending, taken };
-                    push(request.limit, request.limit.burst(), cost);
-                }
-            }
-            _ => {
-                for Request { limit, cost, .. } in requests {
-                    push(*limit, limit.burst(), Argument::Number((*cost).into()));
-                }
-            }
-        }
-        arguments.extend(self.time());
-        let has_reports = matches!(action, Action::TakeWithReports);
-        let observed = requests.len() - sharing::enforced(requests);
-        let limits = CommandLimits::Decision(requests.iter().map(|request| request.limit).collect());
-        Command { program: Program::Decide, keys, arguments, limits, has_reports, observed, leases: 0 }
-    }
-
-    /// The command for a batch. `keys` are the names of the entries' keys.
-    pub(crate) fn batch(&self, keys: KeyNames, entries: &[BatchEntry]) -> Command {
-        let (mut kinds, mut leases): (Vec<BatchEntry>, _) = (Vec::new(), 0);
-        let kind_of = |entry: &BatchEntry| {
-            if entry.lease.is_some() {
-                leases += 1;
-                if entry.has_own_kind() {
-                    return 0;
-                }
-            }
-            // Usually there is one kind.
-            kinds.iter().position(|known| known == entry).unwrap_or_else(|| {
-                kinds.push(*entry);
-                kinds.len() - 1
-            })
-        };
-        let mut indices: Vec<_> = entries.iter().map(kind_of).collect();
-        if leases > 0 {
-            // They are behind the kinds that were searched.
-            for (entry, index) in entries.iter().zip(&mut indices).filter(|(entry, _)| entry.has_own_kind()) {
-                *index = kinds.len();
-                kinds.push(*entry);
-            }
-        }
-        let mut arguments = vec![Argument::Number(kinds.len() as u64)];
-        for BatchEntry { limit, cost, calls, lease } in &kinds {
-            arguments.push(Argument::Word(if lease.is_some() { "leased_window" } else { module(*limit) }));
-            arguments.extend([limit.window_millis(), limit.max().into()].map(Argument::Number));
-            arguments.push(lease.map_or(Argument::Number(limit.burst().into()), LeaseTerms::argument));
-            arguments.extend([*cost, *calls].map(|number| Argument::Number(number.into())));
-        }
-        if kinds.len() > 1 {
-            arguments.extend(indices.iter().map(|index| Argument::Number(*index as u64)));
-        }
-        arguments.extend(self.time());
-        let limits = CommandLimits::Batch { kinds, indices };
-        Command { program: Program::Batch, keys, arguments, limits, has_reports: false, observed: 0, leases }
-    }
-
-    /// The time of a manual clock, which each command carries.
-    fn time(&self) -> Vec<Argument> {
-        match &self.clock {
-            Clock::System => Vec::new(),
-            #[cfg(feature = "test-util")]
-            Clock::Manual(_) => {
-                let micros = self.clock.now().micros();
-                [micros / 1_000_000, micros % 1_000_000].map(Argument::Number).into()
-            }
-        }
-    }
-}
-
 impl BatchEntry {
     /// The entry of one call without a lease.
     pub(crate) fn of_call(request: &Request<'_>) -> Self {
@@ -265,31 +151,6 @@ impl LeaseTerms {
     }
 }
 
-impl KeyNames {
-    /// Adds the name that `write` appends to the buffer.
-    pub(crate) fn push_with(&mut self, write: impl FnOnce(&mut String)) {
-        write(&mut self.text);
-        self.ends.push(self.text.len());
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        let mut start = 0;
-        self.ends.iter().map(move |end| &self.text[replace(&mut start, *end)..*end])
-    }
-}
-
-impl<'a> FromIterator<&'a str> for KeyNames {
-    fn from_iter<I: IntoIterator<Item = &'a str>>(names: I) -> Self {
-        let mut collected = Self::default();
-        names.into_iter().for_each(|name| collected.push_with(|text| text.push_str(name)));
-        collected
-    }
-}
-
 /// The script's module for a limit.
 fn module(limit: Limit) -> &'static str {
     match (limit.layout(), limit.algorithm()) {
@@ -303,55 +164,150 @@ fn module(limit: Limit) -> &'static str {
 }
 
 impl Command {
-    pub(crate) fn program(&self) -> Program {
-        self.program
+    /// The command for one decision. `keys` are those of the requests.
+    pub(crate) fn decide(action: &Action, requests: &[Request<'_>], keys: Vec<RedisKey>) -> Self {
+        let micros = |wait: &Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).min(MAX_MICROS);
+        let (operation, number) = match action {
+            Action::Peek => ("look", 0),
+            Action::Take { max_wait, .. } => ("take", micros(max_wait)),
+            Action::TakeWithReports => ("report", 0),
+            Action::Refund(info) => ("refund", info.stamp),
+            Action::Reset => ("forget", 0),
+        };
+        let mut arguments = vec![Argument::Word(operation), Argument::Number(number)];
+        let mut push = |limit: Limit, burst: u32, cost: Argument| {
+            arguments.push(Argument::Word(module(limit)));
+            let numbers = [limit.window_millis(), limit.max().into(), burst.into()];
+            arguments.extend(numbers.map(Argument::Number));
+            arguments.push(cost);
+        };
+        match action {
+            // A refund needs no capacity, but the permits that the call keeps.
+            Action::Refund(info) => {
+                for (Request { limit, cost, .. }, kept) in sharing::refunds(requests, info.max_permits, in_redis) {
+                    push(limit, kept, Argument::Number(cost.into()));
+                }
+            }
+            _ if sharing::may_share(requests) => {
+                let takes = sharing::takes(requests, in_redis);
+                for (index, (request, take)) in requests.iter().zip(takes.iter()).enumerate() {
+                    let pending = sharing::pending(requests, index, in_redis);
+                    let taken = (!request.role.is_observed()).then_some(take.cost);
+                    let cost = Argument::SharedCost { cost: request.cost, pending, taken };
+                    push(request.limit, request.limit.burst(), cost);
+                }
+            }
+            _ => {
+                for Request { limit, cost, .. } in requests {
+                    push(*limit, limit.burst(), Argument::Number((*cost).into()));
+                }
+            }
+        }
+        let has_reports = matches!(action, Action::TakeWithReports);
+        let observed = requests.len() - sharing::enforced(requests);
+        let limits = requests.iter().map(|request| request.limit).collect();
+        Self { keys, body: CommandBody::Decision(DecisionBody { arguments, limits, has_reports, observed }) }
     }
 
-    pub(crate) fn keys(&self) -> &KeyNames {
-        &self.keys
+    /// The slot of its keys.
+    pub(crate) fn slot(&self) -> u16 {
+        self.keys.first().map_or(0, |key| key.slot)
+    }
+
+    pub(crate) fn program(&self) -> Program {
+        match self.body {
+            CommandBody::Decision(_) => Program::Decide,
+            CommandBody::Batch(_) => Program::Batch,
+        }
     }
 
     /// Returns whether it uses several Redis keys, which may be on two nodes while their slot moves.
     pub(crate) fn has_several_keys(&self) -> bool {
-        let mut names = self.keys.iter();
-        let first = names.next();
-        names.any(|name| Some(name) != first)
+        self.keys.iter().any(|key| *key != self.keys[0])
     }
 
-    /// The EVALSHA command for the script with this digest.
-    pub(crate) fn with_digest(&self, sha: &str) -> Cmd {
+    /// The EVALSHA command for the script with this digest. With a manual clock it carries the time.
+    pub(crate) fn with_digest(&self, sha: &str, clock: &Clock) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(sha).arg(self.keys.len());
-        for key in self.keys.iter() {
-            command.arg(key);
+        for key in &self.keys {
+            command.arg(&*key.name);
         }
-        for argument in &self.arguments {
-            match argument {
-                Argument::Word(word) => command.arg(word),
-                Argument::Number(number) => command.arg(number),
-                Argument::Bytes(bytes) => command.arg(bytes),
-                Argument::SharedCost { cost, pending, taken } => {
-                    let taken = taken.map_or("-".to_owned(), |taken| taken.to_string());
-                    command.arg(format!("{cost} {pending} {taken}"))
-                }
-            };
+        match &self.body {
+            CommandBody::Decision(decision) => {
+                decision.arguments.iter().for_each(|argument| argument.push_to(&mut command));
+            }
+            CommandBody::Batch(entries) => push_batch(entries, &mut command),
+        }
+        match clock {
+            Clock::System => {}
+            #[cfg(feature = "test-util")]
+            Clock::Manual(_) => {
+                let micros = clock.now().micros();
+                command.arg(micros / 1_000_000).arg(micros % 1_000_000);
+            }
         }
         command
     }
 
     pub(crate) fn decode(&self, reply: &Value) -> Result<DecisionReply, Error> {
-        let limits: &[Limit] = if let CommandLimits::Decision(limits) = &self.limits { limits } else { &[] };
-        reply::decode(reply, limits, self.observed, self.has_reports)
+        let (limits, observed, has_reports): (&[Limit], _, _) = match &self.body {
+            CommandBody::Decision(decision) => (&decision.limits, decision.observed, decision.has_reports),
+            CommandBody::Batch(_) => (&[], 0, false),
+        };
+        reply::decode(reply, limits, observed, has_reports)
     }
 
     pub(crate) fn decode_batch(&self, reply: Value) -> Result<BatchReply, Error> {
-        let (kinds, indices): (&[BatchEntry], &[usize]) = match &self.limits {
-            CommandLimits::Batch { kinds, indices } => (kinds, indices),
-            CommandLimits::Decision(_) => (&[], &[]),
-        };
+        let entries: &[BatchEntry] = if let CommandBody::Batch(entries) = &self.body { entries } else { &[] };
+        let leases = entries.iter().filter(|entry| entry.lease.is_some()).count();
         let calls = |&BatchEntry { limit, cost, calls, .. }: &BatchEntry| EntryCalls { limit, cost, calls };
-        let entries = indices.iter().map(|index| calls(&kinds[*index]));
-        reply::decode_batch(reply, entries, self.leases)
+        reply::decode_batch(reply, entries.iter().map(calls), leases)
+    }
+}
+
+/// Adds the arguments of a batch: the kinds of its entries, and the kind of each entry if there are several.
+fn push_batch(entries: &[BatchEntry], command: &mut Cmd) {
+    let mut kinds: Vec<BatchEntry> = Vec::new();
+    let kind_of = |entry: &BatchEntry| {
+        if entry.has_own_kind() {
+            return 0;
+        }
+        // Usually there is one kind.
+        kinds.iter().position(|known| known == entry).unwrap_or_else(|| {
+            kinds.push(*entry);
+            kinds.len() - 1
+        })
+    };
+    let mut indices: Vec<_> = entries.iter().map(kind_of).collect();
+    // They are behind the kinds that were searched.
+    for (entry, index) in entries.iter().zip(&mut indices).filter(|(entry, _)| entry.has_own_kind()) {
+        *index = kinds.len();
+        kinds.push(*entry);
+    }
+    command.arg(kinds.len());
+    for BatchEntry { limit, cost, calls, lease } in &kinds {
+        command.arg(if lease.is_some() { "leased_window" } else { module(*limit) });
+        command.arg(limit.window_millis()).arg(limit.max());
+        lease.map_or(Argument::Number(limit.burst().into()), LeaseTerms::argument).push_to(command);
+        command.arg(cost).arg(calls);
+    }
+    if kinds.len() > 1 {
+        command.arg(indices);
+    }
+}
+
+impl Argument {
+    fn push_to(&self, command: &mut Cmd) {
+        match self {
+            Self::Word(word) => command.arg(word),
+            Self::Number(number) => command.arg(number),
+            Self::Bytes(bytes) => command.arg(bytes),
+            Self::SharedCost { cost, pending, taken } => {
+                let taken = taken.map_or("-".to_owned(), |taken| taken.to_string());
+                command.arg(format!("{cost} {pending} {taken}"))
+            }
+        };
     }
 }
 
@@ -359,16 +315,18 @@ impl Command {
 mod tests {
     use super::*;
 
-    /// Returns the numbers that follow the kinds of a batch: the kind of each entry.
-    fn kinds_of_entries(entries: &[BatchEntry]) -> (u64, Vec<u64>) {
-        let names = (0..entries.len()).map(|_| "a").collect();
-        let Command { arguments, .. } = Commands::new(Clock::System).batch(names, entries);
-        let numbers =
-            arguments.iter().map(|argument| if let Argument::Number(number) = argument { *number } else { 0 });
-        let numbers: Vec<_> = numbers.collect();
+    /// Returns the number of kinds of a batch, and the numbers that follow them: the kind of each entry.
+    fn kinds_of_entries(entries: &[BatchEntry]) -> (usize, Vec<usize>) {
+        let keys = entries.iter().map(|_| RedisKey { slot: 0, name: "a".into() }).collect();
+        let command = Command { keys, body: CommandBody::Batch(entries.to_vec()) }.with_digest("sha", &Clock::System);
+        let arguments = command.args_iter().skip(3 + entries.len());
+        let numbers = arguments.map(|argument| match argument {
+            redis::Arg::Simple(bytes) => str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or(0),
+            _ => 0,
+        });
+        let numbers: Vec<usize> = numbers.collect();
         let kinds = numbers[0];
-        let fields = usize::try_from(kinds).expect("few") * 6;
-        (kinds, numbers[1 + fields..].to_vec())
+        (kinds, numbers[1 + kinds * 6..].to_vec())
     }
 
     #[test]

@@ -22,35 +22,38 @@ use crate::local::denial_cache::CacheVersion;
 use crate::request::{CountedReply, Request, SlottedRequests, StoreFailure};
 use crate::run::{join_all, run_contained};
 use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
-use crate::store::redis::connection::script_call::ScriptCall;
-use crate::store::redis::naming::Naming;
-use crate::store::redis::script::command::{BatchEntry, Command, KeyNames, LeaseTerms};
+use crate::store::redis::connection::managed::Attempt;
+use crate::store::redis::connection::topology::CallError;
+use crate::store::redis::naming::RedisKey;
+use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms};
 use crate::store::redis::script::reply::BatchReply;
 use crate::store::redis::worker::call::{Call, DirectCall};
 use crate::sync::Seed;
 use crate::{Algorithm, Error, ErrorKind};
 
 /// Entries of one slot, with their calls.
+#[derive(Default)]
 struct Batch {
-    slot: u16,
-    keys: KeyNames,
+    /// The key of each entry.
+    keys: Vec<RedisKey>,
     entries: Vec<BatchEntry>,
     /// The calls in the order of arrival.
     calls: Vec<BatchedCall>,
-    /// The index of the first call of each kind, by the hash of its request.
+    /// The index of the first call of each kind, by the hash of its name, limit and cost.
     first_calls: HashMap<u64, usize, Seed>,
 }
 
 /// A batch that was sent. Its calls are in the order of their entries.
 pub(super) struct SentBatch {
-    pub(super) slot: u16,
     pub(super) command: Command,
-    pub(super) entries: Vec<BatchEntry>,
     pub(super) calls: Vec<BatchedCall>,
     /// The versions of the denial cache before the batch was sent, one for each entry.
     pub(super) versions: Vec<Option<CacheVersion>>,
     pub(super) leases: Option<BatchLeases>,
     pub(super) polled: PolledCall,
+    pub(super) attempt: Rc<Attempt>,
+    /// Its permit, while it is in flight to the server of the queue.
+    pub(super) permit: Option<Rc<InFlightPermit>>,
 }
 
 /// Entries that are sent at a time: the server serves no other client meanwhile.
@@ -112,12 +115,12 @@ impl Worker {
                     continue;
                 }
             }
-            let slot = call.keys().first_slot();
-            let index = batches.iter().position(|batch| batch.slot == slot).unwrap_or_else(|| {
-                batches.push(Batch::new(slot));
+            let slot = call.key().slot;
+            let index = batches.iter().position(|batch| batch.keys[0].slot == slot).unwrap_or_else(|| {
+                batches.push(Batch::default());
                 batches.len() - 1
             });
-            entries += batches[index].add(call, &self.naming);
+            entries += batches[index].add(call);
         }
         batches
     }
@@ -136,25 +139,21 @@ impl Worker {
     }
 
     async fn send_batch(self: &Rc<Self>, queue: &Rc<BatchQueue>, batch: Batch, permit: Option<Rc<InFlightPermit>>) {
-        let Batch { slot, keys, mut entries, mut calls, .. } = batch;
+        let Batch { keys, mut entries, mut calls, .. } = batch;
         // The order within an entry stays.
         calls.sort_by_key(|batched| batched.entry);
         let Some(latest) = calls.iter().map(|batched| batched.call.deadline.instant).max() else { return };
+        let attempt = Rc::<Attempt>::default();
+        calls.iter().for_each(|batched| batched.call.set_sent(&attempt));
+        self.batch_sizes.push(calls.len());
         let first_request = |calls: &[BatchedCall]| self.reconciler.cache_version(&calls[0].call.request());
         let versions: Vec<_> = by_entry(&calls).map(first_request).collect();
         let leases = self.begin_leases(&mut entries, &calls);
-        let command = self.commands.batch(keys, &entries);
+        let command = Command { keys, body: CommandBody::Batch(entries) };
         let polled = self.busy_poll.call_sent();
-        let sent = SentBatch { slot, command, entries, calls, versions, leases, polled };
-        let script_call = ScriptCall::new(&self.context, &self.topology, permit);
-        self.record_sent(&sent, &script_call);
-        let reply = timeout_at(latest, script_call.run(&sent.command, slot)).await;
-        self.complete(queue, sent, &script_call, reply).await;
-    }
-
-    pub(super) fn record_sent(&self, batch: &SentBatch, script_call: &ScriptCall) {
-        batch.calls.iter().for_each(|batched| batched.call.set_sent(script_call.attempt()));
-        self.batch_sizes.push(batch.calls.len());
+        let mut sent = SentBatch { command, calls, versions, leases, polled, attempt, permit };
+        let reply = timeout_at(latest, self.topology.call(&sent.command, &sent.attempt, &mut sent.permit)).await;
+        self.complete(queue, sent, reply).await;
     }
 
     /// Completes the calls of a batch with the reply to it.
@@ -162,31 +161,32 @@ impl Worker {
         self: &Rc<Self>,
         queue: &Rc<BatchQueue>,
         batch: SentBatch,
-        script_call: &ScriptCall,
-        reply: Result<Result<Value, Error>, Elapsed>,
+        reply: Result<Result<Value, CallError>, Elapsed>,
     ) {
-        let SentBatch { slot, command, entries, calls, versions, leases, polled } = batch;
+        let SentBatch { command, calls, versions, leases, polled, attempt, mut permit } = batch;
         drop(polled);
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
             // The next batch is sent before these replies are distributed, so the server need not wait for it.
-            script_call.release_permit();
+            permit.take();
             self.send_batches(queue);
         }
-        let reply = reply.map(|reply| reply.and_then(|reply| command.decode_batch(reply)));
+        let reply = reply.map(|reply| Ok(command.decode_batch(reply?)?));
         let all_effects = {
             let usable = reply.as_ref().ok().and_then(|reply| reply.as_ref().ok());
-            self.end_leases(leases, usable, script_call.needs_split())
+            self.end_leases(leases, usable, matches!(reply, Ok(Err(CallError::NeedsSplit(_)))))
         };
         queue.lend_after(calls.len());
         let mut all_effects = all_effects.into_iter().peekable();
         match reply {
             Err(_) => {
-                script_call.report_missed_reply();
+                if let Some(permit) = &permit {
+                    permit.report_missed_reply();
+                }
                 queue.record_reply(calls[0].call.deadline, None);
                 calls.iter().for_each(|batched| self.time_out(&batched.call));
             }
             Ok(Ok(BatchReply { entries: replies, .. })) => {
-                if let Some(replied_at) = script_call.attempt().replied_at() {
+                if let Some(replied_at) = attempt.replied_at() {
                     queue.record_reply(calls[0].call.deadline, Some(replied_at));
                 }
                 for ((reply, version), calls) in replies.into_iter().zip(versions).zip(by_entry(&calls)) {
@@ -198,17 +198,17 @@ impl Worker {
                             self.reconciler.complete_entry(&reply, version, calls, effects);
                         }
                         Err(error) => {
-                            script_call.attempt().report_error(&error);
+                            attempt.report_error(&error);
                             self.fail(calls, &error);
                         }
                     }
                 }
             }
-            Ok(Err(_)) if script_call.needs_split() => {
-                script_call.release_permit();
-                self.send_individually(queue, slot, command.keys(), entries, calls).await;
+            Ok(Err(CallError::NeedsSplit(_))) => {
+                drop(permit);
+                self.send_individually(queue, command, calls).await;
             }
-            Ok(Err(error)) => self.fail(&calls, &error),
+            Ok(Err(CallError::Failed(error))) => self.fail(&calls, &error),
         }
     }
 
@@ -216,16 +216,15 @@ impl Worker {
     async fn send_individually(
         self: &Rc<Self>,
         queue: &Rc<BatchQueue>,
-        slot: u16,
-        keys: &KeyNames,
-        entries: Vec<BatchEntry>,
+        Command { keys, body }: Command,
         calls: Vec<BatchedCall>,
     ) {
-        let batch = |((key, entry), calls): ((&str, BatchEntry), &[BatchedCall])| {
+        let CommandBody::Batch(entries) = body else { return };
+        let batch = |((key, entry), calls): ((RedisKey, BatchEntry), &[BatchedCall])| {
             let calls = calls.iter().map(|batched| BatchedCall { entry: 0, call: Rc::clone(&batched.call) }).collect();
-            Batch { keys: KeyNames::from_iter([key]), entries: vec![entry], calls, ..Batch::new(slot) }
+            Batch { keys: vec![key], entries: vec![entry], calls, ..Batch::default() }
         };
-        let batches = keys.iter().zip(entries).zip(by_entry(&calls)).map(batch);
+        let batches = keys.into_iter().zip(entries).zip(by_entry(&calls)).map(batch);
         join_all(batches.map(|batch| self.send_batch(queue, batch, None))).await;
     }
 
@@ -246,25 +245,16 @@ impl Worker {
 }
 
 impl Batch {
-    fn new(slot: u16) -> Self {
-        Self {
-            slot,
-            keys: KeyNames::default(),
-            entries: Vec::new(),
-            calls: Vec::new(),
-            first_calls: HashMap::default(),
-        }
-    }
-
     /// Adds a call. Returns the number of entries that this adds: 0 or 1.
-    fn add(&mut self, call: Rc<PendingCall>, naming: &Naming) -> usize {
+    fn add(&mut self, call: Rc<PendingCall>) -> usize {
         let request = call.request();
-        if let Some(entry) = self.find_identical(&request, call.takes_leases) {
+        let key = call.key();
+        if let Some(entry) = self.find_identical(&key.name, &request, call.takes_leases) {
             self.entries[entry].calls += 1;
             self.calls.push(BatchedCall { entry, call });
             return 0;
         }
-        self.keys.push_with(|text| call.keys().write_name(&request, naming, text));
+        self.keys.push(key.clone());
         let lease = call.takes_leases.then(LeaseTerms::default);
         self.entries.push(BatchEntry { lease, ..BatchEntry::of_call(&request) });
         self.calls.push(BatchedCall { entry: self.entries.len() - 1, call });
@@ -272,12 +262,12 @@ impl Batch {
     }
 
     /// The entry of identical calls.
-    fn find_identical(&mut self, request: &Request<'_>, takes_leases: bool) -> Option<usize> {
+    fn find_identical(&mut self, name: &str, request: &Request<'_>, takes_leases: bool) -> Option<usize> {
         // Calls that do not wait find a leaky bucket's queue empty only once: one entry grants one of them.
         if request.limit.algorithm() == Algorithm::LeakyBucket {
             return None;
         }
-        let hash = self.first_calls.hasher().hash_one(request);
+        let hash = self.first_calls.hasher().hash_one((name, request.limit, request.cost));
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
         let is_identical = first.call.request() == *request && first.call.takes_leases == takes_leases;
         is_identical.then_some(first.entry)
@@ -310,7 +300,7 @@ pub(crate) fn spawn_started(task: impl Future<Output = ()> + 'static) -> bool {
 impl Worker {
     /// Takes over a call that its caller has sent.
     pub(super) fn take_over(self: &Rc<Self>, call: Call, direct: DirectCall) {
-        let DirectCall { gate, command, entry, version, reply } = direct;
+        let DirectCall { gate, command, version, reply } = direct;
         let Some(node) = self.topology.server_of_gate(&gate) else {
             self.reconciler.record_failures(call.requests().into_iter());
             let _ = call.reply_to.send(Err(StoreFailure { error: node_left(), reservation: None }));
@@ -323,29 +313,30 @@ impl Worker {
         if let Some(permit) = &permit {
             permit.add_calls(1);
         }
-        let slot = call.keys.first_slot();
         let call = PendingCall::new(call, Rc::downgrade(&node));
-        let batch = SentBatch {
-            slot,
+        // Before its deadline is watched: it was sent, and may be due.
+        let attempt = Rc::<Attempt>::default();
+        if let Some(connection) = &connection {
+            attempt.sent_on(connection, Instant::now());
+        }
+        call.set_sent(&attempt);
+        self.batch_sizes.push(1);
+        let mut batch = SentBatch {
             command,
-            entries: vec![entry],
             calls: vec![BatchedCall { entry: 0, call: Rc::clone(&call) }],
             versions: vec![version],
             leases: None,
             polled: self.busy_poll.call_sent(),
+            attempt,
+            permit: permit.map(Rc::new),
         };
-        let script_call = ScriptCall::new(&self.context, &self.topology, permit.map(Rc::new));
-        // Before its deadline is watched: it was sent, and may be due.
-        self.record_sent(&batch, &script_call);
-        if let Some(connection) = &connection {
-            script_call.attempt().sent_on(connection);
-        }
         self.deadlines.watch(&call);
         let worker = Rc::clone(self);
         spawn_local(async move {
-            let run = script_call.run_direct(&batch.command, node, connection, reply);
-            let reply = timeout_at(call.deadline.instant, run).await;
-            worker.complete(&queue, batch, &script_call, reply).await;
+            let SentBatch { command, attempt, permit, .. } = &mut batch;
+            let received = worker.topology.receive_direct((node, connection), reply, command, attempt, permit);
+            let reply = timeout_at(call.deadline.instant, received).await;
+            worker.complete(&queue, batch, reply).await;
         });
     }
 }

@@ -12,7 +12,7 @@ use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, Store
 use crate::store::redis::connection::gate_table::ServerGate;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::pipelined::DirectReply;
-use crate::store::redis::script::command::{Action, BatchEntry, Command};
+use crate::store::redis::script::command::{Action, Command};
 use crate::{Error, ErrorKind, Layout};
 
 pub(crate) type CallResult = Result<CountedReply, StoreFailure>;
@@ -28,6 +28,8 @@ pub(crate) struct Call {
     pub(crate) reply_to: oneshot::Sender<CallResult>,
     /// Present if the caller has sent it.
     pub(crate) direct: Option<Box<DirectCall>>,
+    /// It takes permits of one counter, now or not at all. Such calls are sent in batches.
+    pub(crate) can_be_batched: bool,
 }
 
 /// The latest time of a reply.
@@ -39,10 +41,19 @@ pub(crate) struct Deadline {
 }
 
 impl Call {
-    /// Returns whether it takes permits of one counter, now or not at all. Such calls are sent in batches.
-    pub(crate) fn can_be_batched(&self) -> bool {
-        let takes_now = matches!(self.action, Action::Take { max_wait, .. } if max_wait.is_zero());
-        takes_now && matches!(&*self.requests, [request] if request.as_request().limit.layout() == Layout::Compact)
+    /// Copies the requests. `keys` are theirs.
+    pub(crate) fn new(
+        action: Action,
+        requests: &[Request<'_>],
+        keys: RedisKeys,
+        timeout: Duration,
+        reply_to: oneshot::Sender<CallResult>,
+    ) -> Self {
+        let takes_now = matches!(action, Action::Take { max_wait, .. } if max_wait.is_zero());
+        let can_be_batched = takes_now && matches!(requests, [request] if request.limit.layout() == Layout::Compact);
+        let deadline = Deadline::after(timeout);
+        let requests = OwnedRequest::copy_all(requests);
+        Self { action, requests, keys, deadline, reply_to, direct: None, can_be_batched }
     }
 
     /// Returns whether its permits may come from a lease.
@@ -111,7 +122,6 @@ impl Deadline {
 pub(crate) struct DirectCall {
     pub(super) gate: Arc<ServerGate>,
     pub(super) command: Command,
-    pub(super) entry: BatchEntry,
     /// The version of the denial cache before the call was sent.
     pub(super) version: Option<CacheVersion>,
     pub(super) reply: DirectReply,

@@ -214,7 +214,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::local::standby::StandbyConfig;
-    use crate::request::{OwnedRequest, Request};
+    use crate::request::Request;
     use crate::store::redis::naming::{Naming, RedisKeys};
     use crate::store::redis::script::command::Action;
     use crate::store::redis::worker::call::{Call, CallResult};
@@ -229,15 +229,9 @@ pub(crate) mod tests {
         let (reply_to, reply) = oneshot::channel();
         let key = Key::new("a");
         let requests = [Request::new(&key, Limit::WIDEST, 1)];
-        let call = Call {
-            action: Action::Take { max_wait: Duration::ZERO, leases: false },
-            requests: OwnedRequest::copy_all(&requests),
-            keys: RedisKeys::new(&requests, &Naming::new("", None, false)).expect("no secret"),
-            deadline: Deadline::after(Duration::from_millis(millis)),
-            reply_to,
-            direct: None,
-        };
-        (call, reply)
+        let action = Action::Take { max_wait: Duration::ZERO, leases: false };
+        let keys = RedisKeys::new(&requests, &Naming::new("", None, false)).expect("no secret");
+        (Call::new(action, &requests, keys, Duration::from_millis(millis), reply_to), reply)
     }
 
     pub(super) fn pending(millis: u64) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {

@@ -16,21 +16,20 @@ use tokio::sync::mpsc;
 
 use super::call::{Call, DirectCall};
 use super::reconcile::{Reconciler, SentTake};
+use crate::clock::Clock;
 use crate::local::LocalState;
 use crate::metrics::BatchSizes;
 use crate::request::{CountedReply, SlottedRequests};
 use crate::store::redis::connection::gate_table::GateTable;
-use crate::store::redis::naming::Naming;
 use crate::store::redis::pipelined::DirectPoll;
-use crate::store::redis::script::command::{BatchEntry, Commands, KeyNames};
+use crate::store::redis::script::command::{BatchEntry, Command, CommandBody};
 use crate::sync::process::{self, is_this};
 
 /// Sends calls on their callers' threads.
 #[derive(Debug)]
 pub(crate) struct DirectSender {
     gates: Arc<GateTable>,
-    naming: Arc<Naming>,
-    commands: Commands,
+    clock: Clock,
     local: LocalState,
     reconciler: Reconciler,
     batch_sizes: BatchSizes,
@@ -43,21 +42,15 @@ pub(crate) struct DirectSender {
 const CALLS_PER_TURN: u32 = 16;
 
 impl DirectSender {
-    pub(crate) fn new(
-        gates: Arc<GateTable>,
-        naming: Arc<Naming>,
-        commands: Commands,
-        local: LocalState,
-        batch_sizes: BatchSizes,
-    ) -> Self {
+    pub(crate) fn new(gates: Arc<GateTable>, clock: Clock, local: LocalState, batch_sizes: BatchSizes) -> Self {
         let reconciler = Reconciler::new(local.clone());
-        Self { gates, naming, commands, local, reconciler, batch_sizes, polled_calls: AtomicU32::new(0) }
+        Self { gates, clock, local, reconciler, batch_sizes, polled_calls: AtomicU32::new(0) }
     }
 
     /// Sends a call, if it can be batched, takes no permits of a lease, its server's connection is idle and the store
     /// decides alone. It does not wait.
     pub(crate) fn send(&self, call: &mut Call) {
-        if call.can_be_batched() && !call.takes_leases() {
+        if call.can_be_batched && !call.takes_leases() {
             call.direct = self.try_send(call);
         }
     }
@@ -65,10 +58,8 @@ impl DirectSender {
     fn try_send(&self, call: &Call) -> Option<Box<DirectCall>> {
         let (keys, request) = (&call.keys, call.requests[0].as_request());
         let gate = self.gates.gate_if(keys.first_slot(), |gate| gate.direct_writer.is_free())?;
-        let mut names = KeyNames::default();
-        names.push_with(|text| keys.write_name(&request, &self.naming, text));
-        let entry = BatchEntry::of_call(&request);
-        let command = self.commands.batch(names, &[entry]);
+        let command =
+            Command { keys: keys.as_slice().to_vec(), body: CommandBody::Batch(vec![BatchEntry::of_call(&request)]) };
         let mut version = None;
         let reply = gate.direct_writer.write(|digest| {
             // The worker takes the write half back before it records that this server has failed.
@@ -77,9 +68,9 @@ impl DirectSender {
                 return None;
             }
             version = self.local.denials.version(&request);
-            Some(command.with_digest(digest))
+            Some(command.with_digest(digest, &self.clock))
         })?;
-        Some(Box::new(DirectCall { gate, command, entry, version, reply }))
+        Some(Box::new(DirectCall { gate, command, version, reply }))
     }
 
     /// Counts a call whose caller polls for the reply. Returns whether the caller has to yield to other tasks first.
@@ -98,7 +89,7 @@ impl DirectSender {
         let entry = direct.command.decode_batch(value).ok()?.entries.pop()?.ok()?;
         let take = SentTake { requests, max_wait: Duration::ZERO, reservation: None, version: direct.version };
         self.batch_sizes.push(1);
-        Some(self.reconciler.complete_take(&take, entry.reply_for_call(0, direct.entry.cost)))
+        Some(self.reconciler.complete_take(&take, entry.reply_for_call(0, requests.requests[0].cost)))
     }
 }
 

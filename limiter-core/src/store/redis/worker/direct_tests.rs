@@ -6,11 +6,11 @@ use limiter_testkit::{RedisServer, unique};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::call::{CallResult, DirectCall};
+use super::call::{CallResult, Deadline, DirectCall};
 use super::direct_sender::{CallerPoll, DirectSender};
 use super::tests::settings;
 use super::*;
-use crate::request::{OwnedRequest, SlottedRequests};
+use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::server::Server;
@@ -37,7 +37,7 @@ impl DirectWorker {
 
     async fn on(server: &RedisServer) -> Self {
         let settings = WorkerSettings { deadline: LONG, ..settings(Clock::System) };
-        let (naming, local) = (Arc::clone(&settings.naming), settings.local.clone());
+        let local = settings.local.clone();
         let server = Server::from_url(&server.url()).expect("a valid URL");
         let endpoint = Endpoint::Single(Box::new(server));
         let gates = Arc::new(GateTable::single());
@@ -47,7 +47,7 @@ impl DirectWorker {
         while !connection.is_up() {
             yield_now().await;
         }
-        let sender = DirectSender::new(gates, naming, Commands::new(Clock::System), local.clone(), BatchSizes::new());
+        let sender = DirectSender::new(gates, Clock::System, local.clone(), BatchSizes::new());
         Self { worker, sender, local, connection, key: Key::new(unique("direct")) }
     }
 
@@ -56,14 +56,14 @@ impl DirectWorker {
     }
 
     fn keys(&self) -> RedisKeys {
-        RedisKeys::new(&[self.request()], &self.worker.naming).expect("no secret")
+        RedisKeys::new(&[self.request()], &self.worker.context.naming).expect("no secret")
     }
 
     /// A call of the key, and the receiver of its reply.
     fn call(&self, action: &Action, deadline: Deadline) -> (Call, oneshot::Receiver<CallResult>) {
         let (reply_to, reply) = oneshot::channel();
-        let requests = OwnedRequest::copy_all(&[self.request()]);
-        (Call { action: action.clone(), requests, keys: self.keys(), deadline, reply_to, direct: None }, reply)
+        let call = Call::new(action.clone(), &[self.request()], self.keys(), Duration::ZERO, reply_to);
+        (Call { deadline, ..call }, reply)
     }
 
     /// Sends a call as its caller does. `None` if it is left to the worker.
@@ -333,7 +333,7 @@ async fn error_reply_to_a_polled_call_is_left_to_the_worker() {
     run(async |worker| {
         let (to_worker, mut of_worker) = mpsc::unbounded_channel();
         worker.take(16).await;
-        let name = worker.worker.naming.name(&worker.request()).expect("a name");
+        let name = worker.worker.context.naming.name(&worker.request()).expect("a name");
         RedisServer::shared().command(&["DEL", &name]);
         RedisServer::shared().command(&["RPUSH", &name, "a"]);
         let Polled { poll, reply } = worker.poll(&to_worker, LONG);

@@ -20,9 +20,9 @@ use crate::clock::{Moment, ceil_micros};
 use crate::limit::Limit;
 use crate::local::leases::{EndedLease, NewLease};
 use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
-use crate::store::redis::connection::script_call::ScriptCall;
+use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::naming::RedisKeys;
-use crate::store::redis::script::command::{BatchEntry, KeyNames, LeaseTerms, ReturnedPermits};
+use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
 use crate::store::redis::worker::leasing::{HeldCall, LeaseRequest};
 use crate::store::redis::worker::pending_call::{BatchQueue, BatchedCall, PendingCall, by_entry};
@@ -205,20 +205,17 @@ impl Worker {
         terms: LeaseTerms,
         deadline: Deadline,
     ) -> Result<(BatchEntryReply, LeaseReply), Error> {
-        let mut names = KeyNames::default();
-        names.push_with(|text| keys.write_name(request, &self.naming, text));
         let entry = BatchEntry { limit: request.limit, cost: 0, calls: 1, lease: Some(terms) };
-        let command = self.commands.batch(names, &[entry]);
-        let script_call = ScriptCall::new(&self.context, &self.topology, None);
-        let Ok(reply) = timeout_at(deadline.instant, script_call.run(&command, keys.first_slot())).await else {
-            script_call.attempt().report_timeout();
+        let command = Command { keys: keys.as_slice().to_vec(), body: CommandBody::Batch(vec![entry]) };
+        let (attempt, mut no_permit) = (Attempt::default(), None);
+        let call = self.topology.call(&command, &attempt, &mut no_permit);
+        let Ok(reply) = timeout_at(deadline.instant, call).await else {
+            attempt.report_timeout();
             return Err(deadline.no_reply_error());
         };
         let mut reply = command.decode_batch(reply?)?;
         match (reply.entries.pop(), reply.leases.pop()) {
-            (Some(entry), Some(lease)) => {
-                Ok((entry.inspect_err(|error| script_call.attempt().report_error(error))?, lease))
-            }
+            (Some(entry), Some(lease)) => Ok((entry.inspect_err(|error| attempt.report_error(error))?, lease)),
             _ => Err(deadline.no_reply_error()),
         }
     }

@@ -17,7 +17,7 @@ use super::*;
 use crate::clock::{ManualClock, Moment};
 use crate::error::Source;
 use crate::local::denial_cache::DenialCache;
-use crate::request::{CountedReply, LeaseId, OwnedRequest, SlottedRequests};
+use crate::request::{CountedReply, LeaseId, OwnedRequest, Request, SlottedRequests};
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::script::command::{BatchEntry, LeaseTerms};
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
@@ -84,7 +84,7 @@ impl LeasedWorker {
     }
 
     fn keys(&self) -> RedisKeys {
-        RedisKeys::new(&[self.request(1)], &self.worker.naming).expect("no secret")
+        RedisKeys::new(&[self.request(1)], &self.worker.context.naming).expect("no secret")
     }
 
     fn now(&self) -> Moment {
@@ -93,9 +93,7 @@ impl LeasedWorker {
 
     fn call(&self, action: Action) -> (Call, oneshot::Receiver<CallResult>) {
         let (reply_to, reply) = oneshot::channel();
-        let requests = OwnedRequest::copy_all(&[self.request(1)]);
-        let deadline = Deadline::after(Duration::from_secs(60));
-        (Call { action, requests, keys: self.keys(), deadline, reply_to, direct: None }, reply)
+        (Call::new(action, &[self.request(1)], self.keys(), Duration::from_secs(60), reply_to), reply)
     }
 
     fn pending(&self) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {

@@ -15,22 +15,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::spawn_local;
+use tokio::time::timeout_at;
 
 use super::Worker;
 use super::call::{Call, Deadline};
 use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, RequestReport, StoreReply};
 use crate::run::join_all;
-use crate::store::redis::connection::topology::SlotGroup;
-use crate::store::redis::naming::RedisKey;
-use crate::store::redis::script::command::Action;
-
-/// The reason why a script call has no reply.
-pub(crate) enum ScriptCallError {
-    /// The slot is moving, and no node has all keys. The script did not run.
-    NeedsSplit,
-    Failed(Error),
-}
+use crate::store::redis::connection::managed::Attempt;
+use crate::store::redis::connection::topology::{CallError, SlotGroup};
+use crate::store::redis::naming::{RedisKey, RedisKeys};
+use crate::store::redis::script::command::{Action, Command};
 
 /// A slot group with the reply to it.
 type GroupReply = (SlotGroup, StoreReply);
@@ -40,7 +35,7 @@ pub(crate) struct MultiSlotCall<'a> {
     pub(crate) worker: &'a Rc<Worker>,
     pub(crate) requests: &'a [Request<'a>],
     /// The key of each request.
-    pub(crate) keys: &'a Arc<[RedisKey]>,
+    pub(crate) keys: &'a RedisKeys,
     pub(crate) deadline: Deadline,
 }
 
@@ -53,13 +48,13 @@ impl MultiSlotCall<'_> {
             (Action::Refund(_), _) | (_, [] | [_, _, ..]) => return Box::pin(self.decide_by_group(call, groups)).await,
             (action, [group]) => (action, group),
         };
-        let reply = self.worker.call_script(action, self.requests, self.keys.iter(), group.slot, self.deadline);
+        let reply = self.call_script(action, self.requests, self.keys.as_slice().to_vec());
         match reply.await {
             Ok(reply) => Ok(reply),
-            Err(ScriptCallError::NeedsSplit) => {
-                Box::pin(self.decide_by_group(call, split_by_key(group, self.keys))).await
+            Err(CallError::NeedsSplit(_)) => {
+                Box::pin(self.decide_by_group(call, split_by_key(group, self.keys.as_slice()))).await
             }
-            Err(ScriptCallError::Failed(error)) => Err(error),
+            Err(CallError::Failed(error)) => Err(error),
         }
     }
 
@@ -89,9 +84,9 @@ impl MultiSlotCall<'_> {
         if !before.allowed {
             return Ok(before.into());
         }
-        peeked.sort_by_cached_key(|reply| take_order(reply, self.requests, self.keys));
+        peeked.sort_by_cached_key(|reply| take_order(reply, self.requests, self.keys.as_slice()));
         let mut untaken: VecDeque<_> = peeked.into_iter().map(|(group, _)| group).collect();
-        let mut reservation = Reservation::new(self.worker, call, self.keys);
+        let mut reservation = Reservation::new(self.worker, call);
         let mut replies = Vec::new();
         while let Some(group) = untaken.pop_front() {
             if call.is_abandoned() {
@@ -103,10 +98,13 @@ impl MultiSlotCall<'_> {
                     replies.push((group, taken.reply));
                 }
                 Ok(denial) => return Ok(merge_replies(&[(group, denial.reply)]).into()),
-                Err(ScriptCallError::NeedsSplit) => {
-                    split_by_key(&group, self.keys).into_iter().rev().for_each(|group| untaken.push_front(group));
+                Err(CallError::NeedsSplit(_)) => {
+                    split_by_key(&group, self.keys.as_slice())
+                        .into_iter()
+                        .rev()
+                        .for_each(|group| untaken.push_front(group));
                 }
-                Err(ScriptCallError::Failed(error)) => return Err(error),
+                Err(CallError::Failed(error)) => return Err(error),
             }
         }
         if call.is_abandoned() {
@@ -148,8 +146,8 @@ impl MultiSlotCall<'_> {
             for (group, result) in take(&mut groups).into_iter().zip(results) {
                 match result {
                     Ok(DecisionReply { reply, .. }) => replies.push((group, reply)),
-                    Err(ScriptCallError::NeedsSplit) => groups.extend(split_by_key(&group, self.keys)),
-                    Err(ScriptCallError::Failed(error)) => failure = failure.or(Some(error)),
+                    Err(CallError::NeedsSplit(_)) => groups.extend(split_by_key(&group, self.keys.as_slice())),
+                    Err(CallError::Failed(error)) => failure = failure.or(Some(error)),
                 }
             }
         }
@@ -157,9 +155,29 @@ impl MultiSlotCall<'_> {
     }
 
     /// Calls the script for one group.
-    async fn call_group(&self, action: &Action, group: &SlotGroup) -> Result<DecisionReply, ScriptCallError> {
-        let keys = group.indices.iter().map(|index| &self.keys[*index]);
-        self.worker.call_script(action, &group.select(self.requests), keys, group.slot, self.deadline).await
+    async fn call_group(&self, action: &Action, group: &SlotGroup) -> Result<DecisionReply, CallError> {
+        let keys = group.indices.iter().map(|index| self.keys.as_slice()[*index].clone());
+        self.call_script(action, &group.select(self.requests), keys.collect()).await
+    }
+
+    /// Makes one script call about requests of one slot, within the deadline.
+    async fn call_script(
+        &self,
+        action: &Action,
+        requests: &[Request<'_>],
+        keys: Vec<RedisKey>,
+    ) -> Result<DecisionReply, CallError> {
+        let Self { worker, deadline, .. } = self;
+        let command = Command::decide(action, requests, keys);
+        let (attempt, mut no_permit) = (Attempt::default(), None);
+        let _polled = worker.busy_poll.call_sent();
+        match timeout_at(deadline.instant, worker.topology.call(&command, &attempt, &mut no_permit)).await {
+            Ok(reply) => Ok(command.decode(&reply?)?),
+            Err(_) => {
+                attempt.report_timeout();
+                Err(deadline.no_reply_error().into())
+            }
+        }
     }
 }
 
@@ -179,7 +197,7 @@ fn take_order((group, reply): &GroupReply, requests: &[Request<'_>], keys: &[Red
 struct Reservation {
     worker: Rc<Worker>,
     requests: Arc<[OwnedRequest]>,
-    keys: Arc<[RedisKey]>,
+    keys: RedisKeys,
     deadline: Deadline,
     groups: Vec<SlotGroup>,
     /// The stamps of all requests, and the reports if there are any.
@@ -187,11 +205,11 @@ struct Reservation {
 }
 
 impl Reservation {
-    fn new(worker: &Rc<Worker>, Call { requests, deadline, .. }: &Call, keys: &Arc<[RedisKey]>) -> Self {
+    fn new(worker: &Rc<Worker>, Call { requests, keys, deadline, .. }: &Call) -> Self {
         Self {
             worker: Rc::clone(worker),
             requests: Arc::clone(requests),
-            keys: Arc::clone(keys),
+            keys: keys.clone(),
             deadline: *deadline,
             groups: Vec::new(),
             per_request: PerRequest { stamps: vec![0; requests.len()], ..PerRequest::default() },
@@ -226,7 +244,7 @@ impl Drop for Reservation {
         if groups.is_empty() {
             return;
         }
-        let (worker, requests, keys) = (Rc::clone(&self.worker), Arc::clone(&self.requests), Arc::clone(&self.keys));
+        let (worker, requests, keys) = (Rc::clone(&self.worker), Arc::clone(&self.requests), self.keys.clone());
         let deadline = self.deadline.renewed();
         spawn_local(async move {
             let requests: Vec<_> = requests.iter().map(OwnedRequest::as_request).collect();

@@ -12,10 +12,9 @@ use super::call::{Call, CallResult, Deadline};
 use crate::Error;
 use crate::request::{DecisionReply, OwnedRequest, Request, StoreFailure, StoreReply};
 use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlightPermit};
-use crate::store::redis::connection::managed::ManagedConnection;
+use crate::store::redis::connection::managed::{Attempt, ManagedConnection};
 use crate::store::redis::connection::round_trip::Length;
-use crate::store::redis::connection::script_call::Attempt;
-use crate::store::redis::naming::RedisKeys;
+use crate::store::redis::naming::{RedisKey, RedisKeys};
 use crate::store::redis::worker::late_replies::LateReplies;
 
 /// A call that takes permits of one counter. It gets one reply: that of its batch, or a timeout at its deadline.
@@ -70,6 +69,11 @@ impl PendingCall {
 
     pub(crate) fn keys(&self) -> &RedisKeys {
         &self.keys
+    }
+
+    /// The key of its request.
+    pub(crate) fn key(&self) -> &RedisKey {
+        &self.keys.as_slice()[0]
     }
 
     pub(crate) fn has_reply(&self) -> bool {

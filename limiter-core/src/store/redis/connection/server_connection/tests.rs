@@ -3,7 +3,7 @@ use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use super::*;
-use crate::store::redis::connection::script_call::Attempt;
+use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::pipelined::{PipelinedConnection, Stream};
 
 const DEADLINE: Duration = Duration::from_millis(100);
@@ -46,10 +46,10 @@ async fn time_until_closed(call_reply: Delayed, time_reply: Delayed) -> Option<(
         tokio::spawn(serve(server_end, call_reply, time_reply));
         let lost = Arc::default();
         let client = PipelinedConnection::new(Stream::Unix(client_end), Arc::clone(&lost));
-        let connection = ServerConnection::new(DataConnection::Own(client), lost, None);
-        let attempt = Attempt::new(DEADLINE);
+        let connection = ServerConnection::new(DataConnection::Own(client), lost, DEADLINE, None);
+        let attempt = Attempt::default();
         let started = Instant::now();
-        attempt.sent_on(&connection);
+        attempt.sent_on(&connection, started);
         assert!(timeout(DEADLINE, connection.send(&redis::cmd("EVALSHA"))).await.is_err(), "the reply is late");
         attempt.report_timeout();
         let cause = timeout(millis(1_000), connection.lost()).await.ok()?;

@@ -5,7 +5,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
-use crate::store::redis::pipelined::tls::TlsStream;
+use crate::store::redis::pipelined::TlsStream;
 
 /// Performs the handshake of two sockets.
 pub(super) async fn shake_hands(stream: UnixStream, peer: UnixStream) -> (TlsStream, Peer) {

@@ -3,11 +3,12 @@
 use std::cell::RefCell;
 
 use limiter_testkit::{Client, RedisServer, Reply, unique};
-use redis::{Arg, Cmd, Value};
+use redis::{Arg, Value};
 
 use crate::clock::{Clock, ManualClock};
 use crate::request::Request;
-use crate::store::redis::script::command::{Action, BatchEntry, Commands, KeyNames};
+use crate::store::redis::naming::RedisKey;
+use crate::store::redis::script::command::{Action, BatchEntry, Command, CommandBody};
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
 use crate::store::redis::script::sources;
 
@@ -16,8 +17,7 @@ pub(super) struct LoadedScripts {
     client: RefCell<Client>,
     /// The digests of the scripts, in the order of [`sources`].
     digests: [String; 2],
-    commands: Commands,
-    names: [String; 2],
+    keys: [RedisKey; 2],
     /// The time of the next call.
     pub(super) clock: ManualClock,
 }
@@ -42,13 +42,13 @@ impl LoadedScripts {
             let digest = client.call(&["SCRIPT", "LOAD", &change(source)]).expect("the server replies");
             String::from_utf8(digest.bytes()).expect("a digest is text")
         });
-        let commands = Commands::new(Clock::Manual(clock.clone()));
-        Self { client: RefCell::new(client), digests, commands, names: ["lease", "other"].map(unique), clock }
+        let keys = ["lease", "other"].map(|name| RedisKey { slot: 0, name: unique(name).into() });
+        Self { client: RefCell::new(client), digests, keys, clock }
     }
 
     pub(super) fn delete_keys(&self) {
-        let [first, second] = &self.names;
-        self.call(&["DEL", first, second]);
+        let [first, second] = &self.keys;
+        self.call(&["DEL", &*first.name, &*second.name]);
     }
 
     /// Makes one decision about the first key.
@@ -58,8 +58,8 @@ impl LoadedScripts {
 
     /// Makes one decision about the key with this index.
     pub(super) fn decide_on(&self, key: usize, action: &Action, request: Request<'_>) {
-        let command = self.commands.decide(action, &[request], self.name(key));
-        let reply = self.send(&command.with_digest(&self.digests[0]));
+        let command = Command::decide(action, &[request], vec![self.keys[key].clone()]);
+        let reply = self.send(&command, 0);
         command.decode(&as_value(reply)).expect("a reply to a decision");
     }
 
@@ -70,18 +70,15 @@ impl LoadedScripts {
 
     /// Sends a batch of one entry about the key with this index.
     pub(super) fn batch_on(&self, key: usize, entry: BatchEntry) -> (BatchEntryReply, LeaseReply) {
-        let command = self.commands.batch(self.name(key), &[entry]);
-        let reply = self.send(&command.with_digest(&self.digests[1]));
+        let command = Command { keys: vec![self.keys[key].clone()], body: CommandBody::Batch(vec![entry]) };
+        let reply = self.send(&command, 1);
         let BatchReply { mut entries, leases } = command.decode_batch(as_value(reply)).expect("a reply to a batch");
         let no_lease = LeaseReply { permits: 0, id: None };
         (entries.remove(0).expect("an entry"), leases.first().copied().unwrap_or(no_lease))
     }
 
-    fn name(&self, key: usize) -> KeyNames {
-        KeyNames::from_iter([&*self.names[key]])
-    }
-
-    fn send(&self, command: &Cmd) -> Reply {
+    fn send(&self, command: &Command, script: usize) -> Reply {
+        let command = command.with_digest(&self.digests[script], &Clock::Manual(self.clock.clone()));
         let arguments: Vec<&[u8]> =
             command.args_iter().map(|argument| if let Arg::Simple(bytes) = argument { bytes } else { &[] }).collect();
         self.call(&arguments)

@@ -6,11 +6,11 @@ use std::time::Duration;
 use limiter_testkit::{Random, full_or};
 use redis::{PushKind, Value, VerbatimFormat, parse_redis_value};
 
-use crate::clock::Clock;
 use crate::limit::Limit;
 use crate::request::{DecisionReply, Request, StoreReply};
 use crate::store::redis::command_error::CommandError;
-use crate::store::redis::script::command::{Action, BatchEntry, Command, Commands, KeyNames, LeaseTerms};
+use crate::store::redis::naming::RedisKey;
+use crate::store::redis::script::command::{Action, BatchEntry, Command, CommandBody, LeaseTerms};
 use crate::store::redis::script::fuzz::pick;
 use crate::store::redis::script::reply::{BatchReply, encode_entry};
 use crate::{Error, ErrorKind, Key};
@@ -42,11 +42,10 @@ fn no_decision_reply_makes_the_decoder_panic() {
 /// Nearly valid replies to a batch. An invalid part is the error of one entry or of the whole batch.
 #[test]
 fn no_batch_reply_makes_the_decoder_panic() {
-    let commands = Commands::new(Clock::System);
     let limit = Limit::WIDEST;
     let entries = [None, Some(LeaseTerms::default()), None];
     let entries = entries.map(|lease| BatchEntry { limit, cost: 1, calls: 3, lease });
-    let command = commands.batch(KeyNames::from_iter(["a", "b", "c"]), &entries);
+    let command = Command { keys: three_keys(), body: CommandBody::Batch(entries.into()) };
     let mut random = Random::new(1);
     let (mut grants, mut errors, mut refused) = (0, 0, 0);
     let batches = share(BATCHES);
@@ -121,6 +120,10 @@ fn no_bytes_of_a_reply_make_the_decoder_panic() {
     });
 }
 
+fn three_keys() -> Vec<RedisKey> {
+    ["a", "b", "c"].map(|name| RedisKey { slot: 0, name: name.into() }).into()
+}
+
 fn in_two_threads(rounds: u32, fuzz: impl Fn(&mut Random, &mut Decoder) + Sync) {
     thread::scope(|scope| {
         for seed in 0..2 {
@@ -151,8 +154,7 @@ impl Decoder {
     fn new(action: &Action) -> Self {
         let key = Key::new("a");
         let requests = [Request::new(&key, Limit::WIDEST, 1); 3];
-        let names = KeyNames::from_iter(["a", "b", "c"]);
-        let command = Commands::new(Clock::System).decide(action, &requests, names);
+        let command = Command::decide(action, &requests, three_keys());
         let has_reports = matches!(action, Action::TakeWithReports);
         Self { command, requests: requests.len(), has_reports, answers: 0, errors: 0 }
     }

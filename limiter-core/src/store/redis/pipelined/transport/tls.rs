@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use rustls::ClientConnection;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::stream::{ReadHalf, Stream, WriteHalf};
+use super::{ReadHalf, Stream, WriteHalf};
 
 /// The bytes of commands that the session encrypts before the socket has taken them: one record.
 const MAX_SESSION_BYTES: usize = 16 << 10;
@@ -38,7 +38,7 @@ impl TlsStream {
     }
 }
 
-pub(super) struct TlsReader {
+pub(crate) struct TlsReader {
     socket: ReadHalf,
     session: Rc<RefCell<ClientConnection>>,
     /// The error that is returned once all before it is read.
@@ -94,7 +94,7 @@ impl Read for SocketReader<'_, '_> {
 }
 
 /// The half to write to. Its drop sends a `close_notify` if the socket has room, and closes that direction.
-pub(super) struct TlsWriter {
+pub(crate) struct TlsWriter {
     socket: WriteHalf,
     session: Rc<RefCell<ClientConnection>>,
 }
