@@ -49,11 +49,9 @@ impl RecentFailures {
         record(&self.latest, now);
     }
 
-    /// Records the failure of a call.
-    pub(crate) fn call_failed(&self, requests: &[Request<'_>], now: u64) {
-        for request in requests {
-            record(self.key_failure(request), now);
-        }
+    /// Records the failure of a call about this request.
+    pub(crate) fn call_failed(&self, request: &Request<'_>, now: u64) {
+        record(self.key_failure(request), now);
         record(&self.latest, now);
     }
 

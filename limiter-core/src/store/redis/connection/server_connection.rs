@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::round_trip::RoundTrip;
 use crate::clock::Clock;
-use crate::local::LocalState;
+use crate::local::Local;
 use crate::request::Request;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::{ServerHealth, StoreHealth};
@@ -408,7 +408,7 @@ pub(crate) struct ConnectionContext {
     pub(crate) scripts: [String; 2],
     /// The limiter's own deadline. A server that comes back must reply within it.
     pub(crate) deadline: Duration,
-    pub(crate) local: LocalState,
+    pub(crate) local: Arc<Local>,
     pub(crate) health: Rc<StoreHealth>,
     pub(crate) write_probe: WriteProbe,
     /// Notified when a connection is lost or the map of slots is out of date.
@@ -419,7 +419,7 @@ impl ConnectionContext {
     pub(crate) fn new(
         scripts: [String; 2],
         deadline: Duration,
-        local: LocalState,
+        local: Arc<Local>,
         health: Rc<StoreHealth>,
         write_probe: WriteProbe,
     ) -> Self {

@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::iter;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use redis::Value;
 use tokio::task::{spawn_local, yield_now};
@@ -17,9 +17,9 @@ use tokio::time::{Instant, timeout_at};
 use super::Worker;
 use super::busy_poll::PolledCall;
 use super::lease_lifecycle::BatchLeases;
-use super::pending_call::{BatchQueue, BatchedCall, PendingCall, by_entry};
-use crate::local::denial_cache::CacheVersion;
-use crate::request::{CountedReply, Request, SlottedRequests, StoreFailure};
+use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
+use crate::local::sent::batch::{SentBatch, WaitingCall};
+use crate::request::Request;
 use crate::run::{join_all, run_contained};
 use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
 use crate::store::redis::connection::script_call::ScriptCall;
@@ -41,16 +41,14 @@ struct Batch {
     first_calls: HashMap<u64, usize, Seed>,
 }
 
-/// A batch that was sent. Its calls are in the order of their entries.
-pub(super) struct SentBatch {
-    pub(super) slot: u16,
-    pub(super) command: Command,
-    pub(super) entries: Vec<BatchEntry>,
-    pub(super) calls: Vec<BatchedCall>,
-    /// The versions of the denial cache before the batch was sent, one for each entry.
-    pub(super) versions: Vec<Option<CacheVersion>>,
-    pub(super) leases: Option<BatchLeases>,
-    pub(super) polled: PolledCall,
+/// A batch that was sent, with its command.
+struct SentCommand<'a> {
+    slot: u16,
+    command: Command,
+    entries: Vec<BatchEntry>,
+    sent: SentBatch<'a, PendingCall>,
+    leases: Option<BatchLeases>,
+    polled: PolledCall,
 }
 
 /// Entries that are sent at a time: the server serves no other client meanwhile.
@@ -96,23 +94,14 @@ impl Worker {
                 continue;
             }
             if now >= call.deadline.instant {
-                self.time_out(&call);
+                self.deadlines.fail(iter::once(&*call));
                 continue;
             }
             if call.takes_leases && self.take_leased(queue, &call) {
                 continue;
             }
-            match self
-                .reconciler
-                .reserve(SlottedRequests { requests: &[call.request()], slots: call.keys().slots() }, Duration::ZERO)
-            {
-                Ok(reservation) => call.reservation.set(reservation),
-                Err(denial) => {
-                    call.reply(Ok(CountedReply::from_standby(denial)));
-                    continue;
-                }
-            }
-            let slot = call.keys().first_slot();
+            let Some(call) = self.local.reserve(call) else { continue };
+            let slot = call.slot();
             let index = batches.iter().position(|batch| batch.slot == slot).unwrap_or_else(|| {
                 batches.push(Batch::new(slot));
                 batches.len() - 1
@@ -136,36 +125,29 @@ impl Worker {
     }
 
     async fn send_batch(self: &Rc<Self>, queue: &Rc<BatchQueue>, batch: Batch, permit: Option<Rc<InFlightPermit>>) {
-        let Batch { slot, keys, mut entries, mut calls, .. } = batch;
-        // The order within an entry stays.
-        calls.sort_by_key(|batched| batched.entry);
-        let Some(latest) = calls.iter().map(|batched| batched.call.deadline.instant).max() else { return };
-        let first_request = |calls: &[BatchedCall]| self.reconciler.cache_version(&calls[0].call.request());
-        let versions: Vec<_> = by_entry(&calls).map(first_request).collect();
-        let leases = self.begin_leases(&mut entries, &calls);
+        let Batch { slot, keys, mut entries, calls, .. } = batch;
+        let Some(latest) = calls.iter().map(|call| call.deadline.instant).max() else { return };
+        let sent = self.local.begin_batch(calls);
+        let leases = self.begin_leases(&mut entries, sent.calls());
         let command = self.commands.batch(keys, &entries);
         let polled = self.busy_poll.call_sent();
-        let sent = SentBatch { slot, command, entries, calls, versions, leases, polled };
         let script_call = ScriptCall::new(&self.context, &self.topology, permit);
-        self.record_sent(&sent, &script_call);
-        let reply = timeout_at(latest, script_call.run(&sent.command, slot)).await;
-        self.complete(queue, sent, &script_call, reply).await;
-    }
-
-    pub(super) fn record_sent(&self, batch: &SentBatch, script_call: &ScriptCall) {
-        batch.calls.iter().for_each(|batched| batched.call.set_sent(script_call.attempt()));
-        self.batch_sizes.push(batch.calls.len());
+        sent.calls().iter().for_each(|call| call.set_sent(script_call.attempt()));
+        self.batch_sizes.push(sent.calls().len());
+        let batch = SentCommand { slot, command, entries, sent, leases, polled };
+        let reply = timeout_at(latest, script_call.run(&batch.command, slot)).await;
+        self.complete(queue, batch, &script_call, reply).await;
     }
 
     /// Completes the calls of a batch with the reply to it.
-    pub(super) async fn complete(
+    async fn complete(
         self: &Rc<Self>,
         queue: &Rc<BatchQueue>,
-        batch: SentBatch,
+        batch: SentCommand<'_>,
         script_call: &ScriptCall,
         reply: Result<Result<Value, Error>, Elapsed>,
     ) {
-        let SentBatch { slot, command, entries, calls, versions, leases, polled } = batch;
+        let SentCommand { slot, command, entries, sent, leases, polled } = batch;
         drop(polled);
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
             // The next batch is sent before these replies are distributed, so the server need not wait for it.
@@ -177,38 +159,39 @@ impl Worker {
             let usable = reply.as_ref().ok().and_then(|reply| reply.as_ref().ok());
             self.end_leases(leases, usable, script_call.needs_split())
         };
-        queue.lend_after(calls.len());
+        queue.lend_after(sent.calls().len());
+        let deadline = sent.calls()[0].deadline;
         let mut all_effects = all_effects.into_iter().peekable();
         match reply {
             Err(_) => {
                 script_call.report_missed_reply();
-                queue.record_reply(calls[0].call.deadline, None);
-                calls.iter().for_each(|batched| self.time_out(&batched.call));
+                queue.record_reply(deadline, None);
+                sent.fail(|call| self.deadlines.timeout(call));
             }
             Ok(Ok(BatchReply { entries: replies, .. })) => {
                 if let Some(replied_at) = script_call.attempt().replied_at() {
-                    queue.record_reply(calls[0].call.deadline, Some(replied_at));
+                    queue.record_reply(deadline, Some(replied_at));
                 }
-                for ((reply, version), calls) in replies.into_iter().zip(versions).zip(by_entry(&calls)) {
-                    match reply {
-                        Ok(reply) => {
-                            // Both are in the order of the entries.
-                            let effects = all_effects.next_if(|(entry, _)| *entry == calls[0].entry);
-                            let effects = effects.map(|(_, effects)| effects).unwrap_or_default();
-                            self.reconciler.complete_entry(&reply, version, calls, effects);
-                        }
-                        Err(error) => {
-                            script_call.attempt().report_error(&error);
-                            self.fail(calls, &error);
-                        }
+                let mut replies = replies.into_iter();
+                sent.settle_all(|entry| match replies.next() {
+                    Some(Ok(reply)) => {
+                        // Both are in the order of the entries.
+                        let effects = all_effects.next_if(|(index, _)| *index == entry.index());
+                        entry.settle(&reply, effects.map(|(_, effects)| effects).unwrap_or_default());
                     }
-                }
+                    Some(Err(error)) => {
+                        script_call.attempt().report_error(&error);
+                        entry.fail(&error);
+                    }
+                    // A reply to each entry was decoded.
+                    None => drop(entry),
+                });
             }
             Ok(Err(_)) if script_call.needs_split() => {
                 script_call.release_permit();
-                self.send_individually(queue, slot, command.keys(), entries, calls).await;
+                self.send_individually(queue, slot, command.keys(), entries, sent.into_refused()).await;
             }
-            Ok(Err(error)) => self.fail(&calls, &error),
+            Ok(Err(error)) => sent.fail(|_| error.clone()),
         }
     }
 
@@ -221,27 +204,14 @@ impl Worker {
         entries: Vec<BatchEntry>,
         calls: Vec<BatchedCall>,
     ) {
-        let batch = |((key, entry), calls): ((&str, BatchEntry), &[BatchedCall])| {
-            let calls = calls.iter().map(|batched| BatchedCall { entry: 0, call: Rc::clone(&batched.call) }).collect();
+        let mut calls = calls.into_iter().peekable();
+        let batch = |(index, (key, entry)): (usize, (&str, BatchEntry))| {
+            let mut calls: Vec<_> = iter::from_fn(|| calls.next_if(|call| call.entry == index)).collect();
+            calls.iter_mut().for_each(|call| call.entry = 0);
             Batch { keys: KeyNames::from_iter([key]), entries: vec![entry], calls, ..Batch::new(slot) }
         };
-        let batches = keys.iter().zip(entries).zip(by_entry(&calls)).map(batch);
+        let batches = keys.iter().zip(entries).enumerate().map(batch);
         join_all(batches.map(|batch| self.send_batch(queue, batch, None))).await;
-    }
-
-    fn fail(&self, calls: &[BatchedCall], error: &Error) {
-        let failed = || calls.iter().map(|batched| &batched.call).filter(|call| !call.has_reply());
-        self.reconciler.record_failures(failed().map(|call| call.request()));
-        failed().for_each(|call| call.fail(error.clone()));
-    }
-
-    /// Replies with a timeout, unless the call has a reply: its own deadline may have been earlier.
-    fn time_out(&self, call: &PendingCall) {
-        if !call.has_reply() {
-            self.reconciler.record_failures([call.request()].into_iter());
-            call.report_timeout();
-            call.fail(self.deadlines.timeout_error(call));
-        }
     }
 }
 
@@ -257,18 +227,19 @@ impl Batch {
     }
 
     /// Adds a call. Returns the number of entries that this adds: 0 or 1.
-    fn add(&mut self, call: Rc<PendingCall>, naming: &Naming) -> usize {
+    fn add(&mut self, mut call: BatchedCall, naming: &Naming) -> usize {
         let request = call.request();
-        if let Some(entry) = self.find_identical(&request, call.takes_leases) {
+        let identical = self.find_identical(&request, call.takes_leases);
+        if let Some(entry) = identical {
             self.entries[entry].calls += 1;
-            self.calls.push(BatchedCall { entry, call });
-            return 0;
+        } else {
+            self.keys.push_with(|text| call.keys().write_name(&request, naming, text));
+            let lease = call.takes_leases.then(LeaseTerms::default);
+            self.entries.push(BatchEntry { lease, ..BatchEntry::of_call(&request) });
         }
-        self.keys.push_with(|text| call.keys().write_name(&request, naming, text));
-        let lease = call.takes_leases.then(LeaseTerms::default);
-        self.entries.push(BatchEntry { lease, ..BatchEntry::of_call(&request) });
-        self.calls.push(BatchedCall { entry: self.entries.len() - 1, call });
-        1
+        call.entry = identical.unwrap_or(self.entries.len() - 1);
+        self.calls.push(call);
+        usize::from(identical.is_none())
     }
 
     /// The entry of identical calls.
@@ -279,7 +250,7 @@ impl Batch {
         }
         let hash = self.first_calls.hasher().hash_one(request);
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
-        let is_identical = first.call.request() == *request && first.call.takes_leases == takes_leases;
+        let is_identical = first.request() == *request && first.takes_leases == takes_leases;
         is_identical.then_some(first.entry)
     }
 }
@@ -310,10 +281,10 @@ pub(crate) fn spawn_started(task: impl Future<Output = ()> + 'static) -> bool {
 impl Worker {
     /// Takes over a call that its caller has sent.
     pub(super) fn take_over(self: &Rc<Self>, call: Call, direct: DirectCall) {
-        let DirectCall { gate, command, entry, version, reply } = direct;
-        let Some(node) = self.topology.server_of_gate(&gate) else {
-            self.reconciler.record_failures(call.requests().into_iter());
-            let _ = call.reply_to.send(Err(StoreFailure { error: node_left(), reservation: None }));
+        let DirectCall { gate, command, entry, sent, reply } = direct;
+        let (Some(node), Some(sent)) = (self.topology.server_of_gate(&gate), sent) else {
+            let failure = self.failure(&call.requests(), node_left());
+            let _ = call.reply_to.send(Err(failure));
             return;
         };
         node.take_back();
@@ -325,26 +296,22 @@ impl Worker {
         }
         let slot = call.keys.first_slot();
         let call = PendingCall::new(call, Rc::downgrade(&node));
-        let batch = SentBatch {
-            slot,
-            command,
-            entries: vec![entry],
-            calls: vec![BatchedCall { entry: 0, call: Rc::clone(&call) }],
-            versions: vec![version],
-            leases: None,
-            polled: self.busy_poll.call_sent(),
-        };
+        let polled = self.busy_poll.call_sent();
         let script_call = ScriptCall::new(&self.context, &self.topology, permit.map(Rc::new));
         // Before its deadline is watched: it was sent, and may be due.
-        self.record_sent(&batch, &script_call);
+        call.set_sent(script_call.attempt());
+        self.batch_sizes.push(1);
         if let Some(connection) = &connection {
             script_call.attempt().sent_on(connection);
         }
         self.deadlines.watch(&call);
         let worker = Rc::clone(self);
         spawn_local(async move {
+            let deadline = call.deadline;
+            let Some(sent) = sent.take_over(&worker.local, call) else { return };
+            let batch = SentCommand { slot, command, entries: vec![entry], sent, leases: None, polled };
             let run = script_call.run_direct(&batch.command, node, connection, reply);
-            let reply = timeout_at(call.deadline.instant, run).await;
+            let reply = timeout_at(deadline.instant, run).await;
             worker.complete(&queue, batch, &script_call, reply).await;
         });
     }

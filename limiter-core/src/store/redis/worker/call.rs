@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::local::denial_cache::CacheVersion;
+use crate::local::sent::SentDirect;
 use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, StoreFailure};
 use crate::store::redis::connection::gate_table::ServerGate;
 use crate::store::redis::naming::RedisKeys;
@@ -112,8 +112,8 @@ pub(crate) struct DirectCall {
     pub(super) gate: Arc<ServerGate>,
     pub(super) command: Command,
     pub(super) entry: BatchEntry,
-    /// The version of the denial cache before the call was sent.
-    pub(super) version: Option<CacheVersion>,
+    /// `None` once its caller has settled it.
+    pub(super) sent: Option<SentDirect>,
     pub(super) reply: DirectReply,
 }
 

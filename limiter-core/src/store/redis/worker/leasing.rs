@@ -8,13 +8,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::lease_demand::{CounterTag, LeaseDemands, Occasion};
 use crate::clock::{Clock, Moment};
-use crate::local::LocalState;
+use crate::local::Local;
 use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::topology::Topology;
 use crate::store::redis::script::command::LeaseTerms;
@@ -23,7 +24,7 @@ use crate::sync::Seed;
 
 /// The state that a worker has of its leases, beside those in force.
 pub(super) struct Leasing {
-    pub(super) local: LocalState,
+    pub(super) local: Arc<Local>,
     pub(super) clock: Clock,
     pub(super) demands: LeaseDemands,
     topology: Rc<Topology>,
@@ -42,7 +43,7 @@ pub(super) struct LeaseRequest {
 }
 
 impl Leasing {
-    pub(super) fn new(local: LocalState, clock: Clock, topology: &Rc<Topology>) -> Rc<Self> {
+    pub(super) fn new(local: Arc<Local>, clock: Clock, topology: &Rc<Topology>) -> Rc<Self> {
         let (demands, marks, held) = (LeaseDemands::new(), Seed::default(), HeldCalls::default());
         Rc::new(Self { local, clock, demands, topology: Rc::clone(topology), marks, held })
     }

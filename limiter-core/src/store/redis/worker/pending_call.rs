@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::call::{Call, CallResult, Deadline};
-use crate::Error;
-use crate::request::{DecisionReply, OwnedRequest, Request, StoreFailure, StoreReply};
+use crate::local::sent::batch::{Reserved, WaitingCall};
+use crate::request::{OwnedRequest, Request, StoreReply};
 use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlightPermit};
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::connection::round_trip::Length;
@@ -29,23 +29,15 @@ pub(crate) struct PendingCall {
     pub(crate) deadline: Deadline,
     reply_to: RefCell<Option<oneshot::Sender<CallResult>>>,
     /// Permits that the standby limiter has reserved for it.
-    pub(crate) reservation: Cell<Option<StoreReply>>,
+    reservation: Cell<Option<StoreReply>>,
     /// The connection of its queue.
     connection: Weak<ManagedConnection>,
     /// Its attempt, once it is sent.
     attempt: RefCell<Option<Rc<Attempt>>>,
 }
 
-/// A call in a batch, with the index of its entry.
-pub(crate) struct BatchedCall {
-    pub(crate) entry: usize,
-    pub(crate) call: Rc<PendingCall>,
-}
-
-/// The calls of each entry.
-pub(super) fn by_entry(calls: &[BatchedCall]) -> impl Iterator<Item = &[BatchedCall]> {
-    calls.chunk_by(|one, other| one.entry == other.entry)
-}
+/// A call in a batch.
+pub(crate) type BatchedCall = Reserved<PendingCall>;
 
 impl PendingCall {
     pub(crate) fn new(call: Call, connection: Weak<ManagedConnection>) -> Rc<Self> {
@@ -64,16 +56,8 @@ impl PendingCall {
         })
     }
 
-    pub(crate) fn request(&self) -> Request<'_> {
-        self.requests[0].as_request()
-    }
-
     pub(crate) fn keys(&self) -> &RedisKeys {
         &self.keys
-    }
-
-    pub(crate) fn has_reply(&self) -> bool {
-        self.reply_to.borrow().is_none()
     }
 
     /// Returns whether its caller still waits.
@@ -89,17 +73,6 @@ impl PendingCall {
         self.attempt.replace(Some(Rc::clone(attempt)));
     }
 
-    /// Replies to the caller, unless it has a reply already or was dropped.
-    pub(crate) fn reply(&self, result: CallResult) {
-        if let Some(reply_to) = self.reply_to.take() {
-            let _ = reply_to.send(result);
-        }
-    }
-
-    pub(crate) fn fail(&self, error: Error) {
-        self.reply(Err(StoreFailure { error, reservation: self.reservation.get().map(DecisionReply::from) }));
-    }
-
     /// Reports its timeout to the connection that it waits for.
     pub(crate) fn report_timeout(&self) {
         match &*self.attempt.borrow() {
@@ -110,6 +83,30 @@ impl PendingCall {
                     connection.probe();
                 }
             }
+        }
+    }
+}
+
+impl WaitingCall for PendingCall {
+    fn request(&self) -> Request<'_> {
+        self.requests[0].as_request()
+    }
+
+    fn slot(&self) -> u16 {
+        self.keys.first_slot()
+    }
+
+    fn reservation(&self) -> &Cell<Option<StoreReply>> {
+        &self.reservation
+    }
+
+    fn has_reply(&self) -> bool {
+        self.reply_to.borrow().is_none()
+    }
+
+    fn reply(&self, result: CallResult) {
+        if let Some(reply_to) = self.reply_to.take() {
+            let _ = reply_to.send(result);
         }
     }
 }
