@@ -3,13 +3,15 @@
 //! A take goes through it in one order, which [`sent`] states as types: [`Local::try_decide`] decides without the store,
 //! [`Local::begin`] precedes the script call, and a [`Sent`](sent::Sent) is settled by the reply or has failed.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::overflow::Overflows;
-use crate::request::{Request, StoreReply};
+use crate::request::{Request, StoreReply, sharing};
 
+pub(crate) mod counter_hash;
 pub(crate) mod denial_cache;
 pub(crate) mod recent_failures;
 #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only the Redis store grants leases"))]
@@ -19,6 +21,7 @@ pub(crate) mod standby;
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store takes all of these steps"))]
 pub(crate) mod sent;
 
+use counter_hash::CounterHash;
 use denial_cache::DenialCache;
 use leases::{LeasedPermits, Leases};
 #[cfg(any(test, feature = "redis"))]
@@ -48,14 +51,18 @@ pub(crate) enum LocalDecision {
 impl Local {
     /// Decides by a lease, if the call may take one, or by a cached denial.
     pub(crate) fn try_decide(&self, requests: &[Request<'_>], leases: bool, needs_receipt: bool) -> LocalDecision {
+        let Some(request) = sharing::lone(requests) else { return LocalDecision::Ask };
+        // Hashed at the first look-up: a thread that calls one busy key needs none.
+        let hash = OnceCell::new();
+        let counter = || *hash.get_or_init(|| CounterHash::of(request));
         if leases
-            && let [request] = requests
+            && requests.len() == 1
             && request.limit.may_be_leased()
-            && let Some(permits) = self.leases.take(request, needs_receipt)
+            && let Some(permits) = self.leases.take_from(request, counter, needs_receipt)
         {
             return LocalDecision::Leased(permits);
         }
-        self.denials.get(requests).map_or(LocalDecision::Ask, LocalDecision::Denied)
+        self.denials.get_lone(request, counter).map_or(LocalDecision::Ask, LocalDecision::Denied)
     }
 
     /// Records that the store failed calls at the same moment. The standby limiter is then consulted for their keys.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Local;
+use super::counter_hash::CounterHash;
 use super::denial_cache::CacheVersion;
 use super::standby::Standby;
 use crate::Error;
@@ -138,7 +139,9 @@ impl Local {
     /// Updates the denial cache and the mirror by the store's reply to one decision.
     fn settle_take(&self, take: &Take<'_>, mut reply: StoreReply) -> CountedReply {
         let requests = take.requests.requests;
-        if reply.allowed {
+        if let (true, [request]) = (reply.allowed, requests) {
+            self.denials.update(request, take.version, true, None, None);
+        } else if reply.allowed {
             self.denials.invalidate(requests);
         } else if let Some(request) = sharing::lone(requests)
             // A call that waits may be denied a turn that another call gets.
@@ -195,12 +198,17 @@ impl SentCalls for DirectTake {
 impl Local {
     /// Begins a take of one counter by its caller, at the moment of sending. `None` if the standby limiter is consulted:
     /// the worker sends it then.
-    pub(crate) fn begin_direct(self: &Arc<Self>, requests: &Arc<[OwnedRequest]>, slot: u16) -> Option<SentDirect> {
+    pub(crate) fn begin_direct(
+        self: &Arc<Self>,
+        requests: &Arc<[OwnedRequest]>,
+        counter: CounterHash,
+        slot: u16,
+    ) -> Option<SentDirect> {
         let request = requests.first()?.as_request();
         if self.standby.is_consulted(SlottedRequests { requests: slice::from_ref(&request), slots: &[slot] }) {
             return None;
         }
-        let version = self.denials.version(&request);
+        let version = self.denials.version_of(counter);
         let take = DirectTake { requests: Arc::clone(requests), slot, version };
         Some(Sent::new(Arc::clone(self), take))
     }

@@ -12,6 +12,7 @@ use std::{mem, ptr};
 use super::{Sent, SentCalls, SentDirect};
 use crate::Error;
 use crate::local::Local;
+use crate::local::counter_hash::CounterHash;
 use crate::local::denial_cache::CacheVersion;
 use crate::local::standby::Standby;
 use crate::request::{CountedReply, DecisionReply, LeaseId, Request, SlottedRequests, StoreFailure, StoreReply};
@@ -20,6 +21,9 @@ use crate::store::redis::BatchEntryReply;
 /// A call about one counter that waits for its reply.
 pub(crate) trait WaitingCall {
     fn request(&self) -> Request<'_>;
+
+    /// The hash of its counter.
+    fn counter(&self) -> CounterHash;
 
     fn slot(&self) -> u16;
 
@@ -119,7 +123,7 @@ impl Local {
     /// Begins the calls of a batch, at the moment of sending. The order within an entry stays.
     pub(crate) fn begin_batch<C: WaitingCall>(&self, mut calls: Vec<Reserved<C>>) -> SentBatch<'_, C> {
         calls.sort_by_key(|call| call.entry);
-        let versions = by_entry(&calls).map(|calls| self.denials.version(&calls[0].request())).collect();
+        let versions = by_entry(&calls).map(|calls| self.denials.version_of(calls[0].counter())).collect();
         Sent::new(self, Batch { calls, versions })
     }
 

@@ -96,13 +96,13 @@ fn a_dropped_call_has_failed() {
 #[test]
 fn a_dropped_direct_call_has_failed() {
     let (local, key) = (local(), Key::new("a"));
-    let request = Request::new(&key, limit(), 1);
-    let owned = OwnedRequest::copy_all(&[request]);
-    let sent = local.begin_direct(&owned, 0).expect("no failure");
+    let requests @ [request] = [Request::new(&key, limit(), 1)];
+    let owned = OwnedRequest::copy_all(&requests);
+    let sent = local.begin_direct(&owned, CounterHash::of(&requests[0]), 0).expect("no failure");
     assert!(!is_consulted(&local, request));
     drop(sent);
     assert!(is_consulted(&local, request));
-    assert!(local.begin_direct(&owned, 0).is_none(), "the worker sends it");
+    assert!(local.begin_direct(&owned, CounterHash::of(&requests[0]), 0).is_none(), "the worker sends it");
 }
 
 /// The caller of a failed call gets the reservation. A dropped one has no caller.
@@ -132,7 +132,7 @@ fn a_call_that_is_settled_after_its_servers_failure_is_decided_by_the_standby_li
         let settle: [Box<dyn FnOnce() -> CountedReply + '_>; 2] =
             [0, 1].map(|_| -> Box<dyn FnOnce() -> CountedReply> {
                 if direct {
-                    let sent = local.begin_direct(&owned, 0).expect("no failure");
+                    let sent = local.begin_direct(&owned, CounterHash::of(&requests[0]), 0).expect("no failure");
                     return Box::new(|| sent.settle(StoreReply::ALLOWED));
                 }
                 let sent = begin(&local, &requests);

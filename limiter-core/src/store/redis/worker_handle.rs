@@ -24,6 +24,7 @@ use super::worker::{self, Receivers, WorkerSettings};
 use crate::Error;
 use crate::health::Health;
 use crate::local::Local;
+use crate::local::counter_hash::CounterHash;
 use crate::metrics::BatchSizes;
 use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
 use crate::store::redis::worker::call::{InFlight, InFlightCall};
@@ -160,11 +161,12 @@ impl WorkerHandle {
     ) -> Result<SentCall<'_>, Error> {
         let in_flight = self.in_flight.enter()?;
         let (reply_to, reply) = oneshot::channel();
+        let counter = CounterHash::of_first(requests);
         let (requests, deadline) = (OwnedRequest::copy_all(requests), Deadline::after(timeout));
         let mut polled = None;
         if let Some(calls) = self.calls.get() {
             let requests = Arc::clone(&requests);
-            let mut call = Call { action, requests, keys, deadline, reply_to, direct: None };
+            let mut call = Call { action, requests, counter, keys, deadline, reply_to, direct: None };
             self.direct.send(&mut call);
             if !self.busy_poll.is_zero() && call.direct.as_ref().is_some_and(|direct| direct.is_polled()) {
                 polled = Some(Box::new(CallerPoll::new(call, &self.direct, calls, self.busy_poll.min(timeout))));

@@ -24,6 +24,10 @@ impl WaitingCall for Call {
         self.request.as_request()
     }
 
+    fn counter(&self) -> CounterHash {
+        CounterHash::of(&self.request())
+    }
+
     fn slot(&self) -> u16 {
         0
     }
@@ -171,7 +175,7 @@ fn a_direct_call_that_the_worker_of_another_limiter_takes_over_has_failed() {
     let (own, other, keys) = (local(), local(), keys::<1>());
     for (local, is_own) in [(&own, true), (&other, false)] {
         let call = &calls(local, &keys, limit())[0];
-        let sent = own.begin_direct(&OwnedRequest::copy_all(&[call.request()]), 0).expect("no failure");
+        let sent = own.begin_direct(&OwnedRequest::copy_all(&[call.request()]), call.counter(), 0).expect("no failure");
         match sent.take_over(local, Rc::clone(call)) {
             Some(sent) => sent.settle_all(|entry| entry.settle(&granted(0), LeaseEffects::default())),
             None => assert!(!call.has_reply()),

@@ -18,8 +18,8 @@ use super::Worker;
 use super::busy_poll::PolledCall;
 use super::lease_lifecycle::BatchLeases;
 use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
+use crate::local::counter_hash::Table;
 use crate::local::sent::batch::{SentBatch, WaitingCall};
-use crate::request::Request;
 use crate::run::{join_all, run_contained};
 use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
 use crate::store::redis::connection::script_call::ScriptCall;
@@ -229,7 +229,7 @@ impl Batch {
     /// Adds a call. Returns the number of entries that this adds: 0 or 1.
     fn add(&mut self, mut call: BatchedCall, naming: &Naming) -> usize {
         let request = call.request();
-        let identical = self.find_identical(&request, call.takes_leases);
+        let identical = self.find_identical(&call);
         if let Some(entry) = identical {
             self.entries[entry].calls += 1;
         } else {
@@ -243,14 +243,16 @@ impl Batch {
     }
 
     /// The entry of identical calls.
-    fn find_identical(&mut self, request: &Request<'_>, takes_leases: bool) -> Option<usize> {
+    fn find_identical(&mut self, call: &PendingCall) -> Option<usize> {
+        let request = call.request();
         // Calls that do not wait find a leaky bucket's queue empty only once: one entry grants one of them.
         if request.limit.algorithm() == Algorithm::LeakyBucket {
             return None;
         }
-        let hash = self.first_calls.hasher().hash_one(request);
+        let hash =
+            self.first_calls.hasher().hash_one((call.counter().for_table(Table::Batch), request.limit, request.cost));
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
-        let is_identical = first.request() == *request && first.takes_leases == takes_leases;
+        let is_identical = first.request() == request && first.takes_leases == call.takes_leases;
         is_identical.then_some(first.entry)
     }
 }

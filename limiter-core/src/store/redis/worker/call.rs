@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::local::counter_hash::CounterHash;
 use crate::local::sent::SentDirect;
 use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, StoreFailure};
 use crate::store::redis::connection::gate_table::ServerGate;
@@ -22,6 +23,8 @@ pub(crate) type CallResult = Result<CountedReply, StoreFailure>;
 pub(crate) struct Call {
     pub(crate) action: Action,
     pub(crate) requests: Arc<[OwnedRequest]>,
+    /// The hash of the first counter.
+    pub(crate) counter: CounterHash,
     /// The key of each request.
     pub(crate) keys: RedisKeys,
     pub(crate) deadline: Deadline,

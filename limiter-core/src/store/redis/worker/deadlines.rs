@@ -219,6 +219,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::local::counter_hash::CounterHash;
     use crate::request::{OwnedRequest, Request, StoreFailure};
     use crate::store::redis::naming::{Naming, RedisKeys};
     use crate::store::redis::script::command::Action;
@@ -237,6 +238,7 @@ pub(crate) mod tests {
         let call = Call {
             action: Action::Take { max_wait: Duration::ZERO, leases: false },
             requests: OwnedRequest::copy_all(&requests),
+            counter: CounterHash::of_first(&requests),
             keys: RedisKeys::new(&requests, &Naming::new("", None, false)).expect("no secret"),
             deadline: Deadline::after(Duration::from_millis(millis)),
             reply_to,

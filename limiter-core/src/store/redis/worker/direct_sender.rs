@@ -70,7 +70,7 @@ impl DirectSender {
         let reply = gate.direct_writer.write(|digest| {
             // The worker takes the write half back before it records that this server has failed. What is returned here is
             // written.
-            sent = Some(self.local.begin_direct(&call.requests, keys.first_slot())?);
+            sent = Some(self.local.begin_direct(&call.requests, call.counter, keys.first_slot())?);
             Some(command.with_digest(digest))
         })?;
         Some(Box::new(DirectCall { gate, command, entry, sent, reply }))

@@ -10,6 +10,7 @@ use super::call::{CallResult, DirectCall};
 use super::direct_sender::{CallerPoll, DirectSender};
 use super::tests::settings;
 use super::*;
+use crate::local::counter_hash::CounterHash;
 use crate::request::{OwnedRequest, SlottedRequests};
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::naming::RedisKeys;
@@ -63,7 +64,8 @@ impl DirectWorker {
     fn call(&self, action: &Action, deadline: Deadline) -> (Call, oneshot::Receiver<CallResult>) {
         let (reply_to, reply) = oneshot::channel();
         let requests = OwnedRequest::copy_all(&[self.request()]);
-        (Call { action: action.clone(), requests, keys: self.keys(), deadline, reply_to, direct: None }, reply)
+        let (action, counter) = (action.clone(), CounterHash::of(&self.request()));
+        (Call { action, requests, counter, keys: self.keys(), deadline, reply_to, direct: None }, reply)
     }
 
     /// Sends a call as its caller does. `None` if it is left to the worker.

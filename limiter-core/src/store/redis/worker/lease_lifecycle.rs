@@ -17,6 +17,7 @@ use super::leasing::Leasing;
 use crate::Error;
 use crate::clock::{Moment, ceil_micros};
 use crate::limit::Limit;
+use crate::local::counter_hash::CounterHash;
 use crate::local::leases::{EndedLease, NewLease};
 use crate::local::sent::batch::{LeaseEffects, WaitingCall, by_entry};
 use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
@@ -181,7 +182,8 @@ impl Worker {
         if !is_connected || self.local.is_used_up(&request) {
             return;
         }
-        let (terms, lease_request) = self.leasing.terms(&request, keys.first_slot(), Occasion::Renewal);
+        let (terms, lease_request) =
+            self.leasing.terms(&request, CounterHash::of(&request), keys.first_slot(), Occasion::Renewal);
         if terms.is_empty() {
             // It is being renewed.
             return;
@@ -252,9 +254,9 @@ impl Worker {
     /// flight requests. Returns false if it has to be sent.
     pub(super) fn take_leased(self: &Rc<Self>, queue: &Rc<BatchQueue>, call: &Rc<PendingCall>) -> bool {
         let request = call.request();
-        let Some(permits) = self.leasing.local.leases.take(&request, false) else {
+        let Some(permits) = self.local.leases.take_from(&request, || call.counter(), false) else {
             let held = HeldCall { queue: Rc::clone(queue), call: Rc::clone(call) };
-            return self.leasing.hold(&request, held);
+            return self.leasing.hold(held);
         };
         if permits.needs_renewal {
             let request = OwnedRequest::from(&Request { cost: 0, ..request });
@@ -276,7 +278,7 @@ impl Worker {
                 let request = call.request();
                 let calls = u32::try_from(calls.len()).unwrap_or(u32::MAX);
                 let occasion = Occasion::Calls { calls, cost: request.cost };
-                let (new_terms, lease_request) = self.leasing.terms(&request, call.keys().first_slot(), occasion);
+                let (new_terms, lease_request) = self.leasing.terms(&request, call.counter(), call.slot(), occasion);
                 *terms = new_terms;
                 let first_call = Rc::clone(call);
                 leases.entries.push(LeasedEntry { index: call.entry, first_call, terms: *terms, lease_request });

@@ -15,6 +15,7 @@ use super::tests::settings_with_denials;
 use super::*;
 use crate::clock::{ManualClock, Moment};
 use crate::error::Source;
+use crate::local::counter_hash::CounterHash;
 use crate::local::sent::batch::LeaseEffects;
 use crate::request::{CountedReply, LeaseId, OwnedRequest, SlottedRequests};
 use crate::store::redis::naming::RedisKeys;
@@ -91,8 +92,9 @@ impl LeasedWorker {
     fn call(&self, action: Action) -> (Call, oneshot::Receiver<CallResult>) {
         let (reply_to, reply) = oneshot::channel();
         let requests = OwnedRequest::copy_all(&[self.request(1)]);
+        let counter = CounterHash::of(&self.request(1));
         let deadline = Deadline::after(Duration::from_secs(60));
-        (Call { action, requests, keys: self.keys(), deadline, reply_to, direct: None }, reply)
+        (Call { action, requests, counter, keys: self.keys(), deadline, reply_to, direct: None }, reply)
     }
 
     fn pending(&self) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::call::{Call, CallResult, Deadline};
+use crate::local::counter_hash::CounterHash;
 use crate::local::sent::batch::{Reserved, WaitingCall};
 use crate::request::{OwnedRequest, Request, StoreReply};
 use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlightPermit};
@@ -22,6 +23,7 @@ use crate::store::redis::worker::late_replies::LateReplies;
 pub(crate) struct PendingCall {
     /// One request.
     requests: Arc<[OwnedRequest]>,
+    counter: CounterHash,
     keys: RedisKeys,
     /// Its permits may come from a lease.
     pub(crate) takes_leases: bool,
@@ -42,9 +44,10 @@ pub(crate) type BatchedCall = Reserved<PendingCall>;
 impl PendingCall {
     pub(crate) fn new(call: Call, connection: Weak<ManagedConnection>) -> Rc<Self> {
         let takes_leases = call.takes_leases();
-        let Call { requests, keys, deadline, reply_to, .. } = call;
+        let Call { requests, counter, keys, deadline, reply_to, .. } = call;
         Rc::new(Self {
             requests,
+            counter,
             keys,
             takes_leases,
             has_waited_for_lease: Cell::default(),
@@ -90,6 +93,10 @@ impl PendingCall {
 impl WaitingCall for PendingCall {
     fn request(&self) -> Request<'_> {
         self.requests[0].as_request()
+    }
+
+    fn counter(&self) -> CounterHash {
+        self.counter
     }
 
     fn slot(&self) -> u16 {
