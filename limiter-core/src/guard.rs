@@ -1,5 +1,6 @@
 //! The failure policy of a shared store: the decision about a call whose store fails.
 
+use std::sync::Arc;
 #[cfg(all(test, feature = "leases", not(limiter_loom)))]
 use std::sync::Mutex;
 use std::time::SystemTime;
@@ -9,7 +10,7 @@ use crate::error::{Error, OnError, Source};
 use crate::health::{Health, HealthState};
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::local::LocalState;
+use crate::local::{Local, LocalDecision};
 #[cfg(feature = "metrics")]
 use crate::metrics::StoreUp;
 use crate::metrics::{StoreCall, StoreOp};
@@ -39,9 +40,9 @@ pub(crate) enum RemoteStore {
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "the feature adds this store"))]
     Redis(RedisStore),
     /// No store: the environment's URL cannot be used, or a test has none. Each call fails with this error.
-    Failing(Error, LocalState),
+    Failing(Error, Arc<Local>),
     #[cfg(feature = "test-util")]
-    Slow(Box<SlowStore>, LocalState),
+    Slow(Box<SlowStore>, Arc<Local>),
 }
 
 impl Guard {
@@ -62,7 +63,7 @@ impl Guard {
     }
 
     /// The state of the latest worker. After a fork a call may have started another worker.
-    fn local(&self) -> &LocalState {
+    fn local(&self) -> &Local {
         match &self.store {
             RemoteStore::Redis(store) => store.local(),
             RemoteStore::Failing(_, local) => local,
@@ -143,7 +144,7 @@ impl Guard {
         }
         // The failure is recorded before the decision and after it. This task may have been woken late, and other calls
         // must consult the standby limiter meanwhile.
-        self.local().standby.call_failed(requests);
+        self.local().fail(requests.iter().copied());
         let resolution = match on_error {
             OnError::Open => {
                 if reservation.is_none() {
@@ -164,7 +165,7 @@ impl Guard {
             OnError::Raise => return Err(error),
         };
         // The store has no record of permits that were granted just now, for a window from now.
-        self.local().standby.call_failed(requests);
+        self.local().fail(requests.iter().copied());
         Ok(resolution)
     }
 
@@ -179,11 +180,11 @@ impl Guard {
         match self.store.take(requests, &options).await {
             Ok(counted) => Some(Resolution::Counted(counted)),
             Err(StoreFailure { reservation, .. }) => {
-                let standby = &self.local().standby;
+                let local = self.local();
                 if let Some(reservation) = reservation {
-                    standby.refund(requests, reservation.reply.stamp);
+                    local.standby.refund(requests, reservation.reply.stamp);
                 }
-                standby.call_failed(requests);
+                local.fail(requests.iter().copied());
                 None
             }
         }
@@ -207,18 +208,16 @@ impl Guard {
         needs_receipt: bool,
     ) -> Option<Resolution> {
         self.record_leases(leases);
-        if leases
-            && let [request] = requests
-            && request.limit.may_be_leased()
-            && let Some(permits) = self.local().leases.take(request, needs_receipt)
-        {
-            if permits.needs_renewal {
-                self.store.renew_lease(request);
+        match self.local().try_decide(requests, leases, needs_receipt) {
+            LocalDecision::Leased(permits) => {
+                if permits.needs_renewal {
+                    self.store.renew_lease(&requests[0]);
+                }
+                Some(Resolution::Leased(permits))
             }
-            return Some(Resolution::Leased(permits));
+            LocalDecision::Denied(denial) => Some(Resolution::Counted(CountedReply::from_denial_cache(denial))),
+            LocalDecision::Ask => None,
         }
-        let denial = self.local().denials.get(requests)?;
-        Some(Resolution::Counted(CountedReply::from_denial_cache(denial)))
     }
 
     /// Records the setting of a call for tests.

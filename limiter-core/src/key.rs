@@ -150,12 +150,6 @@ impl Key {
         self.long = Some(long);
     }
 
-    /// The readable head of the encoding: all of it, unless there is a digest.
-    #[inline]
-    pub(crate) fn head(&self) -> &[u8] {
-        self.head.as_bytes()
-    }
-
     /// Returns whether the head is the whole encoding.
     #[inline]
     fn is_whole(&self) -> bool {
@@ -186,6 +180,17 @@ impl Key {
         let encoding = self.encoding();
         let hash = hash(&encoding);
         (encoding, hash)
+    }
+
+    /// Returns the hash of the head and the digest, if there is one, computed by `hash` with the seed of the process. A
+    /// static key caches it.
+    #[inline]
+    pub(crate) fn hashed_pieces(&self, hash: impl FnOnce([&[u8]; 2]) -> u64) -> u64 {
+        match (&self.head, &self.long) {
+            (Buffer::Static(static_key), _) => static_key.cached_hash(|| hash([static_key.encoding().as_bytes(), &[]])),
+            (head, None) => hash([head.as_bytes(), &[]]),
+            (head, Some(long)) => hash([head.as_bytes(), &long.digest_bytes()]),
+        }
     }
 
     #[cold]

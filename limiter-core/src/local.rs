@@ -1,19 +1,29 @@
 //! The state that each process keeps beside the shared store.
+//!
+//! A take goes through it in one order, which [`sent`] states as types: [`Local::try_decide`] decides without the store,
+//! [`Local::begin`] precedes the script call, and a [`Sent`](sent::Sent) is settled by the reply or has failed.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::overflow::Overflows;
+use crate::request::{Request, StoreReply, sharing};
 
+pub(crate) mod counter_hash;
 pub(crate) mod denial_cache;
 pub(crate) mod recent_failures;
 #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only the Redis store grants leases"))]
 pub(crate) mod leases;
 pub(crate) mod standby;
+#[cfg(any(test, feature = "redis"))]
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store takes all of these steps"))]
+pub(crate) mod sent;
 
+use counter_hash::CounterHash;
 use denial_cache::DenialCache;
-use leases::Leases;
+use leases::{LeasedPermits, Leases};
 #[cfg(any(test, feature = "redis"))]
 use recent_failures::Slots;
 use standby::{Standby, StandbyConfig};
@@ -21,19 +31,53 @@ use standby::{Standby, StandbyConfig};
 /// The standby limiter, the denial cache and the leases of this process. Calls read them, and the worker updates them.
 ///
 /// A child of `fork` has a state of its own, as it has a worker of its own.
-#[derive(Clone, Debug)]
-pub(crate) struct LocalState {
-    pub(crate) standby: Arc<Standby>,
-    pub(crate) denials: Arc<DenialCache>,
-    pub(crate) leases: Arc<Leases>,
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) standby: Standby,
+    pub(crate) denials: DenialCache,
+    pub(crate) leases: Leases,
 }
 
-#[cfg(any(test, feature = "redis"))]
-impl LocalState {
+/// The result of a decision without the store.
+pub(crate) enum LocalDecision {
+    /// A lease has granted the permits.
+    Leased(LeasedPermits),
+    /// A cached denial still holds.
+    Denied(StoreReply),
+    /// The store has to decide.
+    Ask,
+}
+
+impl Local {
+    /// Decides by a lease, if the call may take one, or by a cached denial.
+    pub(crate) fn try_decide(&self, requests: &[Request<'_>], leases: bool, needs_receipt: bool) -> LocalDecision {
+        let Some(request) = sharing::lone(requests) else { return LocalDecision::Ask };
+        // Hashed at the first look-up: a thread that calls one busy key needs none.
+        let hash = OnceCell::new();
+        let counter = || *hash.get_or_init(|| CounterHash::of(request));
+        if leases
+            && requests.len() == 1
+            && request.limit.may_be_leased()
+            && let Some(permits) = self.leases.take_from(request, counter, needs_receipt)
+        {
+            return LocalDecision::Leased(permits);
+        }
+        self.denials.get_lone(request, counter).map_or(LocalDecision::Ask, LocalDecision::Denied)
+    }
+
+    /// Records that the store failed calls at the same moment. The standby limiter is then consulted for their keys.
+    ///
+    /// Each failure of a call is recorded here, before its caller gets a reply. The caller may use the standby limiter at
+    /// once.
+    pub(crate) fn fail<'r>(&self, requests: impl IntoIterator<Item = Request<'r>>) {
+        self.standby.calls_failed(requests);
+    }
+
     /// Ends the leases of these slots, and then records that their server failed and may have lost their counters.
     ///
     /// The standby limiter is consulted from the record on. By then no permit of a lease is used any more, and its mirror
     /// counts those that were.
+    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn server_failed(&self, slots: &Slots) {
         for ended in self.leases.end_slots(slots) {
             self.standby.settle_lease(&ended);
@@ -42,25 +86,25 @@ impl LocalState {
     }
 }
 
-/// The options of each [`LocalState`] of a limiter.
+/// The options of each [`Local`] of a limiter.
 #[derive(Debug)]
-pub(crate) struct LocalStateOptions {
+pub(crate) struct LocalOptions {
     pub(crate) standby: StandbyConfig,
     pub(crate) remember_denials: Duration,
     pub(crate) clock: Clock,
     pub(crate) overflows: Arc<Overflows>,
 }
 
-impl LocalStateOptions {
-    pub(crate) fn new_state(&self) -> LocalState {
-        self.state_with(self.new_standby())
+impl LocalOptions {
+    pub(crate) fn new_local(&self) -> Arc<Local> {
+        self.local_with(self.new_standby())
     }
 
     /// Returns the state of a child of `fork`.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store restarts its worker"))]
-    pub(crate) fn new_state_in_child(&self) -> LocalState {
+    pub(crate) fn new_local_in_child(&self) -> Arc<Local> {
         self.overflows.keys().restart();
-        self.state_with(self.new_standby().for_child())
+        self.local_with(self.new_standby().for_child())
     }
 
     /// Creates a standby limiter that has recorded nothing.
@@ -69,10 +113,10 @@ impl LocalStateOptions {
     }
 
     /// Creates a state of this standby limiter, with an empty denial cache and no leases.
-    fn state_with(&self, standby: Standby) -> LocalState {
+    fn local_with(&self, standby: Standby) -> Arc<Local> {
         let denials = DenialCache::new(self.remember_denials, self.clock.clone());
         let leases = Leases::new(self.clock.clone());
-        LocalState { standby: Arc::new(standby), denials: Arc::new(denials), leases: Arc::new(leases) }
+        Arc::new(Local { standby, denials, leases })
     }
 }
 

@@ -311,7 +311,7 @@ impl CountedReply {
 
     /// The store's reply with the mirror's stamp, or the denial of the standby limiter if it denies the admission after
     /// all.
-    #[cfg(feature = "redis")]
+    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn reconciled(reply: StoreReply, mirrored: Result<u64, StoreReply>) -> Self {
         match mirrored {
             Ok(mirror_stamp) => Self::from_store(reply, mirror_stamp),

@@ -40,6 +40,17 @@ pub(crate) fn hash_bytes(seed: &Seed, bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// Returns the hash of a key in two pieces. It is [`hash_bytes`] of the first one if the second one is empty.
+#[inline]
+pub(crate) fn hash_pieces(seed: &Seed, [first, second]: [&[u8]; 2]) -> u64 {
+    let mut hasher = seed.build_hasher();
+    hasher.write(first);
+    if !second.is_empty() {
+        hasher.write(second);
+    }
+    hasher.finish()
+}
+
 /// Returns a number that no earlier call in this process has returned.
 pub(crate) fn next_id() -> u64 {
     // Loom's atomics cannot be static.

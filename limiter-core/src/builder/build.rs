@@ -14,7 +14,7 @@ use crate::decision::receipt::LimiterId;
 use crate::guard::{Guard, RemoteStore};
 use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{Backend, LimiterInner};
-use crate::local::LocalStateOptions;
+use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
 use crate::metrics::{self, RulesRefused};
 use crate::overflow::Overflows;
@@ -129,7 +129,7 @@ impl Builder {
 
     fn failing_by(self, error: Error, rules: RuleTable) -> Limiter {
         let options = self.local_options(1);
-        let local = options.new_state();
+        let local = options.new_local();
         self.guarded(Guard::new(RemoteStore::Failing(error, local)), options.overflows, rules)
     }
 
@@ -142,18 +142,18 @@ impl Builder {
     #[cfg(feature = "test-util")]
     pub(super) fn slow_by(self, delay: Duration, rules: RuleTable) -> Limiter {
         let memory = MemoryStore::new(self.max_keys, self.clock.clone(), Source::Store);
-        let (overflows, local) = (memory.overflows(), self.local_options(1).new_state());
+        let (overflows, local) = (memory.overflows(), self.local_options(1).new_local());
         let store = SlowStore { delay, deadline: self.deadline, clock: self.clock.clone(), memory };
         self.guarded(Guard::new(RemoteStore::Slow(Box::new(store), local)), overflows, rules)
     }
 
     /// The options of the local state beside a store with this number of slots.
-    fn local_options(&self, slots: u16) -> LocalStateOptions {
+    fn local_options(&self, slots: u16) -> LocalOptions {
         let instances = NonZeroU32::new(self.instances).unwrap_or(NonZeroU32::MIN);
         let (max_keys, clock) = (self.max_keys, self.clock.clone());
         let standby = StandbyConfig { max_keys, instances, slots };
         let overflows = Overflows::new(Source::Standby, max_keys, clock.clone());
-        LocalStateOptions { standby, remember_denials: self.remember_denials, clock, overflows }
+        LocalOptions { standby, remember_denials: self.remember_denials, clock, overflows }
     }
 
     fn guarded(self, guard: Guard, overflows: Arc<Overflows>, rules: RuleTable) -> Limiter {

@@ -64,6 +64,19 @@ impl LongKey {
         matches!(self.digest, KeyDigest::Hmac(_))
     }
 
+    /// The bytes of the digest, for a hash. A short one is filled up with zeros.
+    pub(super) fn digest_bytes(&self) -> [u8; 32] {
+        match &self.digest {
+            KeyDigest::Growing(digest) => digest.clone().finalize().into(),
+            KeyDigest::Sha256(digest) => *digest,
+            KeyDigest::Hmac(digest) => {
+                let mut bytes = [0; 32];
+                bytes[..digest.len()].copy_from_slice(digest);
+                bytes
+            }
+        }
+    }
+
     /// Writes the mark and the digest in hex.
     pub(super) fn write_digest(&self, out: &mut impl Write) -> fmt::Result {
         self.digest.write(out)

@@ -10,16 +10,15 @@
 //! them come back before it is allowed.
 
 use std::cell::Cell;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::CounterKind;
 use crate::clock::{Clock, Moment};
+use crate::local::counter_hash::{CounterHash, Table};
 use crate::request::sharing;
 use crate::request::{Request, StoreReply};
 use crate::sync::process::{self, read_at_home, write_at_home};
-use crate::sync::{AtomicBool, AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, fence, next_id};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, RwLock, RwLockWriteGuard, fence, next_id};
 use crate::{Key, Limit};
 
 /// A fixed number of slots, each with the denials of one counter. If several counters share a slot, it holds the
@@ -35,7 +34,6 @@ pub(crate) struct DenialCache {
     versions: Box<[AtomicU64]>,
     /// The denials of each slot's counter, for several limits and costs.
     denials: Box<[RwLock<Vec<Arc<Denial>>>]>,
-    hasher: Seed,
     clock: Clock,
     /// The longest time for which a denial is used.
     max_age: Duration,
@@ -69,6 +67,7 @@ struct Denial {
 /// The state of a slot at the time when a request is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheVersion {
+    counter: CounterHash,
     sent_at: Moment,
     version: u64,
 }
@@ -92,23 +91,23 @@ impl DenialCache {
         let slots = if max_age.is_zero() { 0 } else { SLOTS };
         let numbers = || (0..slots).map(|_| AtomicU64::new(EMPTY)).collect();
         let denials = (0..slots).map(|_| RwLock::new(Vec::new())).collect();
-        Self {
-            tags: numbers(),
-            versions: numbers(),
-            denials,
-            hasher: Seed::default(),
-            clock,
-            max_age,
-            home: process::id(),
-            id: next_id(),
-        }
+        Self { tags: numbers(), versions: numbers(), denials, clock, max_age, home: process::id(), id: next_id() }
     }
 
     /// Returns the store's denial of this request, if it is still valid. A decision about several requests that are not
     /// observed is not cached.
     pub(crate) fn get(&self, requests: &[Request<'_>]) -> Option<StoreReply> {
         let request = sharing::lone(requests)?;
-        let (slot, tag) = self.slot_and_tag(request)?;
+        self.get_lone(request, || CounterHash::of(request))
+    }
+
+    /// Returns the store's denial of this request, if it is still valid. `counter` returns the hash of its counter.
+    #[inline]
+    pub(crate) fn get_lone(&self, request: &Request<'_>, counter: impl FnOnce() -> CounterHash) -> Option<StoreReply> {
+        if self.is_disabled() {
+            return None;
+        }
+        let (slot, tag) = self.slot_and_tag(counter());
         if self.tags[slot].load(Ordering::Acquire) != tag {
             return None;
         }
@@ -137,15 +136,20 @@ impl DenialCache {
 
     /// Removes the denials of these counters, because permits were taken or given back, or may have been.
     pub(crate) fn invalidate(&self, requests: &[Request<'_>]) {
-        for (slot, _) in requests.iter().filter_map(|request| self.slot_and_tag(request)) {
-            self.versions[slot].fetch_add(1, Ordering::AcqRel);
-            // A concurrent insertion either sees the new version after it, or its tag is seen here.
-            fence(Ordering::SeqCst);
-            if self.tags[slot].load(Ordering::Acquire) != EMPTY
-                && let Some(mut denials) = self.lock(slot)
-            {
-                self.clear(slot, &mut denials);
-            }
+        if !self.is_disabled() {
+            requests.iter().for_each(|request| self.invalidate_counter(CounterHash::of(request)));
+        }
+    }
+
+    fn invalidate_counter(&self, counter: CounterHash) {
+        let (slot, _) = self.slot_and_tag(counter);
+        self.versions[slot].fetch_add(1, Ordering::AcqRel);
+        // A concurrent insertion either sees the new version after it, or its tag is seen here.
+        fence(Ordering::SeqCst);
+        if self.tags[slot].load(Ordering::Acquire) != EMPTY
+            && let Some(mut denials) = self.lock(slot)
+        {
+            self.clear(slot, &mut denials);
         }
     }
 
@@ -154,13 +158,16 @@ impl DenialCache {
         self.tags[slot].store(EMPTY, Ordering::Release);
     }
 
-    /// The slot and the tag of a request's counter; `None` if the cache is disabled.
-    fn slot_and_tag(&self, request: &Request<'_>) -> Option<(usize, u64)> {
-        if self.tags.is_empty() {
-            return None;
-        }
-        let hash = self.hasher.hash_one((request.key.head(), CounterKind::from(request.limit))).max(EMPTY + 1);
-        Some((usize::try_from(hash % self.tags.len() as u64).unwrap_or(0), hash))
+    /// Returns whether it caches nothing.
+    #[inline]
+    fn is_disabled(&self) -> bool {
+        self.tags.is_empty()
+    }
+
+    /// The slot and the tag of a counter, unless the cache is disabled.
+    #[inline]
+    fn slot_and_tag(&self, counter: CounterHash) -> (usize, u64) {
+        counter.place_and_tag(Table::Denials, self.tags.len())
     }
 
     fn lock(&self, slot: usize) -> Option<RwLockWriteGuard<'_, Vec<Arc<Denial>>>> {
@@ -173,8 +180,17 @@ impl DenialCache {
     /// Returns the version of a request's slot. The caller reads it before it sends the request, for
     /// [`update`](Self::update).
     pub(crate) fn version(&self, request: &Request<'_>) -> Option<CacheVersion> {
-        let (slot, _) = self.slot_and_tag(request)?;
-        Some(CacheVersion { sent_at: self.clock.now(), version: self.versions[slot].load(Ordering::Acquire) })
+        if self.is_disabled() { None } else { self.version_of(CounterHash::of(request)) }
+    }
+
+    /// Returns the version of a counter's slot, as [`version`](Self::version) does.
+    pub(crate) fn version_of(&self, counter: CounterHash) -> Option<CacheVersion> {
+        if self.is_disabled() {
+            return None;
+        }
+        let (slot, _) = self.slot_and_tag(counter);
+        let sent_at = self.clock.now();
+        Some(CacheVersion { counter, sent_at, version: self.versions[slot].load(Ordering::Acquire) })
     }
 
     /// Updates the cache by the store's replies to identical requests that were sent together, the allowed ones first.
@@ -189,20 +205,21 @@ impl DenialCache {
         denial: Option<&StoreReply>,
         longest: Option<Duration>,
     ) {
-        let Some(CacheVersion { sent_at, version }) = version else { return };
+        let Some(version) = version else { return };
         let own_changes = u64::from(has_changed);
         if has_changed {
-            self.invalidate(&[*request]);
+            self.invalidate_counter(version.counter);
         }
         if let Some(denial) = denial {
-            let version = CacheVersion { sent_at, version: version.wrapping_add(own_changes) };
+            let version = CacheVersion { version: version.version.wrapping_add(own_changes), ..version };
             self.insert(request, version, denial, longest);
         }
     }
 
     /// Inserts a denial, unless its slot has changed since `version`.
     fn insert(&self, request: &Request<'_>, version: CacheVersion, reply: &StoreReply, longest: Option<Duration>) {
-        let (Some(retry_after), Some((slot, tag))) = (reply.retry_after, self.slot_and_tag(request)) else { return };
+        let Some(retry_after) = reply.retry_after else { return };
+        let (slot, tag) = self.slot_and_tag(version.counter);
         if reply.remaining.checked_add(1) != Some(request.cost) {
             return;
         }

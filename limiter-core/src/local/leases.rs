@@ -13,18 +13,17 @@
 //! moment. They count as used.
 
 use std::cell::Cell;
-use std::hash::BuildHasher;
 use std::hint;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::algorithm::CounterKind;
 use crate::clock::{Clock, Moment};
+use crate::local::counter_hash::{CounterHash, Table};
 use crate::local::recent_failures::Slots;
 use crate::request::{CountedReply, LeaseId, Request, StoreReply};
 use crate::sync::process::{self, read_at_home, unless_blocked};
-use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, Seed, next_id};
+use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, next_id};
 use crate::{Key, Limit};
 
 mod lease;
@@ -39,7 +38,6 @@ pub(crate) use lease::{EndedLease, Lease, NewLease};
 pub(crate) struct Leases {
     table: OnceLock<LeaseTable>,
     places: usize,
-    hasher: Seed,
     clock: Clock,
     /// The process that made it.
     home: u32,
@@ -74,24 +72,36 @@ impl Leases {
 
     /// Leases in so many places.
     pub(crate) fn with_places(places: usize, clock: Clock) -> Self {
-        Self { table: OnceLock::new(), places, hasher: Seed::default(), clock, home: process::id(), id: next_id() }
+        Self { table: OnceLock::new(), places, clock, home: process::id(), id: next_id() }
     }
 
     /// Takes the permits of a request from the lease of its counter and limit. `None` if it has none in force, or one
     /// with too few permits. A call never waits here.
     #[inline]
     pub(crate) fn take(&self, request: &Request<'_>, needs_receipt: bool) -> Option<LeasedPermits> {
+        self.take_from(request, || CounterHash::of(request), needs_receipt)
+    }
+
+    /// Takes the permits as [`take`](Self::take) does. `counter` returns the hash of the request's counter.
+    #[inline]
+    pub(crate) fn take_from(
+        &self,
+        request: &Request<'_>,
+        counter: impl FnOnce() -> CounterHash,
+        needs_receipt: bool,
+    ) -> Option<LeasedPermits> {
         if request.cost == 0 {
             return None;
         }
-        self.with_lease_in_force(request, |lease, now| lease.take_permits(request.cost, now, needs_receipt))
+        let take = |lease: &mut RecentLease, now| lease.take_permits(request.cost, now, needs_receipt);
+        self.with_lease_in_force(request, counter, take)
     }
 
     /// Puts the permits of a request back into the lease from which they were taken. Returns false if that lease is no
     /// longer in force, or cannot have them now: then they are to be refunded to the store.
     pub(crate) fn put_back(&self, request: &Request<'_>, id: LeaseId) -> bool {
         let put_back = |lease: &mut RecentLease, _| (lease.id() == id && lease.put_back(request.cost)).then_some(());
-        self.with_lease_in_force(request, put_back).is_some()
+        self.with_lease_in_force(request, || CounterHash::of(request), put_back).is_some()
     }
 
     /// Calls a function with the lease of a request and the current time, if that is before the end.
@@ -99,6 +109,7 @@ impl Leases {
     fn with_lease_in_force<R>(
         &self,
         request: &Request<'_>,
+        counter: impl FnOnce() -> CounterHash,
         use_lease: impl Fn(&mut RecentLease, Moment) -> Option<R>,
     ) -> Option<R> {
         let table = self.table.get()?;
@@ -113,7 +124,7 @@ impl Leases {
                 return used;
             }
         }
-        self.use_found(table, request, &use_lease)
+        self.use_found(table, request, counter(), &use_lease)
     }
 
     /// Calls a function with the lease of a request in the table and the current time, if that is before the end.
@@ -122,9 +133,10 @@ impl Leases {
         &self,
         table: &LeaseTable,
         request: &Request<'_>,
+        counter: CounterHash,
         use_lease: &impl Fn(&mut RecentLease, Moment) -> Option<R>,
     ) -> Option<R> {
-        let mut lease = RecentLease::new(self.find(table, request)?);
+        let mut lease = RecentLease::new(self.find(table, request, counter)?);
         let used = self.use_in_force(&mut lease, use_lease);
         lease.keep();
         used
@@ -143,8 +155,8 @@ impl Leases {
 
     /// Looks a lease up in the table.
     #[inline(never)]
-    fn find(&self, table: &LeaseTable, request: &Request<'_>) -> Option<Arc<Lease>> {
-        let (index, tag) = self.index_and_tag(request.key, request.limit);
+    fn find(&self, table: &LeaseTable, request: &Request<'_>, counter: CounterHash) -> Option<Arc<Lease>> {
+        let (index, tag) = counter.place_and_tag(Table::Leases, self.places);
         if table.tags[index].load(Ordering::Acquire) != tag {
             return None;
         }
@@ -222,8 +234,7 @@ impl Leases {
     /// Returns the index of a counter's place, and the counter's tag.
     #[inline]
     fn index_and_tag(&self, key: &Key, limit: Limit) -> (usize, u64) {
-        let hash = self.hasher.hash_one((key.head(), CounterKind::from(limit))).max(EMPTY + 1);
-        (usize::try_from(hash % self.places as u64).unwrap_or(0), hash)
+        CounterHash::of(&Request::new(key, limit, 0)).place_and_tag(Table::Leases, self.places)
     }
 }
 

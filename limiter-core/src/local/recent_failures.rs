@@ -1,10 +1,10 @@
 //! The times of the store's last failures, for each slot and key.
 
-use std::hash::BuildHasher;
 use std::ops::RangeInclusive;
 
+use crate::local::counter_hash::{CounterHash, Table};
 use crate::request::{Request, SlottedRequests};
-use crate::sync::{AtomicU64, Ordering, Seed};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The times of the last failures, in milliseconds of the clock.
 ///
@@ -17,7 +17,6 @@ pub(crate) struct RecentFailures {
     slots: Box<[AtomicU64]>,
     /// Times of failed calls, by the hash of the key. A failure of one call counts for a few other keys as well.
     keys: Box<[AtomicU64]>,
-    seed: Seed,
 }
 
 /// The slots of a failed server.
@@ -31,12 +30,7 @@ impl RecentFailures {
     /// A table for a store with `slots` slots.
     pub(crate) fn new(slots: u16) -> Self {
         let never = |count: usize| (0..count).map(|_| AtomicU64::new(NEVER)).collect();
-        Self {
-            latest: AtomicU64::new(NEVER),
-            slots: never(slots.max(1).into()),
-            keys: never(KEY_ENTRIES),
-            seed: Seed::default(),
-        }
+        Self { latest: AtomicU64::new(NEVER), slots: never(slots.max(1).into()), keys: never(KEY_ENTRIES) }
     }
 
     /// Records the failure of the server of these slots.
@@ -49,11 +43,9 @@ impl RecentFailures {
         record(&self.latest, now);
     }
 
-    /// Records the failure of a call.
-    pub(crate) fn call_failed(&self, requests: &[Request<'_>], now: u64) {
-        for request in requests {
-            record(self.key_failure(request), now);
-        }
+    /// Records the failure of a call about this request.
+    pub(crate) fn call_failed(&self, request: &Request<'_>, now: u64) {
+        record(self.key_failure(request), now);
         record(&self.latest, now);
     }
 
@@ -86,8 +78,8 @@ impl RecentFailures {
     }
 
     fn key_failure(&self, request: &Request<'_>) -> &AtomicU64 {
-        let hash = self.seed.hash_one(request.key.head());
-        &self.keys[usize::try_from(hash % KEY_ENTRIES as u64).unwrap_or(0)]
+        let (entry, _) = CounterHash::of_key(request.key).place_and_tag(Table::Failures, KEY_ENTRIES);
+        &self.keys[entry]
     }
 }
 

@@ -48,18 +48,6 @@ pub(crate) struct StandbyConfig {
     pub(crate) slots: u16,
 }
 
-/// The result of consulting the standby limiter before a request is sent to the store.
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store consults the standby limiter"))]
-#[derive(Debug)]
-pub(crate) enum Precheck {
-    /// The standby limiter is not consulted: the store decides alone.
-    Skip,
-    /// The standby limiter has reserved the permits. The store must allow the call as well.
-    Reserved(StoreReply),
-    /// The standby limiter denies the call. The request is not sent.
-    Denied(StoreReply),
-}
-
 impl Standby {
     #[cfg(all(test, any(feature = "redis", limiter_loom)))]
     pub(crate) fn new(config: &StandbyConfig, clock: Clock) -> Self {
@@ -159,9 +147,10 @@ impl Standby {
         let _ = self.mirror.reset(key, limit);
     }
 
-    /// Records that the store failed a call. The standby limiter is then consulted for the keys of that call.
-    pub(crate) fn call_failed(&self, requests: &[Request<'_>]) {
-        self.recent_failures.call_failed(requests, self.clock.now().ceil_millis());
+    /// Records that the store failed calls at the same moment. The standby limiter is then consulted for their keys.
+    pub(crate) fn calls_failed<'r>(&self, requests: impl IntoIterator<Item = Request<'r>>) {
+        let now = self.clock.now().ceil_millis();
+        requests.into_iter().for_each(|request| self.recent_failures.call_failed(&request, now));
     }
 }
 
@@ -170,12 +159,6 @@ const UNKNOWN_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store consults the standby limiter"))]
 impl Standby {
-    /// Records that the store failed several calls at the same moment.
-    pub(crate) fn calls_failed<'q>(&self, requests: impl Iterator<Item = Request<'q>>) {
-        let now = self.clock.now().ceil_millis();
-        requests.for_each(|request| self.recent_failures.call_failed(&[request], now));
-    }
-
     /// Records that the server of these slots failed, and may have lost their counters.
     pub(crate) fn server_failed(&self, slots: &Slots) {
         self.recent_failures.server_failed(slots, self.clock.now().ceil_millis());
@@ -198,13 +181,28 @@ impl Standby {
         self.recent_failures.has_server_failed_since(requests, stamp / 1000)
     }
 
-    /// Reserves the permits of a call before it is sent to the store, if the standby limiter is consulted.
-    pub(crate) fn reserve(&self, requests: SlottedRequests<'_>, max_wait: Duration) -> Precheck {
+    /// Reserves the permits of a call before it is sent to the store; `None` if the standby limiter is not consulted, so
+    /// that the store decides alone. The store must allow the call as well.
+    ///
+    /// # Errors
+    /// The denial of the standby limiter. The request is not sent.
+    pub(crate) fn reserve(
+        &self,
+        requests: SlottedRequests<'_>,
+        max_wait: Duration,
+    ) -> Result<Option<StoreReply>, StoreReply> {
         self.reserve_by(requests, || self.decide(requests.requests, max_wait))
     }
 
-    /// Reserves the permits of a call about several requests as [`reserve`](Self::reserve) does. Adds the report of each.
-    pub(crate) fn reserve_each(&self, requests: SlottedRequests<'_>, per_request: &mut PerRequest) -> Precheck {
+    /// Reserves the permits of a call about several requests, and adds the report of each.
+    ///
+    /// # Errors
+    /// As for [`reserve`](Self::reserve).
+    pub(crate) fn reserve_each(
+        &self,
+        requests: SlottedRequests<'_>,
+        per_request: &mut PerRequest,
+    ) -> Result<Option<StoreReply>, StoreReply> {
         self.reserve_by(requests, || self.decide_each(requests.requests, per_request))
     }
 
@@ -212,15 +210,15 @@ impl Standby {
         &self,
         requests: SlottedRequests<'_>,
         decide: impl FnOnce() -> Result<StoreReply, Error>,
-    ) -> Precheck {
+    ) -> Result<Option<StoreReply>, StoreReply> {
         if !self.is_consulted(requests) {
-            return Precheck::Skip;
+            return Ok(None);
         }
         match decide() {
-            Ok(reply) if reply.allowed => Precheck::Reserved(reply),
-            Ok(reply) => Precheck::Denied(reply),
+            Ok(reply) if reply.allowed => Ok(Some(reply)),
+            Ok(reply) => Err(reply),
             // The worker runs only in the process that made the standby limiter, where this does not happen.
-            Err(_) => Precheck::Skip,
+            Err(_) => Ok(None),
         }
     }
 

@@ -11,8 +11,7 @@ fn a_failed_server_ends_leases_before_the_standby_limiter_decides() {
     let clock = Clock::Manual(ManualClock::new());
     let standby = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 2 };
     let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
-    let local =
-        LocalStateOptions { standby, remember_denials: Duration::ZERO, clock: clock.clone(), overflows }.new_state();
+    let local = LocalOptions { standby, remember_denials: Duration::ZERO, clock: clock.clone(), overflows }.new_local();
     let limit: Limit = "5/1s".parse().expect("a limit");
     let keys = ["a", "b"].map(Key::new);
     let [lost, kept] = keys.each_ref().map(|key| Request::new(key, limit, 1));

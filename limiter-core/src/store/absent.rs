@@ -1,7 +1,7 @@
 //! A `RedisStore` that cannot exist, so its methods are never called, for builds without the feature `redis`.
 
 use crate::health::Health;
-use crate::local::LocalState;
+use crate::local::Local;
 use crate::request::Request;
 use crate::request::{CallOptions, CountedReply, RefundInfo, StoreFailure};
 use crate::{Error, Key, Limit};
@@ -10,7 +10,7 @@ use crate::{Error, Key, Limit};
 pub(crate) enum RedisStore {}
 
 impl RedisStore {
-    pub(crate) fn local(&self) -> &LocalState {
+    pub(crate) fn local(&self) -> &Local {
         match *self {}
     }
 

@@ -29,6 +29,7 @@ mod worker_handle;
 
 pub(crate) use endpoint::{Endpoint, ReadySignal};
 pub(crate) use naming::{Naming, Secret};
+pub(crate) use script::reply::BatchEntryReply;
 pub use server::Credentials;
 #[cfg(feature = "tls")]
 pub use server::Tls;
@@ -56,7 +57,7 @@ use tokio::task::unconstrained;
 
 use crate::clock::Clock;
 use crate::health::{Health, HealthObservers, HealthState};
-use crate::local::{LocalState, LocalStateOptions};
+use crate::local::{Local, LocalOptions};
 use crate::metrics::BatchSizes;
 use crate::request::{CallOptions, OwnedRequest, RefundInfo, Request, StoreFailure};
 use crate::sync::process::PerProcess;
@@ -81,7 +82,7 @@ pub(crate) struct Options {
     pub(crate) busy_poll: Duration,
     pub(crate) max_in_flight: u32,
     pub(crate) clock: Clock,
-    pub(crate) local: LocalStateOptions,
+    pub(crate) local: LocalOptions,
     pub(crate) health_observers: Arc<HealthObservers>,
 }
 
@@ -89,7 +90,7 @@ impl Options {
     fn start_worker(
         &self,
         endpoint: &Endpoint,
-        local: LocalState,
+        local: Arc<Local>,
         ready: Option<ReadySignal>,
     ) -> Result<WorkerHandle, Error> {
         let naming = Arc::clone(&self.naming);
@@ -107,7 +108,7 @@ impl RedisStore {
     /// # Errors
     /// The system cannot start a thread.
     pub(crate) fn start(endpoint: Endpoint, options: Options, ready: Option<ReadySignal>) -> Result<Self, Error> {
-        let worker = options.start_worker(&endpoint, options.local.new_state(), ready)?;
+        let worker = options.start_worker(&endpoint, options.local.new_local(), ready)?;
         Ok(Self {
             workers: PerProcess::with_value(worker),
             endpoint,
@@ -118,7 +119,7 @@ impl RedisStore {
     }
 
     /// The local state that the latest worker keeps up to date.
-    pub(crate) fn local(&self) -> &LocalState {
+    pub(crate) fn local(&self) -> &Local {
         self.latest().local()
     }
 
@@ -137,7 +138,7 @@ impl RedisStore {
     /// The worker of this process. A child of `fork` starts one at its first call, with connections of its own.
     fn worker(&self) -> Result<&WorkerHandle, Error> {
         self.workers.get_or_make(|| {
-            let local = self.options.local.new_state_in_child();
+            let local = self.options.local.new_local_in_child();
             let worker = self.options.start_worker(&self.endpoint, local, None).map_err(|error| {
                 let problem = "the limiter cannot be started anew in this process, which was forked";
                 Error::with_source(ErrorKind::Forked, problem, error)

@@ -12,8 +12,11 @@ use loom::{model, thread};
 use crate::clock::{Clock, Moment};
 use crate::decision::receipt::{GrantedPermits, LimiterId, Receipt, Refund};
 use crate::limiter::wait_queue::{Demands, Schedule, Ticket, Turn, WaitQueues};
+use crate::local::Local;
 use crate::local::denial_cache::DenialCache;
-use crate::local::standby::{Precheck, Standby, StandbyConfig};
+use crate::local::leases::Leases;
+use crate::local::sent::SentTake;
+use crate::local::standby::{Standby, StandbyConfig};
 use crate::overflow::Overflows;
 use crate::request::{OwnedRequest, RefundInfo, Request, SlottedRequests, StoreReply};
 use crate::store::memory::MemoryStore;
@@ -159,39 +162,94 @@ fn a_receipt_refunds_each_permit_once() {
     });
 }
 
+/// Returns a state without denials and leases.
+fn local(clock: &Clock) -> std::sync::Arc<Local> {
+    let config = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
+    std::sync::Arc::new(Local {
+        standby: Standby::new(&config, clock.clone()),
+        denials: DenialCache::new(Duration::ZERO, clock.clone()),
+        leases: Leases::new(clock.clone()),
+    })
+}
+
+fn is_admitted_by_standby(local: &Local, requests: &[Request<'_>]) -> bool {
+    local.standby.decide(requests, Duration::ZERO).expect("no lock is orphaned").allowed
+}
+
+/// Settles a call by the reply of an empty store, which admits it.
+fn is_admitted_by_empty_store(sent: SentTake<'_>, requests: &[Request<'_>]) -> bool {
+    let reply = MemoryStore::new(1, clock(), Source::Store).decide(requests);
+    assert!(reply.allowed);
+    sent.settle(reply.into()).reply.allowed
+}
+
 /// The standby limiter decides a call that has failed, while the store admits another one. The store has lost its data,
 /// so only the mirror prevents that both are admitted.
 #[test]
 fn a_standby_and_a_store_that_lost_its_data_never_admit_more_than_the_limit() {
     model(|| {
-        let config = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
-        let standby = Arc::new(Standby::new(&config, clock()));
+        let local = local(&clock());
         let failed = {
-            let standby = Arc::clone(&standby);
+            let local = std::sync::Arc::clone(&local);
             thread::spawn(move || {
                 let key = Key::new("getId");
                 let requests = [request(&key, "1/1m")];
-                standby.call_failed(&requests);
-                standby.decide(&requests, Duration::ZERO).expect("no lock is orphaned").allowed
+                local.fail(requests);
+                is_admitted_by_standby(&local, &requests)
             })
         };
         let key = Key::new("getId");
         let requests = [request(&key, "1/1m")];
-        // The store is empty: it would admit.
-        let empty = MemoryStore::new(1, clock(), Source::Store);
-        let admitted = match standby.reserve(SlottedRequests::in_slot_0(&requests), Duration::ZERO) {
-            Precheck::Denied(_) => false,
-            Precheck::Skip => {
-                let reply = empty.decide(&requests);
-                standby.reconcile(SlottedRequests::in_slot_0(&requests), Duration::ZERO, None, &reply).is_ok()
-            }
-            Precheck::Reserved(reservation) => {
-                let reply = empty.decide(&requests);
-                standby
-                    .reconcile(SlottedRequests::in_slot_0(&requests), Duration::ZERO, Some(&reservation), &reply)
-                    .is_ok()
-            }
+        let admitted = match local.begin(SlottedRequests::in_slot_0(&requests), Duration::ZERO) {
+            Ok(sent) => is_admitted_by_empty_store(sent, &requests),
+            Err(_) => false,
         };
+        let other = failed.join().expect("no panic");
+        assert!(!(admitted && other), "both were admitted");
+    });
+}
+
+/// Two calls are in flight. One has failed, because its task has ended, and the standby limiter decides it. The other
+/// one is settled by a store that has lost its data.
+#[test]
+fn a_failure_that_is_recorded_while_a_call_is_in_flight_is_found_when_that_is_settled() {
+    model(|| {
+        let local = local(&clock());
+        let key = Key::new("getId");
+        let requests = [request(&key, "1/1m")];
+        let sent = local.begin(SlottedRequests::in_slot_0(&requests), Duration::ZERO).expect("no failure");
+        let failed = {
+            let local = std::sync::Arc::clone(&local);
+            thread::spawn(move || {
+                let key = Key::new("getId");
+                let requests = [request(&key, "1/1m")];
+                drop(local.begin(SlottedRequests::in_slot_0(&requests), Duration::ZERO));
+                is_admitted_by_standby(&local, &requests)
+            })
+        };
+        let admitted = is_admitted_by_empty_store(sent, &requests);
+        let other = failed.join().expect("no panic");
+        assert!(!(admitted && other), "both were admitted");
+    });
+}
+
+/// The server of a call fails while the call is in flight, and its leases end. The standby limiter decides another call.
+#[test]
+fn a_call_whose_server_fails_while_it_is_in_flight_shares_no_permit_with_the_standby_limiter() {
+    model(|| {
+        let local = local(&clock());
+        let key = Key::new("getId");
+        let requests = [request(&key, "1/1m")];
+        let sent = local.begin(SlottedRequests::in_slot_0(&requests), Duration::ZERO).expect("no failure");
+        let failed = {
+            let local = std::sync::Arc::clone(&local);
+            thread::spawn(move || {
+                let key = Key::new("getId");
+                local.server_failed(&[0..=0]);
+                is_admitted_by_standby(&local, &[request(&key, "1/1m")])
+            })
+        };
+        let admitted = is_admitted_by_empty_store(sent, &requests);
         let other = failed.join().expect("no panic");
         assert!(!(admitted && other), "both were admitted");
     });
@@ -202,22 +260,21 @@ fn a_standby_and_a_store_that_lost_its_data_never_admit_more_than_the_limit() {
 #[test]
 fn the_standby_denies_what_exceeds_the_limit_with_permits_beyond_the_mirror() {
     model(|| {
-        let config = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
-        let standby = Arc::new(Standby::new(&config, clock()));
+        let local = local(&clock());
         let key = Key::new("getId");
-        standby.record(&[request(&key, "2/1m")]);
+        local.standby.record(&[request(&key, "2/1m")]);
+        let two = [Request { cost: 2, ..request(&key, "2/1m") }];
+        let sent = local.begin(SlottedRequests::in_slot_0(&two), Duration::ZERO).expect("no failure");
         let failed = {
-            let standby = Arc::clone(&standby);
+            let local = std::sync::Arc::clone(&local);
             thread::spawn(move || {
                 let key = Key::new("getId");
                 let requests = [request(&key, "2/1m")];
-                standby.call_failed(&requests);
-                standby.decide(&requests, Duration::ZERO).expect("no lock is orphaned").allowed
+                local.fail(requests);
+                is_admitted_by_standby(&local, &requests)
             })
         };
-        let two = [Request { cost: 2, ..request(&key, "2/1m") }];
-        let reply = MemoryStore::new(1, clock(), Source::Store).decide(&two);
-        let admitted = standby.reconcile(SlottedRequests::in_slot_0(&two), Duration::ZERO, None, &reply).is_ok();
+        let admitted = is_admitted_by_empty_store(sent, &two);
         let other = failed.join().expect("no panic");
         assert!(!(admitted && other), "three permits of two in one window of the store");
     });

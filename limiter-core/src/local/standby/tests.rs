@@ -50,7 +50,7 @@ fn a_window_edge_of_the_mirrors_clock_frees_no_permit() {
             clock.advance(Duration::from_millis(until_edge));
             (0..5).for_each(|_| admit_by_store(&standby, request));
             clock.advance(Duration::from_millis(until_edge));
-            standby.call_failed(&[request]);
+            standby.calls_failed([request]);
             let denial = decide(&standby, &[request]);
             assert!(!denial.allowed, "{algorithm:?}, {max_keys} keys");
             assert_eq!(denial.retry_after, Some(Duration::from_millis(1)), "{algorithm:?}, {max_keys} keys");
@@ -71,7 +71,7 @@ fn permits_of_two_store_windows_count_until_each_is_a_window_old() {
             (0..5).for_each(|_| admit_by_store(&standby, request));
             clock.advance(Duration::from_millis(WINDOW_MILLIS / 2));
         }
-        standby.call_failed(&[request]);
+        standby.calls_failed([request]);
         assert_eq!(take_all(&standby, request), 0, "the newer five fill the limit");
         clock.advance(Duration::from_millis(WINDOW_MILLIS / 2));
         assert_eq!(take_all(&standby, request), 5, "{algorithm:?}");

@@ -21,7 +21,6 @@ mod late_replies;
 mod leasing;
 mod multi_slot;
 mod pending_call;
-mod reconcile;
 #[cfg(all(test, feature = "test-util"))]
 mod lease_tests;
 #[cfg(test)]
@@ -36,7 +35,6 @@ use lease_lifecycle::Renewal;
 use leasing::Leasing;
 use multi_slot::MultiSlotCall;
 use pending_call::BatchQueue;
-use reconcile::{Reconciler, SentTake};
 
 use super::connection::gate_table::GateTable;
 use super::connection::managed::ManagedConnection;
@@ -48,9 +46,9 @@ use super::script::command::{Action, ReturnedPermits};
 #[cfg(feature = "rules")]
 use super::shared_rules::{self, RulesCall, RulesServer};
 use crate::clock::Clock;
-use crate::local::LocalState;
+use crate::local::Local;
 use crate::metrics::BatchSizes;
-use crate::request::{CountedReply, DecisionReply, StoreFailure, StoreReply};
+use crate::request::{CountedReply, DecisionReply, RefundInfo, Request, StoreFailure, StoreReply};
 use crate::store::redis::connection::server_connection::ConnectionContext;
 use crate::store::redis::connection::topology::SlotGroup;
 use crate::{Error, ErrorKind};
@@ -63,7 +61,7 @@ pub(crate) struct WorkerSettings {
     /// The time limit of busy polling. Zero turns it off.
     pub(crate) busy_poll: Duration,
     pub(crate) clock: Clock,
-    pub(crate) local: LocalState,
+    pub(crate) local: Arc<Local>,
     pub(crate) health: Arc<HealthBoard>,
     pub(crate) batch_sizes: BatchSizes,
 }
@@ -105,7 +103,7 @@ pub(crate) fn spawn(
 struct Worker {
     context: Rc<ConnectionContext>,
     topology: Rc<Topology>,
-    reconciler: Reconciler,
+    local: Arc<Local>,
     leasing: Rc<Leasing>,
     deadlines: Rc<Deadlines>,
     busy_poll: Rc<BusyPoll>,
@@ -121,16 +119,16 @@ impl Worker {
     /// Starts to connect. It runs inside of a `LocalSet`.
     fn start(endpoint: Endpoint, gates: Arc<GateTable>, settings: WorkerSettings, ready: Option<ReadySignal>) -> Self {
         let WorkerSettings { naming, deadline, busy_poll, clock, local, health, batch_sizes } = settings;
-        let deadlines = Rc::new(Deadlines::new(&local.standby));
-        let reconciler = Reconciler::new(local.clone());
-        let context = ConnectionContext::new(clock.clone(), naming, deadline, local.clone(), StoreHealth::new(health));
+        let deadlines = Rc::new(Deadlines::new(&local));
+        let health = StoreHealth::new(health);
+        let context = ConnectionContext::new(clock.clone(), naming, deadline, Arc::clone(&local), health);
         let context = Rc::new(context);
         let topology = Rc::new(Topology::start(endpoint, gates, &context, ready));
-        let leasing = Leasing::new(local, clock, &topology);
+        let leasing = Leasing::new(Arc::clone(&local), clock, &topology);
         Self {
             context,
             topology,
-            reconciler,
+            local,
             leasing,
             deadlines,
             busy_poll: Rc::new(BusyPoll::new(busy_poll)),
@@ -203,83 +201,100 @@ impl Worker {
 
     async fn decide_unbatched(self: &Rc<Self>, call: &Call) -> CallResult {
         let requests = call.requests();
-        let slotted = call.with_slots(&requests);
-        let failed = |error, reservation| {
-            self.reconciler.record_failures(requests.iter().copied());
-            Err(StoreFailure { error, reservation })
-        };
         let groups = SlotGroup::of_keys(call.keys.as_slice());
-        match timeout_at(call.deadline.instant, self.topology.ready(&groups)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return failed(error, None),
-            Err(_) => return failed(call.deadline.not_sent_error(), None),
-        }
-        if call.is_abandoned() {
-            // It is not sent, and has not failed.
-            return Err(StoreFailure { error: call.deadline.not_sent_error(), reservation: None });
-        }
-        if call.deadline.is_over() {
-            // It waited behind too many others. Sent now, it would take permits for a caller that gets a timeout.
-            return failed(call.deadline.not_sent_error(), None);
-        }
-        let mut reservation = None;
-        match &call.action {
-            Action::Take { max_wait, .. } => match self.reconciler.reserve(slotted, *max_wait) {
-                Ok(reserved) => reservation = reserved.map(DecisionReply::from),
-                Err(denial) => return Ok(CountedReply::from_standby(denial)),
-            },
-            Action::TakeWithReports => match self.reconciler.reserve_each(slotted) {
-                Ok(reserved) => reservation = reserved,
-                Err(denial) => return Ok(CountedReply::from_standby(denial)),
-            },
-            Action::Peek => {
-                if let Some(denial) = self.reconciler.peek_denial(slotted) {
-                    return Ok(denial);
-                }
-            }
-            Action::Refund(info) => {
-                if let Some(reply) = self.reconciler.refund_lost(slotted, info) {
-                    return Ok(reply);
-                }
-            }
-            Action::Reset => {}
-        }
-        if let (Action::Refund(info), [request]) = (&call.action, &requests[..])
-            && let Some(id) = info.lease()
-        {
-            let (permits, _) = request.refund_split(info.max_permits);
-            let returned = ReturnedPermits { permits, id };
-            return match self.return_by_call(request, &call.keys, returned, call.deadline).await {
-                Ok(()) => {
-                    self.reconciler.complete_refund(&requests, info);
-                    Ok(CountedReply::from_store(StoreReply::ALLOWED, 0))
-                }
-                Err(error) => failed(error, None),
-            };
-        }
-        let version = requests.first().and_then(|request| self.reconciler.cache_version(request));
+        self.until_ready(call, &requests, &groups).await?;
         let decision = MultiSlotCall { worker: self, requests: &requests, keys: &call.keys, deadline: call.deadline };
-        let DecisionReply { reply, per_request } = match decision.decide(call, groups).await {
-            Ok(reply) => reply,
-            Err(error) => return failed(error, reservation),
+        match &call.action {
+            Action::Take { .. } | Action::TakeWithReports => self.take(call, decision, groups).await,
+            Action::Peek => self.peek(call, decision, groups).await,
+            Action::Refund(info) => self.refund(call, info, decision, groups).await,
+            Action::Reset => self.reset(call, decision, groups).await,
+        }
+    }
+
+    /// Waits until the servers of a call are connected.
+    ///
+    /// # Errors
+    /// The call is not to be sent.
+    async fn until_ready(
+        &self,
+        call: &Call,
+        requests: &[Request<'_>],
+        groups: &[SlotGroup],
+    ) -> Result<(), StoreFailure> {
+        let error = match timeout_at(call.deadline.instant, self.topology.ready(groups)).await {
+            // It has not failed.
+            Ok(Ok(())) if call.is_abandoned() => {
+                return Err(StoreFailure { error: call.deadline.not_sent_error(), reservation: None });
+            }
+            // It waited behind too many others. Sent now, it would take permits for a caller that gets a timeout.
+            Ok(Ok(())) if call.deadline.is_over() => call.deadline.not_sent_error(),
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => call.deadline.not_sent_error(),
         };
-        Ok(match &call.action {
-            action @ (Action::Take { .. } | Action::TakeWithReports) => {
-                let max_wait = action.max_wait().unwrap_or_default();
-                let reservation = reservation.map(|reserved| reserved.reply);
-                let take = SentTake { requests: slotted, max_wait, reservation, version };
-                let counted = self.reconciler.complete_take(&take, reply);
-                CountedReply { per_request, ..counted }
+        Err(self.failure(requests, error))
+    }
+
+    async fn take(&self, call: &Call, decision: MultiSlotCall<'_>, groups: Vec<SlotGroup>) -> CallResult {
+        let requests = call.with_slots(decision.requests);
+        let begun = match &call.action {
+            Action::TakeWithReports => self.local.begin_with_reports(requests),
+            action => self.local.begin(requests, action.max_wait().unwrap_or_default()),
+        };
+        let sent = match begun {
+            Ok(sent) => sent,
+            Err(denial) => return Ok(denial),
+        };
+        match decision.decide(call, groups).await {
+            Ok(reply) => Ok(sent.settle(reply)),
+            Err(error) => Err(sent.fail(error)),
+        }
+    }
+
+    async fn peek(&self, call: &Call, decision: MultiSlotCall<'_>, groups: Vec<SlotGroup>) -> CallResult {
+        if let Some(denial) = self.local.peek_denial(call.with_slots(decision.requests)) {
+            return Ok(denial);
+        }
+        let peeked = decision.decide(call, groups).await;
+        let DecisionReply { reply, .. } = peeked.map_err(|error| self.failure(decision.requests, error))?;
+        Ok(CountedReply::from_store(reply, 0))
+    }
+
+    async fn refund(
+        self: &Rc<Self>,
+        call: &Call,
+        info: &RefundInfo,
+        decision: MultiSlotCall<'_>,
+        groups: Vec<SlotGroup>,
+    ) -> CallResult {
+        let requests = decision.requests;
+        if let Some(reply) = self.local.refund_lost(call.with_slots(requests), info) {
+            return Ok(reply);
+        }
+        let refunded = match (requests, info.lease()) {
+            ([request], Some(id)) => {
+                let (permits, _) = request.refund_split(info.max_permits);
+                let returned = ReturnedPermits { permits, id };
+                self.return_by_call(request, &call.keys, returned, call.deadline).await.map(|()| StoreReply::ALLOWED)
             }
-            Action::Refund(info) => {
-                self.reconciler.complete_refund(&requests, info);
-                CountedReply::from_store(reply, 0)
-            }
-            Action::Reset => {
-                self.reconciler.invalidate_denials(&requests);
-                CountedReply::from_store(reply, 0)
-            }
-            Action::Peek => CountedReply::from_store(reply, 0),
-        })
+            _ => decision.decide(call, groups).await.map(|refunded| refunded.reply),
+        };
+        let reply = refunded.map_err(|error| self.failure(requests, error))?;
+        self.local.settle_refund(requests, info);
+        Ok(CountedReply::from_store(reply, 0))
+    }
+
+    async fn reset(&self, call: &Call, decision: MultiSlotCall<'_>, groups: Vec<SlotGroup>) -> CallResult {
+        let reset = decision.decide(call, groups).await;
+        let DecisionReply { reply, .. } = reset.map_err(|error| self.failure(decision.requests, error))?;
+        self.local.denials.invalidate(decision.requests);
+        Ok(CountedReply::from_store(reply, 0))
+    }
+
+    /// Records the failure of a call that takes no permits, or was not sent.
+    pub(super) fn failure(&self, requests: &[Request<'_>], error: Error) -> StoreFailure {
+        self.local.fail(requests.iter().copied());
+        StoreFailure { error, reservation: None }
     }
 }

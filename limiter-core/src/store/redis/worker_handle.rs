@@ -23,7 +23,7 @@ use super::worker::lease_lifecycle::Renewal;
 use super::worker::{self, Receivers, WorkerSettings};
 use crate::Error;
 use crate::health::Health;
-use crate::local::LocalState;
+use crate::local::Local;
 use crate::metrics::BatchSizes;
 use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
 use crate::store::redis::worker::call::{InFlight, InFlightCall};
@@ -44,7 +44,7 @@ pub(crate) struct WorkerHandle {
     rules_calls: DroppedAtHome<mpsc::UnboundedSender<RulesCall>>,
     gates: Arc<GateTable>,
     direct: DirectSender,
-    local: LocalState,
+    local: Arc<Local>,
     health: Arc<HealthBoard>,
     in_flight: InFlight,
     log: LogThrottle,
@@ -94,7 +94,7 @@ impl WorkerHandle {
         })
     }
 
-    pub(crate) fn local(&self) -> &LocalState {
+    pub(crate) fn local(&self) -> &Local {
         &self.local
     }
 

@@ -1,8 +1,7 @@
 //! Leases in every interleaving: no permit is used twice or given back twice, and each is of its own lease.
 
 use super::*;
-use crate::local::LocalState;
-use crate::local::leases::{EndedLease, Leases, NewLease};
+use crate::local::leases::{EndedLease, NewLease};
 use crate::request::LeaseId;
 
 const LIMIT: &str = "2/1m";
@@ -202,13 +201,9 @@ fn a_lease_that_is_ended_while_it_is_replaced_is_reported_once() {
 }
 
 /// Returns the state of a process with a lease of two permits of the key `a`, which the mirror has recorded.
-fn state_with_lease() -> LocalState {
+fn state_with_lease() -> std::sync::Arc<Local> {
     let clock = clock();
-    let config = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
-    let standby = std::sync::Arc::new(Standby::new(&config, clock.clone()));
-    let denials = std::sync::Arc::new(DenialCache::new(Duration::ZERO, clock.clone()));
-    let leases = std::sync::Arc::new(Leases::new(clock.clone()));
-    let local = LocalState { standby, denials, leases };
+    let local = local(&clock);
     let mirror_stamp = local.standby.record(&[Request { cost: 2, ..request(&Key::new("a"), LIMIT) }]);
     assert!(local.leases.install(lease(&clock, "a", mirror_stamp)).expect("the place is free").is_none());
     local

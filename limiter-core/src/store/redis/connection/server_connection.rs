@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::round_trip::RoundTrip;
 use crate::clock::Clock;
-use crate::local::LocalState;
+use crate::local::Local;
 use crate::request::Request;
 use crate::store::redis::command_error::CommandError;
 use crate::store::redis::health::{ServerHealth, StoreHealth};
@@ -397,7 +397,7 @@ pub(crate) struct ConnectionContext {
     pub(crate) naming: Arc<Naming>,
     /// The limiter's own deadline. A server that comes back must reply within it.
     pub(crate) deadline: Duration,
-    pub(crate) local: LocalState,
+    pub(crate) local: Arc<Local>,
     pub(crate) health: Rc<StoreHealth>,
     /// Notified when a connection is lost or the map of slots is out of date.
     pub(crate) topology_changed: Notify,
@@ -408,7 +408,7 @@ impl ConnectionContext {
         clock: Clock,
         naming: Arc<Naming>,
         deadline: Duration,
-        local: LocalState,
+        local: Arc<Local>,
         health: Rc<StoreHealth>,
     ) -> Self {
         let (scripts, topology_changed) = (sources(&clock), Notify::new());

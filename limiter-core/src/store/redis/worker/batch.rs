@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::iter;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use redis::Value;
 use tokio::task::{spawn_local, yield_now};
@@ -17,9 +17,9 @@ use tokio::time::{Instant, timeout_at};
 use super::Worker;
 use super::busy_poll::PolledCall;
 use super::lease_lifecycle::BatchLeases;
-use super::pending_call::{BatchQueue, BatchedCall, PendingCall, by_entry};
-use crate::local::denial_cache::CacheVersion;
-use crate::request::{CountedReply, Request, SlottedRequests, StoreFailure};
+use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
+use crate::local::counter_hash::Table;
+use crate::local::sent::batch::{SentBatch, WaitingCall};
 use crate::run::{join_all, run_contained};
 use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
 use crate::store::redis::connection::managed::Attempt;
@@ -43,17 +43,15 @@ struct Batch {
     first_calls: HashMap<u64, usize, Seed>,
 }
 
-/// A batch that was sent. Its calls are in the order of their entries.
-pub(super) struct SentBatch {
-    pub(super) command: Command,
-    pub(super) calls: Vec<BatchedCall>,
-    /// The versions of the denial cache before the batch was sent, one for each entry.
-    pub(super) versions: Vec<Option<CacheVersion>>,
-    pub(super) leases: Option<BatchLeases>,
-    pub(super) polled: PolledCall,
-    pub(super) attempt: Rc<Attempt>,
+/// A batch that was sent, with its command.
+struct SentCommand<'a> {
+    command: Command,
+    sent: SentBatch<'a, PendingCall>,
+    leases: Option<BatchLeases>,
+    polled: PolledCall,
+    attempt: Rc<Attempt>,
     /// Its permit, while it is in flight to the server of the queue.
-    pub(super) permit: Option<Rc<InFlightPermit>>,
+    permit: Option<Rc<InFlightPermit>>,
 }
 
 /// Entries that are sent at a time: the server serves no other client meanwhile.
@@ -99,22 +97,13 @@ impl Worker {
                 continue;
             }
             if now >= call.deadline.instant {
-                self.time_out(&call);
+                self.deadlines.fail(iter::once(&*call));
                 continue;
             }
             if call.takes_leases && self.take_leased(queue, &call) {
                 continue;
             }
-            match self
-                .reconciler
-                .reserve(SlottedRequests { requests: &[call.request()], slots: call.keys().slots() }, Duration::ZERO)
-            {
-                Ok(reservation) => call.reservation.set(reservation),
-                Err(denial) => {
-                    call.reply(Ok(CountedReply::from_standby(denial)));
-                    continue;
-                }
-            }
+            let Some(call) = self.local.reserve(call) else { continue };
             let slot = call.key().slot;
             let index = batches.iter().position(|batch| batch.keys[0].slot == slot).unwrap_or_else(|| {
                 batches.push(Batch::default());
@@ -139,31 +128,28 @@ impl Worker {
     }
 
     async fn send_batch(self: &Rc<Self>, queue: &Rc<BatchQueue>, batch: Batch, permit: Option<Rc<InFlightPermit>>) {
-        let Batch { keys, mut entries, mut calls, .. } = batch;
-        // The order within an entry stays.
-        calls.sort_by_key(|batched| batched.entry);
-        let Some(latest) = calls.iter().map(|batched| batched.call.deadline.instant).max() else { return };
+        let Batch { keys, mut entries, calls, .. } = batch;
+        let Some(latest) = calls.iter().map(|call| call.deadline.instant).max() else { return };
+        let sent = self.local.begin_batch(calls);
         let attempt = Rc::<Attempt>::default();
-        calls.iter().for_each(|batched| batched.call.set_sent(&attempt));
-        self.batch_sizes.push(calls.len());
-        let first_request = |calls: &[BatchedCall]| self.reconciler.cache_version(&calls[0].call.request());
-        let versions: Vec<_> = by_entry(&calls).map(first_request).collect();
-        let leases = self.begin_leases(&mut entries, &calls);
+        sent.calls().iter().for_each(|call| call.set_sent(&attempt));
+        self.batch_sizes.push(sent.calls().len());
+        let leases = self.begin_leases(&mut entries, sent.calls());
         let command = Command { keys, body: CommandBody::Batch(entries) };
         let polled = self.busy_poll.call_sent();
-        let mut sent = SentBatch { command, calls, versions, leases, polled, attempt, permit };
-        let reply = timeout_at(latest, self.topology.call(&sent.command, &sent.attempt, &mut sent.permit)).await;
-        self.complete(queue, sent, reply).await;
+        let mut batch = SentCommand { command, sent, leases, polled, attempt, permit };
+        let reply = timeout_at(latest, self.topology.call(&batch.command, &batch.attempt, &mut batch.permit)).await;
+        self.complete(queue, batch, reply).await;
     }
 
     /// Completes the calls of a batch with the reply to it.
-    pub(super) async fn complete(
+    async fn complete(
         self: &Rc<Self>,
         queue: &Rc<BatchQueue>,
-        batch: SentBatch,
+        batch: SentCommand<'_>,
         reply: Result<Result<Value, CallError>, Elapsed>,
     ) {
-        let SentBatch { command, calls, versions, leases, polled, attempt, mut permit } = batch;
+        let SentCommand { command, sent, leases, polled, attempt, mut permit } = batch;
         drop(polled);
         if matches!(reply, Ok(Ok(_))) && !queue.is_empty() {
             // The next batch is sent before these replies are distributed, so the server need not wait for it.
@@ -175,40 +161,41 @@ impl Worker {
             let usable = reply.as_ref().ok().and_then(|reply| reply.as_ref().ok());
             self.end_leases(leases, usable, matches!(reply, Ok(Err(CallError::NeedsSplit(_)))))
         };
-        queue.lend_after(calls.len());
+        queue.lend_after(sent.calls().len());
+        let deadline = sent.calls()[0].deadline;
         let mut all_effects = all_effects.into_iter().peekable();
         match reply {
             Err(_) => {
                 if let Some(permit) = &permit {
                     permit.report_missed_reply();
                 }
-                queue.record_reply(calls[0].call.deadline, None);
-                calls.iter().for_each(|batched| self.time_out(&batched.call));
+                queue.record_reply(deadline, None);
+                sent.fail(|call| self.deadlines.timeout(call));
             }
             Ok(Ok(BatchReply { entries: replies, .. })) => {
                 if let Some(replied_at) = attempt.replied_at() {
-                    queue.record_reply(calls[0].call.deadline, Some(replied_at));
+                    queue.record_reply(deadline, Some(replied_at));
                 }
-                for ((reply, version), calls) in replies.into_iter().zip(versions).zip(by_entry(&calls)) {
-                    match reply {
-                        Ok(reply) => {
-                            // Both are in the order of the entries.
-                            let effects = all_effects.next_if(|(entry, _)| *entry == calls[0].entry);
-                            let effects = effects.map(|(_, effects)| effects).unwrap_or_default();
-                            self.reconciler.complete_entry(&reply, version, calls, effects);
-                        }
-                        Err(error) => {
-                            attempt.report_error(&error);
-                            self.fail(calls, &error);
-                        }
+                let mut replies = replies.into_iter();
+                sent.settle_all(|entry| match replies.next() {
+                    Some(Ok(reply)) => {
+                        // Both are in the order of the entries.
+                        let effects = all_effects.next_if(|(index, _)| *index == entry.index());
+                        entry.settle(&reply, effects.map(|(_, effects)| effects).unwrap_or_default());
                     }
-                }
+                    Some(Err(error)) => {
+                        attempt.report_error(&error);
+                        entry.fail(&error);
+                    }
+                    // A reply to each entry was decoded.
+                    None => drop(entry),
+                });
             }
             Ok(Err(CallError::NeedsSplit(_))) => {
                 drop(permit);
-                self.send_individually(queue, command, calls).await;
+                self.send_individually(queue, command, sent.into_refused()).await;
             }
-            Ok(Err(CallError::Failed(error))) => self.fail(&calls, &error),
+            Ok(Err(CallError::Failed(error))) => sent.fail(|_| error.clone()),
         }
     }
 
@@ -220,56 +207,45 @@ impl Worker {
         calls: Vec<BatchedCall>,
     ) {
         let CommandBody::Batch(entries) = body else { return };
-        let batch = |((key, entry), calls): ((RedisKey, BatchEntry), &[BatchedCall])| {
-            let calls = calls.iter().map(|batched| BatchedCall { entry: 0, call: Rc::clone(&batched.call) }).collect();
+        let mut calls = calls.into_iter().peekable();
+        let batch = |(index, (key, entry)): (usize, (RedisKey, BatchEntry))| {
+            let mut calls: Vec<_> = iter::from_fn(|| calls.next_if(|call| call.entry == index)).collect();
+            calls.iter_mut().for_each(|call| call.entry = 0);
             Batch { keys: vec![key], entries: vec![entry], calls, ..Batch::default() }
         };
-        let batches = keys.into_iter().zip(entries).zip(by_entry(&calls)).map(batch);
+        let batches = keys.into_iter().zip(entries).enumerate().map(batch);
         join_all(batches.map(|batch| self.send_batch(queue, batch, None))).await;
-    }
-
-    fn fail(&self, calls: &[BatchedCall], error: &Error) {
-        let failed = || calls.iter().map(|batched| &batched.call).filter(|call| !call.has_reply());
-        self.reconciler.record_failures(failed().map(|call| call.request()));
-        failed().for_each(|call| call.fail(error.clone()));
-    }
-
-    /// Replies with a timeout, unless the call has a reply: its own deadline may have been earlier.
-    fn time_out(&self, call: &PendingCall) {
-        if !call.has_reply() {
-            self.reconciler.record_failures([call.request()].into_iter());
-            call.report_timeout();
-            call.fail(self.deadlines.timeout_error(call));
-        }
     }
 }
 
 impl Batch {
     /// Adds a call. Returns the number of entries that this adds: 0 or 1.
-    fn add(&mut self, call: Rc<PendingCall>) -> usize {
+    fn add(&mut self, mut call: BatchedCall) -> usize {
         let request = call.request();
-        let key = call.key();
-        if let Some(entry) = self.find_identical(&key.name, &request, call.takes_leases) {
+        let identical = self.find_identical(&call);
+        if let Some(entry) = identical {
             self.entries[entry].calls += 1;
-            self.calls.push(BatchedCall { entry, call });
-            return 0;
+        } else {
+            self.keys.push(call.key().clone());
+            let lease = call.takes_leases.then(LeaseTerms::default);
+            self.entries.push(BatchEntry { lease, ..BatchEntry::of_call(&request) });
         }
-        self.keys.push(key.clone());
-        let lease = call.takes_leases.then(LeaseTerms::default);
-        self.entries.push(BatchEntry { lease, ..BatchEntry::of_call(&request) });
-        self.calls.push(BatchedCall { entry: self.entries.len() - 1, call });
-        1
+        call.entry = identical.unwrap_or(self.entries.len() - 1);
+        self.calls.push(call);
+        usize::from(identical.is_none())
     }
 
     /// The entry of identical calls.
-    fn find_identical(&mut self, name: &str, request: &Request<'_>, takes_leases: bool) -> Option<usize> {
+    fn find_identical(&mut self, call: &PendingCall) -> Option<usize> {
+        let request = call.request();
         // Calls that do not wait find a leaky bucket's queue empty only once: one entry grants one of them.
         if request.limit.algorithm() == Algorithm::LeakyBucket {
             return None;
         }
-        let hash = self.first_calls.hasher().hash_one((name, request.limit, request.cost));
+        let hash =
+            self.first_calls.hasher().hash_one((call.counter().for_table(Table::Batch), request.limit, request.cost));
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
-        let is_identical = first.call.request() == *request && first.call.takes_leases == takes_leases;
+        let is_identical = first.request() == request && first.takes_leases == call.takes_leases;
         is_identical.then_some(first.entry)
     }
 }
@@ -300,10 +276,10 @@ pub(crate) fn spawn_started(task: impl Future<Output = ()> + 'static) -> bool {
 impl Worker {
     /// Takes over a call that its caller has sent.
     pub(super) fn take_over(self: &Rc<Self>, call: Call, direct: DirectCall) {
-        let DirectCall { gate, command, version, reply } = direct;
-        let Some(node) = self.topology.server_of_gate(&gate) else {
-            self.reconciler.record_failures(call.requests().into_iter());
-            let _ = call.reply_to.send(Err(StoreFailure { error: node_left(), reservation: None }));
+        let DirectCall { gate, command, sent, reply } = direct;
+        let (Some(node), Some(sent)) = (self.topology.server_of_gate(&gate), sent) else {
+            let failure = self.failure(&call.requests(), node_left());
+            let _ = call.reply_to.send(Err(failure));
             return;
         };
         node.take_back();
@@ -321,21 +297,16 @@ impl Worker {
         }
         call.set_sent(&attempt);
         self.batch_sizes.push(1);
-        let mut batch = SentBatch {
-            command,
-            calls: vec![BatchedCall { entry: 0, call: Rc::clone(&call) }],
-            versions: vec![version],
-            leases: None,
-            polled: self.busy_poll.call_sent(),
-            attempt,
-            permit: permit.map(Rc::new),
-        };
+        let (polled, permit) = (self.busy_poll.call_sent(), permit.map(Rc::new));
         self.deadlines.watch(&call);
         let worker = Rc::clone(self);
         spawn_local(async move {
-            let SentBatch { command, attempt, permit, .. } = &mut batch;
+            let deadline = call.deadline;
+            let Some(sent) = sent.take_over(&worker.local, call) else { return };
+            let mut batch = SentCommand { command, sent, leases: None, polled, attempt, permit };
+            let SentCommand { command, attempt, permit, .. } = &mut batch;
             let received = worker.topology.receive_direct((node, connection), reply, command, attempt, permit);
-            let reply = timeout_at(call.deadline.instant, received).await;
+            let reply = timeout_at(deadline.instant, received).await;
             worker.complete(&queue, batch, reply).await;
         });
     }

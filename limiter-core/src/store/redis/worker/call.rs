@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::local::denial_cache::CacheVersion;
+use crate::local::counter_hash::CounterHash;
+use crate::local::sent::SentDirect;
 use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, StoreFailure};
 use crate::store::redis::connection::gate_table::ServerGate;
 use crate::store::redis::naming::RedisKeys;
@@ -22,6 +23,8 @@ pub(crate) type CallResult = Result<CountedReply, StoreFailure>;
 pub(crate) struct Call {
     pub(crate) action: Action,
     pub(crate) requests: Arc<[OwnedRequest]>,
+    /// The hash of the first counter.
+    pub(crate) counter: CounterHash,
     /// The key of each request.
     pub(crate) keys: RedisKeys,
     pub(crate) deadline: Deadline,
@@ -51,9 +54,9 @@ impl Call {
     ) -> Self {
         let takes_now = matches!(action, Action::Take { max_wait, .. } if max_wait.is_zero());
         let can_be_batched = takes_now && matches!(requests, [request] if request.limit.layout() == Layout::Compact);
-        let deadline = Deadline::after(timeout);
+        let (counter, deadline) = (CounterHash::of_first(requests), Deadline::after(timeout));
         let requests = OwnedRequest::copy_all(requests);
-        Self { action, requests, keys, deadline, reply_to, direct: None, can_be_batched }
+        Self { action, requests, counter, keys, deadline, reply_to, direct: None, can_be_batched }
     }
 
     /// Returns whether its permits may come from a lease.
@@ -122,8 +125,8 @@ impl Deadline {
 pub(crate) struct DirectCall {
     pub(super) gate: Arc<ServerGate>,
     pub(super) command: Command,
-    /// The version of the denial cache before the call was sent.
-    pub(super) version: Option<CacheVersion>,
+    /// `None` once its caller has settled it.
+    pub(super) sent: Option<SentDirect>,
     pub(super) reply: DirectReply,
 }
 

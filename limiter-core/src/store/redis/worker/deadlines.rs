@@ -11,7 +11,8 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use crate::Error;
-use crate::local::standby::Standby;
+use crate::local::Local;
+use crate::local::sent::batch::WaitingCall;
 use crate::store::redis::worker::call::Deadline;
 use crate::store::redis::worker::pending_call::PendingCall;
 
@@ -23,7 +24,7 @@ pub(crate) struct Deadlines {
     timer: Cell<Option<Instant>>,
     /// Notified when a call is due before the timer ends.
     earlier: Notify,
-    standby: Arc<Standby>,
+    local: Arc<Local>,
     /// The errors of the latest timeouts: of a call that was not sent, and of one that was. Many calls have the same
     /// one.
     errors: RefCell<[Option<(Deadline, Error)>; 2]>,
@@ -35,13 +36,13 @@ const MAX_BATCH: usize = 256;
 const MIN_CLEANUP_LEN: usize = 1024;
 
 impl Deadlines {
-    pub(crate) fn new(standby: &Arc<Standby>) -> Self {
+    pub(crate) fn new(local: &Arc<Local>) -> Self {
         Self {
             calls: RefCell::default(),
             cleanup_len: Cell::new(MIN_CLEANUP_LEN),
             timer: Cell::default(),
             earlier: Notify::new(),
-            standby: Arc::clone(standby),
+            local: Arc::clone(local),
             errors: RefCell::default(),
         }
     }
@@ -83,13 +84,19 @@ impl Deadlines {
     pub(super) fn expire(&self) -> Option<Instant> {
         let now = Instant::now();
         let (batch, next) = self.due(now);
-        // All failures are recorded before the first reply: its caller may use the standby limiter at once.
-        self.standby.calls_failed(batch.iter().map(|call| call.request()));
-        for call in &batch {
-            call.report_timeout();
-            call.fail(self.timeout_error(call));
-        }
+        self.fail(batch.iter().map(|call| &**call));
         if batch.len() == MAX_BATCH { Some(now) } else { next }
+    }
+
+    /// Fails calls whose deadline is over.
+    pub(super) fn fail<'c>(&self, calls: impl Iterator<Item = &'c PendingCall> + Clone) {
+        self.local.fail_calls(calls, |call| self.timeout(call));
+    }
+
+    /// Reports the timeout of a call that is due, and returns its error.
+    pub(super) fn timeout(&self, call: &PendingCall) -> Error {
+        call.report_timeout();
+        self.timeout_error(call)
     }
 
     /// Removes a batch of calls that are due and have no reply. Returns when the next one is due.
@@ -110,7 +117,7 @@ impl Deadlines {
     }
 
     /// The error of a call that is due; one for all calls with the same timeout.
-    pub(crate) fn timeout_error(&self, call: &PendingCall) -> Error {
+    fn timeout_error(&self, call: &PendingCall) -> Error {
         let (deadline, was_sent) = (call.deadline, call.was_sent());
         let error = &mut self.errors.borrow_mut()[usize::from(was_sent)];
         match error {
@@ -204,7 +211,6 @@ impl Ord for Due {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::num::NonZeroU32;
     use std::rc::Weak;
     use std::time::Duration;
 
@@ -213,16 +219,15 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::local::standby::StandbyConfig;
-    use crate::request::Request;
+    use crate::request::{Request, StoreFailure};
     use crate::store::redis::naming::{Naming, RedisKeys};
     use crate::store::redis::script::command::Action;
     use crate::store::redis::worker::call::{Call, CallResult};
+    use crate::store::redis::worker::tests::settings;
     use crate::{ErrorKind, Key, Limit};
 
     fn deadlines() -> Deadlines {
-        let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
-        Deadlines::new(&Arc::new(Standby::new(&config, Clock::System)))
+        Deadlines::new(&settings(Clock::System).local)
     }
 
     pub(crate) fn call(millis: u64) -> (Call, oneshot::Receiver<CallResult>) {
@@ -239,6 +244,11 @@ pub(crate) mod tests {
         (PendingCall::new(call, Weak::new()), reply)
     }
 
+    /// Replies to a call with an error.
+    fn fail(call: &PendingCall) {
+        call.reply(Err(StoreFailure { error: call.deadline.not_sent_error(), reservation: None }));
+    }
+
     /// One call waits for long, and far more come and go than there are at once.
     #[test]
     fn calls_with_a_reply_are_removed_before_their_deadlines() {
@@ -248,7 +258,7 @@ pub(crate) mod tests {
         for _ in 0..50_000 {
             let (call, reply) = pending(60_000);
             deadlines.watch(&call);
-            call.fail(call.deadline.not_sent_error());
+            fail(&call);
             drop(reply);
             assert!(deadlines.calls.borrow().len() <= MIN_CLEANUP_LEN + 1);
         }
@@ -286,7 +296,7 @@ pub(crate) mod tests {
                 early.await.expect("a reply").expect_err("a timeout");
                 assert_eq!(started.elapsed().as_millis() / 10, 2);
                 // The timer is set for the first call, which has a reply before the third one comes.
-                first.fail(first.deadline.not_sent_error());
+                fail(&first);
                 late.await.expect("a reply").expect_err("no timeout");
                 let (_third, last) = watch(1_000);
                 last.await.expect("a reply").expect_err("a timeout");

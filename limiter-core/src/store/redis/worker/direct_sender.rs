@@ -3,23 +3,22 @@
 //! So a lone call to a server on the same machine needs no other thread. Behind a network the server is at work while
 //! the worker's thread wakes up.
 
+use std::hint;
 use std::mem::{forget, replace};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use std::{hint, slice};
 
 use redis::Value;
 use tokio::sync::mpsc;
 
 use super::call::{Call, DirectCall};
-use super::reconcile::{Reconciler, SentTake};
 use crate::clock::Clock;
-use crate::local::LocalState;
+use crate::local::Local;
 use crate::metrics::BatchSizes;
-use crate::request::{CountedReply, SlottedRequests};
+use crate::request::CountedReply;
 use crate::store::redis::connection::gate_table::GateTable;
 use crate::store::redis::pipelined::DirectPoll;
 use crate::store::redis::script::command::{BatchEntry, Command, CommandBody};
@@ -30,8 +29,7 @@ use crate::sync::process::{self, is_this};
 pub(crate) struct DirectSender {
     gates: Arc<GateTable>,
     clock: Clock,
-    local: LocalState,
-    reconciler: Reconciler,
+    local: Arc<Local>,
     batch_sizes: BatchSizes,
     /// The calls for whose replies callers have polled.
     polled_calls: AtomicU32,
@@ -42,9 +40,8 @@ pub(crate) struct DirectSender {
 const CALLS_PER_TURN: u32 = 16;
 
 impl DirectSender {
-    pub(crate) fn new(gates: Arc<GateTable>, clock: Clock, local: LocalState, batch_sizes: BatchSizes) -> Self {
-        let reconciler = Reconciler::new(local.clone());
-        Self { gates, clock, local, reconciler, batch_sizes, polled_calls: AtomicU32::new(0) }
+    pub(crate) fn new(gates: Arc<GateTable>, clock: Clock, local: Arc<Local>, batch_sizes: BatchSizes) -> Self {
+        Self { gates, clock, local, batch_sizes, polled_calls: AtomicU32::new(0) }
     }
 
     /// Sends a call, if it can be batched, takes no permits of a lease, its server's connection is idle and the store
@@ -60,36 +57,19 @@ impl DirectSender {
         let gate = self.gates.gate_if(keys.first_slot(), |gate| gate.direct_writer.is_free())?;
         let command =
             Command { keys: keys.as_slice().to_vec(), body: CommandBody::Batch(vec![BatchEntry::of_call(&request)]) };
-        let mut version = None;
+        let mut sent = None;
         let reply = gate.direct_writer.write(|digest| {
-            // The worker takes the write half back before it records that this server has failed.
-            let requests = SlottedRequests { requests: slice::from_ref(&request), slots: keys.slots() };
-            if self.local.standby.is_consulted(requests) {
-                return None;
-            }
-            version = self.local.denials.version(&request);
+            // The worker takes the write half back before it records that this server has failed. What is returned here is
+            // written.
+            sent = Some(self.local.begin_direct(&call.requests, call.counter, keys.first_slot())?);
             Some(command.with_digest(digest, &self.clock))
         })?;
-        Some(Box::new(DirectCall { gate, command, version, reply }))
+        Some(Box::new(DirectCall { gate, command, sent, reply }))
     }
 
     /// Counts a call whose caller polls for the reply. Returns whether the caller has to yield to other tasks first.
     pub(super) fn is_turn_of_others(&self) -> bool {
         self.polled_calls.fetch_add(1, Ordering::Relaxed) % CALLS_PER_TURN == CALLS_PER_TURN - 1
-    }
-
-    /// Completes a call with the value of its reply, on its caller's thread. Returns `None` if the worker has to: the
-    /// value is an error, or no reply to the call.
-    pub(super) fn complete(
-        &self,
-        direct: &DirectCall,
-        requests: SlottedRequests<'_>,
-        value: Value,
-    ) -> Option<CountedReply> {
-        let entry = direct.command.decode_batch(value).ok()?.entries.pop()?.ok()?;
-        let take = SentTake { requests, max_wait: Duration::ZERO, reservation: None, version: direct.version };
-        self.batch_sizes.push(1);
-        Some(self.reconciler.complete_take(&take, entry.reply_for_call(0, requests.requests[0].cost)))
     }
 }
 
@@ -131,13 +111,18 @@ impl<'a> CallerPoll<'a> {
 
     fn read(&mut self) -> DirectPoll<CountedReply> {
         // A child of `fork` has the parent's socket.
-        let Some(call) = self.call.as_ref().filter(|_| is_this(self.home)) else { return DirectPoll::LeftToWorker };
-        let Some(direct) = &call.direct else { return DirectPoll::LeftToWorker };
+        let Some(call) = self.call.as_mut().filter(|_| is_this(self.home)) else { return DirectPoll::LeftToWorker };
+        let cost = call.requests[0].as_request().cost;
+        let Some(direct) = &mut call.direct else { return DirectPoll::LeftToWorker };
+        let DirectCall { gate, command, sent, reply } = &mut **direct;
+        // The worker has to complete it if the value is an error, or no reply to the call.
         let complete = |value: Value| {
-            let requests = call.requests();
-            self.sender.complete(direct, call.with_slots(&requests), value)
+            let entry_reply = command.decode_batch(value).ok()?.entries.pop()?.ok()?;
+            let sent = sent.take()?;
+            self.sender.batch_sizes.push(1);
+            Some(sent.settle(entry_reply.reply_for_call(0, cost)))
         };
-        let poll = direct.gate.direct_writer.poll(&direct.reply, complete);
+        let poll = gate.direct_writer.poll(reply, complete);
         if let DirectPoll::Ready(_) = poll {
             self.call = None;
         }

@@ -25,7 +25,7 @@ const TAKE: Action = Action::Take { max_wait: Duration::ZERO, leases: false };
 struct DirectWorker {
     worker: Rc<Worker>,
     sender: DirectSender,
-    local: LocalState,
+    local: Arc<Local>,
     connection: Rc<ManagedConnection>,
     key: Key,
 }

@@ -6,29 +6,33 @@
 //! A counter is busy from the first sign of it until a lease of it was hardly used.
 
 use std::cell::RefCell;
-use std::hash::BuildHasher;
 
+use crate::Key;
 use crate::algorithm::CounterKind;
 use crate::clock::Moment;
+use crate::local::counter_hash::{CounterHash, Table};
 use crate::request::{LeaseId, Request};
 use crate::store::redis::script::command::ReturnedPermits;
-use crate::sync::Seed;
 
 /// The demand for each counter, in a fixed number of places. If several counters share a place, it has the latest.
 pub(crate) struct LeaseDemands {
     /// Empty before the first call.
     places: RefCell<Vec<Option<Demand>>>,
-    hasher: Seed,
 }
 
-/// The hash of a counter's key and kind, which identifies its demand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct CounterTag(u64);
+/// A counter, with the hash that selects its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CounterTag<'k> {
+    hash: CounterHash,
+    key: &'k Key,
+    kind: CounterKind,
+}
 
 /// The demand of this process for permits of one counter.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Demand {
-    counter: CounterTag,
+    key: Key,
+    kind: CounterKind,
     /// The times of the last script call about it, and of the one before.
     called_at: Moment,
     called_before_at: Option<Moment>,
@@ -89,12 +93,12 @@ const RENEWAL_SLACK_MICROS: f64 = 200.0;
 
 impl LeaseDemands {
     pub(crate) fn new() -> Self {
-        Self { places: RefCell::default(), hasher: Seed::default() }
+        Self { places: RefCell::default() }
     }
 
     /// Returns the tag of a request's counter.
-    pub(crate) fn counter(&self, request: &Request<'_>) -> CounterTag {
-        CounterTag(self.hasher.hash_one((request.key, CounterKind::from(request.limit))))
+    pub(crate) fn counter<'k>(&self, request: &Request<'k>) -> CounterTag<'k> {
+        CounterTag::new(request, CounterHash::of(request))
     }
 
     /// Returns the permits to request in a script call about a counter, and those to return with it. `may_lease` returns
@@ -103,7 +107,7 @@ impl LeaseDemands {
     /// If permits are requested, [`completed`](Self::completed) has to follow.
     pub(crate) fn begin(
         &self,
-        counter: CounterTag,
+        counter: CounterTag<'_>,
         occasion: Occasion,
         now: Moment,
         may_lease: impl FnOnce() -> bool,
@@ -111,7 +115,7 @@ impl LeaseDemands {
         let mut places = self.places.borrow_mut();
         places.resize(PLACES, None);
         let place = &mut places[counter.place()];
-        let Some(demand) = place.as_mut().filter(|demand| demand.counter == counter) else {
+        let Some(demand) = place.as_mut().filter(|demand| demand.is_of(counter)) else {
             let is_replaceable = |demand: &mut Demand| !demand.is_requested && demand.returned.is_none();
             if place.as_mut().is_none_or(is_replaceable) {
                 *place = Some(Demand::new(counter, now));
@@ -133,14 +137,14 @@ impl LeaseDemands {
     }
 
     /// Returns whether a request for a lease is open.
-    pub(crate) fn is_requested(&self, counter: CounterTag) -> bool {
+    pub(crate) fn is_requested(&self, counter: CounterTag<'_>) -> bool {
         let mut is_requested = false;
         self.change(counter, |demand| is_requested = demand.is_requested);
         is_requested
     }
 
     /// Records that the request for a lease is closed, with a lease or without.
-    pub(crate) fn completed(&self, counter: CounterTag) {
+    pub(crate) fn completed(&self, counter: CounterTag<'_>) {
         self.change(counter, |demand| demand.is_requested = false);
     }
 
@@ -199,26 +203,40 @@ impl LeaseDemands {
         taken
     }
 
-    fn change(&self, counter: CounterTag, change: impl FnOnce(&mut Demand)) {
+    fn change(&self, counter: CounterTag<'_>, change: impl FnOnce(&mut Demand)) {
         let mut places = self.places.borrow_mut();
         let demand = places.get_mut(counter.place()).and_then(Option::as_mut);
-        if let Some(demand) = demand.filter(|demand| demand.counter == counter) {
+        if let Some(demand) = demand.filter(|demand| demand.is_of(counter)) {
             change(demand);
         }
     }
 }
 
-impl CounterTag {
+impl<'k> CounterTag<'k> {
+    pub(crate) fn new(request: &Request<'k>, hash: CounterHash) -> Self {
+        Self { hash, key: request.key, kind: request.limit.into() }
+    }
+
+    pub(crate) fn hash(self) -> CounterHash {
+        self.hash
+    }
+
+    /// Returns whether it is the counter of a request.
+    pub(crate) fn is_of(self, request: &Request<'_>) -> bool {
+        self.kind == request.limit.into() && self.key == request.key
+    }
+
     /// The index of its place.
     fn place(self) -> usize {
-        usize::try_from(self.0 % PLACES as u64).unwrap_or(0)
+        self.hash.place_and_tag(Table::Demands, PLACES).0
     }
 }
 
 impl Demand {
-    fn new(counter: CounterTag, now: Moment) -> Self {
+    fn new(counter: CounterTag<'_>, now: Moment) -> Self {
         Self {
-            counter,
+            key: counter.key.clone(),
+            kind: counter.kind,
             called_at: now,
             called_before_at: None,
             is_busy: false,
@@ -230,6 +248,10 @@ impl Demand {
             is_requested: false,
             returned: None,
         }
+    }
+
+    fn is_of(&self, counter: CounterTag<'_>) -> bool {
+        self.kind == counter.kind && self.key == *counter.key
     }
 
     /// Returns the permits to request as a lease.

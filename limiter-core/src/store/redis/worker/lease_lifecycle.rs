@@ -14,18 +14,19 @@ use super::Worker;
 use super::call::Deadline;
 use super::lease_demand::{Granted, Occasion};
 use super::leasing::Leasing;
-use super::reconcile::LeaseEffects;
 use crate::Error;
 use crate::clock::{Moment, ceil_micros};
 use crate::limit::Limit;
+use crate::local::counter_hash::CounterHash;
 use crate::local::leases::{EndedLease, NewLease};
+use crate::local::sent::batch::{LeaseEffects, WaitingCall, by_entry};
 use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
 use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms, ReturnedPermits};
 use crate::store::redis::script::reply::{BatchEntryReply, BatchReply, LeaseReply};
 use crate::store::redis::worker::leasing::{HeldCall, LeaseRequest};
-use crate::store::redis::worker::pending_call::{BatchQueue, BatchedCall, PendingCall, by_entry};
+use crate::store::redis::worker::pending_call::{BatchQueue, BatchedCall, PendingCall};
 
 /// A request for a renewal, by a call that found the lease nearly used up.
 pub(crate) struct Renewal {
@@ -162,7 +163,7 @@ impl Worker {
     ) -> Result<(), Error> {
         let terms = LeaseTerms { returned: Some(returned), ..LeaseTerms::default() };
         self.exchange(request, keys, terms, deadline).await?;
-        self.reconciler.invalidate_denials(&[*request]);
+        self.local.denials.invalidate(&[*request]);
         Ok(())
     }
 
@@ -178,21 +179,22 @@ impl Worker {
         let Renewal { request, keys } = renewal;
         let request = request.as_request();
         let is_connected = self.topology.connected_owner_of(keys.first_slot()).is_some();
-        if !is_connected || self.reconciler.is_used_up(&request) {
+        if !is_connected || self.local.is_used_up(&request) {
             return;
         }
-        let (terms, lease_request) = self.leasing.terms(&request, keys.first_slot(), Occasion::Renewal);
+        let (terms, lease_request) =
+            self.leasing.terms(&request, CounterHash::of(&request), keys.first_slot(), Occasion::Renewal);
         if terms.is_empty() {
             // It is being renewed.
             return;
         }
-        let (sent_at, version) = (self.leasing.now(), self.reconciler.cache_version(&request));
+        let (sent_at, sent) = (self.leasing.now(), self.local.begin_renewal(request));
         let exchanged = self.exchange(&request, &keys, terms, Deadline::after(self.context.deadline)).await;
         if let Ok((entry, lease)) = exchanged {
             let call = LeaseCall { request, keys: &keys, wanted: terms.wanted, sent_at };
             self.put_in_force(call, &entry, lease);
             let effects = self.lease_effects(&request, terms, &entry, lease);
-            self.reconciler.complete_renewal(&request, version, &entry, effects);
+            sent.settle(&entry, effects);
         }
         self.close_request(lease_request);
     }
@@ -249,9 +251,9 @@ impl Worker {
     /// flight requests. Returns false if it has to be sent.
     pub(super) fn take_leased(self: &Rc<Self>, queue: &Rc<BatchQueue>, call: &Rc<PendingCall>) -> bool {
         let request = call.request();
-        let Some(permits) = self.leasing.local.leases.take(&request, false) else {
+        let Some(permits) = self.local.leases.take_from(&request, || call.counter(), false) else {
             let held = HeldCall { queue: Rc::clone(queue), call: Rc::clone(call) };
-            return self.leasing.hold(&request, held);
+            return self.leasing.hold(held);
         };
         if permits.needs_renewal {
             let request = OwnedRequest::from(&Request { cost: 0, ..request });
@@ -268,15 +270,15 @@ impl Worker {
         }
         let mut leases = BatchLeases { sent_at: self.leasing.now(), entries: Vec::new() };
         for calls in by_entry(calls) {
-            let BatchedCall { entry: index, call } = &calls[0];
-            if let Some(terms) = &mut entries[*index].lease {
+            let call = &calls[0];
+            if let Some(terms) = &mut entries[call.entry].lease {
                 let request = call.request();
                 let calls = u32::try_from(calls.len()).unwrap_or(u32::MAX);
                 let occasion = Occasion::Calls { calls, cost: request.cost };
-                let (new_terms, lease_request) = self.leasing.terms(&request, call.keys().first_slot(), occasion);
+                let (new_terms, lease_request) = self.leasing.terms(&request, call.counter(), call.slot(), occasion);
                 *terms = new_terms;
                 let first_call = Rc::clone(call);
-                leases.entries.push(LeasedEntry { index: *index, first_call, terms: *terms, lease_request });
+                leases.entries.push(LeasedEntry { index: call.entry, first_call, terms: *terms, lease_request });
             }
         }
         Some(leases)

@@ -11,12 +11,11 @@ use tokio::time::timeout;
 use super::call::CallResult;
 use super::lease_lifecycle::{BatchLeases, LeaseCall, usable_time};
 use super::pending_call::{BatchedCall, PendingCall};
-use super::reconcile::LeaseEffects;
-use super::tests::settings;
+use super::tests::settings_with_denials;
 use super::*;
 use crate::clock::{ManualClock, Moment};
 use crate::error::Source;
-use crate::local::denial_cache::DenialCache;
+use crate::local::sent::batch::LeaseEffects;
 use crate::request::{CountedReply, LeaseId, OwnedRequest, Request, SlottedRequests};
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::script::command::{BatchEntry, LeaseTerms};
@@ -54,9 +53,7 @@ impl LeasedWorker {
     async fn start_on(server: &RedisServer, limit: Limit) -> Self {
         let clock = ManualClock::new();
         let manual = Clock::Manual(clock.clone());
-        let denials = DenialCache::new(Duration::from_secs(1), manual.clone());
-        let (mut settings, deadline) = (settings(manual), Duration::from_secs(60));
-        settings.local.denials = Arc::new(denials);
+        let (settings, deadline) = (settings_with_denials(manual, Duration::from_secs(1)), Duration::from_secs(60));
         let server = Server::from_url(&server.url()).expect("a valid URL");
         let endpoint = Endpoint::Single(Box::new(server));
         let gates = Arc::new(GateTable::single());
@@ -101,6 +98,10 @@ impl LeasedWorker {
         let call = self.queue.push(call);
         assert!(self.queue.pop().is_some_and(|first| Rc::ptr_eq(&first, &call)));
         (call, reply)
+    }
+
+    fn reserve(&self, call: Rc<PendingCall>) -> BatchedCall {
+        self.worker.local.reserve(call).expect("room")
     }
 
     /// Sends calls together. Returns the source of each reply.
@@ -169,7 +170,7 @@ impl LeasedWorker {
     /// Begins the leases of a batch with one entry of four calls.
     fn begin_batch(&self) -> (Option<BatchLeases>, LeaseTerms) {
         let call = self.pending().0;
-        let calls: Vec<_> = (0..4).map(|_| BatchedCall { entry: 0, call: Rc::clone(&call) }).collect();
+        let calls: Vec<_> = (0..4).map(|_| self.reserve(Rc::clone(&call))).collect();
         let mut entries = [BatchEntry { limit: self.limit, cost: 1, calls: 4, lease: Some(LeaseTerms::default()) }];
         let leases = self.worker.begin_leases(&mut entries, &calls);
         (leases, entries[0].lease.expect("its calls take leases"))
@@ -299,7 +300,7 @@ async fn a_lease_that_was_not_wanted_or_has_no_permits_is_not_put_in_force() {
 async fn no_lease_is_requested_or_put_in_force_while_the_standby_limiter_is_consulted() {
     with_worker(async |leased| {
         let standby = &leased.worker.leasing.local.standby;
-        standby.call_failed(&[leased.request(1)]);
+        standby.calls_failed([leased.request(1)]);
         assert!(standby.is_consulted(SlottedRequests::in_slot_0(&[leased.request(1)])));
         leased.put_in_force(ID, 64, leased.now());
         assert!(!leased.take_from_lease(1));
@@ -330,7 +331,7 @@ async fn no_lease_is_requested_over_a_round_trip_longer_than_half_of_its_time() 
 #[tokio::test]
 async fn a_batch_without_leases_has_no_terms() {
     with_worker(async |leased| {
-        let calls = [BatchedCall { entry: 0, call: leased.pending().0 }];
+        let calls = [leased.reserve(leased.pending().0)];
         let mut entries = [BatchEntry { limit: leased.limit, cost: 1, calls: 1, lease: None }];
         assert!(leased.worker.begin_leases(&mut entries, &calls).is_none());
         assert!(leased.worker.end_leases(None, None, false).is_empty());

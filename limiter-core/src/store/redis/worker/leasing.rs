@@ -8,14 +8,17 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::lease_demand::{CounterTag, LeaseDemands, Occasion};
 use crate::clock::{Clock, Moment};
-use crate::local::LocalState;
-use crate::request::{Request, SlottedRequests};
+use crate::local::Local;
+use crate::local::counter_hash::{CounterHash, Table};
+use crate::local::sent::batch::WaitingCall;
+use crate::request::{OwnedRequest, Request, SlottedRequests};
 use crate::store::redis::connection::topology::Topology;
 use crate::store::redis::script::command::LeaseTerms;
 use crate::store::redis::worker::pending_call::{BatchQueue, PendingCall};
@@ -23,7 +26,7 @@ use crate::sync::Seed;
 
 /// The state that a worker has of its leases, beside those in force.
 pub(super) struct Leasing {
-    pub(super) local: LocalState,
+    pub(super) local: Arc<Local>,
     pub(super) clock: Clock,
     pub(super) demands: LeaseDemands,
     topology: Rc<Topology>,
@@ -38,11 +41,12 @@ pub(super) struct Leasing {
 /// wait for the lease back into their queues, and wakes the tasks that send them.
 pub(super) struct LeaseRequest {
     leasing: Rc<Leasing>,
-    counter: CounterTag,
+    counter: CounterHash,
+    request: OwnedRequest,
 }
 
 impl Leasing {
-    pub(super) fn new(local: LocalState, clock: Clock, topology: &Rc<Topology>) -> Rc<Self> {
+    pub(super) fn new(local: Arc<Local>, clock: Clock, topology: &Rc<Topology>) -> Rc<Self> {
         let (demands, marks, held) = (LeaseDemands::new(), Seed::default(), HeldCalls::default());
         Rc::new(Self { local, clock, demands, topology: Rc::clone(topology), marks, held })
     }
@@ -66,6 +70,7 @@ impl Leasing {
     pub(super) fn terms(
         self: &Rc<Self>,
         request: &Request<'_>,
+        hash: CounterHash,
         slot: u16,
         occasion: Occasion,
     ) -> (LeaseTerms, Option<LeaseRequest>) {
@@ -75,9 +80,12 @@ impl Leasing {
             let is_near = self.round_trip(slot) <= request.limit.lease_time() / 2;
             is_near && !self.local.standby.is_consulted(requests) && self.local.leases.is_available(request)
         };
-        let counter = self.demands.counter(request);
+        let counter = CounterTag::new(request, hash);
         let (wanted, returned) = self.demands.begin(counter, occasion, now, may_lease);
-        let open = (wanted > 0).then(|| LeaseRequest { leasing: Rc::clone(self), counter });
+        let open = (wanted > 0).then(|| {
+            let request = OwnedRequest::from(request);
+            LeaseRequest { leasing: Rc::clone(self), counter: hash, request }
+        });
         // Two logs must not have the same mark, so the key is a part of it.
         let new_mark = if wanted > 0 { self.marks.hash_one((request.key, now.micros())) } else { 0 };
         // The high half of a hash is as random as the low one.
@@ -92,11 +100,11 @@ impl Leasing {
 
     /// Lets a call wait for the lease of its counter, if one is requested. Returns false if none is, or if the call has
     /// waited before: the next lease may be too small as well.
-    pub(super) fn hold(&self, request: &Request<'_>, held: HeldCall) -> bool {
-        let counter = self.demands.counter(request);
+    pub(super) fn hold(&self, held: HeldCall) -> bool {
+        let counter = CounterTag::new(&held.call.request(), held.call.counter());
         let waits = self.demands.is_requested(counter) && !held.call.has_waited_for_lease.replace(true);
         if waits {
-            self.held.add(counter, held);
+            self.held.add(held);
         }
         waits
     }
@@ -109,8 +117,10 @@ impl LeaseRequest {
     }
 
     fn end(&self) -> Vec<HeldCall> {
-        self.leasing.demands.completed(self.counter);
-        self.leasing.held.release(self.counter)
+        let request = self.request.as_request();
+        let counter = CounterTag::new(&request, self.counter);
+        self.leasing.demands.completed(counter);
+        self.leasing.held.release(counter)
     }
 }
 
@@ -125,10 +135,10 @@ impl Drop for LeaseRequest {
 
 // Calls that wait for a lease, which a script call in flight requests.
 
-/// The calls of each counter that wait for its lease, in the order of arrival.
+/// The calls that wait for the leases of their counters, in the order of arrival, by the hash of the counter.
 #[derive(Default)]
 pub(super) struct HeldCalls {
-    by_counter: RefCell<HashMap<CounterTag, Vec<HeldCall>, Seed>>,
+    by_hash: RefCell<HashMap<u64, Vec<HeldCall>, Seed>>,
 }
 
 /// A call that waits for a lease, and the queue from which it was taken.
@@ -138,12 +148,21 @@ pub(super) struct HeldCall {
 }
 
 impl HeldCalls {
-    pub(super) fn add(&self, counter: CounterTag, call: HeldCall) {
-        self.by_counter.borrow_mut().entry(counter).or_default().push(call);
+    pub(super) fn add(&self, held: HeldCall) {
+        let hash = held.call.counter().for_table(Table::Held);
+        self.by_hash.borrow_mut().entry(hash).or_default().push(held);
     }
 
     /// Removes the calls of a counter, and returns them in the order of arrival.
-    pub(super) fn release(&self, counter: CounterTag) -> Vec<HeldCall> {
-        self.by_counter.borrow_mut().remove(&counter).unwrap_or_default()
+    pub(super) fn release(&self, counter: CounterTag<'_>) -> Vec<HeldCall> {
+        let (hash, mut by_hash) = (counter.hash().for_table(Table::Held), self.by_hash.borrow_mut());
+        let held = by_hash.remove(&hash).unwrap_or_default();
+        let is_of = |held: &HeldCall| counter.is_of(&held.call.request());
+        if held.iter().all(is_of) {
+            return held;
+        }
+        let (released, others) = held.into_iter().partition(is_of);
+        by_hash.insert(hash, others);
+        released
     }
 }

@@ -9,8 +9,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::call::{Call, CallResult, Deadline};
-use crate::Error;
-use crate::request::{DecisionReply, OwnedRequest, Request, StoreFailure, StoreReply};
+use crate::local::counter_hash::CounterHash;
+use crate::local::sent::batch::{Reserved, WaitingCall};
+use crate::request::{OwnedRequest, Request, StoreReply};
 use crate::store::redis::connection::in_flight_batches::{InFlightBatches, InFlightPermit};
 use crate::store::redis::connection::managed::{Attempt, ManagedConnection};
 use crate::store::redis::connection::round_trip::Length;
@@ -21,6 +22,7 @@ use crate::store::redis::worker::late_replies::LateReplies;
 pub(crate) struct PendingCall {
     /// One request.
     requests: Arc<[OwnedRequest]>,
+    counter: CounterHash,
     keys: RedisKeys,
     /// Its permits may come from a lease.
     pub(crate) takes_leases: bool,
@@ -28,30 +30,23 @@ pub(crate) struct PendingCall {
     pub(crate) deadline: Deadline,
     reply_to: RefCell<Option<oneshot::Sender<CallResult>>>,
     /// Permits that the standby limiter has reserved for it.
-    pub(crate) reservation: Cell<Option<StoreReply>>,
+    reservation: Cell<Option<StoreReply>>,
     /// The connection of its queue.
     connection: Weak<ManagedConnection>,
     /// Its attempt, once it is sent.
     attempt: RefCell<Option<Rc<Attempt>>>,
 }
 
-/// A call in a batch, with the index of its entry.
-pub(crate) struct BatchedCall {
-    pub(crate) entry: usize,
-    pub(crate) call: Rc<PendingCall>,
-}
-
-/// The calls of each entry.
-pub(super) fn by_entry(calls: &[BatchedCall]) -> impl Iterator<Item = &[BatchedCall]> {
-    calls.chunk_by(|one, other| one.entry == other.entry)
-}
+/// A call in a batch.
+pub(crate) type BatchedCall = Reserved<PendingCall>;
 
 impl PendingCall {
     pub(crate) fn new(call: Call, connection: Weak<ManagedConnection>) -> Rc<Self> {
         let takes_leases = call.takes_leases();
-        let Call { requests, keys, deadline, reply_to, .. } = call;
+        let Call { requests, counter, keys, deadline, reply_to, .. } = call;
         Rc::new(Self {
             requests,
+            counter,
             keys,
             takes_leases,
             has_waited_for_lease: Cell::default(),
@@ -63,10 +58,6 @@ impl PendingCall {
         })
     }
 
-    pub(crate) fn request(&self) -> Request<'_> {
-        self.requests[0].as_request()
-    }
-
     pub(crate) fn keys(&self) -> &RedisKeys {
         &self.keys
     }
@@ -74,10 +65,6 @@ impl PendingCall {
     /// The key of its request.
     pub(crate) fn key(&self) -> &RedisKey {
         &self.keys.as_slice()[0]
-    }
-
-    pub(crate) fn has_reply(&self) -> bool {
-        self.reply_to.borrow().is_none()
     }
 
     /// Returns whether its caller still waits.
@@ -93,17 +80,6 @@ impl PendingCall {
         self.attempt.replace(Some(Rc::clone(attempt)));
     }
 
-    /// Replies to the caller, unless it has a reply already or was dropped.
-    pub(crate) fn reply(&self, result: CallResult) {
-        if let Some(reply_to) = self.reply_to.take() {
-            let _ = reply_to.send(result);
-        }
-    }
-
-    pub(crate) fn fail(&self, error: Error) {
-        self.reply(Err(StoreFailure { error, reservation: self.reservation.get().map(DecisionReply::from) }));
-    }
-
     /// Reports its timeout to the connection that it waits for.
     pub(crate) fn report_timeout(&self) {
         match &*self.attempt.borrow() {
@@ -114,6 +90,34 @@ impl PendingCall {
                     connection.probe();
                 }
             }
+        }
+    }
+}
+
+impl WaitingCall for PendingCall {
+    fn request(&self) -> Request<'_> {
+        self.requests[0].as_request()
+    }
+
+    fn counter(&self) -> CounterHash {
+        self.counter
+    }
+
+    fn slot(&self) -> u16 {
+        self.keys.first_slot()
+    }
+
+    fn reservation(&self) -> &Cell<Option<StoreReply>> {
+        &self.reservation
+    }
+
+    fn has_reply(&self) -> bool {
+        self.reply_to.borrow().is_none()
+    }
+
+    fn reply(&self, result: CallResult) {
+        if let Some(reply_to) = self.reply_to.take() {
+            let _ = reply_to.send(result);
         }
     }
 }

@@ -12,12 +12,17 @@ use crate::local::standby::{Standby, StandbyConfig};
 use crate::store::redis::server::Server;
 
 pub(crate) fn settings(clock: Clock) -> WorkerSettings {
+    settings_with_denials(clock, Duration::ZERO)
+}
+
+/// The settings of a worker that remembers denials for so long.
+pub(crate) fn settings_with_denials(clock: Clock, denied_for: Duration) -> WorkerSettings {
     let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
-    let local = LocalState {
-        standby: Arc::new(Standby::new(&config, clock.clone())),
-        denials: Arc::new(DenialCache::new(Duration::ZERO, clock.clone())),
-        leases: Arc::new(Leases::new(clock.clone())),
-    };
+    let local = Arc::new(Local {
+        standby: Standby::new(&config, clock.clone()),
+        denials: DenialCache::new(denied_for, clock.clone()),
+        leases: Leases::new(clock.clone()),
+    });
     let naming = Arc::new(Naming::new("", None, false));
     let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));
     let (deadline, busy_poll, batch_sizes) = (Duration::from_millis(100), Duration::ZERO, BatchSizes::new());

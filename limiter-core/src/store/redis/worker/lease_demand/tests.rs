@@ -35,7 +35,7 @@ impl Counter {
         request(&self.key, LIMIT, 1)
     }
 
-    fn tag(&self) -> CounterTag {
+    fn tag(&self) -> CounterTag<'_> {
         self.demands.counter(&self.request())
     }
 
@@ -224,6 +224,20 @@ fn a_lease_is_for_several_calls_of_the_last_cost() {
     assert_eq!(counter.next_size(), 100 * MIN_CALLS, "a renewal has the cost of the last call");
     assert_eq!(costly(FIRST_SIZE / MIN_CALLS), FIRST_SIZE);
     assert_eq!(costly(u32::MAX), MAX_SIZE);
+}
+
+#[test]
+fn a_counter_with_the_same_hash_has_no_part_in_a_demand() {
+    let counter = Counter::called();
+    let key = Key::new("b");
+    let other = CounterTag::new(&request(&key, LIMIT, 1), CounterHash::of(&counter.request()));
+    let longer = CounterTag::new(&request(&counter.key, "1000000/2s", 1), CounterHash::of(&counter.request()));
+    assert!(counter.begin(Occasion::Renewal).0 > 0);
+    for tag in [other, longer] {
+        counter.demands.completed(tag);
+        assert!(!counter.demands.is_requested(tag) && counter.demands.is_requested(counter.tag()));
+        assert_eq!(counter.demands.begin(tag, Occasion::Renewal, counter.now, || true), (0, None));
+    }
 }
 
 /// Costs and limits are of the calls. The counter, and so the demand, is the same.

@@ -106,7 +106,7 @@ async fn returned_permits_and_changes_meanwhile_invalidate_a_denial() {
         let mut renewed = Box::pin(leased.renew());
         let is_pending = poll_fn(|context| Poll::Ready(renewed.as_mut().poll(context).is_pending())).await;
         assert!(is_pending);
-        leased.worker.reconciler.invalidate_denials(&[leased.request(1)]);
+        leased.worker.local.denials.invalidate(&[leased.request(1)]);
         renewed.await;
         assert!(!leased.denies(1, leased.limit), "the reply is from before a change");
         leased.renew().await;
@@ -119,12 +119,11 @@ async fn returned_permits_and_changes_meanwhile_invalidate_a_denial() {
 async fn permits_returned_with_a_batch_invalidate_a_denial() {
     with_worker(async |leased| {
         leased.lease_the_last_permits().await;
-        let (reconciler, request) = (&leased.worker.reconciler, leased.request(1));
         for has_returned in [false, true] {
             let effects = LeaseEffects { has_returned, ..LeaseEffects::default() };
-            let calls = [BatchedCall { entry: 0, call: leased.pending().0 }];
+            let sent = leased.worker.local.begin_batch(vec![leased.reserve(leased.pending().0)]);
             let too_few = BatchEntryReply { granted: 0, ..ENTRY };
-            reconciler.complete_entry(&too_few, reconciler.cache_version(&request), &calls, effects);
+            sent.settle_all(|entry| entry.settle(&too_few, effects));
             assert_eq!(leased.denies(1, leased.limit), !has_returned);
         }
     })

@@ -1,0 +1,257 @@
+//! The order of a take beside the store, as types that consume each other.
+//!
+//! 1. The standby limiter reserves the permits, if it is consulted, and then the version of the denial cache is read.
+//!    [`Local::begin`] does both at the moment of sending. A call that waits for others of its batch is `Reserved` first,
+//!    and `Local::begin_batch` reads the versions.
+//! 2. The call is sent. It is a [`Sent`] from then on, which only its reply or its failure consumes.
+//! 3. `settle` updates the denial cache by the reply, and the mirror. The caller gets the reply afterwards.
+//! 4. `fail` records the failure. The caller gets the error and the reservation afterwards.
+//!
+//! A `Sent` that is dropped has failed. It refers to its own state, so no other limiter can settle it.
+
+use std::ops::Deref;
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Local;
+use super::counter_hash::CounterHash;
+use super::denial_cache::CacheVersion;
+use super::standby::Standby;
+use crate::Error;
+use crate::request::{
+    CountedReply, DecisionReply, OwnedRequest, PerRequest, RefundInfo, Request, SlottedRequests, StoreFailure,
+    StoreReply, sharing,
+};
+
+#[cfg(feature = "redis")]
+pub(crate) mod batch;
+
+/// Calls that were sent to the store in one script call, and are neither settled nor failed.
+///
+/// Dropping it records their failure: a panic or the end of a task loses none.
+#[must_use = "its drop is a failure of the store"]
+#[derive(Debug)]
+pub(crate) struct Sent<L: Deref<Target = Local>, C: SentCalls> {
+    local: L,
+    calls: C,
+    /// False once it is settled or has failed.
+    is_open: bool,
+}
+
+/// The calls of a [`Sent`], as far as their failure needs them.
+pub(crate) trait SentCalls {
+    /// The requests of the calls that have no reply.
+    fn unanswered(&self) -> impl Iterator<Item = Request<'_>>;
+
+    /// Gives back the permits that the standby limiter has reserved, if no caller gets them with the failure.
+    fn give_back(&mut self, standby: &Standby);
+}
+
+impl<L: Deref<Target = Local>, C: SentCalls> Sent<L, C> {
+    fn new(local: L, calls: C) -> Self {
+        Self { local, calls, is_open: true }
+    }
+
+    /// Records the failure.
+    fn record_failure(&mut self) {
+        self.is_open = false;
+        self.local.fail(self.calls.unanswered());
+    }
+}
+
+impl<L: Deref<Target = Local>, C: SentCalls> Drop for Sent<L, C> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.calls.give_back(&self.local.standby);
+            self.record_failure();
+        }
+    }
+}
+
+// One decision by a script call of its own.
+
+/// A decision that was sent.
+pub(crate) type SentTake<'a> = Sent<&'a Local, Take<'a>>;
+
+/// The decision of a [`SentTake`].
+#[derive(Debug)]
+pub(crate) struct Take<'a> {
+    requests: SlottedRequests<'a>,
+    max_wait: Duration,
+    /// Permits that the standby limiter has reserved.
+    reservation: Option<DecisionReply>,
+    /// The version of the denial cache before the call was sent.
+    version: Option<CacheVersion>,
+}
+
+impl SentCalls for Take<'_> {
+    fn unanswered(&self) -> impl Iterator<Item = Request<'_>> {
+        self.requests.requests.iter().copied()
+    }
+
+    fn give_back(&mut self, standby: &Standby) {
+        if let Some(DecisionReply { reply, .. }) = self.reservation.take() {
+            standby.refund(self.requests.requests, reply.stamp);
+        }
+    }
+}
+
+impl Local {
+    /// Begins a take, at the moment of sending.
+    ///
+    /// # Errors
+    /// The denial of the standby limiter: the store need not be called.
+    pub(crate) fn begin<'a>(
+        &'a self,
+        requests: SlottedRequests<'a>,
+        max_wait: Duration,
+    ) -> Result<SentTake<'a>, CountedReply> {
+        let reserved = self.standby.reserve(requests, max_wait).map_err(CountedReply::from_standby)?;
+        let reservation = reserved.map(DecisionReply::from);
+        Ok(self.begin_reserved(requests, max_wait, reservation))
+    }
+
+    /// Begins a take whose reply has a report of each request.
+    ///
+    /// # Errors
+    /// As for [`begin`](Self::begin).
+    pub(crate) fn begin_with_reports<'a>(
+        &'a self,
+        requests: SlottedRequests<'a>,
+    ) -> Result<SentTake<'a>, CountedReply> {
+        let mut per_request = PerRequest::default();
+        let reserved = self.standby.reserve_each(requests, &mut per_request).map_err(CountedReply::from_standby)?;
+        let reservation = reserved.map(|reply| DecisionReply::with_reports(reply, per_request));
+        Ok(self.begin_reserved(requests, Duration::ZERO, reservation))
+    }
+
+    fn begin_reserved<'a>(
+        &'a self,
+        requests: SlottedRequests<'a>,
+        max_wait: Duration,
+        reservation: Option<DecisionReply>,
+    ) -> SentTake<'a> {
+        let version = requests.requests.first().and_then(|request| self.denials.version(request));
+        Sent::new(self, Take { requests, max_wait, reservation, version })
+    }
+
+    /// Updates the denial cache and the mirror by the store's reply to one decision.
+    fn settle_take(&self, take: &Take<'_>, mut reply: StoreReply) -> CountedReply {
+        let requests = take.requests.requests;
+        if let (true, [request]) = (reply.allowed, requests) {
+            self.denials.update(request, take.version, true, None, None);
+        } else if reply.allowed {
+            self.denials.invalidate(requests);
+        } else if let Some(request) = sharing::lone(requests)
+            // A call that waits may be denied a turn that another call gets.
+            && take.max_wait.is_zero()
+        {
+            self.denials.update(request, take.version, false, Some(&reply), None);
+        }
+        let reservation = take.reservation.as_ref().map(|reservation| &reservation.reply);
+        let mirrored = self.standby.reconcile(take.requests, take.max_wait, reservation, &reply);
+        // The longer one of two queues.
+        let delay = reservation.map_or(Duration::ZERO, |reservation| reservation.delay);
+        reply.delay = reply.delay.max(delay);
+        CountedReply::reconciled(reply, mirrored)
+    }
+}
+
+impl SentTake<'_> {
+    /// Settles it by the store's reply.
+    pub(crate) fn settle(mut self, DecisionReply { reply, per_request }: DecisionReply) -> CountedReply {
+        let counted = self.local.settle_take(&self.calls, reply);
+        self.is_open = false;
+        CountedReply { per_request, ..counted }
+    }
+
+    /// Records its failure. The caller gets the reservation with the error.
+    pub(crate) fn fail(mut self, error: Error) -> StoreFailure {
+        self.record_failure();
+        StoreFailure { error, reservation: self.calls.reservation.take() }
+    }
+}
+
+// A decision about one counter that its caller sends and may settle itself.
+
+/// A direct call that was sent.
+pub(crate) type SentDirect = Sent<Arc<Local>, DirectTake>;
+
+/// The decision of a [`SentDirect`]. The standby limiter was not consulted, so it has no reservation.
+#[derive(Debug)]
+pub(crate) struct DirectTake {
+    /// One request.
+    requests: Arc<[OwnedRequest]>,
+    slot: u16,
+    version: Option<CacheVersion>,
+}
+
+impl SentCalls for DirectTake {
+    fn unanswered(&self) -> impl Iterator<Item = Request<'_>> {
+        self.requests.iter().map(OwnedRequest::as_request)
+    }
+
+    fn give_back(&mut self, _: &Standby) {}
+}
+
+impl Local {
+    /// Begins a take of one counter by its caller, at the moment of sending. `None` if the standby limiter is consulted:
+    /// the worker sends it then.
+    pub(crate) fn begin_direct(
+        self: &Arc<Self>,
+        requests: &Arc<[OwnedRequest]>,
+        counter: CounterHash,
+        slot: u16,
+    ) -> Option<SentDirect> {
+        let request = requests.first()?.as_request();
+        if self.standby.is_consulted(SlottedRequests { requests: slice::from_ref(&request), slots: &[slot] }) {
+            return None;
+        }
+        let version = self.denials.version_of(counter);
+        let take = DirectTake { requests: Arc::clone(requests), slot, version };
+        Some(Sent::new(Arc::clone(self), take))
+    }
+}
+
+impl SentDirect {
+    /// Settles it by the store's reply, on its caller's thread.
+    pub(crate) fn settle(mut self, reply: StoreReply) -> CountedReply {
+        let DirectTake { requests, slot, version } = &self.calls;
+        let requests = [requests[0].as_request()];
+        let requests = SlottedRequests { requests: &requests, slots: slice::from_ref(slot) };
+        let take = Take { requests, max_wait: Duration::ZERO, reservation: None, version: *version };
+        let counted = self.local.settle_take(&take, reply);
+        self.is_open = false;
+        counted
+    }
+}
+
+// Peeks, refunds and resets, which take no permits.
+
+impl Local {
+    /// The denial of the standby limiter for a peek, if it is consulted.
+    pub(crate) fn peek_denial(&self, requests: SlottedRequests<'_>) -> Option<CountedReply> {
+        self.standby.peek_denial(requests).map(CountedReply::from_standby)
+    }
+
+    /// Refunds permits locally if the store may have lost them; `None` if the refund is to be sent.
+    ///
+    /// The store would refund permits of other calls in their place.
+    pub(crate) fn refund_lost(&self, requests: SlottedRequests<'_>, info: &RefundInfo) -> Option<CountedReply> {
+        let may_be_lost = self.standby.may_be_lost(requests, info.mirror_stamp);
+        may_be_lost.then(|| {
+            self.settle_refund(requests.requests, info);
+            CountedReply::from_store(StoreReply::ALLOWED, 0)
+        })
+    }
+
+    /// Settles a refund. It runs here and not only in the caller, which may have been dropped.
+    pub(crate) fn settle_refund(&self, requests: &[Request<'_>], info: &RefundInfo) {
+        self.standby.refund_part(requests, info.mirror_stamp, info.max_permits);
+        self.denials.invalidate(requests);
+    }
+}
+
+#[cfg(all(test, feature = "test-util", not(limiter_loom)))]
+mod tests;

@@ -1,0 +1,148 @@
+use std::num::NonZeroU32;
+
+use super::*;
+use crate::clock::Clock;
+use crate::error::{ErrorKind, Source};
+use crate::local::LocalOptions;
+use crate::local::standby::StandbyConfig;
+use crate::overflow::Overflows;
+use crate::{Key, Limit, ManualClock};
+
+pub(super) fn local() -> Arc<Local> {
+    let clock = Clock::Manual(ManualClock::new());
+    let standby = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
+    let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
+    LocalOptions { standby, remember_denials: Duration::from_secs(60), clock, overflows }.new_local()
+}
+
+pub(super) fn limit() -> Limit {
+    "2/1m".parse().expect("a limit")
+}
+
+/// A reply of a store that has no permits left.
+pub(super) const DENIED: StoreReply =
+    StoreReply { allowed: false, retry_after: Some(Duration::from_secs(60)), ..StoreReply::ALLOWED };
+
+pub(super) fn is_consulted(local: &Local, request: Request<'_>) -> bool {
+    local.standby.is_consulted(SlottedRequests::in_slot_0(&[request]))
+}
+
+/// The permits that the mirror has left.
+pub(super) fn left(local: &Local, request: Request<'_>) -> u32 {
+    local.standby.peek(&[request]).expect("no fork").remaining
+}
+
+fn begin<'a>(local: &'a Local, requests: &'a [Request<'a>]) -> SentTake<'a> {
+    local.begin(SlottedRequests::in_slot_0(requests), Duration::ZERO).expect("room")
+}
+
+fn error() -> Error {
+    Error::new(ErrorKind::Unavailable, "a test")
+}
+
+/// `settle` and `fail` take it by value. This does not compile if a type of it can be copied: the two implementations
+/// apply then.
+#[test]
+fn nothing_that_was_sent_can_be_settled_twice() {
+    trait NoCopies<Implementation> {
+        fn assert() {}
+    }
+    struct Clones;
+    impl<T: ?Sized> NoCopies<()> for T {}
+    impl<T: ?Sized + Clone> NoCopies<Clones> for T {}
+    <SentTake<'static> as NoCopies<_>>::assert();
+    <SentDirect as NoCopies<_>>::assert();
+    #[cfg(feature = "redis")]
+    {
+        <batch::SentBatch<'static, batch::tests::Call> as NoCopies<_>>::assert();
+        <batch::SentEntry<'static, batch::tests::Call> as NoCopies<_>>::assert();
+        <batch::SentRenewal<'static> as NoCopies<_>>::assert();
+        <batch::Reserved<batch::tests::Call> as NoCopies<_>>::assert();
+    }
+}
+
+#[test]
+fn a_reply_is_settled_in_the_denial_cache_and_the_mirror() {
+    let (local, key) = (local(), Key::new("a"));
+    let requests = [Request::new(&key, limit(), 1)];
+    let counted = begin(&local, &requests).settle(StoreReply::ALLOWED.into());
+    assert!(counted.reply.allowed && counted.source == Source::Store && counted.mirror_stamp > 0);
+    assert_eq!(left(&local, requests[0]), 1);
+    assert!(!begin(&local, &requests).settle(DENIED.into()).reply.allowed);
+    assert!(local.denials.get(&requests).is_some());
+    assert_eq!((left(&local, requests[0]), is_consulted(&local, requests[0])), (1, false));
+}
+
+/// The version of the denial cache is that at the moment of sending.
+#[test]
+fn a_denial_from_before_a_change_is_not_cached() {
+    let (local, key) = (local(), Key::new("a"));
+    let requests = [Request::new(&key, limit(), 1)];
+    let [sent, direct] = [0, 1].map(|_| begin(&local, &requests));
+    begin(&local, &requests).settle(StoreReply::ALLOWED.into());
+    sent.settle(DENIED.into());
+    assert!(local.denials.get(&requests).is_none());
+    drop(direct);
+}
+
+#[test]
+fn a_dropped_call_has_failed() {
+    let (local, key) = (local(), Key::new("a"));
+    let requests = [Request::new(&key, limit(), 1), Request::new(&key, "9/1h".parse().expect("a limit"), 1)];
+    drop(begin(&local, &requests));
+    assert!(is_consulted(&local, requests[0]));
+}
+
+#[test]
+fn a_dropped_direct_call_has_failed() {
+    let (local, key) = (local(), Key::new("a"));
+    let requests @ [request] = [Request::new(&key, limit(), 1)];
+    let owned = OwnedRequest::copy_all(&requests);
+    let sent = local.begin_direct(&owned, CounterHash::of(&requests[0]), 0).expect("no failure");
+    assert!(!is_consulted(&local, request));
+    drop(sent);
+    assert!(is_consulted(&local, request));
+    assert!(local.begin_direct(&owned, CounterHash::of(&requests[0]), 0).is_none(), "the worker sends it");
+}
+
+/// The caller of a failed call gets the reservation. A dropped one has no caller.
+#[test]
+fn a_reservation_is_returned_with_the_failure_or_given_back() {
+    let (local, key) = (local(), Key::new("a"));
+    let requests = [Request::new(&key, limit(), 1)];
+    local.fail(requests);
+    let failure = begin(&local, &requests).fail(error());
+    assert!(failure.reservation.is_some_and(|reservation| reservation.reply.allowed));
+    assert_eq!(left(&local, requests[0]), 1);
+    let sent = begin(&local, &requests);
+    assert_eq!(left(&local, requests[0]), 0);
+    let denial = local.begin(SlottedRequests::in_slot_0(&requests), Duration::ZERO).expect_err("no room");
+    assert_eq!(denial.source, Source::Standby);
+    drop(sent);
+    assert_eq!(left(&local, requests[0]), 1);
+}
+
+/// The store may have lost its counters. So the call is decided as one that has failed: by the standby limiter.
+#[test]
+fn a_call_that_is_settled_after_its_servers_failure_is_decided_by_the_standby_limiter() {
+    for direct in [false, true] {
+        let (local, key) = (local(), Key::new("a"));
+        let requests = [Request::new(&key, limit(), 1)];
+        let owned = OwnedRequest::copy_all(&requests);
+        let settle: [Box<dyn FnOnce() -> CountedReply + '_>; 2] =
+            [0, 1].map(|_| -> Box<dyn FnOnce() -> CountedReply> {
+                if direct {
+                    let sent = local.begin_direct(&owned, CounterHash::of(&requests[0]), 0).expect("no failure");
+                    return Box::new(|| sent.settle(StoreReply::ALLOWED));
+                }
+                let sent = begin(&local, &requests);
+                Box::new(|| sent.settle(StoreReply::ALLOWED.into()))
+            });
+        local.server_failed(&[0..=0]);
+        assert!(local.standby.decide(&requests, Duration::ZERO).expect("no fork").allowed);
+        let replies = settle.map(|settle| settle());
+        let decided = replies.map(|counted| (counted.reply.allowed, counted.source));
+        assert_eq!(decided, [(true, Source::Store), (false, Source::Standby)], "direct: {direct}");
+        assert_eq!(left(&local, requests[0]), 0);
+    }
+}
