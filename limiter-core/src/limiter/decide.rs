@@ -146,22 +146,22 @@ impl Limiter {
     ///
     /// # Errors
     /// As for [`try_decide`](Self::try_decide).
-    pub(crate) fn try_decide_one<V: FastDecision>(
+    pub(crate) fn try_decide_one<D: FastDecision>(
         &self,
         name: &'static str,
         request: &Request<'_>,
         leases: Option<bool>,
-    ) -> Result<V, CacheLookup> {
+    ) -> Result<D, CacheLookup> {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
-            let needs_receipt = V::HAS_RECEIPT || observers.observe_allowed();
+            let needs_receipt = D::HAS_RECEIPT || observers.observe_allowed();
             return match self.decide_locally(name, request, leases, needs_receipt) {
-                Some(decision) => Ok(V::from_decision(decision)),
+                Some(decision) => Ok(D::from_decision(decision)),
                 None => Err(CacheLookup::Done),
             };
         };
         // An `Allowed` that nothing receives is not built.
-        let skip_allowed = !V::HAS_RECEIPT && !observers.observe_allowed();
+        let skip_allowed = !D::HAS_RECEIPT && !observers.observe_allowed();
         let fast_reply = |reply: &MemoryReply| {
             if skip_allowed && reply.outcome.allowed {
                 FastReply::Allowed(FastAllowed::new(reply.outcome.remaining, reply.now))
@@ -169,20 +169,20 @@ impl Limiter {
                 FastReply::Used(*reply)
             }
         };
-        match (store.decide_one(request, 0, fast_reply, || FastReply::Forked), V::allowed()) {
-            (FastReply::Allowed(left), Some(verdict)) => {
+        match store.decide_one(request, 0, fast_reply, || FastReply::Forked) {
+            FastReply::Allowed(left) => {
                 observers.allowed_fast(name, request, left);
-                Ok(verdict)
+                D::allowed()
             }
-            (FastReply::Used(reply), _) => {
+            FastReply::Used(reply) => {
                 let mut decision = Decision::from_memory(name, request, &reply, *limiter_id);
                 self.expose_key(&mut decision, slice::from_ref(request));
                 let context = DecisionContext { names: &[name], requests: slice::from_ref(request) };
                 observers.decided(context, &decision, ReplyTime::new(reply.now));
-                Ok(V::from_decision(decision))
+                Ok(D::from_decision(decision))
             }
-            // The store has failed, and `decide` applies the failure policy.
-            (FastReply::Forked | FastReply::Allowed(_), _) => Err(CacheLookup::Needed),
+            // `decide` fails again, and applies the failure policy.
+            FastReply::Forked => Err(CacheLookup::Needed),
         }
     }
 

@@ -25,8 +25,11 @@ pub(crate) trait FastDecision: Sized {
 
     fn from_decision(decision: Decision) -> Self;
 
-    /// The form of an allowed call without its decision; `None` if the caller gets that.
-    fn allowed() -> Option<Self>;
+    /// The form of an allowed call without its decision.
+    ///
+    /// # Errors
+    /// The caller gets the decision.
+    fn allowed() -> Result<Self, CacheLookup>;
 }
 
 impl FastDecision for Decision {
@@ -38,8 +41,8 @@ impl FastDecision for Decision {
     }
 
     #[inline]
-    fn allowed() -> Option<Self> {
-        None
+    fn allowed() -> Result<Self, CacheLookup> {
+        Err(CacheLookup::Needed)
     }
 }
 
@@ -53,8 +56,8 @@ impl FastDecision for Option<Denied> {
     }
 
     #[inline]
-    fn allowed() -> Option<Self> {
-        Some(None)
+    fn allowed() -> Result<Self, CacheLookup> {
+        Ok(None)
     }
 }
 
@@ -63,13 +66,13 @@ impl Limiter {
     ///
     /// # Errors
     /// [`decide`](Self::decide) must decide. It looks the requests up in the denial cache if this has not.
-    pub(crate) fn try_decide<V: FastDecision>(&self, plan: &Plan<'_>) -> Result<V, CacheLookup> {
+    pub(crate) fn try_decide<D: FastDecision>(&self, plan: &Plan<'_>) -> Result<D, CacheLookup> {
         match &plan.requests {
             Planned::Single { name: [name], request: [request], .. } => {
                 self.try_decide_one(name, request, Some(plan.options.leases))
             }
             Planned::Off { name, limit } => {
-                Ok(V::from_decision(Decision::Allowed(Allowed::without_limit(name, *limit, Source::Mode))))
+                Ok(D::from_decision(Decision::Allowed(Allowed::without_limit(name, *limit, Source::Mode))))
             }
             Planned::Rules(_) => Err(CacheLookup::Needed),
         }

@@ -73,19 +73,18 @@ impl<'a> AnnotatedCall<'a> {
     /// Decides at once about a call without settings by name, with one limit and without a wait, as most calls are.
     ///
     /// # Errors
-    /// The call is not one of these, or a shared store must decide. In that case the error has its look-up in the denial
-    /// cache.
+    /// The call is not one of these, or a shared store must decide and this has found no cached denial.
     #[inline]
-    pub(super) fn try_plain<D: FastDecision>(&self, limiter: &Limiter) -> Result<D, Option<CacheLookup>> {
+    pub(super) fn try_plain<D: FastDecision>(&self, limiter: &Limiter) -> Result<D, CacheLookup> {
         // The request is built in its place, since moving one takes longer.
         if let ([Some(rule)], [name]) = (self.rules, self.function.names)
             && let Some(limit) = rule.own_limit()
             && self.max_wait.is_zero()
             && !limiter.rule_table().has_settings()
         {
-            return limiter.try_decide_one(name, &rule.request(rule.key(), *limit), self.function.leases).map_err(Some);
+            return limiter.try_decide_one(name, &rule.request(rule.key(), *limit), self.function.leases);
         }
-        Err(None)
+        Err(CacheLookup::Needed)
     }
 
     /// Decides at once about a call with one request that does not wait. `tried` is the error of
@@ -98,7 +97,7 @@ impl<'a> AnnotatedCall<'a> {
         &self,
         limiter: &Limiter,
         own: OwnPolicy,
-        tried: Option<CacheLookup>,
+        tried: CacheLookup,
     ) -> Result<D, Pending<'a>> {
         if !self.max_wait.is_zero() {
             return Err(None);
@@ -106,9 +105,8 @@ impl<'a> AnnotatedCall<'a> {
         // After an error `decide` fails again, and applies the failure policy.
         let plan = self.plan(limiter, own).map_err(|_| None)?;
         let decided = match tried {
-            Some(cache_lookup) => Err(cache_lookup),
-            None if plan.is_of_first_rule() => limiter.try_decide(&plan),
-            None => Err(CacheLookup::Needed),
+            CacheLookup::Needed if plan.is_of_first_rule() => limiter.try_decide(&plan),
+            tried => Err(tried),
         };
         decided.map_err(|cache_lookup| Some((plan, cache_lookup)))
     }
@@ -252,12 +250,7 @@ impl<'a, T: CallOutput> CallFuture<'a, T> {
 
     /// Begins a call that is not decided yet.
     #[inline(never)]
-    fn poll_planned(
-        &mut self,
-        limiter: LimiterHandle,
-        tried: Option<CacheLookup>,
-        context: &mut Context<'_>,
-    ) -> Poll<T> {
+    fn poll_planned(&mut self, limiter: LimiterHandle, tried: CacheLookup, context: &mut Context<'_>) -> Poll<T> {
         let (call, own) = (self.call, self.call.function.own_policy(T::HAS_HANDLER));
         match call.try_planned(&limiter, own, tried) {
             Ok(None) => Poll::Ready(T::allowed()),
