@@ -192,7 +192,7 @@ fn a_direct_call_that_the_worker_of_another_limiter_takes_over_has_failed() {
 #[test]
 fn calls_that_are_settled_after_their_servers_failure_are_decided_by_the_standby_limiter() {
     let (local, key) = (local(), Key::new("a"));
-    let calls = calls(&local, &[key.clone(), key.clone()], limit());
+    let calls = calls(&local, &[key.clone(), key], limit());
     let reserved = calls.iter().map(|call| local.reserve(Rc::clone(call)).expect("room"));
     let sent = local.begin_batch(reserved.collect());
     local.server_failed(&[0..=0]);
