@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// As many keys as are needed to evict any counter of the table.
+    /// The flood has as many keys as evict any counter of the table.
     #[test]
     fn a_flood_of_keys_that_collide_in_one_table_evicts_in_that_table_only() {
         const FLOOD: usize = 64;

@@ -54,10 +54,10 @@ fn nothing_that_was_sent_can_be_settled_twice() {
     <SentDirect as NoCopies<_>>::assert();
     #[cfg(feature = "redis")]
     {
-        <batch::SentBatch<'static, batch::tests::Call> as NoCopies<_>>::assert();
-        <batch::SentEntry<'static, batch::tests::Call> as NoCopies<_>>::assert();
+        <batch::SentBatch<'static, batch::tests::RecordedCall> as NoCopies<_>>::assert();
+        <batch::SentEntry<'static, batch::tests::RecordedCall> as NoCopies<_>>::assert();
         <batch::SentRenewal<'static> as NoCopies<_>>::assert();
-        <batch::Reserved<batch::tests::Call> as NoCopies<_>>::assert();
+        <batch::Reserved<batch::tests::RecordedCall> as NoCopies<_>>::assert();
     }
 }
 
