@@ -206,6 +206,34 @@ impl StoreReply {
     }
 }
 
+#[cfg(feature = "redis")]
+/// The reply to one entry of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchEntryReply {
+    /// Calls that are granted, in their order.
+    pub(crate) granted: u32,
+    /// Permits that are left after them.
+    pub(crate) remaining: u32,
+    /// `retry_after` of the calls that are denied. If none is, and the log has leases, that of one permit more. `None`:
+    /// never.
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) reset_after: Duration,
+    /// The time of the decision, in microseconds of the server's clock.
+    pub(crate) stamp: u64,
+}
+
+#[cfg(feature = "redis")]
+impl BatchEntryReply {
+    /// The reply to the call with this index, each of `cost` permits.
+    pub(crate) fn reply_for_call(&self, index: u32, cost: u32) -> StoreReply {
+        let Self { granted, remaining, retry_after, reset_after, stamp } = *self;
+        let later_calls = granted.saturating_sub(index.saturating_add(1));
+        let (allowed, retry_after) = if index < granted { (true, Some(Duration::ZERO)) } else { (false, retry_after) };
+        let remaining = remaining.saturating_add(later_calls.saturating_mul(cost));
+        StoreReply { allowed, request_index: 0, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO }
+    }
+}
+
 /// The permits left of one request after an allowed decision, for observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestReport {

@@ -19,9 +19,12 @@ pub(crate) struct CounterHash(u64);
 pub(crate) enum Table {
     Denials = 0x243F_6A88_85A3_08D3,
     Leases = 0x1319_8A2E_0370_7344,
+    #[cfg(any(test, feature = "redis"))]
     Demands = 0xA409_3822_299F_31D0,
     Failures = 0x082E_FA98_EC4E_6C89,
+    #[cfg(any(test, feature = "redis"))]
     Batch = 0x4528_21E6_38D0_1377,
+    #[cfg(any(test, feature = "redis"))]
     Held = 0xBE54_66CF_34E9_0C6C,
 }
 
@@ -64,7 +67,7 @@ impl fmt::Debug for CounterHash {
     }
 }
 
-/// Mixes a hash so that each bit of the result depends on each bit of it. It is a bijection (SplitMix64's finalizer).
+/// Mixes a hash so that each bit of the result depends on each bit of it. It is a bijection (the last steps of `SplitMix64`).
 #[inline]
 fn mix(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 30)).wrapping_mul(MULTIPLIERS[0]);
@@ -134,7 +137,7 @@ mod tests {
         }
     }
 
-    /// As many keys as are needed to evict any counter of the table.
+    /// The flood has as many keys as evict any counter of the table.
     #[test]
     fn a_flood_of_keys_that_collide_in_one_table_evicts_in_that_table_only() {
         const FLOOD: usize = 64;

@@ -94,13 +94,6 @@ impl DenialCache {
         Self { tags: numbers(), versions: numbers(), denials, clock, max_age, home: process::id(), id: next_id() }
     }
 
-    /// Returns the store's denial of this request, if it is still valid. A decision about several requests that are not
-    /// observed is not cached.
-    pub(crate) fn get(&self, requests: &[Request<'_>]) -> Option<StoreReply> {
-        let request = sharing::lone(requests)?;
-        self.get_lone(request, || CounterHash::of(request))
-    }
-
     /// Returns the store's denial of this request, if it is still valid. `counter` returns the hash of its counter.
     #[inline]
     pub(crate) fn get_lone(&self, request: &Request<'_>, counter: impl FnOnce() -> CounterHash) -> Option<StoreReply> {
@@ -177,6 +170,13 @@ impl DenialCache {
 
 #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only the Redis store writes the cache"))]
 impl DenialCache {
+    /// Returns the store's denial of this request, if it is still valid. A decision about several requests that are not
+    /// observed is not cached.
+    pub(crate) fn get(&self, requests: &[Request<'_>]) -> Option<StoreReply> {
+        let request = sharing::lone(requests)?;
+        self.get_lone(request, || CounterHash::of(request))
+    }
+
     /// Returns the version of a request's slot. The caller reads it before it sends the request, for
     /// [`update`](Self::update).
     pub(crate) fn version(&self, request: &Request<'_>) -> Option<CacheVersion> {

@@ -75,14 +75,14 @@ impl Leases {
         Self { table: OnceLock::new(), places, clock, home: process::id(), id: next_id() }
     }
 
-    /// Takes the permits of a request from the lease of its counter and limit. `None` if it has none in force, or one
-    /// with too few permits. A call never waits here.
-    #[inline]
+    /// Takes the permits of a request from the lease of its counter.
+    #[cfg(test)]
     pub(crate) fn take(&self, request: &Request<'_>, needs_receipt: bool) -> Option<LeasedPermits> {
         self.take_from(request, || CounterHash::of(request), needs_receipt)
     }
 
-    /// Takes the permits as [`take`](Self::take) does. `counter` returns the hash of the request's counter.
+    /// Takes the permits of a request from the lease of its counter and limit. `None` if it has none in force, or one
+    /// with too few permits. A call never waits here. `counter` returns the hash of the counter, if it is needed.
     #[inline]
     pub(crate) fn take_from(
         &self,

@@ -106,8 +106,8 @@ impl Local {
         &'a self,
         requests: SlottedRequests<'a>,
         max_wait: Duration,
-    ) -> Result<SentTake<'a>, CountedReply> {
-        let reserved = self.standby.reserve(requests, max_wait).map_err(CountedReply::from_standby)?;
+    ) -> Result<SentTake<'a>, StoreReply> {
+        let reserved = self.standby.reserve(requests, max_wait)?;
         let reservation = reserved.map(DecisionReply::from);
         Ok(self.begin_reserved(requests, max_wait, reservation))
     }
@@ -116,12 +116,9 @@ impl Local {
     ///
     /// # Errors
     /// As for [`begin`](Self::begin).
-    pub(crate) fn begin_with_reports<'a>(
-        &'a self,
-        requests: SlottedRequests<'a>,
-    ) -> Result<SentTake<'a>, CountedReply> {
+    pub(crate) fn begin_with_reports<'a>(&'a self, requests: SlottedRequests<'a>) -> Result<SentTake<'a>, StoreReply> {
         let mut per_request = PerRequest::default();
-        let reserved = self.standby.reserve_each(requests, &mut per_request).map_err(CountedReply::from_standby)?;
+        let reserved = self.standby.reserve_each(requests, &mut per_request)?;
         let reservation = reserved.map(|reply| DecisionReply::with_reports(reply, per_request));
         Ok(self.begin_reserved(requests, Duration::ZERO, reservation))
     }

@@ -29,7 +29,6 @@ mod worker_handle;
 
 pub(crate) use endpoint::{Endpoint, ReadySignal};
 pub(crate) use naming::{Naming, Secret};
-pub(crate) use script::reply::BatchEntryReply;
 pub use server::Credentials;
 #[cfg(feature = "tls")]
 pub use server::Tls;

@@ -15,8 +15,9 @@ use crate::local::Local;
 use crate::local::counter_hash::CounterHash;
 use crate::local::denial_cache::CacheVersion;
 use crate::local::standby::Standby;
-use crate::request::{CountedReply, DecisionReply, LeaseId, Request, SlottedRequests, StoreFailure, StoreReply};
-use crate::store::redis::BatchEntryReply;
+use crate::request::{
+    BatchEntryReply, CountedReply, DecisionReply, LeaseId, Request, SlottedRequests, StoreFailure, StoreReply,
+};
 
 /// A call about one counter that waits for its reply.
 pub(crate) trait WaitingCall {
@@ -58,18 +59,18 @@ pub(crate) fn by_entry<C>(calls: &[Reserved<C>]) -> impl Iterator<Item = &[Reser
 }
 
 /// The calls of a batch that was sent.
-pub(crate) type SentBatch<'a, C> = Sent<&'a Local, Batch<C>>;
+pub(crate) type SentBatch<'a, C> = Sent<&'a Local, BatchCalls<C>>;
 
 /// The calls of a [`SentBatch`]. Each has its own reservation, which its caller gets with the failure.
 #[derive(Debug)]
-pub(crate) struct Batch<C> {
-    /// In the order of their entries.
+pub(crate) struct BatchCalls<C> {
+    /// The calls in the order of their entries.
     calls: Vec<Reserved<C>>,
     /// The versions of the denial cache before the batch was sent, one for each entry.
     versions: Vec<Option<CacheVersion>>,
 }
 
-impl<C: WaitingCall> SentCalls for Batch<C> {
+impl<C: WaitingCall> SentCalls for BatchCalls<C> {
     fn unanswered(&self) -> impl Iterator<Item = Request<'_>> {
         unanswered(&self.calls).map(|call| call.request())
     }
@@ -78,16 +79,16 @@ impl<C: WaitingCall> SentCalls for Batch<C> {
 }
 
 /// One entry of a batch that was sent.
-pub(crate) type SentEntry<'a, C> = Sent<&'a Local, Entry<'a, C>>;
+pub(crate) type SentEntry<'a, C> = Sent<&'a Local, CallsOfEntry<'a, C>>;
 
 /// The calls of a [`SentEntry`].
 #[derive(Debug)]
-pub(crate) struct Entry<'a, C> {
+pub(crate) struct CallsOfEntry<'a, C> {
     calls: &'a [Reserved<C>],
     version: Option<CacheVersion>,
 }
 
-impl<C: WaitingCall> SentCalls for Entry<'_, C> {
+impl<C: WaitingCall> SentCalls for CallsOfEntry<'_, C> {
     fn unanswered(&self) -> impl Iterator<Item = Request<'_>> {
         unanswered(self.calls).map(|call| call.request())
     }
@@ -124,7 +125,7 @@ impl Local {
     pub(crate) fn begin_batch<C: WaitingCall>(&self, mut calls: Vec<Reserved<C>>) -> SentBatch<'_, C> {
         calls.sort_by_key(|call| call.entry);
         let versions = by_entry(&calls).map(|calls| self.denials.version_of(calls[0].counter())).collect();
-        Sent::new(self, Batch { calls, versions })
+        Sent::new(self, BatchCalls { calls, versions })
     }
 
     /// Fails calls that wait for a reply. All failures are recorded before the first reply.
@@ -150,7 +151,7 @@ impl SentDirect {
         }
         self.is_open = false;
         let calls = vec![Reserved { entry: 0, call }];
-        Some(Sent::new(local, Batch { calls, versions: vec![self.calls.version] }))
+        Some(Sent::new(local, BatchCalls { calls, versions: vec![self.calls.version] }))
     }
 }
 
@@ -162,9 +163,9 @@ impl<C: WaitingCall> SentBatch<'_, C> {
 
     /// Settles or fails each entry, in their order.
     pub(crate) fn settle_all(mut self, mut settle: impl FnMut(SentEntry<'_, C>)) {
-        let Batch { calls, versions } = &self.calls;
+        let BatchCalls { calls, versions } = &self.calls;
         for (calls, version) in by_entry(calls).zip(versions) {
-            settle(Sent::new(self.local, Entry { calls, version: *version }));
+            settle(Sent::new(self.local, CallsOfEntry { calls, version: *version }));
         }
         self.is_open = false;
     }
@@ -190,7 +191,7 @@ impl<C: WaitingCall> SentEntry<'_, C> {
 
     /// Settles the calls by the store's reply, in their order.
     pub(crate) fn settle(mut self, reply: &BatchEntryReply, effects: LeaseEffects) {
-        let &Entry { calls, version } = &self.calls;
+        let &CallsOfEntry { calls, version } = &self.calls;
         let (request, slot) = (calls[0].request(), calls[0].slot());
         let granted = calls.len().min(usize::try_from(reply.granted).unwrap_or(usize::MAX));
         let mirror_stamp = self.local.mirror_together(&request, slot, &calls[..granted]);

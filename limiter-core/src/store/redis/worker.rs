@@ -244,7 +244,7 @@ impl Worker {
         };
         let sent = match begun {
             Ok(sent) => sent,
-            Err(denial) => return Ok(denial),
+            Err(denial) => return Ok(CountedReply::from_standby(denial)),
         };
         match decision.decide(call, groups).await {
             Ok(reply) => Ok(sent.settle(reply)),

@@ -9,7 +9,7 @@ use crate::request::OwnedRequest;
 use crate::{Key, Limit};
 
 /// A call that records its reply, with the failures that are recorded by then.
-pub(in crate::local::sent) struct Call {
+pub(in crate::local::sent) struct RecordedCall {
     local: Arc<Local>,
     request: OwnedRequest,
     reservation: Cell<Option<StoreReply>>,
@@ -19,7 +19,7 @@ pub(in crate::local::sent) struct Call {
     had_failed: Cell<bool>,
 }
 
-impl WaitingCall for Call {
+impl WaitingCall for RecordedCall {
     fn request(&self) -> Request<'_> {
         self.request.as_request()
     }
@@ -52,9 +52,9 @@ fn keys<const N: usize>() -> [Key; N] {
 }
 
 /// Calls of these keys.
-fn calls(local: &Arc<Local>, keys: &[Key], limit: Limit) -> Vec<Rc<Call>> {
+fn calls(local: &Arc<Local>, keys: &[Key], limit: Limit) -> Vec<Rc<RecordedCall>> {
     let call = |key| {
-        Rc::new(Call {
+        Rc::new(RecordedCall {
             local: Arc::clone(local),
             request: OwnedRequest::from(&Request::new(key, limit, 1)),
             reservation: Cell::default(),
@@ -67,7 +67,7 @@ fn calls(local: &Arc<Local>, keys: &[Key], limit: Limit) -> Vec<Rc<Call>> {
 }
 
 /// Begins a batch, with an entry for each call.
-fn begin<'l>(local: &'l Local, calls: &[Rc<Call>]) -> SentBatch<'l, Call> {
+fn begin<'l>(local: &'l Local, calls: &[Rc<RecordedCall>]) -> SentBatch<'l, RecordedCall> {
     let reserved = (0..).zip(calls).map(|(entry, call)| {
         let reserved = local.reserve(Rc::clone(call)).expect("room");
         Reserved { entry, ..reserved }
@@ -84,11 +84,11 @@ fn error() -> Error {
     Error::new(ErrorKind::Unavailable, "a test")
 }
 
-fn is_allowed(call: &Call) -> Option<bool> {
+fn is_allowed(call: &RecordedCall) -> Option<bool> {
     call.reply.borrow().as_ref().and_then(|reply| reply.as_ref().ok()).map(|counted| counted.reply.allowed)
 }
 
-fn has_failed(call: &Call) -> bool {
+fn has_failed(call: &RecordedCall) -> bool {
     call.reply.borrow().as_ref().is_some_and(Result::is_err)
 }
 
@@ -192,7 +192,7 @@ fn a_direct_call_that_the_worker_of_another_limiter_takes_over_has_failed() {
 #[test]
 fn calls_that_are_settled_after_their_servers_failure_are_decided_by_the_standby_limiter() {
     let (local, key) = (local(), Key::new("a"));
-    let calls = calls(&local, &[key.clone(), key.clone()], limit());
+    let calls = calls(&local, &[key.clone(), key], limit());
     let reserved = calls.iter().map(|call| local.reserve(Rc::clone(call)).expect("room"));
     let sent = local.begin_batch(reserved.collect());
     local.server_failed(&[0..=0]);

@@ -4,24 +4,10 @@ use std::time::Duration;
 
 use redis::Value;
 
+pub(crate) use crate::request::BatchEntryReply;
 use crate::request::{DecisionReply, LeaseId, PerRequest, RequestReport, StoreReply};
 use crate::store::redis::command_error::CommandError;
 use crate::{Algorithm, Error, ErrorKind, Limit};
-
-/// The reply to one entry of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BatchEntryReply {
-    /// Calls that are granted, in their order.
-    pub(crate) granted: u32,
-    /// Permits that are left after them.
-    pub(crate) remaining: u32,
-    /// `retry_after` of the calls that are denied. If none is, and the log has leases, that of one permit more. `None`:
-    /// never.
-    pub(crate) retry_after: Option<Duration>,
-    pub(crate) reset_after: Duration,
-    /// The time of the decision, in microseconds of the server's clock.
-    pub(crate) stamp: u64,
-}
 
 /// The reply to a batch.
 #[derive(Debug)]
@@ -105,15 +91,6 @@ pub(crate) struct EntryCalls {
 }
 
 impl BatchEntryReply {
-    /// The reply to the call with this index, each of `cost` permits.
-    pub(crate) fn reply_for_call(&self, index: u32, cost: u32) -> StoreReply {
-        let Self { granted, remaining, retry_after, reset_after, stamp } = *self;
-        let later_calls = granted.saturating_sub(index.saturating_add(1));
-        let (allowed, retry_after) = if index < granted { (true, Some(Duration::ZERO)) } else { (false, retry_after) };
-        let remaining = remaining.saturating_add(later_calls.saturating_mul(cost));
-        StoreReply { allowed, request_index: 0, remaining, retry_after, reset_after, stamp, delay: Duration::ZERO }
-    }
-
     /// Decodes one packed entry about these calls, big-endian: granted (4), remaining (4), retry after (8), reset after (8).
     fn decode(bytes: &[u8; ENTRY_BYTES], stamp: u64, asked: EntryCalls) -> Option<Self> {
         let bounds = Bounds::from(asked.limit);
