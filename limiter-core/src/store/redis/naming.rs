@@ -24,8 +24,6 @@ pub(crate) struct Naming {
 
 /// The prefix of sorted sets that are shared with the Spring system.
 const ZSET_PREFIX: &str = "CurrentLimiter";
-/// The most bytes of a name behind its prefix: the subject, the tag, the window, and what separates them.
-const MAX_BYTES_BEHIND_PREFIX: usize = 230;
 /// Hash tags that are tried for a key in given slots. A single slot has 20 of them on average.
 const MAX_PROBE_TAGS: u32 = 20 * slot::COUNT as u32;
 
@@ -44,9 +42,9 @@ impl Naming {
     }
 
     /// Appends the name of a request's counter.
-    fn write(&self, Request { key, limit, .. }: &Request<'_>, name: &mut String) {
+    fn write(&self, Request { key, limit, .. }: &Request<'_>, name: &mut impl Write) -> fmt::Result {
         let tag = match (limit.layout(), limit.algorithm()) {
-            (Layout::Zset, _) => return name.push_str(&key.spring_set_name()),
+            (Layout::Zset, _) => return name.write_str(&key.spring_set_name()),
             (Layout::Compact, Algorithm::SlidingWindow) => "sw",
             (Layout::Compact, Algorithm::FixedWindow) => "fw",
             (Layout::Compact, Algorithm::SlidingCounter) => "sc",
@@ -55,8 +53,7 @@ impl Naming {
         };
         // All counters of a key are in one slot: the hash tag is the whole subject, which contains no brace.
         let (prefix, subject) = (&self.prefix, self.subject(key));
-        // Writing to a `String` cannot fail.
-        let _ = write!(name, "{prefix}:{{{subject}}}:{tag}:{}", limit.window_millis());
+        write!(name, "{prefix}:{{{subject}}}:{tag}:{}", limit.window_millis())
     }
 
     /// Returns true if a name would contain a key that the secret must hide. The name of a sorted set is the plain key,
@@ -67,9 +64,11 @@ impl Naming {
 
     /// Returns the key of a request's counter.
     fn redis_key(&self, request: &Request<'_>) -> RedisKey {
-        let mut name = String::with_capacity(self.prefix.len() + MAX_BYTES_BEHIND_PREFIX);
-        self.write(request, &mut name);
-        RedisKey { slot: self.slot(&name), name: name.into() }
+        let mut name = NameBuffer::default();
+        // Writing to it cannot fail.
+        let _ = self.write(request, &mut name);
+        let name = name.as_str();
+        RedisKey { slot: self.slot(name), name: name.into() }
     }
 
     /// Returns the slot of a name; 0 where there is one server.
@@ -80,7 +79,8 @@ impl Naming {
     /// The name of a request's counter; `None` if it would contain a key that the secret must hide.
     pub(crate) fn name(&self, request: &Request<'_>) -> Option<String> {
         let mut name = String::new();
-        self.write(request, &mut name);
+        // Writing to a `String` cannot fail.
+        let _ = self.write(request, &mut name);
         Some(name).filter(|_| !self.would_expose_key(slice::from_ref(request)))
     }
 
@@ -256,6 +256,47 @@ impl RedisKeys {
     /// The slot of the first key.
     pub(crate) fn first_slot(&self) -> u16 {
         self.slots().first().copied().unwrap_or(0)
+    }
+}
+
+/// The longest name that is written on the stack: one with a prefix of 50 bytes and the longest subject.
+const MAX_STACK_BYTES: usize = 280;
+
+/// A name while it is written. So the shared text is the only allocation for it.
+struct NameBuffer {
+    short: [u8; MAX_STACK_BYTES],
+    length: usize,
+    /// The name, once it is too long for the stack.
+    long: String,
+}
+
+impl Default for NameBuffer {
+    fn default() -> Self {
+        Self { short: [0; MAX_STACK_BYTES], length: 0, long: String::new() }
+    }
+}
+
+impl NameBuffer {
+    fn as_str(&self) -> &str {
+        // It is made of whole texts.
+        let short = || str::from_utf8(&self.short[..self.length]).unwrap_or_default();
+        if self.long.is_empty() { short() } else { &self.long }
+    }
+}
+
+impl Write for NameBuffer {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length + text.len();
+        if self.long.is_empty() && end <= MAX_STACK_BYTES {
+            self.short[self.length..end].copy_from_slice(text.as_bytes());
+            self.length = end;
+            return Ok(());
+        }
+        if self.long.is_empty() {
+            self.long = self.as_str().to_owned();
+        }
+        self.long.push_str(text);
+        Ok(())
     }
 }
 

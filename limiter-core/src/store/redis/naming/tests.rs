@@ -97,7 +97,7 @@ fn limits() -> [Limit; 2] {
 
 fn name(naming: &Naming, request: &Request<'_>) -> String {
     let mut name = String::new();
-    naming.write(request, &mut name);
+    naming.write(request, &mut name).expect("a `String` takes all");
     name
 }
 
@@ -149,6 +149,17 @@ fn the_name_and_slot_of_a_set_are_those_of_the_plain_key() {
         let name = name(&naming, &request);
         assert_eq!(name, key.spring_set_name());
         assert_eq!(slot(&naming, &request), slot_of(name.as_bytes()), "{name}");
+    }
+}
+
+#[test]
+fn keys_have_the_whole_name_also_if_that_is_too_long_for_the_stack() {
+    let key = Key::new("é".repeat(40)).part("a".repeat(300));
+    let request = Request::new(&key, limits()[0], 1);
+    for prefix in 0..300 {
+        let naming = Naming::new(&"é".repeat(prefix), None, true);
+        let keys = RedisKeys::new(slice::from_ref(&request), &naming).expect("no secret");
+        assert_eq!(*keys.as_slice()[0].name, name(&naming, &request), "{prefix}");
     }
 }
 
