@@ -133,7 +133,7 @@ impl TowerRule {
         let LimitedRequest { key, form, cost } = request;
         let (name, limits) = (self.decision_name(), OwnLimits::Layer(limits));
         let rule = RuleUse { rule_index: 0, name, key, limits, cost, leases: None };
-        limiter.rule_table().plan(own, iter::once((rule, self.service_rule(form))))
+        limiter.rule_table().plan(own, &iter::once((rule, self.service_rule(form))))
     }
 
     fn service_rule(&self, form: usize) -> ServiceRule<'_> {

@@ -95,7 +95,7 @@ impl Limiter {
             (RuleUse::direct(rule_index, name, key, items), rule)
         });
         let uses: Vec<_> = uses.collect();
-        let read = || self.rule_table().plan(OwnPolicy::NONE, uses.iter().copied());
+        let read = || self.rule_table().plan(OwnPolicy::NONE, &uses.iter().copied());
         self.decide_read(&read, OwnPolicy::NONE, Duration::ZERO).await
     }
 
@@ -277,7 +277,7 @@ impl<'a> Named<'a> {
         let is_first = |index: usize, key: &Key| !items[..index].iter().any(|(earlier, ..)| *earlier == key);
         let uses = items.iter().enumerate().filter(|(index, (key, ..))| is_first(*index, key));
         let uses = uses.map(|(_, (key, ..))| (RuleUse::direct(0, self.name, key, items), self.rule));
-        self.limiter.rule_table().plan(self.own_policy(), uses)
+        self.limiter.rule_table().plan(self.own_policy(), &uses)
     }
 }
 

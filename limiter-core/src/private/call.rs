@@ -120,7 +120,7 @@ impl<'a> AnnotatedCall<'a> {
             let rule = RuleUse { rule_index, name, key: rule.key(), limits, cost: rule.cost, leases };
             Some((rule, function.rule(rule_index)))
         });
-        limiter.rule_table().plan(own, rules)
+        limiter.rule_table().plan(own, &rules)
     }
 
     /// Decides about all rules that apply.

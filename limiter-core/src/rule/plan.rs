@@ -254,7 +254,7 @@ impl RuleTable {
     pub(crate) fn plan<'a, 'l, R: RuleRef>(
         &self,
         own: OwnPolicy,
-        rules: impl Iterator<Item = (RuleUse<'a, 'l>, R)> + Clone,
+        rules: &(impl Iterator<Item = (RuleUse<'a, 'l>, R)> + Clone),
     ) -> Result<Plan<'a>, Error>
     where
         'a: 'l,
