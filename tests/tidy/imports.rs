@@ -182,6 +182,24 @@ fn rank(module: &str) -> usize {
     named.max_by_key(|(_, name)| name.len()).map_or(0, |(rank, _)| rank)
 }
 
+/// The names of a room that modules outside of it use: each with the module that has it.
+pub(crate) fn names_used_outside(room: &str) -> BTreeSet<(String, String)> {
+    let modules = modules("limiter-core", false);
+    let names: BTreeSet<_> = modules.iter().map(|module| module.path.clone()).collect();
+    let exports: Exports = modules.iter().map(|module| (module.path.clone(), exports(module))).collect();
+    let outside = modules.iter().filter(|module| !module.path.is_empty() && !is_inside(&module.path, room));
+    let used = outside.flat_map(|module| {
+        let mut paths = Paths::default();
+        module.items.iter().for_each(|item| paths.visit_item(item));
+        let resolved = paths.found.into_iter().filter_map(|path| {
+            let of = resolve(&path, &module.path, &names, &exports)?;
+            Some((of, path.last()?.clone()))
+        });
+        resolved.collect::<Vec<_>>()
+    });
+    used.filter(|(of, _)| is_inside(of, room)).collect()
+}
+
 #[test]
 fn modules_import_only_what_is_above_them() {
     let imports = Imports::read();

@@ -1,6 +1,7 @@
-//! Checks of the sources themselves: language, names, import order, units, the form of error messages, and code in the
-//! README.
+//! Checks of the sources themselves: sizes of the house, language, names, import order, units, the form of error messages,
+//! and code in the README.
 
+mod house;
 mod imports;
 mod language;
 mod messages;

@@ -10,6 +10,7 @@ use crate::sources::{read, root};
 pub(crate) struct Module {
     /// `store::memory`; empty for the root.
     pub(crate) path: String,
+    pub(crate) file: PathBuf,
     pub(crate) items: Vec<Item>,
     /// The conditions under which it is compiled.
     pub(crate) conditions: Vec<String>,
@@ -46,7 +47,7 @@ fn walk(
         let path = if path.is_empty() { name } else { format!("{path}::{name}") };
         walk(&file, &inside, path, [&conditions[..], &own].concat(), with_tests, found);
     }
-    found.push(Module { path, items, conditions });
+    found.push(Module { path, file: file.to_owned(), items, conditions });
 }
 
 fn file_of(directory: &Path, name: &str) -> PathBuf {
