@@ -231,6 +231,7 @@ impl Limit {
             None => self.max.get(),
         }
     }
+
     /// The number of lease times in a window. A lease of a shorter window in milliseconds would have no time at all.
     const LEASE_TIMES_PER_WINDOW: u64 = 64;
 

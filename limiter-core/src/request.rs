@@ -107,7 +107,7 @@ pub(crate) fn counter_hash(seed: &Seed, encoding_hash: u64, limit: Limit) -> u64
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlottedRequests<'a> {
     pub(crate) requests: &'a [Request<'a>],
-    /// One slot for each request; empty for a single server, whose keys are all in slot 0.
+    /// One slot for each request. If it is empty, all are in slot 0, as with a single server.
     pub(crate) slots: &'a [u16],
 }
 
@@ -206,8 +206,8 @@ impl StoreReply {
     }
 }
 
-#[cfg(feature = "redis")]
 /// The reply to one entry of a batch.
+#[cfg(feature = "redis")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchEntryReply {
     /// Calls that are granted, in their order.

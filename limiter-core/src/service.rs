@@ -60,8 +60,8 @@ impl TowerRule {
         }
     }
 
-    /// Decides about a request at once. `None` if [`decide`](Self::decide) must: a shared store is needed, or the settings
-    /// have more than one limit.
+    /// Decides about a request at once. `None` if [`decide`](Self::decide) must: a shared store is needed, or the rule is
+    /// not enforced with one valid limit.
     #[must_use]
     pub fn decide_now(&self, limiter: &Limiter, limit: &Limit, request: &LimitedRequest<'_>) -> Option<Decision> {
         let plan = self.plan(limiter, slice::from_ref(limit), *request, OwnPolicy::NONE).ok()?;

@@ -195,6 +195,9 @@ impl Limiter {
     #[cold]
     async fn wait_switched(&self, requests: &[Request<'_>], waiting: &mut Waiting) -> Result<Option<Decision>, Error> {
         let plan = self.rule_table().plan_direct(DIRECT_CALL, requests);
+        if waiting.max_wait().is_zero() {
+            return self.decide(&plan, CacheLookup::Needed).await.map(decision_of).map(Some);
+        }
         Ok(self.decide_or_wait(&plan, waiting, None).await?.map(decision_of))
     }
 

@@ -28,7 +28,8 @@ pub(crate) trait FastDecision: Sized {
     /// The form of an allowed call without its decision.
     ///
     /// # Errors
-    /// The caller gets the decision.
+    /// The caller gets the decision. It is built for each such form, so this is never the result of a call: the permit is
+    /// taken already.
     fn allowed() -> Result<Self, CacheLookup>;
 }
 
@@ -90,7 +91,8 @@ impl Limiter {
                 Ok(decision.into_result().map_err(|denied| (*rule_index, denied)))
             }
             Planned::Off { name, limit } => Ok(Ok(Allowed::without_limit(name, *limit, Source::Mode))),
-            Planned::Rules(planned) => Box::pin(self.decide_rules(planned, options)).await,
+            // Nothing has looked all of its requests up.
+            Planned::Rules(planned) => Box::pin(self.decide_rules(planned, plan.options)).await,
         }
     }
 

@@ -6,7 +6,8 @@ use crate::Key;
 use crate::request::{Request, counter_hash};
 use crate::sync::{hash_pieces, seed};
 
-/// The hash of a counter by the random seed of the process. A call hashes its key once, for all tables.
+/// The hash of a counter by the random seed of the process, one for all tables. A call hashes its key once at its local
+/// look-up, and once when it is sent.
 ///
 /// It only selects a place. A place compares the key, the algorithm and the window, so equal hashes never decide. The
 /// hash is in no reply, receipt, log or name: a client that knew it could choose keys that collide.

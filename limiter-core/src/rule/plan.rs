@@ -1,9 +1,9 @@
 //! The plan of a call: what is decided about it, after the settings of its rules were read once.
 //!
-//! Nothing else reads settings for a call. A plan has final values: what a rule sets comes before what its caller sets,
+//! Nothing else reads the settings of rules for a decision. A plan has final values: what a rule sets comes before what its caller sets,
 //! then come the defaults of all rules, and then the limiter's. A call that waits makes another plan when its rules change.
 
-use std::slice;
+use std::iter;
 use std::time::Duration;
 
 use crate::decision::DecisionContext;
@@ -289,25 +289,32 @@ impl RuleTable {
         reference: &impl RuleRef,
     ) -> Result<Option<(CallOptions, Planned<'a>)>, Error> {
         let Some(own_limit) = rule.lone_limit() else { return Ok(None) };
-        if !self.has_settings() {
-            return Ok(own_limit.map(|limit| self.single(own, rule, limit, &Settings::default())));
-        }
-        self.with_rule(reference, |resolved| {
-            let settings = &*resolved.settings_for(rule.key);
-            match (settings.mode(), settings.single_limit(own_limit)) {
-                (Mode::Off, _) => Some((
-                    CallOptions::default(),
-                    Planned::Off { name: rule.name, limit: rule.described_limit(settings) },
-                )),
-                (Mode::Enforce, Some(limit)) if !settings.ignores_burst_of(limit) || resolved.is_logged() => {
-                    Some(self.single(own, rule, limit, settings))
+        let (single, is_unleased) = if self.has_settings() {
+            self.with_rule(reference, |resolved| {
+                let settings = &*resolved.settings_for(rule.key);
+                match (settings.mode(), settings.single_limit(own_limit)) {
+                    (Mode::Off, _) => {
+                        let off = Planned::Off { name: rule.name, limit: rule.described_limit(settings) };
+                        (Some((CallOptions::default(), off)), false)
+                    }
+                    (Mode::Enforce, Some(limit)) if !settings.ignores_burst_of(limit) || resolved.is_logged() => {
+                        self.single(own, rule, limit, settings)
+                    }
+                    _ => (None, false),
                 }
-                _ => None,
-            }
-        })
+            })?
+        } else {
+            let single = own_limit.map(|limit| self.single(own, rule, limit, &Settings::default()));
+            single.unwrap_or((None, false))
+        };
+        // A log layer may be rate limited itself, so it runs while no settings are borrowed.
+        if is_unleased {
+            self.warn_of_unleased(rule.name);
+        }
+        Ok(single)
     }
 
-    /// The plan of one request that decides.
+    /// The plan of one request that decides, and whether the rule demands leases in vain.
     #[inline]
     fn single<'a>(
         &self,
@@ -315,12 +322,13 @@ impl RuleTable {
         rule: &RuleUse<'a, '_>,
         limit: Limit,
         settings: &Settings,
-    ) -> (CallOptions, Planned<'a>) {
-        self.warn_if_unleased(rule, settings, slice::from_ref(&limit).iter().copied());
+    ) -> (Option<(CallOptions, Planned<'a>)>, bool) {
+        let is_unleased = self.is_unleased(rule, settings, iter::once(limit));
         let leases = leases(rule, settings);
         let options = SharedSettings::of(settings).options(leases, own, self.defaults());
         let request = [Request::new(rule.key, limit, rule.cost)];
-        (options, Planned::Single { rule_index: rule.rule_index, name: [rule.name], request })
+        let single = Planned::Single { rule_index: rule.rule_index, name: [rule.name], request };
+        (Some((options, single)), is_unleased)
     }
 
     fn plan_rules<'a, 'l, R: RuleRef>(
@@ -333,19 +341,28 @@ impl RuleTable {
     {
         let mut planned = PlannedRules::default();
         for (rule, reference) in rules {
-            self.with_rule(&reference, |resolved| self.add_rule(&mut planned, &rule, resolved))?;
+            let mistakes = self.with_rule(&reference, |resolved| self.add_rule(&mut planned, &rule, resolved))?;
+            if mistakes.is_unleased {
+                self.warn_of_unleased(rule.name);
+            }
+            if let Some(invalid) = mistakes.unusable {
+                log_unusable_settings(rule.name, invalid);
+            }
         }
         Ok(planned.finish(own, self.defaults()))
     }
 
-    fn add_rule<'a>(&self, planned: &mut PlannedRules<'a>, rule: &RuleUse<'a, '_>, resolved: &ResolvedRule) {
+    fn add_rule<'a>(
+        &self,
+        planned: &mut PlannedRules<'a>,
+        rule: &RuleUse<'a, '_>,
+        resolved: &ResolvedRule,
+    ) -> Mistakes {
         let settings = &*resolved.settings_for(rule.key);
         let invalid = planned.add(rule, settings).err();
-        self.warn_if_unleased(rule, settings, settings.applied(rule.valid_limits()));
-        let ignores_burst = settings.ignores_burst(rule.valid_limits());
-        if (ignores_burst || invalid.is_some()) && resolved.log_once() {
-            log_unusable_settings(rule.name, invalid);
-        }
+        let is_unleased = self.is_unleased(rule, settings, settings.applied(rule.valid_limits()));
+        let is_unusable = settings.ignores_burst(rule.valid_limits()) || invalid.is_some();
+        Mistakes { is_unleased, unusable: (is_unusable && resolved.log_once()).then_some(invalid) }
     }
 
     /// Plans a direct call without a rule.
@@ -358,7 +375,8 @@ impl RuleTable {
                 let options = SharedSettings::default().options(None, OwnPolicy::NONE, defaults);
                 (options, Planned::Single { rule_index: 0, name: [name], request: [request] })
             }
-            (_, _) => {
+            // Only with a switch, which the settings have.
+            _ => {
                 let mut planned = PlannedRules::default();
                 for &Request { key, limit, cost, .. } in requests {
                     // Without limits or algorithms in the settings no limit is invalid.
@@ -375,22 +393,32 @@ impl RuleTable {
         own.resolve(None, None, self.defaults().options.on_error)
     }
 
-    /// Logs that a rule takes no leases, which it demands, if it has several limits or one that may not be leased. A limiter
-    /// in memory needs none.
+    /// Returns whether a rule takes no leases, which it demands: it has several limits, or one that may not be leased. A
+    /// limiter in memory needs none.
     #[inline]
-    fn warn_if_unleased(&self, rule: &RuleUse<'_, '_>, settings: &Settings, mut limits: impl Iterator<Item = Limit>) {
+    fn is_unleased(
+        &self,
+        rule: &RuleUse<'_, '_>,
+        settings: &Settings,
+        mut limits: impl Iterator<Item = Limit>,
+    ) -> bool {
         if settings.leases.or(rule.leases) != Some(true) || !self.defaults().is_guarded {
-            return;
+            return false;
         }
-        let is_unleased = match (limits.next(), limits.next()) {
+        match (limits.next(), limits.next()) {
             (None, _) => false,
             (Some(limit), None) => !limit.may_be_leased(),
             (Some(_), Some(_)) => true,
-        };
-        if is_unleased {
-            self.warn_of_unleased(rule.name);
         }
     }
+}
+
+/// The mistakes of a rule's settings, which are logged while none are borrowed: a log layer may be rate limited itself.
+struct Mistakes {
+    /// The rule demands leases in vain.
+    is_unleased: bool,
+    /// A limit cannot use the settings, for the first time: the error, or an ignored burst.
+    unusable: Option<Option<Error>>,
 }
 
 /// Returns whether the calls of a rule may take leases. `None` leaves it to the limiter.

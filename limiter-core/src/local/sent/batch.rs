@@ -37,7 +37,8 @@ pub(crate) trait WaitingCall {
     fn reply(&self, result: Result<CountedReply, StoreFailure>);
 }
 
-/// A call for which the standby limiter has reserved the permits, if it is consulted. Only such a call is sent in a batch.
+/// A call for which the standby limiter has reserved the permits, if it was consulted then. Only such a call is sent in a
+/// batch.
 #[derive(Debug)]
 pub(crate) struct Reserved<C> {
     /// The entry of the batch that decides it.

@@ -78,11 +78,14 @@ fn a_reply_is_settled_in_the_denial_cache_and_the_mirror() {
 fn a_denial_from_before_a_change_is_not_cached() {
     let (local, key) = (local(), Key::new("a"));
     let requests = [Request::new(&key, limit(), 1)];
-    let [sent, direct] = [0, 1].map(|_| begin(&local, &requests));
+    let owned = OwnedRequest::copy_all(&requests);
+    let direct = local.begin_direct(&owned, CounterHash::of(&requests[0]), 0).expect("no failure");
+    let sent = begin(&local, &requests);
     begin(&local, &requests).settle(StoreReply::ALLOWED.into());
     sent.settle(DENIED.into());
     assert!(local.denials.get(&requests).is_none());
-    drop(direct);
+    direct.settle(DENIED);
+    assert!(local.denials.get(&requests).is_none());
 }
 
 #[test]

@@ -200,12 +200,19 @@ impl Write for MacWriter {
 // The Redis keys of a call, computed once, on its caller's thread.
 
 /// The key of one counter in Redis.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RedisKey {
     /// The slot of the name; 0 where there is one server.
     pub(crate) slot: u16,
     /// Shared with the commands that contain it.
     pub(crate) name: Arc<str>,
+}
+
+/// Without the name, which contains the key.
+impl fmt::Debug for RedisKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisKey").field("slot", &self.slot).finish_non_exhaustive()
+    }
 }
 
 /// The keys of one call, in the order of its requests.

@@ -292,7 +292,7 @@ impl Worker {
         Ok(CountedReply::from_store(reply, 0))
     }
 
-    /// Records the failure of a call that takes no permits, or was not sent.
+    /// Records the failure of a call that took no permits, or was not sent.
     pub(super) fn failure(&self, requests: &[Request<'_>], error: Error) -> StoreFailure {
         self.local.fail(requests.iter().copied());
         StoreFailure { error, reservation: None }

@@ -161,7 +161,10 @@ impl WorkerHandle {
         if let Some(error) = self.gates.open_error(keys.slots()) {
             return Err(error);
         }
-        let in_flight = self.in_flight.enter().inspect_err(|error| self.log.on_failure(error))?;
+        let in_flight = self.in_flight.enter().inspect_err(|error| {
+            self.batch_sizes.record();
+            self.log.on_failure(error);
+        })?;
         let (reply_to, reply) = oneshot::channel();
         let mut call = Call::new(action, requests, keys, timeout, reply_to);
         let (requests, mut polled) = (Arc::clone(&call.requests), None);

@@ -385,6 +385,7 @@ fn probe_command(name: &str, layout: Layout) -> Command {
     let limit = sliding.with_layout(layout).unwrap_or(sliding);
     let key = Key::new("");
     let action = Action::Take { max_wait: Duration::ZERO, leases: false };
+    // It is sent on one connection, which no slot selects.
     Command::decide(&action, &[Request::new(&key, limit, 1)], vec![RedisKey { slot: 0, name: name.into() }])
 }
 

@@ -20,6 +20,7 @@ use super::lease_lifecycle::BatchLeases;
 use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
 use crate::local::counter_hash::Table;
 use crate::local::sent::batch::{SentBatch, WaitingCall};
+use crate::request::StoreFailure;
 use crate::run::{join_all, run_contained};
 use crate::store::redis::connection::in_flight_batches::{InFlightPermit, MAX_BATCH_CALLS};
 use crate::store::redis::connection::managed::Attempt;
@@ -39,7 +40,7 @@ struct Batch {
     entries: Vec<BatchEntry>,
     /// The calls in the order of arrival.
     calls: Vec<BatchedCall>,
-    /// The index of the first call of each kind, by the hash of its name, limit and cost.
+    /// The index of the first call of each kind, by the hash of its counter, limit and cost.
     first_calls: HashMap<u64, usize, Seed>,
 }
 
@@ -277,12 +278,17 @@ impl Worker {
     /// Takes over a call that its caller has sent.
     pub(super) fn take_over(self: &Rc<Self>, call: Call, direct: DirectCall) {
         let DirectCall { gate, command, sent, reply } = direct;
-        let (Some(node), Some(sent)) = (self.topology.server_of_gate(&gate), sent) else {
-            let failure = self.failure(&call.requests(), node_left());
-            let _ = call.reply_to.send(Err(failure));
-            return;
+        let fail = |call: Call, error| {
+            let _ = call.reply_to.send(Err(StoreFailure { error, reservation: None }));
+        };
+        let Some(node) = self.topology.server_of_gate(&gate) else {
+            // Its drop records the failure.
+            drop(sent);
+            return fail(call, node_left());
         };
         node.take_back();
+        // Only a panic of its caller takes it away, and has recorded the failure.
+        let Some(sent) = sent else { return fail(call, reply_lost()) };
         let connection = node.current().filter(|current| current.is_of(&reply));
         let queue = self.queue_of(&node);
         let permit = queue.try_acquire();
@@ -310,6 +316,11 @@ impl Worker {
             worker.complete(&queue, batch, reply).await;
         });
     }
+}
+
+/// The error of a call whose reply its caller has read, and not completed.
+fn reply_lost() -> Error {
+    Error::new(ErrorKind::Unavailable, "the reply to the call is lost: its caller has panicked")
 }
 
 /// The error of a call to a node that has left the cluster before the worker received the call.
