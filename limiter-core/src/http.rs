@@ -1,7 +1,7 @@
 //! Answers of web services: status codes, header fields and problem texts, as plain strings for any framework.
 //!
-//! With the features `axum` and `tonic` of `rate-limited` a [`Denied`](crate::Denied) is a response by itself. Other
-//! frameworks take the parts:
+//! With the features `axum` and `tonic` of `rate-limited` a [`Denied`] is a response by itself. Other frameworks take the
+//! parts:
 //!
 //! ```
 //! # use limiter_core as rate_limited;
