@@ -1,15 +1,15 @@
 //! The plan of a call: what is decided about it, after the settings of its rules were read once.
 //!
-//! Nothing else reads the settings of rules for a decision. A plan has final values: what a rule sets comes before what its caller sets,
-//! then come the defaults of all rules, and then the limiter's. A call that waits makes another plan when its rules change.
+//! Nothing else reads the settings of rules for a decision. A plan has final values: what a rule sets comes before what
+//! its caller sets, then come the defaults of all rules, and then the limiter's. A call that waits makes another plan
+//! when its rules change.
 
 use std::iter;
 use std::time::Duration;
 
 use crate::decision::DecisionContext;
 use crate::limit::LimitOrNearest;
-use crate::request::sharing;
-use crate::request::{CallOptions, Request, Role, check_number_of};
+use crate::request::{CallOptions, Request, Role, check_number_of, sharing};
 use crate::rule::{CallDefaults, ResolvedRule, RuleRef, RuleTable, Settings, log_in_call};
 use crate::{Denied, Error, Key, Limit, Mode, OnError, TARGET};
 
@@ -105,7 +105,7 @@ impl<'a, 'l> RuleUse<'a, 'l> {
         }
     }
 
-    /// The first of the caller's valid limits.
+    /// The caller's valid limits.
     fn valid_limits(&self) -> impl Iterator<Item = Limit> + Clone {
         self.limits().filter_map(|(limit, _)| limit.ok())
     }
