@@ -10,14 +10,12 @@ use crate::error::{Error, OnError, Source};
 use crate::health::{Health, HealthState};
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::local::{Local, LocalDecision};
+use crate::local::{Local, LocalDecision, StoreTicket};
 #[cfg(feature = "metrics")]
 use crate::metrics::StoreUp;
 use crate::metrics::{StoreCall, StoreOp};
 use crate::observer::Observers;
-use crate::request::{
-    CacheLookup, CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreFailure,
-};
+use crate::request::{CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreFailure};
 use crate::store::RedisStore;
 #[cfg(feature = "test-util")]
 use crate::store::SlowStore;
@@ -114,24 +112,27 @@ impl Guard {
         }
     }
 
-    /// Decides by the store, or by the failure policy if the store fails.
+    /// Decides by the store, or by the failure policy if the store fails. Without a ticket it looks the requests up first.
     pub(crate) async fn decide(
         &self,
         requests: &[Request<'_>],
         options: CallOptions,
+        ticket: Option<StoreTicket>,
         observers: &Observers,
     ) -> Result<Resolution, Error> {
-        let CallOptions { on_error, max_wait, cache_lookup, leases, .. } = options;
+        let CallOptions { on_error, max_wait, leases, .. } = options;
         self.record_leases(leases);
-        // A cached denial does not hold for a call that may wait: the store may give it a turn.
-        if cache_lookup == CacheLookup::Needed
-            && max_wait.is_zero()
-            && let Some(resolution) = self.decide_locally(requests, leases, true)
-        {
-            return Ok(resolution);
-        }
+        let ticket = match ticket {
+            Some(ticket) => ticket,
+            None if max_wait.is_zero() => match self.decide_locally(requests, leases, true) {
+                Ok(resolution) => return Ok(resolution),
+                Err(ticket) => ticket,
+            },
+            // A cached denial does not hold for a call that may wait: the store may give it a turn.
+            None => StoreTicket::without_look_up(requests),
+        };
         let call = StoreCall::begin(StoreOp::Decide);
-        let taken = self.store.take(requests, &options).await;
+        let taken = self.store.take(ticket, requests, &options).await;
         call.end(taken.is_ok());
         let StoreFailure { error, reservation } = match taken {
             Ok(counted) => return Ok(Resolution::Counted(counted)),
@@ -177,7 +178,7 @@ impl Guard {
     /// Decides by the store, past the denial cache, about a waiting call whose cached denial may be outdated by another
     /// process. `None` if the store fails. No observer, metric or policy applies: the call has its own check later.
     pub(crate) async fn check_again(&self, requests: &[Request<'_>], options: CallOptions) -> Option<Resolution> {
-        match self.store.take(requests, &options).await {
+        match self.store.take(StoreTicket::without_look_up(requests), requests, &options).await {
             Ok(counted) => Some(Resolution::Counted(counted)),
             Err(StoreFailure { reservation, .. }) => {
                 let local = self.local();
@@ -201,22 +202,25 @@ impl Guard {
     }
 
     /// Decides in this process: by a lease, or by a cached denial that still holds.
+    ///
+    /// # Errors
+    /// The store has to decide.
     pub(crate) fn decide_locally(
         &self,
         requests: &[Request<'_>],
         leases: bool,
         needs_receipt: bool,
-    ) -> Option<Resolution> {
+    ) -> Result<Resolution, StoreTicket> {
         self.record_leases(leases);
         match self.local().try_decide(requests, leases, needs_receipt) {
             LocalDecision::Leased(permits) => {
                 if permits.needs_renewal {
                     self.store.renew_lease(&requests[0]);
                 }
-                Some(Resolution::Leased(permits))
+                Ok(Resolution::Leased(permits))
             }
-            LocalDecision::Denied(denial) => Some(Resolution::Counted(CountedReply::from_denial_cache(denial))),
-            LocalDecision::Ask => None,
+            LocalDecision::Denied(denial) => Ok(Resolution::Counted(CountedReply::from_denial_cache(denial))),
+            LocalDecision::Ask(ticket) => Err(ticket),
         }
     }
 
@@ -332,9 +336,14 @@ impl RemoteStore {
         }
     }
 
-    async fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<CountedReply, StoreFailure> {
+    async fn take(
+        &self,
+        ticket: StoreTicket,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+    ) -> Result<CountedReply, StoreFailure> {
         match self {
-            Self::Redis(store) => store.take(requests, options).await,
+            Self::Redis(store) => store.take(ticket, requests, options).await,
             #[cfg(feature = "test-util")]
             Self::Slow(store, _) => store.take(requests, options).await,
             Self::Failing(error, _) => Err(StoreFailure { error: error.clone(), reservation: None }),

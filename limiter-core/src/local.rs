@@ -1,7 +1,8 @@
 //! The state that each process keeps beside the shared store.
 //!
-//! A take goes through it in one order, which [`sent`] states as types: [`Local::try_decide`] decides without the store,
-//! [`Local::begin`] precedes the script call, and a [`Sent`](sent::Sent) is settled by the reply or has failed.
+//! A take goes through it in one order, which types state. [`Local::try_decide`] decides without the store or returns a
+//! [`StoreTicket`], which the call to the store consumes. [`Local::begin`] precedes the script call: see [`sent`]. A
+//! [`Sent`](sent::Sent) is settled by the reply or has failed.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -45,13 +46,38 @@ pub(crate) enum LocalDecision {
     /// A cached denial still holds.
     Denied(StoreReply),
     /// The store has to decide.
-    Ask,
+    Ask(StoreTicket),
+}
+
+/// The right of a call to one decision of the store: no lease and no cached denial decides it, or none may.
+///
+/// It has the hash of the call's counter, so a call computes that once.
+#[must_use = "the store decides by it"]
+#[derive(Debug)]
+pub(crate) struct StoreTicket {
+    #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only the Redis store has tables by it"))]
+    counter: CounterHash,
+}
+
+impl StoreTicket {
+    /// A ticket for requests that are not looked up: of a call that may wait, or that takes no permits.
+    pub(crate) fn without_look_up(requests: &[Request<'_>]) -> Self {
+        Self { counter: CounterHash::of_first(requests) }
+    }
+
+    /// Returns the hash of the first counter, for the call to the store.
+    #[cfg(any(test, feature = "redis"))]
+    pub(crate) fn into_counter(self) -> CounterHash {
+        self.counter
+    }
 }
 
 impl Local {
     /// Decides by a lease, if the call may take one, or by a cached denial.
     pub(crate) fn try_decide(&self, requests: &[Request<'_>], leases: bool, needs_receipt: bool) -> LocalDecision {
-        let Some(request) = sharing::lone(requests) else { return LocalDecision::Ask };
+        let Some(request) = sharing::lone(requests) else {
+            return LocalDecision::Ask(StoreTicket::without_look_up(requests));
+        };
         // Hashed at the first look-up: a thread that calls one busy key needs none.
         let hash = OnceCell::new();
         let counter = || *hash.get_or_init(|| CounterHash::of(request));
@@ -62,7 +88,10 @@ impl Local {
         {
             return LocalDecision::Leased(permits);
         }
-        self.denials.get_lone(request, counter).map_or(LocalDecision::Ask, LocalDecision::Denied)
+        match self.denials.get_lone(request, counter) {
+            Some(denial) => LocalDecision::Denied(denial),
+            None => LocalDecision::Ask(StoreTicket { counter: counter() }),
+        }
     }
 
     /// Records that the store failed calls at the same moment. The standby limiter is then consulted for their keys.

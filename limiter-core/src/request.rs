@@ -417,21 +417,10 @@ pub(crate) struct CallOptions {
     pub(crate) max_wait: Duration,
     /// The time that the store has for its reply; `None` for the limiter's own deadline.
     pub(crate) deadline: Option<Duration>,
-    pub(crate) cache_lookup: CacheLookup,
     /// The call may take a lease, by the setting of its rule or else the limiter's.
     pub(crate) leases: bool,
     /// True if the reply must have a report of each of several requests. Such a call waits for no turn.
     pub(crate) wants_reports: bool,
-}
-
-/// The state of a call's one look-up in the denial cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum CacheLookup {
-    /// The guard has to look the requests up.
-    #[default]
-    Needed,
-    /// The fast path has looked the request up and found no valid denial.
-    Done,
 }
 
 /// A failure of the store: it sent no usable reply.

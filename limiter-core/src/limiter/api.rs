@@ -10,7 +10,7 @@ use crate::limiter::decide::CheckFuture;
 use crate::limiter::planned::decision_of;
 use crate::limiter::wait::Waiting;
 use crate::limiter::{Backend, Limiter};
-use crate::request::{CacheLookup, Request, check_number_of};
+use crate::request::{Request, check_number_of};
 use crate::run::block_on;
 use crate::store::memory::EntryPermits;
 use crate::{Error, ErrorKind, Key, Limit};
@@ -80,9 +80,9 @@ impl Limiter {
         let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request::new(key, *limit, cost)).collect();
         if self.rule_table().switch().is_some() {
             let plan = self.rule_table().plan_direct(DIRECT_CALL, &requests);
-            return self.decide(&plan, CacheLookup::Needed).await.map(decision_of);
+            return self.decide(&plan, None).await.map(decision_of);
         }
-        self.decide_requests(DecisionContext::direct(&requests), *self.default_options()).await
+        self.decide_requests(DecisionContext::direct(&requests), *self.default_options(), None).await
     }
 
     /// Takes one permit, waiting up to `max_wait` for it.
@@ -196,7 +196,7 @@ impl Limiter {
     async fn wait_switched(&self, requests: &[Request<'_>], waiting: &mut Waiting) -> Result<Option<Decision>, Error> {
         let plan = self.rule_table().plan_direct(DIRECT_CALL, requests);
         if waiting.max_wait().is_zero() {
-            return self.decide(&plan, CacheLookup::Needed).await.map(decision_of).map(Some);
+            return self.decide(&plan, None).await.map(decision_of).map(Some);
         }
         Ok(self.decide_or_wait(&plan, waiting, None).await?.map(decision_of))
     }

@@ -13,8 +13,9 @@ use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied, Resolution
 use crate::error::OnError;
 use crate::limiter::planned::decision_of;
 use crate::limiter::{Backend, FastDecision, Limiter, LimiterInner};
+use crate::local::StoreTicket;
 use crate::metrics::{FastAllowed, ReplyTime};
-use crate::request::{CacheLookup, CallOptions, CountedReply, Request};
+use crate::request::{CallOptions, CountedReply, Request};
 use crate::rule::RuleTable;
 use crate::store::memory::{MemoryReply, MemoryStore};
 use crate::sync::process::forked;
@@ -124,22 +125,25 @@ impl Limiter {
 
     /// Decides about one request to a shared store in this process, if that is possible. `leases` is the setting of its
     /// rule. Without a receipt, permits of a lease cannot be refunded.
+    ///
+    /// # Errors
+    /// The store has to decide.
     pub(super) fn decide_locally(
         &self,
         name: &'static str,
         request: &Request<'_>,
         leases: Option<bool>,
         needs_receipt: bool,
-    ) -> Option<Decision> {
-        let Backend::Guarded(guard) = &self.inner.backend else { return None };
+    ) -> Result<Decision, Option<StoreTicket>> {
+        let Backend::Guarded(guard) = &self.inner.backend else { return Err(None) };
         let requests = [*request];
-        let resolution =
-            guard.decide_locally(&requests, leases.unwrap_or(self.default_options().leases), needs_receipt)?;
+        let leases = leases.unwrap_or(self.default_options().leases);
+        let resolution = guard.decide_locally(&requests, leases, needs_receipt).map_err(Some)?;
         let context = DecisionContext { names: &[name], requests: &requests };
         let mut decision = context.decision(resolution, needs_receipt.then_some(self.inner.limiter_id));
         self.expose_key(&mut decision, &requests);
         self.inner.observers.decided(context, &decision, ReplyTime::UNKNOWN);
-        Some(decision)
+        Ok(decision)
     }
 
     /// Decides about one request, if no reply of a shared store is needed. `leases` is the setting of its rule.
@@ -151,14 +155,11 @@ impl Limiter {
         name: &'static str,
         request: &Request<'_>,
         leases: Option<bool>,
-    ) -> Result<D, CacheLookup> {
+    ) -> Result<D, Option<StoreTicket>> {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
             let needs_receipt = D::HAS_RECEIPT || observers.observe_allowed();
-            return match self.decide_locally(name, request, leases, needs_receipt) {
-                Some(decision) => Ok(D::from_decision(decision)),
-                None => Err(CacheLookup::Done),
-            };
+            return self.decide_locally(name, request, leases, needs_receipt).map(D::from_decision);
         };
         // An `Allowed` that nothing receives is not built.
         let skip_allowed = !D::HAS_RECEIPT && !observers.observe_allowed();
@@ -182,17 +183,18 @@ impl Limiter {
                 Ok(D::from_decision(decision))
             }
             // `decide` fails again, and applies the failure policy.
-            FastReply::Forked => Err(CacheLookup::Needed),
+            FastReply::Forked => Err(None),
         }
     }
 
-    /// Decides about a call that does not wait, and calls the observers.
+    /// Decides about a call that does not wait, and calls the observers. It has a ticket if it was looked up already.
     pub(crate) async fn decide_requests(
         &self,
         context: DecisionContext<'_>,
         options: CallOptions,
+        ticket: Option<StoreTicket>,
     ) -> Result<Decision, Error> {
-        let resolution = self.resolve(context, options).await?;
+        let resolution = self.resolve(context, options, ticket).await?;
         let mut decision = context.decision(resolution, Some(self.inner.limiter_id));
         self.expose_key(&mut decision, context.requests);
         self.report(context, &mut decision);
@@ -229,6 +231,7 @@ impl Limiter {
         &self,
         context: DecisionContext<'_>,
         options: CallOptions,
+        ticket: Option<StoreTicket>,
     ) -> Result<Resolution, Error> {
         let LimiterInner { backend, observers, .. } = &*self.inner;
         let requests = context.requests;
@@ -247,7 +250,7 @@ impl Limiter {
                 let rule = context.names.first().copied();
                 let span = tracing::trace_span!(target: TARGET, "decide", rule);
                 let options = CallOptions { wants_reports, ..options };
-                guard.decide(requests, options, observers).instrument(span).await
+                guard.decide(requests, options, ticket, observers).instrument(span).await
             }
         }
     }
@@ -336,14 +339,14 @@ impl<'a> CheckFuture<'a> {
             inner => {
                 let plan = limiter.rule_table().plan_direct(DIRECT_CALL, &[request]);
                 // A decision in this process costs no allocation, so a flood of denied calls is cheap here as well.
-                let cache_lookup = match limiter.try_decide(&plan) {
+                let ticket = match limiter.try_decide(&plan) {
                     Ok(decision) => {
                         self.is_done = true;
                         return Poll::Ready(Ok(decision));
                     }
-                    Err(cache_lookup) => cache_lookup,
+                    Err(ticket) => ticket,
                 };
-                inner.insert(Box::pin(async move { limiter.decide(&plan, cache_lookup).await.map(decision_of) }))
+                inner.insert(Box::pin(async move { limiter.decide(&plan, ticket).await.map(decision_of) }))
             }
         };
         let decision = inner.as_mut().poll(context);

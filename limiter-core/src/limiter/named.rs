@@ -6,7 +6,6 @@ use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::limiter::Limiter;
 use crate::limiter::planned::decision_of;
 use crate::limiter::wait::{Waiting, WatchedRules};
-use crate::request::CacheLookup;
 use crate::rule::{KeyText, OwnPolicy, Plan, RuleRef, RuleUse, UNCACHED, intern};
 use crate::run::block_on;
 use crate::{Decision, Denied, Error, ErrorKind, Key, Limit, OnError};
@@ -108,7 +107,7 @@ impl Limiter {
     ) -> Result<Decision, Error> {
         if max_wait.is_zero() {
             return match read() {
-                Ok(plan) => self.decide(&plan, CacheLookup::Needed).await.map(decision_of),
+                Ok(plan) => self.decide(&plan, None).await.map(decision_of),
                 Err(error) => self.fail_unplanned(error, own).map(Decision::Denied),
             };
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::limiter::wait::{Waiting, WatchedRules};
 use crate::limiter::{Backend, Limiter};
-use crate::request::{CacheLookup, CallOptions};
+use crate::local::StoreTicket;
+use crate::request::CallOptions;
 use crate::rule::{Plan, Planned, PlannedRules, Shadow, Trial, UnlimitedRule};
 use crate::run::join_all;
 use crate::{Allowed, Decision, Denied, Error, ErrorKind, Limit, OnError, Source};
@@ -30,7 +31,7 @@ pub(crate) trait FastDecision: Sized {
     /// # Errors
     /// The caller gets the decision. It is built for each such form, so this is never the result of a call: the permit is
     /// taken already.
-    fn allowed() -> Result<Self, CacheLookup>;
+    fn allowed() -> Result<Self, Option<StoreTicket>>;
 }
 
 impl FastDecision for Decision {
@@ -42,8 +43,8 @@ impl FastDecision for Decision {
     }
 
     #[inline]
-    fn allowed() -> Result<Self, CacheLookup> {
-        Err(CacheLookup::Needed)
+    fn allowed() -> Result<Self, Option<StoreTicket>> {
+        Err(None)
     }
 }
 
@@ -57,7 +58,7 @@ impl FastDecision for Option<Denied> {
     }
 
     #[inline]
-    fn allowed() -> Result<Self, CacheLookup> {
+    fn allowed() -> Result<Self, Option<StoreTicket>> {
         Ok(None)
     }
 }
@@ -66,8 +67,8 @@ impl Limiter {
     /// Decides about a call that does not wait, if no reply of a shared store is needed.
     ///
     /// # Errors
-    /// [`decide`](Self::decide) must decide. It looks the requests up in the denial cache if this has not.
-    pub(crate) fn try_decide<D: FastDecision>(&self, plan: &Plan<'_>) -> Result<D, CacheLookup> {
+    /// [`decide`](Self::decide) must decide, by the ticket if the request was looked up here.
+    pub(crate) fn try_decide<D: FastDecision>(&self, plan: &Plan<'_>) -> Result<D, Option<StoreTicket>> {
         match &plan.requests {
             Planned::Single { name: [name], request: [request], .. } => {
                 self.try_decide_one(name, request, Some(plan.options.leases))
@@ -75,19 +76,18 @@ impl Limiter {
             Planned::Off { name, limit } => {
                 Ok(D::from_decision(Decision::Allowed(Allowed::without_limit(name, *limit, Source::Mode))))
             }
-            Planned::Rules(_) => Err(CacheLookup::Needed),
+            Planned::Rules(_) => Err(None),
         }
     }
 
-    /// Decides about a planned call that does not wait.
+    /// Decides about a planned call that does not wait. It has a ticket if its only request was looked up already.
     ///
     /// # Errors
     /// The failure of an enforced rule, if the policy is [`OnError::Raise`].
-    pub(crate) async fn decide(&self, plan: &Plan<'_>, cache_lookup: CacheLookup) -> Result<RuleDecision, Error> {
-        let options = CallOptions { cache_lookup, ..plan.options };
+    pub(crate) async fn decide(&self, plan: &Plan<'_>, ticket: Option<StoreTicket>) -> Result<RuleDecision, Error> {
         match &plan.requests {
             Planned::Single { rule_index, name, request } => {
-                let decision = self.decide_requests(DecisionContext::new(name, request), options).await?;
+                let decision = self.decide_requests(DecisionContext::new(name, request), plan.options, ticket).await?;
                 Ok(decision.into_result().map_err(|denied| (*rule_index, denied)))
             }
             Planned::Off { name, limit } => Ok(Ok(Allowed::without_limit(name, *limit, Source::Mode))),
@@ -133,7 +133,7 @@ impl Limiter {
         let context = planned.enforced.context().with_observed(with_observed.as_deref());
         let decision = match context.requests {
             [] => None,
-            _ => Some(self.decide_requests(context, options).await?),
+            _ => Some(self.decide_requests(context, options, None).await?),
         };
         Ok(self.decided_rules(planned, shadow, decision, Duration::ZERO).await)
     }
@@ -336,7 +336,7 @@ impl Limiter {
             let taken = if is_denied || taking.requests.is_empty() {
                 None
             } else {
-                let resolution = self.resolve(taking.context(), options).await.ok()?;
+                let resolution = self.resolve(taking.context(), options, None).await.ok()?;
                 Some((taking, taking.context().decision(resolution, Some(self.inner.limiter_id))))
             };
             // A rule that is denied counts as denied alone.

@@ -116,7 +116,7 @@ impl Limiter {
         options: CallOptions,
         max_wait: Duration,
     ) -> Result<Decision, Error> {
-        let resolution = self.resolve(context, CallOptions { max_wait, ..options }).await?;
+        let resolution = self.resolve(context, CallOptions { max_wait, ..options }, None).await?;
         let delay = if let Resolution::Counted(counted) = &resolution { counted.reply.delay } else { Duration::ZERO };
         let decision = context.decision(resolution, Some(self.inner.limiter_id));
         // The sleep starts when the reply has arrived. So the call is never early, and late by at most the time that the
@@ -268,7 +268,7 @@ impl Limiter {
 
     /// Decides without calling the observers.
     async fn decide_once(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
-        let resolution = self.resolve(context, options).await?;
+        let resolution = self.resolve(context, options, None).await?;
         Ok(context.decision(resolution, Some(self.inner.limiter_id)))
     }
 

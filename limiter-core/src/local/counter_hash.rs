@@ -1,18 +1,18 @@
 //! The hash of a counter, by which the tables of this process find it.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use crate::Key;
 use crate::request::{Request, counter_hash};
 use crate::sync::{hash_pieces, seed};
 
-/// The hash of a counter by the random seed of the process, one for all tables. A call hashes its key once at its local
-/// look-up, and once when it is sent.
+/// The hash of a counter by the random seed of the process, one for all tables. A call computes it once.
 ///
 /// It only selects a place. A place compares the key, the algorithm and the window, so equal hashes never decide. The
 /// hash is in no reply, receipt, log or name: a client that knew it could choose keys that collide.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CounterHash(u64);
+pub(crate) struct CounterHash(NonZeroU64);
 
 /// A table, which mixes the hash by a constant of its own. So keys that collide in one table do not collide in others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,25 +33,29 @@ impl CounterHash {
     #[inline]
     pub(crate) fn of(request: &Request<'_>) -> Self {
         let Self(key_hash) = Self::of_key(request.key);
-        Self(counter_hash(&seed(), key_hash, request.limit))
+        Self::new(counter_hash(&seed(), key_hash.get(), request.limit))
     }
 
     /// The hash of a call's first counter. A call that is sent with others has one.
-    #[cfg(feature = "redis")]
-    pub(crate) fn of_first(requests: &[Request<'_>]) -> Self {
-        requests.first().map_or(Self(0), Self::of)
+    pub(super) fn of_first(requests: &[Request<'_>]) -> Self {
+        requests.first().map_or(Self(NonZeroU64::MIN), Self::of)
     }
 
     /// The hash of a key alone, for a table that has one place for all counters of a key.
     pub(crate) fn of_key(key: &Key) -> Self {
         let seed = seed();
-        Self(key.hashed_pieces(|pieces| hash_pieces(&seed, pieces)))
+        Self::new(key.hashed_pieces(|pieces| hash_pieces(&seed, pieces)))
+    }
+
+    #[inline]
+    fn new(hash: u64) -> Self {
+        Self(NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN))
     }
 
     /// The hash for one table, whose places and tags may be any of its bits.
     #[inline]
     pub(crate) fn for_table(self, table: Table) -> u64 {
-        mix(self.0 ^ table as u64)
+        mix(self.0.get() ^ table as u64)
     }
 
     /// Returns the index of a place in a table of so many places, and the tag: the hash, which is never 0.
@@ -115,7 +119,7 @@ mod tests {
         let unshift = |value: u64, bits: u32| (0..64 / bits).fold(value, |hash, _| value ^ (hash >> bits));
         let hash = unshift(value, 31).wrapping_mul(inverse(MULTIPLIERS[1]));
         let hash = unshift(hash, 27).wrapping_mul(inverse(MULTIPLIERS[0]));
-        CounterHash(unshift(hash, 30) ^ table as u64)
+        CounterHash::new(unshift(hash, 30) ^ table as u64)
     }
 
     /// An attacker may find such keys by the times of its calls.

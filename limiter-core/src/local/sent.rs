@@ -98,38 +98,44 @@ impl SentCalls for Take<'_> {
 }
 
 impl Local {
-    /// Begins a take, at the moment of sending.
+    /// Begins a take, at the moment of sending. `counter` is the hash of the first counter.
     ///
     /// # Errors
     /// The denial of the standby limiter: the store need not be called.
     pub(crate) fn begin<'a>(
         &'a self,
         requests: SlottedRequests<'a>,
+        counter: CounterHash,
         max_wait: Duration,
     ) -> Result<SentTake<'a>, StoreReply> {
         let reserved = self.standby.reserve(requests, max_wait)?;
         let reservation = reserved.map(DecisionReply::from);
-        Ok(self.begin_reserved(requests, max_wait, reservation))
+        Ok(self.begin_reserved(requests, counter, max_wait, reservation))
     }
 
     /// Begins a take whose reply has a report of each request.
     ///
     /// # Errors
     /// As for [`begin`](Self::begin).
-    pub(crate) fn begin_with_reports<'a>(&'a self, requests: SlottedRequests<'a>) -> Result<SentTake<'a>, StoreReply> {
+    pub(crate) fn begin_with_reports<'a>(
+        &'a self,
+        requests: SlottedRequests<'a>,
+        counter: CounterHash,
+    ) -> Result<SentTake<'a>, StoreReply> {
         let mut per_request = PerRequest::default();
         let reserved = self.standby.reserve_each(requests, &mut per_request)?;
         let reservation = reserved.map(|reply| DecisionReply::with_reports(reply, per_request));
-        Ok(self.begin_reserved(requests, Duration::ZERO, reservation))
+        Ok(self.begin_reserved(requests, counter, Duration::ZERO, reservation))
     }
 
     fn begin_reserved<'a>(
         &'a self,
         requests: SlottedRequests<'a>,
+        counter: CounterHash,
         max_wait: Duration,
         reservation: Option<DecisionReply>,
     ) -> SentTake<'a> {
-        let version = requests.requests.first().and_then(|request| self.denials.version(request));
+        let version = self.denials.version_of(counter);
         Sent::new(self, Take { requests, max_wait, reservation, version })
     }
 

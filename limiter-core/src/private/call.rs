@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::decision::DecisionContext;
 use crate::limiter::{FastDecision, RuleDecision, WatchedRules};
+use crate::local::StoreTicket;
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
-use crate::request::CacheLookup;
-use crate::rule::{OwnLimits, OwnPolicy, Plan, RuleUse};
+use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RuleUse};
 use crate::run::block_on;
 use crate::{Denied, Error, ErrorKind, Limiter, OnError};
 
@@ -66,8 +66,8 @@ pub(super) struct AnnotatedCall<'a> {
     pub(super) max_wait: Duration,
 }
 
-/// A call that a shared store must decide, or rules that do more than that.
-pub(super) type Pending<'a> = Option<(Plan<'a>, CacheLookup)>;
+/// A call that a shared store must decide, or rules that do more than that. It has a ticket if it was looked up.
+pub(super) type Pending<'a> = Option<(Plan<'a>, Option<StoreTicket>)>;
 
 impl<'a> AnnotatedCall<'a> {
     /// Decides at once about a call without settings by name, with one limit and without a wait, as most calls are.
@@ -75,7 +75,7 @@ impl<'a> AnnotatedCall<'a> {
     /// # Errors
     /// The call is not one of these, or a shared store must decide and this has found no cached denial.
     #[inline]
-    pub(super) fn try_plain<D: FastDecision>(&self, limiter: &Limiter) -> Result<D, CacheLookup> {
+    pub(super) fn try_plain<D: FastDecision>(&self, limiter: &Limiter) -> Result<D, Option<StoreTicket>> {
         // The request is built in its place, since moving one takes longer.
         if let ([Some(rule)], [name]) = (self.rules, self.function.names)
             && let Some(limit) = rule.own_limit()
@@ -84,7 +84,7 @@ impl<'a> AnnotatedCall<'a> {
         {
             return limiter.try_decide_one(name, &rule.request(rule.key(), *limit), self.function.leases);
         }
-        Err(CacheLookup::Needed)
+        Err(None)
     }
 
     /// Decides at once about a call with one request that does not wait. `tried` is the error of
@@ -97,18 +97,27 @@ impl<'a> AnnotatedCall<'a> {
         &self,
         limiter: &Limiter,
         own: OwnPolicy,
-        tried: CacheLookup,
+        tried: Option<StoreTicket>,
     ) -> Result<D, Pending<'a>> {
         if !self.max_wait.is_zero() {
             return Err(None);
         }
         // After an error `decide` fails again, and applies the failure policy.
         let plan = self.plan(limiter, own).map_err(|_| None)?;
-        let decided = match tried {
-            CacheLookup::Needed if plan.is_of_first_rule() => limiter.try_decide(&plan),
-            tried => Err(tried),
+        // Settings that came since then may have given the call another counter.
+        let decided = match tried.filter(|_| self.is_plain(&plan)) {
+            None if plan.is_of_first_rule() => limiter.try_decide(&plan),
+            ticket => Err(ticket),
         };
-        decided.map_err(|cache_lookup| Some((plan, cache_lookup)))
+        decided.map_err(|ticket| Some((plan, ticket)))
+    }
+
+    /// Returns whether a plan has the one request that [`try_plain`](Self::try_plain) looks up.
+    fn is_plain(&self, plan: &Plan<'_>) -> bool {
+        match (&plan.requests, self.rules) {
+            (Planned::Single { request: [request], .. }, [Some(rule)]) => rule.own_limit() == Some(&request.limit),
+            _ => false,
+        }
     }
 
     /// Plans a call under all rules that apply.
@@ -134,14 +143,14 @@ impl<'a> AnnotatedCall<'a> {
         pending: Pending<'a>,
     ) -> Result<RuleDecision, Error> {
         if self.max_wait.is_zero() {
-            let (plan, cache_lookup) = match pending {
+            let (plan, ticket) = match pending {
                 Some(pending) => pending,
                 None => match self.plan(limiter, own) {
-                    Ok(plan) => (plan, CacheLookup::Needed),
+                    Ok(plan) => (plan, None),
                     Err(error) => return self.fail_unplanned(limiter, own, error),
                 },
             };
-            return limiter.decide(&plan, cache_lookup).await;
+            return limiter.decide(&plan, ticket).await;
         }
         let mut waiting = limiter.begin_wait(self.max_wait);
         loop {
@@ -250,7 +259,12 @@ impl<'a, T: CallOutput> CallFuture<'a, T> {
 
     /// Begins a call that is not decided yet.
     #[inline(never)]
-    fn poll_planned(&mut self, limiter: LimiterHandle, tried: CacheLookup, context: &mut Context<'_>) -> Poll<T> {
+    fn poll_planned(
+        &mut self,
+        limiter: LimiterHandle,
+        tried: Option<StoreTicket>,
+        context: &mut Context<'_>,
+    ) -> Poll<T> {
         let (call, own) = (self.call, self.call.function.own_policy(T::HAS_HANDLER));
         match call.try_planned(&limiter, own, tried) {
             Ok(None) => Poll::Ready(T::allowed()),
@@ -293,8 +307,10 @@ impl<T: CallOutput> Future for CallFuture<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Key;
+    use crate::local::counter_hash::CounterHash;
     use crate::private::limit;
+    use crate::request::Request;
+    use crate::{Builder, Decision, Key, Rule, RuleSet};
 
     static FUNCTION: AnnotatedFunction = AnnotatedFunction::new(&["a"], &[]);
 
@@ -305,5 +321,24 @@ mod tests {
         let future = denied(&FUNCTION, LimiterHandle::Other(Limiter::memory()), &rules, Duration::ZERO);
         let (future, rules) = (size_of_val(&future), size_of_val(&rules));
         assert!(future + rules <= 256, "{future} and {rules} bytes");
+    }
+
+    /// The rules change between the look-up and the plan.
+    #[test]
+    fn a_ticket_of_another_counter_is_not_used() {
+        let limiter = Builder::default().misconfigured(Error::new(ErrorKind::Unavailable, "no server"));
+        let (key, own, other) = (Key::new("a"), limit(5, 10_000), limit(5, 20_000));
+        let rules = [Some(RuleRequest::with_limit(key.clone(), Ok(own), 1))];
+        let call = AnnotatedCall { function: &FUNCTION, rules: &rules, max_wait: Duration::ZERO };
+        let tickets = [(); 2].map(|()| call.try_plain::<Decision>(&limiter).expect_err("no server"));
+        let mut limits = [own, other].into_iter();
+        for ticket in tickets {
+            assert!(ticket.is_some(), "it was looked up");
+            let pending = call.try_planned::<Decision>(&limiter, OwnPolicy::NONE, ticket).expect_err("no server");
+            let counter = pending.and_then(|(_, ticket)| ticket).map(StoreTicket::into_counter);
+            let planned = limits.next().expect("a limit for each");
+            assert_eq!(counter, Some(CounterHash::of(&Request::new(&key, planned, 1))));
+            limiter.set_rules(RuleSet::new().rule("a", Rule::new().limit(other))).expect("valid");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A `RedisStore` that cannot exist, so its methods are never called, for builds without the feature `redis`.
 
 use crate::health::Health;
-use crate::local::Local;
+use crate::local::{Local, StoreTicket};
 use crate::request::Request;
 use crate::request::{CallOptions, CountedReply, RefundInfo, StoreFailure};
 use crate::{Error, Key, Limit};
@@ -26,7 +26,12 @@ impl RedisStore {
         match *self {}
     }
 
-    pub(crate) async fn take(&self, _: &[Request<'_>], _: &CallOptions) -> Result<CountedReply, StoreFailure> {
+    pub(crate) async fn take(
+        &self,
+        _: StoreTicket,
+        _: &[Request<'_>],
+        _: &CallOptions,
+    ) -> Result<CountedReply, StoreFailure> {
         match *self {}
     }
 

@@ -56,7 +56,7 @@ use tokio::task::unconstrained;
 
 use crate::clock::Clock;
 use crate::health::{Health, HealthObservers, HealthState};
-use crate::local::{Local, LocalOptions};
+use crate::local::{Local, LocalOptions, StoreTicket};
 use crate::metrics::BatchSizes;
 use crate::request::{CallOptions, OwnedRequest, RefundInfo, Request, StoreFailure};
 use crate::sync::process::PerProcess;
@@ -199,17 +199,22 @@ impl RedisStore {
     }
 
     /// Decides, and takes the permits if they fit.
-    pub(crate) fn take(&self, requests: &[Request<'_>], options: &CallOptions) -> impl Future<Output = CallResult> {
+    pub(crate) fn take(
+        &self,
+        ticket: StoreTicket,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+    ) -> impl Future<Output = CallResult> {
         let &CallOptions { max_wait, leases, wants_reports, .. } = options;
         let may_be_leased = |request: &Request<'_>| request.cost > 0 && request.limit.may_be_leased();
         let leases = leases && matches!(requests, [request] if may_be_leased(request));
         let action = if wants_reports { Action::TakeWithReports } else { Action::Take { max_wait, leases } };
-        self.call(action, requests, options.deadline)
+        self.call(ticket, action, requests, options.deadline)
     }
 
     /// Returns the reply that [`take`](Self::take) would give, and takes nothing.
     pub(crate) fn peek(&self, requests: &[Request<'_>], options: &CallOptions) -> impl Future<Output = CallResult> {
-        self.call(Action::Peek, requests, options.deadline)
+        self.call(StoreTicket::without_look_up(requests), Action::Peek, requests, options.deadline)
     }
 
     /// Requests the next lease of a counter, and does not wait for it.
@@ -223,20 +228,29 @@ impl RedisStore {
 
     /// Gives permits back.
     pub(crate) async fn refund(&self, requests: &[Request<'_>], info: RefundInfo) -> Result<(), Error> {
-        let result = self.call(Action::Refund(Box::new(info)), requests, None).await;
+        let (ticket, action) = (StoreTicket::without_look_up(requests), Action::Refund(Box::new(info)));
+        let result = self.call(ticket, action, requests, None).await;
         result.map(drop).map_err(|failure| failure.error)
     }
 
     /// Deletes the counter of a key.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        let result = self.call(Action::Reset, &[Request::new(key, limit, 0)], None).await;
+        let requests = [Request::new(key, limit, 0)];
+        let ticket = StoreTicket::without_look_up(&requests);
+        let result = self.call(ticket, Action::Reset, &requests, None).await;
         result.map(drop).map_err(|failure| failure.error)
     }
 
-    async fn call(&self, action: Action, requests: &[Request<'_>], timeout: Option<Duration>) -> CallResult {
+    async fn call(
+        &self,
+        ticket: StoreTicket,
+        action: Action,
+        requests: &[Request<'_>],
+        timeout: Option<Duration>,
+    ) -> CallResult {
         let failure = |error| StoreFailure { error, reservation: None };
         let keys = RedisKeys::new(requests, &self.options.naming).map_err(failure)?;
         let worker = self.worker().map_err(failure)?;
-        worker.call(action, requests, keys, timeout.unwrap_or(self.options.deadline)).await
+        worker.call(ticket, action, requests, keys, timeout.unwrap_or(self.options.deadline)).await
     }
 }

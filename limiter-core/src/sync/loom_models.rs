@@ -13,6 +13,7 @@ use crate::clock::{Clock, Moment};
 use crate::decision::receipt::{GrantedPermits, LimiterId, Receipt, Refund};
 use crate::limiter::wait_queue::{Demands, Schedule, Ticket, Turn, WaitQueues};
 use crate::local::Local;
+use crate::local::counter_hash::CounterHash;
 use crate::local::denial_cache::DenialCache;
 use crate::local::leases::Leases;
 use crate::local::sent::SentTake;
@@ -176,6 +177,11 @@ fn is_admitted_by_standby(local: &Local, requests: &[Request<'_>]) -> bool {
     local.standby.decide(requests, Duration::ZERO).expect("no lock is orphaned").allowed
 }
 
+/// Begins a call that is sent.
+fn begin<'a>(local: &'a Local, requests: &'a [Request<'a>]) -> Result<SentTake<'a>, StoreReply> {
+    local.begin(SlottedRequests::in_slot_0(requests), CounterHash::of(&requests[0]), Duration::ZERO)
+}
+
 /// Settles a call by the reply of an empty store, which admits it.
 fn is_admitted_by_empty_store(sent: SentTake<'_>, requests: &[Request<'_>]) -> bool {
     let reply = MemoryStore::new(1, clock(), Source::Store).decide(requests);
@@ -200,7 +206,7 @@ fn a_standby_and_a_store_that_lost_its_data_never_admit_more_than_the_limit() {
         };
         let key = Key::new("getId");
         let requests = [request(&key, "1/1m")];
-        let admitted = match local.begin(SlottedRequests::in_slot_0(&requests), Duration::ZERO) {
+        let admitted = match begin(&local, &requests) {
             Ok(sent) => is_admitted_by_empty_store(sent, &requests),
             Err(_) => false,
         };
@@ -217,13 +223,13 @@ fn a_failure_that_is_recorded_while_a_call_is_in_flight_is_found_when_that_is_se
         let local = local(&clock());
         let key = Key::new("getId");
         let requests = [request(&key, "1/1m")];
-        let sent = local.begin(SlottedRequests::in_slot_0(&requests), Duration::ZERO).expect("no failure");
+        let sent = begin(&local, &requests).expect("no failure");
         let failed = {
             let local = std::sync::Arc::clone(&local);
             thread::spawn(move || {
                 let key = Key::new("getId");
                 let requests = [request(&key, "1/1m")];
-                drop(local.begin(SlottedRequests::in_slot_0(&requests), Duration::ZERO));
+                drop(begin(&local, &requests));
                 is_admitted_by_standby(&local, &requests)
             })
         };
@@ -240,7 +246,7 @@ fn a_call_whose_server_fails_while_it_is_in_flight_shares_no_permit_with_the_sta
         let local = local(&clock());
         let key = Key::new("getId");
         let requests = [request(&key, "1/1m")];
-        let sent = local.begin(SlottedRequests::in_slot_0(&requests), Duration::ZERO).expect("no failure");
+        let sent = begin(&local, &requests).expect("no failure");
         let failed = {
             let local = std::sync::Arc::clone(&local);
             thread::spawn(move || {
@@ -264,7 +270,7 @@ fn the_standby_denies_what_exceeds_the_limit_with_permits_beyond_the_mirror() {
         let key = Key::new("getId");
         local.standby.record(&[request(&key, "2/1m")]);
         let two = [Request { cost: 2, ..request(&key, "2/1m") }];
-        let sent = local.begin(SlottedRequests::in_slot_0(&two), Duration::ZERO).expect("no failure");
+        let sent = begin(&local, &two).expect("no failure");
         let failed = {
             let local = std::sync::Arc::clone(&local);
             thread::spawn(move || {

@@ -3,8 +3,8 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::clock::Clock;
 use crate::error::{ErrorKind, Source};
-use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
+use crate::local::{LocalOptions, StoreTicket};
 use crate::overflow::Overflows;
 use crate::{Key, Limit, ManualClock};
 
@@ -33,7 +33,7 @@ pub(super) fn left(local: &Local, request: Request<'_>) -> u32 {
 }
 
 fn begin<'a>(local: &'a Local, requests: &'a [Request<'a>]) -> SentTake<'a> {
-    local.begin(SlottedRequests::in_slot_0(requests), Duration::ZERO).expect("room")
+    local.begin(SlottedRequests::in_slot_0(requests), CounterHash::of(&requests[0]), Duration::ZERO).expect("room")
 }
 
 fn error() -> Error {
@@ -50,6 +50,7 @@ fn nothing_that_was_sent_can_be_settled_twice() {
     struct Clones;
     impl<T> NoCopies<()> for T {}
     impl<T: Clone> NoCopies<Clones> for T {}
+    <StoreTicket as NoCopies<_>>::assert();
     <SentTake<'static> as NoCopies<_>>::assert();
     <SentDirect as NoCopies<_>>::assert();
     #[cfg(feature = "redis")]
@@ -119,7 +120,9 @@ fn a_reservation_is_returned_with_the_failure_or_given_back() {
     assert_eq!(left(&local, requests[0]), 1);
     let sent = begin(&local, &requests);
     assert_eq!(left(&local, requests[0]), 0);
-    let denial = local.begin(SlottedRequests::in_slot_0(&requests), Duration::ZERO).expect_err("no room");
+    let denial = local
+        .begin(SlottedRequests::in_slot_0(&requests), CounterHash::of(&requests[0]), Duration::ZERO)
+        .expect_err("no room");
     assert!(!denial.allowed);
     drop(sent);
     assert_eq!(left(&local, requests[0]), 1);

@@ -239,8 +239,8 @@ impl Worker {
     async fn take(&self, call: &Call, decision: MultiSlotCall<'_>, groups: Vec<SlotGroup>) -> CallResult {
         let requests = call.with_slots(decision.requests);
         let begun = match &call.action {
-            Action::TakeWithReports => self.local.begin_with_reports(requests),
-            action => self.local.begin(requests, action.max_wait().unwrap_or_default()),
+            Action::TakeWithReports => self.local.begin_with_reports(requests, call.counter),
+            action => self.local.begin(requests, call.counter, action.max_wait().unwrap_or_default()),
         };
         let sent = match begun {
             Ok(sent) => sent,

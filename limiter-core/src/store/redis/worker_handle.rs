@@ -23,7 +23,7 @@ use super::worker::lease_lifecycle::Renewal;
 use super::worker::{self, Receivers, WorkerSettings};
 use crate::Error;
 use crate::health::Health;
-use crate::local::Local;
+use crate::local::{Local, StoreTicket};
 use crate::metrics::BatchSizes;
 use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
 use crate::store::redis::worker::call::{InFlight, InFlightCall};
@@ -125,13 +125,14 @@ impl WorkerHandle {
     /// The open breaker's error, at once; the store's failure, at the deadline at the latest.
     pub(crate) fn call(
         &self,
+        ticket: StoreTicket,
         action: Action,
         requests: &[Request<'_>],
         keys: RedisKeys,
         timeout: Duration,
     ) -> impl Future<Output = CallResult> + use<'_> {
         let takes_permits = action.max_wait().is_some();
-        self.receive(self.send(action, requests, keys, timeout), takes_permits)
+        self.receive(self.send(ticket, action, requests, keys, timeout), takes_permits)
     }
 
     /// Waits for the reply to a call.
@@ -153,6 +154,7 @@ impl WorkerHandle {
     /// Sends a call to the worker. It is not async, so that the future of a call does not contain the arguments.
     fn send(
         &self,
+        ticket: StoreTicket,
         action: Action,
         requests: &[Request<'_>],
         keys: RedisKeys,
@@ -166,7 +168,7 @@ impl WorkerHandle {
             self.log.on_failure(error);
         })?;
         let (reply_to, reply) = oneshot::channel();
-        let mut call = Call::new(action, requests, keys, timeout, reply_to);
+        let mut call = Call::new(ticket, action, requests, keys, timeout, reply_to);
         let (requests, mut polled) = (Arc::clone(&call.requests), None);
         if let Some(calls) = self.calls.get() {
             self.direct.send(&mut call);

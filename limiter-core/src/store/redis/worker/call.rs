@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::local::StoreTicket;
 use crate::local::counter_hash::CounterHash;
 use crate::local::sent::SentDirect;
 use crate::request::{CountedReply, OwnedRequest, Request, SlottedRequests, StoreFailure};
@@ -44,8 +45,9 @@ pub(crate) struct Deadline {
 }
 
 impl Call {
-    /// Copies the requests. `keys` are theirs.
+    /// Copies the requests. The ticket and the keys are theirs.
     pub(crate) fn new(
+        ticket: StoreTicket,
         action: Action,
         requests: &[Request<'_>],
         keys: RedisKeys,
@@ -54,7 +56,7 @@ impl Call {
     ) -> Self {
         let takes_now = matches!(action, Action::Take { max_wait, .. } if max_wait.is_zero());
         let can_be_batched = takes_now && matches!(requests, [request] if request.limit.layout() == Layout::Compact);
-        let (counter, deadline) = (CounterHash::of_first(requests), Deadline::after(timeout));
+        let (counter, deadline) = (ticket.into_counter(), Deadline::after(timeout));
         let requests = OwnedRequest::copy_all(requests);
         Self { action, requests, counter, keys, deadline, reply_to, direct: None, can_be_batched }
     }

@@ -219,6 +219,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::local::StoreTicket;
     use crate::request::{Request, StoreFailure};
     use crate::store::redis::naming::{Naming, RedisKeys};
     use crate::store::redis::script::command::Action;
@@ -236,7 +237,8 @@ pub(crate) mod tests {
         let requests = [Request::new(&key, Limit::WIDEST, 1)];
         let action = Action::Take { max_wait: Duration::ZERO, leases: false };
         let keys = RedisKeys::new(&requests, &Naming::new("", None, false)).expect("no secret");
-        (Call::new(action, &requests, keys, Duration::from_millis(millis), reply_to), reply)
+        let ticket = StoreTicket::without_look_up(&requests);
+        (Call::new(ticket, action, &requests, keys, Duration::from_millis(millis), reply_to), reply)
     }
 
     pub(super) fn pending(millis: u64) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {

@@ -10,6 +10,7 @@ use super::call::{CallResult, Deadline, DirectCall};
 use super::direct_sender::{CallerPoll, DirectSender};
 use super::tests::settings;
 use super::*;
+use crate::local::StoreTicket;
 use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::naming::RedisKeys;
@@ -62,7 +63,9 @@ impl DirectWorker {
     /// A call of the key, and the receiver of its reply.
     fn call(&self, action: &Action, deadline: Deadline) -> (Call, oneshot::Receiver<CallResult>) {
         let (reply_to, reply) = oneshot::channel();
-        let call = Call::new(action.clone(), &[self.request()], self.keys(), Duration::ZERO, reply_to);
+        let requests = [self.request()];
+        let ticket = StoreTicket::without_look_up(&requests);
+        let call = Call::new(ticket, action.clone(), &requests, self.keys(), Duration::ZERO, reply_to);
         (Call { deadline, ..call }, reply)
     }
 

@@ -15,6 +15,7 @@ use super::tests::settings_with_denials;
 use super::*;
 use crate::clock::{ManualClock, Moment};
 use crate::error::Source;
+use crate::local::StoreTicket;
 use crate::local::sent::batch::LeaseEffects;
 use crate::request::{CountedReply, LeaseId, OwnedRequest, Request, SlottedRequests};
 use crate::store::redis::naming::RedisKeys;
@@ -90,7 +91,9 @@ impl LeasedWorker {
 
     fn call(&self, action: Action) -> (Call, oneshot::Receiver<CallResult>) {
         let (reply_to, reply) = oneshot::channel();
-        (Call::new(action, &[self.request(1)], self.keys(), Duration::from_secs(60), reply_to), reply)
+        let requests = [self.request(1)];
+        let ticket = StoreTicket::without_look_up(&requests);
+        (Call::new(ticket, action, &requests, self.keys(), Duration::from_secs(60), reply_to), reply)
     }
 
     fn pending(&self) -> (Rc<PendingCall>, oneshot::Receiver<CallResult>) {

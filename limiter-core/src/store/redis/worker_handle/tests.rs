@@ -40,7 +40,8 @@ impl TestHandle {
         let request = Request::new(&self.key, limit, 1);
         let keys = RedisKeys::new(&[request], &self.naming).expect("no secret");
         let action = Action::Take { max_wait: Duration::ZERO, leases: false };
-        let sent = self.handle.send(action, &[request], keys, timeout).expect("room");
+        let ticket = StoreTicket::without_look_up(&[request]);
+        let sent = self.handle.send(ticket, action, &[request], keys, timeout).expect("room");
         TestCall { is_polled: sent.polled.is_some(), result: sent.await }
     }
 }
