@@ -23,7 +23,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -168,28 +168,34 @@ impl Key {
         self.subject().to_string().into_bytes()
     }
 
-    /// Returns the encoding and its hash, computed by `hash` with the seed of the process. A static key caches the
-    /// hash.
+    /// Returns the encoding, and the hash of a counter of this kind as [`counter_hash`](Self::counter_hash) does.
     #[inline(always)]
-    pub(crate) fn hashed_encoding(&self, hash: impl FnOnce(&[u8]) -> u64) -> (Cow<'_, [u8]>, u64) {
-        if let Buffer::Static(static_key) = self.head {
+    pub(crate) fn hashed_encoding(&self, seed: &impl BuildHasher, kind: impl Hash) -> (Cow<'_, [u8]>, u64) {
+        let (encoding, key_hash) = match self.head {
             // It is the whole encoding.
-            let encoding = static_key.encoding().as_bytes();
-            return (Cow::Borrowed(encoding), static_key.cached_hash(|| hash(encoding)));
-        }
-        let encoding = self.encoding();
-        let hash = hash(&encoding);
-        (encoding, hash)
+            Buffer::Static(static_key) => (Cow::Borrowed(static_key.encoding().as_bytes()), static_key.hash(seed)),
+            _ => match self.encoding() {
+                Cow::Borrowed(encoding) => (Cow::Borrowed(encoding), hash_pieces(seed, encoding, &[])),
+                encoding => (encoding, self.hash_of_key(seed)),
+            },
+        };
+        (encoding, seed.hash_one((key_hash, kind)))
     }
 
-    /// Returns the hash of the head and the digest, if there is one, computed by `hash` with the seed of the process. A
-    /// static key caches it.
+    /// Returns the hash of this key's counter of a kind, by the seed of the process. All tables of the process find a
+    /// counter by it.
     #[inline]
-    pub(crate) fn hashed_pieces(&self, hash: impl FnOnce([&[u8]; 2]) -> u64) -> u64 {
+    pub(crate) fn counter_hash(&self, seed: &impl BuildHasher, kind: impl Hash) -> u64 {
+        seed.hash_one((self.hash_of_key(seed), kind))
+    }
+
+    /// Returns the hash of the key alone, by the seed of the process. A long key is not encoded for it.
+    #[inline]
+    pub(crate) fn hash_of_key(&self, seed: &impl BuildHasher) -> u64 {
         match (&self.head, &self.long) {
-            (Buffer::Static(static_key), _) => static_key.cached_hash(|| hash([static_key.encoding().as_bytes(), &[]])),
-            (head, None) => hash([head.as_bytes(), &[]]),
-            (head, Some(long)) => hash([head.as_bytes(), &long.digest_bytes()]),
+            (Buffer::Static(static_key), _) => static_key.hash(seed),
+            (head, None) => hash_pieces(seed, head.as_bytes(), &[]),
+            (head, Some(long)) => hash_pieces(seed, head.as_bytes(), &long.digest_bytes()),
         }
     }
 
@@ -202,6 +208,17 @@ impl Key {
     pub(crate) fn subject(&self) -> EncodedKey<'_> {
         EncodedKey(self)
     }
+}
+
+/// Returns the hash of a head and a digest. A key without a digest has an empty one.
+#[inline(always)]
+fn hash_pieces(seed: &impl BuildHasher, head: &[u8], digest: &[u8]) -> u64 {
+    let mut hasher = seed.build_hasher();
+    hasher.write(head);
+    if !digest.is_empty() {
+        hasher.write(digest);
+    }
+    hasher.finish()
 }
 
 /// Returns whether a part keeps this byte unescaped: letters, digits, `-`, `_` and `.`.
@@ -320,13 +337,13 @@ impl StaticKey {
         if self.is_encoded { self.text } else { self.escaped().unwrap_or_default() }
     }
 
-    /// Returns the hash of the encoding. The first call computes it by `hash`, which must be the same function in all
-    /// calls. Concurrent first calls compute the same value.
+    /// Returns the hash of the encoding by the seed of the process. The first call computes it. Concurrent first calls
+    /// compute the same value.
     #[inline]
-    fn cached_hash(&self, hash: impl FnOnce() -> u64) -> u64 {
+    fn hash(&self, seed: &impl BuildHasher) -> u64 {
         match self.hash.load(Ordering::Relaxed) {
             0 => {
-                let hash = hash();
+                let hash = hash_pieces(seed, self.encoding().as_bytes(), &[]);
                 self.hash.store(hash, Ordering::Relaxed);
                 hash
             }

@@ -1,6 +1,5 @@
 //! Requests to a store and its replies: the types that the store, the failure policy and the limiter exchange.
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use crate::algorithm::CounterKind;
 use crate::error::{Error, ErrorKind, OnError, Source};
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::sync::{Seed, hash_bytes, seed};
+use crate::sync::seed;
 
 pub(crate) mod sharing;
 
@@ -85,9 +84,7 @@ impl Request<'_> {
 
     /// The hash of its counter, by the seed of this process.
     pub(crate) fn counter_hash(&self) -> u64 {
-        let seed = seed();
-        let (_, encoding_hash) = self.key.hashed_encoding(|encoding| hash_bytes(&seed, encoding));
-        counter_hash(&seed, encoding_hash, self.limit)
+        self.key.counter_hash(&seed(), CounterKind::from(self.limit))
     }
 
     /// The request with its cost multiplied by `count`.
@@ -95,12 +92,6 @@ impl Request<'_> {
     pub(crate) fn times(self, count: usize) -> Self {
         Self { cost: u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(self.cost), ..self }
     }
-}
-
-/// The hash of a counter, from that of its encoded key. The stores in memory identify counters by it.
-#[inline(always)]
-pub(crate) fn counter_hash(seed: &Seed, encoding_hash: u64, limit: Limit) -> u64 {
-    seed.hash_one((encoding_hash, CounterKind::from(limit)))
 }
 
 /// The requests of one decision, with the slots of their keys.

@@ -2,7 +2,6 @@
 //!
 //! Loom runs each model in every possible interleaving of its threads; see `loom_models`.
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
 
@@ -30,25 +29,6 @@ pub(crate) use foldhash::quality::FixedState as Seed;
 pub(crate) fn seed() -> Seed {
     static SEED: LazyLock<Seed> = LazyLock::new(Seed::default);
     SEED.clone()
-}
-
-/// Returns the hash of an encoded key, or of a part of one. Constant keys cache it.
-#[inline(always)]
-pub(crate) fn hash_bytes(seed: &Seed, bytes: &[u8]) -> u64 {
-    let mut hasher = seed.build_hasher();
-    hasher.write(bytes);
-    hasher.finish()
-}
-
-/// Returns the hash of a key in two pieces. It is [`hash_bytes`] of the first one if the second one is empty.
-#[inline]
-pub(crate) fn hash_pieces(seed: &Seed, [first, second]: [&[u8]; 2]) -> u64 {
-    let mut hasher = seed.build_hasher();
-    hasher.write(first);
-    if !second.is_empty() {
-        hasher.write(second);
-    }
-    hasher.finish()
 }
 
 /// Returns a number that no earlier call in this process has returned.

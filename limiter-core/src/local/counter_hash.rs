@@ -4,8 +4,9 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 use crate::Key;
-use crate::request::{Request, counter_hash};
-use crate::sync::{hash_pieces, seed};
+use crate::algorithm::CounterKind;
+use crate::request::Request;
+use crate::sync::seed;
 
 /// The hash of a counter by the random seed of the process, one for all tables. A call computes it once.
 ///
@@ -32,8 +33,7 @@ pub(crate) enum Table {
 impl CounterHash {
     #[inline]
     pub(crate) fn of(request: &Request<'_>) -> Self {
-        let Self(key_hash) = Self::of_key(request.key);
-        Self::new(counter_hash(&seed(), key_hash.get(), request.limit))
+        Self::new(request.key.counter_hash(&seed(), CounterKind::from(request.limit)))
     }
 
     /// The hash of a call's first counter. A call that is sent with others has one.
@@ -43,8 +43,7 @@ impl CounterHash {
 
     /// The hash of a key alone, for a table that has one place for all counters of a key.
     pub(crate) fn of_key(key: &Key) -> Self {
-        let seed = seed();
-        Self::new(key.hashed_pieces(|pieces| hash_pieces(&seed, pieces)))
+        Self::new(key.hash_of_key(&seed()))
     }
 
     #[inline]

@@ -5,13 +5,13 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::{AlgorithmInput, Outcome};
+use crate::algorithm::{AlgorithmInput, CounterKind, Outcome};
 use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
 use crate::request::sharing::{self, in_memory};
-use crate::request::{CountedReply, DecisionReply, PerRequest, Request, RequestReport, StoreReply, counter_hash};
+use crate::request::{CountedReply, DecisionReply, PerRequest, Request, RequestReport, StoreReply};
 use crate::sync::process::forked;
-use crate::sync::{MutexGuard, Seed, hash_bytes, seed};
+use crate::sync::{MutexGuard, Seed, seed};
 use crate::{Error, Key, Limit, Source};
 
 mod shared_counter;
@@ -122,7 +122,7 @@ impl MemoryStore {
         on_allowed: impl FnOnce(&[Outcome], &[Outcome], Moment),
     ) -> Result<StoreReply, Error> {
         let encodings = self.hashed_encodings(requests);
-        let mut locked = self.lock_all(requests, &encodings)?;
+        let mut locked = self.lock_all(&encodings)?;
         let now = self.clock.now();
         let before = locked.peek(requests, now);
         let (enforced, observed) = before.split_at(sharing::enforced(requests));
@@ -144,7 +144,7 @@ impl MemoryStore {
     /// Returns the reply that a decision would have, and takes nothing.
     pub(crate) fn peek(&self, requests: &[Request<'_>]) -> Result<StoreReply, Error> {
         let encodings = self.hashed_encodings(requests);
-        let locked = self.lock_all(requests, &encodings)?;
+        let locked = self.lock_all(&encodings)?;
         let now = self.clock.now();
         Ok(merge_outcomes(&locked.peek(&requests[..sharing::enforced(requests)], now), now))
     }
@@ -173,8 +173,8 @@ impl MemoryStore {
             if returned == 0 {
                 continue;
             }
-            let encoding = self.hashed_encoding(request.key);
-            let key_hash = self.key_hash(&encoding, request.limit);
+            let encoding = self.hashed_encoding(request.key, request.limit);
+            let key_hash = self.key_hash(&encoding);
             let mut shard = self.lock(key_hash.shard)?;
             self.denials.invalidate(key_hash.shard, key_hash.hash);
             shard.refund(&key_hash, &input(request.limit, returned, kept, self.clock.now()), stamp);
@@ -195,8 +195,8 @@ impl MemoryStore {
 
     /// Removes all permits that a key has taken.
     pub(crate) fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
-        let encoding = self.hashed_encoding(key);
-        let key_hash = self.key_hash(&encoding, limit);
+        let encoding = self.hashed_encoding(key, limit);
+        let key_hash = self.key_hash(&encoding);
         let mut shard = self.lock(key_hash.shard)?;
         self.denials.invalidate(key_hash.shard, key_hash.hash);
         shard.clear(&key_hash, limit.into());
@@ -217,8 +217,8 @@ impl MemoryStore {
         use_reply: impl FnOnce(&MemoryReply) -> R,
         on_orphaned: impl FnOnce() -> R,
     ) -> R {
-        let encoding = self.hashed_encoding(request.key);
-        let key_hash = self.key_hash(&encoding, request.limit);
+        let encoding = self.hashed_encoding(request.key, request.limit);
+        let key_hash = self.key_hash(&encoding);
         let input = |now| AlgorithmInput { max_wait, ..input(request.limit, request.cost, 0, now) };
         if self.denials.may_contain(&key_hash, request.cost) {
             let now = self.clock.now();
@@ -286,7 +286,7 @@ impl MemoryStore {
 
     fn apply(&self, requests: &[Request<'_>], op: WriteOp) -> Result<u64, Error> {
         let encodings = self.hashed_encodings(requests);
-        let mut locked = self.lock_all(requests, &encodings)?;
+        let mut locked = self.lock_all(&encodings)?;
         let now = self.clock.now();
         locked.apply(requests, now, op);
         Ok(now.micros())
@@ -297,13 +297,8 @@ impl MemoryStore {
     }
 
     /// Locks the shards of the requests in ascending order, so that two decisions never wait for each other.
-    fn lock_all<'a>(
-        &'a self,
-        requests: &[Request<'_>],
-        encodings: &'a [HashedEncoding<'_>],
-    ) -> Result<LockedShards<'a>, Error> {
-        let key_hash = |(request, encoding): (&Request<'_>, _)| self.key_hash(encoding, request.limit);
-        let hashes: Vec<KeyHash<'_>> = requests.iter().zip(encodings).map(key_hash).collect();
+    fn lock_all<'a>(&'a self, encodings: &'a [HashedEncoding<'_>]) -> Result<LockedShards<'a>, Error> {
+        let hashes: Vec<KeyHash<'_>> = encodings.iter().map(|encoding| self.key_hash(encoding)).collect();
         let mut shards: Vec<usize> = hashes.iter().map(|key_hash| key_hash.shard).collect();
         shards.sort_unstable();
         shards.dedup();
@@ -327,23 +322,22 @@ impl MemoryStore {
     /// Returns true if two keys are in different shards.
     #[cfg(all(test, limiter_loom))]
     pub(crate) fn in_different_shards(&self, first: &Key, second: &Key, limit: Limit) -> bool {
-        let shard = |key: &Key| self.key_hash(&self.hashed_encoding(key), limit).shard;
+        let shard = |key: &Key| self.key_hash(&self.hashed_encoding(key, limit)).shard;
         shard(first) != shard(second)
     }
 
     #[inline(always)]
-    fn hashed_encoding<'k>(&self, key: &'k Key) -> HashedEncoding<'k> {
-        key.hashed_encoding(|encoding| hash_bytes(&self.seed, encoding))
+    fn hashed_encoding<'k>(&self, key: &'k Key, limit: Limit) -> HashedEncoding<'k> {
+        key.hashed_encoding(&self.seed, CounterKind::from(limit))
     }
 
     #[inline(always)]
-    fn key_hash<'a>(&self, (encoding, encoding_hash): &'a HashedEncoding<'_>, limit: Limit) -> KeyHash<'a> {
-        let hash = counter_hash(&self.seed, *encoding_hash, limit);
-        KeyHash { encoding, hash, shard: self.shard_index(hash) }
+    fn key_hash<'a>(&self, (encoding, hash): &'a HashedEncoding<'_>) -> KeyHash<'a> {
+        KeyHash { encoding, hash: *hash, shard: self.shard_index(*hash) }
     }
 
     fn hashed_encodings<'k>(&self, requests: &[Request<'k>]) -> Vec<HashedEncoding<'k>> {
-        requests.iter().map(|request| self.hashed_encoding(request.key)).collect()
+        requests.iter().map(|request| self.hashed_encoding(request.key, request.limit)).collect()
     }
 
     /// Returns the index of the shard of a hash.
@@ -356,10 +350,10 @@ impl MemoryStore {
     }
 }
 
-/// An encoded key, and the hash of the encoding.
+/// An encoded key, and the hash of its counter.
 type HashedEncoding<'a> = (Cow<'a, [u8]>, u64);
 
-/// The encoded key of a request, its hash with the kind of the counter, and its shard.
+/// The encoded key of a request, the hash of its counter, and its shard.
 struct KeyHash<'a> {
     encoding: &'a [u8],
     hash: u64,
@@ -375,7 +369,7 @@ pub(crate) struct EntryId {
 }
 
 impl EntryId {
-    /// The hash of the entry's counter: see [`counter_hash`].
+    /// The hash of the entry's counter: see [`Key::counter_hash`].
     pub(crate) fn counter_hash(self) -> u64 {
         self.hash
     }

@@ -31,8 +31,8 @@ fn decide(store: &MemoryStore, limit: &str) -> StoreReply {
 /// Returns true if the reply to this request can be read without the lock.
 fn is_cached(store: &MemoryStore, limit: &str) -> bool {
     let (key, limit) = (key(), limit.parse::<Limit>().expect("a limit"));
-    let encoding = store.hashed_encoding(&key);
-    let key_hash = store.key_hash(&encoding, limit);
+    let encoding = store.hashed_encoding(&key, limit);
+    let key_hash = store.key_hash(&encoding);
     store.denials.get(&key_hash, &input(limit, 1, 0, store.clock.now())).is_some()
 }
 
