@@ -15,7 +15,7 @@ use crate::local::{Local, LocalDecision, StoreTicket};
 use crate::metrics::StoreUp;
 use crate::metrics::{StoreCall, StoreOp};
 use crate::observer::Observers;
-use crate::request::{CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreFailure};
+use crate::request::{CallOptions, CountedReply, DecisionReply, RefundInfo, Request, StoreFailure};
 use crate::store::RedisStore;
 #[cfg(feature = "test-util")]
 use crate::store::SlowStore;
@@ -141,7 +141,7 @@ impl Guard {
         observers.failed(&error);
         let on_error = on_error.for_error(&error);
         if let (OnError::Closed | OnError::Raise, Some(reservation)) = (on_error, &reservation) {
-            self.local().standby.refund(requests, reservation.reply.stamp);
+            self.local().release(requests, reservation);
         }
         // The failure is recorded before the decision and after it. This task may have been woken late, and other calls
         // must consult the standby limiter meanwhile.
@@ -149,20 +149,22 @@ impl Guard {
         let resolution = match on_error {
             OnError::Open => {
                 if reservation.is_none() {
-                    self.local().standby.record(requests);
+                    self.local().record(requests);
                 }
                 Resolution::FailedOpen
             }
             OnError::Closed => Resolution::FailedClosed,
-            OnError::Standby => match reservation.map_or_else(|| self.decide_by_standby(requests, &options), Ok) {
-                Ok(DecisionReply { reply, per_request }) => {
-                    Resolution::Counted(CountedReply { per_request, ..CountedReply::from_standby(reply) })
+            OnError::Standby => {
+                match reservation.map_or_else(|| self.local().decide_by_standby(requests, &options), Ok) {
+                    Ok(DecisionReply { reply, per_request }) => {
+                        Resolution::Counted(CountedReply { per_request, ..CountedReply::from_standby(reply) })
+                    }
+                    Err(forked) => {
+                        observers.failed(&forked);
+                        Resolution::FailedClosed
+                    }
                 }
-                Err(forked) => {
-                    observers.failed(&forked);
-                    Resolution::FailedClosed
-                }
-            },
+            }
             OnError::Raise => return Err(error),
         };
         // The store has no record of permits that were granted just now, for a window from now.
@@ -182,23 +184,13 @@ impl Guard {
             Ok(counted) => Some(Resolution::Counted(counted)),
             Err(StoreFailure { reservation, .. }) => {
                 let local = self.local();
-                if let Some(reservation) = reservation {
-                    local.standby.refund(requests, reservation.reply.stamp);
+                if let Some(reservation) = &reservation {
+                    local.release(requests, reservation);
                 }
                 local.fail(requests.iter().copied());
                 None
             }
         }
-    }
-
-    fn decide_by_standby(&self, requests: &[Request<'_>], options: &CallOptions) -> Result<DecisionReply, Error> {
-        let standby = &self.local().standby;
-        if !options.wants_reports {
-            return standby.decide(requests, options.max_wait).map(DecisionReply::from);
-        }
-        let mut per_request = PerRequest::default();
-        let reply = standby.decide_each(requests, &mut per_request)?;
-        Ok(DecisionReply::with_reports(reply, per_request))
     }
 
     /// Decides in this process: by a lease, or by a cached denial that still holds.
@@ -257,8 +249,8 @@ impl Guard {
         match options.on_error.for_error(&error) {
             OnError::Open => Ok(Resolution::FailedOpen),
             OnError::Closed => Ok(Resolution::FailedClosed),
-            OnError::Standby => match self.local().standby.peek(requests) {
-                Ok(reply) => Ok(Resolution::Counted(CountedReply::from_standby(reply))),
+            OnError::Standby => match self.local().peek_by_standby(requests) {
+                Ok(counted) => Ok(Resolution::Counted(counted)),
                 Err(forked) => {
                     observers.failed(&forked);
                     Ok(Resolution::FailedClosed)
@@ -277,17 +269,16 @@ impl Guard {
         observers: &Observers,
     ) -> Result<(), Error> {
         match refund_info.source {
-            Source::Lease if self.put_back(requests, &refund_info) => Ok(()),
+            Source::Lease if self.local().put_back(requests, &refund_info) => Ok(()),
             Source::Store | Source::Lease => {
                 let call = StoreCall::begin(StoreOp::Refund);
                 let refunded = self.store.refund(requests, refund_info).await;
                 call.end(refunded.is_ok());
-                self.local().denials.invalidate(requests);
+                self.local().invalidate_denials(requests);
                 refunded.inspect_err(|error| observers.failed(error))
             }
             Source::Standby => {
-                let RefundInfo { mirror_stamp, max_permits, .. } = refund_info;
-                self.local().standby.refund_part(requests, mirror_stamp, max_permits);
+                self.local().refund_by_standby(requests, &refund_info);
                 Ok(())
             }
             // Nothing was granted.
@@ -295,17 +286,9 @@ impl Guard {
         }
     }
 
-    /// Puts permits back into the lease from which they were taken. Returns false if it is no longer in force.
-    fn put_back(&self, requests: &[Request<'_>], info: &RefundInfo) -> bool {
-        let ([request], Some(id)) = (requests, info.lease()) else { return false };
-        let (cost, _) = request.refund_split(info.max_permits);
-        self.local().leases.put_back(&Request { cost, ..*request }, id)
-    }
-
     /// Ends the lease of a counter and returns what is left of it, so that the store can forget those permits as well.
     async fn end_lease(&self, key: &Key, limit: Limit) {
-        let Some(ended) = self.local().leases.end_counter(key, limit) else { return };
-        self.local().standby.settle_lease(&ended);
+        let Some(ended) = self.local().end_lease_of(key, limit) else { return };
         if ended.unused > 0 {
             let request = Request::new(key, limit, ended.unused);
             // If it fails, the permits count until their stamp expires.
@@ -316,11 +299,11 @@ impl Guard {
     /// Resets a key in the standby limiter and in the store. No failure policy applies: a failure is returned.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
         self.end_lease(key, limit).await;
-        self.local().standby.reset(key, limit);
+        self.local().reset(key, limit);
         let call = StoreCall::begin(StoreOp::Reset);
         let result = self.store.reset(key, limit).await;
         call.end(result.is_ok());
-        self.local().denials.invalidate(&[Request::new(key, limit, 0)]);
+        self.local().invalidate_denials(&[Request::new(key, limit, 0)]);
         result.inspect_err(|error| observers.failed(error))
     }
 }

@@ -5,12 +5,17 @@
 //! [`Sent`](sent::Sent) is settled by the reply or has failed.
 
 use std::cell::OnceCell;
+#[cfg(any(test, feature = "redis"))]
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::overflow::Overflows;
-use crate::request::{Request, StoreReply, sharing};
+use crate::request::{CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreReply, sharing};
+#[cfg(any(test, feature = "redis"))]
+use crate::request::{LeaseId, SlottedRequests};
+use crate::{Error, Key, Limit};
 
 pub(crate) mod counter_hash;
 pub(crate) mod denial_cache;
@@ -24,7 +29,9 @@ pub(crate) mod sent;
 
 use counter_hash::CounterHash;
 use denial_cache::DenialCache;
-use leases::{LeasedPermits, Leases};
+#[cfg(any(test, feature = "redis"))]
+use leases::NewLease;
+use leases::{EndedLease, LeasedPermits, Leases};
 #[cfg(any(test, feature = "redis"))]
 use recent_failures::Slots;
 use standby::{Standby, StandbyConfig};
@@ -34,9 +41,9 @@ use standby::{Standby, StandbyConfig};
 /// A child of `fork` has a state of its own, as it has a worker of its own.
 #[derive(Debug)]
 pub(crate) struct Local {
-    pub(crate) standby: Standby,
-    pub(crate) denials: DenialCache,
-    pub(crate) leases: Leases,
+    standby: Standby,
+    denials: DenialCache,
+    leases: Leases,
 }
 
 /// The result of a decision without the store.
@@ -112,6 +119,148 @@ impl Local {
             self.standby.settle_lease(&ended);
         }
         self.standby.server_failed(slots);
+    }
+}
+
+// Calls that have failed, by the failure policy.
+
+impl Local {
+    /// Gives back the permits that the standby limiter has reserved for a failed call, which does not get them.
+    pub(crate) fn release(&self, requests: &[Request<'_>], reservation: &DecisionReply) {
+        self.standby.refund(requests, reservation.reply.stamp);
+    }
+
+    /// Records the permits of a failed call that is allowed without a decision.
+    pub(crate) fn record(&self, requests: &[Request<'_>]) {
+        self.standby.record(requests);
+    }
+
+    /// Decides a failed call by the standby limiter.
+    ///
+    /// # Errors
+    /// As for [`Standby::decide`].
+    pub(crate) fn decide_by_standby(
+        &self,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+    ) -> Result<DecisionReply, Error> {
+        if !options.wants_reports {
+            return self.standby.decide(requests, options.max_wait).map(DecisionReply::from);
+        }
+        let mut per_request = PerRequest::default();
+        let reply = self.standby.decide_each(requests, &mut per_request)?;
+        Ok(DecisionReply::with_reports(reply, per_request))
+    }
+
+    /// Decides a failed peek by the standby limiter.
+    ///
+    /// # Errors
+    /// As for [`Standby::decide`].
+    pub(crate) fn peek_by_standby(&self, requests: &[Request<'_>]) -> Result<CountedReply, Error> {
+        self.standby.peek(requests).map(CountedReply::from_standby)
+    }
+}
+
+// Refunds and resets.
+
+impl Local {
+    /// Removes the cached denials of these counters, because permits were given back, or may have been.
+    pub(crate) fn invalidate_denials(&self, requests: &[Request<'_>]) {
+        self.denials.invalidate(requests);
+    }
+
+    /// Refunds permits that the standby limiter has granted.
+    pub(crate) fn refund_by_standby(&self, requests: &[Request<'_>], info: &RefundInfo) {
+        self.standby.refund_part(requests, info.mirror_stamp, info.max_permits);
+    }
+
+    /// Puts permits back into the lease from which they were taken. Returns false if it is no longer in force.
+    pub(crate) fn put_back(&self, requests: &[Request<'_>], info: &RefundInfo) -> bool {
+        let ([request], Some(id)) = (requests, info.lease()) else { return false };
+        let (cost, _) = request.refund_split(info.max_permits);
+        self.leases.put_back(&Request { cost, ..*request }, id)
+    }
+
+    /// Resets a counter in the mirror. Its lease was ended before, and what was left of that is refunded.
+    pub(crate) fn reset(&self, key: &Key, limit: Limit) {
+        self.standby.reset(key, limit);
+    }
+}
+
+// Leases, whose permits the mirror takes before a call can use one.
+
+impl Local {
+    /// Ends the lease of a counter. The `max` of the limit does not matter.
+    pub(crate) fn end_lease_of(&self, key: &Key, limit: Limit) -> Option<EndedLease> {
+        self.settle_ended(self.leases.end_counter(key, limit))
+    }
+
+    /// Updates the mirror by the end of a lease.
+    fn settle_ended(&self, ended: Option<EndedLease>) -> Option<EndedLease> {
+        ended.inspect(|ended| self.standby.settle_lease(ended))
+    }
+}
+
+#[cfg(any(test, feature = "redis"))]
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store grants leases"))]
+impl Local {
+    /// Takes the permits of a call from a lease that has arrived while the call waited. It needs no receipt.
+    pub(crate) fn take_leased(&self, request: &Request<'_>, counter: CounterHash) -> Option<LeasedPermits> {
+        self.leases.take_from(request, || counter, false)
+    }
+
+    /// Returns whether a lease of this request could be put in force.
+    pub(crate) fn may_lease(&self, request: &Request<'_>, slot: u16) -> bool {
+        let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
+        !self.standby.is_consulted(requests) && self.leases.is_available(request)
+    }
+
+    /// Takes all permits of a lease, the cost of the request, in the mirror. Returns their stamp; `None` if the standby
+    /// limiter is consulted, so that the lease is to be returned.
+    pub(crate) fn mirror_lease(&self, request: &Request<'_>, slot: u16) -> Option<u64> {
+        let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
+        let stamp = self.standby.reconcile_batch(request, slot)?;
+        if self.standby.is_consulted(requests) {
+            self.standby.refund(requests.requests, stamp);
+            return None;
+        }
+        Some(stamp)
+    }
+
+    /// Puts a lease in force. Returns the lease of the same counter that it replaces, which is ended.
+    ///
+    /// # Errors
+    /// The new lease, unused: see [`Leases::install`].
+    pub(crate) fn install_lease(&self, lease: NewLease) -> Result<Option<EndedLease>, EndedLease> {
+        match self.leases.install(lease) {
+            Ok(replaced) => Ok(self.settle_ended(replaced)),
+            Err(unused) => {
+                self.standby.settle_lease(&unused);
+                Err(unused)
+            }
+        }
+    }
+
+    /// Ends a lease when its time has passed. `None` if it was ended or replaced before.
+    pub(crate) fn end_lease(&self, request: &Request<'_>, id: LeaseId) -> Option<EndedLease> {
+        self.settle_ended(self.leases.end(request, id))
+    }
+}
+
+/// The parts, for tests of the worker and models of threads.
+#[cfg(test)]
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only tests of the Redis store read them"))]
+impl Local {
+    pub(crate) fn standby(&self) -> &Standby {
+        &self.standby
+    }
+
+    pub(crate) fn denials(&self) -> &DenialCache {
+        &self.denials
+    }
+
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.leases
     }
 }
 

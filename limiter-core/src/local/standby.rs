@@ -5,7 +5,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(all(test, any(feature = "redis", limiter_loom)))]
+#[cfg(all(test, feature = "redis", feature = "test-util", not(limiter_loom)))]
 use crate::Source;
 use crate::clock::Clock;
 use crate::local::leases::EndedLease;
@@ -49,7 +49,7 @@ pub(crate) struct StandbyConfig {
 }
 
 impl Standby {
-    #[cfg(all(test, any(feature = "redis", limiter_loom)))]
+    #[cfg(all(test, feature = "redis", feature = "test-util", not(limiter_loom)))]
     pub(crate) fn new(config: &StandbyConfig, clock: Clock) -> Self {
         Self::with_overflows(config, clock.clone(), Overflows::new(Source::Standby, config.max_keys, clock))
     }
@@ -157,7 +157,10 @@ impl Standby {
 /// The `retry_after` of a denial for which no exact value is known.
 const UNKNOWN_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store consults the standby limiter"))]
+#[cfg_attr(
+    not(any(test, feature = "redis")),
+    expect(dead_code, reason = "only the Redis store consults the standby limiter")
+)]
 impl Standby {
     /// Records that the server of these slots failed, and may have lost their counters.
     pub(crate) fn server_failed(&self, slots: &Slots) {

@@ -12,12 +12,12 @@ use loom::{model, thread};
 use crate::clock::{Clock, Moment};
 use crate::decision::receipt::{GrantedPermits, LimiterId, Receipt, Refund};
 use crate::limiter::wait_queue::{Demands, Schedule, Ticket, Turn, WaitQueues};
-use crate::local::Local;
 use crate::local::counter_hash::CounterHash;
 use crate::local::denial_cache::DenialCache;
 use crate::local::leases::Leases;
 use crate::local::sent::SentTake;
-use crate::local::standby::{Standby, StandbyConfig};
+use crate::local::standby::StandbyConfig;
+use crate::local::{Local, LocalOptions};
 use crate::overflow::Overflows;
 use crate::request::{OwnedRequest, RefundInfo, Request, SlottedRequests, StoreReply};
 use crate::store::memory::MemoryStore;
@@ -165,16 +165,13 @@ fn a_receipt_refunds_each_permit_once() {
 
 /// Returns a state without denials and leases.
 fn local(clock: &Clock) -> std::sync::Arc<Local> {
-    let config = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
-    std::sync::Arc::new(Local {
-        standby: Standby::new(&config, clock.clone()),
-        denials: DenialCache::new(Duration::ZERO, clock.clone()),
-        leases: Leases::new(clock.clone()),
-    })
+    let standby = StandbyConfig { max_keys: 1, instances: NonZeroU32::MIN, slots: 1 };
+    let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
+    LocalOptions { standby, remember_denials: Duration::ZERO, clock: clock.clone(), overflows }.new_local()
 }
 
 fn is_admitted_by_standby(local: &Local, requests: &[Request<'_>]) -> bool {
-    local.standby.decide(requests, Duration::ZERO).expect("no lock is orphaned").allowed
+    local.standby().decide(requests, Duration::ZERO).expect("no lock is orphaned").allowed
 }
 
 /// Begins a call that is sent.
@@ -268,7 +265,7 @@ fn the_standby_denies_what_exceeds_the_limit_with_permits_beyond_the_mirror() {
     model(|| {
         let local = local(&clock());
         let key = Key::new("getId");
-        local.standby.record(&[request(&key, "2/1m")]);
+        local.standby().record(&[request(&key, "2/1m")]);
         let two = [Request { cost: 2, ..request(&key, "2/1m") }];
         let sent = begin(&local, &two).expect("no failure");
         let failed = {

@@ -288,7 +288,7 @@ impl Worker {
     async fn reset(&self, call: &Call, decision: MultiSlotCall<'_>, groups: Vec<SlotGroup>) -> CallResult {
         let reset = decision.decide(call, groups).await;
         let DecisionReply { reply, .. } = reset.map_err(|error| self.failure(decision.requests, error))?;
-        self.local.denials.invalidate(decision.requests);
+        self.local.invalidate_denials(decision.requests);
         Ok(CountedReply::from_store(reply, 0))
     }
 

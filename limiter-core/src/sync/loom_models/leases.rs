@@ -204,8 +204,8 @@ fn a_lease_that_is_ended_while_it_is_replaced_is_reported_once() {
 fn state_with_lease() -> std::sync::Arc<Local> {
     let clock = clock();
     let local = local(&clock);
-    let mirror_stamp = local.standby.record(&[Request { cost: 2, ..request(&Key::new("a"), LIMIT) }]);
-    assert!(local.leases.install(lease(&clock, "a", mirror_stamp)).expect("the place is free").is_none());
+    let mirror_stamp = local.standby().record(&[Request { cost: 2, ..request(&Key::new("a"), LIMIT) }]);
+    assert!(local.leases().install(lease(&clock, "a", mirror_stamp)).expect("the place is free").is_none());
     local
 }
 
@@ -219,8 +219,8 @@ fn no_call_takes_a_permit_of_a_failed_server_while_the_standby_limiter_is_consul
             thread::spawn(move || {
                 let key = Key::new("a");
                 let requests = SlottedRequests { requests: &[request(&key, LIMIT)], slots: &[0] };
-                let is_consulted = local.standby.is_consulted(requests);
-                let taken = take(&local.leases);
+                let is_consulted = local.standby().is_consulted(requests);
+                let taken = take(local.leases());
                 assert!(taken == 0 || !is_consulted, "a permit of a lease after the record of the failure");
             })
         };
@@ -240,7 +240,7 @@ fn calls_and_the_standby_limiter_use_no_permit_of_a_failed_server_twice() {
             let (local, has_failed) = (local.clone(), Arc::clone(&has_failed));
             thread::spawn(move || {
                 let had_failed = has_failed.load(Ordering::Acquire);
-                let taken = take(&local.leases);
+                let taken = take(local.leases());
                 assert!(taken == 0 || !had_failed, "a permit after the failure");
                 taken
             })
@@ -248,7 +248,7 @@ fn calls_and_the_standby_limiter_use_no_permit_of_a_failed_server_twice() {
         local.server_failed(&[0..=0]);
         has_failed.store(true, Ordering::Release);
         let decide =
-            || local.standby.decide(&[request(&key, LIMIT)], Duration::ZERO).expect("no lock is orphaned").allowed;
+            || local.standby().decide(&[request(&key, LIMIT)], Duration::ZERO).expect("no lock is orphaned").allowed;
         let granted: u32 = (0..3).map(|_| u32::from(decide())).sum();
         assert_eq!(granted + calling.join().expect("no panic"), 2);
     });

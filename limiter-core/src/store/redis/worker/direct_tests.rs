@@ -95,7 +95,7 @@ impl DirectWorker {
 
     fn is_standby_consulted(&self) -> bool {
         let slotted = SlottedRequests { requests: &[self.request()], slots: &[] };
-        self.local.standby.is_consulted(slotted)
+        self.local.standby().is_consulted(slotted)
     }
 
     /// Gives a call to the worker, and has it send all calls.
@@ -167,7 +167,7 @@ async fn other_calls_are_left_to_the_worker() {
 async fn no_caller_sends_a_call_while_the_standby_limiter_is_consulted() {
     run(async |worker| {
         worker.take(16).await;
-        worker.local.standby.server_failed(&[0..=0]);
+        worker.local.standby().server_failed(&[0..=0]);
         assert!(worker.send(&TAKE).is_none());
         assert_eq!(worker.take(1).await, MAX - 17, "nothing was written");
     })
@@ -182,7 +182,7 @@ async fn failure_behind_a_direct_call_is_considered() {
         let direct = worker.send_behind_lone_calls().await;
         worker.connection.report_data_loss();
         let request = Request { cost: MAX - 16, ..worker.request() };
-        worker.local.standby.record(&[request]);
+        worker.local.standby().record(&[request]);
         let reply = worker.enqueue(direct).await.expect("a reply").expect("no failure");
         assert!(!reply.reply.allowed);
         assert!(worker.is_standby_consulted());
@@ -250,7 +250,7 @@ impl DirectWorker {
 
     /// The permits that the standby limiter has a record of.
     fn mirrored(&self) -> u32 {
-        let reply = self.local.standby.peek(&[self.request()]).expect("this process");
+        let reply = self.local.standby().peek(&[self.request()]).expect("this process");
         MAX - reply.remaining
     }
 }
@@ -358,7 +358,7 @@ async fn failure_behind_a_polled_call_is_considered() {
         let Polled { poll, reply } = worker.poll(&to_worker, LONG);
         // Another server of the call's slot, so that the connection stays lent.
         worker.local.server_failed(&[0..=0]);
-        worker.local.standby.record(&[Request { cost: MAX - 16, ..worker.request() }]);
+        worker.local.standby().record(&[Request { cost: MAX - 16, ..worker.request() }]);
         let counted = match poll.await {
             Some(counted) => counted,
             None => {

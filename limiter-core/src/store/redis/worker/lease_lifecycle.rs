@@ -18,9 +18,9 @@ use crate::Error;
 use crate::clock::{Moment, ceil_micros};
 use crate::limit::Limit;
 use crate::local::counter_hash::CounterHash;
-use crate::local::leases::{EndedLease, NewLease};
+use crate::local::leases::NewLease;
 use crate::local::sent::batch::{LeaseEffects, WaitingCall, by_entry};
-use crate::request::{LeaseId, OwnedRequest, Request, SlottedRequests};
+use crate::request::{LeaseId, OwnedRequest, Request};
 use crate::store::redis::connection::managed::Attempt;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::script::command::{BatchEntry, Command, CommandBody, LeaseTerms, ReturnedPermits};
@@ -57,14 +57,9 @@ impl Worker {
         }
         let (received_at, slot) = (self.leasing.now(), keys.first_slot());
         // The mirror has all permits before a call can use one.
-        let all = [Request { cost: permits, ..request }];
-        let Some(mirror_stamp) = local.standby.reconcile_batch(&all[0], slot) else {
+        let Some(mirror_stamp) = local.mirror_lease(&Request { cost: permits, ..request }, slot) else {
             return self.return_permits(&request, keys, ReturnedPermits { permits, id });
         };
-        if local.standby.is_consulted(SlottedRequests { requests: &all, slots: &[slot] }) {
-            local.standby.refund(&all, mirror_stamp);
-            return self.return_permits(&request, keys, ReturnedPermits { permits, id });
-        }
         let ends_at = sent_at.after(usable_time(request.limit));
         let mut lease = NewLease {
             key: request.key.clone(),
@@ -80,19 +75,18 @@ impl Worker {
             renew_below: 0,
         };
         // The lease that it replaces is ended first, so that its rate is known.
-        let replaced = local.leases.end_counter(request.key, request.limit);
+        let replaced = local.end_lease_of(request.key, request.limit);
         let unused = replaced.as_ref().map_or(0, |ended| ended.unused);
         lease.renew_below = demands.granted(&request, Granted { permits, unused, sent_at, received_at });
         if let Some(ended) = replaced {
-            self.settle(&request, keys, &ended);
+            self.keep_unused(&request, keys, ReturnedPermits { permits: ended.unused, id: ended.id });
         }
-        match local.leases.install(lease) {
-            Ok(Some(ended)) => self.settle(&request, keys, &ended),
-            Ok(None) => {}
-            Err(unused) => {
-                local.standby.settle_lease(&unused);
-                return self.return_permits(&request, keys, ReturnedPermits { permits, id });
+        match local.install_lease(lease) {
+            Ok(Some(ended)) => {
+                self.keep_unused(&request, keys, ReturnedPermits { permits: ended.unused, id: ended.id });
             }
+            Ok(None) => {}
+            Err(_) => return self.return_permits(&request, keys, ReturnedPermits { permits, id }),
         }
         let end = Rc::clone(self).end_lease(OwnedRequest::from(&request), keys.clone(), id, ends_at);
         spawn_local(end);
@@ -110,14 +104,12 @@ impl Worker {
         LeaseEffects { newest: lease.id, has_returned: terms.returned.is_some(), is_used_up }
     }
 
-    /// Settles a lease that another one has replaced. Its unused permits go back with the next script call.
-    fn settle(self: &Rc<Self>, request: &Request<'_>, keys: &RedisKeys, ended: &EndedLease) {
-        self.leasing.local.standby.settle_lease(ended);
-        if ended.unused > 0 {
-            let returned = ReturnedPermits { permits: ended.unused, id: ended.id };
-            if let Err(returned) = self.leasing.demands.keep(request, returned) {
-                self.return_permits(request, keys, returned);
-            }
+    /// Keeps the unused permits of a lease that another one has replaced for the next script call.
+    fn keep_unused(self: &Rc<Self>, request: &Request<'_>, keys: &RedisKeys, returned: ReturnedPermits) {
+        if returned.permits > 0
+            && let Err(returned) = self.leasing.demands.keep(request, returned)
+        {
+            self.return_permits(request, keys, returned);
         }
     }
 
@@ -126,9 +118,8 @@ impl Worker {
         let Leasing { local, demands, .. } = &*self.leasing;
         self.leasing.sleep_until(ends_at).await;
         let request = request.as_request();
-        let returned = match local.leases.end(&request, id) {
+        let returned = match local.end_lease(&request, id) {
             Some(ended) => {
-                local.standby.settle_lease(&ended);
                 if ended.unused > 0 {
                     demands.was_too_large(&request, ended.used);
                 }
@@ -163,7 +154,7 @@ impl Worker {
     ) -> Result<(), Error> {
         let terms = LeaseTerms { returned: Some(returned), ..LeaseTerms::default() };
         self.exchange(request, keys, terms, deadline).await?;
-        self.local.denials.invalidate(&[*request]);
+        self.local.invalidate_denials(&[*request]);
         Ok(())
     }
 
@@ -251,7 +242,7 @@ impl Worker {
     /// flight requests. Returns false if it has to be sent.
     pub(super) fn take_leased(self: &Rc<Self>, queue: &Rc<BatchQueue>, call: &Rc<PendingCall>) -> bool {
         let request = call.request();
-        let Some(permits) = self.local.leases.take_from(&request, || call.counter(), false) else {
+        let Some(permits) = self.local.take_leased(&request, call.counter()) else {
             let held = HeldCall { queue: Rc::clone(queue), call: Rc::clone(call) };
             return self.leasing.hold(held);
         };

@@ -162,7 +162,7 @@ impl LeasedWorker {
     }
 
     fn take_from_lease(&self, cost: u32) -> bool {
-        self.worker.leasing.local.leases.take(&self.request(cost), false).is_some()
+        self.worker.leasing.local.leases().take(&self.request(cost), false).is_some()
     }
 
     fn is_requested(&self) -> bool {
@@ -302,7 +302,7 @@ async fn a_lease_that_was_not_wanted_or_has_no_permits_is_not_put_in_force() {
 #[tokio::test]
 async fn no_lease_is_requested_or_put_in_force_while_the_standby_limiter_is_consulted() {
     with_worker(async |leased| {
-        let standby = &leased.worker.leasing.local.standby;
+        let standby = leased.worker.leasing.local.standby();
         standby.calls_failed([leased.request(1)]);
         assert!(standby.is_consulted(SlottedRequests::in_slot_0(&[leased.request(1)])));
         leased.put_in_force(ID, 64, leased.now());

@@ -18,7 +18,7 @@ use crate::clock::{Clock, Moment};
 use crate::local::Local;
 use crate::local::counter_hash::{CounterHash, Table};
 use crate::local::sent::batch::WaitingCall;
-use crate::request::{OwnedRequest, Request, SlottedRequests};
+use crate::request::{OwnedRequest, Request};
 use crate::store::redis::connection::topology::Topology;
 use crate::store::redis::script::command::LeaseTerms;
 use crate::store::redis::worker::pending_call::{BatchQueue, PendingCall};
@@ -76,9 +76,8 @@ impl Leasing {
     ) -> (LeaseTerms, Option<LeaseRequest>) {
         let now = self.now();
         let may_lease = || {
-            let requests = SlottedRequests { requests: &[*request], slots: &[slot] };
             let is_near = self.round_trip(slot) <= request.limit.lease_time() / 2;
-            is_near && !self.local.standby.is_consulted(requests) && self.local.leases.is_available(request)
+            is_near && self.local.may_lease(request, slot)
         };
         let counter = CounterTag::new(request, hash);
         let (wanted, returned) = self.demands.begin(counter, occasion, now, may_lease);

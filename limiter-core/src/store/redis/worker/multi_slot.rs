@@ -253,7 +253,7 @@ impl Drop for Reservation {
             // If this fails, the permits come back when their window is over.
             let _ = call.refund_each(&stamps, u32::MAX, groups).await;
             // Calls may have been denied meanwhile.
-            worker.local.denials.invalidate(&taken);
+            worker.local.invalidate_denials(&taken);
         });
     }
 }

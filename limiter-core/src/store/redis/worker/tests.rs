@@ -6,9 +6,10 @@ use tokio::time::{sleep, timeout};
 
 use super::deadlines::tests::call;
 use super::*;
-use crate::local::denial_cache::DenialCache;
-use crate::local::leases::Leases;
-use crate::local::standby::{Standby, StandbyConfig};
+use crate::error::Source;
+use crate::local::LocalOptions;
+use crate::local::standby::StandbyConfig;
+use crate::overflow::Overflows;
 use crate::store::redis::server::Server;
 
 pub(crate) fn settings(clock: Clock) -> WorkerSettings {
@@ -17,12 +18,9 @@ pub(crate) fn settings(clock: Clock) -> WorkerSettings {
 
 /// The settings of a worker that remembers denials for so long.
 pub(crate) fn settings_with_denials(clock: Clock, denied_for: Duration) -> WorkerSettings {
-    let config = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
-    let local = Arc::new(Local {
-        standby: Standby::new(&config, clock.clone()),
-        denials: DenialCache::new(denied_for, clock.clone()),
-        leases: Leases::new(clock.clone()),
-    });
+    let standby = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 1 };
+    let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
+    let local = LocalOptions { standby, remember_denials: denied_for, clock: clock.clone(), overflows }.new_local();
     let naming = Arc::new(Naming::new("", None, false));
     let health = Arc::new(HealthBoard::new(String::new(), &Arc::default()));
     let (deadline, busy_poll, batch_sizes) = (Duration::from_millis(100), Duration::ZERO, BatchSizes::new());

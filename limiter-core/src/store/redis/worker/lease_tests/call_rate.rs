@@ -14,13 +14,13 @@ impl LeasedWorker {
     async fn call_once(&self) -> bool {
         let request = self.request(1);
         let Leasing { local, .. } = &*self.worker.leasing;
-        match local.leases.take(&request, false) {
+        match local.leases().take(&request, false) {
             Some(permits) if permits.needs_renewal => {
                 self.renew().await;
                 true
             }
             Some(_) => true,
-            None if local.denials.get(&[request]).is_some() => false,
+            None if local.denials().get(&[request]).is_some() => false,
             None => self.take_counted(1).await[0].reply.allowed,
         }
     }

@@ -5,7 +5,7 @@ use super::*;
 impl LeasedWorker {
     /// Returns whether the cache denies a call with this cost and limit.
     fn denies(&self, cost: u32, limit: Limit) -> bool {
-        self.worker.leasing.local.denials.get(&[Request { limit, ..self.request(cost) }]).is_some()
+        self.worker.leasing.local.denials().get(&[Request { limit, ..self.request(cost) }]).is_some()
     }
 
     /// Takes permits so that the store has this number left, by a call of another process.
@@ -15,7 +15,7 @@ impl LeasedWorker {
         call.requests = OwnedRequest::copy_all(&[self.request(cost)]);
         assert!(self.worker.decide_unbatched(&call).await.expect("no failure").reply.allowed);
         // Another process does not change this cache.
-        self.worker.leasing.local.denials.invalidate(&[self.request(1)]);
+        self.worker.leasing.local.denials().invalidate(&[self.request(1)]);
     }
 
     /// Renews a lease that is used up, when the store has 20 permits left.
@@ -106,7 +106,7 @@ async fn returned_permits_and_changes_meanwhile_invalidate_a_denial() {
         let mut renewed = Box::pin(leased.renew());
         let is_pending = poll_fn(|context| Poll::Ready(renewed.as_mut().poll(context).is_pending())).await;
         assert!(is_pending);
-        leased.worker.local.denials.invalidate(&[leased.request(1)]);
+        leased.worker.local.denials().invalidate(&[leased.request(1)]);
         renewed.await;
         assert!(!leased.denies(1, leased.limit), "the reply is from before a change");
         leased.renew().await;
