@@ -12,10 +12,11 @@ use crate::sync::seed;
 ///
 /// It only selects a place. A place compares the key, the algorithm and the window, so equal hashes never decide. The
 /// hash is in no reply, receipt, log or name: a client that knew it could choose keys that collide.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct CounterHash(NonZeroU64);
 
-/// A table, which mixes the hash by a constant of its own. So keys that collide in one table do not collide in others.
+/// A table with a fixed number of places, which mixes the hash by a constant of its own. So keys that collide in one table
+/// do not collide in others. A map that grows needs none: it compares the whole hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Table {
@@ -24,10 +25,6 @@ pub(crate) enum Table {
     #[cfg(any(test, feature = "redis"))]
     Demands = 0xA409_3822_299F_31D0,
     Failures = 0x082E_FA98_EC4E_6C89,
-    #[cfg(any(test, feature = "redis"))]
-    Batch = 0x4528_21E6_38D0_1377,
-    #[cfg(any(test, feature = "redis"))]
-    Held = 0xBE54_66CF_34E9_0C6C,
 }
 
 impl CounterHash {
@@ -53,7 +50,7 @@ impl CounterHash {
 
     /// The hash for one table, whose places and tags may be any of its bits.
     #[inline]
-    pub(crate) fn for_table(self, table: Table) -> u64 {
+    fn for_table(self, table: Table) -> u64 {
         mix(self.0.get() ^ table as u64)
     }
 
@@ -83,22 +80,11 @@ const MULTIPLIERS: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB];
 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::Limit;
-    use crate::clock::Clock;
-    use crate::local::denial_cache::DenialCache;
-    use crate::local::leases::{Leases, NewLease};
-    use crate::local::recent_failures::RecentFailures;
-    use crate::request::{LeaseId, SlottedRequests, StoreReply};
 
-    const TABLES: [Table; 6] =
-        [Table::Denials, Table::Leases, Table::Demands, Table::Failures, Table::Batch, Table::Held];
+    const TABLES: [Table; 4] = [Table::Denials, Table::Leases, Table::Demands, Table::Failures];
     const PLACES: usize = 4096;
-    const LONG: Duration = Duration::from_secs(3_600);
-    const DENIED: StoreReply =
-        StoreReply { allowed: false, retry_after: Some(LONG), reset_after: LONG, ..StoreReply::ALLOWED };
 
     fn limit() -> Limit {
         "9/1m".parse().expect("a limit")
@@ -139,84 +125,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    /// The flood has as many keys as evict any counter of the table.
-    #[test]
-    fn a_flood_of_keys_that_collide_in_one_table_evicts_in_that_table_only() {
-        const FLOOD: usize = 64;
-        let victim = Key::new("victim");
-        let victim = Request::new(&victim, limit(), 1);
-        for table in TABLES {
-            let is_in_place = |key: &Key| {
-                place(CounterHash::of(&Request::new(key, limit(), 1)), table) == place(CounterHash::of(&victim), table)
-            };
-            let flood: Vec<_> = (0..).map(|index| Key::new("k").part(index)).filter(is_in_place).take(FLOOD).collect();
-            let denials = DenialCache::new(LONG, Clock::System);
-            let deny = |request: &Request<'_>| {
-                denials.update(request, denials.version(request), false, Some(&DENIED), None);
-            };
-            deny(&victim);
-            flood.iter().for_each(|key| deny(&Request::new(key, limit(), 1)));
-            assert_eq!(denials.get(&[victim]).is_none(), table == Table::Denials, "{table:?}");
-            let leases = Leases::new(Clock::System);
-            let install = |key: &Key| leases.install(lease(key)).is_ok();
-            let installed = flood.iter().filter(|key| install(key)).count();
-            assert!(installed > 0, "{table:?}");
-            assert_eq!(install(victim.key), table != Table::Leases, "{table:?}");
-            for other in [Table::Demands, Table::Batch, Table::Held].into_iter().filter(|other| *other != table) {
-                let of_victim = place(CounterHash::of(&victim), other);
-                let is_hit = |key: &Key| place(CounterHash::of(&Request::new(key, limit(), 1)), other) == of_victim;
-                assert!(!flood.iter().any(is_hit), "{table:?}, {other:?}");
-            }
-        }
-    }
-
-    /// Failures are found by the key alone, since a call may have failed for other limits of it.
-    #[test]
-    fn a_failure_counts_for_few_other_keys_and_for_each_limit_of_its_own() {
-        let failures = RecentFailures::new(1);
-        let key = Key::new("a");
-        failures.call_failed(&Request::new(&key, limit(), 1), 5);
-        let is_recent = |key: &Key, limit| {
-            let request = [Request::new(key, limit, 1)];
-            failures.any_within_window(SlottedRequests { requests: &request, slots: &[] }, || 6)
-        };
-        assert!(is_recent(&key, limit()) && is_recent(&key, Limit::WIDEST));
-        let others = (0..PLACES).filter(|index| is_recent(&Key::new("b").part(index), limit())).count();
-        assert!(others < 10, "{others}");
-    }
-
-    fn lease(key: &Key) -> NewLease {
-        let now = Clock::System.now_with_suspend();
-        NewLease {
-            key: key.clone(),
-            limit: limit(),
-            slot: 0,
-            id: LeaseId { mark: 1, end: 1 },
-            permits: 9,
-            ends_at: now.after(LONG),
-            remaining: 0,
-            reset_at: now,
-            store_reset_at: 0,
-            mirror_stamp: 0,
-            renew_below: 0,
-        }
-    }
-
-    #[test]
-    fn equal_hashes_do_not_decide() {
-        let keys = ["a", "b"].map(Key::new);
-        let [one, other] = keys.each_ref().map(|key| Request::new(key, limit(), 1));
-        let (hash, longer) = (CounterHash::of(&one), Request { limit: "9/1h".parse().expect("a limit"), ..one });
-        let denials = DenialCache::new(LONG, Clock::System);
-        denials.update(&one, denials.version(&one), false, Some(&DENIED), None);
-        assert!(denials.get_lone(&one, || hash).is_some());
-        assert!([other, longer].iter().all(|request| denials.get_lone(request, || hash).is_none()));
-        let leases = Leases::new(Clock::System);
-        assert!(leases.install(lease(&keys[0])).is_ok());
-        assert!([other, longer].iter().all(|request| leases.take_from(request, || hash, false).is_none()));
-        assert!(leases.take_from(&one, || hash, false).is_some());
     }
 
     #[test]

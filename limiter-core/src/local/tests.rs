@@ -1,36 +1,56 @@
 use std::num::NonZeroU32;
 
+use super::counter_hash::Table;
 use super::leases::NewLease;
+use super::recent_failures::RecentFailures;
 use super::*;
-use crate::request::{LeaseId, Request};
-use crate::{Key, Limit, ManualClock, Source};
+use crate::request::{LeaseId, SlottedRequests};
+use crate::{Limit, ManualClock, Source};
+
+const LONG: Duration = Duration::from_secs(3_600);
+const DENIED: StoreReply =
+    StoreReply { allowed: false, retry_after: Some(LONG), reset_after: LONG, ..StoreReply::ALLOWED };
+
+fn limit(text: &str) -> Limit {
+    text.parse().expect("a limit")
+}
+
+/// Returns a state under a clock that stands still.
+fn local(max_keys: usize, slots: u16) -> (Arc<Local>, Clock) {
+    let clock = Clock::Manual(ManualClock::new());
+    let standby = StandbyConfig { max_keys, instances: NonZeroU32::MIN, slots };
+    let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
+    let options = LocalOptions { standby, remember_denials: LONG, clock: clock.clone(), overflows };
+    (options.new_local(), clock)
+}
+
+/// Returns a lease of all permits of a request.
+fn lease(request: &Request<'_>, slot: u16, clock: &Clock) -> NewLease {
+    let now = clock.now_with_suspend();
+    NewLease {
+        key: request.key.clone(),
+        limit: request.limit,
+        slot,
+        id: LeaseId { mark: 1, end: 1 },
+        permits: request.limit.max(),
+        ends_at: now.after(Duration::from_millis(10)),
+        remaining: 0,
+        reset_at: now,
+        store_reset_at: 0,
+        mirror_stamp: 0,
+        renew_below: 0,
+    }
+}
 
 /// All but one of the permits that the mirror counts are unused when the server fails, and may then be granted here.
 #[test]
 fn a_failed_server_ends_leases_before_the_standby_limiter_decides() {
-    let clock = Clock::Manual(ManualClock::new());
-    let standby = StandbyConfig { max_keys: 10, instances: NonZeroU32::MIN, slots: 2 };
-    let overflows = Overflows::new(Source::Standby, standby.max_keys, clock.clone());
-    let local = LocalOptions { standby, remember_denials: Duration::ZERO, clock: clock.clone(), overflows }.new_local();
-    let limit: Limit = "5/1s".parse().expect("a limit");
+    let (local, clock) = local(10, 2);
     let keys = ["a", "b"].map(Key::new);
-    let [lost, kept] = keys.each_ref().map(|key| Request::new(key, limit, 1));
+    let [lost, kept] = keys.each_ref().map(|key| Request::new(key, limit("5/1s"), 1));
     for (slot, request) in [(0, lost), (1, kept)] {
         let mirror_stamp = local.standby.record(&[Request { cost: 5, ..request }]);
-        let now = clock.now_with_suspend();
-        let lease = NewLease {
-            key: request.key.clone(),
-            limit,
-            slot,
-            id: LeaseId { mark: 1, end: 1 },
-            permits: 5,
-            ends_at: now.after(Duration::from_millis(10)),
-            remaining: 0,
-            reset_at: now,
-            store_reset_at: 0,
-            mirror_stamp,
-            renew_below: 0,
-        };
+        let lease = NewLease { mirror_stamp, ..lease(&request, slot, &clock) };
         assert!(local.leases.install(lease).expect("the place is free").is_none());
         assert!(local.leases.take(&request, false).is_some());
     }
@@ -42,4 +62,97 @@ fn a_failed_server_ends_leases_before_the_standby_limiter_decides() {
         (0..10).filter(|_| decide()).count()
     };
     assert_eq!([lost, kept].map(admitted_by_standby), [4, 0]);
+}
+
+// Floods of keys that collide in one table. An attacker may find such keys by the times of its calls.
+
+/// The places of each table.
+const PLACES: usize = 4096;
+
+/// Returns the keys whose place in a table is this key's. `hash` is the table's hash of a key.
+fn colliding(with: &Key, table: Table, hash: impl Fn(&Key) -> CounterHash) -> Vec<Key> {
+    // As many as evict any counter of the table.
+    const KEYS: usize = 64;
+    let place = |key: &Key| hash(key).place_and_tag(table, PLACES).0;
+    let expected = place(with);
+    (0..).map(|index: u32| Key::new("k").part(index)).filter(|key| place(key) == expected).take(KEYS).collect()
+}
+
+const TABLES: [Table; 4] = [Table::Denials, Table::Leases, Table::Demands, Table::Failures];
+
+#[test]
+fn a_flood_of_denied_keys_evicts_in_the_cache_of_denials_only() {
+    let (key, limit) = (Key::new("victim"), limit("9/1m"));
+    let victim = Request::new(&key, limit, 1);
+    for table in TABLES {
+        let (local, clock) = local(2, 1);
+        let deny = |key: &Key| {
+            let requests = [Request::new(key, limit, 1)];
+            let sent =
+                local.begin(SlottedRequests::in_slot_0(&requests), CounterHash::of(&requests[0]), Duration::ZERO);
+            assert!(!sent.expect("no failure").settle(DENIED.into()).reply.allowed);
+        };
+        deny(&key);
+        local.standby.record(&[Request { cost: 4, ..victim }]);
+        assert!(local.leases.install(lease(&victim, 0, &clock)).is_ok());
+        colliding(&key, table, |key| CounterHash::of(&Request::new(key, limit, 1))).iter().for_each(deny);
+        assert_eq!(local.denials.get(&[victim]).is_none(), table == Table::Denials, "{table:?}");
+        assert!(local.leases.take(&victim, false).is_some(), "{table:?}");
+        // The mirror has room for one more key.
+        let other = Key::new("other");
+        local.standby.record(&[Request::new(&other, limit, 1)]);
+        let left = |key| local.standby.peek(&[Request::new(key, limit, 1)]).expect("no fork").remaining;
+        assert_eq!((left(&key), left(&other)), (5, 8), "{table:?}");
+    }
+}
+
+#[test]
+fn a_flood_of_leased_keys_occupies_places_of_leases_only() {
+    let (key, limit) = (Key::new("victim"), limit("9/1m"));
+    let victim = Request::new(&key, limit, 1);
+    for table in TABLES {
+        let (local, clock) = local(2, 1);
+        local.denials.update(&victim, local.denials.version(&victim), false, Some(&DENIED), None);
+        let install = |key: &Key| local.leases.install(lease(&Request::new(key, limit, 1), 0, &clock)).is_ok();
+        let flood = colliding(&key, table, |key| CounterHash::of(&Request::new(key, limit, 1)));
+        assert!(flood.iter().filter(|key| install(key)).count() > 0, "{table:?}");
+        assert_eq!(install(&key), table != Table::Leases, "{table:?}");
+        assert!(local.denials.get(&[victim]).is_some(), "{table:?}");
+    }
+}
+
+/// Failures are found by the key alone, since a call may have failed for other limits of it.
+#[test]
+fn a_failure_counts_for_each_limit_of_its_key_and_for_those_that_collide_with_it_alone() {
+    let (key, limit) = (Key::new("victim"), limit("9/1m"));
+    let failures = RecentFailures::new(1);
+    failures.call_failed(&Request::new(&key, limit, 1), 5);
+    let is_recent = |key: &Key, limit| {
+        let request = [Request::new(key, limit, 1)];
+        failures.any_within_window(SlottedRequests::in_slot_0(&request), || 6)
+    };
+    assert!(is_recent(&key, limit) && is_recent(&key, Limit::WIDEST));
+    for table in TABLES {
+        let flood = colliding(&key, table, CounterHash::of_key);
+        let recent = flood.iter().filter(|key| is_recent(key, limit)).count();
+        if table == Table::Failures {
+            assert_eq!(recent, flood.len());
+        } else {
+            assert!(recent < 4, "{table:?}: {recent}");
+        }
+    }
+}
+
+#[test]
+fn equal_hashes_do_not_decide() {
+    let (local, clock) = local(10, 1);
+    let keys = ["a", "b"].map(Key::new);
+    let [one, other] = keys.each_ref().map(|key| Request::new(key, limit("9/1m"), 1));
+    let (hash, longer) = (CounterHash::of(&one), Request { limit: limit("9/1h"), ..one });
+    local.denials.update(&one, local.denials.version(&one), false, Some(&DENIED), None);
+    assert!(local.denials.get_lone(&one, || hash).is_some());
+    assert!([other, longer].iter().all(|request| local.denials.get_lone(request, || hash).is_none()));
+    assert!(local.leases.install(lease(&one, 0, &clock)).is_ok());
+    assert!([other, longer].iter().all(|request| local.leases.take_from(request, || hash, false).is_none()));
+    assert!(local.leases.take_from(&one, || hash, false).is_some());
 }

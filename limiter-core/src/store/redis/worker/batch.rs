@@ -18,7 +18,6 @@ use super::Worker;
 use super::busy_poll::PolledCall;
 use super::lease_lifecycle::BatchLeases;
 use super::pending_call::{BatchQueue, BatchedCall, PendingCall};
-use crate::local::counter_hash::Table;
 use crate::local::sent::batch::{SentBatch, WaitingCall};
 use crate::request::StoreFailure;
 use crate::run::{join_all, run_contained};
@@ -243,8 +242,7 @@ impl Batch {
         if request.limit.algorithm() == Algorithm::LeakyBucket {
             return None;
         }
-        let hash =
-            self.first_calls.hasher().hash_one((call.counter().for_table(Table::Batch), request.limit, request.cost));
+        let hash = self.first_calls.hasher().hash_one((call.counter(), request.limit, request.cost));
         let first = self.calls.get(*self.first_calls.entry(hash).or_insert(self.calls.len()))?;
         let is_identical = first.request() == request && first.takes_leases == call.takes_leases;
         is_identical.then_some(first.entry)

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::lease_demand::{CounterTag, LeaseDemands, Occasion};
 use crate::clock::{Clock, Moment};
 use crate::local::Local;
-use crate::local::counter_hash::{CounterHash, Table};
+use crate::local::counter_hash::CounterHash;
 use crate::local::sent::batch::WaitingCall;
 use crate::request::{OwnedRequest, Request};
 use crate::store::redis::connection::topology::Topology;
@@ -137,7 +137,7 @@ impl Drop for LeaseRequest {
 /// The calls that wait for the leases of their counters, in the order of arrival, by the hash of the counter.
 #[derive(Default)]
 pub(super) struct HeldCalls {
-    by_hash: RefCell<HashMap<u64, Vec<HeldCall>, Seed>>,
+    by_hash: RefCell<HashMap<CounterHash, Vec<HeldCall>, Seed>>,
 }
 
 /// A call that waits for a lease, and the queue from which it was taken.
@@ -148,13 +148,12 @@ pub(super) struct HeldCall {
 
 impl HeldCalls {
     pub(super) fn add(&self, held: HeldCall) {
-        let hash = held.call.counter().for_table(Table::Held);
-        self.by_hash.borrow_mut().entry(hash).or_default().push(held);
+        self.by_hash.borrow_mut().entry(held.call.counter()).or_default().push(held);
     }
 
     /// Removes the calls of a counter, and returns them in the order of arrival.
     pub(super) fn release(&self, counter: CounterTag<'_>) -> Vec<HeldCall> {
-        let (hash, mut by_hash) = (counter.hash().for_table(Table::Held), self.by_hash.borrow_mut());
+        let (hash, mut by_hash) = (counter.hash(), self.by_hash.borrow_mut());
         let held = by_hash.remove(&hash).unwrap_or_default();
         let is_of = |held: &HeldCall| counter.is_of(&held.call.request());
         if held.iter().all(is_of) {
