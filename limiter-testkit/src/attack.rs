@@ -23,6 +23,7 @@ mod concurrent;
 mod dropping;
 mod drops;
 mod faults;
+mod flood;
 mod forks;
 mod ledger;
 mod panics;

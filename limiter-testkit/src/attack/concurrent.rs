@@ -52,7 +52,7 @@ pub(super) fn round(round: &mut Round) -> Outcome {
 }
 
 /// Returns the server that all rounds with this transport share.
-fn shared_server(transport: Transport) -> &'static RedisServer {
+pub(super) fn shared_server(transport: Transport) -> &'static RedisServer {
     static WITH_TLS: OnceLock<RedisServer> = OnceLock::new();
     match transport {
         Transport::Plain => RedisServer::shared(),
@@ -61,7 +61,7 @@ fn shared_server(transport: Transport) -> &'static RedisServer {
 }
 
 /// Checks the admissions of a run without faults.
-fn check_exactly(target: &Target, admitted: &[Admitted]) -> Outcome {
+pub(super) fn check_exactly(target: &Target, admitted: &[Admitted]) -> Outcome {
     let limit = target.limit;
     check_worst_window(limit, admitted, |_, _| 1)?;
     check_every_stretch(limit, admitted)?;

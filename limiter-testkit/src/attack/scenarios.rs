@@ -1,7 +1,7 @@
 //! The list of scenarios.
 
 use super::round::{Outcome, Round};
-use super::{clocks, cluster, concurrent, drops, faults, forks, ledger, replies, schedules, sentinels, waiters};
+use super::{clocks, cluster, concurrent, drops, faults, flood, forks, ledger, replies, schedules, sentinels, waiters};
 
 /// One kind of attack.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ pub struct Scenario {
 /// The scenarios that can run with leases.
 ///
 /// `clocks` cannot: a step forward frees what is on lease, by an exception of docs/leases.md. The limits of `several` and
-/// `ledger` are too small for leases, and decisions about several counts take none.
+/// `ledger` are too small for leases, and decisions about several counts take none. `flood` has leases in any case.
 const WITH_LEASES: [&str; 5] = ["concurrent", "faults", "slots", "cluster", "sentinel"];
 
 /// The scenarios that can run with TLS.
@@ -59,6 +59,12 @@ pub fn scenarios() -> Vec<Scenario> {
             "restarts, stops, cuts, garbled and lost replies on one server: worst windows of one process",
             true,
             faults::round,
+        ),
+        scenario(
+            "flood",
+            "a flood of denied keys beside leased keys in steady use: worst windows, and no lease is ended",
+            true,
+            flood::round,
         ),
         scenario("replies", "lost replies: no command is sent twice, and no admission is lost", true, replies::round),
         scenario(
