@@ -19,7 +19,7 @@ use crate::{Error, Key, Limit};
 
 pub(crate) mod counter_hash;
 pub(crate) mod denial_cache;
-pub(crate) mod recent_failures;
+mod recent_failures;
 #[cfg_attr(not(any(test, feature = "redis")), expect(dead_code, reason = "only the Redis store grants leases"))]
 pub(crate) mod leases;
 pub(crate) mod standby;
