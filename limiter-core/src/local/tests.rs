@@ -101,7 +101,7 @@ fn a_flood_of_denied_keys_evicts_in_the_cache_of_denials_only() {
         // The mirror has room for one more key.
         let other = Key::new("other");
         local.standby.record(&[Request::new(&other, limit, 1)]);
-        let left = |key| local.standby.peek(&[Request::new(key, limit, 1)]).expect("no fork").remaining;
+        let left = |key| left(&local, &Request::new(key, limit, 1));
         assert_eq!((left(&key), left(&other)), (5, 8), "{table:?}");
     }
 }
@@ -155,4 +155,61 @@ fn equal_hashes_do_not_decide() {
     assert!(local.leases.install(lease(&one, 0, &clock)).is_ok());
     assert!([other, longer].iter().all(|request| local.leases.take_from(request, || hash, false).is_none()));
     assert!(local.leases.take_from(&one, || hash, false).is_some());
+}
+
+/// The permits of a request that the mirror has left.
+fn left(local: &Local, request: &Request<'_>) -> u32 {
+    local.standby.peek(&[*request]).expect("no fork").remaining
+}
+
+#[test]
+fn the_mirror_keeps_only_the_used_permits_of_a_lease_that_ends() {
+    let (key, limit) = (Key::new("a"), limit("9/1m"));
+    let request = Request::new(&key, limit, 1);
+    let ends: [fn(&Local, &Request<'_>, NewLease); 4] = [
+        |local, request, _| assert!(local.end_lease_of(request.key, request.limit).is_some()),
+        |local, request, lease| assert!(local.end_lease(request, lease.id).is_some()),
+        |local, _, lease| assert!(local.install_lease(lease).expect("its place").is_some(), "it is replaced"),
+        |local, _, _| local.server_failed(&[0..=0]),
+    ];
+    for end in ends {
+        let (local, clock) = local(10, 1);
+        let mirror_stamp = local.mirror_lease(&Request { cost: 9, ..request }, 0).expect("no failure");
+        let lease = NewLease { mirror_stamp, ..lease(&request, 0, &clock) };
+        assert!(local.install_lease(lease.clone()).expect("the place is free").is_none());
+        let three = [Request { cost: 3, ..request }];
+        assert!(local.take_leased(&three[0], CounterHash::of(&request)).is_some());
+        assert!(local.put_back(&three, &RefundInfo::from_lease(lease.id, mirror_stamp).with_max_permits(1)));
+        assert_eq!(left(&local, &request), 0);
+        end(&local, &request, lease);
+        assert_eq!(left(&local, &request), 7);
+    }
+}
+
+#[test]
+fn the_mirror_keeps_nothing_of_a_lease_whose_place_is_taken() {
+    let (key, limit) = (Key::new("a"), limit("9/1m"));
+    let (local, clock) = local(10, 1);
+    let other = &colliding(&key, Table::Leases, |key| CounterHash::of(&Request::new(key, limit, 1)))[0];
+    let [first, second] = [&key, other].map(|key| Request::new(key, limit, 9));
+    assert!(local.install_lease(lease(&first, 0, &clock)).is_ok());
+    let mirror_stamp = local.mirror_lease(&second, 0).expect("no failure");
+    assert!(local.install_lease(NewLease { mirror_stamp, ..lease(&second, 0, &clock) }).is_err());
+    assert_eq!(left(&local, &second), 9);
+}
+
+#[test]
+fn the_standby_limiter_counts_failed_calls_until_they_are_released_refunded_or_reset() {
+    let (key, limit) = (Key::new("a"), limit("9/1m"));
+    let (local, request) = (local(10, 1).0, [Request::new(&key, limit, 2)]);
+    local.record(&request);
+    let decide = || local.decide_by_standby(&request, &CallOptions::default()).expect("no fork");
+    let (released, refunded) = (decide(), decide());
+    assert_eq!(left(&local, &request[0]), 3);
+    local.release(&request, &released);
+    assert_eq!(left(&local, &request[0]), 5);
+    local.refund_by_standby(&request, &CountedReply::from_standby(refunded.reply).refund_info().with_max_permits(1));
+    assert_eq!(left(&local, &request[0]), 6);
+    local.reset(&key, limit);
+    assert_eq!(left(&local, &request[0]), 9);
 }
