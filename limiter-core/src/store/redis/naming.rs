@@ -1,7 +1,7 @@
 //! The names of Redis keys.
 
 use std::fmt::{self, Write};
-use std::ops::RangeInclusive;
+use std::ops::{Deref, RangeInclusive};
 use std::slice;
 use std::sync::Arc;
 
@@ -45,15 +45,19 @@ impl Naming {
     fn write(&self, Request { key, limit, .. }: &Request<'_>, name: &mut impl Write) -> fmt::Result {
         let tag = match (limit.layout(), limit.algorithm()) {
             (Layout::Zset, _) => return name.write_str(&key.spring_set_name()),
-            (Layout::Compact, Algorithm::SlidingWindow) => "sw",
-            (Layout::Compact, Algorithm::FixedWindow) => "fw",
-            (Layout::Compact, Algorithm::SlidingCounter) => "sc",
-            (Layout::Compact, Algorithm::TokenBucket) => "tb",
-            (Layout::Compact, Algorithm::LeakyBucket) => "lb",
+            (Layout::Compact, Algorithm::SlidingWindow) => "}:sw:",
+            (Layout::Compact, Algorithm::FixedWindow) => "}:fw:",
+            (Layout::Compact, Algorithm::SlidingCounter) => "}:sc:",
+            (Layout::Compact, Algorithm::TokenBucket) => "}:tb:",
+            (Layout::Compact, Algorithm::LeakyBucket) => "}:lb:",
         };
-        // All counters of a key are in one slot: the hash tag is the whole subject, which contains no brace.
-        let (prefix, subject) = (&self.prefix, self.subject(key));
-        write!(name, "{prefix}:{{{subject}}}:{tag}:{}", limit.window_millis())
+        // All counters of a key are in one slot: the hash tag is the whole subject, which contains no brace. Each call
+        // writes its name, so it takes no detour by `fmt::Arguments`.
+        name.write_str(&self.prefix)?;
+        name.write_str(":{")?;
+        self.subject(key).write(name)?;
+        name.write_str(tag)?;
+        name.write_str(Digits::of(limit.window_millis()).as_str())
     }
 
     /// Returns true if a name would contain a key that the secret must hide. The name of a sorted set is the plain key,
@@ -64,11 +68,10 @@ impl Naming {
 
     /// Returns the key of a request's counter.
     fn redis_key(&self, request: &Request<'_>) -> RedisKey {
-        let mut name = NameBuffer::default();
+        let mut name = KeyName::EMPTY;
         // Writing to it cannot fail.
         let _ = self.write(request, &mut name);
-        let name = name.as_str();
-        RedisKey { slot: self.slot(name), name: name.into() }
+        RedisKey { slot: self.slot(&name), name }
     }
 
     /// Returns the slot of a name; 0 where there is one server.
@@ -128,12 +131,18 @@ pub(crate) struct NamedKey<'a> {
     key: &'a Key,
 }
 
+impl NamedKey<'_> {
+    fn write(&self, name: &mut impl Write) -> fmt::Result {
+        match self.secret {
+            None => self.key.subject().write(name),
+            Some(secret) => secret.write(self.key, name),
+        }
+    }
+}
+
 impl fmt::Display for NamedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.secret {
-            None => self.key.subject().fmt(f),
-            Some(secret) => secret.write(self.key, f),
-        }
+        self.write(f)
     }
 }
 
@@ -172,11 +181,11 @@ impl Secret {
 
     /// Writes `+` and the digest of the encoded key in hex. No encoded key has that form: the only one that starts with
     /// `+` is the empty key, and its encoding is `+` alone.
-    fn write(&self, key: &Key, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, key: &Key, name: &mut impl Write) -> fmt::Result {
         let mut mac = MacWriter(self.0.clone());
-        write!(mac, "{}", key.subject())?;
-        f.write_char('+')?;
-        mac.0.finalize().into_bytes()[..DIGEST_BYTES].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        key.subject().write(&mut mac)?;
+        name.write_char('+')?;
+        mac.0.finalize().into_bytes()[..DIGEST_BYTES].iter().try_for_each(|byte| write!(name, "{byte:02x}"))
     }
 }
 
@@ -204,8 +213,7 @@ impl Write for MacWriter {
 pub(crate) struct RedisKey {
     /// The slot of the name; 0 where there is one server.
     pub(crate) slot: u16,
-    /// Shared with the commands that contain it.
-    pub(crate) name: Arc<str>,
+    pub(crate) name: KeyName,
 }
 
 /// Without the name, which contains the key.
@@ -266,44 +274,88 @@ impl RedisKeys {
     }
 }
 
-/// The longest name that is written on the stack: one with a prefix of 50 bytes and the longest subject.
-const MAX_STACK_BYTES: usize = 280;
-
-/// A name while it is written. So the shared text is the only allocation for it.
-struct NameBuffer {
-    short: [u8; MAX_STACK_BYTES],
-    length: usize,
-    /// The name, once it is too long for the stack.
-    long: String,
+/// The name of a Redis key. A short one is stored inline: it is written on the thread of a call and dropped on the
+/// worker's, and an allocation that another thread frees is expensive.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum KeyName {
+    /// The bytes after the name are zero.
+    Short {
+        bytes: [u8; INLINE_NAME_BYTES],
+        len: u8,
+    },
+    Long(String),
 }
 
-impl Default for NameBuffer {
-    fn default() -> Self {
-        Self { short: [0; MAX_STACK_BYTES], length: 0, long: String::new() }
+/// The longest name that is stored inline: one with a UUID as a part, a prefix of 20 bytes and a text of ten.
+const INLINE_NAME_BYTES: usize = 78;
+
+impl KeyName {
+    const EMPTY: Self = Self::Short { bytes: [0; INLINE_NAME_BYTES], len: 0 };
+}
+
+impl Deref for KeyName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            // The default is never used: it is made of whole texts.
+            Self::Short { bytes, len } => {
+                bytes.get(..usize::from(*len)).and_then(|name| str::from_utf8(name).ok()).unwrap_or_default()
+            }
+            Self::Long(name) => name,
+        }
     }
 }
 
-impl NameBuffer {
-    fn as_str(&self) -> &str {
-        // It is made of whole texts.
-        let short = || str::from_utf8(&self.short[..self.length]).unwrap_or_default();
-        if self.long.is_empty() { short() } else { &self.long }
+impl From<&str> for KeyName {
+    fn from(name: &str) -> Self {
+        let mut text = Self::EMPTY;
+        let _ = text.write_str(name);
+        text
     }
 }
 
-impl Write for NameBuffer {
+impl Write for KeyName {
+    #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = self.length + text.len();
-        if self.long.is_empty() && end <= MAX_STACK_BYTES {
-            self.short[self.length..end].copy_from_slice(text.as_bytes());
-            self.length = end;
-            return Ok(());
+        match self {
+            Self::Short { bytes, len } => {
+                let (from, to) = (usize::from(*len), usize::from(*len) + text.len());
+                if let (Some(room), Ok(end)) = (bytes.get_mut(from..to), u8::try_from(to)) {
+                    room.copy_from_slice(text.as_bytes());
+                    *len = end;
+                } else {
+                    *self = Self::Long([&**self, text].concat());
+                }
+            }
+            Self::Long(name) => name.push_str(text),
         }
-        if self.long.is_empty() {
-            self.long = self.as_str().to_owned();
-        }
-        self.long.push_str(text);
         Ok(())
+    }
+}
+
+/// The decimal digits of a number.
+struct Digits {
+    bytes: [u8; 20],
+    from: usize,
+}
+
+impl Digits {
+    fn of(mut number: u64) -> Self {
+        let mut digits = Self { bytes: [b'0'; 20], from: 20 };
+        loop {
+            digits.from -= 1;
+            // A remainder of 10 is one digit.
+            digits.bytes[digits.from] = b'0' + u8::try_from(number % 10).unwrap_or_default();
+            number /= 10;
+            if number == 0 {
+                return digits;
+            }
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        str::from_utf8(&self.bytes[self.from..]).unwrap_or_default()
     }
 }
 

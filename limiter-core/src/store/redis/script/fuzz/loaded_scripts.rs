@@ -42,7 +42,7 @@ impl LoadedScripts {
             let digest = client.call(&["SCRIPT", "LOAD", &change(source)]).expect("the server replies");
             String::from_utf8(digest.bytes()).expect("a digest is text")
         });
-        let keys = ["lease", "other"].map(|name| RedisKey { slot: 0, name: unique(name).into() });
+        let keys = ["lease", "other"].map(|name| RedisKey { slot: 0, name: unique(name).as_str().into() });
         Self { client: RefCell::new(client), digests, keys, clock }
     }
 
