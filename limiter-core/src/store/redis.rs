@@ -248,9 +248,8 @@ impl RedisStore {
         requests: &[Request<'_>],
         timeout: Option<Duration>,
     ) -> CallResult {
-        let failure = |error| StoreFailure { error, reservation: None };
-        let keys = RedisKeys::new(requests, &self.options.naming).map_err(failure)?;
-        let worker = self.worker().map_err(failure)?;
-        worker.call(ticket, action, requests, keys, timeout.unwrap_or(self.options.deadline)).await
+        let worker = self.worker().map_err(|error| StoreFailure { error, reservation: None })?;
+        let timeout = timeout.unwrap_or(self.options.deadline);
+        worker.call(ticket, action, requests, &self.options.naming, timeout).await
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::unconstrained;
 use super::connection::gate_table::GateTable;
 use super::endpoint::{Endpoint, ReadySignal, worker_stopped};
 use super::health::HealthBoard;
-use super::naming::RedisKeys;
+use super::naming::{Naming, RedisKeys};
 use super::notifier::LogThrottle;
 use super::script::command::Action;
 #[cfg(feature = "rules")]
@@ -128,11 +128,11 @@ impl WorkerHandle {
         ticket: StoreTicket,
         action: Action,
         requests: &[Request<'_>],
-        keys: RedisKeys,
+        naming: &Naming,
         timeout: Duration,
     ) -> impl Future<Output = CallResult> + use<'_> {
         let takes_permits = action.max_wait().is_some();
-        self.receive(self.send(ticket, action, requests, keys, timeout), takes_permits)
+        self.receive(self.send(ticket, action, requests, naming, timeout), takes_permits)
     }
 
     /// Waits for the reply to a call.
@@ -157,16 +157,21 @@ impl WorkerHandle {
         ticket: StoreTicket,
         action: Action,
         requests: &[Request<'_>],
-        keys: RedisKeys,
+        naming: &Naming,
         timeout: Duration,
     ) -> Result<SentCall<'_>, Error> {
-        if let Some(error) = self.gates.open_error(keys.slots()) {
+        // Names are written only for calls that may be sent: a flood of others stays cheap.
+        if let Some(error) = self.gates.open_error(&[]) {
             return Err(error);
         }
         let in_flight = self.in_flight.enter().inspect_err(|error| {
             self.batch_sizes.record();
             self.log.on_failure(error);
         })?;
+        let keys = RedisKeys::new(requests, naming)?;
+        if let Some(error) = self.gates.open_error(keys.slots()) {
+            return Err(error);
+        }
         let (reply_to, reply) = oneshot::channel();
         let mut call = Call::new(ticket, action, requests, keys, timeout, reply_to);
         let (requests, mut polled) = (Arc::clone(&call.requests), None);

@@ -38,10 +38,9 @@ impl TestHandle {
         // The standby limiter is consulted for one window after a failure.
         let limit = Limit::new(1_000, Duration::from_millis(1)).expect("a limit");
         let request = Request::new(&self.key, limit, 1);
-        let keys = RedisKeys::new(&[request], &self.naming).expect("no secret");
         let action = Action::Take { max_wait: Duration::ZERO, leases: false };
         let ticket = StoreTicket::without_look_up(&[request]);
-        let sent = self.handle.send(ticket, action, &[request], keys, timeout).expect("room");
+        let sent = self.handle.send(ticket, action, &[request], &self.naming, timeout).expect("room");
         TestCall { is_polled: sent.polled.is_some(), result: sent.await }
     }
 }
