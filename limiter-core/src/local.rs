@@ -4,7 +4,6 @@
 //! [`StoreTicket`], which the call to the store consumes. [`Local::begin`] precedes the script call: see [`sent`]. A
 //! [`Sent`](sent::Sent) is settled by the reply or has failed.
 
-use std::cell::OnceCell;
 #[cfg(any(test, feature = "redis"))]
 use std::slice;
 use std::sync::Arc;
@@ -86,16 +85,16 @@ impl Local {
             return LocalDecision::Ask(StoreTicket::without_look_up(requests));
         };
         // Hashed at the first look-up: a thread that calls one busy key needs none.
-        let hash = OnceCell::new();
-        let counter = || *hash.get_or_init(|| CounterHash::of(request));
+        let mut hash = None;
+        let mut counter = || *hash.get_or_insert_with(|| CounterHash::of(request));
         if leases
             && requests.len() == 1
             && request.limit.may_be_leased()
-            && let Some(permits) = self.leases.take_from(request, counter, needs_receipt)
+            && let Some(permits) = self.leases.take_from(request, &mut counter, needs_receipt)
         {
             return LocalDecision::Leased(permits);
         }
-        match self.denials.get_lone(request, counter) {
+        match self.denials.get_lone(request, &mut counter) {
             Some(denial) => LocalDecision::Denied(denial),
             None => LocalDecision::Ask(StoreTicket { counter: counter() }),
         }

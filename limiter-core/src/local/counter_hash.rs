@@ -54,11 +54,15 @@ impl CounterHash {
         mix(self.0.get() ^ table as u64)
     }
 
-    /// Returns the index of a place in a table of so many places, and the tag: the hash, which is never 0.
+    /// Returns the index of a place in a table, and the tag: the hash, which is never 0. The number of places is a power
+    /// of two.
     #[inline]
     pub(crate) fn place_and_tag(self, table: Table, places: usize) -> (usize, u64) {
+        debug_assert!(places.is_power_of_two(), "{places} places");
         let hash = self.for_table(table).max(1);
-        (usize::try_from(hash % places as u64).unwrap_or(0), hash)
+        #[expect(clippy::cast_possible_truncation, reason = "only the low bits select a place")]
+        let index = hash as usize & (places - 1);
+        (index, hash)
     }
 }
 

@@ -100,24 +100,32 @@ impl DenialCache {
         if self.is_disabled() {
             return None;
         }
+        if let Some(reply) = self.reply_of_recent(request) {
+            return Some(reply);
+        }
         let (slot, tag) = self.slot_and_tag(counter());
         if self.tags[slot].load(Ordering::Acquire) != tag {
             return None;
         }
         let now = self.clock.now();
-        let denial = self.recent(request, now).or_else(|| self.find(slot, request, now))?;
+        let denial = self.find(slot, request, now)?;
         let reply = denial.reply(now);
         set_recent(denial);
         Some(reply)
     }
 
-    /// Returns the denial that this thread used last, if it is one of this request and still valid.
+    /// Returns the denial that this thread used last, if it is one of this request and still valid. It takes neither a
+    /// hash nor a lock.
     #[inline]
-    fn recent(&self, request: &Request<'_>, now: Moment) -> Option<Arc<Denial>> {
-        take_recent().filter(|denial| {
-            let is_in_slot = denial.cache == self.id && !denial.is_removed.load(Ordering::Acquire);
-            is_in_slot && denial.matches(request) && denial.is_valid(now)
-        })
+    fn reply_of_recent(&self, request: &Request<'_>) -> Option<StoreReply> {
+        let denial = take_recent()?;
+        if denial.is_removed.load(Ordering::Acquire) {
+            return None;
+        }
+        let now = (denial.cache == self.id && denial.matches(request)).then(|| self.clock.now());
+        let reply = now.filter(|now| denial.is_valid(*now)).map(|now| denial.reply(now));
+        set_recent(denial);
+        reply
     }
 
     /// Looks a valid denial of a request up in its slot.
@@ -284,6 +292,7 @@ impl Denial {
         self.is_removed.store(true, Ordering::Release);
     }
 
+    #[inline]
     fn matches(&self, request: &Request<'_>) -> bool {
         self.limit == request.limit && self.cost == request.cost && self.key == *request.key
     }
