@@ -337,15 +337,21 @@ impl<'a> CheckFuture<'a> {
         let inner = match &mut self.inner {
             Some(inner) => inner,
             inner => {
-                let plan = limiter.rule_table().plan_direct(DIRECT_CALL, &[request]);
-                // A decision in this process costs no allocation, so a flood of denied calls is cheap here as well.
-                let ticket = match limiter.try_decide(&plan) {
+                let rules = limiter.rule_table();
+                // A decision in this process costs no allocation and no plan, so a flood of denied calls is cheap here as
+                // well. A switch of modes is in a plan alone.
+                let tried = match rules.switch() {
+                    None => limiter.decide_locally(DIRECT_CALL, &request, None, true),
+                    Some(_) => limiter.try_decide(&rules.plan_direct(DIRECT_CALL, &[request])),
+                };
+                let ticket = match tried {
                     Ok(decision) => {
                         self.is_done = true;
                         return Poll::Ready(Ok(decision));
                     }
                     Err(ticket) => ticket,
                 };
+                let plan = rules.plan_direct(DIRECT_CALL, &[request]);
                 inner.insert(Box::pin(async move { limiter.decide(&plan, ticket).await.map(decision_of) }))
             }
         };

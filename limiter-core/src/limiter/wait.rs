@@ -222,9 +222,9 @@ impl Limiter {
         // Only denied calls are in a queue, so without a queue there may be permits. A call that finds a queue takes
         // none: it only checks whether it could be served in time.
         let is_behind = self.may_have_waiters(context.enforced(), deadline);
-        let check = async {
+        let check = pin!(async {
             if is_behind { self.peek_once(context, options).await } else { self.decide_once(context, options).await }
-        };
+        });
         let (decision, decided_at) = timed(clock, check).await;
         let decision = decision?;
         let retry_at = match &decision {
@@ -258,12 +258,17 @@ impl Limiter {
 
     /// The check of a first waiter whose turn has come. It has no result if it was an extra check that failed.
     fn check_at<'a>(&'a self, turn: Turn, context: DecisionContext<'a>, options: CallOptions) -> TurnCheck<'a> {
-        Box::pin(timed(&self.inner.clock, async move {
-            match turn {
-                Turn::ExtraCheck => Ok(self.check_again(context, options).await),
-                Turn::Check | Turn::TimedOut | Turn::RulesChanged => self.decide_once(context, options).await.map(Some),
-            }
-        }))
+        Box::pin(async move {
+            let check = pin!(async {
+                match turn {
+                    Turn::ExtraCheck => Ok(self.check_again(context, options).await),
+                    Turn::Check | Turn::TimedOut | Turn::RulesChanged => {
+                        self.decide_once(context, options).await.map(Some)
+                    }
+                }
+            });
+            timed(&self.inner.clock, check).await
+        })
     }
 
     /// Decides without calling the observers.
@@ -352,7 +357,9 @@ fn next_retry(denied: &Denied, decided_at: Moment, deadline: Moment) -> Option<M
 /// Runs a future. Returns its output and the instant of the wake-up that led to it.
 ///
 /// Without a wake-up the instant is that of the poll. It may be too early if the future was woken for another reason.
-async fn timed<F: Future>(clock: &Clock, future: F) -> (F::Output, Moment) {
+///
+/// It gets a reference, since an `async fn` keeps a future that it gets twice.
+async fn timed<F: Future>(clock: &Clock, future: Pin<&mut F>) -> (F::Output, Moment) {
     // Tokio's budget does not apply. A task without budget would be woken a second time, after the output was ready.
     let mut future = pin!(unconstrained(future));
     let mut last: Option<Arc<TimedWaker>> = None;
@@ -416,10 +423,10 @@ mod timed_tests {
         let clock = Clock::Manual(time.clone());
         let state = Mutex::new((false, None::<Waker>));
         let lock = || state.lock().expect("no panic");
-        let future = poll_fn(|context| {
+        let future = pin!(poll_fn(|context| {
             lock().1 = Some(context.waker().clone());
             if lock().0 { Poll::Ready(()) } else { Poll::Pending }
-        });
+        }));
         let mut timed = pin!(timed(&clock, future));
         let mut poll = || timed.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let advance = || time.advance(Duration::from_millis(20));
@@ -441,6 +448,7 @@ mod timed_tests {
         let time = ManualClock::new();
         let clock = Clock::Manual(time.clone());
         let (sender, receiver) = tokio::sync::oneshot::channel();
+        let receiver = pin!(receiver);
         let mut timed = pin!(timed(&clock, receiver));
         assert!(timed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let expected = clock.now();
@@ -459,6 +467,6 @@ mod timed_tests {
         let time = ManualClock::new();
         let clock = Clock::Manual(time.clone());
         time.advance(Duration::from_millis(20));
-        assert_eq!(timed(&clock, async { 1 }).await, (1, clock.now()));
+        assert_eq!(timed(&clock, pin!(async { 1 })).await, (1, clock.now()));
     }
 }
