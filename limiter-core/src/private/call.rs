@@ -70,19 +70,17 @@ pub(super) struct AnnotatedCall<'a> {
 pub(super) type Pending<'a> = Option<(Plan<'a>, CacheLookup)>;
 
 impl<'a> AnnotatedCall<'a> {
-    /// Decides at once about a call without settings by name, with one limit and without a wait, as most calls are.
+    /// Decides at once about a plain call that does not wait, as most calls are.
     ///
     /// # Errors
     /// The call is not one of these, or a shared store must decide and this has found no cached denial.
     #[inline]
     pub(super) fn try_plain<D: FastDecision>(&self, limiter: &Limiter) -> Result<D, CacheLookup> {
-        // The request is built in its place, since moving one takes longer.
         if let ([Some(rule)], [name]) = (self.rules, self.function.names)
-            && let Some(limit) = rule.own_limit()
             && self.max_wait.is_zero()
-            && !limiter.rule_table().has_settings()
+            && let Some(request) = &limiter.rule_table().plain_request(rule.key(), rule.own_limit(), rule.cost)
         {
-            return limiter.try_decide_one(name, &rule.request(rule.key(), *limit), self.function.leases);
+            return limiter.try_decide_one(name, request, self.function.leases);
         }
         Err(CacheLookup::Needed)
     }

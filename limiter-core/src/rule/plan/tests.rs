@@ -1,4 +1,5 @@
 use std::iter;
+use std::time::Duration;
 
 use super::*;
 use crate::rule::{KeyText, Rule, RuleSet, UNCACHED};
