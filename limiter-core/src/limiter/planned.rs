@@ -14,7 +14,7 @@ use crate::{Allowed, Decision, Denied, Error, ErrorKind, Limit, OnError, Source}
 pub(crate) type RuleDecision = Result<Allowed, (usize, Denied)>;
 
 /// Returns the decision of a direct call, whose rules have no index.
-pub(super) fn decision_of(decision: RuleDecision) -> Decision {
+pub(crate) fn decision_of(decision: RuleDecision) -> Decision {
     decision.map_or_else(|(_, denied)| Decision::Denied(denied), Decision::Allowed)
 }
 

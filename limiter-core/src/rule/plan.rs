@@ -126,6 +126,19 @@ impl RuleTable {
         }
     }
 
+    /// Plans a call under one rule, if one request decides about it or the rule is off. `None` leaves it to
+    /// [`plan`](Self::plan), also for rules that change meanwhile or cannot be read.
+    pub(crate) fn plan_one<'a>(
+        &self,
+        own: OwnPolicy,
+        rule: &RuleUse<'a, '_>,
+        reference: &impl RuleRef,
+    ) -> Option<Plan<'a>> {
+        let generation = self.generation();
+        let (options, requests) = self.plan_single(own, rule, reference).ok()??;
+        (self.generation() == generation).then_some(Plan { generation, options, requests })
+    }
+
     /// Plans a call under one rule with one limit. `None` if more than one request decides, or if there is something to
     /// log.
     #[inline]
