@@ -175,7 +175,9 @@ impl UndecidedRequest {
     /// `None` for a plan of several requests.
     fn new(plan: &Plan<'_>, cache_lookup: CacheLookup) -> Option<Self> {
         let &Plan { generation, options, ref requests } = plan;
-        let Planned::Single { name: [name], request: [Request { limit, cost, .. }], .. } = *requests else { return None };
+        let Planned::Single { name: [name], request: [Request { limit, cost, .. }], .. } = *requests else {
+            return None;
+        };
         Some(Self { generation, options, name, limit, cost, cache_lookup })
     }
 

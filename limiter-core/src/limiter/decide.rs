@@ -11,6 +11,7 @@ use tracing::Instrument;
 use crate::clock::Clock;
 use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied, Resolution};
 use crate::error::OnError;
+use crate::failure_policy::apply_policy;
 use crate::limiter::planned::decision_of;
 use crate::limiter::{Backend, FastDecision, Limiter, LimiterInner};
 use crate::metrics::{FastAllowed, ReplyTime};
@@ -75,16 +76,11 @@ impl Limiter {
         error: Error,
         on_error: OnError,
     ) -> Result<Denied, Error> {
-        self.inner.observers.failed(&error);
-        match on_error {
-            OnError::Raise => Err(error),
-            // `Open` denies as well. The invalid limit may come from a caller, such as a plan with 0 calls.
-            OnError::Open | OnError::Closed | OnError::Standby => {
-                let mut denied = context.failed_closed();
-                self.expose_denied_key(&mut denied, context.requests);
-                Ok(denied)
-            }
-        }
+        // `Open` denies as well. The invalid limit may come from a caller, such as a plan with 0 calls.
+        let _ = self.resolve_by_policy(error, on_error)?;
+        let mut denied = context.failed_closed();
+        self.expose_denied_key(&mut denied, context.requests);
+        Ok(denied)
     }
 
     /// Decides about one request of a direct call by the memory store.
@@ -96,30 +92,31 @@ impl Limiter {
             time = ReplyTime::new(reply.now);
             Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)))
         };
-        let mut ready = store.decide_one(request, 0, decision, || Poll::Ready(self.decide_in_child(request)));
+        let context = DecisionContext::direct(slice::from_ref(request));
+        let in_child = || self.decide_by_policy(context, self.default_options().on_error, forked());
+        let mut ready = store.decide_one(request, 0, decision, || Poll::Ready(in_child()));
         if let Poll::Ready(Ok(decision)) = &mut ready {
-            self.expose_key(decision, slice::from_ref(request));
-            observers.decided(DecisionContext::direct(slice::from_ref(request)), decision, time);
+            self.expose_key(decision, context.requests);
+            observers.decided(context, decision, time);
         }
         ready
     }
 
-    /// The failure policy's decision, for a memory store that cannot be used in this child of `fork`.
+    /// Decides by the failure policy about a call that has no store in this process.
     #[cold]
-    fn decide_in_child(&self, request: &Request<'_>) -> Result<Decision, Error> {
-        let resolution = self.resolve_by_policy(forked(), *self.default_options())?;
-        Ok(DecisionContext::direct(slice::from_ref(request)).decision(resolution, None))
+    pub(super) fn decide_by_policy(
+        &self,
+        context: DecisionContext<'_>,
+        on_error: OnError,
+        error: Error,
+    ) -> Result<Decision, Error> {
+        Ok(context.decision(self.resolve_by_policy(error, on_error)?, None))
     }
 
     /// Applies the failure policy to a call that has no store and no standby limiter.
     #[cold]
-    pub(super) fn resolve_by_policy(&self, error: Error, options: CallOptions) -> Result<Resolution, Error> {
-        self.inner.observers.failed(&error);
-        match options.on_error.for_error(&error) {
-            OnError::Open => Ok(Resolution::FailedOpen),
-            OnError::Closed | OnError::Standby => Ok(Resolution::FailedClosed),
-            OnError::Raise => Err(error),
-        }
+    fn resolve_by_policy(&self, error: Error, on_error: OnError) -> Result<Resolution, Error> {
+        apply_policy(&self.inner.observers, error, on_error, |_| Ok(None))
     }
 
     /// Decides about one request to a shared store in this process, if that is possible. `leases` is the setting of its
@@ -236,11 +233,11 @@ impl Limiter {
         match backend {
             Backend::Memory(store) if wants_reports => match store.decide_with_reports(requests) {
                 Ok(counted) => Ok(Resolution::Counted(counted)),
-                Err(error) => self.resolve_by_policy(error, options),
+                Err(error) => self.resolve_by_policy(error, options.on_error),
             },
             Backend::Memory(store) => match store.decide_within(requests, options.max_wait) {
                 Ok(reply) => Ok(Resolution::Counted(CountedReply::from_store(reply, 0))),
-                Err(error) => self.resolve_by_policy(error, options),
+                Err(error) => self.resolve_by_policy(error, options.on_error),
             },
             _ if requests.is_empty() => Ok(Resolution::FailedOpen),
             Backend::Guarded(guard) => {
@@ -261,7 +258,7 @@ impl Limiter {
         let resolution = match &self.inner.backend {
             Backend::Memory(store) => match store.peek(context.requests) {
                 Ok(reply) => Resolution::Counted(CountedReply::from_store(reply, 0)),
-                Err(error) => self.resolve_by_policy(error, options)?,
+                Err(error) => self.resolve_by_policy(error, options.on_error)?,
             },
             Backend::Guarded(guard) => guard.peek(context.requests, options, &self.inner.observers).await?,
         };

@@ -169,7 +169,7 @@ impl Limiter {
         on_error: OnError,
     ) -> Result<Option<(usize, Denied)>, Error> {
         for rule in &planned.unlimited {
-            if let Some(denied) = self.deny_unread(rule, on_error)? {
+            if let Some(denied) = self.deny_unread(rule)? {
                 self.inner.observers.denied(DecisionContext::new(&[rule.name], &[]), &denied);
                 return Ok(Some((rule.rule_index, denied)));
             }
@@ -213,21 +213,20 @@ impl Limiter {
 
     /// Returns the denial of a call under a rule without a limit, if the limit may be in settings that could not be read.
     /// Such a call must not be unlimited by accident. Otherwise it counts the call, unless its policy is to allow it.
-    fn deny_unread(&self, rule: &UnlimitedRule, on_error: OnError) -> Result<Option<Denied>, Error> {
-        let policy = rule.policy(on_error);
+    fn deny_unread(&self, rule: &UnlimitedRule) -> Result<Option<Denied>, Error> {
         match self.unread_settings(rule) {
             None => {
                 self.rule_table().count_unlimited(rule.name);
                 Ok(None)
             }
             // The other rules of the call decide.
-            Some(error) if rule.is_shared_unread && policy == OnError::Open => {
+            Some(error) if rule.is_shared_unread && rule.on_error == OnError::Open => {
                 self.inner.observers.failed(&error);
                 Ok(None)
             }
             Some(error) => {
                 let context = DecisionContext { names: &[rule.name], requests: &[] };
-                self.deny_after_failure(context, error, policy).map(Some)
+                self.deny_after_failure(context, error, rule.on_error).map(Some)
             }
         }
     }
@@ -277,7 +276,7 @@ impl Limiter {
             Planned::Rules(planned) => planned,
         };
         for rule in planned.unlimited.iter().filter(|rule| self.unread_settings(rule).is_some()) {
-            if let Some(denied) = self.deny_unread(rule, options.on_error)? {
+            if let Some(denied) = self.deny_unread(rule)? {
                 return Ok(Decision::Denied(denied));
             }
         }

@@ -125,7 +125,7 @@ impl Limiter {
             && !delay.is_zero()
             && let Err(error) = self.inner.clock.sleep(delay).await
         {
-            return self.decide_by_policy(context, options, error);
+            return self.decide_by_policy(context, options.on_error, error);
         }
         Ok(decision)
     }
@@ -166,11 +166,11 @@ impl Limiter {
                         return Ok(None);
                     }
                     Ok(turn) => turn,
-                    Err(error) => return self.decide_by_policy(context, *options, error).map(Some),
+                    Err(error) => return self.decide_by_policy(context, options.on_error, error).map(Some),
                 };
                 let (decision, decided_at) = match ticket.check(self.check_at(turn, context, *options)).await {
                     Ok(checked) => checked,
-                    Err(error) => return self.decide_by_policy(context, *options, error).map(Some),
+                    Err(error) => return self.decide_by_policy(context, options.on_error, error).map(Some),
                 };
                 match decision? {
                     Some(Decision::Denied(denied)) => match next_retry(&denied, decided_at, ticket.deadline()) {
@@ -204,7 +204,7 @@ impl Limiter {
                 waiting.place.enter(queues);
                 Ok(FirstCheck::Waits(queues.ticket(context.enforced(), demands, waiting.place.number(), schedule)))
             }
-            Err(error) => self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
+            Err(error) => self.decide_by_policy(context, options.on_error, error).map(FirstCheck::Decided),
         }
     }
 
@@ -237,7 +237,7 @@ impl Limiter {
         };
         let queues = match queues {
             Ok(queues) => queues,
-            Err(error) => return self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
+            Err(error) => return self.decide_by_policy(context, options.on_error, error).map(FirstCheck::Decided),
         };
         let is_counted = decision.source() != Source::Policy;
         // After a refund or a failure the number of free permits may be another one. A bucket holds its burst at most.
@@ -288,17 +288,6 @@ impl Limiter {
         }
     }
 
-    /// Decides by the failure policy about a call that cannot wait in this process.
-    #[cold]
-    fn decide_by_policy(
-        &self,
-        context: DecisionContext<'_>,
-        options: CallOptions,
-        error: Error,
-    ) -> Result<Decision, Error> {
-        Ok(context.decision(self.resolve_by_policy(error, options)?, None))
-    }
-
     /// The queues of this process.
     fn wait_queues(&self) -> Result<&Arc<WaitQueues>, Error> {
         let LimiterInner { backend, clock, .. } = &*self.inner;
@@ -324,7 +313,7 @@ impl Limiter {
         let decision = self.peek_once(context, options).await?;
         let queues = match self.wait_queues() {
             Ok(queues) => queues,
-            Err(error) => return self.decide_by_policy(context, options, error),
+            Err(error) => return self.decide_by_policy(context, options.on_error, error),
         };
         if decision.is_allowed() && !queues.has_queue_for(context.enforced()) {
             return self.decide_once(context, options).await;

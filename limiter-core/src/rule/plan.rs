@@ -66,18 +66,20 @@ pub(crate) struct UnlimitedRule {
     pub(crate) rule_index: usize,
     pub(crate) name: &'static str,
     /// The policy of its own settings.
-    on_error: Option<OnError>,
+    of_settings: Option<OnError>,
+    /// The policy for the failure to read its limit.
+    pub(crate) on_error: OnError,
     /// The limit may be in shared rules, which the limiter has not read yet.
     pub(crate) is_shared_unread: bool,
 }
 
 impl UnlimitedRule {
-    /// The policy for the failure to read this rule's limit, in a call with this one. A policy of the rule's own settings
-    /// is not replaced by that of another rule of the call.
-    pub(crate) fn policy(&self, of_call: OnError) -> OnError {
-        // Only the policy of the call shows whether its caller returns errors.
+    /// Resolves its policy in a call with this one. A policy of the rule's own settings is not replaced by that of another
+    /// rule of the call.
+    fn resolve(&mut self, of_call: OnError) {
+        // A rule does not make a call return errors that returns none otherwise.
         let own = OwnPolicy { on_error: None, returns_errors: of_call == OnError::Raise };
-        own.resolve(self.on_error, None, of_call)
+        self.on_error = own.resolve(self.of_settings, None, of_call);
     }
 }
 
@@ -293,7 +295,8 @@ impl<'a> PlannedRules<'a> {
             self.unlimited.push(UnlimitedRule {
                 rule_index: rule.rule_index,
                 name: rule.name,
-                on_error: settings.on_error,
+                of_settings: settings.on_error,
+                on_error: OnError::default(),
                 is_shared_unread: settings.is_shared_unread,
             });
         }
@@ -325,7 +328,9 @@ impl<'a> PlannedRules<'a> {
             sharing::remove_unshared_lanes(&mut self.enforced.requests);
         }
         self.shadow.resolve(defaults);
-        (self.enforced.options(own, defaults), Planned::Rules(Box::new(self)))
+        let options = self.enforced.options(own, defaults);
+        self.unlimited.iter_mut().for_each(|rule| rule.resolve(options.on_error));
+        (options, Planned::Rules(Box::new(self)))
     }
 
     /// Checks the number of requests that decide about the call, before they do.

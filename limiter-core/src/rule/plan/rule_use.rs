@@ -18,7 +18,12 @@ impl OwnPolicy {
     pub(crate) const NONE: Self = Self { on_error: None, returns_errors: true };
 
     /// Returns the policy that applies: of the rules, of the caller, of the defaults of all rules, or of the limiter.
-    pub(super) fn resolve(self, of_rules: Option<OnError>, of_defaults: Option<OnError>, of_limiter: OnError) -> OnError {
+    pub(super) fn resolve(
+        self,
+        of_rules: Option<OnError>,
+        of_defaults: Option<OnError>,
+        of_limiter: OnError,
+    ) -> OnError {
         match of_rules.or(self.on_error).or(of_defaults).unwrap_or(of_limiter) {
             OnError::Raise if !self.returns_errors => OnError::Closed,
             policy => policy,
