@@ -22,9 +22,9 @@ use crate::sync::process::forked;
 use crate::{Allowed, Error, Key, Limit, TARGET};
 
 /// The part of the memory store's reply that the fast path uses.
-enum FastReply {
-    /// The call is allowed, and no observer receives it.
-    Allowed(FastAllowed),
+enum FastReply<U> {
+    /// The call is allowed, and its decision need not be built.
+    Allowed(U, FastAllowed),
     Used(MemoryReply),
     /// The store cannot be used in this child of `fork`.
     Forked,
@@ -151,25 +151,24 @@ impl Limiter {
     ) -> Result<D, CacheLookup> {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
-            let needs_receipt = D::HAS_RECEIPT || observers.observe_allowed();
+            let needs_receipt = D::UNBUILT.is_none() || observers.observe_allowed();
             return match self.decide_locally(name, request, leases, needs_receipt) {
                 Some(decision) => Ok(D::from_decision(decision)),
                 None => Err(CacheLookup::Done),
             };
         };
         // An `Allowed` that nothing receives is not built.
-        let skip_allowed = !D::HAS_RECEIPT && !observers.observe_allowed();
-        let fast_reply = |reply: &MemoryReply| {
-            if skip_allowed && reply.outcome.allowed {
-                FastReply::Allowed(FastAllowed::new(reply.outcome.remaining, reply.now))
-            } else {
-                FastReply::Used(*reply)
+        let unbuilt = D::UNBUILT.filter(|_| !observers.observe_allowed());
+        let fast_reply = |reply: &MemoryReply| match unbuilt {
+            Some(unbuilt) if reply.outcome.allowed => {
+                FastReply::Allowed(unbuilt, FastAllowed::new(reply.outcome.remaining, reply.now))
             }
+            _ => FastReply::Used(*reply),
         };
         match store.decide_one(request, 0, fast_reply, || FastReply::Forked) {
-            FastReply::Allowed(left) => {
+            FastReply::Allowed(unbuilt, left) => {
                 observers.allowed_fast(name, request, left);
-                D::allowed()
+                Ok(D::from_unbuilt(unbuilt))
             }
             FastReply::Used(reply) => {
                 let mut decision = Decision::from_memory(name, request, &reply, *limiter_id);

@@ -1,5 +1,6 @@
 //! The decision about a planned call: what its requests and the modes of its rules lead to.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
@@ -20,36 +21,35 @@ pub(crate) fn decision_of(decision: RuleDecision) -> Decision {
 
 /// The form in which a caller gets a decision that is made at once.
 pub(crate) trait FastDecision: Sized {
-    /// The caller may refund the permits of an allowed call.
-    const HAS_RECEIPT: bool;
+    /// Stands for the decision of an allowed call, where that need not be built. It has no value for a caller that may
+    /// refund the permits, and so needs each decision.
+    type Unbuilt: Copy;
+    const UNBUILT: Option<Self::Unbuilt>;
 
     fn from_decision(decision: Decision) -> Self;
 
-    /// The form of an allowed call without its decision.
-    ///
-    /// # Errors
-    /// The caller gets the decision. It is built for each such form, so this is never the result of a call: the permit is
-    /// taken already.
-    fn allowed() -> Result<Self, CacheLookup>;
+    /// Returns the form of an allowed call whose decision is not built.
+    fn from_unbuilt(unbuilt: Self::Unbuilt) -> Self;
 }
 
 impl FastDecision for Decision {
-    const HAS_RECEIPT: bool = true;
+    type Unbuilt = Infallible;
+    const UNBUILT: Option<Infallible> = None;
 
     #[inline]
     fn from_decision(decision: Decision) -> Self {
         decision
     }
 
-    #[inline]
-    fn allowed() -> Result<Self, CacheLookup> {
-        Err(CacheLookup::Needed)
+    fn from_unbuilt(unbuilt: Infallible) -> Self {
+        match unbuilt {}
     }
 }
 
 /// The denial of a denied call.
 impl FastDecision for Option<Denied> {
-    const HAS_RECEIPT: bool = false;
+    type Unbuilt = ();
+    const UNBUILT: Option<()> = Some(());
 
     #[inline]
     fn from_decision(decision: Decision) -> Self {
@@ -57,8 +57,8 @@ impl FastDecision for Option<Denied> {
     }
 
     #[inline]
-    fn allowed() -> Result<Self, CacheLookup> {
-        Ok(None)
+    fn from_unbuilt((): ()) -> Self {
+        None
     }
 }
 
