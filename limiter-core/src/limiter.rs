@@ -37,7 +37,6 @@ pub use named::Named;
 pub(crate) use planned::{FastDecision, RuleDecision, decision_of};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub use shared_rules::{Change, Published, SharedRules};
-pub(crate) use wait::WatchedRules;
 
 /// A rate limiter that counts in this process or in a store that several processes share.
 ///

@@ -105,7 +105,7 @@ impl TowerRule {
         max_wait: Duration,
     ) -> Result<Decision, Error> {
         let read = || self.plan(limiter, limits, &request);
-        limiter.decide_read(&read, request.own_policy(), max_wait).await
+        limiter.decide_named(read, request.own_policy(), max_wait).await.map(decision_of)
     }
 
     /// Takes the permit of a request that waits for something else, if there is one now. `None` if there is none: the
@@ -123,7 +123,7 @@ impl TowerRule {
         request: LimitedRequest<'_>,
     ) -> Result<Option<Decision>, Error> {
         let read = || self.plan(limiter, slice::from_ref(limit), &request);
-        limiter.take_read(&read, request.own_policy()).await
+        Ok(limiter.take_named(read, request.own_policy()).await?.map(decision_of))
     }
 
     /// Denies a request in this process, because its peer has demanded a pause that lasts from [`now`] until its end, by

@@ -79,6 +79,51 @@ impl Limiter {
         }
     }
 
+    /// Decides about a call that `read` plans, waiting up to `max_wait`. `pending` is the plan of a call that does not wait,
+    /// if there is one. `fail` applies the failure policy to a call that cannot be planned.
+    ///
+    /// # Errors
+    /// As for [`decide`](Self::decide), and those of `fail`.
+    pub(crate) fn plan_and_decide<'k>(
+        &self,
+        read: impl Fn() -> Result<Plan<'k>, Error> + Send + Sync,
+        fail: impl Fn(Error) -> Result<RuleDecision, Error>,
+        max_wait: Duration,
+        pending: Option<(Plan<'k>, CacheLookup)>,
+    ) -> impl Future<Output = Result<RuleDecision, Error>> {
+        async move {
+            if max_wait.is_zero() {
+                let (plan, cache_lookup) = match pending.map_or_else(|| Ok((read()?, CacheLookup::Needed)), Ok) {
+                    Ok(pending) => pending,
+                    Err(error) => return fail(error),
+                };
+                return self.decide(&plan, cache_lookup).await;
+            }
+            let mut waiting = self.begin_wait(max_wait);
+            loop {
+                if let Some(decision) = self.attempt(&read, &fail, &mut waiting).await? {
+                    return Ok(decision);
+                }
+            }
+        }
+    }
+
+    /// Plans a call that may wait and decides about it: see [`decide_or_wait`](Self::decide_or_wait).
+    pub(super) async fn attempt<'k>(
+        &self,
+        read: &(impl Fn() -> Result<Plan<'k>, Error> + Send + Sync),
+        fail: &impl Fn(Error) -> Result<RuleDecision, Error>,
+        waiting: &mut Waiting,
+    ) -> Result<Option<RuleDecision>, Error> {
+        let plan = match read() {
+            Ok(plan) => plan,
+            Err(error) => return fail(error).map(Some),
+        };
+        let still_hold = || read().is_ok_and(|now| now.is_same(&plan));
+        let rules = WatchedRules { generation: plan.generation, still_hold: &still_hold };
+        self.decide_or_wait(&plan, waiting, Some(&rules)).await
+    }
+
     /// Decides about a planned call that does not wait.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::decision::DecisionContext;
-use crate::limiter::{FastDecision, RuleDecision, WatchedRules};
+use crate::limiter::{FastDecision, RuleDecision};
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
 use crate::request::CacheLookup;
 use crate::rule::{OwnLimits, OwnPolicy, Plan, RuleUse};
@@ -125,34 +125,14 @@ impl<'a> AnnotatedCall<'a> {
     ///
     /// # Errors
     /// The failure of the limiter, if the function handles it.
-    pub(super) async fn decide(
+    pub(super) fn decide(
         self,
         limiter: &Limiter,
         own: OwnPolicy,
         pending: Pending<'a>,
-    ) -> Result<RuleDecision, Error> {
-        if self.max_wait.is_zero() {
-            let (plan, cache_lookup) = match pending {
-                Some(pending) => pending,
-                None => match self.plan(limiter, own) {
-                    Ok(plan) => (plan, CacheLookup::Needed),
-                    Err(error) => return self.fail_unplanned(limiter, own, error),
-                },
-            };
-            return limiter.decide(&plan, cache_lookup).await;
-        }
-        let mut waiting = limiter.begin_wait(self.max_wait);
-        loop {
-            let plan = match self.plan(limiter, own) {
-                Ok(plan) => plan,
-                Err(error) => return self.fail_unplanned(limiter, own, error),
-            };
-            let still_hold = || self.plan(limiter, own).is_ok_and(|now| now.is_same(&plan));
-            let rules = WatchedRules { generation: plan.generation, still_hold: &still_hold };
-            if let Some(decision) = limiter.decide_or_wait(&plan, &mut waiting, Some(&rules)).await? {
-                return Ok(decision);
-            }
-        }
+    ) -> impl Future<Output = Result<RuleDecision, Error>> {
+        let fail = move |error| self.fail_unplanned(limiter, own, error);
+        limiter.plan_and_decide(move || self.plan(limiter, own), fail, self.max_wait, pending)
     }
 
     /// Applies the failure policy to a call whose settings cannot be read. No handler and no policy admits one with too
