@@ -72,9 +72,7 @@ impl Limiter {
             Planned::Single { name: [name], request: [request], .. } => {
                 self.try_decide_one(name, request, Some(plan.options.leases))
             }
-            Planned::Off { name, limit } => {
-                Ok(D::from_decision(Decision::Allowed(Allowed::without_limit(name, *limit, Source::Mode))))
-            }
+            Planned::Off { name, limit } => Ok(D::from_decision(Decision::Allowed(Allowed::when_off(name, *limit)))),
             Planned::Rules(_) => Err(CacheLookup::Needed),
         }
     }
@@ -135,9 +133,12 @@ impl Limiter {
                 let decision = self.decide_requests(DecisionContext::new(name, request), options).await?;
                 Ok(decision.into_result().map_err(|denied| (*rule_index, denied)))
             }
-            Planned::Off { name, limit } => Ok(Ok(Allowed::without_limit(name, *limit, Source::Mode))),
+            Planned::Off { name, limit } => Ok(Ok(Allowed::when_off(name, *limit))),
             // Nothing has looked all of its requests up.
-            Planned::Rules(planned) => Box::pin(self.decide_rules(planned, plan.options)).await,
+            Planned::Rules(planned) => {
+                let decide = async |context: DecisionContext<'_>| self.decide_requests(context, plan.options).await;
+                Box::pin(self.decide_rules(planned, options.on_error, Duration::ZERO, decide)).await
+            }
         }
     }
 
@@ -160,51 +161,39 @@ impl Limiter {
                     let decision = self.decide_waiting(context, &plan.options, waiting, rules).await?;
                     Ok(decision.map(|decision| decision.into_result().map_err(|denied| (*rule_index, denied))))
                 }
-                Planned::Off { name, limit } => Ok(Some(Ok(Allowed::without_limit(name, *limit, Source::Mode)))),
+                Planned::Off { name, limit } => Ok(Some(Ok(Allowed::when_off(name, *limit)))),
                 Planned::Rules(planned) => {
-                    Box::pin(self.decide_rules_or_wait(planned, &plan.options, waiting, rules)).await
+                    let (on_error, max_wait) = (plan.options.on_error, waiting.max_wait());
+                    let decide = async |context: DecisionContext<'_>| {
+                        self.decide_waiting(context, &plan.options, waiting, rules).await?.ok_or(None)
+                    };
+                    let decided = Box::pin(self.decide_rules(planned, on_error, max_wait, decide)).await;
+                    // No error means no decision.
+                    decided.map(Some).or_else(|error: Option<Error>| error.map_or(Ok(None), Err))
                 }
             }
         }
     }
 
-    /// Decides about the requests of all rules of a call that does not wait.
-    async fn decide_rules(&self, planned: &PlannedRules<'_>, options: CallOptions) -> Result<RuleDecision, Error> {
-        if let Some(denied) = self.deny_before_store(planned, options.on_error)? {
+    /// Decides about the requests of all rules of a call. `decide` decides about those of the rules that are enforced.
+    async fn decide_rules<E: From<Error>>(
+        &self,
+        planned: &PlannedRules<'_>,
+        on_error: OnError,
+        max_wait: Duration,
+        decide: impl AsyncFnOnce(DecisionContext<'_>) -> Result<Decision, E>,
+    ) -> Result<RuleDecision, E> {
+        if let Some(denied) = self.deny_before_store(planned, on_error)? {
             return Ok(Err(denied));
         }
         let shadow = self.usable_shadow(planned);
-        let with_observed = shadow.and_then(|shadow| shadow.with_observed(&planned.enforced.requests, Duration::ZERO));
-        let context = planned.enforced.context().with_observed(with_observed.as_deref());
-        let decision = match context.requests {
-            [] => None,
-            _ => Some(self.decide_requests(context, options).await?),
-        };
-        Ok(self.decided_rules(planned, shadow, decision, Duration::ZERO).await)
-    }
-
-    /// Decides about the requests of all rules of a call that may wait.
-    async fn decide_rules_or_wait(
-        &self,
-        planned: &PlannedRules<'_>,
-        options: &CallOptions,
-        waiting: &mut Waiting,
-        rules: Option<&WatchedRules<'_>>,
-    ) -> Result<Option<RuleDecision>, Error> {
-        if let Some(denied) = self.deny_before_store(planned, options.on_error)? {
-            return Ok(Some(Err(denied)));
-        }
-        let (shadow, max_wait) = (self.usable_shadow(planned), waiting.max_wait());
         let with_observed = shadow.and_then(|shadow| shadow.with_observed(&planned.enforced.requests, max_wait));
         let context = planned.enforced.context().with_observed(with_observed.as_deref());
         let decision = match context.requests {
             [] => None,
-            _ => match self.decide_waiting(context, options, waiting, rules).await? {
-                None => return Ok(None),
-                decision => decision,
-            },
+            _ => Some(decide(context).await?),
         };
-        Ok(Some(self.decided_rules(planned, shadow, decision, max_wait).await))
+        Ok(self.decided_rules(planned, shadow, decision, max_wait).await)
     }
 
     /// Returns the denial of a call that no store decides, and calls the observers.
@@ -316,7 +305,7 @@ impl Limiter {
                 return self.peek_once(DecisionContext::new(name, request), options).await;
             }
             Planned::Off { name, limit } => {
-                return Ok(Decision::Allowed(Allowed::without_limit(name, *limit, Source::Mode)));
+                return Ok(Decision::Allowed(Allowed::when_off(name, *limit)));
             }
             Planned::Rules(planned) => planned,
         };
