@@ -92,14 +92,19 @@ impl Limiter {
             time = ReplyTime::new(reply.now);
             Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)))
         };
-        let context = DecisionContext::direct(slice::from_ref(request));
-        let in_child = || self.decide_by_policy(context, self.default_options().on_error, forked());
-        let mut ready = store.decide_one(request, 0, decision, || Poll::Ready(in_child()));
+        let mut ready = store.decide_one(request, 0, decision, || Poll::Ready(self.decide_in_child(request)));
         if let Poll::Ready(Ok(decision)) = &mut ready {
-            self.expose_key(decision, context.requests);
-            observers.decided(context, decision, time);
+            self.expose_key(decision, slice::from_ref(request));
+            observers.decided(DecisionContext::direct(slice::from_ref(request)), decision, time);
         }
         ready
+    }
+
+    /// Decides about a direct call by a memory store that cannot be used in this child of `fork`.
+    #[cold]
+    fn decide_in_child(&self, request: &Request<'_>) -> Result<Decision, Error> {
+        let context = DecisionContext::direct(slice::from_ref(request));
+        self.decide_by_policy(context, self.default_options().on_error, forked())
     }
 
     /// Decides by the failure policy about a call that has no store in this process.

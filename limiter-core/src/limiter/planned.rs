@@ -82,6 +82,7 @@ impl Limiter {
     ///
     /// # Errors
     /// As for [`decide`](Self::decide), and those of `fail`.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
     pub(crate) fn plan_and_decide<'k>(
         &self,
         read: impl Fn() -> Result<Plan<'k>, Error> + Send + Sync,
@@ -91,9 +92,12 @@ impl Limiter {
     ) -> impl Future<Output = Result<RuleDecision, Error>> {
         async move {
             if max_wait.is_zero() {
-                let (plan, cache_lookup) = match pending.map_or_else(|| Ok((read()?, CacheLookup::Needed)), Ok) {
-                    Ok(pending) => pending,
-                    Err(error) => return fail(error),
+                let (plan, cache_lookup) = match pending {
+                    Some(pending) => pending,
+                    None => match read() {
+                        Ok(plan) => (plan, CacheLookup::Needed),
+                        Err(error) => return fail(error),
+                    },
                 };
                 return self.decide(&plan, cache_lookup).await;
             }

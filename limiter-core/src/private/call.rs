@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::decision::DecisionContext;
 use crate::limiter::{FastDecision, RuleDecision};
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
-use crate::request::CacheLookup;
+use crate::request::{CacheLookup, Request};
 use crate::rule::{OwnLimits, OwnPolicy, Plan, RuleUse};
 use crate::run::block_on;
 use crate::{Denied, Error, ErrorKind, Limiter, OnError};
@@ -78,9 +78,10 @@ impl<'a> AnnotatedCall<'a> {
     pub(super) fn try_plain<D: FastDecision>(&self, limiter: &Limiter) -> Result<D, CacheLookup> {
         if let ([Some(rule)], [name]) = (self.rules, self.function.names)
             && self.max_wait.is_zero()
-            && let Some(request) = &limiter.rule_table().plain_request(rule.key(), rule.own_limit(), rule.cost)
+            && let Some(limit) = limiter.rule_table().plain_limit(rule.own_limit())
         {
-            return limiter.try_decide_one(name, request, self.function.leases);
+            // The request is built in its place, since moving one takes longer.
+            return limiter.try_decide_one(name, &Request::new(rule.key(), *limit, rule.cost), self.function.leases);
         }
         Err(CacheLookup::Needed)
     }

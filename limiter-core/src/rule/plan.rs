@@ -8,7 +8,7 @@ use std::iter;
 
 use crate::request::{CallOptions, Request, check_number_of, sharing};
 use crate::rule::{CallDefaults, ResolvedRule, RuleRef, RuleTable, Settings, log_in_call};
-use crate::{Error, Key, Limit, Mode, OnError, TARGET};
+use crate::{Error, Limit, Mode, OnError, TARGET};
 
 mod rule_use;
 mod rule_requests;
@@ -84,14 +84,11 @@ impl UnlimitedRule {
 }
 
 impl RuleTable {
-    /// Returns the request of a plain call, which needs no plan: its only rule has one valid limit, and no rule has
-    /// settings.
-    ///
-    /// It is inlined, so that the request is built in its place: moving one takes longer.
-    #[inline(always)]
-    pub(crate) fn plain_request<'a>(&self, key: &'a Key, own_limit: Option<&Limit>, cost: u32) -> Option<Request<'a>> {
-        let limit = own_limit.filter(|_| !self.has_settings())?;
-        Some(Request::new(key, *limit, cost))
+    /// Returns the limit of a plain call, which needs no plan: its only rule has one valid limit, and no rule has settings.
+    /// So this limit decides, under the options of the caller and the limiter.
+    #[inline]
+    pub(crate) fn plain_limit<'l>(&self, own_limit: Option<&'l Limit>) -> Option<&'l Limit> {
+        own_limit.filter(|_| !self.has_settings())
     }
 
     /// Plans a call under rules, in one state of the rules: if they change meanwhile, all are read again.
@@ -130,6 +127,7 @@ impl RuleTable {
 
     /// Plans a call under one rule, if one request decides about it or the rule is off. `None` leaves it to
     /// [`plan`](Self::plan), also for rules that change meanwhile or cannot be read.
+    #[inline]
     pub(crate) fn plan_one<'a>(
         &self,
         own: OwnPolicy,

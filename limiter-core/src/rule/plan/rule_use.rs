@@ -18,6 +18,7 @@ impl OwnPolicy {
     pub(crate) const NONE: Self = Self { on_error: None, returns_errors: true };
 
     /// Returns the policy that applies: of the rules, of the caller, of the defaults of all rules, or of the limiter.
+    #[inline]
     pub(super) fn resolve(
         self,
         of_rules: Option<OnError>,
@@ -60,6 +61,7 @@ pub(crate) enum OwnLimits<'a, 'l> {
 
 impl<'a, 'l> RuleUse<'a, 'l> {
     /// The items of a direct call with one key, under a rule. A configured limit has the largest of their costs.
+    #[inline]
     pub(crate) fn direct(
         rule_index: usize,
         name: &'static str,
@@ -72,6 +74,7 @@ impl<'a, 'l> RuleUse<'a, 'l> {
     }
 
     /// The limits of its caller, each with its cost.
+    #[inline]
     pub(super) fn limits(&self) -> impl Iterator<Item = (LimitOrNearest, u32)> + Clone {
         let (attribute, layer, items): (&[LimitOrNearest], &[Limit], &[_]) = match self.limits {
             OwnLimits::Attribute(limits) => (limits, &[], &[]),
@@ -98,11 +101,13 @@ impl<'a, 'l> RuleUse<'a, 'l> {
     }
 
     /// The caller's valid limits.
+    #[inline]
     pub(super) fn valid_limits(&self) -> impl Iterator<Item = Limit> + Clone {
         self.limits().filter_map(|(limit, _)| limit.ok())
     }
 
     /// The limit that describes a call without any request.
+    #[inline]
     pub(super) fn described_limit(&self, settings: &Settings) -> Limit {
         let own = || self.limits().next().map(|(limit, _)| limit.unwrap_or_else(|(_, nearest)| nearest));
         settings.limits().first().copied().or_else(own).unwrap_or(Limit::WIDEST)
