@@ -314,11 +314,6 @@ impl Allowed {
         Self { details, receipt: None, extras: Rare::NONE }
     }
 
-    /// The decision about a call whose only rule is off.
-    pub(crate) fn when_off(name: &'static str, limit: Limit) -> Self {
-        Self::without_limit(name, limit, Source::Mode)
-    }
-
     /// The decision about a call whose only rule is in shadow mode: the call is allowed.
     pub(crate) fn from_shadow_decision(decision: Decision) -> Self {
         match decision {

@@ -16,25 +16,20 @@ use crate::{Decision, Error, ErrorKind, Key, Limit, OnError};
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
     limiter: &'a Limiter,
-    rule: NamedRule<'a>,
+    rule: &'a str,
+    position: u32,
     /// The name in decisions.
     name: &'static str,
     on_error: Option<OnError>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct NamedRule<'a> {
-    name: &'a str,
-    position: u32,
-}
-
-impl RuleRef for NamedRule<'_> {
+impl RuleRef for Named<'_> {
     fn position(&self) -> u32 {
         self.position
     }
 
     fn name_and_key(&self) -> (&str, KeyText) {
-        (self.name, KeyText::Unknown)
+        (self.rule, KeyText::Unknown)
     }
 }
 
@@ -62,8 +57,7 @@ impl Limiter {
     /// ```
     pub fn named<'a>(&'a self, rule: &'a str) -> Named<'a> {
         let (name, position) = intern(rule).unwrap_or((DIRECT_CALL, UNCACHED));
-        let rule = NamedRule { name: rule, position };
-        Named { limiter: self, rule, name, on_error: None }
+        Named { limiter: self, rule, position, name, on_error: None }
     }
 
     /// Takes permits of several rules at once, all of them or none. Each rule is a `(name, key, limit, cost)`; the limit
@@ -89,8 +83,8 @@ impl Limiter {
         let uses = items.iter().map(|(first, items)| {
             let &(rule, key, ..) = &rules[*first];
             let rule_index = rules.iter().position(|(other, ..)| *other == rule).unwrap_or(*first);
-            let Named { rule, name, .. } = self.named(rule);
-            (RuleUse::direct(rule_index, name, key, items), rule)
+            let named = self.named(rule);
+            (RuleUse::direct(rule_index, named.name, key, items), named)
         });
         let uses: Vec<_> = uses.collect();
         let read = || self.rule_table().plan(OwnPolicy::NONE, &uses.iter().copied());
@@ -226,7 +220,7 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset some of the counters.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
-        let limits = self.limiter.rule_table().with_rule(&self.rule, |resolved| {
+        let limits = self.limiter.rule_table().with_rule(self, |resolved| {
             let settings = resolved.settings_for(key);
             match settings.limits() {
                 [] => settings.apply(*limit, None).map(|limit| vec![limit]),
@@ -247,7 +241,7 @@ impl<'a> Named<'a> {
     fn plan<'k>(&self, items: &[(&'k Key, &Limit, u32)]) -> Result<Plan<'k>, Error> {
         let is_first = |index: usize, key: &Key| !items[..index].iter().any(|(earlier, ..)| *earlier == key);
         let uses = items.iter().enumerate().filter(|(index, (key, ..))| is_first(*index, key));
-        let uses = uses.map(|(_, (key, ..))| (RuleUse::direct(0, self.name, key, items), self.rule));
+        let uses = uses.map(|(_, (key, ..))| (RuleUse::direct(0, self.name, key, items), *self));
         self.limiter.rule_table().plan(self.own_policy(), &uses)
     }
 }

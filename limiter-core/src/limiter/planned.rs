@@ -19,6 +19,11 @@ pub(crate) fn decision_of(decision: RuleDecision) -> Decision {
     decision.map_or_else(|(_, denied)| Decision::Denied(denied), Decision::Allowed)
 }
 
+/// The decision about a call whose only rule is off.
+fn when_off(name: &'static str, limit: Limit) -> Allowed {
+    Allowed::without_limit(name, limit, Source::Mode)
+}
+
 /// The form in which a caller gets a decision that is made at once.
 pub(crate) trait FastDecision: Sized {
     /// Stands for the decision of an allowed call, where that need not be built. It has no value for a caller that may
@@ -72,7 +77,7 @@ impl Limiter {
             Planned::Single { name: [name], request: [request], .. } => {
                 self.try_decide_one(name, request, Some(plan.options.leases))
             }
-            Planned::Off { name, limit } => Ok(D::from_decision(Decision::Allowed(Allowed::when_off(name, *limit)))),
+            Planned::Off { name, limit } => Ok(D::from_decision(Decision::Allowed(when_off(name, *limit)))),
             Planned::Rules(_) => Err(CacheLookup::Needed),
         }
     }
@@ -137,7 +142,7 @@ impl Limiter {
                 let decision = self.decide_requests(DecisionContext::new(name, request), options).await?;
                 Ok(decision.into_result().map_err(|denied| (*rule_index, denied)))
             }
-            Planned::Off { name, limit } => Ok(Ok(Allowed::when_off(name, *limit))),
+            Planned::Off { name, limit } => Ok(Ok(when_off(name, *limit))),
             // Nothing has looked all of its requests up.
             Planned::Rules(planned) => {
                 let decide = async |context: DecisionContext<'_>| self.decide_requests(context, plan.options).await;
@@ -165,7 +170,7 @@ impl Limiter {
                     let decision = self.decide_waiting(context, &plan.options, waiting, rules).await?;
                     Ok(decision.map(|decision| decision.into_result().map_err(|denied| (*rule_index, denied))))
                 }
-                Planned::Off { name, limit } => Ok(Some(Ok(Allowed::when_off(name, *limit)))),
+                Planned::Off { name, limit } => Ok(Some(Ok(when_off(name, *limit)))),
                 Planned::Rules(planned) => {
                     let (on_error, max_wait) = (plan.options.on_error, waiting.max_wait());
                     let decide = async |context: DecisionContext<'_>| {
@@ -309,7 +314,7 @@ impl Limiter {
                 return self.peek_once(DecisionContext::new(name, request), options).await;
             }
             Planned::Off { name, limit } => {
-                return Ok(Decision::Allowed(Allowed::when_off(name, *limit)));
+                return Ok(Decision::Allowed(when_off(name, *limit)));
             }
             Planned::Rules(planned) => planned,
         };
