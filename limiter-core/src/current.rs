@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, Write};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::sync::OnceCell;
@@ -129,13 +130,41 @@ impl Limiter {
     }
 }
 
+/// The limiter of an annotated call.
+#[derive(Debug)]
+pub enum LimiterHandle {
+    /// The default limiter of the process, by reference. A clone would increment a reference count, in a cache line
+    /// that all threads write.
+    Process(&'static Limiter),
+    /// The limiter of a scope or of an expression.
+    Other(Limiter),
+}
+
+impl Deref for LimiterHandle {
+    type Target = Limiter;
+
+    fn deref(&self) -> &Limiter {
+        match self {
+            Self::Process(limiter) => limiter,
+            Self::Other(limiter) => limiter,
+        }
+    }
+}
+
+/// Returns the limiter of the current scope, or else the default limiter of the process.
+#[inline]
+#[must_use]
+pub fn current() -> LimiterHandle {
+    scoped().map_or_else(|| LimiterHandle::Process(process_wide()), LimiterHandle::Other)
+}
+
 /// The limiter of the current scope.
-pub(crate) fn scoped() -> Option<Limiter> {
+fn scoped() -> Option<Limiter> {
     SCOPED.try_with(Limiter::clone).ok()
 }
 
 /// The limiter outside of any scope: the installed one, or else the one of the environment.
-pub(crate) fn process_wide() -> &'static Limiter {
+fn process_wide() -> &'static Limiter {
     INSTALLED.get().unwrap_or_else(default_limiter)
 }
 

@@ -1,4 +1,4 @@
-//! The failure policy of a shared store: the decision about a call whose store fails.
+//! The guard of a shared store: a call whose store fails is decided by the failure policy.
 
 use std::sync::Arc;
 #[cfg(all(test, feature = "leases", not(limiter_loom)))]
@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use crate::decision::Resolution;
 use crate::error::{Error, OnError, Source};
+use crate::failure_policy::apply_policy;
 use crate::health::{Health, HealthState};
 use crate::key::Key;
 use crate::limit::Limit;
@@ -138,38 +139,39 @@ impl Guard {
             Ok(counted) => return Ok(Resolution::Counted(counted)),
             Err(failure) => failure,
         };
-        observers.failed(&error);
-        let on_error = on_error.for_error(&error);
-        if let (OnError::Closed | OnError::Raise, Some(reservation)) = (on_error, &reservation) {
-            self.local().release(requests, reservation);
-        }
-        // The failure is recorded before the decision and after it. This task may have been woken late, and other calls
-        // must consult the standby limiter meanwhile.
-        self.local().fail(requests.iter().copied());
-        let resolution = match on_error {
-            OnError::Open => {
-                if reservation.is_none() {
-                    self.local().record(requests);
-                }
-                Resolution::FailedOpen
-            }
-            OnError::Closed => Resolution::FailedClosed,
-            OnError::Standby => {
-                match reservation.map_or_else(|| self.local().decide_by_standby(requests, &options), Ok) {
-                    Ok(DecisionReply { reply, per_request }) => {
-                        Resolution::Counted(CountedReply { per_request, ..CountedReply::from_standby(reply) })
-                    }
-                    Err(forked) => {
-                        observers.failed(&forked);
-                        Resolution::FailedClosed
-                    }
-                }
-            }
-            OnError::Raise => return Err(error),
-        };
+        let count = |on_error| self.count_failed(on_error, requests, &options, reservation);
+        let resolution = apply_policy(observers, error, on_error, count)?;
         // The store has no record of permits that were granted just now, for a window from now.
         self.local().fail(requests.iter().copied());
         Ok(resolution)
+    }
+
+    /// Records that the store has failed a call, and counts the call in this process as the policy demands. The reply is
+    /// the standby limiter's, if the policy needs one.
+    fn count_failed(
+        &self,
+        on_error: OnError,
+        requests: &[Request<'_>],
+        options: &CallOptions,
+        reservation: Option<DecisionReply>,
+    ) -> Result<Option<CountedReply>, Error> {
+        let local = self.local();
+        if let (OnError::Closed | OnError::Raise, Some(reservation)) = (on_error, &reservation) {
+            local.release(requests, reservation);
+        }
+        // The failure is recorded before the decision and after it. This task may have been woken late, and other calls
+        // must consult the standby limiter meanwhile.
+        local.fail(requests.iter().copied());
+        let DecisionReply { reply, per_request } = match (on_error, reservation) {
+            (OnError::Standby, Some(reservation)) => reservation,
+            (OnError::Standby, None) => local.decide_by_standby(requests, options)?,
+            (OnError::Open, None) => {
+                local.record(requests);
+                return Ok(None);
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(CountedReply { per_request, ..CountedReply::from_standby(reply) }))
     }
 
     /// Returns whether other processes use the store.
@@ -245,19 +247,11 @@ impl Guard {
             Ok(counted) => return Ok(Resolution::Counted(counted)),
             Err(failure) => failure.error,
         };
-        observers.failed(&error);
-        match options.on_error.for_error(&error) {
-            OnError::Open => Ok(Resolution::FailedOpen),
-            OnError::Closed => Ok(Resolution::FailedClosed),
-            OnError::Standby => match self.local().peek_by_standby(requests) {
-                Ok(counted) => Ok(Resolution::Counted(counted)),
-                Err(forked) => {
-                    observers.failed(&forked);
-                    Ok(Resolution::FailedClosed)
-                }
-            },
-            OnError::Raise => Err(error),
-        }
+        let count = |on_error| match on_error {
+            OnError::Standby => self.local().peek_by_standby(requests).map(Some),
+            _ => Ok(None),
+        };
+        apply_policy(observers, error, options.on_error, count)
     }
 
     /// Refunds permits to the store and its mirror, or to the standby limiter that granted them. The cost of a request

@@ -25,6 +25,7 @@ mod decision;
 pub mod http;
 mod convert;
 mod observer;
+mod failure_policy;
 mod guard;
 mod site;
 mod rule;

@@ -34,10 +34,9 @@ mod shared_rules;
 pub(crate) mod wait_queue;
 
 pub use named::Named;
-pub(crate) use planned::{FastDecision, RuleDecision};
+pub(crate) use planned::{FastDecision, RuleDecision, decision_of};
 #[cfg(all(feature = "rules", feature = "redis"))]
 pub use shared_rules::{Change, Published, SharedRules};
-pub(crate) use wait::WatchedRules;
 
 /// A rate limiter that counts in this process or in a store that several processes share.
 ///

@@ -9,6 +9,7 @@ mod permit;
 
 use crate::ErrorKind;
 pub use crate::convert::{FromDenied, FromFailure};
+pub use crate::current::{LimiterHandle, current};
 use crate::rule::{KeyText, RuleId, RuleRef};
 #[cfg(feature = "sites")]
 pub use crate::site::Registration;
@@ -24,8 +25,8 @@ pub use outcome::{Fallible, FutureValue, PlainValue, Resolvable, Resolving, call
 pub use permit::{allowed, allowed_blocking, try_allowed, try_allowed_blocking};
 pub use rules::{KeyRef, RuleRequest};
 pub use values::{
-    LimitOrNearest, LimitRef, LimiterHandle, LimiterRef, StaticKey, ToKey, captured_value, counted_by, current, key,
-    limit, limit_from, limit_of, limiter,
+    LimitOrNearest, LimitRef, LimiterRef, StaticKey, ToKey, captured_value, counted_by, key, limit, limit_from,
+    limit_of, limiter,
 };
 
 /// Returns the error of an option that is out of its range.

@@ -7,8 +7,10 @@ use std::{fmt, iter, slice};
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::http::Fields;
-use crate::request::Request;
-use crate::rule::{OwnLimits, OwnPolicy, Plan, RegisteredRule, RuleUse, ServiceRule};
+use crate::limiter::decision_of;
+use crate::local::StoreTicket;
+use crate::request::{CallOptions, Request};
+use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RegisteredRule, RuleUse, ServiceRule};
 use crate::{Allowed, Decision, Denied, Error, Key, Limit, Limiter, OnError, http};
 
 /// The rule of a layer.
@@ -26,6 +28,19 @@ pub struct LimitedRequest<'a> {
     /// The index of the key's template.
     pub form: usize,
     pub cost: u32,
+    /// The failure policy of rules that set none.
+    pub on_error: Option<OnError>,
+}
+
+/// A request that was planned, for a shared store to decide. It has no key, which may move meanwhile.
+#[derive(Debug)]
+pub struct UndecidedRequest {
+    generation: u64,
+    options: CallOptions,
+    name: &'static str,
+    limit: Limit,
+    cost: u32,
+    ticket: Option<StoreTicket>,
 }
 
 impl TowerRule {
@@ -60,16 +75,23 @@ impl TowerRule {
         }
     }
 
-    /// Decides about a request at once. `None` if [`decide`](Self::decide) must: a shared store is needed, or the rule is
-    /// not enforced with one valid limit.
-    #[must_use]
-    pub fn decide_now(&self, limiter: &Limiter, limit: &Limit, request: &LimitedRequest<'_>) -> Option<Decision> {
-        let plan = self.plan(limiter, slice::from_ref(limit), *request, OwnPolicy::NONE).ok()?;
-        limiter.try_decide(&plan).ok()
+    /// Plans a request under one limit, and decides about it if no reply of a shared store is needed.
+    ///
+    /// # Errors
+    /// The request that was planned. `None` if [`decide`](Self::decide) must plan it: more than one request decides, or
+    /// the settings cannot be read.
+    pub fn try_decide(
+        &self,
+        limiter: &Limiter,
+        limit: &Limit,
+        request: &LimitedRequest<'_>,
+    ) -> Result<Decision, Option<UndecidedRequest>> {
+        let (rule, reference) = self.rule_use(slice::from_ref(limit), request);
+        let plan = limiter.rule_table().plan_one(request.own_policy(), &rule, &reference).ok_or(None)?;
+        limiter.try_decide(&plan).map_err(|ticket| UndecidedRequest::new(&plan, ticket))
     }
 
-    /// Decides about a request under all of these limits, waiting up to `max_wait` for its permits. `on_error` is the
-    /// policy of rules that set none.
+    /// Decides about a request under all of these limits, waiting up to `max_wait` for its permits.
     ///
     /// # Errors
     /// As for [`Limiter::check`].
@@ -81,11 +103,10 @@ impl TowerRule {
         limiter: &Limiter,
         limits: &[Limit],
         request: LimitedRequest<'_>,
-        on_error: Option<OnError>,
         max_wait: Duration,
     ) -> Result<Decision, Error> {
-        let own = OwnPolicy { on_error, ..OwnPolicy::NONE };
-        limiter.decide_read(&|| self.plan(limiter, limits, request, own), own, max_wait).await
+        let read = || self.plan(limiter, limits, &request);
+        limiter.decide_named(read, request.own_policy(), max_wait).await.map(decision_of)
     }
 
     /// Takes the permit of a request that waits for something else, if there is one now. `None` if there is none: the
@@ -101,10 +122,9 @@ impl TowerRule {
         limiter: &Limiter,
         limit: &Limit,
         request: LimitedRequest<'_>,
-        on_error: Option<OnError>,
     ) -> Result<Option<Decision>, Error> {
-        let own = OwnPolicy { on_error, ..OwnPolicy::NONE };
-        limiter.take_read(&|| self.plan(limiter, slice::from_ref(limit), request, own), own).await
+        let read = || self.plan(limiter, slice::from_ref(limit), &request);
+        Ok(limiter.take_named(read, request.own_policy()).await?.map(decision_of))
     }
 
     /// Denies a request in this process, because its peer has demanded a pause that lasts from [`now`] until its end, by
@@ -123,17 +143,18 @@ impl TowerRule {
     }
 
     /// Plans a request under these limits and the settings of the rule.
-    fn plan<'a>(
-        &self,
-        limiter: &Limiter,
-        limits: &[Limit],
-        request: LimitedRequest<'a>,
-        own: OwnPolicy,
-    ) -> Result<Plan<'a>, Error> {
-        let LimitedRequest { key, form, cost } = request;
+    fn plan<'a>(&self, limiter: &Limiter, limits: &[Limit], request: &LimitedRequest<'a>) -> Result<Plan<'a>, Error> {
+        limiter.rule_table().plan(request.own_policy(), &iter::once(self.rule_use(limits, request)))
+    }
+
+    fn rule_use<'a, 'l>(
+        &'l self,
+        limits: &'l [Limit],
+        request: &LimitedRequest<'a>,
+    ) -> (RuleUse<'a, 'l>, ServiceRule<'l>) {
+        let LimitedRequest { key, form, cost, .. } = *request;
         let (name, limits) = (self.decision_name(), OwnLimits::Layer(limits));
-        let rule = RuleUse { rule_index: 0, name, key, limits, cost, leases: None };
-        limiter.rule_table().plan(own, &iter::once((rule, self.service_rule(form))))
+        (RuleUse { rule_index: 0, name, key, limits, cost, leases: None }, self.service_rule(form))
     }
 
     fn service_rule(&self, form: usize) -> ServiceRule<'_> {
@@ -142,6 +163,37 @@ impl TowerRule {
 
     fn decision_name(&self) -> &'static str {
         self.registered.map_or(DIRECT_CALL, |rule| rule.name)
+    }
+}
+
+impl LimitedRequest<'_> {
+    fn own_policy(&self) -> OwnPolicy {
+        OwnPolicy { on_error: self.on_error, ..OwnPolicy::NONE }
+    }
+}
+
+impl UndecidedRequest {
+    /// `None` for a plan of several requests.
+    fn new(plan: &Plan<'_>, ticket: Option<StoreTicket>) -> Option<Self> {
+        let &Plan { generation, options, ref requests } = plan;
+        let Planned::Single { name: [name], request: [Request { limit, cost, .. }], .. } = *requests else {
+            return None;
+        };
+        Some(Self { generation, options, name, limit, cost, ticket })
+    }
+
+    /// Decides about the request, by the limiter that it was planned for.
+    ///
+    /// # Errors
+    /// As for [`Limiter::check`].
+    ///
+    /// # Cancel safety
+    /// As for [`Limiter::check`].
+    pub async fn decide(self, limiter: &Limiter, key: &Key) -> Result<Decision, Error> {
+        let Self { generation, options, name, limit, cost, ticket } = self;
+        let request = [Request::new(key, limit, cost)];
+        let requests = Planned::Single { rule_index: 0, name: [name], request };
+        limiter.decide(&Plan { generation, options, requests }, ticket).await.map(decision_of)
     }
 }
 
@@ -171,4 +223,24 @@ pub async fn sleep(limiter: &Limiter, wait: Duration) -> Result<(), Error> {
 /// Passes each header field of an answer to `write`, without allocations: see [`fields`](http::fields).
 pub fn write_fields(decision: &Decision, fields: Fields, write: impl FnMut(&'static str, fmt::Arguments<'_>)) {
     http::write_fields(decision, fields, write);
+}
+
+#[cfg(all(test, not(limiter_loom)))]
+mod tests {
+    use super::*;
+    use crate::run::block_on;
+    use crate::{Builder, ErrorKind, Mode, Rule, RuleSet};
+
+    #[test]
+    fn a_request_of_a_layer_is_planned_once() {
+        let limiter = Builder::default().misconfigured(Error::new(ErrorKind::Unavailable, "no server"));
+        let (layer, key, limit) = (TowerRule::new("layer", &[], None), Key::new("a"), Limit::WIDEST);
+        let request = LimitedRequest { key: &key, form: 0, cost: 1, on_error: Some(OnError::Raise) };
+        let undecided = layer.try_decide(&limiter, &limit, &request).expect_err("a shared store").expect("one request");
+        limiter.set_rules(RuleSet::new().rule("layer", Rule::new().mode(Mode::Deny))).expect("valid");
+        let error = block_on(undecided.decide(&limiter, &key)).expect_err("the policy and the mode of its plan");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(layer.try_decide(&limiter, &limit, &request).expect_err("no single request").is_none());
+        assert!(block_on(layer.decide(&limiter, &[limit], request, Duration::ZERO)).expect("the mode").is_denied());
+    }
 }

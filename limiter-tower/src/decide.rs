@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use limiter_core::private::{LimiterHandle, current};
-use limiter_core::service::{LimitedRequest, TowerRule};
+use limiter_core::service::{LimitedRequest, TowerRule, UndecidedRequest};
 use limiter_core::{Allowed, Decision, Denied, Error, Limit, Limiter};
 
 use crate::key::{PartialKey, RequestKey};
@@ -44,6 +44,8 @@ pub(crate) struct PreparedRequest {
     key: PartialKey,
     limit: Limit,
     cost: u32,
+    /// The request as it was planned, if a shared store must decide about it.
+    undecided: Option<UndecidedRequest>,
 }
 
 /// The result of the decision about a request.
@@ -120,20 +122,20 @@ impl<K: RequestKey> LayerLimit<K> {
             Ok(prepared) => prepared,
             Err(lacks_key) => return Start::Decided(lacks_key.into()),
         };
-        match self.decide_now(&prepared) {
-            Some(outcome) => Start::Decided(outcome),
-            None => Start::Keyed(prepared),
+        match self.try_decide(&prepared) {
+            Ok(outcome) => Start::Decided(outcome),
+            Err(undecided) => Start::Keyed(PreparedRequest { undecided, ..prepared }),
         }
     }
 
-    fn decide_now(&self, prepared: &PreparedRequest) -> Option<Outcome> {
+    fn try_decide(&self, prepared: &PreparedRequest) -> Result<Outcome, Option<UndecidedRequest>> {
         let Options { more_limits, wait, .. } = &self.options;
         if !wait.is_zero() || !more_limits.is_empty() {
-            return None;
+            return Err(None);
         }
         let limiter = self.limiter();
-        let decision = self.rule.decide_now(&limiter, &prepared.limit, &prepared.request())?;
-        Some(self.outcome(decision, &limiter))
+        let decision = self.rule.try_decide(&limiter, &prepared.limit, &self.request(prepared))?;
+        Ok(self.outcome(decision, &limiter))
     }
 
     fn outcome(&self, decision: Decision, limiter: &Limiter) -> Outcome {
@@ -148,7 +150,7 @@ impl<K: RequestKey> LayerLimit<K> {
 
     /// Ends the decision about a request that [`start`](Self::start) left undecided.
     pub(crate) async fn finish(&self, prepared: Option<PreparedRequest>, parts: &Parts) -> Outcome {
-        let prepared = match prepared {
+        let mut prepared = match prepared {
             Some(prepared) => prepared,
             None => {
                 let found = self.key.add_later(PartialKey::new(self.rule.name()), parts).await;
@@ -158,13 +160,25 @@ impl<K: RequestKey> LayerLimit<K> {
                 }
             }
         };
-        let Options { more_limits, on_error, wait, .. } = &self.options;
-        let limits: Vec<_> = [prepared.limit].iter().chain(more_limits).copied().collect();
+        // The first poll is at the call. So this is the limiter that has planned the request.
         let limiter = self.limiter();
-        match self.rule.decide(&limiter, &limits, prepared.request(), *on_error, *wait).await {
+        let decision = match prepared.undecided.take() {
+            Some(undecided) => undecided.decide(&limiter, &prepared.key.key).await,
+            None => {
+                let Options { more_limits, wait, .. } = &self.options;
+                let limits: Vec<_> = [prepared.limit].iter().chain(more_limits).copied().collect();
+                self.rule.decide(&limiter, &limits, self.request(&prepared), *wait).await
+            }
+        };
+        match decision {
             Ok(decision) => self.outcome(decision, &limiter),
             Err(error) => Outcome::Reject(Rejected::Failed(error)),
         }
+    }
+
+    fn request<'a>(&self, prepared: &'a PreparedRequest) -> LimitedRequest<'a> {
+        let PreparedRequest { key: PartialKey { key, form }, cost, .. } = prepared;
+        LimitedRequest { key, form: *form, cost: *cost, on_error: self.options.on_error }
     }
 
     /// Adds limit and cost to the key of a request. `Err` for a request that lacks its key.
@@ -181,7 +195,7 @@ impl<K: RequestKey> LayerLimit<K> {
         };
         let limit = limit_by.as_ref().map_or(*limit, |limit_by| limit_by(parts));
         let cost = cost.as_ref().map_or(1, |cost| cost(parts));
-        Ok(PreparedRequest { key, limit, cost })
+        Ok(PreparedRequest { key, limit, cost, undecided: None })
     }
 
     /// The limiter of a request.
@@ -190,12 +204,6 @@ impl<K: RequestKey> LayerLimit<K> {
             Some(limiter) => LimiterRef::Own(limiter),
             None => LimiterRef::Current(current()),
         }
-    }
-}
-
-impl PreparedRequest {
-    fn request(&self) -> LimitedRequest<'_> {
-        LimitedRequest { key: &self.key.key, form: self.key.form, cost: self.cost }
     }
 }
 

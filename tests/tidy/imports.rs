@@ -45,6 +45,7 @@ const ORDER: &[&str] = &[
     "http",
     "convert",
     "observer",
+    "failure_policy",
     "guard",
     "site",
     "rule",

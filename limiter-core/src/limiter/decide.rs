@@ -11,6 +11,7 @@ use tracing::Instrument;
 use crate::clock::Clock;
 use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied, Resolution};
 use crate::error::OnError;
+use crate::failure_policy::apply_policy;
 use crate::limiter::planned::decision_of;
 use crate::limiter::{Backend, FastDecision, Limiter, LimiterInner};
 use crate::local::StoreTicket;
@@ -22,9 +23,9 @@ use crate::sync::process::forked;
 use crate::{Allowed, Error, Key, Limit, TARGET};
 
 /// The part of the memory store's reply that the fast path uses.
-enum FastReply {
-    /// The call is allowed, and no observer receives it.
-    Allowed(FastAllowed),
+enum FastReply<U> {
+    /// The call is allowed, and its decision need not be built.
+    Allowed(U, FastAllowed),
     Used(MemoryReply),
     /// The store cannot be used in this child of `fork`.
     Forked,
@@ -76,16 +77,11 @@ impl Limiter {
         error: Error,
         on_error: OnError,
     ) -> Result<Denied, Error> {
-        self.inner.observers.failed(&error);
-        match on_error {
-            OnError::Raise => Err(error),
-            // `Open` denies as well. The invalid limit may come from a caller, such as a plan with 0 calls.
-            OnError::Open | OnError::Closed | OnError::Standby => {
-                let mut denied = context.failed_closed();
-                self.expose_denied_key(&mut denied, context.requests);
-                Ok(denied)
-            }
-        }
+        // `Open` denies as well. The invalid limit may come from a caller, such as a plan with 0 calls.
+        let _ = self.resolve_by_policy(error, on_error)?;
+        let mut denied = context.failed_closed();
+        self.expose_denied_key(&mut denied, context.requests);
+        Ok(denied)
     }
 
     /// Decides about one request of a direct call by the memory store.
@@ -105,22 +101,28 @@ impl Limiter {
         ready
     }
 
-    /// The failure policy's decision, for a memory store that cannot be used in this child of `fork`.
+    /// Decides about a direct call by a memory store that cannot be used in this child of `fork`.
     #[cold]
     fn decide_in_child(&self, request: &Request<'_>) -> Result<Decision, Error> {
-        let resolution = self.resolve_by_policy(forked(), *self.default_options())?;
-        Ok(DecisionContext::direct(slice::from_ref(request)).decision(resolution, None))
+        let context = DecisionContext::direct(slice::from_ref(request));
+        self.decide_by_policy(context, self.default_options().on_error, forked())
+    }
+
+    /// Decides by the failure policy about a call that has no store in this process.
+    #[cold]
+    pub(super) fn decide_by_policy(
+        &self,
+        context: DecisionContext<'_>,
+        on_error: OnError,
+        error: Error,
+    ) -> Result<Decision, Error> {
+        Ok(context.decision(self.resolve_by_policy(error, on_error)?, None))
     }
 
     /// Applies the failure policy to a call that has no store and no standby limiter.
     #[cold]
-    pub(super) fn resolve_by_policy(&self, error: Error, options: CallOptions) -> Result<Resolution, Error> {
-        self.inner.observers.failed(&error);
-        match options.on_error.for_error(&error) {
-            OnError::Open => Ok(Resolution::FailedOpen),
-            OnError::Closed | OnError::Standby => Ok(Resolution::FailedClosed),
-            OnError::Raise => Err(error),
-        }
+    fn resolve_by_policy(&self, error: Error, on_error: OnError) -> Result<Resolution, Error> {
+        apply_policy(&self.inner.observers, error, on_error, |_| Ok(None))
     }
 
     /// Decides about one request to a shared store in this process, if that is possible. `leases` is the setting of its
@@ -158,22 +160,21 @@ impl Limiter {
     ) -> Result<D, Option<StoreTicket>> {
         let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
         let Backend::Memory(store) = backend else {
-            let needs_receipt = D::HAS_RECEIPT || observers.observe_allowed();
+            let needs_receipt = D::UNBUILT.is_none() || observers.observe_allowed();
             return self.decide_locally(name, request, leases, needs_receipt).map(D::from_decision);
         };
         // An `Allowed` that nothing receives is not built.
-        let skip_allowed = !D::HAS_RECEIPT && !observers.observe_allowed();
-        let fast_reply = |reply: &MemoryReply| {
-            if skip_allowed && reply.outcome.allowed {
-                FastReply::Allowed(FastAllowed::new(reply.outcome.remaining, reply.now))
-            } else {
-                FastReply::Used(*reply)
+        let unbuilt = D::UNBUILT.filter(|_| !observers.observe_allowed());
+        let fast_reply = |reply: &MemoryReply| match unbuilt {
+            Some(unbuilt) if reply.outcome.allowed => {
+                FastReply::Allowed(unbuilt, FastAllowed::new(reply.outcome.remaining, reply.now))
             }
+            _ => FastReply::Used(*reply),
         };
         match store.decide_one(request, 0, fast_reply, || FastReply::Forked) {
-            FastReply::Allowed(left) => {
+            FastReply::Allowed(unbuilt, left) => {
                 observers.allowed_fast(name, request, left);
-                D::allowed()
+                Ok(D::from_unbuilt(unbuilt))
             }
             FastReply::Used(reply) => {
                 let mut decision = Decision::from_memory(name, request, &reply, *limiter_id);
@@ -239,11 +240,11 @@ impl Limiter {
         match backend {
             Backend::Memory(store) if wants_reports => match store.decide_with_reports(requests) {
                 Ok(counted) => Ok(Resolution::Counted(counted)),
-                Err(error) => self.resolve_by_policy(error, options),
+                Err(error) => self.resolve_by_policy(error, options.on_error),
             },
             Backend::Memory(store) => match store.decide_within(requests, options.max_wait) {
                 Ok(reply) => Ok(Resolution::Counted(CountedReply::from_store(reply, 0))),
-                Err(error) => self.resolve_by_policy(error, options),
+                Err(error) => self.resolve_by_policy(error, options.on_error),
             },
             _ if requests.is_empty() => Ok(Resolution::FailedOpen),
             Backend::Guarded(guard) => {
@@ -264,7 +265,7 @@ impl Limiter {
         let resolution = match &self.inner.backend {
             Backend::Memory(store) => match store.peek(context.requests) {
                 Ok(reply) => Resolution::Counted(CountedReply::from_store(reply, 0)),
-                Err(error) => self.resolve_by_policy(error, options)?,
+                Err(error) => self.resolve_by_policy(error, options.on_error)?,
             },
             Backend::Guarded(guard) => guard.peek(context.requests, options, &self.inner.observers).await?,
         };
@@ -337,12 +338,13 @@ impl<'a> CheckFuture<'a> {
         let inner = match &mut self.inner {
             Some(inner) => inner,
             inner => {
+                // A decision in this process costs no allocation, so a flood of denied calls is cheap here as well. Only a
+                // switch of modes makes a plan of the call.
                 let rules = limiter.rule_table();
-                // A decision in this process costs no allocation and no plan, so a flood of denied calls is cheap here as
-                // well. A switch of modes is in a plan alone.
-                let tried = match rules.switch() {
+                let plan = rules.switch().map(|_| rules.plan_direct(DIRECT_CALL, &[request]));
+                let tried = match &plan {
                     None => limiter.decide_locally(DIRECT_CALL, &request, None, true),
-                    Some(_) => limiter.try_decide(&rules.plan_direct(DIRECT_CALL, &[request])),
+                    Some(plan) => limiter.try_decide(plan),
                 };
                 let ticket = match tried {
                     Ok(decision) => {
@@ -351,8 +353,13 @@ impl<'a> CheckFuture<'a> {
                     }
                     Err(ticket) => ticket,
                 };
-                let plan = rules.plan_direct(DIRECT_CALL, &[request]);
-                inner.insert(Box::pin(async move { limiter.decide(&plan, ticket).await.map(decision_of) }))
+                inner.insert(match plan {
+                    None => Box::pin(async move {
+                        let options = *limiter.default_options();
+                        limiter.decide_requests(DecisionContext::direct(&[request]), options, ticket).await
+                    }),
+                    Some(plan) => Box::pin(async move { limiter.decide(&plan, ticket).await.map(decision_of) }),
+                })
             }
         };
         let decision = inner.as_mut().poll(context);

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::limiter::Limiter;
-use crate::limiter::planned::decision_of;
-use crate::limiter::wait::{Waiting, WatchedRules};
+use crate::limiter::planned::{RuleDecision, decision_of};
 use crate::rule::{KeyText, OwnPolicy, Plan, RuleRef, RuleUse, UNCACHED, intern};
 use crate::run::block_on;
-use crate::{Decision, Denied, Error, ErrorKind, Key, Limit, OnError};
+use crate::{Decision, Error, ErrorKind, Key, Limit, OnError};
 
 /// Direct calls under a rule: [`Limiter::named`] returns it.
 ///
@@ -17,25 +16,20 @@ use crate::{Decision, Denied, Error, ErrorKind, Key, Limit, OnError};
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
     limiter: &'a Limiter,
-    rule: NamedRule<'a>,
+    rule: &'a str,
+    position: u32,
     /// The name in decisions.
     name: &'static str,
     on_error: Option<OnError>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct NamedRule<'a> {
-    name: &'a str,
-    position: u32,
-}
-
-impl RuleRef for NamedRule<'_> {
+impl RuleRef for Named<'_> {
     fn position(&self) -> u32 {
         self.position
     }
 
     fn name_and_key(&self) -> (&str, KeyText) {
-        (self.name, KeyText::Unknown)
+        (self.rule, KeyText::Unknown)
     }
 }
 
@@ -63,8 +57,7 @@ impl Limiter {
     /// ```
     pub fn named<'a>(&'a self, rule: &'a str) -> Named<'a> {
         let (name, position) = intern(rule).unwrap_or((DIRECT_CALL, UNCACHED));
-        let rule = NamedRule { name: rule, position };
-        Named { limiter: self, rule, name, on_error: None }
+        Named { limiter: self, rule, position, name, on_error: None }
     }
 
     /// Takes permits of several rules at once, all of them or none. Each rule is a `(name, key, limit, cost)`; the limit
@@ -90,74 +83,47 @@ impl Limiter {
         let uses = items.iter().map(|(first, items)| {
             let &(rule, key, ..) = &rules[*first];
             let rule_index = rules.iter().position(|(other, ..)| *other == rule).unwrap_or(*first);
-            let Named { rule, name, .. } = self.named(rule);
-            (RuleUse::direct(rule_index, name, key, items), rule)
+            let named = self.named(rule);
+            (RuleUse::direct(rule_index, named.name, key, items), named)
         });
         let uses: Vec<_> = uses.collect();
         let read = || self.rule_table().plan(OwnPolicy::NONE, &uses.iter().copied());
-        self.decide_read(&read, OwnPolicy::NONE, Duration::ZERO).await
+        self.decide_named(read, OwnPolicy::NONE, Duration::ZERO).await.map(decision_of)
     }
 
     /// Decides about a direct call under rules, which `read` plans. It waits up to `max_wait`.
-    pub(crate) async fn decide_read<'k>(
+    pub(crate) fn decide_named<'k>(
         &self,
-        read: &(impl Fn() -> Result<Plan<'k>, Error> + Send + Sync),
+        read: impl Fn() -> Result<Plan<'k>, Error> + Send + Sync,
         own: OwnPolicy,
         max_wait: Duration,
-    ) -> Result<Decision, Error> {
-        if max_wait.is_zero() {
-            return match read() {
-                Ok(plan) => self.decide(&plan, None).await.map(decision_of),
-                Err(error) => self.fail_unplanned(error, own).map(Decision::Denied),
-            };
-        }
-        let mut waiting = self.begin_wait(max_wait);
-        loop {
-            if let Some(decision) = self.attempt(read, own, &mut waiting).await? {
-                return Ok(decision);
-            }
-        }
+    ) -> impl Future<Output = Result<RuleDecision, Error>> {
+        self.plan_and_decide(read, move |error| self.fail_unplanned(error, own), max_wait, None)
     }
 
     /// Takes the permits of a direct call under rules if they are free now. `None` if they are not: the call waits
     /// elsewhere, so the observers get no denial.
-    pub(crate) async fn take_read<'k>(
+    pub(crate) async fn take_named<'k>(
         &self,
-        read: &(impl Fn() -> Result<Plan<'k>, Error> + Send + Sync),
+        read: impl Fn() -> Result<Plan<'k>, Error> + Send + Sync,
         own: OwnPolicy,
-    ) -> Result<Option<Decision>, Error> {
+    ) -> Result<Option<RuleDecision>, Error> {
         let mut attempt = self.begin_attempt();
-        self.attempt(read, own, &mut attempt).await
+        self.attempt(&read, &|error| self.fail_unplanned(error, own), &mut attempt).await
     }
 
-    /// Plans a direct call and decides about it: see [`decide_or_wait`](Self::decide_or_wait).
-    async fn attempt<'k>(
-        &self,
-        read: &(impl Fn() -> Result<Plan<'k>, Error> + Send + Sync),
-        own: OwnPolicy,
-        waiting: &mut Waiting,
-    ) -> Result<Option<Decision>, Error> {
-        let plan = match read() {
-            Ok(plan) => plan,
-            Err(error) => return self.fail_unplanned(error, own).map(|denied| Some(Decision::Denied(denied))),
-        };
-        let still_hold = || read().is_ok_and(|now| now.is_same(&plan));
-        let rules = WatchedRules { generation: plan.generation, still_hold: &still_hold };
-        let decision = self.decide_or_wait(&plan, waiting, Some(&rules)).await?;
-        Ok(decision.map(decision_of))
-    }
-
-    /// Applies the failure policy to a call whose settings cannot be read in this process.
+    /// Applies the failure policy to a direct call whose settings cannot be read in this process.
     ///
     /// # Errors
     /// The error, under the policy [`OnError::Raise`]. It is returned under any policy for too many requests.
     #[cold]
-    fn fail_unplanned(&self, error: Error, own: OwnPolicy) -> Result<Denied, Error> {
+    fn fail_unplanned(&self, error: Error, own: OwnPolicy) -> Result<RuleDecision, Error> {
         if error.kind() == ErrorKind::InvalidLimit {
             return Err(error);
         }
         let context = DecisionContext::new(&[DIRECT_CALL], &[]);
-        self.fail_without_request(context, error, self.rule_table().policy_without_settings(own))
+        let on_error = self.rule_table().policy_without_settings(own);
+        self.fail_without_request(context, error, on_error).map(|denied| Err((0, denied)))
     }
 }
 
@@ -205,7 +171,7 @@ impl<'a> Named<'a> {
 
     /// Takes permits of several limits at once, waiting up to `max_wait` for them.
     pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
-        self.limiter.decide_read(&|| self.plan(limits), self.own_policy(), max_wait).await
+        self.limiter.decide_named(|| self.plan(limits), self.own_policy(), max_wait).await.map(decision_of)
     }
 
     /// Takes one permit, waiting up to `max_wait` for it: [`Limiter::wait`] under the rule. Nothing waits for a rule in
@@ -242,7 +208,7 @@ impl<'a> Named<'a> {
     pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
         match self.plan(&[(key, limit, 1)]) {
             Ok(plan) => self.limiter.peek_planned(&plan).await,
-            Err(error) => self.limiter.fail_unplanned(error, self.own_policy()).map(Decision::Denied),
+            Err(error) => self.limiter.fail_unplanned(error, self.own_policy()).map(decision_of),
         }
     }
 
@@ -254,7 +220,7 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset some of the counters.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
-        let limits = self.limiter.rule_table().with_rule(&self.rule, |resolved| {
+        let limits = self.limiter.rule_table().with_rule(self, |resolved| {
             let settings = resolved.settings_for(key);
             match settings.limits() {
                 [] => settings.apply(*limit, None).map(|limit| vec![limit]),
@@ -275,7 +241,7 @@ impl<'a> Named<'a> {
     fn plan<'k>(&self, items: &[(&'k Key, &Limit, u32)]) -> Result<Plan<'k>, Error> {
         let is_first = |index: usize, key: &Key| !items[..index].iter().any(|(earlier, ..)| *earlier == key);
         let uses = items.iter().enumerate().filter(|(index, (key, ..))| is_first(*index, key));
-        let uses = uses.map(|(_, (key, ..))| (RuleUse::direct(0, self.name, key, items), self.rule));
+        let uses = uses.map(|(_, (key, ..))| (RuleUse::direct(0, self.name, key, items), *self));
         self.limiter.rule_table().plan(self.own_policy(), &uses)
     }
 }

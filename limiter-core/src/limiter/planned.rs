@@ -1,5 +1,6 @@
 //! The decision about a planned call: what its requests and the modes of its rules lead to.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
@@ -15,42 +16,46 @@ use crate::{Allowed, Decision, Denied, Error, ErrorKind, Limit, OnError, Source}
 pub(crate) type RuleDecision = Result<Allowed, (usize, Denied)>;
 
 /// Returns the decision of a direct call, whose rules have no index.
-pub(super) fn decision_of(decision: RuleDecision) -> Decision {
+pub(crate) fn decision_of(decision: RuleDecision) -> Decision {
     decision.map_or_else(|(_, denied)| Decision::Denied(denied), Decision::Allowed)
+}
+
+/// The decision about a call whose only rule is off.
+fn when_off(name: &'static str, limit: Limit) -> Allowed {
+    Allowed::without_limit(name, limit, Source::Mode)
 }
 
 /// The form in which a caller gets a decision that is made at once.
 pub(crate) trait FastDecision: Sized {
-    /// The caller may refund the permits of an allowed call.
-    const HAS_RECEIPT: bool;
+    /// Stands for the decision of an allowed call, where that need not be built. It has no value for a caller that may
+    /// refund the permits, and so needs each decision.
+    type Unbuilt: Copy;
+    const UNBUILT: Option<Self::Unbuilt>;
 
     fn from_decision(decision: Decision) -> Self;
 
-    /// The form of an allowed call without its decision.
-    ///
-    /// # Errors
-    /// The caller gets the decision. It is built for each such form, so this is never the result of a call: the permit is
-    /// taken already.
-    fn allowed() -> Result<Self, Option<StoreTicket>>;
+    /// Returns the form of an allowed call whose decision is not built.
+    fn from_unbuilt(unbuilt: Self::Unbuilt) -> Self;
 }
 
 impl FastDecision for Decision {
-    const HAS_RECEIPT: bool = true;
+    type Unbuilt = Infallible;
+    const UNBUILT: Option<Infallible> = None;
 
     #[inline]
     fn from_decision(decision: Decision) -> Self {
         decision
     }
 
-    #[inline]
-    fn allowed() -> Result<Self, Option<StoreTicket>> {
-        Err(None)
+    fn from_unbuilt(unbuilt: Infallible) -> Self {
+        match unbuilt {}
     }
 }
 
 /// The denial of a denied call.
 impl FastDecision for Option<Denied> {
-    const HAS_RECEIPT: bool = false;
+    type Unbuilt = ();
+    const UNBUILT: Option<()> = Some(());
 
     #[inline]
     fn from_decision(decision: Decision) -> Self {
@@ -58,8 +63,8 @@ impl FastDecision for Option<Denied> {
     }
 
     #[inline]
-    fn allowed() -> Result<Self, Option<StoreTicket>> {
-        Ok(None)
+    fn from_unbuilt((): ()) -> Self {
+        None
     }
 }
 
@@ -73,11 +78,58 @@ impl Limiter {
             Planned::Single { name: [name], request: [request], .. } => {
                 self.try_decide_one(name, request, Some(plan.options.leases))
             }
-            Planned::Off { name, limit } => {
-                Ok(D::from_decision(Decision::Allowed(Allowed::without_limit(name, *limit, Source::Mode))))
-            }
+            Planned::Off { name, limit } => Ok(D::from_decision(Decision::Allowed(when_off(name, *limit)))),
             Planned::Rules(_) => Err(None),
         }
+    }
+
+    /// Decides about a call that `read` plans, waiting up to `max_wait`. `pending` is the plan of a call that does not wait,
+    /// if there is one. `fail` applies the failure policy to a call that cannot be planned.
+    ///
+    /// # Errors
+    /// As for [`decide`](Self::decide), and those of `fail`.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep its arguments twice")]
+    pub(crate) fn plan_and_decide<'k>(
+        &self,
+        read: impl Fn() -> Result<Plan<'k>, Error> + Send + Sync,
+        fail: impl Fn(Error) -> Result<RuleDecision, Error>,
+        max_wait: Duration,
+        pending: Option<(Plan<'k>, Option<StoreTicket>)>,
+    ) -> impl Future<Output = Result<RuleDecision, Error>> {
+        async move {
+            if max_wait.is_zero() {
+                let (plan, ticket) = match pending {
+                    Some(pending) => pending,
+                    None => match read() {
+                        Ok(plan) => (plan, None),
+                        Err(error) => return fail(error),
+                    },
+                };
+                return self.decide(&plan, ticket).await;
+            }
+            let mut waiting = self.begin_wait(max_wait);
+            loop {
+                if let Some(decision) = self.attempt(&read, &fail, &mut waiting).await? {
+                    return Ok(decision);
+                }
+            }
+        }
+    }
+
+    /// Plans a call that may wait and decides about it: see [`decide_or_wait`](Self::decide_or_wait).
+    pub(super) async fn attempt<'k>(
+        &self,
+        read: &(impl Fn() -> Result<Plan<'k>, Error> + Send + Sync),
+        fail: &impl Fn(Error) -> Result<RuleDecision, Error>,
+        waiting: &mut Waiting,
+    ) -> Result<Option<RuleDecision>, Error> {
+        let plan = match read() {
+            Ok(plan) => plan,
+            Err(error) => return fail(error).map(Some),
+        };
+        let still_hold = || read().is_ok_and(|now| now.is_same(&plan));
+        let rules = WatchedRules { generation: plan.generation, still_hold: &still_hold };
+        self.decide_or_wait(&plan, waiting, Some(&rules)).await
     }
 
     /// Decides about a planned call that does not wait. It has a ticket if its only request was looked up already.
@@ -90,9 +142,13 @@ impl Limiter {
                 let decision = self.decide_requests(DecisionContext::new(name, request), plan.options, ticket).await?;
                 Ok(decision.into_result().map_err(|denied| (*rule_index, denied)))
             }
-            Planned::Off { name, limit } => Ok(Ok(Allowed::without_limit(name, *limit, Source::Mode))),
+            Planned::Off { name, limit } => Ok(Ok(when_off(name, *limit))),
             // Nothing has looked all of its requests up.
-            Planned::Rules(planned) => Box::pin(self.decide_rules(planned, plan.options)).await,
+            Planned::Rules(planned) => {
+                let options = plan.options;
+                let decide = async |context: DecisionContext<'_>| self.decide_requests(context, options, None).await;
+                Box::pin(self.decide_rules(planned, options.on_error, Duration::ZERO, decide)).await
+            }
         }
     }
 
@@ -115,51 +171,39 @@ impl Limiter {
                     let decision = self.decide_waiting(context, &plan.options, waiting, rules).await?;
                     Ok(decision.map(|decision| decision.into_result().map_err(|denied| (*rule_index, denied))))
                 }
-                Planned::Off { name, limit } => Ok(Some(Ok(Allowed::without_limit(name, *limit, Source::Mode)))),
+                Planned::Off { name, limit } => Ok(Some(Ok(when_off(name, *limit)))),
                 Planned::Rules(planned) => {
-                    Box::pin(self.decide_rules_or_wait(planned, &plan.options, waiting, rules)).await
+                    let (on_error, max_wait) = (plan.options.on_error, waiting.max_wait());
+                    let decide = async |context: DecisionContext<'_>| {
+                        self.decide_waiting(context, &plan.options, waiting, rules).await?.ok_or(None)
+                    };
+                    let decided = Box::pin(self.decide_rules(planned, on_error, max_wait, decide)).await;
+                    // No error means no decision.
+                    decided.map(Some).or_else(|error: Option<Error>| error.map_or(Ok(None), Err))
                 }
             }
         }
     }
 
-    /// Decides about the requests of all rules of a call that does not wait.
-    async fn decide_rules(&self, planned: &PlannedRules<'_>, options: CallOptions) -> Result<RuleDecision, Error> {
-        if let Some(denied) = self.deny_before_store(planned, options.on_error)? {
+    /// Decides about the requests of all rules of a call. `decide` decides about those of the rules that are enforced.
+    async fn decide_rules<E: From<Error>>(
+        &self,
+        planned: &PlannedRules<'_>,
+        on_error: OnError,
+        max_wait: Duration,
+        decide: impl AsyncFnOnce(DecisionContext<'_>) -> Result<Decision, E>,
+    ) -> Result<RuleDecision, E> {
+        if let Some(denied) = self.deny_before_store(planned, on_error)? {
             return Ok(Err(denied));
         }
         let shadow = self.usable_shadow(planned);
-        let with_observed = shadow.and_then(|shadow| shadow.with_observed(&planned.enforced.requests, Duration::ZERO));
-        let context = planned.enforced.context().with_observed(with_observed.as_deref());
-        let decision = match context.requests {
-            [] => None,
-            _ => Some(self.decide_requests(context, options, None).await?),
-        };
-        Ok(self.decided_rules(planned, shadow, decision, Duration::ZERO).await)
-    }
-
-    /// Decides about the requests of all rules of a call that may wait.
-    async fn decide_rules_or_wait(
-        &self,
-        planned: &PlannedRules<'_>,
-        options: &CallOptions,
-        waiting: &mut Waiting,
-        rules: Option<&WatchedRules<'_>>,
-    ) -> Result<Option<RuleDecision>, Error> {
-        if let Some(denied) = self.deny_before_store(planned, options.on_error)? {
-            return Ok(Some(Err(denied)));
-        }
-        let (shadow, max_wait) = (self.usable_shadow(planned), waiting.max_wait());
         let with_observed = shadow.and_then(|shadow| shadow.with_observed(&planned.enforced.requests, max_wait));
         let context = planned.enforced.context().with_observed(with_observed.as_deref());
         let decision = match context.requests {
             [] => None,
-            _ => match self.decide_waiting(context, options, waiting, rules).await? {
-                None => return Ok(None),
-                decision => decision,
-            },
+            _ => Some(decide(context).await?),
         };
-        Ok(Some(self.decided_rules(planned, shadow, decision, max_wait).await))
+        Ok(self.decided_rules(planned, shadow, decision, max_wait).await)
     }
 
     /// Returns the denial of a call that no store decides, and calls the observers.
@@ -169,7 +213,7 @@ impl Limiter {
         on_error: OnError,
     ) -> Result<Option<(usize, Denied)>, Error> {
         for rule in &planned.unlimited {
-            if let Some(denied) = self.deny_unread(rule, on_error)? {
+            if let Some(denied) = self.deny_unread(rule)? {
                 self.inner.observers.denied(DecisionContext::new(&[rule.name], &[]), &denied);
                 return Ok(Some((rule.rule_index, denied)));
             }
@@ -213,21 +257,20 @@ impl Limiter {
 
     /// Returns the denial of a call under a rule without a limit, if the limit may be in settings that could not be read.
     /// Such a call must not be unlimited by accident. Otherwise it counts the call, unless its policy is to allow it.
-    fn deny_unread(&self, rule: &UnlimitedRule, on_error: OnError) -> Result<Option<Denied>, Error> {
-        let policy = rule.policy(on_error);
+    fn deny_unread(&self, rule: &UnlimitedRule) -> Result<Option<Denied>, Error> {
         match self.unread_settings(rule) {
             None => {
                 self.rule_table().count_unlimited(rule.name);
                 Ok(None)
             }
             // The other rules of the call decide.
-            Some(error) if rule.is_shared_unread && policy == OnError::Open => {
+            Some(error) if rule.is_shared_unread && rule.on_error == OnError::Open => {
                 self.inner.observers.failed(&error);
                 Ok(None)
             }
             Some(error) => {
                 let context = DecisionContext { names: &[rule.name], requests: &[] };
-                self.deny_after_failure(context, error, policy).map(Some)
+                self.deny_after_failure(context, error, rule.on_error).map(Some)
             }
         }
     }
@@ -272,12 +315,12 @@ impl Limiter {
                 return self.peek_once(DecisionContext::new(name, request), options).await;
             }
             Planned::Off { name, limit } => {
-                return Ok(Decision::Allowed(Allowed::without_limit(name, *limit, Source::Mode)));
+                return Ok(Decision::Allowed(when_off(name, *limit)));
             }
             Planned::Rules(planned) => planned,
         };
         for rule in planned.unlimited.iter().filter(|rule| self.unread_settings(rule).is_some()) {
-            if let Some(denied) = self.deny_unread(rule, options.on_error)? {
+            if let Some(denied) = self.deny_unread(rule)? {
                 return Ok(Decision::Denied(denied));
             }
         }

@@ -1,6 +1,7 @@
 //! Calls that wait for a permit: until the turn that a leaky bucket gives, or in a queue of this process.
 
 use std::future::poll_fn;
+use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
@@ -20,11 +21,8 @@ use crate::{Algorithm, Error, Source, metrics};
 /// The shortest time between two checks of a call.
 const MIN_RETRY: Duration = Duration::from_millis(1);
 
-/// The result of a call's first step.
-enum FirstCheck<'a> {
-    Decided(Decision),
-    Waits(Ticket<'a>),
-}
+/// The result of a call's first step: its decision, or its ticket if it waits.
+type FirstCheck<'a> = ControlFlow<Decision, Ticket<'a>>;
 
 /// A check of the store by a first waiter, with the instant of its result.
 type TurnCheck<'a> = Pin<Box<dyn Future<Output = (Result<Option<Decision>, Error>, Moment)> + Send + Sync + 'a>>;
@@ -125,7 +123,7 @@ impl Limiter {
             && !delay.is_zero()
             && let Err(error) = self.inner.clock.sleep(delay).await
         {
-            return self.decide_by_policy(context, options, error);
+            return self.decide_by_policy(context, options.on_error, error);
         }
         Ok(decision)
     }
@@ -148,8 +146,8 @@ impl Limiter {
                 return Box::pin(self.decide_after_timeout(context, *options)).await.map(Some);
             }
             let mut ticket = match Box::pin(self.first_step(context, *options, waiting)).await? {
-                FirstCheck::Decided(decision) => return Ok(Some(decision)),
-                FirstCheck::Waits(ticket) => ticket,
+                ControlFlow::Break(decision) => return Ok(Some(decision)),
+                ControlFlow::Continue(ticket) => ticket,
             };
             let table = self.rule_table();
             let mut generation = rules.map_or(0, |rules| rules.generation);
@@ -166,11 +164,11 @@ impl Limiter {
                         return Ok(None);
                     }
                     Ok(turn) => turn,
-                    Err(error) => return self.decide_by_policy(context, *options, error).map(Some),
+                    Err(error) => return self.decide_by_policy(context, options.on_error, error).map(Some),
                 };
                 let (decision, decided_at) = match ticket.check(self.check_at(turn, context, *options)).await {
                     Ok(checked) => checked,
-                    Err(error) => return self.decide_by_policy(context, *options, error).map(Some),
+                    Err(error) => return self.decide_by_policy(context, options.on_error, error).map(Some),
                 };
                 match decision? {
                     Some(Decision::Denied(denied)) => match next_retry(&denied, decided_at, ticket.deadline()) {
@@ -202,9 +200,9 @@ impl Limiter {
                 let (retry_at, version) = (self.inner.clock.now(), queues.version(&demands));
                 let schedule = Schedule { retry_at, deadline: waiting.deadline, version };
                 waiting.place.enter(queues);
-                Ok(FirstCheck::Waits(queues.ticket(context.enforced(), demands, waiting.place.number(), schedule)))
+                Ok(ControlFlow::Continue(queues.ticket(context.enforced(), demands, waiting.place.number(), schedule)))
             }
-            Err(error) => self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
+            Err(error) => self.decide_by_policy(context, options.on_error, error).map(ControlFlow::Break),
         }
     }
 
@@ -229,15 +227,15 @@ impl Limiter {
         let decision = decision?;
         let retry_at = match &decision {
             Decision::Allowed(_) if is_behind => started_at,
-            Decision::Allowed(_) => return Ok(FirstCheck::Decided(decision)),
+            Decision::Allowed(_) => return Ok(ControlFlow::Break(decision)),
             Decision::Denied(denied) => match next_retry(denied, decided_at, deadline) {
                 Some(retry_at) => retry_at,
-                None => return Ok(FirstCheck::Decided(decision)),
+                None => return Ok(ControlFlow::Break(decision)),
             },
         };
         let queues = match queues {
             Ok(queues) => queues,
-            Err(error) => return self.decide_by_policy(context, options, error).map(FirstCheck::Decided),
+            Err(error) => return self.decide_by_policy(context, options.on_error, error).map(ControlFlow::Break),
         };
         let is_counted = decision.source() != Source::Policy;
         // After a refund or a failure the number of free permits may be another one. A bucket holds its burst at most.
@@ -249,11 +247,11 @@ impl Limiter {
         };
         let number = waiting.place.number();
         if is_counted && queues.is_too_long(context.enforced(), number, waiting.max_wait(), free) {
-            return Ok(FirstCheck::Decided(Decision::Denied(self.timed_out(context, decision, queues))));
+            return Ok(ControlFlow::Break(Decision::Denied(self.timed_out(context, decision, queues))));
         }
         let schedule = Schedule { retry_at, deadline, version };
         waiting.place.enter(queues);
-        Ok(FirstCheck::Waits(queues.ticket(context.enforced(), demands, number, schedule)))
+        Ok(ControlFlow::Continue(queues.ticket(context.enforced(), demands, number, schedule)))
     }
 
     /// The check of a first waiter whose turn has come. It has no result if it was an extra check that failed.
@@ -293,17 +291,6 @@ impl Limiter {
         }
     }
 
-    /// Decides by the failure policy about a call that cannot wait in this process.
-    #[cold]
-    fn decide_by_policy(
-        &self,
-        context: DecisionContext<'_>,
-        options: CallOptions,
-        error: Error,
-    ) -> Result<Decision, Error> {
-        Ok(context.decision(self.resolve_by_policy(error, options)?, None))
-    }
-
     /// The queues of this process.
     fn wait_queues(&self) -> Result<&Arc<WaitQueues>, Error> {
         let LimiterInner { backend, clock, .. } = &*self.inner;
@@ -329,7 +316,7 @@ impl Limiter {
         let decision = self.peek_once(context, options).await?;
         let queues = match self.wait_queues() {
             Ok(queues) => queues,
-            Err(error) => return self.decide_by_policy(context, options, error),
+            Err(error) => return self.decide_by_policy(context, options.on_error, error),
         };
         if decision.is_allowed() && !queues.has_queue_for(context.enforced()) {
             return self.decide_once(context, options).await;

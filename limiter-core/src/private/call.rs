@@ -6,9 +6,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::decision::DecisionContext;
-use crate::limiter::{FastDecision, RuleDecision, WatchedRules};
+use crate::limiter::{FastDecision, RuleDecision};
 use crate::local::StoreTicket;
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
+use crate::request::Request;
 use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RuleUse};
 use crate::run::block_on;
 use crate::{Denied, Error, ErrorKind, Limiter, OnError};
@@ -70,19 +71,18 @@ pub(super) struct AnnotatedCall<'a> {
 pub(super) type Pending<'a> = Option<(Plan<'a>, Option<StoreTicket>)>;
 
 impl<'a> AnnotatedCall<'a> {
-    /// Decides at once about a call without settings by name, with one limit and without a wait, as most calls are.
+    /// Decides at once about a plain call that does not wait, as most calls are.
     ///
     /// # Errors
     /// The call is not one of these, or a shared store must decide and this has found no cached denial.
     #[inline]
     pub(super) fn try_plain<D: FastDecision>(&self, limiter: &Limiter) -> Result<D, Option<StoreTicket>> {
-        // The request is built in its place, since moving one takes longer.
         if let ([Some(rule)], [name]) = (self.rules, self.function.names)
-            && let Some(limit) = rule.own_limit()
             && self.max_wait.is_zero()
-            && !limiter.rule_table().has_settings()
+            && let Some(limit) = limiter.rule_table().plain_limit(rule.own_limit())
         {
-            return limiter.try_decide_one(name, &rule.request(rule.key(), *limit), self.function.leases);
+            // The request is built in its place, since moving one takes longer.
+            return limiter.try_decide_one(name, &Request::new(rule.key(), *limit, rule.cost), self.function.leases);
         }
         Err(None)
     }
@@ -136,34 +136,14 @@ impl<'a> AnnotatedCall<'a> {
     ///
     /// # Errors
     /// The failure of the limiter, if the function handles it.
-    pub(super) async fn decide(
+    pub(super) fn decide(
         self,
         limiter: &Limiter,
         own: OwnPolicy,
         pending: Pending<'a>,
-    ) -> Result<RuleDecision, Error> {
-        if self.max_wait.is_zero() {
-            let (plan, ticket) = match pending {
-                Some(pending) => pending,
-                None => match self.plan(limiter, own) {
-                    Ok(plan) => (plan, None),
-                    Err(error) => return self.fail_unplanned(limiter, own, error),
-                },
-            };
-            return limiter.decide(&plan, ticket).await;
-        }
-        let mut waiting = limiter.begin_wait(self.max_wait);
-        loop {
-            let plan = match self.plan(limiter, own) {
-                Ok(plan) => plan,
-                Err(error) => return self.fail_unplanned(limiter, own, error),
-            };
-            let still_hold = || self.plan(limiter, own).is_ok_and(|now| now.is_same(&plan));
-            let rules = WatchedRules { generation: plan.generation, still_hold: &still_hold };
-            if let Some(decision) = limiter.decide_or_wait(&plan, &mut waiting, Some(&rules)).await? {
-                return Ok(decision);
-            }
-        }
+    ) -> impl Future<Output = Result<RuleDecision, Error>> {
+        let fail = move |error| self.fail_unplanned(limiter, own, error);
+        limiter.plan_and_decide(move || self.plan(limiter, own), fail, self.max_wait, pending)
     }
 
     /// Applies the failure policy to a call whose settings cannot be read. No handler and no policy admits one with too
@@ -309,7 +289,6 @@ mod tests {
     use super::*;
     use crate::local::counter_hash::CounterHash;
     use crate::private::limit;
-    use crate::request::Request;
     use crate::{Builder, Decision, Key, Rule, RuleSet};
 
     static FUNCTION: AnnotatedFunction = AnnotatedFunction::new(&["a"], &[]);

@@ -3,7 +3,6 @@
 use std::slice;
 
 use crate::private::{LimitOrNearest, StaticKey, limit};
-use crate::request::Request;
 use crate::{Key, Limit};
 
 /// The requests of one rule of a call: a key, its limits and a cost.
@@ -95,11 +94,6 @@ impl RuleRequest {
     #[inline]
     pub(super) fn own_limit(&self) -> Option<&Limit> {
         if let Limits::One(Ok(limit)) = &self.limits { Some(limit) } else { None }
-    }
-
-    #[inline]
-    pub(super) fn request<'a>(&self, key: &'a Key, limit: Limit) -> Request<'a> {
-        Request::new(key, limit, self.cost)
     }
 
     pub(super) fn limits(&self) -> &[LimitOrNearest] {

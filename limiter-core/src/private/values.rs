@@ -1,14 +1,14 @@
 //! The values of an expansion: keys, limits and limiters.
 
 use std::fmt::{self, Arguments, Display};
-use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::current::LimiterHandle;
 pub use crate::key::StaticKey;
 pub use crate::limit::LimitOrNearest;
-use crate::{Algorithm, Key, Limit, Limiter, current};
+use crate::{Algorithm, Key, Limit, Limiter};
 
 /// Returns the key of an expression that is a key, or a value counted under the rule's name.
 pub fn key<K: ToKey + ?Sized>(name: &'static str, value: &K) -> Key {
@@ -141,36 +141,9 @@ macro_rules! through_pointers {
 
 through_pointers!(&L, &mut L, Box<L>, Rc<L>, Arc<L>);
 
-/// The limiter of an annotated call.
-#[derive(Debug)]
-pub enum LimiterHandle {
-    /// The default limiter of the process, by reference. A clone would increment a reference count, in a cache line
-    /// that all threads write.
-    Process(&'static Limiter),
-    Other(Limiter),
-}
-
-impl Deref for LimiterHandle {
-    type Target = Limiter;
-
-    fn deref(&self) -> &Limiter {
-        match self {
-            Self::Process(limiter) => limiter,
-            Self::Other(limiter) => limiter,
-        }
-    }
-}
-
 /// Returns the limiter of an expression that is a limiter or a pointer to one.
 pub fn limiter<L: LimiterRef + ?Sized>(limiter: &L) -> LimiterHandle {
     LimiterHandle::Other(limiter.to_limiter())
-}
-
-/// Returns the limiter of the current scope, or else the default limiter of the process.
-#[inline]
-#[must_use]
-pub fn current() -> LimiterHandle {
-    current::scoped().map_or_else(|| LimiterHandle::Process(current::process_wide()), LimiterHandle::Other)
 }
 
 #[cfg(test)]

@@ -5,117 +5,18 @@
 //! when its rules change.
 
 use std::iter;
-use std::time::Duration;
 
-use crate::decision::DecisionContext;
-use crate::limit::LimitOrNearest;
-use crate::request::{CallOptions, Request, Role, check_number_of, sharing};
+use crate::request::{CallOptions, Request, check_number_of, sharing};
 use crate::rule::{CallDefaults, ResolvedRule, RuleRef, RuleTable, Settings, log_in_call};
-use crate::{Denied, Error, Key, Limit, Mode, OnError, TARGET};
+use crate::{Error, Limit, Mode, OnError, TARGET};
 
+mod rule_use;
+mod rule_requests;
 mod shadow;
 
+use rule_requests::{RuleRequests, SharedSettings, leases};
+pub(crate) use rule_use::{OwnLimits, OwnPolicy, RuleUse};
 pub(crate) use shadow::{Shadow, Trial};
-
-/// The caller's part of the failure policy.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnPolicy {
-    /// The policy of calls whose rules set none.
-    pub(crate) on_error: Option<OnError>,
-    /// The caller can return an error. Otherwise [`OnError::Raise`] counts as [`OnError::Closed`].
-    pub(crate) returns_errors: bool,
-}
-
-impl OwnPolicy {
-    /// The policy of a caller that sets none, and returns errors.
-    pub(crate) const NONE: Self = Self { on_error: None, returns_errors: true };
-
-    /// Returns the policy that applies: of the rules, of the caller, of the defaults of all rules, or of the limiter.
-    fn resolve(self, of_rules: Option<OnError>, of_defaults: Option<OnError>, of_limiter: OnError) -> OnError {
-        match of_rules.or(self.on_error).or(of_defaults).unwrap_or(of_limiter) {
-            OnError::Raise if !self.returns_errors => OnError::Closed,
-            policy => policy,
-        }
-    }
-}
-
-/// A rule of a call, before its settings are read.
-#[derive(Clone, Copy)]
-pub(crate) struct RuleUse<'a, 'l> {
-    /// Its place among the rules of the call.
-    pub(crate) rule_index: usize,
-    /// The name in decisions.
-    pub(crate) name: &'static str,
-    pub(crate) key: &'a Key,
-    pub(crate) limits: OwnLimits<'a, 'l>,
-    /// The cost of a configured limit.
-    pub(crate) cost: u32,
-    /// The caller's setting of leases.
-    pub(crate) leases: Option<bool>,
-}
-
-/// The limits that a caller has for a rule. Configured limits replace them.
-#[derive(Clone, Copy)]
-pub(crate) enum OwnLimits<'a, 'l> {
-    /// Those of an attribute. On one counter the call counts once.
-    Attribute(&'l [LimitOrNearest]),
-    /// Those of a layer, as of an attribute.
-    Layer(&'l [Limit]),
-    /// The items of a direct call with the key of the rule; those with another key are not used. On one counter their costs
-    /// add up.
-    Items(&'l [(&'a Key, &'l Limit, u32)]),
-}
-
-impl<'a, 'l> RuleUse<'a, 'l> {
-    /// The items of a direct call with one key, under a rule. A configured limit has the largest of their costs.
-    pub(crate) fn direct(
-        rule_index: usize,
-        name: &'static str,
-        key: &'a Key,
-        items: &'l [(&'a Key, &'l Limit, u32)],
-    ) -> Self {
-        let limits = OwnLimits::Items(items);
-        let rule = Self { rule_index, name, key, limits, cost: 0, leases: None };
-        Self { cost: rule.limits().map(|(_, cost)| cost).max().unwrap_or(0), ..rule }
-    }
-
-    /// The limits of its caller, each with its cost.
-    fn limits(&self) -> impl Iterator<Item = (LimitOrNearest, u32)> + Clone {
-        let (attribute, layer, items): (&[LimitOrNearest], &[Limit], &[_]) = match self.limits {
-            OwnLimits::Attribute(limits) => (limits, &[], &[]),
-            OwnLimits::Layer(limits) => (&[], limits, &[]),
-            OwnLimits::Items(items) => (&[], &[], items),
-        };
-        let Self { key, cost, .. } = *self;
-        let attribute = attribute.iter().map(move |limit| (limit.clone(), cost));
-        let layer = layer.iter().map(move |limit| (Ok(*limit), cost));
-        let items = items.iter().filter(move |(of, ..)| *of == key).map(|&(_, limit, cost)| (Ok(*limit), cost));
-        attribute.chain(layer).chain(items)
-    }
-
-    /// Returns the caller's limit, or `None` in it if the caller has none. `None` for several, and for an invalid one.
-    #[inline]
-    fn lone_limit(&self) -> Option<Option<Limit>> {
-        match self.limits {
-            OwnLimits::Attribute([]) | OwnLimits::Layer([]) => Some(None),
-            OwnLimits::Attribute([Ok(limit)]) | OwnLimits::Layer([limit]) => Some(Some(*limit)),
-            // The items of a direct call have one key in most calls.
-            OwnLimits::Items([(_, limit, _)]) => Some(Some(**limit)),
-            _ => None,
-        }
-    }
-
-    /// The caller's valid limits.
-    fn valid_limits(&self) -> impl Iterator<Item = Limit> + Clone {
-        self.limits().filter_map(|(limit, _)| limit.ok())
-    }
-
-    /// The limit that describes a call without any request.
-    fn described_limit(&self, settings: &Settings) -> Limit {
-        let own = || self.limits().next().map(|(limit, _)| limit.unwrap_or_else(|(_, nearest)| nearest));
-        settings.limits().first().copied().or_else(own).unwrap_or(Limit::WIDEST)
-    }
-}
 
 /// What is decided about a call.
 pub(crate) struct Plan<'a> {
@@ -165,86 +66,31 @@ pub(crate) struct UnlimitedRule {
     pub(crate) rule_index: usize,
     pub(crate) name: &'static str,
     /// The policy of its own settings.
-    on_error: Option<OnError>,
+    of_settings: Option<OnError>,
+    /// The policy for the failure to read its limit.
+    pub(crate) on_error: OnError,
     /// The limit may be in shared rules, which the limiter has not read yet.
     pub(crate) is_shared_unread: bool,
 }
 
 impl UnlimitedRule {
-    /// The policy for the failure to read this rule's limit, in a call with this one. A policy of the rule's own settings
-    /// is not replaced by that of another rule of the call.
-    pub(crate) fn policy(&self, of_call: OnError) -> OnError {
-        // Only the policy of the call shows whether its caller returns errors.
+    /// Resolves its policy in a call with this one. A policy of the rule's own settings is not replaced by that of another
+    /// rule of the call.
+    fn resolve(&mut self, of_call: OnError) {
+        // A rule does not make a call return errors that returns none otherwise.
         let own = OwnPolicy { on_error: None, returns_errors: of_call == OnError::Raise };
-        own.resolve(self.on_error, None, of_call)
-    }
-}
-
-/// The settings that rules share in a decision, before precedence.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct SharedSettings {
-    /// The policy of the first rule that has one.
-    on_error: Option<OnError>,
-    /// The policy of rules that set none, in any layer or attribute.
-    default_on_error: Option<OnError>,
-    /// The shortest.
-    deadline: Option<Duration>,
-}
-
-impl SharedSettings {
-    #[inline]
-    fn of(settings: &Settings) -> Self {
-        let Settings { on_error, default_on_error, deadline, .. } = *settings;
-        Self { on_error, default_on_error, deadline }
-    }
-
-    /// Returns them with those of the next rules.
-    fn then(self, next: Self) -> Self {
-        Self {
-            on_error: self.on_error.or(next.on_error),
-            default_on_error: self.default_on_error.or(next.default_on_error),
-            deadline: self.deadline.into_iter().chain(next.deadline).min(),
-        }
-    }
-
-    #[inline]
-    fn options(self, leases: Option<bool>, own: OwnPolicy, defaults: &CallDefaults) -> CallOptions {
-        CallOptions {
-            on_error: own.resolve(self.on_error, self.default_on_error, defaults.options.on_error),
-            deadline: self.deadline,
-            leases: leases.unwrap_or(defaults.options.leases),
-            ..defaults.options
-        }
-    }
-}
-
-/// Requests of one decision, with the rule of each.
-#[derive(Default, PartialEq)]
-pub(crate) struct RuleRequests<'a> {
-    pub(crate) requests: Vec<Request<'a>>,
-    names: Vec<&'static str>,
-    rule_indices: Vec<usize>,
-    settings: SharedSettings,
-    /// The setting of the last rule that has a request here. A decision about several requests takes no lease, so it is
-    /// of use for one alone.
-    leases: Option<bool>,
-}
-
-impl RuleRequests<'_> {
-    pub(crate) fn context(&self) -> DecisionContext<'_> {
-        DecisionContext::new(&self.names, &self.requests)
-    }
-
-    pub(crate) fn rule_of(&self, denied: &Denied) -> usize {
-        self.rule_indices.get(denied.request_index()).copied().unwrap_or(0)
-    }
-
-    fn options(&self, own: OwnPolicy, defaults: &CallDefaults) -> CallOptions {
-        self.settings.options(self.leases, own, defaults)
+        self.on_error = own.resolve(self.of_settings, None, of_call);
     }
 }
 
 impl RuleTable {
+    /// Returns the limit of a plain call, which needs no plan: its only rule has one valid limit, and no rule has settings.
+    /// So this limit decides, under the options of the caller and the limiter.
+    #[inline]
+    pub(crate) fn plain_limit<'l>(&self, own_limit: Option<&'l Limit>) -> Option<&'l Limit> {
+        own_limit.filter(|_| !self.has_settings())
+    }
+
     /// Plans a call under rules, in one state of the rules: if they change meanwhile, all are read again.
     ///
     /// # Errors
@@ -277,6 +123,20 @@ impl RuleTable {
                 return Ok(Plan { generation, options, requests });
             }
         }
+    }
+
+    /// Plans a call under one rule, if one request decides about it or the rule is off. `None` leaves it to
+    /// [`plan`](Self::plan), also for rules that change meanwhile or cannot be read.
+    #[inline]
+    pub(crate) fn plan_one<'a>(
+        &self,
+        own: OwnPolicy,
+        rule: &RuleUse<'a, '_>,
+        reference: &impl RuleRef,
+    ) -> Option<Plan<'a>> {
+        let generation = self.generation();
+        let (options, requests) = self.plan_single(own, rule, reference).ok()??;
+        (self.generation() == generation).then_some(Plan { generation, options, requests })
     }
 
     /// Plans a call under one rule with one limit. `None` if more than one request decides, or if there is something to
@@ -421,12 +281,6 @@ struct Mistakes {
     unusable: Option<Option<Error>>,
 }
 
-/// Returns whether the calls of a rule may take leases. `None` leaves it to the limiter.
-#[inline]
-fn leases(rule: &RuleUse<'_, '_>, settings: &Settings) -> Option<bool> {
-    settings.leases.or(rule.leases).or(settings.default_leases)
-}
-
 impl<'a> PlannedRules<'a> {
     /// Adds a rule with its settings.
     ///
@@ -439,7 +293,8 @@ impl<'a> PlannedRules<'a> {
             self.unlimited.push(UnlimitedRule {
                 rule_index: rule.rule_index,
                 name: rule.name,
-                on_error: settings.on_error,
+                of_settings: settings.on_error,
+                on_error: OnError::default(),
                 is_shared_unread: settings.is_shared_unread,
             });
         }
@@ -471,7 +326,9 @@ impl<'a> PlannedRules<'a> {
             sharing::remove_unshared_lanes(&mut self.enforced.requests);
         }
         self.shadow.resolve(defaults);
-        (self.enforced.options(own, defaults), Planned::Rules(Box::new(self)))
+        let options = self.enforced.options(own, defaults);
+        self.unlimited.iter_mut().for_each(|rule| rule.resolve(options.on_error));
+        (options, Planned::Rules(Box::new(self)))
     }
 
     /// Checks the number of requests that decide about the call, before they do.
@@ -512,47 +369,6 @@ impl PlannedRules<'_> {
         let Self { enforced, shadow, denying, invalid, first: _, unlimited } = self;
         let has_others = !shadow.is_empty() || denying.is_some() || invalid.is_some() || !unlimited.is_empty();
         !has_others && enforced.requests == request
-    }
-}
-
-impl<'a> RuleRequests<'a> {
-    fn push(&mut self, rule: &RuleUse<'a, '_>, limit: Limit, cost: u32, limit_index: usize) {
-        let role = Role::of_limit(rule.rule_index, limit_index);
-        self.requests.push(Request { role, ..Request::new(rule.key, limit, cost) });
-        self.names.push(rule.name);
-        self.rule_indices.push(rule.rule_index);
-    }
-
-    /// Adds the requests of a rule: one for each of its limits.
-    ///
-    /// # Errors
-    /// The first invalid limit. The requests then have the nearest valid limit in its place.
-    fn add(&mut self, rule: &RuleUse<'a, '_>, settings: &Settings) -> Result<(), Error> {
-        self.settings = self.settings.then(SharedSettings::of(settings));
-        let mut invalid = None;
-        let mut add = |limit: LimitOrNearest, cost, limit_index| {
-            let limit = limit.unwrap_or_else(|(error, nearest)| {
-                invalid.get_or_insert(error);
-                nearest
-            });
-            self.push(rule, limit, cost, limit_index);
-            self.leases = leases(rule, settings);
-        };
-        let apply = |limit: Limit, own| settings.apply(limit, own).map_err(|error| (error, limit));
-        match settings.limits() {
-            [] => {
-                let is_direct = matches!(rule.limits, OwnLimits::Items(_));
-                for (index, (own, cost)) in rule.limits().enumerate() {
-                    let limit_index = if is_direct { 0 } else { index };
-                    add(own.and_then(|own| apply(own, None)), cost, limit_index);
-                }
-            }
-            limits => {
-                let own = rule.valid_limits().next();
-                limits.iter().enumerate().for_each(|(index, limit)| add(apply(*limit, own), rule.cost, index));
-            }
-        }
-        invalid.map_or(Ok(()), Err)
     }
 }
 

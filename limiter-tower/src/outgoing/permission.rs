@@ -37,11 +37,11 @@ impl OutgoingLimit {
         options: &OutgoingOptions,
         deadline: Duration,
     ) -> Result<Allowed, NotSent> {
-        let request = LimitedRequest { key, form: 0, cost: 1 };
+        let request = LimitedRequest { key, form: 0, cost: 1, on_error: options.on_error };
         loop {
             let time_left = self.wait_for_pause(limiter, request, options, deadline).await?;
             let limits = [options.limit];
-            let decision = self.rule.decide(limiter, &limits, request, options.on_error, time_left).await;
+            let decision = self.rule.decide(limiter, &limits, request, time_left).await;
             let allowed = permitted(decision.map_err(NotSent::Failed)?)?;
             if !self.is_paused(limiter, key) {
                 return Ok(allowed);
@@ -63,8 +63,8 @@ impl OutgoingLimit {
         if self.is_paused(limiter, key) {
             return Ok(None);
         }
-        let request = LimitedRequest { key, form: 0, cost: 1 };
-        let decision = self.rule.take(limiter, &options.limit, request, options.on_error).await;
+        let request = LimitedRequest { key, form: 0, cost: 1, on_error: options.on_error };
+        let decision = self.rule.take(limiter, &options.limit, request).await;
         let Some(decision) = decision.map_err(NotSent::Failed)? else { return Ok(None) };
         let allowed = permitted(decision)?;
         if !self.is_paused(limiter, key) {

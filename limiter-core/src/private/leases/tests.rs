@@ -155,9 +155,11 @@ fn direct_calls_under_a_rule_and_layers_have_its_setting() {
                         .expect("the standby limiter")
                         .is_allowed()
                 );
-                let request = LimitedRequest { key: &key, form: 0, cost: 1 };
-                assert!(layer.decide_now(limiter, &limit, &request).is_none());
-                let decided = block_on(layer.decide(limiter, &[limit], request, None, Duration::ZERO));
+                let request = LimitedRequest { key: &key, form: 0, cost: 1, on_error: None };
+                if let Some(undecided) = layer.try_decide(limiter, &limit, &request).expect_err("a shared store") {
+                    assert!(block_on(undecided.decide(limiter, &key)).expect("the standby limiter").is_allowed());
+                }
+                let decided = block_on(layer.decide(limiter, &[limit], request, Duration::ZERO));
                 assert!(decided.expect("the standby limiter").is_allowed());
             });
         }

@@ -7,7 +7,8 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{OwnPolicy, RuleRequests};
+use super::rule_requests::RuleRequests;
+use super::rule_use::OwnPolicy;
 use crate::request::sharing::{self, SameCounter};
 use crate::request::{CallOptions, Request, check_number_of};
 use crate::rule::CallDefaults;
@@ -111,32 +112,5 @@ impl Trial<'_> {
     fn join(self, next: Self) -> Self {
         let (observed, taking) = (self.observed.then(next.observed), self.taking.then(next.taking));
         Self { observed, taking, ..self }
-    }
-}
-
-impl RuleRequests<'_> {
-    /// Removes and returns some of the requests.
-    fn split_off_if(&mut self, is_split: impl Fn(&Request<'_>) -> bool) -> Self {
-        let mut split = Self { settings: self.settings, ..Self::default() };
-        let mut index = 0;
-        while let Some(request) = self.requests.get(index).copied() {
-            if is_split(&request) {
-                self.requests.remove(index);
-                split.requests.push(request);
-                split.names.push(self.names.remove(index));
-                split.rule_indices.push(self.rule_indices.remove(index));
-            } else {
-                index += 1;
-            }
-        }
-        split
-    }
-
-    /// Returns them with those of the next rules.
-    fn then(mut self, next: Self) -> Self {
-        self.requests.extend(next.requests);
-        self.names.extend(next.names);
-        self.rule_indices.extend(next.rule_indices);
-        Self { settings: self.settings.then(next.settings), leases: next.leases, ..self }
     }
 }

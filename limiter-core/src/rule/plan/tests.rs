@@ -1,8 +1,9 @@
 use std::iter;
+use std::time::Duration;
 
 use super::*;
 use crate::rule::{KeyText, Rule, RuleSet, UNCACHED};
-use crate::{Algorithm, Builder, Limiter};
+use crate::{Algorithm, Builder, Key, Limiter};
 
 const POLICIES: [OnError; 4] = [OnError::Open, OnError::Closed, OnError::Standby, OnError::Raise];
 
