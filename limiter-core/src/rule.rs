@@ -9,7 +9,7 @@ use crate::{Algorithm, Error, ErrorKind, Key, Layout, Limit, OnError};
 mod mode;
 pub(crate) mod message_text;
 #[cfg(any(feature = "rules", feature = "serde"))]
-pub(crate) mod fields;
+pub(crate) mod format;
 mod override_index;
 mod rule_set;
 mod settings;

@@ -1,20 +1,23 @@
 //! Serialised forms of the values in a configuration: rules as maps, limits as their text, policies and algorithms as
 //! their names.
 //!
-//! Written by hand: a build then has `serde_core` alone of serde, and no derive macro.
+//! WrittenValue by hand: a build then has `serde_core` alone of serde, and no derive macro.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
-use std::time::Duration;
 
-use serde_core::de::{self, MapAccess, Visitor};
+use serde_core::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde_core::ser::SerializeMap;
 use serde_core::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::NamedValue;
 use crate::rule::KeyPattern;
-use crate::rule::fields::{LIMIT_FIELD, LIMIT_FIELDS, LimitParts, parse_limit, permits_problem, unknown_field_problem};
+use crate::rule::format::{
+    FIELDS, Field, FieldKind, FieldNames, Found, WrittenValue, field, limit_of_parts, parse_limit, parts_beside_text,
+    whole_millis, written_limits,
+};
 use crate::rule::message_text::{cut, list, quoted, wrong_name_problem};
 use crate::{Algorithm, KeyMatch, Layout, Limit, Mode, OnError, Origin, Rule, RuleInForce};
 
@@ -77,25 +80,13 @@ by_name!(Algorithm, Layout, OnError, Mode);
 /// the text, and those of `algorithm`, `burst` and `layout` that are not the default. Needs the feature `serde`.
 impl Serialize for Limit {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let algorithm = Some(self.algorithm()).filter(|algorithm| *algorithm != Algorithm::default());
-        let layout = Some(self.layout()).filter(|layout| *layout != Layout::default());
-        let burst = self.own_burst();
-        let extras = usize::from(algorithm.is_some()) + usize::from(layout.is_some()) + usize::from(burst.is_some());
-        if extras == 0 {
+        let parts: Vec<_> = parts_beside_text(*self).collect();
+        if parts.is_empty() {
             return serializer.collect_str(self);
         }
-        let mut map = serializer.serialize_map(Some(1 + extras))?;
-        map.serialize_entry("limit", &LimitText(*self))?;
-        if let Some(algorithm) = algorithm {
-            map.serialize_entry("algorithm", &algorithm)?;
-        }
-        if let Some(burst) = burst {
-            map.serialize_entry("burst", &burst)?;
-        }
-        if let Some(layout) = layout {
-            map.serialize_entry("layout", &layout)?;
-        }
-        map.end()
+        let text = self.to_string();
+        let parts = parts.into_iter().map(|(name, value)| (name, FieldValue::One(value)));
+        write_fields(serializer, &[("limit", FieldValue::Text(&text))].into_iter().chain(parts).collect::<Vec<_>>())
     }
 }
 
@@ -122,29 +113,23 @@ impl<'de> Visitor<'de> for LimitVisitor {
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Limit, M::Error> {
         let mut fields = FieldsOnce::default();
-        let mut parts = LimitParts::default();
-        while let Some(field) = map.next_key::<String>()? {
-            fields.begin(&field)?;
-            match &*field {
-                "limit" => parts.limit = Some(map.next_value::<LimitText>()?.0),
-                "algorithm" => parts.algorithm = Some(map.next_value()?),
-                "burst" => parts.burst = Some(map.next_value::<Burst>()?.0),
-                "layout" => parts.layout = Some(map.next_value()?),
-                _ => return Err(de::Error::custom(unknown_field_problem(&field, LIMIT_FIELD, &LIMIT_FIELDS))),
+        let mut parts = Rule::new();
+        while let Some(name) = map.next_key::<String>()? {
+            fields.begin(&name)?;
+            match (&*name, field(&name)) {
+                ("limit", _) => parts.limits = vec![map.next_value::<LimitText>()?.0],
+                (_, Some(field)) if field.is_of_limit => {
+                    map.next_value_seed(FieldReader { rule: &mut parts, field })?
+                }
+                _ => return Err(de::Error::custom(FieldNames::of_limit().unknown_problem(&name))),
             }
         }
-        parts.build().map_err(|(_, problem)| de::Error::custom(problem))
+        limit_of_parts(&parts).map_err(|(_, problem)| de::Error::custom(problem))
     }
 }
 
 /// The permits and the window of a limit, as text.
 struct LimitText(Limit);
-
-impl Serialize for LimitText {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
 
 impl<'de> Deserialize<'de> for LimitText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -166,34 +151,53 @@ impl Visitor<'_> for LimitTextVisitor {
     }
 }
 
-/// The permits of a `burst`.
-struct Burst(u32);
+/// Reads the value of a field into a rule.
+struct FieldReader<'r> {
+    rule: &'r mut Rule,
+    field: &'static Field,
+}
 
-impl<'de> Deserialize<'de> for Burst {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_u32(BurstVisitor)
+impl FieldReader<'_> {
+    fn read<E: de::Error>(self, found: &Found<'_>) -> Result<(), E> {
+        self.field.read(self.rule, found).map_err(E::custom)
     }
 }
 
-struct BurstVisitor;
+impl<'de> DeserializeSeed<'de> for FieldReader<'_> {
+    type Value = ();
 
-impl Visitor<'_> for BurstVisitor {
-    type Value = Burst;
+    /// Formats without types of their own, such as variables of the environment, convert a text to the type that is
+    /// asked for.
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.field.kind {
+            FieldKind::Word(_) | FieldKind::Deadline => deserializer.deserialize_str(self),
+            FieldKind::Permits => deserializer.deserialize_u32(self),
+            FieldKind::Flag => deserializer.deserialize_bool(self),
+        }
+    }
+}
+
+impl Visitor<'_> for FieldReader<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("for `burst` a whole number from 1 to 4294967295")
+        write!(f, "for `{}` {}", self.field.name, self.field.bound())
     }
 
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Burst, E> {
-        let permits = u32::try_from(number).ok().filter(|permits| *permits > 0);
-        permits.map(Burst).ok_or_else(|| E::custom(permits_problem("burst", &format!("`{number}`"))))
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        self.read(&Found::Text(text))
     }
 
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Burst, E> {
-        match u64::try_from(number) {
-            Ok(number) => self.visit_u64(number),
-            Err(_) => Err(E::custom(permits_problem("burst", &format!("`{number}`")))),
-        }
+    fn visit_bool<E: de::Error>(self, flag: bool) -> Result<(), E> {
+        self.read(&Found::Flag(flag))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<(), E> {
+        self.read(&Found::Number(Cow::Owned(number.to_string()), u32::try_from(number).ok()))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<(), E> {
+        self.read(&Found::Number(Cow::Owned(number.to_string()), u32::try_from(number).ok()))
     }
 }
 
@@ -203,11 +207,9 @@ impl Visitor<'_> for BurstVisitor {
 enum FieldValue<'r> {
     Text(&'r str),
     Texts(&'r [&'r str]),
-    Number(u64),
-    Flag(bool),
+    One(WrittenValue),
     Limit(Limit),
     Limits(&'r [Limit]),
-    Deadline(Duration),
     /// Names and values.
     Parts(&'r [(String, String)]),
     Overrides(&'r [(KeyMatch, Rule)]),
@@ -218,13 +220,12 @@ impl Serialize for FieldValue<'_> {
         match self {
             Self::Text(text) => serializer.serialize_str(text),
             Self::Texts(texts) => serializer.collect_seq(*texts),
-            Self::Number(number) => serializer.serialize_u64(*number),
-            Self::Flag(flag) => serializer.serialize_bool(*flag),
+            Self::One(WrittenValue::Word(word)) => serializer.serialize_str(word),
+            Self::One(WrittenValue::Number(number)) => serializer.serialize_u64(*number),
+            Self::One(WrittenValue::Flag(flag)) => serializer.serialize_bool(*flag),
+            Self::One(WrittenValue::Time(time)) => serializer.collect_str(&format_args!("{}ms", whole_millis(*time))),
             Self::Limit(limit) => limit.serialize(serializer),
             Self::Limits(limits) => serializer.collect_seq(*limits),
-            Self::Deadline(deadline) => {
-                serializer.collect_str(&format_args!("{}ms", deadline.as_nanos().div_ceil(1_000_000)))
-            }
             Self::Parts(parts) => serializer.collect_map(parts.iter().map(|(name, value)| (name, value))),
             Self::Overrides(overrides) => {
                 serializer.collect_seq(overrides.iter().map(|(keys, rule)| WrittenOverride { keys, rule }))
@@ -244,24 +245,12 @@ fn write_fields<S: Serializer>(serializer: S, fields: &[(&'static str, FieldValu
 
 /// Returns the settings of a rule or of an override that are set.
 fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, FieldValue<'_>)> {
-    let Rule { limits, algorithm, burst, layout, mode, on_error, deadline, leases, overrides: _, key: _, place: _ } =
-        rule;
-    let limits = match limits[..] {
-        [] => None,
-        [limit] => Some(("limit", FieldValue::Limit(limit))),
-        _ => Some(("limits", FieldValue::Limits(limits))),
-    };
-    let settings = [
-        limits,
-        algorithm.map(|algorithm| ("algorithm", FieldValue::Text(algorithm.name()))),
-        burst.map(|burst| ("burst", FieldValue::Number(burst.into()))),
-        layout.map(|layout| ("layout", FieldValue::Text(layout.name()))),
-        mode.map(|mode| ("mode", FieldValue::Text(mode.name()))),
-        on_error.map(|policy| ("on_error", FieldValue::Text(policy.name()))),
-        deadline.map(|deadline| ("deadline", FieldValue::Deadline(deadline))),
-        leases.map(|leases| ("leases", FieldValue::Flag(leases))),
-    ];
-    settings.into_iter().flatten()
+    let limits = written_limits(rule).map(|(name, limits)| match limits {
+        [limit] => (name, FieldValue::Limit(*limit)),
+        limits => (name, FieldValue::Limits(limits)),
+    });
+    let settings = FIELDS.iter().filter_map(|field| Some((field.name, FieldValue::One((field.written)(rule)?))));
+    limits.into_iter().chain(settings)
 }
 
 /// The map of an override.
@@ -300,10 +289,10 @@ impl Serialize for RuleInForce {
             Some(("attribute_limits", FieldValue::Texts(self.attribute_limits()))),
             Some(("mode", FieldValue::Text(self.mode().as_str()))),
             self.on_error().map(|policy| ("on_error", FieldValue::Text(policy.as_str()))),
-            self.deadline().map(|deadline| ("deadline", FieldValue::Deadline(deadline))),
-            self.leases().map(|leases| ("leases", FieldValue::Flag(leases))),
+            self.deadline().map(|deadline| ("deadline", FieldValue::One(WrittenValue::Time(deadline)))),
+            self.leases().map(|leases| ("leases", FieldValue::One(WrittenValue::Flag(leases)))),
             Some(("origin", FieldValue::Text(self.origin().as_str()))),
-            Some(("overrides", FieldValue::Number(overrides))),
+            Some(("overrides", FieldValue::One(WrittenValue::Number(overrides)))),
         ];
         write_fields(serializer, &fields.into_iter().flatten().collect::<Vec<_>>())
     }

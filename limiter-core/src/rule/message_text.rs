@@ -8,12 +8,16 @@ use crate::error::NamedValue;
 /// is a text.
 pub(crate) fn wrong_name_problem<T: NamedValue>(found: &str, text: Option<&str>) -> String {
     let (option, names) = (T::OPTION, T::names());
-    let fix = match text.and_then(|text| meant(text, &names)) {
+    let (bound, fix) = (list(&names), name_fix(text, &names));
+    format!("`{option}` must be one of {bound}, got {found}: write {fix}")
+}
+
+/// What to write instead of a value that is none of these names. `text` is the value if it is a text.
+pub(crate) fn name_fix(text: Option<&str>, names: &[&str]) -> String {
+    match text.and_then(|text| meant(text, names)) {
         Some(meant) => format!("`\"{meant}\"`"),
         None => "one of them, in quotes".to_owned(),
-    };
-    let names = list(&names);
-    format!("`{option}` must be one of {names}, got {found}: write {fix}")
+    }
 }
 
 /// Describes a text in a message.

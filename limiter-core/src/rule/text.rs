@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::rule::TextPlace;
+use crate::rule::format::FieldNames;
 use crate::{Error, ErrorKind, RuleSet};
 
 mod rule_reader;
@@ -144,7 +145,10 @@ fn read_document(text: &str, document: &Spanned<DeTable<'_>>) -> Result<RuleSet,
                     set.rules.insert(entry.name.to_owned(), rule_reader::rule(&entry, &mut overrides)?);
                 }
             }
-            _ => return Err(entry.unknown("one of `strict`, `shared`, `defaults` and `rules`", &TOP_LEVEL)),
+            _ => {
+                let kind = "one of `strict`, `shared`, `defaults` and `rules`";
+                return Err(entry.unknown(&FieldNames { kind, names: TOP_LEVEL.to_vec() }));
+            }
         }
     }
     // Their mistakes were found above, with their positions.

@@ -3,20 +3,18 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::time::Duration;
 
 use serde_core::de::{self, MapAccess, SeqAccess, Visitor};
 use serde_core::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
 use super::{FieldValue, settings, write_fields};
-use crate::rule::fields::{
-    MAX_OVERRIDES, OVERRIDE_FIELD, OVERRIDE_FIELDS, RULE_FIELD, RULE_FIELDS, both_limits_problem, both_matches_problem,
-    deadline_text_problem, empty_match_problem, equal_match_problem, no_limits_problem, no_match_problem,
-    parse_deadline, too_many_limits_problem, too_many_overrides_problem, unknown_field_problem,
+use crate::rule::format::{
+    FieldNames, MAX_OVERRIDES, both_limits_problem, both_matches_problem, empty_match_problem, equal_match_problem,
+    field, no_limits_problem, no_match_problem, too_many_limits_problem, too_many_overrides_problem,
 };
-use crate::rule::message_text::{cut, quoted};
+use crate::rule::message_text::cut;
 use crate::rule::{KeyPattern, MAX_LIMITS};
-use crate::serde::{Burst, FieldsOnce};
+use crate::serde::{FieldReader, FieldsOnce};
 use crate::{Key, KeyMatch, Limit, Rule};
 
 /// Writes the map that a rule is in the [file of rules](crate::Builder::rules_file), with the fields that are set:
@@ -109,8 +107,8 @@ impl<'de> Visitor<'de> for RuleVisitor {
             match &*field {
                 "key" => rule.key = Some(map.next_value()?),
                 "override" => rule.overrides = map.next_value::<OverrideList>()?.0,
-                name if RULE_FIELDS.contains(&name) => read_setting(&mut rule, name, &mut map)?,
-                _ => return Err(de::Error::custom(unknown_field_problem(&field, RULE_FIELD, &RULE_FIELDS))),
+                name if read_setting(&mut rule, name, &mut map)? => {}
+                name => return Err(de::Error::custom(FieldNames::of_rule().unknown_problem(name))),
             }
         }
         rule.check("the rule").map_err(de::Error::custom)?;
@@ -118,21 +116,18 @@ impl<'de> Visitor<'de> for RuleVisitor {
     }
 }
 
-/// Reads the value of a setting that rules and overrides have.
-fn read_setting<'de, M: MapAccess<'de>>(rule: &mut Rule, name: &str, map: &mut M) -> Result<(), M::Error> {
+/// Reads the value of a setting that rules and overrides have. Returns whether it is one.
+fn read_setting<'de, M: MapAccess<'de>>(rule: &mut Rule, name: &str, map: &mut M) -> Result<bool, M::Error> {
     match name {
         "limit" | "limits" if !rule.limits.is_empty() => return Err(de::Error::custom(both_limits_problem())),
         "limit" => rule.limits = vec![map.next_value()?],
         "limits" => rule.limits = map.next_value::<LimitList>()?.0,
-        "algorithm" => rule.algorithm = Some(map.next_value()?),
-        "burst" => rule.burst = Some(map.next_value::<Burst>()?.0),
-        "layout" => rule.layout = Some(map.next_value()?),
-        "mode" => rule.mode = Some(map.next_value()?),
-        "on_error" => rule.on_error = Some(map.next_value()?),
-        "leases" => rule.leases = Some(map.next_value::<LeasesFlag>()?.0),
-        _ => rule.deadline = Some(map.next_value::<DeadlineText>()?.0),
+        name => match field(name) {
+            Some(field) => map.next_value_seed(FieldReader { rule, field })?,
+            None => return Ok(false),
+        },
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The limits of `limits`, at least one.
@@ -181,53 +176,6 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
     }
 }
 
-/// The time of `deadline`.
-struct DeadlineText(Duration);
-
-impl<'de> Deserialize<'de> for DeadlineText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(DeadlineVisitor)
-    }
-}
-
-struct DeadlineVisitor;
-
-impl Visitor<'_> for DeadlineVisitor {
-    type Value = DeadlineText;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("for `deadline` a text such as `50ms` or `2s`")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<DeadlineText, E> {
-        let deadline = parse_deadline(text).map(DeadlineText);
-        deadline.ok_or_else(|| E::custom(deadline_text_problem("deadline", &quoted(text))))
-    }
-}
-
-/// The flag of `leases`.
-struct LeasesFlag(bool);
-
-impl<'de> Deserialize<'de> for LeasesFlag {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bool(LeasesVisitor)
-    }
-}
-
-struct LeasesVisitor;
-
-impl Visitor<'_> for LeasesVisitor {
-    type Value = LeasesFlag;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("for `leases` `true` or `false`")
-    }
-
-    fn visit_bool<E: de::Error>(self, leases: bool) -> Result<LeasesFlag, E> {
-        Ok(LeasesFlag(leases))
-    }
-}
-
 /// The overrides of a rule.
 struct OverrideList(Vec<(KeyMatch, Rule)>);
 
@@ -272,8 +220,8 @@ impl<'de> Visitor<'de> for OverrideVisitor {
                 "match" | "key" if keys.is_some() => return Err(de::Error::custom(both_matches_problem())),
                 "match" => keys = Some(map.next_value::<MatchedParts>()?.0),
                 "key" => keys = Some(matched_key(&map.next_value::<String>()?)?),
-                name if OVERRIDE_FIELDS.contains(&name) => read_setting(&mut rule, name, &mut map)?,
-                _ => return Err(de::Error::custom(unknown_field_problem(&field, OVERRIDE_FIELD, &OVERRIDE_FIELDS))),
+                name if read_setting(&mut rule, name, &mut map)? => {}
+                name => return Err(de::Error::custom(FieldNames::of_override().unknown_problem(name))),
             }
         }
         let keys = keys.ok_or_else(|| de::Error::custom(no_match_problem()))?;

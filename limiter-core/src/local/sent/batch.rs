@@ -230,11 +230,12 @@ impl Local {
         slot: u16,
         granted: &[Reserved<C>],
     ) -> Option<u64> {
-        let is_reserved = unanswered(granted).any(|call| call.reservation().get().is_some());
-        if granted.is_empty() || is_reserved {
+        let (calls, has_reserved) = unanswered(granted)
+            .fold((0, false), |(calls, any), call| (calls + 1, any || call.reservation().get().is_some()));
+        if granted.is_empty() || has_reserved {
             return None;
         }
-        self.standby.reconcile_batch(&request.times(unanswered(granted).count()), slot)
+        self.standby.reconcile_batch(&request.times(calls), slot)
     }
 
     /// Updates the denial cache by the reply about a counter. `denied` is the request that the reply denies.

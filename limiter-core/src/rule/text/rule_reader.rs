@@ -1,22 +1,20 @@
 //! The settings that a rule and its overrides have in a text.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Mistake, config_error};
-use crate::error::NamedValue;
-use crate::rule::fields::{
-    LIMIT_FIELD, LIMIT_FIELDS, LimitParts, MAX_OVERRIDES, OVERRIDE_FIELD, OVERRIDE_FIELDS, RULE_FIELD, RULE_FIELDS,
-    both_limits_problem, both_matches_problem, burst_problem, deadline_text_problem, empty_match_problem,
-    equal_match_problem, no_limits_problem, no_match_problem, parse_deadline, parse_limit, permits_problem,
-    too_many_limits_problem, too_many_overrides_problem, unknown_field_problem, wrong_value_problem, zset_problem,
+use crate::rule::format::{
+    FLAG, FLAG_FIX, FieldNames, Found, MAX_OVERRIDES, both_limits_problem, both_matches_problem, burst_problem,
+    empty_match_problem, equal_match_problem, field, limit_of_parts, no_limits_problem, no_match_problem, parse_limit,
+    too_many_limits_problem, too_many_overrides_problem, wrong_value_problem, zset_problem,
 };
-use crate::rule::message_text::{cut, meant, quoted, wrong_name_problem};
+use crate::rule::message_text::{cut, meant};
 use crate::rule::text::TextLines;
-use crate::rule::{Contradiction, HAS_LEASES, MAX_LIMITS, leases_problem};
+use crate::rule::{Contradiction, MAX_LIMITS};
 use crate::{Key, KeyMatch, Limit, Rule};
 
 /// The settings of a rule that were read, with the positions of their values.
@@ -27,8 +25,8 @@ pub(super) struct RuleReader {
 }
 
 impl RuleReader {
-    /// Reads one of the settings that rules and overrides have, by its name.
-    pub(super) fn read(&mut self, entry: &TextEntry<'_>) -> Result<(), Mistake> {
+    /// Reads one of the settings that rules and overrides have. Returns whether it is one.
+    pub(super) fn read(&mut self, entry: &TextEntry<'_>) -> Result<bool, Mistake> {
         let rule = &mut self.rule;
         match entry.name {
             "limit" | "limits" if !rule.limits.is_empty() => {
@@ -36,16 +34,15 @@ impl RuleReader {
             }
             "limit" => rule.limits = vec![limit(entry.value(), entry.at())?],
             "limits" => rule.limits = limits(entry)?,
-            "algorithm" => rule.algorithm = Some(word(entry)?),
-            "burst" => rule.burst = Some(permits(entry)?),
-            "layout" => rule.layout = Some(word(entry)?),
-            "mode" => rule.mode = Some(word(entry)?),
-            "on_error" => rule.on_error = Some(word(entry)?),
-            "leases" => rule.leases = Some(leases(entry)?),
-            _ => rule.deadline = Some(deadline(entry)?),
+            name => match field(name) {
+                Some(field) => {
+                    field.read(rule, &found(entry.value())).map_err(|problem| config_error(problem, entry.at()))?;
+                }
+                None => return Ok(false),
+            },
         }
         self.positions.insert(entry.name.to_owned(), entry.at());
-        Ok(())
+        Ok(true)
     }
 
     /// Returns the rule unless its settings contradict each other.
@@ -85,7 +82,7 @@ fn limit(value: &DeValue<'_>, at: usize) -> Result<Limit, Mistake> {
         DeValue::String(text) => limit_from_text(text, at),
         DeValue::Table(table) => limit_from_table(table, at),
         _ => {
-            let found = describe(value);
+            let found = found(value);
             let problem = format!(
                 "`limit` must be `permits/window` in quotes, got {found}: write one such as `\"5/10s\"` or `\"100/min\"`"
             );
@@ -99,37 +96,21 @@ fn limit_from_text(text: &str, at: usize) -> Result<Limit, Mistake> {
 }
 
 fn limit_from_table(table: &DeTable<'_>, at: usize) -> Result<Limit, Mistake> {
-    let mut parts = LimitParts::default();
-    let mut positions = BTreeMap::new();
+    let mut parts = RuleReader::default();
     for entry in entries(table) {
         match entry.name {
-            "limit" => parts.limit = Some(limit_from_text(text(&entry, "limit = \"5/10s\"")?, entry.at())?),
-            "algorithm" => parts.algorithm = Some(word(&entry)?),
-            "burst" => parts.burst = Some(permits(&entry)?),
-            "layout" => parts.layout = Some(word(&entry)?),
-            _ => return Err(entry.unknown(LIMIT_FIELD, &LIMIT_FIELDS)),
+            "limit" => {
+                let text = text(&entry, "limit = \"5/10s\"")?;
+                parts.rule.limits = vec![limit_from_text(text, entry.at())?];
+            }
+            name if field(name).is_some_and(|field| field.is_of_limit) => drop(parts.read(&entry)?),
+            _ => return Err(entry.unknown(&FieldNames::of_limit())),
         }
-        positions.insert(entry.name, entry.at());
     }
-    parts.build().map_err(|(field, problem)| {
-        let field_at = field.and_then(|field| positions.get(field));
+    limit_of_parts(&parts.rule).map_err(|(field, problem)| {
+        let field_at = field.and_then(|field| parts.positions.get(field));
         Mistake::new(problem, field_at.copied().unwrap_or(at))
     })
-}
-
-fn leases(entry: &TextEntry<'_>) -> Result<bool, Mistake> {
-    match flag(entry)? {
-        true if !HAS_LEASES => Err(config_error(leases_problem("`leases`"), entry.at())),
-        leases => Ok(leases),
-    }
-}
-
-fn deadline(entry: &TextEntry<'_>) -> Result<Duration, Mistake> {
-    entry
-        .value()
-        .as_str()
-        .and_then(parse_deadline)
-        .ok_or_else(|| config_error(deadline_text_problem(entry.name, &describe(entry.value())), entry.at()))
 }
 
 // The values of a text, with the messages for those of another kind.
@@ -165,22 +146,23 @@ impl<'t> TextEntry<'t> {
     }
 
     /// Returns the mistake of a name that is none of `known`, with a suggestion.
-    pub(super) fn unknown(&self, bound: &str, known: &[&'static str]) -> Mistake {
-        let problem = if self.value().is_table() && meant(self.name, known).is_none() {
+    pub(super) fn unknown(&self, known: &FieldNames) -> Mistake {
+        let FieldNames { kind, names } = known;
+        let problem = if self.value().is_table() && meant(self.name, names).is_none() {
             let name = cut(self.name);
             format!(
-                "`{name}` must be {bound}, got an unknown name: write a rule's name with dots in quotes, as in \
+                "`{name}` must be {kind}, got an unknown name: write a rule's name with dots in quotes, as in \
                  `[rules.\"a.b\"]`, or remove it"
             )
         } else {
-            unknown_field_problem(self.name, bound, known)
+            known.unknown_problem(self.name)
         };
         config_error(problem, self.name_at)
     }
 
     /// Returns the mistake of a value outside of its bound. `fix` is what to write.
     pub(super) fn wrong(&self, bound: &str, fix: &str) -> Mistake {
-        config_error(wrong_value_problem(self.name, bound, &describe(self.value()), fix), self.at())
+        config_error(wrong_value_problem(self.name, bound, &found(self.value()).to_string(), fix), self.at())
     }
 
     /// Returns the mistake of a part of a key. The message does not show the value, which may be personal data.
@@ -204,7 +186,7 @@ pub(super) fn list_tables<'t>(entry: &TextEntry<'t>) -> Result<Vec<(&'t DeTable<
 }
 
 pub(super) fn flag(entry: &TextEntry<'_>) -> Result<bool, Mistake> {
-    entry.value().as_bool().ok_or_else(|| entry.wrong("`true` or `false`", "it without quotes"))
+    entry.value().as_bool().ok_or_else(|| entry.wrong(FLAG, FLAG_FIX))
 }
 
 /// Returns a text. `example` is one in the message.
@@ -215,30 +197,17 @@ pub(super) fn text<'t>(entry: &TextEntry<'t>, example: &str) -> Result<&'t str, 
     }
 }
 
-/// Returns a number of permits, 1 to `u32::MAX`.
-pub(super) fn permits(entry: &TextEntry<'_>) -> Result<u32, Mistake> {
-    let number =
-        entry.value().as_integer().and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
-    number
-        .filter(|number| *number > 0)
-        .ok_or_else(|| config_error(permits_problem(entry.name, &describe(entry.value())), entry.at()))
-}
-
-/// Returns the value that a name stands for.
-pub(super) fn word<T: NamedValue>(entry: &TextEntry<'_>) -> Result<T, Mistake> {
-    let text = entry.value().as_str();
-    text.and_then(T::named)
-        .ok_or_else(|| config_error(wrong_name_problem::<T>(&describe(entry.value()), text), entry.at()))
-}
-
-/// Describes a value in a message: a scalar as written, or the kind of a composed value.
-pub(super) fn describe(value: &DeValue<'_>) -> String {
+/// Returns a value as the description of fields reads it.
+fn found<'t>(value: &'t DeValue<'t>) -> Found<'t> {
     match value {
-        DeValue::String(text) => quoted(text),
-        DeValue::Integer(number) => format!("`{}`", cut(&number.to_string())),
-        DeValue::Float(number) => format!("`{}`", cut(number.as_str())),
-        DeValue::Boolean(flag) => format!("`{flag}`"),
-        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => kind(value).to_owned(),
+        DeValue::String(text) => Found::Text(text),
+        DeValue::Integer(number) => {
+            let value = u32::from_str_radix(number.as_str(), number.radix()).ok();
+            Found::Number(Cow::Owned(number.to_string()), value)
+        }
+        DeValue::Float(number) => Found::Number(Cow::Borrowed(number.as_str()), None),
+        DeValue::Boolean(flag) => Found::Flag(*flag),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => Found::Other(kind(value)),
     }
 }
 
@@ -290,8 +259,8 @@ impl<'l> OverrideReader<'l> {
                     }
                     "match" => keys = Some((matched_parts(&entry)?, entry.at())),
                     "key" => keys = Some((matched_key(&entry)?, entry.at())),
-                    name if OVERRIDE_FIELDS.contains(&name) => reader.read(&entry)?,
-                    _ => return Err(entry.unknown(OVERRIDE_FIELD, &OVERRIDE_FIELDS)),
+                    _ if reader.read(&entry)? => {}
+                    _ => return Err(entry.unknown(&FieldNames::of_override())),
                 }
             }
             let Some((keys, keys_at)) = keys else { return Err(config_error(no_match_problem(), at)) };
@@ -334,16 +303,14 @@ fn matched_key(entry: &TextEntry<'_>) -> Result<KeyMatch, Mistake> {
 
 // The rules and the defaults in a text.
 
-const DEFAULT_FIELDS: [&str; 4] = ["mode", "on_error", "deadline", "leases"];
-
 /// Reads `[defaults]`.
 pub(super) fn defaults(table: &DeTable<'_>) -> Result<Rule, Mistake> {
     let mut reader = RuleReader::default();
     for entry in entries(table) {
-        if !DEFAULT_FIELDS.contains(&entry.name) {
-            return Err(entry.unknown("a setting of the defaults", &DEFAULT_FIELDS));
+        let is_default = field(entry.name).is_some_and(|field| !field.is_of_limit);
+        if !is_default || !reader.read(&entry)? {
+            return Err(entry.unknown(&FieldNames::of_defaults()));
         }
-        reader.read(&entry)?;
     }
     reader.finish()
 }
@@ -360,8 +327,8 @@ pub(super) fn rule(rule: &TextEntry<'_>, overrides: &mut OverrideReader<'_>) -> 
         match entry.name {
             "key" => reader.rule.key = Some(text(&entry, "key = \"user:{user_id}\"")?.to_owned()),
             "override" => reader.rule.overrides = overrides.read(&entry)?,
-            name if RULE_FIELDS.contains(&name) => reader.read(&entry)?,
-            _ => return Err(entry.unknown(RULE_FIELD, &RULE_FIELDS)),
+            _ if reader.read(&entry)? => {}
+            _ => return Err(entry.unknown(&FieldNames::of_rule())),
         }
     }
     let mut read = reader.finish()?;

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Formatter, Write};
 
-use crate::error::NamedValue;
 use crate::rule::KeyPattern;
-use crate::{Algorithm, KeyMatch, Layout, Limit, Rule, RuleSet};
+use crate::rule::format::{FIELDS, WrittenValue, parts_beside_text, whole_millis, written_limits};
+use crate::{KeyMatch, Limit, Rule, RuleSet};
 
 /// Writes a set of rules as TOML.
 pub(super) fn rule_set(set: &RuleSet, f: &mut Formatter<'_>) -> fmt::Result {
@@ -38,40 +38,37 @@ struct RuleFields<'r>(&'r Rule);
 
 impl fmt::Display for RuleFields<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Rule { limits, algorithm, burst, layout, mode, on_error, deadline, leases, key, overrides: _, place: _ } =
-            self.0;
-        if let Some(key) = key {
+        let rule = self.0;
+        if let Some(key) = &rule.key {
             writeln!(f, "key = {}", TomlText(key))?;
         }
-        match &limits[..] {
-            [] => {}
-            [limit] => writeln!(f, "limit = {}", LimitValue(*limit))?,
-            limits => {
-                let limits: Vec<_> = limits.iter().map(|limit| LimitValue(*limit).to_string()).collect();
-                writeln!(f, "limits = [{}]", limits.join(", "))?;
+        if let Some((name, limits)) = written_limits(rule) {
+            let values: Vec<_> = limits.iter().map(|limit| LimitValue(*limit).to_string()).collect();
+            match &values[..] {
+                [limit] => writeln!(f, "{name} = {limit}")?,
+                limits => writeln!(f, "{name} = [{}]", limits.join(", "))?,
             }
         }
-        let words = [
-            ("algorithm", algorithm.map(NamedValue::name)),
-            ("layout", layout.map(NamedValue::name)),
-            ("mode", mode.map(NamedValue::name)),
-            ("on_error", on_error.map(NamedValue::name)),
-        ];
-        for (field, word) in words {
-            if let Some(word) = word {
-                writeln!(f, "{field} = \"{word}\"")?;
+        for field in &FIELDS {
+            if let Some(value) = (field.written)(rule) {
+                writeln!(f, "{} = {}", field.name, TomlValue(&value))?;
             }
-        }
-        if let Some(burst) = burst {
-            writeln!(f, "burst = {burst}")?;
-        }
-        if let Some(deadline) = deadline {
-            writeln!(f, "deadline = \"{}ms\"", deadline.as_nanos().div_ceil(1_000_000))?;
-        }
-        if let Some(leases) = leases {
-            writeln!(f, "leases = {leases}")?;
         }
         Ok(())
+    }
+}
+
+/// Writes the value of a field.
+struct TomlValue<'v>(&'v WrittenValue);
+
+impl fmt::Display for TomlValue<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            WrittenValue::Word(word) => write!(f, "\"{word}\""),
+            WrittenValue::Number(number) => write!(f, "{number}"),
+            WrittenValue::Flag(flag) => write!(f, "{flag}"),
+            WrittenValue::Time(time) => write!(f, "\"{}ms\"", whole_millis(*time)),
+        }
     }
 }
 
@@ -101,17 +98,13 @@ struct LimitValue(Limit);
 impl fmt::Display for LimitValue {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self(limit) = self;
-        let (algorithm, layout) = (limit.algorithm(), limit.layout());
-        let is_plain = algorithm == Algorithm::default() && layout == Layout::default();
-        if is_plain && limit.own_burst().is_none() {
+        let mut parts = parts_beside_text(*limit).peekable();
+        if parts.peek().is_none() {
             return write!(f, "\"{limit}\"");
         }
-        write!(f, "{{ limit = \"{limit}\", algorithm = \"{}\"", algorithm.name())?;
-        if let Some(burst) = limit.own_burst() {
-            write!(f, ", burst = {burst}")?;
-        }
-        if layout != Layout::default() {
-            write!(f, ", layout = \"{}\"", layout.name())?;
+        write!(f, "{{ limit = \"{limit}\"")?;
+        for (name, value) in parts {
+            write!(f, ", {name} = {}", TomlValue(&value))?;
         }
         f.write_str(" }")
     }

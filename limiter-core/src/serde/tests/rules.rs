@@ -117,7 +117,10 @@ fn mistakes_are_rejected_in_both_formats() {
             r#"{"limits":"5/s"}"#,
             "invalid type: string \"5/s\", expected for `limits` a list of limits such as `[\"5/s\", \"100/min\"]`",
         ),
-        (r#"{"deadline":50}"#, "invalid type: integer `50`, expected for `deadline` a text such as `50ms` or `2s`"),
+        (
+            r#"{"deadline":50}"#,
+            "invalid type: integer `50`, expected for `deadline` a duration from 1 ms to 60 s, in quotes",
+        ),
         (r#"{"leases":"yes"}"#, "invalid type: string \"yes\", expected for `leases` `true` or `false`"),
         (
             r#"{"override":[{"match":{"id":1.5}}]}"#,

@@ -41,7 +41,7 @@ pub(crate) struct Call {
 pub(crate) struct Deadline {
     pub(crate) instant: Instant,
     /// The time from the start of the call.
-    timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 impl Call {
@@ -93,15 +93,6 @@ impl Deadline {
 
     pub(crate) fn is_over(self) -> bool {
         Instant::now() >= self.instant
-    }
-
-    /// Returns whether less than a quarter of its time is left at this instant.
-    pub(crate) fn is_nearly_over(self, at: Instant) -> bool {
-        self.instant.saturating_duration_since(at) < self.timeout / 4
-    }
-
-    pub(crate) fn timeout(self) -> Duration {
-        self.timeout
     }
 
     pub(crate) fn has_timeout_of(self, other: Self) -> bool {

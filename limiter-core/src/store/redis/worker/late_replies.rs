@@ -31,12 +31,11 @@ impl LateReplies {
     /// Records the reply to a batch whose oldest call has this deadline. It came at this time; `None` if it did not come
     /// in time.
     pub(super) fn record(&self, deadline: Deadline, replied_at: Option<Instant>, connection: &ManagedConnection) {
-        if self.count(replied_at.is_none_or(|at| deadline.is_nearly_over(at)))
-            && self.logged_at.get().is_none_or(|at| at.elapsed() >= INTERVAL)
-        {
+        let has_many = self.count(replied_at.is_none_or(|at| is_nearly_over(deadline, at)));
+        if has_many && self.logged_at.get().is_none_or(|at| at.elapsed() >= INTERVAL) {
             self.logged_at.set(Some(Instant::now()));
             let (server, deadline, round_trip) =
-                (connection.server().to_string(), deadline.timeout(), connection.round_trip());
+                (connection.server().to_string(), deadline.timeout, connection.round_trip());
             notify(move || {
                 tracing::warn!(
                     target: TARGET,
@@ -62,6 +61,11 @@ impl LateReplies {
     }
 }
 
+/// Returns whether less than a quarter of a call's time is left at this instant.
+fn is_nearly_over(deadline: Deadline, at: Instant) -> bool {
+    deadline.instant.saturating_duration_since(at) < deadline.timeout / 4
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,7 +85,7 @@ mod tests {
         let deadline = Deadline::after(Duration::from_millis(100));
         let begun = Instant::now();
         for (millis, is_late) in [(0, false), (75, false), (76, true), (100, true), (500, true)] {
-            assert_eq!(deadline.is_nearly_over(begun + Duration::from_millis(millis)), is_late, "{millis}");
+            assert_eq!(is_nearly_over(deadline, begun + Duration::from_millis(millis)), is_late, "{millis}");
         }
     }
 }

@@ -1,0 +1,384 @@
+//! The format of a rule: its fields in a text of rules and in the formats of serde, with their bounds and messages.
+//!
+//! [`FIELDS`] describes each field of one value. All readers and writers use it, so a new setting is one row.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use crate::error::NamedValue;
+use crate::limit::parse_millis;
+use crate::rule::message_text::{cut, list, meant, name_fix, quoted};
+use crate::rule::{HAS_LEASES, MAX_LIMITS, is_valid_deadline, leases_problem};
+use crate::{Algorithm, Error, ErrorKind, Layout, Limit, Mode, OnError, Rule};
+
+/// A field of one value.
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) kind: FieldKind,
+    /// The table of a limit may have it. If not, `[defaults]` may.
+    pub(crate) is_of_limit: bool,
+    /// Sets it in a rule. An error without a message is a value outside of the bound.
+    read: fn(&mut Rule, &Found<'_>) -> Result<(), Option<String>>,
+    /// Its value in a rule that sets it.
+    pub(crate) written: fn(&Rule) -> Option<WrittenValue>,
+}
+
+/// The kind of a field's values.
+pub(crate) enum FieldKind {
+    /// One of these names.
+    Word(fn() -> Vec<&'static str>),
+    /// A number of permits, 1 to `u32::MAX`.
+    Permits,
+    /// The text of a deadline.
+    Deadline,
+    Flag,
+}
+
+/// A value as a reader has found it.
+pub(crate) enum Found<'v> {
+    Text(&'v str),
+    /// A number as it is written, with its value if that is whole and not too large.
+    Number(Cow<'v, str>, Option<u32>),
+    Flag(bool),
+    /// A composed value, such as a list.
+    #[cfg(feature = "rules")]
+    Other(&'static str),
+}
+
+/// A value as it is written.
+pub(crate) enum WrittenValue {
+    Word(&'static str),
+    Number(u64),
+    Flag(bool),
+    /// WrittenValue in whole milliseconds, rounded up.
+    Time(Duration),
+}
+
+/// The fields of one value that rules and overrides have.
+pub(crate) static FIELDS: [Field; 7] = [
+    Field {
+        name: "algorithm",
+        kind: FieldKind::Word(Algorithm::names),
+        is_of_limit: true,
+        read: |rule, found| set(&mut rule.algorithm, found.word()),
+        written: |rule| rule.algorithm.map(WrittenValue::word),
+    },
+    Field {
+        name: "burst",
+        kind: FieldKind::Permits,
+        is_of_limit: true,
+        read: |rule, found| set(&mut rule.burst, found.permits()),
+        written: |rule| rule.burst.map(|burst| WrittenValue::Number(burst.into())),
+    },
+    Field {
+        name: "layout",
+        kind: FieldKind::Word(Layout::names),
+        is_of_limit: true,
+        read: |rule, found| set(&mut rule.layout, found.word()),
+        written: |rule| rule.layout.map(WrittenValue::word),
+    },
+    Field {
+        name: "mode",
+        kind: FieldKind::Word(Mode::names),
+        is_of_limit: false,
+        read: |rule, found| set(&mut rule.mode, found.word()),
+        written: |rule| rule.mode.map(WrittenValue::word),
+    },
+    Field {
+        name: "on_error",
+        kind: FieldKind::Word(OnError::names),
+        is_of_limit: false,
+        read: |rule, found| set(&mut rule.on_error, found.word()),
+        written: |rule| rule.on_error.map(WrittenValue::word),
+    },
+    Field {
+        name: "deadline",
+        kind: FieldKind::Deadline,
+        is_of_limit: false,
+        read: |rule, found| set(&mut rule.deadline, found.deadline()),
+        written: |rule| rule.deadline.map(WrittenValue::Time),
+    },
+    Field {
+        name: "leases",
+        kind: FieldKind::Flag,
+        is_of_limit: false,
+        read: |rule, found| match found.flag() {
+            Some(true) if !HAS_LEASES => Err(Some(leases_problem("`leases`"))),
+            flag => set(&mut rule.leases, flag),
+        },
+        written: |rule| rule.leases.map(WrittenValue::Flag),
+    },
+];
+
+fn set<T>(setting: &mut Option<T>, value: Option<T>) -> Result<(), Option<String>> {
+    *setting = Some(value.ok_or(None)?);
+    Ok(())
+}
+
+/// Returns the field of this name.
+pub(crate) fn field(name: &str) -> Option<&'static Field> {
+    FIELDS.iter().find(|field| field.name == name)
+}
+
+/// The names of the fields that a condition holds for, between others.
+fn names(first: &[&'static str], condition: impl Fn(&Field) -> bool, last: &[&'static str]) -> Vec<&'static str> {
+    let fields = FIELDS.iter().filter(|field| condition(field)).map(|field| field.name);
+    first.iter().copied().chain(fields).chain(last.iter().copied()).collect()
+}
+
+impl Field {
+    /// Sets the field in a rule.
+    ///
+    /// # Errors
+    /// The message about a value outside of its bound.
+    pub(crate) fn read(&self, rule: &mut Rule, found: &Found<'_>) -> Result<(), String> {
+        (self.read)(rule, found).map_err(|problem| {
+            problem
+                .unwrap_or_else(|| wrong_value_problem(self.name, &self.bound(), &found.to_string(), &self.fix(found)))
+        })
+    }
+
+    /// The values that the field may have, as in a message.
+    pub(crate) fn bound(&self) -> String {
+        match self.kind {
+            FieldKind::Word(names) => format!("one of {}", list(&names())),
+            FieldKind::Permits => "a whole number from 1 to 4294967295".to_owned(),
+            FieldKind::Deadline => "a duration from 1 ms to 60 s, in quotes".to_owned(),
+            FieldKind::Flag => FLAG.to_owned(),
+        }
+    }
+
+    /// What to write instead of a value.
+    fn fix(&self, found: &Found<'_>) -> String {
+        match self.kind {
+            FieldKind::Word(names) => name_fix(found.text(), &names()),
+            FieldKind::Permits => "one such as `10`, without quotes".to_owned(),
+            FieldKind::Deadline => "one such as `\"50ms\"` or `\"2s\"`".to_owned(),
+            FieldKind::Flag => FLAG_FIX.to_owned(),
+        }
+    }
+}
+
+/// The values of a flag, and what to write instead of another value.
+pub(crate) const FLAG: &str = "`true` or `false`";
+pub(crate) const FLAG_FIX: &str = "it without quotes";
+
+impl Found<'_> {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn word<T: NamedValue>(&self) -> Option<T> {
+        self.text().and_then(T::named)
+    }
+
+    fn permits(&self) -> Option<u32> {
+        match self {
+            Self::Number(_, number) => number.filter(|permits| *permits > 0),
+            _ => None,
+        }
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        self.text().and_then(parse_millis).map(Duration::from_millis).filter(|deadline| is_valid_deadline(*deadline))
+    }
+
+    pub(crate) fn flag(&self) -> Option<bool> {
+        match self {
+            Self::Flag(flag) => Some(*flag),
+            _ => None,
+        }
+    }
+}
+
+/// Describes the value in a message: as it is written, or by its kind.
+impl Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(&quoted(text)),
+            Self::Number(text, _) => write!(f, "`{}`", cut(text)),
+            Self::Flag(flag) => write!(f, "`{flag}`"),
+            #[cfg(feature = "rules")]
+            Self::Other(kind) => f.write_str(kind),
+        }
+    }
+}
+
+impl WrittenValue {
+    fn word(value: impl NamedValue) -> Self {
+        Self::Word(value.name())
+    }
+}
+
+/// A time in whole milliseconds, rounded up.
+pub(crate) fn whole_millis(time: Duration) -> u128 {
+    time.as_nanos().div_ceil(1_000_000)
+}
+
+// The names of fields, in messages about unknown ones.
+
+/// The names of a map's fields, with the kind of its fields.
+pub(crate) struct FieldNames {
+    pub(crate) kind: &'static str,
+    pub(crate) names: Vec<&'static str>,
+}
+
+impl FieldNames {
+    /// Those of a limit that is more than a text.
+    pub(crate) fn of_limit() -> Self {
+        Self { kind: "a part of a limit", names: names(&["limit"], |field| field.is_of_limit, &[]) }
+    }
+
+    pub(crate) fn of_rule() -> Self {
+        Self { kind: "a setting of a rule", names: names(&["limit", "limits"], |_| true, &["key", "override"]) }
+    }
+
+    pub(crate) fn of_override() -> Self {
+        Self { kind: "a setting of an override", names: names(&["match", "key", "limit", "limits"], |_| true, &[]) }
+    }
+
+    #[cfg(feature = "rules")]
+    pub(crate) fn of_defaults() -> Self {
+        Self { kind: "a setting of the defaults", names: names(&[], |field| !field.is_of_limit, &[]) }
+    }
+
+    /// Returns the message for a field that is none of these, with a suggestion.
+    pub(crate) fn unknown_problem(&self, field: &str) -> String {
+        let fix = match meant(field, &self.names) {
+            Some(meant) => format!("`{meant}`"),
+            None => {
+                let known = list(&self.names).replacen(" and ", " or ", 1);
+                format!("{known}, or remove it; a newer version may have more")
+            }
+        };
+        let (field, kind) = (cut(field), self.kind);
+        format!("`{field}` must be {kind}, got an unknown name: write {fix}")
+    }
+}
+
+// The limits of a rule.
+
+/// The field with the limits of a rule. `None` if it has none.
+pub(crate) fn written_limits(rule: &Rule) -> Option<(&'static str, &[Limit])> {
+    match &rule.limits[..] {
+        [] => None,
+        limits @ [_] => Some(("limit", limits)),
+        limits => Some(("limits", limits)),
+    }
+}
+
+/// Returns the limit of a table that is more than a text: its `limit` with its other parts, which were read into a rule.
+///
+/// # Errors
+/// The message, with the field of the culprit if there is one.
+pub(crate) fn limit_of_parts(parts: &Rule) -> Result<Limit, (Option<&'static str>, String)> {
+    let Rule { limits, algorithm, burst, layout, .. } = parts;
+    let algorithm = algorithm.unwrap_or_default();
+    let mut limit = limits.first().ok_or_else(|| (None, no_limit_problem()))?.with_algorithm(algorithm);
+    if let Some(burst) = *burst {
+        limit = limit.with_burst(burst).map_err(|_| (Some("burst"), burst_problem(algorithm, burst)))?;
+    }
+    if let Some(layout) = *layout {
+        limit = limit.with_layout(layout).map_err(|_| (Some("layout"), zset_problem(algorithm)))?;
+    }
+    Ok(limit)
+}
+
+/// The parts of a limit that its text would lose, as the fields of a table. Empty if its text is all of it.
+pub(crate) fn parts_beside_text(limit: Limit) -> impl Iterator<Item = (&'static str, WrittenValue)> {
+    let parts = Rule {
+        algorithm: Some(limit.algorithm()).filter(|algorithm| *algorithm != Algorithm::default()),
+        burst: limit.own_burst(),
+        layout: Some(limit.layout()).filter(|layout| *layout != Layout::default()),
+        ..Rule::default()
+    };
+    FIELDS.iter().filter_map(move |field| Some((field.name, (field.written)(&parts)?)))
+}
+
+/// The most overrides of a text or of a rule.
+pub(crate) const MAX_OVERRIDES: usize = 100_000;
+
+/// Parses a text such as `5/10s`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidLimit`], with the beginning of a long text.
+pub(crate) fn parse_limit(text: &str) -> Result<Limit, Error> {
+    const MAX_BYTES: usize = 200;
+    if text.len() > MAX_BYTES || text.contains(char::is_control) {
+        return Err(Error::new(ErrorKind::InvalidLimit, limit_text_problem(text)));
+    }
+    text.parse()
+}
+
+fn limit_text_problem(text: &str) -> String {
+    let found = cut(text);
+    format!("`limit` must be `permits/window`, got `{found}`: write one such as `\"5/10s\"` or `\"100/min\"`")
+}
+
+fn no_limit_problem() -> String {
+    "`limit` must be in the table of a limit, got none: write one such as `{ limit = \"5/10s\" }`".to_owned()
+}
+
+pub(crate) fn both_limits_problem() -> String {
+    "`limit` must be left out with `limits`, got both: remove one of them".to_owned()
+}
+
+pub(crate) fn no_limits_problem() -> String {
+    "`limits` must have at least one limit, got an empty list: write one such as `[\"5/s\", \"100/min\"]`, or remove it \
+     for the attribute's"
+        .to_owned()
+}
+
+pub(crate) fn too_many_limits_problem(count: usize) -> String {
+    format!("`limits` must have at most {MAX_LIMITS} limits, got {count}: remove the others")
+}
+
+pub(crate) fn burst_problem(algorithm: Algorithm, burst: u32) -> String {
+    let algorithm = algorithm.name();
+    format!(
+        "`burst` must be left out for `{algorithm}`, got {burst}: write `algorithm = \"token_bucket\"` or \
+         `\"leaky_bucket\"`, or remove it"
+    )
+}
+
+pub(crate) fn zset_problem(algorithm: Algorithm) -> String {
+    let algorithm = algorithm.name();
+    format!(
+        "`layout` must be `compact` for `{algorithm}`, got `zset`: write `algorithm = \"sliding_window\"`, or remove it"
+    )
+}
+
+pub(crate) fn both_matches_problem() -> String {
+    "`key` must be left out with `match`, got both: remove one of them".to_owned()
+}
+
+pub(crate) fn no_match_problem() -> String {
+    "`match` must be set in an override, got none: write one such as `match = { user_id = \"42\" }`, or \
+     `key = \"user:@42\"`"
+        .to_owned()
+}
+
+pub(crate) fn empty_match_problem() -> String {
+    "`match` must name at least one part of the key, got none: write one such as `match = { user_id = \"42\" }`, or set \
+     the rule itself"
+        .to_owned()
+}
+
+/// Returns the message for an override of the same keys as an earlier one.
+pub(crate) fn equal_match_problem(earlier: impl Display) -> String {
+    format!("`match` must differ from that of other overrides, got the one of {earlier}: remove one of them")
+}
+
+pub(crate) fn too_many_overrides_problem() -> String {
+    format!("`override` must be used at most {MAX_OVERRIDES} times, got more: use parts of keys, or remove some")
+}
+
+/// Returns the message for a value outside of its bound. `fix` is what to write.
+pub(crate) fn wrong_value_problem(field: &str, bound: &str, found: &str, fix: &str) -> String {
+    let field = cut(field);
+    format!("`{field}` must be {bound}, got {found}: write {fix}")
+}
