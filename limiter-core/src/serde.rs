@@ -1,7 +1,7 @@
 //! Serialised forms of the values in a configuration: rules as maps, limits as their text, policies and algorithms as
 //! their names.
 //!
-//! WrittenValue by hand: a build then has `serde_core` alone of serde, and no derive macro.
+//! Written by hand: a build then has `serde_core` alone of serde, and no derive macro.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -119,7 +119,7 @@ impl<'de> Visitor<'de> for LimitVisitor {
             match (&*name, field(&name)) {
                 ("limit", _) => parts.limits = vec![map.next_value::<LimitText>()?.0],
                 (_, Some(field)) if field.is_of_limit => {
-                    map.next_value_seed(FieldReader { rule: &mut parts, field })?
+                    map.next_value_seed(FieldReader { rule: &mut parts, field })?;
                 }
                 _ => return Err(de::Error::custom(FieldNames::of_limit().unknown_problem(&name))),
             }

@@ -51,7 +51,7 @@ pub(crate) enum WrittenValue {
     Word(&'static str),
     Number(u64),
     Flag(bool),
-    /// WrittenValue in whole milliseconds, rounded up.
+    /// Written in whole milliseconds, rounded up.
     Time(Duration),
 }
 
