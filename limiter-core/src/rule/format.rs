@@ -19,10 +19,12 @@ pub(crate) struct Field {
     /// The table of a limit may have it. If not, `[defaults]` may.
     pub(crate) is_of_limit: bool,
     /// Sets it in a rule. An error without a message is a value outside of the bound.
-    read: fn(&mut Rule, &Found<'_>) -> Result<(), Option<String>>,
+    read: ReadField,
     /// Its value in a rule that sets it.
     pub(crate) written: fn(&Rule) -> Option<WrittenValue>,
 }
+
+type ReadField = fn(&mut Rule, &Found<'_>) -> Result<(), Option<String>>;
 
 /// The kind of a field's values.
 pub(crate) enum FieldKind {
