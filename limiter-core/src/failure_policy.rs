@@ -7,8 +7,8 @@ use crate::request::CountedReply;
 
 /// Applies the failure policy to a call, and calls the observers of failures.
 ///
-/// `count` gets the policy for this error, and counts the call in this process as the policy demands. It returns the reply
-/// of the standby limiter under [`OnError::Standby`], or `None` for a call without one, which is denied.
+/// `count` gets the policy for this error, and counts the call in this process as the policy demands. Under
+/// [`OnError::Standby`] it returns the reply of the standby limiter, or `None` for a call without one, which is denied.
 ///
 /// # Errors
 /// The error of the call, under [`OnError::Raise`].

@@ -113,7 +113,8 @@ impl Guard {
         }
     }
 
-    /// Decides by the store, or by the failure policy if the store fails. Without a ticket it looks the requests up first.
+    /// Decides by the store, or by the failure policy if the store fails. Without a ticket it looks the requests up first, unless
+    /// they may wait.
     pub(crate) async fn decide(
         &self,
         requests: &[Request<'_>],

@@ -259,20 +259,14 @@ impl<F: Fn(u8) -> bool> Write for EscapeWriter<'_, F> {
 #[derive(Clone, Copy)]
 pub(crate) struct EncodedKey<'a>(&'a Key);
 
-impl EncodedKey<'_> {
-    pub(crate) fn write(self, text: &mut impl Write) -> fmt::Result {
-        text.write_str(self.0.head.as_str())?;
-        match &self.0.long {
-            None if self.0.head.len() == 0 => text.write_char(DIGEST_MARK),
-            None => Ok(()),
-            Some(long) => long.write_digest(text),
-        }
-    }
-}
-
 impl Display for EncodedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f)
+        f.write_str(self.0.head.as_str())?;
+        match &self.0.long {
+            None if self.0.head.len() == 0 => f.write_char(DIGEST_MARK),
+            None => Ok(()),
+            Some(long) => long.write_digest(f),
+        }
     }
 }
 

@@ -1,8 +1,14 @@
 //! The state that each process keeps beside the shared store.
 //!
-//! A take goes through it in one order, which types state. [`Local::try_decide`] decides without the store or returns a
-//! [`StoreTicket`], which the call to the store consumes. [`Local::begin`] precedes the script call: see [`sent`]. A
-//! [`Sent`](sent::Sent) is settled by the reply or has failed.
+//! A take goes through it in one order, which types state:
+//!
+//! 1. On its caller's thread, [`Local::try_decide`] decides by a lease, and else by a cached denial. A lease is first: the
+//!    reply that leases the last permits also caches the denial of the next call.
+//! 2. Otherwise it returns a [`StoreTicket`], which the call to the store consumes.
+//! 3. On the worker's thread, [`Local::take_leased`] tries a lease once more, and the call may wait for one that is in
+//!    flight.
+//! 4. [`Local::begin`] precedes the script call: see [`sent`]. A [`Sent`](sent::Sent) is settled by the reply or has
+//!    failed.
 
 #[cfg(any(test, feature = "redis"))]
 use std::slice;
@@ -55,9 +61,9 @@ pub(crate) enum LocalDecision {
     Ask(StoreTicket),
 }
 
-/// The right of a call to one decision of the store: no lease and no cached denial decides it, or none may.
+/// What a call brings to its decision by the store: the hash of its first counter, which its look-up has computed.
 ///
-/// It has the hash of the call's counter, so a call computes that once.
+/// A look-up that decides nothing returns it. Calls without a look-up make one.
 #[must_use = "the store decides by it"]
 #[derive(Debug)]
 pub(crate) struct StoreTicket {
@@ -66,7 +72,8 @@ pub(crate) struct StoreTicket {
 }
 
 impl StoreTicket {
-    /// A ticket for requests that are not looked up: of a call that may wait, or that takes no permits.
+    /// A ticket for requests that are not looked up: several, those of a call that may wait, and those that take no
+    /// permits.
     pub(crate) fn without_look_up(requests: &[Request<'_>]) -> Self {
         Self { counter: CounterHash::of_first(requests) }
     }

@@ -173,7 +173,7 @@ impl LimitedRequest<'_> {
 }
 
 impl UndecidedRequest {
-    /// `None` for a plan of several requests.
+    /// `None` for a plan without a request of its own, which is decided at once.
     fn new(plan: &Plan<'_>, ticket: Option<StoreTicket>) -> Option<Self> {
         let &Plan { generation, options, ref requests } = plan;
         let Planned::Single { name: [name], request: [Request { limit, cost, .. }], .. } = *requests else {

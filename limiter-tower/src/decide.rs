@@ -160,7 +160,7 @@ impl<K: RequestKey> LayerLimit<K> {
                 }
             }
         };
-        // The first poll is at the call. So this is the limiter that has planned the request.
+        // An undecided request is polled first at its call, so this is the limiter that has planned it.
         let limiter = self.limiter();
         let decision = match prepared.undecided.take() {
             Some(undecided) => undecided.decide(&limiter, &prepared.key.key).await,

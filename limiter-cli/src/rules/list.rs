@@ -116,6 +116,9 @@ fn item_json(item: &Item) -> Value {
     if let Some(number) = item.as_integer() {
         return number.into();
     }
+    if let Some(flag) = item.as_bool() {
+        return flag.into();
+    }
     let entries = item.as_table_like().into_iter().flat_map(TableLike::iter);
     entries.map(|(name, item)| (name.to_owned(), item_json(item))).collect::<Map<_, _>>().into()
 }
@@ -127,4 +130,20 @@ fn limits(rule: &dyn TableLike) -> Vec<String> {
         None => text.limit.to_owned(),
     };
     rule_edit::limits(rule).into_iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use toml_edit::DocumentMut;
+
+    use super::*;
+
+    #[test]
+    fn a_setting_has_its_own_type_in_json() {
+        let text = "[rules.a]\nlimit = \"5/s\"\nburst = 7\nleases = false\n";
+        let document: DocumentMut = text.parse().expect("TOML");
+        let rule = document["rules"]["a"].as_table_like().expect("a table");
+        let expected = json!({ "name": "a", "limits": ["5/s"], "burst": 7, "leases": false, "overrides": [] });
+        assert_eq!(rule_json("a", rule), expected);
+    }
 }

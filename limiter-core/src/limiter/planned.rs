@@ -178,7 +178,7 @@ impl Limiter {
                         self.decide_waiting(context, &plan.options, waiting, rules).await?.ok_or(None)
                     };
                     let decided = Box::pin(self.decide_rules(planned, on_error, max_wait, decide)).await;
-                    // No error means no decision.
+                    // `None` as the error: there is no decision.
                     decided.map(Some).or_else(|error: Option<Error>| error.map_or(Ok(None), Err))
                 }
             }

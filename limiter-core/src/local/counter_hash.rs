@@ -8,7 +8,8 @@ use crate::algorithm::CounterKind;
 use crate::request::Request;
 use crate::sync::seed;
 
-/// The hash of a counter by the random seed of the process, one for all tables. A call computes it once.
+/// The hash of a counter by the random seed of the process, one for all tables. A call that does not wait computes it once
+/// for them.
 ///
 /// It only selects a place. A place compares the key, the algorithm and the window, so equal hashes never decide. The
 /// hash is in no reply, receipt, log or name: a client that knew it could choose keys that collide.

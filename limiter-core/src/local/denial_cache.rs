@@ -24,7 +24,7 @@ use crate::{Key, Limit};
 /// A fixed number of slots, each with the denials of one counter. If several counters share a slot, it holds the
 /// latest.
 ///
-/// The tags, which every call reads, are apart from the data that only replies of the store write. So the tags' cache
+/// The tags, which most calls read, are apart from the data that only replies of the store write. So the tags' cache
 /// lines stay shared while no call is denied.
 #[derive(Debug)]
 pub(crate) struct DenialCache {
@@ -122,10 +122,15 @@ impl DenialCache {
         if denial.is_removed.load(Ordering::Acquire) {
             return None;
         }
-        let now = (denial.cache == self.id && denial.matches(request)).then(|| self.clock.now());
-        let reply = now.filter(|now| denial.is_valid(*now)).map(|now| denial.reply(now));
+        if denial.cache != self.id || !denial.matches(request) {
+            set_recent(denial);
+            return None;
+        }
+        let now = self.clock.now();
+        // One that is over leaves the thread.
+        let reply = denial.is_valid(now).then(|| denial.reply(now))?;
         set_recent(denial);
-        reply
+        Some(reply)
     }
 
     /// Looks a valid denial of a request up in its slot.

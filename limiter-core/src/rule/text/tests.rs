@@ -4,6 +4,7 @@ use limiter_testkit::{Random, full_or};
 
 use super::MAX_BYTES;
 use crate::rule::HAS_LEASES;
+use crate::rule::format::FIELDS;
 use crate::{Algorithm, ErrorKind, Key, KeyMatch, Layout, Limit, Mode, OnError, Rule, RuleSet};
 
 pub(in crate::rule) const EXAMPLE: &str = r#"
@@ -87,6 +88,27 @@ fn every_setting_is_read() {
         .strict();
     assert_same(&set, &expected);
     assert_same(&parse(&set.to_string()), &set);
+}
+
+/// The others have a form of their own: limits, overrides, key and place.
+#[test]
+fn every_setting_of_one_value_has_a_row() {
+    // A new setting does not compile here.
+    let Rule {
+        limits: _,
+        algorithm: _,
+        burst: _,
+        layout: _,
+        mode: _,
+        on_error: _,
+        deadline: _,
+        leases: _,
+        overrides: _,
+        key: _,
+        place: _,
+    } = Rule::new();
+    let names: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
+    assert_eq!(names, ["algorithm", "burst", "layout", "mode", "on_error", "deadline", "leases"]);
 }
 
 #[test]

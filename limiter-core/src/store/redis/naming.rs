@@ -41,49 +41,60 @@ impl Naming {
         self.is_cluster
     }
 
-    /// Appends the name of a request's counter.
-    fn write(&self, Request { key, limit, .. }: &Request<'_>, name: &mut impl Write) -> fmt::Result {
+    /// Writes the name of a request's counter.
+    fn key_name(&self, Request { key, limit, .. }: &Request<'_>) -> KeyName {
         let tag = match (limit.layout(), limit.algorithm()) {
-            (Layout::Zset, _) => return name.write_str(&key.spring_set_name()),
-            (Layout::Compact, Algorithm::SlidingWindow) => "}:sw:",
-            (Layout::Compact, Algorithm::FixedWindow) => "}:fw:",
-            (Layout::Compact, Algorithm::SlidingCounter) => "}:sc:",
-            (Layout::Compact, Algorithm::TokenBucket) => "}:tb:",
-            (Layout::Compact, Algorithm::LeakyBucket) => "}:lb:",
+            (Layout::Zset, _) => return KeyName::from(&*key.spring_set_name()),
+            (Layout::Compact, Algorithm::SlidingWindow) => b"}:sw:",
+            (Layout::Compact, Algorithm::FixedWindow) => b"}:fw:",
+            (Layout::Compact, Algorithm::SlidingCounter) => b"}:sc:",
+            (Layout::Compact, Algorithm::TokenBucket) => b"}:tb:",
+            (Layout::Compact, Algorithm::LeakyBucket) => b"}:lb:",
         };
         // All counters of a key are in one slot: the hash tag is the whole subject, which contains no brace. Each call
         // writes its name, so it takes no detour by `fmt::Arguments`.
-        name.write_str(&self.prefix)?;
-        name.write_str(":{")?;
-        self.subject(key).write(name)?;
-        name.write_str(tag)?;
-        name.write_str(Digits::of(limit.window_millis()).as_str())
+        let mut name = KeyName::EMPTY;
+        name.push(self.prefix.as_bytes());
+        name.push(b":{");
+        match self.subject(key) {
+            NamedKey { secret: None, key } => name.push(&key.encoding()),
+            // Writing to it cannot fail.
+            NamedKey { secret: Some(secret), key } => drop(secret.write(key, &mut name)),
+        }
+        name.push(tag);
+        let mut digits = [0; MAX_DIGITS];
+        name.push(decimal(limit.window_millis(), &mut digits));
+        name
+    }
+
+    /// Checks that no name would contain a key that the secret must hide.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for such a key.
+    pub(crate) fn check_exposure(&self, requests: &[Request<'_>]) -> Result<(), Error> {
+        if self.would_expose_key(requests) { Err(exposed_key()) } else { Ok(()) }
     }
 
     /// Returns true if a name would contain a key that the secret must hide. The name of a sorted set is the plain key,
     /// because other programs share the set.
-    pub(crate) fn would_expose_key(&self, requests: &[Request<'_>]) -> bool {
+    fn would_expose_key(&self, requests: &[Request<'_>]) -> bool {
         self.secret.is_some() && requests.iter().any(|request| request.limit.layout() == Layout::Zset)
     }
 
     /// Returns the key of a request's counter.
     fn redis_key(&self, request: &Request<'_>) -> RedisKey {
-        let mut name = KeyName::EMPTY;
-        // Writing to it cannot fail.
-        let _ = self.write(request, &mut name);
+        let name = self.key_name(request);
         RedisKey { slot: self.slot(&name), name }
     }
 
     /// Returns the slot of a name; 0 where there is one server.
-    pub(crate) fn slot(&self, name: &str) -> u16 {
-        if self.is_cluster { slot_of_name(name.as_bytes()) } else { 0 }
+    pub(crate) fn slot(&self, name: &[u8]) -> u16 {
+        if self.is_cluster { slot_of_name(name) } else { 0 }
     }
 
     /// The name of a request's counter; `None` if it would contain a key that the secret must hide.
     pub(crate) fn name(&self, request: &Request<'_>) -> Option<String> {
-        let mut name = String::new();
-        // Writing to a `String` cannot fail.
-        let _ = self.write(request, &mut name);
+        let name = String::from_utf8_lossy(&self.key_name(request)).into_owned();
         Some(name).filter(|_| !self.would_expose_key(slice::from_ref(request)))
     }
 
@@ -131,18 +142,12 @@ pub(crate) struct NamedKey<'a> {
     key: &'a Key,
 }
 
-impl NamedKey<'_> {
-    fn write(&self, name: &mut impl Write) -> fmt::Result {
-        match self.secret {
-            None => self.key.subject().write(name),
-            Some(secret) => secret.write(self.key, name),
-        }
-    }
-}
-
 impl fmt::Display for NamedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f)
+        match self.secret {
+            None => self.key.subject().fmt(f),
+            Some(secret) => secret.write(self.key, f),
+        }
     }
 }
 
@@ -183,7 +188,7 @@ impl Secret {
     /// `+` is the empty key, and its encoding is `+` alone.
     fn write(&self, key: &Key, name: &mut impl Write) -> fmt::Result {
         let mut mac = MacWriter(self.0.clone());
-        key.subject().write(&mut mac)?;
+        write!(mac, "{}", key.subject())?;
         name.write_char('+')?;
         mac.0.finalize().into_bytes()[..DIGEST_BYTES].iter().try_for_each(|byte| write!(name, "{byte:02x}"))
     }
@@ -242,9 +247,7 @@ impl RedisKeys {
     /// # Errors
     /// [`ErrorKind::Config`] for a key that must be hidden, in a layout whose names are plain keys.
     pub(crate) fn new(requests: &[Request<'_>], naming: &Naming) -> Result<Self, Error> {
-        if naming.would_expose_key(requests) {
-            return Err(exposed_key());
-        }
+        naming.check_exposure(requests)?;
         if let [request] = requests {
             return Ok(Self::One(naming.redis_key(request)));
         }
@@ -275,7 +278,7 @@ impl RedisKeys {
 }
 
 /// The name of a Redis key. A short one is stored inline: it is written on the thread of a call and dropped on the
-/// worker's, and an allocation that another thread frees is expensive.
+/// worker's, and an allocation that another thread frees is expensive. A short name is before each long one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyName {
     /// The bytes after the name are zero.
@@ -283,25 +286,42 @@ pub(crate) enum KeyName {
         bytes: [u8; INLINE_NAME_BYTES],
         len: u8,
     },
-    Long(String),
+    Long(Vec<u8>),
 }
 
-/// The longest name that is stored inline: one with a UUID as a part, a prefix of 20 bytes and a text of ten.
+/// The longest name that is stored inline: one with a UUID as a part, a prefix of 16 bytes, a text of ten and a window of
+/// up to 27 hours.
 const INLINE_NAME_BYTES: usize = 78;
 
 impl KeyName {
     const EMPTY: Self = Self::Short { bytes: [0; INLINE_NAME_BYTES], len: 0 };
 }
 
-impl Deref for KeyName {
-    type Target = str;
-
-    fn deref(&self) -> &str {
+impl KeyName {
+    #[inline]
+    fn push(&mut self, text: &[u8]) {
         match self {
-            // The default is never used: it is made of whole texts.
             Self::Short { bytes, len } => {
-                bytes.get(..usize::from(*len)).and_then(|name| str::from_utf8(name).ok()).unwrap_or_default()
+                let (from, to) = (usize::from(*len), usize::from(*len) + text.len());
+                if let (Some(room), Ok(end)) = (bytes.get_mut(from..to), u8::try_from(to)) {
+                    room.copy_from_slice(text);
+                    *len = end;
+                } else {
+                    *self = Self::Long([&**self, text].concat());
+                }
             }
+            Self::Long(name) => name.extend_from_slice(text),
+        }
+    }
+}
+
+impl Deref for KeyName {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short { bytes, len } => &bytes[..usize::from(*len).min(INLINE_NAME_BYTES)],
             Self::Long(name) => name,
         }
     }
@@ -310,52 +330,32 @@ impl Deref for KeyName {
 impl From<&str> for KeyName {
     fn from(name: &str) -> Self {
         let mut text = Self::EMPTY;
-        let _ = text.write_str(name);
+        text.push(name.as_bytes());
         text
     }
 }
 
 impl Write for KeyName {
-    #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        match self {
-            Self::Short { bytes, len } => {
-                let (from, to) = (usize::from(*len), usize::from(*len) + text.len());
-                if let (Some(room), Ok(end)) = (bytes.get_mut(from..to), u8::try_from(to)) {
-                    room.copy_from_slice(text.as_bytes());
-                    *len = end;
-                } else {
-                    *self = Self::Long([&**self, text].concat());
-                }
-            }
-            Self::Long(name) => name.push_str(text),
-        }
+        self.push(text.as_bytes());
         Ok(())
     }
 }
 
-/// The decimal digits of a number.
-struct Digits {
-    bytes: [u8; 20],
-    from: usize,
-}
+/// The digits of the largest number.
+const MAX_DIGITS: usize = 20;
 
-impl Digits {
-    fn of(mut number: u64) -> Self {
-        let mut digits = Self { bytes: [b'0'; 20], from: 20 };
-        loop {
-            digits.from -= 1;
-            // A remainder of 10 is one digit.
-            digits.bytes[digits.from] = b'0' + u8::try_from(number % 10).unwrap_or_default();
-            number /= 10;
-            if number == 0 {
-                return digits;
-            }
+/// Writes the decimal digits of a number at the end of an array, and returns them.
+fn decimal(mut number: u64, digits: &mut [u8; MAX_DIGITS]) -> &[u8] {
+    let mut from = MAX_DIGITS;
+    loop {
+        from -= 1;
+        // A remainder by 10 is one digit.
+        digits[from] = b'0' + u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
+        if number == 0 {
+            return &digits[from..];
         }
-    }
-
-    fn as_str(&self) -> &str {
-        str::from_utf8(&self.bytes[self.from..]).unwrap_or_default()
     }
 }
 

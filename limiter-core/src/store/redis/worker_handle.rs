@@ -151,6 +151,20 @@ impl WorkerHandle {
         result
     }
 
+    /// Counts a call on keys in these slots in flight.
+    ///
+    /// # Errors
+    /// That of an open breaker, and else that of too many calls in flight.
+    fn enter(&self, slots: &[u16]) -> Result<InFlightCall<'_>, Error> {
+        if let Some(error) = self.gates.open_error(slots) {
+            return Err(error);
+        }
+        self.in_flight.enter().inspect_err(|error| {
+            self.batch_sizes.record();
+            self.log.on_failure(error);
+        })
+    }
+
     /// Sends a call to the worker. It is not async, so that the future of a call does not contain the arguments.
     fn send(
         &self,
@@ -160,18 +174,16 @@ impl WorkerHandle {
         naming: &Naming,
         timeout: Duration,
     ) -> Result<SentCall<'_>, Error> {
-        // Names are written only for calls that may be sent: a flood of others stays cheap.
-        if let Some(error) = self.gates.open_error(&[]) {
-            return Err(error);
-        }
-        let in_flight = self.in_flight.enter().inspect_err(|error| {
-            self.batch_sizes.record();
-            self.log.on_failure(error);
-        })?;
-        let keys = RedisKeys::new(requests, naming)?;
-        if let Some(error) = self.gates.open_error(keys.slots()) {
-            return Err(error);
-        }
+        let (keys, in_flight) = if naming.is_cluster() {
+            let keys = RedisKeys::new(requests, naming)?;
+            let in_flight = self.enter(keys.slots())?;
+            (keys, in_flight)
+        } else {
+            naming.check_exposure(requests)?;
+            // A single server needs no slots. So a flood above the bound writes no names.
+            let in_flight = self.enter(&[])?;
+            (RedisKeys::new(requests, naming)?, in_flight)
+        };
         let (reply_to, reply) = oneshot::channel();
         let mut call = Call::new(ticket, action, requests, keys, timeout, reply_to);
         let (requests, mut polled) = (Arc::clone(&call.requests), None);

@@ -63,7 +63,7 @@ impl GateTable {
         }
     }
 
-    /// The error of a call on keys in these slots, if a breaker is open. A single server needs no slots for it.
+    /// The error of a call on keys in these slots, if a breaker is open. A single server needs no slots.
     pub(crate) fn open_error(&self, slots: &[u16]) -> Option<Error> {
         match &self.gates {
             Gates::Single(gate) => gate.breaker.open_error(self.home),

@@ -96,9 +96,7 @@ fn limits() -> [Limit; 2] {
 }
 
 fn name(naming: &Naming, request: &Request<'_>) -> String {
-    let mut name = String::new();
-    naming.write(request, &mut name).expect("a `String` takes all");
-    name
+    String::from_utf8(naming.key_name(request).to_vec()).expect("a text")
 }
 
 const SECRET: &[u8] = b"0123456789abcdef";
@@ -153,13 +151,15 @@ fn the_name_and_slot_of_a_set_are_those_of_the_plain_key() {
 }
 
 #[test]
-fn keys_have_the_whole_name_also_if_that_is_too_long_for_the_stack() {
-    let key = Key::new("é".repeat(40)).part("a".repeat(300));
-    let request = Request::new(&key, limits()[0], 1);
-    for prefix in 0..300 {
-        let naming = Naming::new(&"é".repeat(prefix), None, true);
-        let keys = RedisKeys::new(slice::from_ref(&request), &naming).expect("no secret");
-        assert_eq!(*keys.as_slice()[0].name, name(&naming, &request), "{prefix}");
+fn keys_have_the_whole_name_whether_it_is_inline_or_not() {
+    for key in [Key::new("a"), Key::new("é".repeat(40)).part("a".repeat(300))] {
+        let request = Request::new(&key, limits()[0], 1);
+        for prefix in (0..300).map(|len| "é".repeat(len)) {
+            let naming = Naming::new(&prefix, None, true);
+            let keys = RedisKeys::new(slice::from_ref(&request), &naming).expect("no secret");
+            let expected = format!("{prefix}:{{{}}}:sw:10000", key.encoded());
+            assert_eq!(*keys.as_slice()[0].name, *expected.as_bytes());
+        }
     }
 }
 

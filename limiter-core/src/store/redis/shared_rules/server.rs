@@ -32,7 +32,7 @@ pub(crate) struct RulesServer {
 impl RulesServer {
     pub(crate) fn new(topology: Rc<Topology>, naming: &Naming) -> Self {
         let keys = naming.rules_keys();
-        let slot = naming.slot(&keys.version);
+        let slot = naming.slot(keys.version.as_bytes());
         Self { topology, keys, slot }
     }
 

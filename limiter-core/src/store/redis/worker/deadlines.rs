@@ -1,4 +1,7 @@
 //! The deadlines of pending calls, with one timer for all.
+//!
+//! Each call gets its timeout here. The latest deadline of a batch also ends its script call (`batch.rs`): only there is
+//! a reply counted as missed, and a batch as late.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::{Ordering, Reverse};

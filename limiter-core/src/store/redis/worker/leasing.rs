@@ -1,8 +1,8 @@
 //! Leases on the worker's side: when a script call requests one, and which permits it returns.
 //!
 //! A lease is requested in a script call that calls make anyway, or in a call of its own when the lease in force is
-//! nearly used up. While a request is open, no other script call requests a lease of the same counter, and calls of it
-//! wait for the lease.
+//! nearly used up. While a request is open, no other script call requests a lease of the same counter. Calls of
+//! it that have come to the worker wait for the lease, once each; a cached denial denies others before.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

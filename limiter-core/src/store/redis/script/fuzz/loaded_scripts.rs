@@ -48,7 +48,8 @@ impl LoadedScripts {
 
     pub(super) fn delete_keys(&self) {
         let [first, second] = &self.keys;
-        self.call(&["DEL", &*first.name, &*second.name]);
+        let [first, second] = [first, second].map(|key| String::from_utf8_lossy(&key.name));
+        self.call(&["DEL", &*first, &*second]);
     }
 
     /// Makes one decision about the first key.
