@@ -83,6 +83,7 @@ impl Request<'_> {
     }
 
     /// The hash of its counter, by the seed of this process.
+    #[inline]
     pub(crate) fn counter_hash(&self) -> u64 {
         self.key.counter_hash(&seed(), CounterKind::from(self.limit))
     }

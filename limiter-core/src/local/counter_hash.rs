@@ -4,7 +4,6 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 use crate::Key;
-use crate::algorithm::CounterKind;
 use crate::request::Request;
 use crate::sync::seed;
 
@@ -31,7 +30,7 @@ pub(crate) enum Table {
 impl CounterHash {
     #[inline]
     pub(crate) fn of(request: &Request<'_>) -> Self {
-        Self::new(request.key.counter_hash(&seed(), CounterKind::from(request.limit)))
+        Self::new(request.counter_hash())
     }
 
     /// The hash of a call's first counter. A call that is sent with others has one.
