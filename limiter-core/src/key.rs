@@ -171,15 +171,21 @@ impl Key {
     /// Returns the encoding, and the hash of a counter of this kind as [`counter_hash`](Self::counter_hash) does.
     #[inline(always)]
     pub(crate) fn hashed_encoding(&self, seed: &impl BuildHasher, kind: impl Hash) -> (Cow<'_, [u8]>, u64) {
-        let (encoding, key_hash) = match self.head {
+        let (encoding, key_hash) = match (&self.head, &self.long) {
             // It is the whole encoding.
-            Buffer::Static(static_key) => (Cow::Borrowed(static_key.encoding().as_bytes()), static_key.hash(seed)),
-            _ => match self.encoding() {
-                Cow::Borrowed(encoding) => (Cow::Borrowed(encoding), hash_pieces(seed, encoding, &[])),
-                encoding => (encoding, self.hash_of_key(seed)),
-            },
+            (Buffer::Static(static_key), _) => (Cow::Borrowed(static_key.encoding().as_bytes()), static_key.hash(seed)),
+            (head, None) if head.len() > 0 => (Cow::Borrowed(head.as_bytes()), hash_pieces(seed, head.as_bytes(), &[])),
+            _ => self.encode_and_hash(seed),
         };
         (encoding, seed.hash_one((key_hash, kind)))
+    }
+
+    /// Returns the encoding and the hash of an empty or a long key. The digest is computed once for both.
+    #[cold]
+    fn encode_and_hash(&self, seed: &impl BuildHasher) -> (Cow<'_, [u8]>, u64) {
+        let long = self.long.as_ref().map(|long| Box::new(long.finished()));
+        let key = Self { head: self.head.clone(), long, in_part: self.in_part };
+        (Cow::Owned(key.encode()), key.hash_of_key(seed))
     }
 
     /// Returns the hash of this key's counter of a kind, by the seed of the process. All tables of the process find a

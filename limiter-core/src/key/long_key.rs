@@ -59,6 +59,15 @@ impl LongKey {
         self.outline = self.outline.take().and_then(|outline| outline.extended(encoded));
     }
 
+    /// Returns it with a digest that is computed, for more than one use of it, and without the outline.
+    pub(super) fn finished(&self) -> Self {
+        let digest = match &self.digest {
+            KeyDigest::Growing(digest) => KeyDigest::Sha256(digest.clone().finalize().into()),
+            known => known.clone(),
+        };
+        Self { digest, outline: None }
+    }
+
     /// Returns whether the digest was made with the secret of `hash_keys`.
     pub(super) fn is_hmac(&self) -> bool {
         matches!(self.digest, KeyDigest::Hmac(_))
