@@ -62,8 +62,7 @@ impl Naming {
             NamedKey { secret: Some(secret), key } => drop(secret.write(key, &mut name)),
         }
         name.push(tag);
-        let mut digits = [0; MAX_DIGITS];
-        name.push(decimal(limit.window_millis(), &mut digits));
+        name.push(itoa::Buffer::new().format(limit.window_millis()).as_bytes());
         name
     }
 
@@ -339,23 +338,6 @@ impl Write for KeyName {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.push(text.as_bytes());
         Ok(())
-    }
-}
-
-/// The digits of the largest number.
-const MAX_DIGITS: usize = 20;
-
-/// Writes the decimal digits of a number at the end of an array, and returns them.
-fn decimal(mut number: u64, digits: &mut [u8; MAX_DIGITS]) -> &[u8] {
-    let mut from = MAX_DIGITS;
-    loop {
-        from -= 1;
-        // A remainder by 10 is one digit.
-        digits[from] = b'0' + u8::try_from(number % 10).unwrap_or_default();
-        number /= 10;
-        if number == 0 {
-            return &digits[from..];
-        }
     }
 }
 
