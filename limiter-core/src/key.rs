@@ -374,6 +374,22 @@ mod tests {
         key.subject().to_string()
     }
 
+    /// The stores in memory find a counter by one of the two, and the tables of a process by the other.
+    #[test]
+    fn an_encoding_has_the_hash_of_its_counter() {
+        static STATIC: StaticKey = StaticKey::new("getId");
+        let long = Key::new("user:").part("a".repeat(300));
+        let digest = |key: &str| Key::from_encoded(key).expect("an encoded key");
+        let read = digest(&long.encoded());
+        let hmac = digest(&format!("+{}", "0a".repeat(16)));
+        let keys = [STATIC.key().clone(), Key::new(""), Key::new("a").part(7), long, read, hmac];
+        let seed = foldhash::fast::FixedState::with_seed(7);
+        for key in keys {
+            let (encoding, hash) = key.hashed_encoding(&seed, 3_u8);
+            assert_eq!((&*encoding, hash), (key.encoded().as_bytes(), key.counter_hash(&seed, 3_u8)));
+        }
+    }
+
     #[test]
     fn encodes_by_the_grammar() {
         let cases = [
