@@ -1,14 +1,13 @@
 //! The monotonic clock of this process, which counts from 1970.
 
-use std::future::{pending, poll_fn};
-use std::task::Poll;
+use std::future::pending;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use once_cell::sync::Lazy;
+use once_cell::sync::{Lazy, OnceCell};
 use tokio::runtime::{Builder, Handle};
 
-use crate::sync::process::{DroppedAtHome, PerProcess, forked};
+use crate::sync::process::{AtHome, PerProcess};
 use crate::{Error, ErrorKind};
 
 #[cfg(feature = "test-util")]
@@ -121,17 +120,12 @@ impl Clock {
     pub(crate) async fn sleep_until(&self, moment: Moment) -> Result<(), Error> {
         match self {
             Self::System => {
-                let mut sleep = {
+                // The sleep and its drop lock the timers, which the timer thread does as well.
+                let sleep = {
                     let _timers = timers()?.enter();
-                    DroppedAtHome::new(Box::pin(tokio::time::sleep(self.now().until(moment))))
+                    AtHome::new(Box::pin(tokio::time::sleep(self.now().until(moment))))
                 };
-                // A child of `fork` has no timer thread to end a sleep of its parent. The drop of such a sleep could
-                // hang: it locks the timers, and the timer thread may hold that lock at the fork.
-                poll_fn(|context| match sleep.get_at_home() {
-                    Some(sleep) => sleep.as_mut().poll(context).map(Ok),
-                    None => Poll::Ready(Err(forked())),
-                })
-                .await?;
+                sleep.await?;
             }
             #[cfg(feature = "test-util")]
             Self::Manual(clock) => clock.reaches(moment.micros.saturating_mul(1000)).await,
@@ -153,11 +147,10 @@ fn system_with_suspend() -> Moment {
     Clock::System.now()
 }
 
-/// Returns the runtime of the timer thread. The caller may have no runtime, or one without timers. Each process has its
-/// own, because a child of `fork` has no threads of its parent.
+/// Returns the runtime of the timer thread. The caller may have no runtime, or one without timers.
 fn timers() -> Result<&'static Handle, Error> {
-    static TIMERS: PerProcess<Handle> = PerProcess::new();
-    TIMERS.get_or_make(|| {
+    static TIMERS: PerProcess<OnceCell<Handle>> = PerProcess::new();
+    TIMERS.get(|_| OnceCell::new()).get_or_try_init(|| {
         let failed =
             |error| Error::with_source(ErrorKind::Unavailable, "the thread for waits cannot be started", error);
         let runtime = Builder::new_current_thread().enable_time().build().map_err(failed)?;

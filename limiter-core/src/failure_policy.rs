@@ -16,14 +16,11 @@ pub(crate) fn apply_policy(
     observers: &Observers,
     error: Error,
     on_error: OnError,
-    count: impl FnOnce(OnError) -> Result<Option<CountedReply>, Error>,
+    count: impl FnOnce(OnError) -> Option<CountedReply>,
 ) -> Result<Resolution, Error> {
     observers.failed(&error);
     let on_error = on_error.for_error(&error);
-    let counted = count(on_error).unwrap_or_else(|forked| {
-        observers.failed(&forked);
-        None
-    });
+    let counted = count(on_error);
     match on_error {
         OnError::Open => Ok(Resolution::FailedOpen),
         OnError::Closed => Ok(Resolution::FailedClosed),

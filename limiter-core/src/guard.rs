@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use crate::decision::Resolution;
-use crate::error::{Error, OnError, Source};
+use crate::error::{Error, ErrorKind, OnError, Source};
 use crate::failure_policy::apply_policy;
 use crate::health::{Health, HealthState};
 use crate::key::Key;
@@ -61,7 +61,27 @@ impl Guard {
         Self { _store_up: Some(store_up), ..self }
     }
 
-    /// The state of the latest worker. After a fork a call may have started another worker.
+    /// Returns the guard of a child of `fork`, whose store has its own state, connections and threads.
+    pub(crate) fn in_child(&self) -> Self {
+        let store = match &self.store {
+            #[cfg(feature = "redis")]
+            RemoteStore::Redis(store) => RemoteStore::Redis(store.in_child()),
+            #[cfg(not(feature = "redis"))]
+            RemoteStore::Redis(store) => match *store {},
+            RemoteStore::Failing(error, local) => RemoteStore::Failing(error.clone(), local.in_child()),
+            #[cfg(feature = "test-util")]
+            RemoteStore::Slow(store, local) => RemoteStore::Slow(Box::new(store.in_child()), local.in_child()),
+        };
+        Self {
+            store,
+            #[cfg(feature = "metrics")]
+            _store_up: self._store_up.as_ref().map(StoreUp::in_child),
+            #[cfg(all(test, feature = "leases", not(limiter_loom)))]
+            leases_of_calls: Mutex::default(),
+        }
+    }
+
+    /// The state beside the store.
     fn local(&self) -> &Local {
         match &self.store {
             RemoteStore::Redis(store) => store.local(),
@@ -140,6 +160,9 @@ impl Guard {
             Ok(counted) => return Ok(Resolution::Counted(counted)),
             Err(failure) => failure,
         };
+        if is_of_parent(&error) {
+            return apply_policy(observers, error, on_error, |_| None);
+        }
         let count = |on_error| self.count_failed(on_error, requests, &options, reservation);
         let resolution = apply_policy(observers, error, on_error, count)?;
         // The store has no record of permits that were granted just now, for a window from now.
@@ -155,7 +178,7 @@ impl Guard {
         requests: &[Request<'_>],
         options: &CallOptions,
         reservation: Option<DecisionReply>,
-    ) -> Result<Option<CountedReply>, Error> {
+    ) -> Option<CountedReply> {
         let local = self.local();
         if let (OnError::Closed | OnError::Raise, Some(reservation)) = (on_error, &reservation) {
             local.release(requests, reservation);
@@ -165,14 +188,14 @@ impl Guard {
         local.fail(requests.iter().copied());
         let DecisionReply { reply, per_request } = match (on_error, reservation) {
             (OnError::Standby, Some(reservation)) => reservation,
-            (OnError::Standby, None) => local.decide_by_standby(requests, options)?,
+            (OnError::Standby, None) => local.decide_by_standby(requests, options),
             (OnError::Open, None) => {
                 local.record(requests);
-                return Ok(None);
+                return None;
             }
-            _ => return Ok(None),
+            _ => return None,
         };
-        Ok(Some(CountedReply { per_request, ..CountedReply::from_standby(reply) }))
+        Some(CountedReply { per_request, ..CountedReply::from_standby(reply) })
     }
 
     /// Returns whether other processes use the store.
@@ -185,6 +208,7 @@ impl Guard {
     pub(crate) async fn check_again(&self, requests: &[Request<'_>], options: CallOptions) -> Option<Resolution> {
         match self.store.take(StoreTicket::without_look_up(requests), requests, &options).await {
             Ok(counted) => Some(Resolution::Counted(counted)),
+            Err(StoreFailure { error, .. }) if is_of_parent(&error) => None,
             Err(StoreFailure { reservation, .. }) => {
                 let local = self.local();
                 if let Some(reservation) = &reservation {
@@ -248,10 +272,9 @@ impl Guard {
             Ok(counted) => return Ok(Resolution::Counted(counted)),
             Err(failure) => failure.error,
         };
-        let count = |on_error| match on_error {
-            OnError::Standby => self.local().peek_by_standby(requests).map(Some),
-            _ => Ok(None),
-        };
+        let is_of_parent = is_of_parent(&error);
+        let count =
+            |on_error| (on_error == OnError::Standby && !is_of_parent).then(|| self.local().peek_by_standby(requests));
         apply_policy(observers, error, options.on_error, count)
     }
 
@@ -269,7 +292,9 @@ impl Guard {
                 let call = StoreCall::begin(StoreOp::Refund);
                 let refunded = self.store.refund(requests, refund_info).await;
                 call.end(refunded.is_ok());
-                self.local().invalidate_denials(requests);
+                if !refunded.as_ref().is_err_and(is_of_parent) {
+                    self.local().invalidate_denials(requests);
+                }
                 refunded.inspect_err(|error| observers.failed(error))
             }
             Source::Standby => {
@@ -282,25 +307,38 @@ impl Guard {
     }
 
     /// Ends the lease of a counter and returns what is left of it, so that the store can forget those permits as well.
-    async fn end_lease(&self, key: &Key, limit: Limit) {
-        let Some(ended) = self.local().end_lease_of(key, limit) else { return };
-        if ended.unused > 0 {
-            let request = Request::new(key, limit, ended.unused);
-            // If it fails, the permits count until their stamp expires.
-            let _ = self.store.refund(&[request], RefundInfo::from_lease(ended.id, ended.mirror_stamp)).await;
+    async fn end_lease(&self, key: &Key, limit: Limit) -> Result<(), Error> {
+        let Some(ended) = self.local().end_lease_of(key, limit) else { return Ok(()) };
+        if ended.unused == 0 {
+            return Ok(());
         }
+        let request = Request::new(key, limit, ended.unused);
+        self.store.refund(&[request], RefundInfo::from_lease(ended.id, ended.mirror_stamp)).await
     }
 
     /// Resets a key in the standby limiter and in the store. No failure policy applies: a failure is returned.
     pub(crate) async fn reset(&self, key: &Key, limit: Limit, observers: &Observers) -> Result<(), Error> {
-        self.end_lease(key, limit).await;
+        if let Err(error) = self.end_lease(key, limit).await
+            && is_of_parent(&error)
+        {
+            return Err(error);
+        }
+        // If only the return of the lease has failed, its permits count until their stamp expires.
         self.local().reset(key, limit);
         let call = StoreCall::begin(StoreOp::Reset);
         let result = self.store.reset(key, limit).await;
         call.end(result.is_ok());
-        self.local().invalidate_denials(&[Request::new(key, limit, 0)]);
+        if !result.as_ref().is_err_and(is_of_parent) {
+            self.local().invalidate_denials(&[Request::new(key, limit, 0)]);
+        }
         result.inspect_err(|error| observers.failed(error))
     }
+}
+
+/// Returns whether a call belongs to a parent of this process, whose state must not be used here: its locks may be held
+/// for ever.
+fn is_of_parent(error: &Error) -> bool {
+    error.kind() == ErrorKind::Forked
 }
 
 impl RemoteStore {

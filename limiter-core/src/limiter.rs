@@ -18,7 +18,7 @@ use crate::rule::RuleTable;
 #[cfg(all(feature = "rules", feature = "redis"))]
 use crate::rule::SharedRulesStatus;
 use crate::store::memory::MemoryStore;
-use crate::sync::process::{DroppedAtHome, PerProcess};
+use crate::sync::process::ProcessValue;
 use crate::{Error, Origin, RuleSet};
 
 #[cfg(all(test, not(limiter_loom)))]
@@ -60,10 +60,11 @@ pub use shared_rules::{Change, Published, SharedRules};
 /// ```
 #[derive(Clone)]
 pub struct Limiter {
-    inner: Arc<LimiterInner>,
+    insides: Arc<ProcessValue<Inside>>,
 }
 
-pub(crate) struct LimiterInner {
+/// What a limiter has in one process: its store, its rules and the calls that wait. A child of `fork` makes its own.
+pub(crate) struct Inside {
     pub(crate) backend: Backend,
     pub(crate) rules: RuleTable,
     /// The last set of rules that was set at run time.
@@ -77,9 +78,10 @@ pub(crate) struct LimiterInner {
     /// Decisions have their key.
     pub(crate) exposes_keys: bool,
     pub(crate) clock: Clock,
-    /// The queues of each process. A child of `fork` inherits waiters whose tasks it does not have.
-    pub(crate) queues: PerProcess<DroppedAtHome<Arc<WaitQueues>>>,
+    pub(crate) queues: Arc<WaitQueues>,
     pub(crate) limiter_id: LimiterId,
+    /// The ids of the limiter in the parents of this process.
+    pub(crate) parents: Vec<LimiterId>,
     pub(crate) built_at: SystemTime,
 }
 
@@ -101,34 +103,75 @@ impl Backend {
     }
 }
 
-impl LimiterInner {
+impl Inside {
+    /// Returns the inside of a child of `fork`: the same limiter with the rules of the fork, an empty store in memory, or
+    /// connections of its own. It takes no lock of this one.
+    #[cold]
+    fn in_child(&self) -> Self {
+        let backend = match &self.backend {
+            Backend::Memory(store) => Backend::Memory(store.in_child()),
+            Backend::Guarded(guard) => Backend::Guarded(guard.in_child()),
+        };
+        let rules = self.rules.in_child();
+        let mut observers = self.observers.clone();
+        observers.attach_rules(rules.logged_limits());
+        Self {
+            rules,
+            runtime_refused: self.runtime_refused.in_child(),
+            // The thread that follows the file is the parent's.
+            #[cfg(feature = "rules")]
+            rules_file: OnceLock::new(),
+            #[cfg(all(feature = "rules", feature = "redis"))]
+            shared_rules: self.shared_rules.clone(),
+            observers,
+            exposes_keys: self.exposes_keys,
+            clock: self.clock.clone(),
+            queues: WaitQueues::new(self.clock.clone(), backend.is_shared()),
+            limiter_id: LimiterId::next(),
+            parents: self.parents.iter().copied().chain([self.limiter_id]).collect(),
+            built_at: SystemTime::now(),
+            backend,
+        }
+    }
+
     /// Replaces the rules of an origin, and wakes the calls that wait under rules.
     ///
     /// # Errors
     /// Those of [`RuleTable::set`].
     pub(crate) fn set_rules(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
         self.rules.set(origin, rules)?;
-        if let Some(queues) = self.queues.latest().and_then(DroppedAtHome::get) {
-            queues.rules_changed();
-        }
+        self.queues.rules_changed();
         Ok(())
-    }
-}
-
-impl Limiter {
-    pub(crate) fn from_parts(inner: LimiterInner) -> Self {
-        Self { inner: Arc::new(inner) }
     }
 
     /// The guard of a limiter with a shared store.
     #[cfg(all(test, feature = "leases", not(limiter_loom)))]
     pub(crate) fn guard(&self) -> Option<&Guard> {
-        if let Backend::Guarded(guard) = &self.inner.backend { Some(guard) } else { None }
+        if let Backend::Guarded(guard) = &self.backend { Some(guard) } else { None }
+    }
+}
+
+impl Limiter {
+    pub(crate) fn from_inside(inside: Inside) -> Self {
+        Self { insides: Arc::new(ProcessValue::new(inside)) }
+    }
+
+    /// The inside of this process. Each call of the limiter begins here.
+    #[inline(always)]
+    pub(crate) fn inside(&self) -> &Inside {
+        self.insides.get(Inside::in_child)
+    }
+
+    /// Returns a function that returns the limiter, while it exists.
+    #[cfg(feature = "rules")]
+    fn downgrade(&self) -> impl Fn() -> Option<Self> + Clone + Send + Sync + use<> {
+        let insides = Arc::downgrade(&self.insides);
+        move || insides.upgrade().map(|insides| Self { insides })
     }
 }
 
 #[cfg(all(feature = "rules", feature = "redis"))]
-impl Drop for LimiterInner {
+impl Drop for Inside {
     fn drop(&mut self) {
         if let Some(status) = self.shared_rules.get() {
             status.withdraw();
@@ -138,7 +181,7 @@ impl Drop for LimiterInner {
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LimiterInner { backend, rules, observers, .. } = &*self.inner;
+        let Inside { backend, rules, observers, .. } = self.inside();
         let store = match backend {
             Backend::Memory(_) => "memory",
             Backend::Guarded(_) => "shared",

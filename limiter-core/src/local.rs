@@ -20,7 +20,7 @@ use crate::overflow::Overflows;
 use crate::request::{CallOptions, CountedReply, DecisionReply, PerRequest, RefundInfo, Request, StoreReply, sharing};
 #[cfg(any(test, feature = "redis"))]
 use crate::request::{LeaseId, SlottedRequests};
-use crate::{Error, Key, Limit};
+use crate::{Key, Limit};
 
 pub(crate) mod counter_hash;
 pub(crate) mod denial_cache;
@@ -43,7 +43,7 @@ use standby::{Standby, StandbyConfig};
 
 /// The standby limiter, the denial cache and the leases of this process. Calls read them, and the worker updates them.
 ///
-/// A child of `fork` has a state of its own, as it has a worker of its own.
+/// A child of `fork` has its own: see [`in_child`](Self::in_child).
 #[derive(Debug)]
 pub(crate) struct Local {
     standby: Standby,
@@ -86,6 +86,13 @@ impl StoreTicket {
 }
 
 impl Local {
+    /// Returns the state of a child of `fork`: without counts, cached denials and leases, which its parent has and goes on
+    /// to use.
+    pub(crate) fn in_child(&self) -> Arc<Self> {
+        let Self { standby, denials, leases } = self;
+        Arc::new(Self { standby: standby.in_child(), denials: denials.emptied(), leases: leases.emptied() })
+    }
+
     /// Decides by a lease, if the call may take one, or by a cached denial.
     pub(crate) fn try_decide(&self, requests: &[Request<'_>], leases: bool, needs_receipt: bool) -> LocalDecision {
         let Some(request) = sharing::lone(requests) else {
@@ -142,28 +149,18 @@ impl Local {
     }
 
     /// Decides a failed call by the standby limiter.
-    ///
-    /// # Errors
-    /// As for [`Standby::decide`].
-    pub(crate) fn decide_by_standby(
-        &self,
-        requests: &[Request<'_>],
-        options: &CallOptions,
-    ) -> Result<DecisionReply, Error> {
+    pub(crate) fn decide_by_standby(&self, requests: &[Request<'_>], options: &CallOptions) -> DecisionReply {
         if !options.wants_reports {
-            return self.standby.decide(requests, options.max_wait).map(DecisionReply::from);
+            return self.standby.decide(requests, options.max_wait).into();
         }
         let mut per_request = PerRequest::default();
-        let reply = self.standby.decide_each(requests, &mut per_request)?;
-        Ok(DecisionReply::with_reports(reply, per_request))
+        let reply = self.standby.decide_each(requests, &mut per_request);
+        DecisionReply::with_reports(reply, per_request)
     }
 
     /// Decides a failed peek by the standby limiter.
-    ///
-    /// # Errors
-    /// As for [`Standby::decide`].
-    pub(crate) fn peek_by_standby(&self, requests: &[Request<'_>]) -> Result<CountedReply, Error> {
-        self.standby.peek(requests).map(CountedReply::from_standby)
+    pub(crate) fn peek_by_standby(&self, requests: &[Request<'_>]) -> CountedReply {
+        CountedReply::from_standby(self.standby.peek(requests))
     }
 }
 
@@ -280,24 +277,9 @@ pub(crate) struct LocalOptions {
 }
 
 impl LocalOptions {
+    /// Creates a state with nothing recorded, an empty denial cache and no leases.
     pub(crate) fn new_local(&self) -> Arc<Local> {
-        self.local_with(self.new_standby())
-    }
-
-    /// Returns the state of a child of `fork`.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the Redis store restarts its worker"))]
-    pub(crate) fn new_local_in_child(&self) -> Arc<Local> {
-        self.overflows.keys().restart();
-        self.local_with(self.new_standby().for_child())
-    }
-
-    /// Creates a standby limiter that has recorded nothing.
-    fn new_standby(&self) -> Standby {
-        Standby::with_overflows(&self.standby, self.clock.clone(), Arc::clone(&self.overflows))
-    }
-
-    /// Creates a state of this standby limiter, with an empty denial cache and no leases.
-    fn local_with(&self, standby: Standby) -> Arc<Local> {
+        let standby = Standby::with_overflows(&self.standby, self.clock.clone(), Arc::clone(&self.overflows));
         let denials = DenialCache::new(self.remember_denials, self.clock.clone());
         let leases = Leases::new(self.clock.clone());
         Arc::new(Local { standby, denials, leases })

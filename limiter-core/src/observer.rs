@@ -16,14 +16,13 @@ use crate::metrics::{self, CallOutcome, DecidedCall, FastAllowed, ReplyTime};
 use crate::overflow::{Overflows, Report};
 use crate::request::Request;
 use crate::run::run_contained;
-use crate::sync::Mutex;
-use crate::sync::process::{id, lock};
+use crate::sync::{Mutex, lock};
 use crate::{Allowed, Decision, Denied, Error, Key, Limit, Overflow, Source, TARGET};
 
-type Observer<T> = Box<dyn Fn(&T) + Send + Sync>;
+type Observer<T> = Arc<dyn Fn(&T) + Send + Sync>;
 
 /// The observers of a limiter. Each kind runs in the order of registration, on the caller's own thread.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Observers {
     allowed: Vec<Observer<Allowed>>,
     denied: Vec<Observer<Denied>>,
@@ -37,23 +36,23 @@ pub(crate) struct Observers {
 
 impl Observers {
     pub(crate) fn on_allowed(&mut self, observer: impl Fn(&Allowed) + Send + Sync + 'static) {
-        self.allowed.push(Box::new(observer));
+        self.allowed.push(Arc::new(observer));
     }
 
     pub(crate) fn on_denied(&mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) {
-        self.denied.push(Box::new(observer));
+        self.denied.push(Arc::new(observer));
     }
 
     pub(crate) fn on_shadowed(&mut self, observer: impl Fn(&Denied) + Send + Sync + 'static) {
-        self.shadowed.push(Box::new(observer));
+        self.shadowed.push(Arc::new(observer));
     }
 
     pub(crate) fn on_failed(&mut self, observer: impl Fn(&Error) + Send + Sync + 'static) {
-        self.failed.push(Box::new(observer));
+        self.failed.push(Arc::new(observer));
     }
 
     pub(crate) fn on_overflow(&mut self, observer: impl Fn(&Overflow) + Send + Sync + 'static) {
-        self.overflowed.push(Box::new(observer));
+        self.overflowed.push(Arc::new(observer));
     }
 
     /// Attaches a counter of overflows. Each decision then also reports its overflows, if a report is due.
@@ -246,21 +245,13 @@ impl fmt::Debug for Observers {
 // Log events of denials. Without a subscriber for them a denial costs one comparison.
 
 /// The rules of an event that is logged once for each.
-pub(crate) struct LoggedRules {
-    names: Mutex<BTreeSet<&'static str>>,
-    home: u32,
-}
-
-impl Default for LoggedRules {
-    fn default() -> Self {
-        Self { names: Mutex::default(), home: id() }
-    }
-}
+#[derive(Default)]
+pub(crate) struct LoggedRules(Mutex<BTreeSet<&'static str>>);
 
 impl LoggedRules {
-    /// Adds a rule. Returns whether the event is to be logged. It is not in a child of `fork` whose parent was adding one.
+    /// Adds a rule. Returns whether the event is to be logged.
     pub(crate) fn add(&self, name: &'static str) -> bool {
-        lock(&self.names, self.home).is_some_and(|mut names| names.insert(name))
+        lock(&self.0).insert(name)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{fmt, iter, slice};
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::http::Fields;
-use crate::limiter::decision_of;
+use crate::limiter::{Inside, decision_of};
 use crate::local::StoreTicket;
 use crate::request::{CallOptions, Request};
 use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RegisteredRule, RuleUse, ServiceRule};
@@ -65,21 +65,19 @@ impl TowerRule {
     /// Resolves the settings for each form of the key, so that the log has what does not suit them before the first
     /// request.
     pub fn resolve_settings(&self, limiter: &Limiter) {
-        let rules = limiter.rule_table();
+        let rules = &limiter.inside().rules;
         if !rules.has_settings() {
             return;
         }
         for form in 0..self.registered.map_or(0, |rule| rule.forms.len()) {
-            // A process that cannot read the settings reports it at its calls.
-            let _ = rules.with_rule(&self.service_rule(form), |_| ());
+            rules.with_rule(&self.service_rule(form), |_| ());
         }
     }
 
     /// Plans a request under one limit, and decides about it if no reply of a shared store is needed.
     ///
     /// # Errors
-    /// The request that was planned. `None` if [`decide`](Self::decide) must plan it: more than one request decides, or
-    /// the settings cannot be read.
+    /// The request that was planned. `None` if [`decide`](Self::decide) must plan it: more than one request decides.
     pub fn try_decide(
         &self,
         limiter: &Limiter,
@@ -87,8 +85,9 @@ impl TowerRule {
         request: &LimitedRequest<'_>,
     ) -> Result<Decision, Option<UndecidedRequest>> {
         let (rule, reference) = self.rule_use(slice::from_ref(limit), request);
-        let plan = limiter.rule_table().plan_one(request.own_policy(), &rule, &reference).ok_or(None)?;
-        limiter.try_decide(&plan).map_err(|ticket| UndecidedRequest::new(&plan, ticket))
+        let inside = limiter.inside();
+        let plan = inside.rules.plan_one(request.own_policy(), &rule, &reference).ok_or(None)?;
+        inside.try_decide(&plan).map_err(|ticket| UndecidedRequest::new(&plan, ticket))
     }
 
     /// Decides about a request under all of these limits, waiting up to `max_wait` for its permits.
@@ -105,8 +104,9 @@ impl TowerRule {
         request: LimitedRequest<'_>,
         max_wait: Duration,
     ) -> Result<Decision, Error> {
-        let read = || self.plan(limiter, limits, &request);
-        limiter.decide_named(read, request.own_policy(), max_wait).await.map(decision_of)
+        let inside = limiter.inside();
+        let read = || self.plan(inside, limits, &request);
+        inside.decide_named(read, max_wait).await.map(decision_of)
     }
 
     /// Takes the permit of a request that waits for something else, if there is one now. `None` if there is none: the
@@ -123,8 +123,9 @@ impl TowerRule {
         limit: &Limit,
         request: LimitedRequest<'_>,
     ) -> Result<Option<Decision>, Error> {
-        let read = || self.plan(limiter, slice::from_ref(limit), &request);
-        Ok(limiter.take_named(read, request.own_policy()).await?.map(decision_of))
+        let inside = limiter.inside();
+        let read = || self.plan(inside, slice::from_ref(limit), &request);
+        Ok(inside.take_named(read).await?.map(decision_of))
     }
 
     /// Denies a request in this process, because its peer has demanded a pause that lasts from [`now`] until its end, by
@@ -139,12 +140,12 @@ impl TowerRule {
     ) -> Denied {
         let LimitedRequest { key, cost, .. } = request;
         let (names, requests) = ([self.decision_name()], [Request::new(key, limit, cost)]);
-        limiter.deny_until(DecisionContext::new(&names, &requests), pause)
+        limiter.inside().deny_until(DecisionContext::new(&names, &requests), pause)
     }
 
     /// Plans a request under these limits and the settings of the rule.
-    fn plan<'a>(&self, limiter: &Limiter, limits: &[Limit], request: &LimitedRequest<'a>) -> Result<Plan<'a>, Error> {
-        limiter.rule_table().plan(request.own_policy(), &iter::once(self.rule_use(limits, request)))
+    fn plan<'a>(&self, inside: &Inside, limits: &[Limit], request: &LimitedRequest<'a>) -> Result<Plan<'a>, Error> {
+        inside.rules.plan(request.own_policy(), &iter::once(self.rule_use(limits, request)))
     }
 
     fn rule_use<'a, 'l>(
@@ -193,7 +194,7 @@ impl UndecidedRequest {
         let Self { generation, options, name, limit, cost, ticket } = self;
         let request = [Request::new(key, limit, cost)];
         let requests = Planned::Single { rule_index: 0, name: [name], request };
-        limiter.decide(&Plan { generation, options, requests }, ticket).await.map(decision_of)
+        limiter.inside().decide(&Plan { generation, options, requests }, ticket).await.map(decision_of)
     }
 }
 
@@ -206,7 +207,7 @@ pub fn rule_name(allowed: &Allowed) -> &'static str {
 /// Returns the time by the limiter's clock, since the clock's origin.
 #[must_use]
 pub fn now(limiter: &Limiter) -> Duration {
-    Duration::from_micros(limiter.clock().now().micros())
+    Duration::from_micros(limiter.inside().clock.now().micros())
 }
 
 /// Waits by the limiter's clock, on any runtime or none.
@@ -217,7 +218,7 @@ pub fn now(limiter: &Limiter) -> Duration {
 /// # Cancel safety
 /// A dropped future leaves nothing behind.
 pub async fn sleep(limiter: &Limiter, wait: Duration) -> Result<(), Error> {
-    limiter.clock().sleep(wait).await
+    limiter.inside().clock.sleep(wait).await
 }
 
 /// Passes each header field of an answer to `write`, without allocations: see [`fields`](http::fields).

@@ -2,8 +2,8 @@
 //!
 //! Loom runs each model in every possible interleaving of its threads; see `loom_models`.
 
-use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
+use std::sync::{LazyLock, PoisonError, TryLockError};
 
 #[cfg(not(all(test, limiter_loom)))]
 pub(crate) use std::sync::{
@@ -36,6 +36,33 @@ pub(crate) fn next_id() -> u64 {
     // Loom's atomics cannot be static.
     static NEXT: StdAtomicU64 = StdAtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Locks a mutex. A panic under the lock leaves a valid value, so a poisoned one is used.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for reading: see [`lock`].
+#[inline]
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for writing: see [`lock`].
+#[inline]
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the guard of an attempt to lock, unless another thread holds the lock.
+pub(crate) fn unless_blocked<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
+    match attempt {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 pub(crate) mod process;

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use limiter_testkit::{Ended, ForkLibrary, Proxy, RedisServer, Reply, fork};
 use rate_limited::{
-    Algorithm, Change, Decision, Error, ErrorKind, HealthState, Limit, Limiter, OnError, RuleSet, SharedRules, Source,
+    Algorithm, Change, Decision, Error, ErrorKind, HealthState, Limit, Limiter, OnError, Rule, RuleSet, SharedRules,
+    Source,
 };
 
 use tempfile::TempDir;
@@ -61,7 +62,9 @@ cases!(
     child_has_its_own_health,
     call_started_before_the_fork_fails_in_the_child,
     wait_started_before_the_fork_fails_in_the_child,
-    fork_during_calls_never_hangs_the_child,
+    child_in_memory_begins_empty_with_the_rules_of_the_fork,
+    child_refunds_what_its_parent_took_on_redis,
+    calls_work_in_a_child_whatever_other_threads_did_at_the_fork,
     child_logs_while_the_subscriber_of_its_parent_is_blocked,
 );
 
@@ -380,8 +383,42 @@ fn wait_started_before_the_fork_fails_in_the_child() {
     });
 }
 
-/// Threads that the child does not have may hold locks at the fork. Calls in the child then fail instead of hanging.
-fn fork_during_calls_never_hangs_the_child() {
+/// The counts in memory are those of a process; a permit of the parent cannot be given back to a store without it.
+fn child_in_memory_begins_empty_with_the_rules_of_the_fork() {
+    let limiter = Limiter::builder().on_error(OnError::Raise).build().expect("valid");
+    limiter.set_rules(RuleSet::new().rule("a", Rule::new().limit(limit("2/h")))).expect("valid");
+    let call = || limiter.named("a").check_blocking(&key("a"), &limit("1/h")).expect("a decision");
+    let Decision::Allowed(of_parent) = call() else { panic!("the first call") };
+    let child = fork(|| {
+        let refunded = limiter.refund_blocking(&of_parent);
+        assert!(matches!(refunded, Err(error) if error.kind() == ErrorKind::Forked));
+        assert_eq!([(); 3].map(|()| call().is_allowed()), [true, true, false]);
+        0
+    });
+    assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(0));
+    limiter.refund_blocking(&of_parent).expect("the parent's own");
+    assert_eq!([(); 3].map(|()| call().is_allowed()), [true, true, false]);
+}
+
+fn child_refunds_what_its_parent_took_on_redis() {
+    let server = RedisServer::start();
+    let limiter = builder_for(&server).on_error(OnError::Raise).build().expect("valid");
+    let (key, limit) = (key("a"), limit("1/h"));
+    let Decision::Allowed(of_parent) = limiter.check_blocking(&key, &limit).expect("a decision") else {
+        panic!("the first call")
+    };
+    let child = fork(|| {
+        assert_eq!(admitted(limiter.check_blocking(&key, &limit)), None);
+        limiter.refund_blocking(&of_parent).expect("the store has the permit");
+        assert_eq!(admitted(limiter.check_blocking(&key, &limit)), Some(Source::Store));
+        0
+    });
+    assert_eq!(child.wait_timeout(CHILD_TIMEOUT), Ended::Returned(0));
+    assert_eq!(admitted(limiter.check_blocking(&key, &limit)), None);
+}
+
+/// Threads that the child does not have may hold any lock at the fork.
+fn calls_work_in_a_child_whatever_other_threads_did_at_the_fork() {
     let server = RedisServer::start();
     let on_redis = builder_for(&server).on_error(OnError::Raise).build().expect("valid");
     let in_memory = Limiter::builder().on_error(OnError::Raise).max_keys(1).build().expect("valid");
@@ -392,16 +429,18 @@ fn fork_during_calls_never_hangs_the_child() {
         loop {
             let decision = match wait {
                 true => limiter.wait_blocking(&key, &limit, LONG_DEADLINE),
-                false => limiter.check_blocking(&key, &limit),
+                false => limiter.named("a").check_blocking(&key, &limit),
             };
             match decision {
                 Ok(decision) => return decision.is_allowed(),
                 // The first attempt of a child to connect has failed, on a machine that stood still.
                 Err(error) if error.kind() == ErrorKind::Unavailable && began.elapsed() < CHILD_TIMEOUT / 4 => {}
-                Err(error) => return error.kind() == ErrorKind::Forked,
+                Err(_) => return false,
             }
         }
     };
+    let set_rules =
+        |limiter: &Limiter, name: &str| limiter.set_rules(RuleSet::new().rule(name, Rule::new().limit(limit))).is_ok();
     thread::scope(|scope| {
         for limiter in [&on_redis, &on_redis, &in_memory, &in_memory] {
             let (is_over, has_clear_outcome) = (&is_over, &has_clear_outcome);
@@ -413,13 +452,28 @@ fn fork_during_calls_never_hangs_the_child() {
                 }
             });
         }
+        for limiter in [&on_redis, &in_memory] {
+            let (is_over, set_rules) = (&is_over, &set_rules);
+            scope.spawn(move || {
+                for number in 0.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    // Each has a name that is new to the process.
+                    assert!(set_rules(limiter, &format!("rule {number}")));
+                    let _ = limiter.named(&format!("name {}", number % 1000));
+                }
+            });
+        }
         let ended: Vec<_> = (0..40)
             .map(|round| {
                 let limiters = if round % 2 == 0 { [&on_redis, &in_memory] } else { [&in_memory, &on_redis] };
                 // No panic here, because its message would need a lock of the standard library.
                 let child = fork(|| {
                     let calls = limiters.into_iter().flat_map(|limiter| [(limiter, false), (limiter, true)]);
-                    u8::from(!calls.fold(true, |clear, (limiter, wait)| has_clear_outcome(limiter, wait) && clear))
+                    let are_clear =
+                        calls.fold(true, |are_clear, (limiter, wait)| has_clear_outcome(limiter, wait) && are_clear);
+                    u8::from(!(are_clear && set_rules(limiters[0], "a") && has_clear_outcome(limiters[0], false)))
                 });
                 child.wait_timeout(CHILD_TIMEOUT)
             })

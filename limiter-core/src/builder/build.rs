@@ -13,7 +13,7 @@ use crate::builder::connection::{InProcessStore, Store};
 use crate::decision::receipt::LimiterId;
 use crate::guard::{Guard, RemoteStore};
 use crate::limiter::wait_queue::WaitQueues;
-use crate::limiter::{Backend, LimiterInner};
+use crate::limiter::{Backend, Inside};
 use crate::local::LocalOptions;
 use crate::local::standby::StandbyConfig;
 use crate::metrics::{self, RulesRefused};
@@ -21,7 +21,6 @@ use crate::overflow::Overflows;
 use crate::request::CallOptions;
 use crate::rule::{CallDefaults, Mode, RuleTable};
 use crate::store::memory::MemoryStore;
-use crate::sync::process::{DroppedAtHome, PerProcess};
 use crate::{Error, Limiter, Origin, Source};
 
 #[cfg(all(feature = "metrics", feature = "redis"))]
@@ -110,8 +109,9 @@ impl Builder {
             move |health| state.set(health.state)
         });
         let health_observers = Arc::new(health_observers);
-        let options = Options { naming, deadline, busy_poll, max_in_flight, clock, local, health_observers };
-        let guard = Guard::new(RemoteStore::Redis(RedisStore::start(endpoint, options, ready)?));
+        let options = Options { naming, deadline, busy_poll, max_in_flight, clock, health_observers };
+        let store = RedisStore::start(endpoint, local.new_local(), options, ready)?;
+        let guard = Guard::new(RemoteStore::Redis(store));
         #[cfg(feature = "metrics")]
         let guard = guard.with_store_up(store_up);
         Ok(self.guarded(guard, overflows, rules))
@@ -171,7 +171,7 @@ impl Builder {
         let rules = rules.with_defaults(CallDefaults { options, is_guarded: matches!(backend, Backend::Guarded(_)) });
         observers.attach_rules(rules.logged_limits());
         let queues = WaitQueues::new(clock.clone(), backend.is_shared());
-        Limiter::from_parts(LimiterInner {
+        Limiter::from_inside(Inside {
             backend,
             rules,
             runtime_refused: RulesRefused::new(Origin::Runtime.as_str()),
@@ -182,8 +182,9 @@ impl Builder {
             observers,
             exposes_keys,
             clock,
-            queues: PerProcess::with_value(DroppedAtHome::new(queues)),
+            queues,
             limiter_id: LimiterId::next(),
+            parents: Vec::new(),
             built_at: SystemTime::now(),
         })
     }

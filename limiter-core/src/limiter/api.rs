@@ -9,7 +9,7 @@ use crate::health::{Health, HealthState};
 use crate::limiter::decide::CheckFuture;
 use crate::limiter::planned::decision_of;
 use crate::limiter::wait::Waiting;
-use crate::limiter::{Backend, Limiter};
+use crate::limiter::{Backend, Inside, Limiter};
 use crate::request::{Request, check_number_of};
 use crate::run::block_on;
 use crate::store::memory::EntryPermits;
@@ -77,12 +77,13 @@ impl Limiter {
     /// As for [`check`](Limiter::check).
     pub async fn check_all(&self, limits: &[(&Key, &Limit, u32)]) -> Result<Decision, Error> {
         check_number_of(limits.len())?;
-        let requests: Vec<_> = limits.iter().map(|&(key, limit, cost)| Request::new(key, *limit, cost)).collect();
-        if self.rule_table().switch().is_some() {
-            let plan = self.rule_table().plan_direct(DIRECT_CALL, &requests);
-            return self.decide(&plan, None).await.map(decision_of);
+        let (inside, requests) = (self.inside(), limits.iter());
+        let requests: Vec<_> = requests.map(|&(key, limit, cost)| Request::new(key, *limit, cost)).collect();
+        if inside.rules.switch().is_some() {
+            let plan = inside.rules.plan_direct(DIRECT_CALL, &requests);
+            return inside.decide(&plan, None).await.map(decision_of);
         }
-        self.decide_requests(DecisionContext::direct(&requests), *self.default_options(), None).await
+        inside.decide_requests(DecisionContext::direct(&requests), *inside.default_options(), None).await
     }
 
     /// Takes one permit, waiting up to `max_wait` for it.
@@ -176,29 +177,20 @@ impl Limiter {
     /// # Cancel safety
     /// As for [`wait`](Limiter::wait).
     pub async fn wait_n(&self, key: &Key, limit: &Limit, cost: u32, max_wait: Duration) -> Result<Decision, Error> {
-        let requests = [Request::new(key, *limit, cost)];
-        let mut waiting = self.begin_wait(max_wait);
+        let (inside, requests) = (self.inside(), [Request::new(key, *limit, cost)]);
+        let mut waiting = inside.begin_wait(max_wait);
         loop {
-            let decision = if self.rule_table().switch().is_some() {
-                Box::pin(self.wait_switched(&requests, &mut waiting)).await?
+            let decision = if inside.rules.switch().is_some() {
+                Box::pin(inside.wait_switched(&requests, &mut waiting)).await?
             } else {
-                self.decide_waiting(DecisionContext::direct(&requests), self.default_options(), &mut waiting, None)
+                inside
+                    .decide_waiting(DecisionContext::direct(&requests), inside.default_options(), &mut waiting, None)
                     .await?
             };
             if let Some(decision) = decision {
                 return Ok(decision);
             }
         }
-    }
-
-    /// Decides about a call that may wait, while `RATE_LIMITED_MODE` is set.
-    #[cold]
-    async fn wait_switched(&self, requests: &[Request<'_>], waiting: &mut Waiting) -> Result<Option<Decision>, Error> {
-        let plan = self.rule_table().plan_direct(DIRECT_CALL, requests);
-        if waiting.max_wait().is_zero() {
-            return self.decide(&plan, None).await.map(decision_of).map(Some);
-        }
-        Ok(self.decide_or_wait(&plan, waiting, None).await?.map(decision_of))
     }
 
     /// Returns the decision that [`check`](Limiter::check) would make now, without taking a permit. `remaining` is the
@@ -213,7 +205,8 @@ impl Limiter {
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
         let requests = [Request::new(key, *limit, 1)];
-        self.peek_planned(&self.rule_table().plan_direct(DIRECT_CALL, &requests)).await
+        let inside = self.inside();
+        inside.peek_planned(&inside.rules.plan_direct(DIRECT_CALL, &requests)).await
     }
 
     /// Refunds the permits of an allowed call, for a call that did not happen after all.
@@ -293,47 +286,12 @@ impl Limiter {
     /// A future that is dropped before it is done may have given the permits back, and has used up this part of the
     /// receipt.
     pub async fn refund_n(&self, allowed: &Allowed, permits: u32) -> Result<(), Error> {
-        let mut result = Ok(());
+        let (inside, mut result) = (self.inside(), Ok(()));
         for receipt in allowed.receipts() {
-            let refunded = self.refund_receipt(receipt, allowed, permits).await;
+            let refunded = inside.refund_receipt(receipt, allowed, permits).await;
             result = result.and(refunded);
         }
         result
-    }
-
-    async fn refund_receipt(&self, receipt: &Receipt, allowed: &Allowed, permits: u32) -> Result<(), Error> {
-        if !receipt.belongs_to(self.inner.limiter_id) {
-            return Err(Error::new(
-                ErrorKind::Config,
-                "`allowed` must be a decision of this limiter, got one of another: call `refund` of the limiter \
-                 that granted it",
-            ));
-        }
-        let Some(refund) = receipt.use_up(permits) else { return Ok(()) };
-        let &Refund { permits, ref granted } = &refund;
-        let refunded = match (&self.inner.backend, granted) {
-            (Backend::Memory(store), &GrantedPermits::MemoryEntry { entry, held }) => {
-                let taken = EntryPermits { entry, held, stamp: allowed.decided_at() };
-                store.refund_entry(taken, allowed.limit(), permits)
-            }
-            (Backend::Guarded(_), GrantedPermits::MemoryEntry { .. }) => Ok(()),
-            (Backend::Memory(store), GrantedPermits::Any { requests, refund_info }) => {
-                store.refund_part(requests, refund_info.stamp, permits)
-            }
-            (Backend::Guarded(guard), GrantedPermits::Any { requests, refund_info }) => {
-                let refund_info = refund_info.clone().with_max_permits(permits);
-                guard.refund(requests, refund_info, &self.inner.observers).await
-            }
-        };
-        match granted {
-            GrantedPermits::MemoryEntry { entry, .. } => self.wake_waiters(iter::once(entry.counter_hash())),
-            GrantedPermits::Any { requests, .. } => self.wake_waiters(requests.iter().map(Request::counter_hash)),
-        }
-        #[cfg(feature = "metrics")]
-        if refunded.is_ok() {
-            receipt.record_refund(allowed.static_name(), &refund);
-        }
-        refunded
     }
 
     /// Resets the counter of `key` for `limit`, and for any limit with the same algorithm and window.
@@ -350,12 +308,7 @@ impl Limiter {
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset the key.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
-        let reset = match &self.inner.backend {
-            Backend::Memory(store) => store.reset(key, *limit),
-            Backend::Guarded(guard) => guard.reset(key, *limit, &self.inner.observers).await,
-        };
-        self.wake_waiters(iter::once(Request::new(key, *limit, 0).counter_hash()));
-        reset
+        self.inside().reset(key, *limit).await
     }
 
     /// Returns the name of a key's counter in Redis, for tools that read or delete it there; `None` for a limiter in
@@ -377,7 +330,7 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn store_key(&self, key: &Key, limit: &Limit) -> Option<String> {
-        match &self.inner.backend {
+        match &self.inside().backend {
             Backend::Memory(_) => None,
             Backend::Guarded(guard) => guard.key_name(&Request::new(key, *limit, 1)),
         }
@@ -404,10 +357,88 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn health(&self) -> Health {
-        match &self.inner.backend {
-            Backend::Memory(_) => Health::new(HealthState::Up, self.inner.built_at, None),
-            Backend::Guarded(guard) => guard.health(self.inner.built_at),
+        let Inside { backend, built_at, .. } = self.inside();
+        match backend {
+            Backend::Memory(_) => Health::new(HealthState::Up, *built_at, None),
+            Backend::Guarded(guard) => guard.health(*built_at),
         }
+    }
+}
+
+// The steps of these methods in one process.
+
+impl Inside {
+    /// Decides about a call that may wait, while `RATE_LIMITED_MODE` is set.
+    #[cold]
+    async fn wait_switched(&self, requests: &[Request<'_>], waiting: &mut Waiting) -> Result<Option<Decision>, Error> {
+        let plan = self.rules.plan_direct(DIRECT_CALL, requests);
+        if waiting.max_wait().is_zero() {
+            return self.decide(&plan, None).await.map(decision_of).map(Some);
+        }
+        Ok(self.decide_or_wait(&plan, waiting, None).await?.map(decision_of))
+    }
+
+    async fn refund_receipt(&self, receipt: &Receipt, allowed: &Allowed, permits: u32) -> Result<(), Error> {
+        self.check_owner(receipt)?;
+        let Some(refund) = receipt.use_up(permits) else { return Ok(()) };
+        let (&Refund { permits, ref granted }, mut refunded) = (&refund, Ok(()));
+        match (&self.backend, granted) {
+            (Backend::Memory(store), &GrantedPermits::MemoryEntry { entry, held }) => {
+                let taken = EntryPermits { entry, held, stamp: allowed.decided_at() };
+                store.refund_entry(taken, allowed.limit(), permits);
+            }
+            (Backend::Guarded(_), GrantedPermits::MemoryEntry { .. }) => {}
+            (Backend::Memory(store), GrantedPermits::Any { requests, refund_info }) => {
+                store.refund_part(requests, refund_info.stamp, permits);
+            }
+            (Backend::Guarded(guard), GrantedPermits::Any { requests, refund_info }) => {
+                let refund_info = refund_info.clone().with_max_permits(permits);
+                refunded = guard.refund(requests, refund_info, &self.observers).await;
+            }
+        }
+        match granted {
+            GrantedPermits::MemoryEntry { entry, .. } => self.wake_waiters(iter::once(entry.counter_hash())),
+            GrantedPermits::Any { requests, .. } => self.wake_waiters(requests.iter().map(Request::counter_hash)),
+        }
+        #[cfg(feature = "metrics")]
+        if refunded.is_ok() {
+            receipt.record_refund(allowed.static_name(), &refund);
+        }
+        refunded
+    }
+
+    /// Checks that this limiter has granted the permits, in this process or where a child of `fork` can give them back: the
+    /// counts of a store in memory are its parent's.
+    fn check_owner(&self, receipt: &Receipt) -> Result<(), Error> {
+        if receipt.belongs_to(self.limiter_id) {
+            return Ok(());
+        }
+        let is_parents = self.parents.iter().any(|parent| receipt.belongs_to(*parent));
+        match &self.backend {
+            Backend::Guarded(_) if is_parents => Ok(()),
+            Backend::Memory(_) if is_parents => Err(Error::new(
+                ErrorKind::Forked,
+                "`allowed` must be a decision of this process, got one of its parent, whose counts are its own: call \
+                 `refund` there",
+            )),
+            _ => Err(Error::new(
+                ErrorKind::Config,
+                "`allowed` must be a decision of this limiter, got one of another: call `refund` of the limiter \
+                 that granted it",
+            )),
+        }
+    }
+
+    async fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
+        let reset = match &self.backend {
+            Backend::Memory(store) => {
+                store.reset(key, limit);
+                Ok(())
+            }
+            Backend::Guarded(guard) => guard.reset(key, limit, &self.observers).await,
+        };
+        self.wake_waiters(iter::once(Request::new(key, limit, 0).counter_hash()));
+        reset
     }
 }
 

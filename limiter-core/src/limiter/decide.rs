@@ -8,18 +8,15 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use crate::clock::Clock;
 use crate::decision::{DIRECT_CALL, Decision, DecisionContext, Denied, Resolution};
 use crate::error::OnError;
 use crate::failure_policy::apply_policy;
 use crate::limiter::planned::decision_of;
-use crate::limiter::{Backend, FastDecision, Limiter, LimiterInner};
+use crate::limiter::{Backend, FastDecision, Inside, Limiter};
 use crate::local::StoreTicket;
 use crate::metrics::{FastAllowed, ReplyTime};
 use crate::request::{CallOptions, CountedReply, Request};
-use crate::rule::RuleTable;
 use crate::store::memory::{MemoryReply, MemoryStore};
-use crate::sync::process::forked;
 use crate::{Allowed, Error, Key, Limit, TARGET};
 
 /// The part of the memory store's reply that the fast path uses.
@@ -27,20 +24,12 @@ enum FastReply<U> {
     /// The call is allowed, and its decision need not be built.
     Allowed(U, FastAllowed),
     Used(MemoryReply),
-    /// The store cannot be used in this child of `fork`.
-    Forked,
 }
 
-impl Limiter {
-    /// The rules of this limiter.
-    #[inline]
-    pub(crate) fn rule_table(&self) -> &RuleTable {
-        &self.inner.rules
-    }
-
+impl Inside {
     /// The options of a call without options of its own.
     pub(crate) fn default_options(&self) -> &CallOptions {
-        &self.rule_table().defaults().options
+        &self.rules.defaults().options
     }
 
     /// Applies the failure policy to a call that failed before any request was made, as one with an invalid limit. The
@@ -52,20 +41,15 @@ impl Limiter {
         on_error: OnError,
     ) -> Result<Denied, Error> {
         let denied = self.deny_after_failure(context, error, on_error)?;
-        self.inner.observers.denied(context, &denied);
+        self.observers.denied(context, &denied);
         Ok(denied)
-    }
-
-    /// The clock of waits and of the standby limiter.
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.inner.clock
     }
 
     /// Denies a call in this process during a pause, from now until its end by the limiter's clock.
     pub(crate) fn deny_until(&self, context: DecisionContext<'_>, pause: Range<Duration>) -> Denied {
         let mut denied = context.denied_until(pause);
         self.expose_denied_key(&mut denied, context.requests);
-        self.inner.observers.denied(context, &denied);
+        self.observers.denied(context, &denied);
         denied
     }
 
@@ -87,25 +71,18 @@ impl Limiter {
     /// Decides about one request of a direct call by the memory store.
     #[inline(never)]
     pub(super) fn decide_in_memory(&self, store: &MemoryStore, request: &Request<'_>) -> Poll<Result<Decision, Error>> {
-        let LimiterInner { observers, limiter_id, .. } = &*self.inner;
+        let Inside { observers, limiter_id, .. } = self;
         let mut time = ReplyTime::UNKNOWN;
         let decision = |reply: &MemoryReply| {
             time = ReplyTime::new(reply.now);
             Poll::Ready(Ok(Decision::from_memory(DIRECT_CALL, request, reply, *limiter_id)))
         };
-        let mut ready = store.decide_one(request, 0, decision, || Poll::Ready(self.decide_in_child(request)));
+        let mut ready = store.decide_one(request, 0, decision);
         if let Poll::Ready(Ok(decision)) = &mut ready {
             self.expose_key(decision, slice::from_ref(request));
             observers.decided(DecisionContext::direct(slice::from_ref(request)), decision, time);
         }
         ready
-    }
-
-    /// Decides about a direct call by a memory store that cannot be used in this child of `fork`.
-    #[cold]
-    fn decide_in_child(&self, request: &Request<'_>) -> Result<Decision, Error> {
-        let context = DecisionContext::direct(slice::from_ref(request));
-        self.decide_by_policy(context, self.default_options().on_error, forked())
     }
 
     /// Decides by the failure policy about a call that has no store in this process.
@@ -122,7 +99,7 @@ impl Limiter {
     /// Applies the failure policy to a call that has no store and no standby limiter.
     #[cold]
     fn resolve_by_policy(&self, error: Error, on_error: OnError) -> Result<Resolution, Error> {
-        apply_policy(&self.inner.observers, error, on_error, |_| Ok(None))
+        apply_policy(&self.observers, error, on_error, |_| None)
     }
 
     /// Decides about one request to a shared store in this process, if that is possible. `leases` is the setting of its
@@ -137,14 +114,14 @@ impl Limiter {
         leases: Option<bool>,
         needs_receipt: bool,
     ) -> Result<Decision, Option<StoreTicket>> {
-        let Backend::Guarded(guard) = &self.inner.backend else { return Err(None) };
+        let Backend::Guarded(guard) = &self.backend else { return Err(None) };
         let requests = [*request];
         let leases = leases.unwrap_or(self.default_options().leases);
         let resolution = guard.decide_locally(&requests, leases, needs_receipt).map_err(Some)?;
         let context = DecisionContext { names: &[name], requests: &requests };
-        let mut decision = context.decision(resolution, needs_receipt.then_some(self.inner.limiter_id));
+        let mut decision = context.decision(resolution, needs_receipt.then_some(self.limiter_id));
         self.expose_key(&mut decision, &requests);
-        self.inner.observers.decided(context, &decision, ReplyTime::UNKNOWN);
+        self.observers.decided(context, &decision, ReplyTime::UNKNOWN);
         Ok(decision)
     }
 
@@ -158,7 +135,7 @@ impl Limiter {
         request: &Request<'_>,
         leases: Option<bool>,
     ) -> Result<D, Option<StoreTicket>> {
-        let LimiterInner { backend, observers, limiter_id, .. } = &*self.inner;
+        let Inside { backend, observers, limiter_id, .. } = self;
         let Backend::Memory(store) = backend else {
             let needs_receipt = D::UNBUILT.is_none() || observers.observe_allowed();
             return self.decide_locally(name, request, leases, needs_receipt).map(D::from_decision);
@@ -171,7 +148,7 @@ impl Limiter {
             }
             _ => FastReply::Used(*reply),
         };
-        match store.decide_one(request, 0, fast_reply, || FastReply::Forked) {
+        match store.decide_one(request, 0, fast_reply) {
             FastReply::Allowed(unbuilt, left) => {
                 observers.allowed_fast(name, request, left);
                 Ok(D::from_unbuilt(unbuilt))
@@ -183,8 +160,6 @@ impl Limiter {
                 observers.decided(context, &decision, ReplyTime::new(reply.now));
                 Ok(D::from_decision(decision))
             }
-            // `decide` fails again, and applies the failure policy.
-            FastReply::Forked => Err(None),
         }
     }
 
@@ -196,7 +171,7 @@ impl Limiter {
         ticket: Option<StoreTicket>,
     ) -> Result<Decision, Error> {
         let resolution = self.resolve(context, options, ticket).await?;
-        let mut decision = context.decision(resolution, Some(self.inner.limiter_id));
+        let mut decision = context.decision(resolution, Some(self.limiter_id));
         self.expose_key(&mut decision, context.requests);
         self.report(context, &mut decision);
         Ok(decision)
@@ -205,14 +180,14 @@ impl Limiter {
     /// Calls the observers of a decision: once for each request of an allowed one.
     #[inline(always)]
     pub(super) fn report(&self, context: DecisionContext<'_>, decision: &mut Decision) {
-        self.inner.observers.decided_each(context, decision, |allowed| self.reports(context, allowed));
+        self.observers.decided_each(context, decision, |allowed| self.reports(context, allowed));
     }
 
     #[cold]
     #[inline(never)]
     fn reports(&self, context: DecisionContext<'_>, allowed: &mut Allowed) -> Vec<Allowed> {
         let mut reports = context.reports(allowed);
-        if self.inner.exposes_keys {
+        if self.exposes_keys {
             for (index, report) in reports.iter_mut().enumerate() {
                 if let Some(key) = self.exposed_key(context.requests, index) {
                     report.set_key(key);
@@ -224,7 +199,7 @@ impl Limiter {
 
     /// Returns whether the store must report each request of an allowed call.
     pub(super) fn wants_reports(&self, context: DecisionContext<'_>) -> bool {
-        context.has_observed() || context.requests.len() > 1 && self.inner.observers.want_reports()
+        context.has_observed() || context.requests.len() > 1 && self.observers.want_reports()
     }
 
     /// Takes the permits from the store, or applies the failure policy.
@@ -234,18 +209,15 @@ impl Limiter {
         options: CallOptions,
         ticket: Option<StoreTicket>,
     ) -> Result<Resolution, Error> {
-        let LimiterInner { backend, observers, .. } = &*self.inner;
+        let Inside { backend, observers, .. } = self;
         let requests = context.requests;
         let wants_reports = self.wants_reports(context);
         match backend {
-            Backend::Memory(store) if wants_reports => match store.decide_with_reports(requests) {
-                Ok(counted) => Ok(Resolution::Counted(counted)),
-                Err(error) => self.resolve_by_policy(error, options.on_error),
-            },
-            Backend::Memory(store) => match store.decide_within(requests, options.max_wait) {
-                Ok(reply) => Ok(Resolution::Counted(CountedReply::from_store(reply, 0))),
-                Err(error) => self.resolve_by_policy(error, options.on_error),
-            },
+            Backend::Memory(store) if wants_reports => Ok(Resolution::Counted(store.decide_with_reports(requests))),
+            Backend::Memory(store) => {
+                let reply = store.decide_within(requests, options.max_wait);
+                Ok(Resolution::Counted(CountedReply::from_store(reply, 0)))
+            }
             _ if requests.is_empty() => Ok(Resolution::FailedOpen),
             Backend::Guarded(guard) => {
                 let rule = context.names.first().copied();
@@ -262,12 +234,9 @@ impl Limiter {
         context: DecisionContext<'_>,
         options: CallOptions,
     ) -> Result<Decision, Error> {
-        let resolution = match &self.inner.backend {
-            Backend::Memory(store) => match store.peek(context.requests) {
-                Ok(reply) => Resolution::Counted(CountedReply::from_store(reply, 0)),
-                Err(error) => self.resolve_by_policy(error, options.on_error)?,
-            },
-            Backend::Guarded(guard) => guard.peek(context.requests, options, &self.inner.observers).await?,
+        let resolution = match &self.backend {
+            Backend::Memory(store) => Resolution::Counted(CountedReply::from_store(store.peek(context.requests), 0)),
+            Backend::Guarded(guard) => guard.peek(context.requests, options, &self.observers).await?,
         };
         let mut decision = context.decision(resolution, None);
         self.expose_key(&mut decision, context.requests);
@@ -277,7 +246,7 @@ impl Limiter {
     /// Adds its key to a decision, if the limiter exposes keys.
     #[inline]
     pub(super) fn expose_key(&self, decision: &mut Decision, requests: &[Request<'_>]) {
-        if self.inner.exposes_keys
+        if self.exposes_keys
             && let Some(key) = self.exposed_key(requests, decision.request_index())
         {
             decision.set_key(key);
@@ -287,7 +256,7 @@ impl Limiter {
     /// Adds its key to a denial, if the limiter exposes keys.
     #[inline]
     pub(super) fn expose_denied_key(&self, denied: &mut Denied, requests: &[Request<'_>]) {
-        if self.inner.exposes_keys
+        if self.exposes_keys
             && let Some(key) = self.exposed_key(requests, denied.request_index())
         {
             denied.set_key(key);
@@ -300,7 +269,7 @@ impl Limiter {
     fn exposed_key(&self, requests: &[Request<'_>], index: usize) -> Option<String> {
         // Decisions do not distinguish higher indices.
         let Request { key, .. } = requests.get(index).filter(|_| index < usize::from(u16::MAX))?;
-        Some(match &self.inner.backend {
+        Some(match &self.backend {
             Backend::Memory(_) => key.encoded(),
             Backend::Guarded(guard) => guard.subject(key),
         })
@@ -334,13 +303,13 @@ impl<'a> CheckFuture<'a> {
 
     #[inline(never)]
     fn poll_boxed(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
-        let (limiter, request) = (self.limiter, self.request());
+        let (limiter, request) = (self.limiter.inside(), self.request());
         let inner = match &mut self.inner {
             Some(inner) => inner,
             inner => {
                 // A decision in this process costs no allocation, so a flood of denied calls is cheap here as well. Only a
                 // switch of modes makes a plan of the call.
-                let rules = limiter.rule_table();
+                let rules = &limiter.rules;
                 let plan = rules.switch().map(|_| rules.plan_direct(DIRECT_CALL, &[request]));
                 let tried = match &plan {
                     None => limiter.decide_locally(DIRECT_CALL, &request, None, true),
@@ -376,10 +345,11 @@ impl Future for CheckFuture<'_> {
         if self.is_done {
             return Poll::Pending;
         }
-        match &self.limiter.inner.backend {
-            Backend::Memory(store) if self.limiter.rule_table().switch().is_none() => {
+        let inside = self.limiter.inside();
+        match &inside.backend {
+            Backend::Memory(store) if inside.rules.switch().is_none() => {
                 self.is_done = true;
-                self.limiter.decide_in_memory(store, &self.request())
+                inside.decide_in_memory(store, &self.request())
             }
             _ => self.poll_boxed(context),
         }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::decision::{DIRECT_CALL, DecisionContext};
-use crate::limiter::Limiter;
+use crate::decision::DIRECT_CALL;
 use crate::limiter::planned::{RuleDecision, decision_of};
+use crate::limiter::{Inside, Limiter};
 use crate::rule::{KeyText, OwnPolicy, Plan, RuleRef, RuleUse, UNCACHED, intern};
 use crate::run::block_on;
-use crate::{Decision, Error, ErrorKind, Key, Limit, OnError};
+use crate::{Decision, Error, Key, Limit, OnError};
 
 /// Direct calls under a rule: [`Limiter::named`] returns it.
 ///
@@ -87,18 +87,21 @@ impl Limiter {
             (RuleUse::direct(rule_index, named.name, key, items), named)
         });
         let uses: Vec<_> = uses.collect();
-        let read = || self.rule_table().plan(OwnPolicy::NONE, &uses.iter().copied());
-        self.decide_named(read, OwnPolicy::NONE, Duration::ZERO).await.map(decision_of)
+        let inside = self.inside();
+        let read = || inside.rules.plan(OwnPolicy::NONE, &uses.iter().copied());
+        inside.decide_named(read, Duration::ZERO).await.map(decision_of)
     }
+}
 
+impl Inside {
     /// Decides about a direct call under rules, which `read` plans. It waits up to `max_wait`.
     pub(crate) fn decide_named<'k>(
         &self,
         read: impl Fn() -> Result<Plan<'k>, Error> + Send + Sync,
-        own: OwnPolicy,
         max_wait: Duration,
     ) -> impl Future<Output = Result<RuleDecision, Error>> {
-        self.plan_and_decide(read, move |error| self.fail_unplanned(error, own), max_wait, None)
+        // A call with too many requests has no decision, whatever its policy.
+        self.plan_and_decide(read, Err, max_wait, None)
     }
 
     /// Takes the permits of a direct call under rules if they are free now. `None` if they are not: the call waits
@@ -106,24 +109,8 @@ impl Limiter {
     pub(crate) async fn take_named<'k>(
         &self,
         read: impl Fn() -> Result<Plan<'k>, Error> + Send + Sync,
-        own: OwnPolicy,
     ) -> Result<Option<RuleDecision>, Error> {
-        let mut attempt = self.begin_attempt();
-        self.attempt(&read, &|error| self.fail_unplanned(error, own), &mut attempt).await
-    }
-
-    /// Applies the failure policy to a direct call whose settings cannot be read in this process.
-    ///
-    /// # Errors
-    /// The error, under the policy [`OnError::Raise`]. It is returned under any policy for too many requests.
-    #[cold]
-    fn fail_unplanned(&self, error: Error, own: OwnPolicy) -> Result<RuleDecision, Error> {
-        if error.kind() == ErrorKind::InvalidLimit {
-            return Err(error);
-        }
-        let context = DecisionContext::new(&[DIRECT_CALL], &[]);
-        let on_error = self.rule_table().policy_without_settings(own);
-        self.fail_without_request(context, error, on_error).map(|denied| Err((0, denied)))
+        self.attempt(&read, &Err, &mut self.begin_attempt()).await
     }
 }
 
@@ -171,7 +158,8 @@ impl<'a> Named<'a> {
 
     /// Takes permits of several limits at once, waiting up to `max_wait` for them.
     pub(crate) async fn wait_all(&self, limits: &[(&Key, &Limit, u32)], max_wait: Duration) -> Result<Decision, Error> {
-        self.limiter.decide_named(|| self.plan(limits), self.own_policy(), max_wait).await.map(decision_of)
+        let inside = self.limiter.inside();
+        inside.decide_named(|| self.plan(inside, limits), max_wait).await.map(decision_of)
     }
 
     /// Takes one permit, waiting up to `max_wait` for it: [`Limiter::wait`] under the rule. Nothing waits for a rule in
@@ -206,10 +194,8 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// Nothing is taken, whether the future is dropped or not.
     pub async fn peek(&self, key: &Key, limit: &Limit) -> Result<Decision, Error> {
-        match self.plan(&[(key, limit, 1)]) {
-            Ok(plan) => self.limiter.peek_planned(&plan).await,
-            Err(error) => self.limiter.fail_unplanned(error, self.own_policy()).map(decision_of),
-        }
+        let inside = self.limiter.inside();
+        inside.peek_planned(&self.plan(inside, &[(key, limit, 1)])?).await
     }
 
     /// Resets the counters of `key` for the rule's limits: the configured ones, or else `limit`.
@@ -220,29 +206,25 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     /// A future that is dropped before it is done may have reset some of the counters.
     pub async fn reset(&self, key: &Key, limit: &Limit) -> Result<(), Error> {
-        let limits = self.limiter.rule_table().with_rule(self, |resolved| {
+        let limits = self.limiter.inside().rules.with_rule(self, |resolved| {
             let settings = resolved.settings_for(key);
             match settings.limits() {
                 [] => settings.apply(*limit, None).map(|limit| vec![limit]),
                 limits => limits.iter().map(|configured| settings.apply(*configured, Some(*limit))).collect(),
             }
-        })??;
+        })?;
         for limit in limits {
             self.limiter.reset(key, &limit).await?;
         }
         Ok(())
     }
 
-    fn own_policy(&self) -> OwnPolicy {
-        OwnPolicy { on_error: self.on_error, ..OwnPolicy::NONE }
-    }
-
     /// Plans a call under the rule: each distinct key is a use of it.
-    fn plan<'k>(&self, items: &[(&'k Key, &Limit, u32)]) -> Result<Plan<'k>, Error> {
+    fn plan<'k>(&self, inside: &Inside, items: &[(&'k Key, &Limit, u32)]) -> Result<Plan<'k>, Error> {
         let is_first = |index: usize, key: &Key| !items[..index].iter().any(|(earlier, ..)| *earlier == key);
         let uses = items.iter().enumerate().filter(|(index, (key, ..))| is_first(*index, key));
         let uses = uses.map(|(_, (key, ..))| (RuleUse::direct(0, self.name, key, items), *self));
-        self.limiter.rule_table().plan(self.own_policy(), &uses)
+        inside.rules.plan(OwnPolicy { on_error: self.on_error, ..OwnPolicy::NONE }, &uses)
     }
 }
 

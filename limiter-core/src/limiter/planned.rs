@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::decision::{DIRECT_CALL, DecisionContext};
 use crate::limiter::wait::{Waiting, WatchedRules};
-use crate::limiter::{Backend, Limiter};
+use crate::limiter::{Backend, Inside};
 use crate::local::StoreTicket;
 use crate::request::CallOptions;
 use crate::rule::{Plan, Planned, PlannedRules, Shadow, Trial, UnlimitedRule};
@@ -68,7 +68,7 @@ impl FastDecision for Option<Denied> {
     }
 }
 
-impl Limiter {
+impl Inside {
     /// Decides about a call that does not wait, if no reply of a shared store is needed.
     ///
     /// # Errors
@@ -214,13 +214,13 @@ impl Limiter {
     ) -> Result<Option<(usize, Denied)>, Error> {
         for rule in &planned.unlimited {
             if let Some(denied) = self.deny_unread(rule)? {
-                self.inner.observers.denied(DecisionContext::new(&[rule.name], &[]), &denied);
+                self.observers.denied(DecisionContext::new(&[rule.name], &[]), &denied);
                 return Ok(Some((rule.rule_index, denied)));
             }
         }
         let denied = self.deny_without_store(planned, on_error)?;
         if let Some((_, denied)) = &denied {
-            self.inner.observers.denied(DecisionContext::new(&[], &[]), denied);
+            self.observers.denied(DecisionContext::new(&[], &[]), denied);
         }
         Ok(denied)
     }
@@ -230,7 +230,7 @@ impl Limiter {
         match planned.shadow.for_decision(planned.enforced.requests.len()) {
             Ok(shadow) => (!shadow.is_empty()).then_some(shadow),
             Err(error) => {
-                self.inner.observers.failed(&error);
+                self.observers.failed(&error);
                 None
             }
         }
@@ -260,12 +260,12 @@ impl Limiter {
     fn deny_unread(&self, rule: &UnlimitedRule) -> Result<Option<Denied>, Error> {
         match self.unread_settings(rule) {
             None => {
-                self.rule_table().count_unlimited(rule.name);
+                self.rules.count_unlimited(rule.name);
                 Ok(None)
             }
             // The other rules of the call decide.
             Some(error) if rule.is_shared_unread && rule.on_error == OnError::Open => {
-                self.inner.observers.failed(&error);
+                self.observers.failed(&error);
                 Ok(None)
             }
             Some(error) => {
@@ -283,7 +283,7 @@ impl Limiter {
                 "the shared rules, which may have the limit, are not read yet",
             ));
         }
-        match &self.inner.backend {
+        match &self.backend {
             Backend::Guarded(guard) => guard.permanent_failure().cloned(),
             Backend::Memory(_) => None,
         }
@@ -347,7 +347,7 @@ impl PlannedRules<'_> {
     }
 }
 
-impl Limiter {
+impl Inside {
     /// Decides about the rules in shadow mode of a call that is allowed: by what the store has observed, then about the
     /// other requests of each. Nothing waits, and no failure stops the call.
     pub(super) async fn decide_shadowed(
@@ -380,7 +380,7 @@ impl Limiter {
                 None
             } else {
                 let resolution = self.resolve(taking.context(), options, None).await.ok()?;
-                Some((taking, taking.context().decision(resolution, Some(self.inner.limiter_id))))
+                Some((taking, taking.context().decision(resolution, Some(self.limiter_id))))
             };
             // A rule that is denied counts as denied alone.
             let observed = observed.filter(|_| !taken.as_ref().is_some_and(|(_, decision)| decision.is_denied()));
@@ -393,7 +393,7 @@ impl Limiter {
         for (rule, mut decision) in decisions.await.into_iter().flatten().flatten() {
             match &decision {
                 Decision::Allowed(_) => self.report(rule.context(), &mut decision),
-                Decision::Denied(denied) => self.inner.observers.shadowed(rule.context(), denied),
+                Decision::Denied(denied) => self.observers.shadowed(rule.context(), denied),
             }
             allowed = Some(match allowed {
                 Some(allowed) => allowed.with_shadow_decision(decision),

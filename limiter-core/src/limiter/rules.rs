@@ -1,8 +1,5 @@
 //! The rules of a limiter, which change at run time.
 
-#[cfg(feature = "rules")]
-use std::sync::Arc;
-
 use crate::limiter::Limiter;
 #[cfg(feature = "rules")]
 use crate::rule::{FileWatch, OpenedFile, WatchIntervals};
@@ -35,30 +32,31 @@ impl Limiter {
     /// reject, and for settings that contradict those of the file or the builder. The rules then stay as they were. An
     /// empty set is never rejected.
     pub fn set_rules(&self, rules: RuleSet) -> Result<(), Error> {
+        let inside = self.inside();
         let set = match rules.is_shared {
             true => Err(Error::new(
                 ErrorKind::Config,
                 "`shared` must be left out of rules that are set at run time, got it: write it into the file of rules, or \
                  call `Builder::shared_rules`",
             )),
-            false => self.inner.set_rules(Origin::Runtime, rules),
+            false => inside.set_rules(Origin::Runtime, rules),
         };
         metrics::rules_loaded(Origin::Runtime.as_str(), set.is_ok());
-        self.inner.runtime_refused.set(set.is_err());
+        inside.runtime_refused.set(set.is_err());
         set
     }
 
     /// Lists the rules by name: those of annotated functions, those that the builder declares, and those with settings.
     #[must_use]
     pub fn rules(&self) -> Vec<RuleInForce> {
-        self.inner.rules.in_force()
+        self.inside().rules.in_force()
     }
 
     /// The number of calls under rules of `configured` limits that no set of rules gives any. They are unlimited. The log
     /// has a warning for the first call of each rule.
     #[must_use]
     pub fn unlimited_calls(&self) -> u64 {
-        self.inner.rules.unlimited_calls()
+        self.inside().rules.unlimited_calls()
     }
 }
 
@@ -74,7 +72,7 @@ impl Limiter {
     /// [`rules_file_error`](Limiter::rules_file_error) for the present state. Needs the feature `rules`.
     #[must_use]
     pub fn rules_file_errors(&self) -> u64 {
-        self.inner.rules_file.get().map_or(0, |watch| watch.status().errors())
+        self.inside().rules_file.get().map_or(0, |watch| watch.status().errors())
     }
 
     /// Returns the error of the file of rules as it is now. `None` while the rules of the file are in force, or without
@@ -84,7 +82,7 @@ impl Limiter {
     /// changed. Needs the feature `rules`.
     #[must_use]
     pub fn rules_file_error(&self) -> Option<Error> {
-        self.inner.rules_file.get()?.status().error()
+        self.inside().rules_file.get()?.status().error()
     }
 
     /// Follows the changes of a file whose rules are in force, until the limiter is dropped.
@@ -93,7 +91,7 @@ impl Limiter {
     /// No thread can be started.
     pub(crate) fn follow_rules(&self, file: OpenedFile) -> Result<(), Error> {
         // The thread must not keep the limiter alive.
-        let limiter = Arc::downgrade(&self.inner);
+        let limiter = self.downgrade();
         let is_shared = file.is_shared;
         let apply = move |rules: RuleSet| {
             if rules.is_shared != is_shared {
@@ -103,11 +101,11 @@ impl Limiter {
                 );
                 return Err(Error::new(ErrorKind::Config, problem));
             }
-            limiter.upgrade().map_or(Ok(()), |limiter| limiter.set_rules(Origin::File, rules))
+            limiter().map_or(Ok(()), |limiter| limiter.inside().set_rules(Origin::File, rules))
         };
         let watch: FileWatch = file.watch(WatchIntervals::default(), apply)?;
         // A limiter follows one file.
-        let _ = self.inner.rules_file.set(watch);
+        let _ = self.inside().rules_file.set(watch);
         Ok(())
     }
 }

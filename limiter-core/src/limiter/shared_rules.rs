@@ -15,7 +15,7 @@ impl Limiter {
     /// before the first one, or if the limiter does not follow them. Needs the features `rules` and `redis`.
     #[must_use]
     pub fn shared_rules_version(&self) -> u64 {
-        self.inner.shared_rules.get().map_or(0, |status| status.version())
+        self.inside().shared_rules.get().map_or(0, |status| status.version())
     }
 
     /// Returns the reason why the published [shared rules](crate::Builder::shared_rules) are not in force in this process.
@@ -25,7 +25,7 @@ impl Limiter {
     /// the mistake.
     #[must_use]
     pub fn shared_rules_error(&self) -> Option<Error> {
-        self.inner.shared_rules.get()?.error()
+        self.inside().shared_rules.get()?.error()
     }
 
     /// Follows the shared rules until the limiter is dropped, and keeps the last good text in a file. The future returns
@@ -39,10 +39,10 @@ impl Limiter {
     ) -> Result<impl Future<Output = Result<(), Error>> + use<>, Error> {
         let status = Arc::new(SharedRulesStatus::new());
         status.register();
-        let _ = self.inner.shared_rules.set(Arc::clone(&status));
+        let _ = self.inside().shared_rules.set(Arc::clone(&status));
         // The store must not keep the limiter alive.
-        let limiter = Arc::downgrade(&self.inner);
-        let apply = move |rules| limiter.upgrade().map_or(Ok(()), |limiter| limiter.set_rules(Origin::Shared, rules));
+        let limiter = self.downgrade();
+        let apply = move |rules| limiter().map_or(Ok(()), |limiter| limiter.inside().set_rules(Origin::Shared, rules));
         let store = self.redis()?;
         let open = |path| RulesCache::open(SharedRulesCache::new(path, store.rules_place()), &status, &apply);
         let cache = cache.map(open).transpose()?;
@@ -50,7 +50,7 @@ impl Limiter {
     }
 
     fn redis(&self) -> Result<&RedisStore, Error> {
-        let store = match &self.inner.backend {
+        let store = match &self.inside().backend {
             Backend::Guarded(guard) => guard.redis(),
             Backend::Memory(_) => None,
         };

@@ -9,14 +9,15 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use super::*;
 use crate::{Algorithm, Builder, Decision, Error, ErrorKind, Key, Limit, ManualClock, OnError, Rule, RuleSet, Source};
 
-/// Calls `run` with a limiter as in a child of `fork`. Every lock of its store is held, as by a thread of the parent.
-fn in_child_with_held_locks<R>(policy: OnError, run: impl FnOnce(&Limiter) -> R) -> R {
-    let mut limiter = Builder::default().on_error(policy).max_keys(1).memory(RuleTable::of_environment());
-    let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
-    let Backend::Memory(store) = &mut inner.backend else { panic!("a store in memory") };
-    store.simulate_fork();
-    let Backend::Memory(store) = &limiter.inner.backend else { panic!("a store in memory") };
-    store.with_all_locked(|| run(&limiter))
+/// Changes a limiter to what a child of `fork` inherits. Calls `run` with it while every lock of the parent is held, as by
+/// a thread that the child does not have.
+fn in_child_with_held_locks<R>(limiter: &mut Limiter, run: impl FnOnce(&Limiter) -> R) -> R {
+    Arc::get_mut(&mut limiter.insides).expect("the only handle").inherit();
+    let parent = limiter.insides.of_parent();
+    parent.rules.with_state_locked(|| {
+        let Backend::Memory(store) = &parent.backend else { panic!("a store in memory") };
+        store.with_all_locked(|| run(limiter))
+    })
 }
 
 fn result_of(decision: Result<Decision, Error>) -> Result<(bool, Source), ErrorKind> {
@@ -28,38 +29,38 @@ fn result_of(decision: Result<Decision, Error>) -> Result<(bool, Source), ErrorK
 }
 
 #[test]
-fn a_lock_that_was_held_at_the_fork_is_a_failure_that_the_policy_decides() {
-    let (key, limit) = (Key::new("a"), Limit::WIDEST);
-    let policies = [
-        (OnError::Open, Ok((true, Source::Policy))),
-        (OnError::Closed, Ok((false, Source::Policy))),
-        (OnError::Standby, Ok((false, Source::Policy))),
-        (OnError::Raise, Err(ErrorKind::Forked)),
-    ];
-    for (policy, expected) in policies {
-        in_child_with_held_locks(policy, |limiter| {
-            assert_eq!(result_of(limiter.check_blocking(&key, &limit)), expected, "{policy:?}");
-            assert_eq!(result_of(limiter.check_n_blocking(&key, &limit, 2)), expected, "{policy:?}");
-            let both = [(&key, &limit, 1), (&key, &limit, 1)];
-            assert_eq!(result_of(limiter.check_all_blocking(&both)), expected, "{policy:?}");
-            assert_eq!(result_of(limiter.peek_blocking(&key, &limit)), expected, "{policy:?}");
-            assert_eq!(result_of(limiter.wait_blocking(&key, &limit, Duration::from_secs(60))), expected, "{policy:?}");
-            let error = limiter.reset_blocking(&key, &limit).expect_err("nothing is reset");
-            assert_eq!((error.kind(), error.is_transient()), (ErrorKind::Forked, false));
-        });
-    }
+fn a_child_takes_no_lock_of_its_parent() {
+    let (key, limit, allowed) = (Key::new("a"), Limit::WIDEST, Ok((true, Source::Store)));
+    let mut limiter = Builder::default().max_keys(1).memory(RuleTable::of_environment());
+    in_child_with_held_locks(&mut limiter, |limiter| {
+        assert_eq!(result_of(limiter.check_blocking(&key, &limit)), allowed);
+        assert_eq!(result_of(limiter.check_n_blocking(&key, &limit, 2)), allowed);
+        let both = [(&key, &limit, 1), (&key, &limit, 1)];
+        assert_eq!(result_of(limiter.check_all_blocking(&both)), allowed);
+        assert_eq!(result_of(limiter.peek_blocking(&key, &limit)), allowed);
+        assert_eq!(result_of(limiter.wait_blocking(&key, &limit, Duration::from_secs(60))), allowed);
+        assert_eq!(result_of(limiter.named("a rule").check_blocking(&key, &limit)), allowed);
+        limiter.set_rules(RuleSet::new().rule("a rule", Rule::new().limit(limit))).expect("valid");
+        assert_eq!(result_of(limiter.named("a rule").check_blocking(&key, &limit)), allowed);
+        limiter.reset_blocking(&key, &limit).expect("reset");
+    });
 }
 
+/// The counts of a limiter in memory are those of a process. The rules are those of the fork.
 #[test]
-fn a_limiter_in_memory_works_in_a_child_if_no_lock_was_held() {
+fn a_limiter_in_memory_begins_empty_in_a_child_with_the_rules_of_its_parent() {
     let (key, limit) = (Key::new("a"), "2/1m".parse().expect("a limit"));
     let mut limiter = Limiter::memory();
-    assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)));
-    let inner = Arc::get_mut(&mut limiter.inner).expect("the only handle");
-    let Backend::Memory(store) = &mut inner.backend else { panic!("a store in memory") };
-    store.simulate_fork();
-    assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((true, Source::Store)), "with its counters");
-    assert!(result_of(limiter.check_blocking(&key, &limit)) == Ok((false, Source::Store)));
+    limiter.set_rules(RuleSet::new().rule("a rule", Rule::new().limit(limit))).expect("valid");
+    let call = |limiter: &Limiter| limiter.named("a rule").check_blocking(&key, &Limit::WIDEST).expect("decides");
+    let Decision::Allowed(of_parent) = call(&limiter) else { panic!("the first call") };
+    Arc::get_mut(&mut limiter.insides).expect("the only handle").inherit();
+    let error = limiter.refund_blocking(&of_parent).expect_err("the parent has counted it");
+    assert_eq!(error.kind(), ErrorKind::Forked);
+    let allowed = [(); 3].map(|()| call(&limiter).is_allowed());
+    assert_eq!(allowed, [true, true, false]);
+    let another = Limiter::memory().refund_blocking(&of_parent).expect_err("another limiter");
+    assert_eq!(another.kind(), ErrorKind::Config);
 }
 
 /// Returns the result of one poll, if it is ready.

@@ -13,9 +13,8 @@ use tokio::task::unconstrained;
 use crate::clock::{Clock, Moment};
 use crate::decision::{Decision, DecisionContext, Denied, Resolution};
 use crate::limiter::wait_queue::{Demands, Place, Schedule, Ticket, Turn, WaitQueues};
-use crate::limiter::{Backend, Limiter, LimiterInner};
+use crate::limiter::{Backend, Inside};
 use crate::request::{CallOptions, Request};
-use crate::sync::process::{DroppedAtHome, forked};
 use crate::{Algorithm, Error, Source, metrics};
 
 /// The shortest time between two checks of a call.
@@ -61,10 +60,10 @@ pub(crate) struct WatchedRules<'a> {
     pub(crate) still_hold: &'a (dyn Fn() -> bool + Send + Sync),
 }
 
-impl Limiter {
+impl Inside {
     /// Begins a call that may wait.
     pub(crate) fn begin_wait(&self, max_wait: Duration) -> Waiting {
-        let (place, started_at) = (Place::new(), self.inner.clock.now());
+        let (place, started_at) = (Place::new(), self.clock.now());
         let (deadline, state) = (started_at.after(max_wait), WaitingState::New);
         Waiting { place, started_at, deadline, state }
     }
@@ -92,14 +91,14 @@ impl Limiter {
                 }
                 // A decision about several buckets would have a turn in each of them, so it waits in a queue instead.
                 [request] if request.limit.algorithm() == Algorithm::LeakyBucket => {
-                    let max_wait = self.inner.clock.now().until(waiting.deadline);
+                    let max_wait = self.clock.now().until(waiting.deadline);
                     Some(Box::pin(self.wait_for_turn(context, *options, max_wait)).await?)
                 }
                 _ => self.wait_in_queue(context, options, waiting, rules).await?,
             };
             let Some(mut decision) = decision else { return Ok(None) };
             if waiting.state != WaitingState::Once {
-                metrics::waited(waiting.started_at, &self.inner.clock, context.names);
+                metrics::waited(waiting.started_at, &self.clock, context.names);
             }
             self.expose_key(&mut decision, context.requests);
             self.report(context, &mut decision);
@@ -116,12 +115,12 @@ impl Limiter {
     ) -> Result<Decision, Error> {
         let resolution = self.resolve(context, CallOptions { max_wait, ..options }, None).await?;
         let delay = if let Resolution::Counted(counted) = &resolution { counted.reply.delay } else { Duration::ZERO };
-        let decision = context.decision(resolution, Some(self.inner.limiter_id));
+        let decision = context.decision(resolution, Some(self.limiter_id));
         // The sleep starts when the reply has arrived. So the call is never early, and late by at most the time that the
         // reply took.
         if decision.is_allowed()
             && !delay.is_zero()
-            && let Err(error) = self.inner.clock.sleep(delay).await
+            && let Err(error) = self.clock.sleep(delay).await
         {
             return self.decide_by_policy(context, options.on_error, error);
         }
@@ -149,7 +148,7 @@ impl Limiter {
                 ControlFlow::Break(decision) => return Ok(Some(decision)),
                 ControlFlow::Continue(ticket) => ticket,
             };
-            let table = self.rule_table();
+            let table = &self.rules;
             let mut generation = rules.map_or(0, |rules| rules.generation);
             loop {
                 let turn = match ticket.turn(|| rules.is_some() && table.generation() != generation).await {
@@ -159,7 +158,7 @@ impl Limiter {
                         if rules.is_none_or(|rules| (rules.still_hold)()) {
                             continue;
                         }
-                        let is_over = waiting.deadline <= self.inner.clock.now();
+                        let is_over = waiting.deadline <= self.clock.now();
                         waiting.state = if is_over { WaitingState::Over } else { WaitingState::Moved };
                         return Ok(None);
                     }
@@ -194,16 +193,11 @@ impl Limiter {
             return self.check_first(context, options, waiting).await;
         }
         // Only the first of its new queue checks, once all earlier calls have moved. So they stay in their order.
-        match self.wait_queues() {
-            Ok(queues) => {
-                let demands = Demands::new(context.enforced());
-                let (retry_at, version) = (self.inner.clock.now(), queues.version(&demands));
-                let schedule = Schedule { retry_at, deadline: waiting.deadline, version };
-                waiting.place.enter(queues);
-                Ok(ControlFlow::Continue(queues.ticket(context.enforced(), demands, waiting.place.number(), schedule)))
-            }
-            Err(error) => self.decide_by_policy(context, options.on_error, error).map(ControlFlow::Break),
-        }
+        let (queues, demands) = (&self.queues, Demands::new(context.enforced()));
+        let (retry_at, version) = (self.clock.now(), queues.version(&demands));
+        let schedule = Schedule { retry_at, deadline: waiting.deadline, version };
+        waiting.place.enter(queues);
+        Ok(ControlFlow::Continue(queues.ticket(context.enforced(), demands, waiting.place.number(), schedule)))
     }
 
     /// Checks the store about a call that begins now.
@@ -213,10 +207,10 @@ impl Limiter {
         options: CallOptions,
         waiting: &mut Waiting,
     ) -> Result<FirstCheck<'a>, Error> {
-        let clock = &self.inner.clock;
+        let clock = &self.clock;
         let &mut Waiting { started_at, deadline, .. } = waiting;
-        let (queues, demands) = (self.wait_queues(), Demands::new(context.enforced()));
-        let version = queues.as_ref().map_or(0, |queues| queues.version(&demands));
+        let (queues, demands) = (&self.queues, Demands::new(context.enforced()));
+        let version = queues.version(&demands);
         // Only denied calls are in a queue, so without a queue there may be permits. A call that finds a queue takes
         // none: it only checks whether it could be served in time.
         let is_behind = self.may_have_waiters(context.enforced(), deadline);
@@ -232,10 +226,6 @@ impl Limiter {
                 Some(retry_at) => retry_at,
                 None => return Ok(ControlFlow::Break(decision)),
             },
-        };
-        let queues = match queues {
-            Ok(queues) => queues,
-            Err(error) => return self.decide_by_policy(context, options.on_error, error).map(ControlFlow::Break),
         };
         let is_counted = decision.source() != Source::Policy;
         // After a refund or a failure the number of free permits may be another one. A bucket holds its burst at most.
@@ -265,46 +255,34 @@ impl Limiter {
                     }
                 }
             });
-            timed(&self.inner.clock, check).await
+            timed(&self.clock, check).await
         })
     }
 
     /// Decides without calling the observers.
     async fn decide_once(&self, context: DecisionContext<'_>, options: CallOptions) -> Result<Decision, Error> {
         let resolution = self.resolve(context, options, None).await?;
-        Ok(context.decision(resolution, Some(self.inner.limiter_id)))
+        Ok(context.decision(resolution, Some(self.limiter_id)))
     }
 
     /// Decides about a first waiter whose retry time has not come: another process may have given permits back. `None`
     /// after a failure of the store, which changes nothing for the call.
     async fn check_again(&self, context: DecisionContext<'_>, options: CallOptions) -> Option<Decision> {
-        let Backend::Guarded(guard) = &self.inner.backend else { return None };
+        let Backend::Guarded(guard) = &self.backend else { return None };
         let wants_reports = self.wants_reports(context);
         let resolution = guard.check_again(context.requests, CallOptions { wants_reports, ..options }).await?;
-        Some(context.decision(resolution, Some(self.inner.limiter_id)))
+        Some(context.decision(resolution, Some(self.limiter_id)))
     }
 
     /// Wakes the first calls that wait for permits of these counters, some of which came back.
     pub(super) fn wake_waiters(&self, counters: impl Iterator<Item = u64> + Clone) {
-        if let Ok(queues) = self.wait_queues() {
-            queues.permits_returned(counters);
-        }
-    }
-
-    /// The queues of this process.
-    fn wait_queues(&self) -> Result<&Arc<WaitQueues>, Error> {
-        let LimiterInner { backend, clock, .. } = &*self.inner;
-        let make = || Ok(DroppedAtHome::new(WaitQueues::new(clock.clone(), backend.is_shared())));
-        self.inner.queues.get_or_make(make)?.get().ok_or_else(forked)
+        self.queues.permits_returned(counters);
     }
 
     /// Returns whether a call may be waiting for these counters, or on its way to their queue, before one that waits until
     /// this instant.
     fn may_have_waiters(&self, requests: &[Request<'_>], deadline: Moment) -> bool {
-        // The process that owns the queues matters only if a call waits.
-        let latest = self.inner.queues.latest().and_then(DroppedAtHome::get);
-        let is_idle = latest.is_some_and(|queues| queues.is_idle());
-        !is_idle && self.wait_queues().is_ok_and(|queues| queues.has_calls_ahead(requests, deadline))
+        !self.queues.is_idle() && self.queues.has_calls_ahead(requests, deadline)
     }
 
     /// Decides about a call whose wait is over. The call has left its queue, so no other call waits for this decision.
@@ -314,10 +292,7 @@ impl Limiter {
         options: CallOptions,
     ) -> Result<Decision, Error> {
         let decision = self.peek_once(context, options).await?;
-        let queues = match self.wait_queues() {
-            Ok(queues) => queues,
-            Err(error) => return self.decide_by_policy(context, options.on_error, error),
-        };
+        let queues = &self.queues;
         if decision.is_allowed() && !queues.has_queue_for(context.enforced()) {
             return self.decide_once(context, options).await;
         }
@@ -326,7 +301,7 @@ impl Limiter {
 
     /// The denial of a call that cannot be served before its deadline, or was not.
     fn timed_out(&self, context: DecisionContext<'_>, decision: Decision, queues: &WaitQueues) -> Denied {
-        let now = self.inner.clock.now();
+        let now = self.clock.now();
         decision.into_timed_out(now.until(queues.first_turn(context.enforced()).unwrap_or(now.after(MIN_RETRY))))
     }
 }
@@ -386,7 +361,7 @@ impl Wake for TimedWaker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Key, Limit};
+    use crate::{Key, Limit, Limiter};
 
     #[test]
     fn the_future_of_a_waiting_call_is_small() {

@@ -7,16 +7,16 @@ use std::collections::hash_map::RandomState;
 use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::Error;
 use crate::clock::{Clock, Moment};
 use crate::request::Request;
-use crate::sync::process::{self, forked, is_this};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::process::{Process, forked};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 mod demand;
 mod changes;
@@ -34,8 +34,9 @@ use table::{Step, WaitTable, WaiterEntry, WaiterId};
 #[derive(Debug)]
 pub(crate) struct WaitQueues {
     clock: Clock,
-    /// The process that made the queues.
-    home: u32,
+    /// The process of the calls that wait. A child of `fork` has a copy that no call of its own uses, and its lock may be
+    /// held for ever.
+    process: Process,
     ids: QueueIds,
     /// The changes of all counters, of which the table has a reference.
     changes: Arc<Changes>,
@@ -56,8 +57,7 @@ struct Alarm {
 
 /// Returns the number of a call that begins now.
 ///
-/// There is one sequence, which a child of `fork` continues. So a call can take its number before it is known whether
-/// it waits, and in the queues of which process.
+/// There is one sequence for all queues. So a call can take its number before it is known whether it waits.
 fn next_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -106,14 +106,13 @@ impl WaitQueues {
     /// Creates the queues. Their first waiters check the store again each second if other processes may give permits
     /// back.
     pub(crate) fn new(clock: Clock, has_extra_checks: bool) -> Arc<Self> {
-        let (home, ids, changes) = (process::id(), QueueIds::default(), Arc::<Changes>::default());
+        let (process, ids, changes) = (Process::current(), QueueIds::default(), Arc::<Changes>::default());
         let table = WaitTable::new(Queues::new(Arc::clone(&changes), has_extra_checks));
         let state = Mutex::new(QueuesState { table, alarm: None });
-        Arc::new(Self { clock, home, ids, changes, state })
+        Arc::new(Self { clock, process, ids, changes, state })
     }
 
-    /// Returns whether certainly no call waits. While the lock is taken a call may wait. After a fork a thread that
-    /// does not exist any more may hold the lock permanently.
+    /// Returns whether certainly no call waits. While the lock is taken a call may wait.
     pub(crate) fn is_idle(&self) -> bool {
         self.state.try_lock().is_ok_and(|state| state.table.is_empty())
     }
@@ -158,7 +157,7 @@ impl WaitQueues {
 
     /// Records that a call has ended: no other one waits for it to move to its queue.
     fn call_ended(self: &Arc<Self>, number: u64) {
-        if is_this(self.home) && self.lock().table.end_of_move().is_some() {
+        if self.process.is_this() && self.lock().table.end_of_move().is_some() {
             // An error of the alarm is that of the next call that waits.
             let _ = self.change(|table, step| table.settle(number, step));
         }
@@ -166,8 +165,8 @@ impl WaitQueues {
 
     /// Wakes all waiters to read the rules again, at most ten times a second.
     pub(crate) fn rules_changed(self: &Arc<Self>) {
-        // A child of `fork` has other queues. A call that enters its queue later reads the rules after that.
-        if is_this(self.home) && !self.is_idle() {
+        // A call that enters its queue later reads the rules after that.
+        if !self.is_idle() {
             let _ = self.change(WaitTable::rules_changed);
         }
     }
@@ -203,8 +202,14 @@ impl WaitQueues {
         Ticket { queues: self, entry: WaiterEntry { id, schedule, demands } }
     }
 
+    /// Returns an error in a child of the process that the calls wait in.
+    fn check_process(&self) -> Result<(), Error> {
+        if self.process.is_this() { Ok(()) } else { Err(forked()) }
+    }
+
     /// Changes the table and then sets the alarm. Calls wakers after the lock is released.
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut WaitTable, &mut Step) -> T) -> Result<T, Error> {
+        self.check_process()?;
         let mut step = Step::at(self.clock.now());
         let mut state = self.lock();
         let changed = change(&mut state.table, &mut step);
@@ -241,7 +246,7 @@ impl WaitQueues {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueuesState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -271,9 +276,7 @@ impl Ticket<'_> {
     pub(crate) async fn turn(&mut self, rules_changed: impl Fn() -> bool) -> Result<Turn, Error> {
         let Self { queues, entry } = self;
         poll_fn(|context| {
-            if !is_this(queues.home) {
-                return Poll::Ready(Err(forked()));
-            }
+            queues.check_process()?;
             if rules_changed() {
                 return Poll::Ready(Ok(Turn::RulesChanged));
             }
@@ -296,9 +299,7 @@ impl Ticket<'_> {
     pub(crate) async fn check<F: Future + Unpin>(&self, mut check: F) -> Result<F::Output, Error> {
         let Self { queues, entry } = self;
         poll_fn(|context| {
-            if !is_this(queues.home) {
-                return Poll::Ready(Err(forked()));
-            }
+            queues.check_process()?;
             queues.lock().table.check_polled(entry.id);
             let waker = CheckWaker { queues: Arc::clone(queues), id: entry.id, waker: context.waker().clone() };
             Pin::new(&mut check).poll(&mut Context::from_waker(&Waker::from(Arc::new(waker)))).map(Ok)
@@ -319,10 +320,6 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        // In a child of `fork` the queues are a copy that no call uses, and their lock may never be released.
-        if !is_this(self.queues.home) {
-            return;
-        }
         let _ = self.queues.change(|table, step| table.leave(self.entry.id, step));
     }
 }

@@ -17,8 +17,7 @@ use crate::clock::{Clock, Moment};
 use crate::local::counter_hash::{CounterHash, Table};
 use crate::request::sharing;
 use crate::request::{Request, StoreReply};
-use crate::sync::process::{self, read_at_home, write_at_home};
-use crate::sync::{AtomicBool, AtomicU64, Ordering, RwLock, RwLockWriteGuard, fence, next_id};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, RwLock, fence, next_id, read, write};
 use crate::{Key, Limit};
 
 /// A fixed number of slots, each with the denials of one counter. If several counters share a slot, it holds the
@@ -37,8 +36,6 @@ pub(crate) struct DenialCache {
     clock: Clock,
     /// The longest time for which a denial is used.
     max_age: Duration,
-    /// The process that made the cache. In a child of it, a slot whose lock is taken counts as empty.
-    home: u32,
     /// Different for each cache of this process.
     id: u64,
 }
@@ -91,7 +88,12 @@ impl DenialCache {
         let slots = if max_age.is_zero() { 0 } else { SLOTS };
         let numbers = || (0..slots).map(|_| AtomicU64::new(EMPTY)).collect();
         let denials = (0..slots).map(|_| RwLock::new(Vec::new())).collect();
-        Self { tags: numbers(), versions: numbers(), denials, clock, max_age, home: process::id(), id: next_id() }
+        Self { tags: numbers(), versions: numbers(), denials, clock, max_age, id: next_id() }
+    }
+
+    /// An empty cache with the same options.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::new(self.max_age, self.clock.clone())
     }
 
     /// Returns the store's denial of this request, if it is still valid. `counter` returns the hash of its counter.
@@ -136,7 +138,7 @@ impl DenialCache {
     /// Looks a valid denial of a request up in its slot.
     #[inline(never)]
     fn find(&self, slot: usize, request: &Request<'_>, now: Moment) -> Option<Arc<Denial>> {
-        let denials = read_at_home(&self.denials[slot], self.home)?;
+        let denials = read(&self.denials[slot]);
         denials.iter().find(|denial| denial.matches(request) && denial.is_valid(now)).cloned()
     }
 
@@ -152,10 +154,8 @@ impl DenialCache {
         self.versions[slot].fetch_add(1, Ordering::AcqRel);
         // A concurrent insertion either sees the new version after it, or its tag is seen here.
         fence(Ordering::SeqCst);
-        if self.tags[slot].load(Ordering::Acquire) != EMPTY
-            && let Some(mut denials) = self.lock(slot)
-        {
-            self.clear(slot, &mut denials);
+        if self.tags[slot].load(Ordering::Acquire) != EMPTY {
+            self.clear(slot, &mut write(&self.denials[slot]));
         }
     }
 
@@ -174,10 +174,6 @@ impl DenialCache {
     #[inline]
     fn slot_and_tag(&self, counter: CounterHash) -> (usize, u64) {
         counter.place_and_tag(Table::Denials, self.tags.len())
-    }
-
-    fn lock(&self, slot: usize) -> Option<RwLockWriteGuard<'_, Vec<Arc<Denial>>>> {
-        write_at_home(&self.denials[slot], self.home)
     }
 }
 
@@ -250,7 +246,7 @@ impl DenialCache {
             remaining: reply.remaining,
             clock_lead: reply.stamp.wrapping_sub(received_at.micros()),
         };
-        let Some(mut denials) = self.lock(slot) else { return };
+        let mut denials = write(&self.denials[slot]);
         let has_changed = || self.versions[slot].load(Ordering::Acquire) != version.version;
         if has_changed() {
             return;

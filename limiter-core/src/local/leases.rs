@@ -22,8 +22,7 @@ use crate::clock::{Clock, Moment};
 use crate::local::counter_hash::{CounterHash, Table};
 use crate::local::recent_failures::Slots;
 use crate::request::{CountedReply, LeaseId, Request, StoreReply};
-use crate::sync::process::{self, read_at_home, unless_blocked};
-use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, next_id};
+use crate::sync::{AtomicU64, Ordering, RwLock, RwLockWriteGuard, next_id, read, unless_blocked};
 use crate::{Key, Limit};
 
 mod lease;
@@ -32,15 +31,12 @@ pub(crate) use lease::{EndedLease, Lease, NewLease};
 
 /// A fixed number of places, each for the lease of one counter. They are allocated with the first lease.
 ///
-/// Calls read it, and the worker installs leases. A child of `fork` uses none of its parent's leases, because the parent
-/// goes on using them.
+/// Calls read it, and the worker installs leases.
 #[derive(Debug)]
 pub(crate) struct Leases {
     table: OnceLock<LeaseTable>,
     places: usize,
     clock: Clock,
-    /// The process that made it.
-    home: u32,
     /// Different for each table of this process.
     id: u64,
 }
@@ -72,7 +68,12 @@ impl Leases {
 
     /// Leases in so many places.
     pub(crate) fn with_places(places: usize, clock: Clock) -> Self {
-        Self { table: OnceLock::new(), places, clock, home: process::id(), id: next_id() }
+        Self { table: OnceLock::new(), places, clock, id: next_id() }
+    }
+
+    /// A table of the same size without leases.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::with_places(self.places, self.clock.clone())
     }
 
     /// Takes the permits of a request from the lease of its counter.
@@ -113,9 +114,6 @@ impl Leases {
         use_lease: impl Fn(&mut RecentLease, Moment) -> Option<R>,
     ) -> Option<R> {
         let table = self.table.get()?;
-        if !process::is_this(self.home) {
-            return None;
-        }
         // A thread that calls one busy key needs no other look-up.
         if let Some(mut recent) = RecentLease::take().filter(|lease| lease.may_be_used(self.id, request)) {
             let used = self.use_in_force(&mut recent, &use_lease);
@@ -186,11 +184,8 @@ impl Leases {
     /// Ends the lease of a place, if there is one for which `is_meant` holds.
     fn end_if(&self, index: usize, is_meant: impl Fn(&Lease) -> bool) -> Option<EndedLease> {
         let table = self.table.get()?;
-        if !process::is_this(self.home) {
-            return None;
-        }
         // The tag is not read: it is hidden while a lease is installed.
-        let place = read_at_home(&table.places[index], self.home)?;
+        let place = read(&table.places[index]);
         let ended = place.as_deref().filter(|lease| is_meant(lease))?.end()?;
         // No other lease can be installed while the lock is held, so the tag is still that of the ended one.
         table.tags[index].store(EMPTY, Ordering::Release);
@@ -202,9 +197,6 @@ impl Leases {
     /// # Errors
     /// The new lease, unused, if another counter's lease was not ended there, or if calls do not release the place in time.
     pub(crate) fn install(&self, lease: NewLease) -> Result<Option<EndedLease>, EndedLease> {
-        if !process::is_this(self.home) {
-            return Err(lease.into_unused());
-        }
         let table = self.table.get_or_init(|| LeaseTable::new(self.places));
         let (index, tag) = self.index_and_tag(&lease.key, lease.limit);
         let Some(mut place) = table.write(index) else { return Err(lease.into_unused()) };
@@ -221,8 +213,8 @@ impl Leases {
     pub(crate) fn is_available(&self, request: &Request<'_>) -> bool {
         let Some(table) = self.table.get() else { return true };
         let (index, _) = self.index_and_tag(request.key, request.limit);
-        let place = read_at_home(&table.places[index], self.home);
-        place.is_some_and(|place| !Self::is_in_use(place.as_deref(), request.key, request.limit))
+        let place = read(&table.places[index]);
+        !Self::is_in_use(place.as_deref(), request.key, request.limit)
     }
 
     /// Returns whether the lease of a place is of another counter than this one, and was not ended. The worker ends each

@@ -13,7 +13,7 @@ use crate::local::recent_failures::{RecentFailures, Slots};
 use crate::overflow::Overflows;
 use crate::request::{PerRequest, Request, SlottedRequests, StoreReply, sharing};
 use crate::store::memory::MemoryStore;
-use crate::{Error, Key, Limit};
+use crate::{Key, Limit};
 
 /// The limiter that decides while the store cannot.
 ///
@@ -33,7 +33,8 @@ pub(crate) struct Standby {
     recent_failures: RecentFailures,
     /// Instances that share each limit.
     instances: NonZeroU32,
-    /// The time at which it was made in a child of `fork`, in microseconds of the clock; 0 in any other process.
+    /// The time of its creation in a child of `fork`, in microseconds of the clock: it has no record of older permits. 0 in
+    /// any other process.
     forked_at: u64,
 }
 
@@ -66,68 +67,54 @@ impl Standby {
         }
     }
 
-    /// Marks the standby limiter as one of a child of `fork`.
-    pub(crate) fn for_child(self) -> Self {
-        Self { forked_at: self.clock.now().micros(), ..self }
+    /// Returns the standby limiter of a child of `fork`, which has recorded nothing.
+    pub(crate) fn in_child(&self) -> Self {
+        Self {
+            mirror: self.mirror.in_child(),
+            clock: self.clock.clone(),
+            recent_failures: self.recent_failures.emptied(),
+            instances: self.instances,
+            forked_at: self.clock.now().micros(),
+        }
     }
 
     /// Decides by the mirror, with this instance's share of each limit.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked), in a child of the process that made it.
-    pub(crate) fn decide(&self, requests: &[Request<'_>], max_wait: Duration) -> Result<StoreReply, Error> {
+    pub(crate) fn decide(&self, requests: &[Request<'_>], max_wait: Duration) -> StoreReply {
         self.with_shares(requests, |requests| self.mirror.decide_within(requests, max_wait))
     }
 
     /// Decides by the mirror about several requests. Adds the report of each if they are allowed.
-    ///
-    /// # Errors
-    /// As for [`decide`](Self::decide).
-    pub(crate) fn decide_each(
-        &self,
-        requests: &[Request<'_>],
-        per_request: &mut PerRequest,
-    ) -> Result<StoreReply, Error> {
+    pub(crate) fn decide_each(&self, requests: &[Request<'_>], per_request: &mut PerRequest) -> StoreReply {
         self.with_shares(requests, |requests| self.mirror.decide_each(requests, per_request))
     }
 
     /// Decides by the mirror without taking permits.
-    ///
-    /// # Errors
-    /// As for [`decide`](Self::decide).
-    pub(crate) fn peek(&self, requests: &[Request<'_>]) -> Result<StoreReply, Error> {
+    pub(crate) fn peek(&self, requests: &[Request<'_>]) -> StoreReply {
         self.with_shares(requests, |requests| self.mirror.peek(requests))
     }
 
     /// Calls `decide` for the requests with this instance's share of their limits.
-    fn with_shares(
-        &self,
-        requests: &[Request<'_>],
-        decide: impl FnOnce(&[Request<'_>]) -> Result<StoreReply, Error>,
-    ) -> Result<StoreReply, Error> {
+    fn with_shares(&self, requests: &[Request<'_>], decide: impl FnOnce(&[Request<'_>]) -> StoreReply) -> StoreReply {
         if self.instances == NonZeroU32::MIN {
             return decide(requests);
         }
         let share = |limit: Limit| limit.share_of(self.instances);
         let shares: Vec<_> =
             requests.iter().map(|request| Request { limit: share(request.limit), ..*request }).collect();
-        let reply = decide(&shares)?;
+        let reply = decide(&shares);
         let fits = |request: &Request<'_>| request.cost <= request.limit.max_cost();
-        Ok(match (reply.allowed, reply.retry_after) {
+        match (reply.allowed, reply.retry_after) {
             // The cost exceeds the share but not the limit: the store may allow the call once it is back.
             (false, None) if requests[..sharing::enforced(requests)].iter().all(fits) => {
                 StoreReply { retry_after: Some(UNKNOWN_RETRY_AFTER), ..reply }
             }
             _ => reply,
-        })
+        }
     }
 
     /// Records permits that the standby limiter did not grant. Returns their stamp.
-    ///
-    /// If a lock was held at a fork, this method and the following ones do nothing in the child. The child has a
-    /// standby limiter of its own.
     pub(crate) fn record(&self, requests: &[Request<'_>]) -> u64 {
-        self.mirror.record(requests).unwrap_or(0)
+        self.mirror.record(requests)
     }
 
     /// Refunds permits that were granted, reserved or recorded at `stamp`.
@@ -137,14 +124,14 @@ impl Standby {
 
     /// Refunds at most `max_permits` of each request that were granted, reserved or recorded at `stamp`.
     pub(crate) fn refund_part(&self, requests: &[Request<'_>], stamp: u64, max_permits: u32) {
-        // In a child of `fork`, older permits were counted by the parent's standby limiter.
+        // Those from before the fork were counted by the parent's standby limiter.
         if stamp >= self.forked_at {
-            let _ = self.mirror.refund_part(requests, stamp, max_permits);
+            self.mirror.refund_part(requests, stamp, max_permits);
         }
     }
 
     pub(crate) fn reset(&self, key: &Key, limit: Limit) {
-        let _ = self.mirror.reset(key, limit);
+        self.mirror.reset(key, limit);
     }
 
     /// Records that the store failed calls at the same moment. The standby limiter is then consulted for their keys.
@@ -175,7 +162,7 @@ impl Standby {
         let leased = Request::new(key, limit, used.saturating_add(unused));
         self.refund_part(&[leased], mirror_stamp, unused);
         if used > 0 {
-            let _ = self.mirror.restamp(&[Request { cost: used, ..leased }], mirror_stamp);
+            self.mirror.restamp(&[Request { cost: used, ..leased }], mirror_stamp);
         }
     }
 
@@ -212,22 +199,18 @@ impl Standby {
     fn reserve_by(
         &self,
         requests: SlottedRequests<'_>,
-        decide: impl FnOnce() -> Result<StoreReply, Error>,
+        decide: impl FnOnce() -> StoreReply,
     ) -> Result<Option<StoreReply>, StoreReply> {
         if !self.is_consulted(requests) {
             return Ok(None);
         }
-        match decide() {
-            Ok(reply) if reply.allowed => Ok(Some(reply)),
-            Ok(reply) => Err(reply),
-            // The worker runs only in the process that made the standby limiter, where this does not happen.
-            Err(_) => Ok(None),
-        }
+        let reply = decide();
+        if reply.allowed { Ok(Some(reply)) } else { Err(reply) }
     }
 
     /// Returns the standby limiter's denial, if it is consulted. Reserves nothing.
     pub(crate) fn peek_denial(&self, requests: SlottedRequests<'_>) -> Option<StoreReply> {
-        let reply = self.is_consulted(requests).then(|| self.peek(requests.requests))?.ok()?;
+        let reply = self.is_consulted(requests).then(|| self.peek(requests.requests))?;
         (!reply.allowed).then_some(reply)
     }
 
@@ -245,16 +228,13 @@ impl Standby {
     ) -> Result<u64, StoreReply> {
         match reservation {
             // The store's stamp is younger than that of the reservation.
-            Some(reservation) if reply.allowed => {
-                Ok(self.mirror.restamp(requests.requests, reservation.stamp).unwrap_or(0))
-            }
+            Some(reservation) if reply.allowed => Ok(self.mirror.restamp(requests.requests, reservation.stamp)),
             Some(reservation) => {
                 self.refund(requests.requests, reservation.stamp);
                 Ok(0)
             }
             None if reply.allowed => {
-                // A child of `fork` has a standby limiter of its own.
-                let Ok(own) = self.decide(requests.requests, max_wait) else { return Ok(0) };
+                let own = self.decide(requests.requests, max_wait);
                 if own.allowed {
                     return Ok(own.stamp);
                 }
@@ -270,7 +250,7 @@ impl Standby {
     /// Returns the mirror's stamp of all their permits; `None` if the standby limiter is consulted and denies the sum.
     pub(crate) fn reconcile_batch(&self, request: &Request<'_>, slot: u16) -> Option<u64> {
         let requests = SlottedRequests { requests: slice::from_ref(request), slots: &[slot] };
-        let own = self.decide(requests.requests, Duration::ZERO).ok()?;
+        let own = self.decide(requests.requests, Duration::ZERO);
         if own.allowed { Some(own.stamp) } else { self.record_unless_consulted(requests) }
     }
 

@@ -72,6 +72,11 @@ impl RulesRefused {
     }
 
     #[inline(always)]
+    pub(crate) const fn in_child(&self) -> Self {
+        Self
+    }
+
+    #[inline(always)]
     pub(crate) fn set(&self, _: bool) {}
 
     #[cfg(feature = "rules")]

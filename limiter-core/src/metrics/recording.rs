@@ -5,8 +5,8 @@ use std::iter;
 use std::mem;
 #[cfg(feature = "redis")]
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
@@ -21,9 +21,8 @@ use crate::clock::{Clock, Moment};
 use crate::health::HealthState;
 use crate::metrics::StoreOp;
 use crate::request::Request;
-use crate::sync::Mutex;
 #[cfg(feature = "redis")]
-use crate::sync::process::{id, lock_at_home};
+use crate::sync::{Mutex, lock};
 use crate::{Error, ErrorKind, Limit, Source};
 
 /// Each rule of a call has the permits that are left of it.
@@ -36,7 +35,7 @@ pub(crate) fn decided(call: &DecidedCall<'_>) {
         if let (CallOutcome::Allowed, [_, _, ..]) = (call.outcome, call.requests) {
             return allowed_by_several(call);
         }
-        let Some(series) = series_of(call.name) else { return };
+        let series = series_of(call.name);
         match (call.outcome, call.requests) {
             (CallOutcome::Allowed, [request]) => allowed(series, call.source, request, call.remaining),
             (outcome, [request]) => {
@@ -56,9 +55,7 @@ pub(crate) fn decided(call: &DecidedCall<'_>) {
 #[inline]
 pub(crate) fn allowed_fast(name: &'static str, request: &Request<'_>, left: FastAllowed) {
     record(|| {
-        if let Some(series) = series_of(name) {
-            allowed(series, Source::Store, request, left.remaining);
-        }
+        allowed(series_of(name), Source::Store, request, left.remaining);
     });
 }
 
@@ -96,7 +93,7 @@ fn allowed(series: &RuleSeries, source: Source, request: &Request<'_>, remaining
 #[cold]
 fn allowed_by_several(call: &DecidedCall<'_>) {
     for share in shares(call) {
-        let Some(series) = series_of(share.name) else { continue };
+        let series = series_of(share.name);
         series.count_decision(CallOutcome::Allowed, call.source);
         if has_taken_permits(call.source) {
             series.count_permits(share.requests().map(|(_, request)| request.cost).max().unwrap_or(0));
@@ -157,18 +154,14 @@ fn distinct(names: &[&'static str], requests: usize) -> impl Iterator<Item = &'s
 /// Records permits that a refund gave back to counters of a rule.
 pub(crate) fn refunded(name: &'static str, permits: u32) {
     record(|| {
-        if let Some(series) = series_of(name) {
-            series.count_refunds(permits);
-        }
+        series_of(name).count_refunds(permits);
     });
 }
 
 /// Records a call under a rule of `configured` limits that has none.
 pub(crate) fn unconfigured(name: &'static str) {
     record(|| {
-        if let Some(series) = series_of(name) {
-            series.count_unconfigured();
-        }
+        series_of(name).count_unconfigured();
     });
 }
 
@@ -177,9 +170,7 @@ pub(crate) fn waited(began: Moment, clock: &Clock, names: &[&'static str]) {
     let waited: Duration = began.until(clock.now());
     record(|| {
         for name in distinct(names, names.len()) {
-            if let Some(series) = series_of(name) {
-                series.record_wait(waited);
-            }
+            series_of(name).record_wait(waited);
         }
     });
 }
@@ -257,7 +248,6 @@ pub(crate) struct BatchSizes(Arc<WaitingSizes>);
 #[cfg(feature = "redis")]
 #[derive(Debug)]
 struct WaitingSizes {
-    home: u32,
     has_any: AtomicBool,
     sizes: Mutex<Vec<u32>>,
 }
@@ -269,12 +259,12 @@ const MAX_WAITING: usize = 1024;
 #[cfg(feature = "redis")]
 impl BatchSizes {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(WaitingSizes { home: id(), has_any: AtomicBool::new(false), sizes: Mutex::default() }))
+        Self(Arc::new(WaitingSizes { has_any: AtomicBool::new(false), sizes: Mutex::default() }))
     }
 
     /// Adds the number of calls of a batch.
     pub(crate) fn push(&self, calls: usize) {
-        let Some(mut sizes) = lock_at_home(&self.0.sizes, self.0.home) else { return };
+        let mut sizes = lock(&self.0.sizes);
         if sizes.len() < MAX_WAITING {
             sizes.push(u32::try_from(calls).unwrap_or(u32::MAX));
         }
@@ -286,12 +276,10 @@ impl BatchSizes {
         if !self.0.has_any.load(Ordering::Relaxed) {
             return;
         }
-        let sizes = match lock_at_home(&self.0.sizes, self.0.home) {
-            Some(mut sizes) => {
-                self.0.has_any.store(false, Ordering::Relaxed);
-                mem::take(&mut *sizes)
-            }
-            None => return,
+        let sizes = {
+            let mut sizes = lock(&self.0.sizes);
+            self.0.has_any.store(false, Ordering::Relaxed);
+            mem::take(&mut *sizes)
         };
         record(|| sizes.into_iter().for_each(|calls| batch_size().record(calls)));
     }
@@ -354,9 +342,13 @@ pub(crate) struct StoreUp(Arc<StoreState>);
 /// The state of a store, which its changes are written to. They are no longer counted once the limiter is dropped.
 #[derive(Debug)]
 pub(crate) struct StoreState {
-    /// `None` once the limiter is dropped.
-    is_up: Mutex<Option<bool>>,
+    state: AtomicU8,
 }
+
+const DOWN: u8 = 0;
+const UP: u8 = 1;
+/// The limiter is dropped.
+const WITHDRAWN: u8 = 2;
 
 static STORES: AtomicU32 = AtomicU32::new(0);
 static STORES_UP: AtomicU32 = AtomicU32::new(0);
@@ -365,10 +357,15 @@ impl StoreUp {
     /// Adds a store in a state.
     pub(crate) fn new(state: HealthState) -> Self {
         STORES.fetch_add(1, Ordering::SeqCst);
-        let store = Self(Arc::new(StoreState { is_up: Mutex::new(Some(false)) }));
-        store.0.change(Some(state == HealthState::Up));
+        let store = Self(Arc::new(StoreState { state: AtomicU8::new(DOWN) }));
+        store.0.change(if state == HealthState::Up { UP } else { DOWN });
         show();
         store
+    }
+
+    /// Returns the store in a child of `fork`, which has taken a copy of the numbers over from its parent.
+    pub(crate) fn in_child(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 
     /// Returns the state, for its changes.
@@ -380,7 +377,7 @@ impl StoreUp {
 
 impl Drop for StoreUp {
     fn drop(&mut self) {
-        self.0.change(None);
+        self.0.change(WITHDRAWN);
         STORES.fetch_sub(1, Ordering::SeqCst);
         show();
     }
@@ -391,20 +388,17 @@ impl StoreState {
     #[cfg(feature = "redis")]
     pub(crate) fn set(&self, state: HealthState) {
         record(describe);
-        self.change(Some(state == HealthState::Up));
+        self.change(if state == HealthState::Up { UP } else { DOWN });
         show();
     }
 
-    fn change(&self, new: Option<bool>) {
-        let mut is_up = self.is_up.lock().unwrap_or_else(PoisonError::into_inner);
-        match (*is_up, new) {
-            (Some(false), Some(true)) => drop(STORES_UP.fetch_add(1, Ordering::SeqCst)),
-            (Some(true), Some(false) | None) => drop(STORES_UP.fetch_sub(1, Ordering::SeqCst)),
-            // Nothing changes, or the limiter is dropped.
+    fn change(&self, new: u8) {
+        let change = |old| (old != WITHDRAWN && old != new).then_some(new);
+        let Ok(old) = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change) else { return };
+        match (old, new) {
+            (_, UP) => drop(STORES_UP.fetch_add(1, Ordering::SeqCst)),
+            (UP, _) => drop(STORES_UP.fetch_sub(1, Ordering::SeqCst)),
             _ => {}
-        }
-        if is_up.is_some() {
-            *is_up = new;
         }
     }
 }

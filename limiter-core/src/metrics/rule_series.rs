@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, OnceLock, TryLockError};
+use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
@@ -12,8 +12,8 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use super::CallOutcome;
 use super::describe::describe;
 use crate::limit::WindowText;
-use crate::sync::RwLock;
-use crate::sync::process::{id, read_at_home, write_at_home};
+use crate::sync::process::PerProcess;
+use crate::sync::{RwLock, read, write};
 use crate::{Limit, Source};
 
 /// The handles of a rule. Rare ones are registered by their first event.
@@ -120,18 +120,18 @@ struct CachedSeries {
     series: &'static RuleSeries,
 }
 
-/// Returns the series of a rule. `None` in a child of `fork`, if another thread of the parent was adding a rule.
+/// Returns the series of a rule.
 #[inline]
-pub(super) fn series_of(name: &'static str) -> Option<&'static RuleSeries> {
+pub(super) fn series_of(name: &'static str) -> &'static RuleSeries {
     let cached = CACHE.try_with(|cache| {
         let slot = &cache[cache_index(name)];
         match slot.get() {
             // Names live until the process ends, so equal addresses are equal names.
-            Some(cached) if ptr::eq(cached.name, name) => Some(cached.series),
+            Some(cached) if ptr::eq(cached.name, name) => cached.series,
             _ => {
-                let series = registered_series(name)?;
+                let series = registered_series(name);
                 slot.set(Some(CachedSeries { name, series }));
-                Some(series)
+                series
             }
         }
     });
@@ -146,24 +146,18 @@ fn cache_index(name: &str) -> usize {
 }
 
 /// The series of all rules, by name. There are at most 10 000 names that a program chooses at run time.
-static SERIES: LazyLock<AllSeries> = LazyLock::new(|| AllSeries { home: id(), by_name: RwLock::default() });
-
-struct AllSeries {
-    home: u32,
-    by_name: RwLock<HashMap<&'static str, &'static RuleSeries>>,
-}
+static SERIES: PerProcess<RwLock<HashMap<&'static str, &'static RuleSeries>>> = PerProcess::new();
 
 #[cold]
 #[inline(never)]
-fn registered_series(name: &'static str) -> Option<&'static RuleSeries> {
-    let AllSeries { home, by_name } = &*SERIES;
-    let known = read_at_home(by_name, *home)?.get(name).copied();
-    if known.is_some() {
+fn registered_series(name: &'static str) -> &'static RuleSeries {
+    let by_name = SERIES.get(|_| RwLock::default());
+    if let Some(known) = read(by_name).get(name) {
         return known;
     }
     // The recorder runs without the lock. It returns equal handles to threads that register a rule at the same time.
     let series = RuleSeries::new(name);
-    Some(write_at_home(by_name, *home)?.entry(name).or_insert_with(|| Box::leak(Box::new(series))))
+    write(by_name).entry(name).or_insert_with(|| Box::leak(Box::new(series)))
 }
 
 // The gauges of a rule's limits in force.

@@ -39,6 +39,11 @@ impl RulesRefused {
         Self { origin, state: AtomicU8::new(IN_FORCE) }
     }
 
+    /// Returns the set in a child of `fork`, which has taken a copy of the numbers over from its parent.
+    pub(crate) fn in_child(&self) -> Self {
+        Self { origin: self.origin, state: AtomicU8::new(self.state.load(Ordering::SeqCst)) }
+    }
+
     /// Registers the series of the origin, so that each begins at 0.
     #[cfg(all(feature = "rules", feature = "redis"))]
     pub(crate) fn register(&self) {

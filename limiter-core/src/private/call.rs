@@ -6,13 +6,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::decision::DecisionContext;
-use crate::limiter::{FastDecision, RuleDecision};
+use crate::limiter::{FastDecision, Inside, RuleDecision};
 use crate::local::StoreTicket;
 use crate::private::{AnnotatedFunction, LimiterHandle, RuleRequest};
 use crate::request::Request;
 use crate::rule::{OwnLimits, OwnPolicy, Plan, Planned, RuleUse};
 use crate::run::block_on;
-use crate::{Denied, Error, ErrorKind, Limiter, OnError};
+use crate::{Denied, Error, OnError};
 
 /// Takes the permits of an annotated call for all rules that apply. Waits for them up to `max_wait`.
 ///
@@ -76,13 +76,13 @@ impl<'a> AnnotatedCall<'a> {
     /// # Errors
     /// The call is not one of these, or a shared store must decide and this has found no cached denial.
     #[inline]
-    pub(super) fn try_plain<D: FastDecision>(&self, limiter: &Limiter) -> Result<D, Option<StoreTicket>> {
+    pub(super) fn try_plain<D: FastDecision>(&self, inside: &Inside) -> Result<D, Option<StoreTicket>> {
         if let ([Some(rule)], [name]) = (self.rules, self.function.names)
             && self.max_wait.is_zero()
-            && let Some(limit) = limiter.rule_table().plain_limit(rule.own_limit())
+            && let Some(limit) = inside.rules.plain_limit(rule.own_limit())
         {
             // The request is built in its place, since moving one takes longer.
-            return limiter.try_decide_one(name, &Request::new(rule.key(), *limit, rule.cost), self.function.leases);
+            return inside.try_decide_one(name, &Request::new(rule.key(), *limit, rule.cost), self.function.leases);
         }
         Err(None)
     }
@@ -95,7 +95,7 @@ impl<'a> AnnotatedCall<'a> {
     #[inline(never)]
     pub(super) fn try_planned<D: FastDecision>(
         &self,
-        limiter: &Limiter,
+        inside: &Inside,
         own: OwnPolicy,
         tried: Option<StoreTicket>,
     ) -> Result<D, Pending<'a>> {
@@ -103,10 +103,10 @@ impl<'a> AnnotatedCall<'a> {
             return Err(None);
         }
         // After an error `decide` fails again, and applies the failure policy.
-        let plan = self.plan(limiter, own).map_err(|_| None)?;
+        let plan = self.plan(inside, own).map_err(|_| None)?;
         // Settings that came since then may have given the call another counter.
         let decided = match tried.filter(|_| self.is_plain(&plan)) {
-            None if plan.is_of_first_rule() => limiter.try_decide(&plan),
+            None if plan.is_of_first_rule() => inside.try_decide(&plan),
             ticket => Err(ticket),
         };
         decided.map_err(|ticket| Some((plan, ticket)))
@@ -121,7 +121,7 @@ impl<'a> AnnotatedCall<'a> {
     }
 
     /// Plans a call under all rules that apply.
-    fn plan(&self, limiter: &Limiter, own: OwnPolicy) -> Result<Plan<'a>, Error> {
+    fn plan(&self, inside: &Inside, own: OwnPolicy) -> Result<Plan<'a>, Error> {
         let Self { function, rules, .. } = *self;
         let rules = function.names.iter().zip(rules).enumerate().filter_map(|(rule_index, (name, rule))| {
             let rule = rule.as_ref()?;
@@ -129,7 +129,7 @@ impl<'a> AnnotatedCall<'a> {
             let rule = RuleUse { rule_index, name, key: rule.key(), limits, cost: rule.cost, leases };
             Some((rule, function.rule(rule_index)))
         });
-        limiter.rule_table().plan(own, &rules)
+        inside.rules.plan(own, &rules)
     }
 
     /// Decides about all rules that apply.
@@ -138,24 +138,19 @@ impl<'a> AnnotatedCall<'a> {
     /// The failure of the limiter, if the function handles it.
     pub(super) fn decide(
         self,
-        limiter: &Limiter,
+        inside: &Inside,
         own: OwnPolicy,
         pending: Pending<'a>,
     ) -> impl Future<Output = Result<RuleDecision, Error>> {
-        let fail = move |error| self.fail_unplanned(limiter, own, error);
-        limiter.plan_and_decide(move || self.plan(limiter, own), fail, self.max_wait, pending)
+        let fail = move |error| self.deny_unplanned(inside, error);
+        inside.plan_and_decide(move || self.plan(inside, own), fail, self.max_wait, pending)
     }
 
-    /// Applies the failure policy to a call whose settings cannot be read. No handler and no policy admits one with too
-    /// many requests.
+    /// Denies a call with too many requests, which no handler and no policy admits.
     #[cold]
-    fn fail_unplanned(&self, limiter: &Limiter, own: OwnPolicy, error: Error) -> Result<RuleDecision, Error> {
-        let on_error = match error.kind() {
-            ErrorKind::InvalidLimit => OnError::Closed,
-            _ => limiter.rule_table().policy_without_settings(own),
-        };
+    fn deny_unplanned(&self, inside: &Inside, error: Error) -> Result<RuleDecision, Error> {
         let context = DecisionContext::new(self.function.names, &[]);
-        Ok(Err((0, limiter.fail_without_request(context, error, on_error)?)))
+        Ok(Err((0, inside.fail_without_request(context, error, OnError::Closed)?)))
     }
 }
 
@@ -246,11 +241,11 @@ impl<'a, T: CallOutput> CallFuture<'a, T> {
         context: &mut Context<'_>,
     ) -> Poll<T> {
         let (call, own) = (self.call, self.call.function.own_policy(T::HAS_HANDLER));
-        match call.try_planned(&limiter, own, tried) {
+        match call.try_planned(limiter.inside(), own, tried) {
             Ok(None) => Poll::Ready(T::allowed()),
             Ok(Some(denied)) => Poll::Ready(T::denied(0, denied)),
             Err(pending) => {
-                self.full_path = Some(Box::pin(async move { call.decide(&limiter, own, pending).await }));
+                self.full_path = Some(Box::pin(async move { call.decide(limiter.inside(), own, pending).await }));
                 self.poll_full_path(context)
             }
         }
@@ -274,7 +269,7 @@ impl<T: CallOutput> Future for CallFuture<'_, T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         if let Some(limiter) = self.limiter.take() {
-            return match self.call.try_plain(&limiter) {
+            return match self.call.try_plain(limiter.inside()) {
                 Ok(None) => Poll::Ready(T::allowed()),
                 Ok(Some(denied)) => Poll::Ready(T::denied(0, denied)),
                 Err(tried) => self.poll_planned(limiter, tried, context),
@@ -289,7 +284,7 @@ mod tests {
     use super::*;
     use crate::local::counter_hash::CounterHash;
     use crate::private::limit;
-    use crate::{Builder, Decision, Key, Rule, RuleSet};
+    use crate::{Builder, Decision, ErrorKind, Key, Limiter, Rule, RuleSet};
 
     static FUNCTION: AnnotatedFunction = AnnotatedFunction::new(&["a"], &[]);
 
@@ -309,11 +304,12 @@ mod tests {
         let (key, own, other) = (Key::new("a"), limit(5, 10_000), limit(5, 20_000));
         let rules = [Some(RuleRequest::with_limit(key.clone(), Ok(own), 1))];
         let call = AnnotatedCall { function: &FUNCTION, rules: &rules, max_wait: Duration::ZERO };
-        let tickets = [(); 2].map(|()| call.try_plain::<Decision>(&limiter).expect_err("no server"));
+        let tickets = [(); 2].map(|()| call.try_plain::<Decision>(limiter.inside()).expect_err("no server"));
         let mut limits = [own, other].into_iter();
         for ticket in tickets {
             assert!(ticket.is_some(), "it was looked up");
-            let pending = call.try_planned::<Decision>(&limiter, OwnPolicy::NONE, ticket).expect_err("no server");
+            let pending =
+                call.try_planned::<Decision>(limiter.inside(), OwnPolicy::NONE, ticket).expect_err("no server");
             let counter = pending.and_then(|(_, ticket)| ticket).map(StoreTicket::into_counter);
             let planned = limits.next().expect("a limit for each");
             assert_eq!(counter, Some(CounterHash::of(&Request::new(&key, planned, 1))));

@@ -80,8 +80,9 @@ async fn decide_with_permit(
     has_handler: bool,
 ) -> Result<RuleDecision, Error> {
     let (call, own) = (AnnotatedCall { function, rules, max_wait }, function.own_policy(has_handler));
-    match call.try_plain::<Decision>(limiter).or_else(|tried| call.try_planned(limiter, own, tried)) {
+    let inside = limiter.inside();
+    match call.try_plain::<Decision>(inside).or_else(|tried| call.try_planned(inside, own, tried)) {
         Ok(decision) => Ok(decision.into_result().map_err(|denied| (0, denied))),
-        Err(pending) => Box::pin(call.decide(limiter, own, pending)).await,
+        Err(pending) => Box::pin(call.decide(inside, own, pending)).await,
     }
 }

@@ -13,7 +13,6 @@ use sha2::{Digest, Sha256};
 use crate::rule::RulesStatus;
 use crate::rule::text::{MAX_BYTES, too_long};
 use crate::run::run_contained;
-use crate::sync::process::DroppedAtHome;
 use crate::{Error, ErrorKind, Origin, RuleSet, TARGET, metrics};
 
 /// The times between two looks at a file.
@@ -95,16 +94,16 @@ impl OpenedFile {
         let watcher = Watcher::new(self.path, self.reading, intervals, Arc::clone(&status), Box::new(apply));
         let run = move || run(watcher, &stopped);
         thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(run).map_err(no_thread)?;
-        Ok(FileWatch { _stop: DroppedAtHome::new(stop), status })
+        Ok(FileWatch { _stop: stop, status })
     }
 }
 
 const THREAD_NAME: &str = "rate-limited-rules";
 
-/// A file that a thread reads until this value is dropped. A child of `fork` has no such thread.
+/// A file that a thread reads until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct FileWatch {
-    _stop: DroppedAtHome<Sender<()>>,
+    _stop: Sender<()>,
     status: Arc<RulesStatus>,
 }
 

@@ -94,7 +94,6 @@ impl RuleTable {
     /// Plans a call under rules, in one state of the rules: if they change meanwhile, all are read again.
     ///
     /// # Errors
-    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) if the settings cannot be read in this process, and
     /// [`ErrorKind::InvalidLimit`](crate::ErrorKind::InvalidLimit) for too many requests. No policy and no handler makes
     /// those an admission.
     pub(crate) fn plan<'a, 'l, R: RuleRef>(
@@ -109,12 +108,12 @@ impl RuleTable {
             let generation = self.generation();
             let mut first_two = rules.clone();
             let single = match (first_two.next(), first_two.next()) {
-                (Some((rule, reference)), None) => self.plan_single(own, &rule, &reference)?,
+                (Some((rule, reference)), None) => self.plan_single(own, &rule, &reference),
                 _ => None,
             };
             let (options, requests) = match single {
                 Some(single) => single,
-                None => self.plan_rules(own, rules.clone())?,
+                None => self.plan_rules(own, rules.clone()),
             };
             if self.generation() == generation {
                 if let Planned::Rules(planned) = &requests {
@@ -126,7 +125,7 @@ impl RuleTable {
     }
 
     /// Plans a call under one rule, if one request decides about it or the rule is off. `None` leaves it to
-    /// [`plan`](Self::plan), also for rules that change meanwhile or cannot be read.
+    /// [`plan`](Self::plan), also for rules that change meanwhile.
     #[inline]
     pub(crate) fn plan_one<'a>(
         &self,
@@ -135,7 +134,7 @@ impl RuleTable {
         reference: &impl RuleRef,
     ) -> Option<Plan<'a>> {
         let generation = self.generation();
-        let (options, requests) = self.plan_single(own, rule, reference).ok()??;
+        let (options, requests) = self.plan_single(own, rule, reference)?;
         (self.generation() == generation).then_some(Plan { generation, options, requests })
     }
 
@@ -147,8 +146,8 @@ impl RuleTable {
         own: OwnPolicy,
         rule: &RuleUse<'a, '_>,
         reference: &impl RuleRef,
-    ) -> Result<Option<(CallOptions, Planned<'a>)>, Error> {
-        let Some(own_limit) = rule.lone_limit() else { return Ok(None) };
+    ) -> Option<(CallOptions, Planned<'a>)> {
+        let own_limit = rule.lone_limit()?;
         let (single, is_unleased) = if self.has_settings() {
             self.with_rule(reference, |resolved| {
                 let settings = &*resolved.settings_for(rule.key);
@@ -162,7 +161,7 @@ impl RuleTable {
                     }
                     _ => (None, false),
                 }
-            })?
+            })
         } else {
             let single = own_limit.map(|limit| self.single(own, rule, limit, &Settings::default()));
             single.unwrap_or((None, false))
@@ -171,7 +170,7 @@ impl RuleTable {
         if is_unleased {
             self.warn_of_unleased(rule.name);
         }
-        Ok(single)
+        single
     }
 
     /// The plan of one request that decides, and whether the rule demands leases in vain.
@@ -195,13 +194,13 @@ impl RuleTable {
         &self,
         own: OwnPolicy,
         rules: impl Iterator<Item = (RuleUse<'a, 'l>, R)>,
-    ) -> Result<(CallOptions, Planned<'a>), Error>
+    ) -> (CallOptions, Planned<'a>)
     where
         'a: 'l,
     {
         let mut planned = PlannedRules::default();
         for (rule, reference) in rules {
-            let mistakes = self.with_rule(&reference, |resolved| self.add_rule(&mut planned, &rule, resolved))?;
+            let mistakes = self.with_rule(&reference, |resolved| self.add_rule(&mut planned, &rule, resolved));
             if mistakes.is_unleased {
                 self.warn_of_unleased(rule.name);
             }
@@ -209,7 +208,7 @@ impl RuleTable {
                 log_unusable_settings(rule.name, invalid);
             }
         }
-        Ok(planned.finish(own, self.defaults()))
+        planned.finish(own, self.defaults())
     }
 
     fn add_rule<'a>(
@@ -246,11 +245,6 @@ impl RuleTable {
             }
         };
         Plan { generation, options, requests }
-    }
-
-    /// Returns the failure policy of a call whose settings cannot be read.
-    pub(crate) fn policy_without_settings(&self, own: OwnPolicy) -> OnError {
-        own.resolve(None, None, self.defaults().options.on_error)
     }
 
     /// Returns whether a rule takes no leases, which it demands: it has several limits, or one that may not be leased. A

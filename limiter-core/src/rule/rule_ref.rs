@@ -1,13 +1,12 @@
 //! References to rules: by name, or by a position in the caches of threads.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use crate::run::run_contained;
-use crate::sync::RwLock;
-use crate::sync::process::{id, read_at_home, write_at_home};
+use crate::sync::process::PerProcess;
+use crate::sync::{RwLock, read, write};
 
 /// A rule of a call. Most calls need its position alone.
 pub(crate) trait RuleRef {
@@ -66,27 +65,17 @@ pub(crate) enum KeyText {
 /// The most names of a process. They are kept until the process ends.
 const MAX_NAMES: usize = 10_000;
 
-static NAMES: LazyLock<Names> = LazyLock::new(Names::default);
-
-struct Names {
-    home: u32,
-    positions: RwLock<HashMap<&'static str, u32>>,
-}
-
-impl Default for Names {
-    fn default() -> Self {
-        Self { home: id(), positions: RwLock::new(HashMap::new()) }
-    }
-}
+/// The names so far, with their positions.
+static NAMES: PerProcess<RwLock<HashMap<&'static str, u32>>> = PerProcess::new();
 
 /// Returns the name as a static text, and its position in the caches of threads. `None` if there are too many names.
 pub(crate) fn intern(name: &str) -> Option<(&'static str, u32)> {
-    let Names { home, positions } = &*NAMES;
-    let known = read_at_home(positions, *home)?.get_key_value(name).map(|(name, position)| (*name, *position));
+    let positions = NAMES.get(|_| RwLock::default());
+    let known = read(positions).get_key_value(name).map(|(name, position)| (*name, *position));
     if known.is_some() {
         return known;
     }
-    let mut positions = write_at_home(positions, *home)?;
+    let mut positions = write(positions);
     if let Some((name, position)) = positions.get_key_value(name) {
         return Some((name, *position));
     }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use crate::metrics::RulesRefused;
 use crate::rule::Rule;
 #[cfg(feature = "rules")]
-use crate::sync::process::{id, lock};
+use crate::sync::process::ProcessValue;
 #[cfg(feature = "rules")]
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::{Error, ErrorKind, Layout};
 
 /// Rules by name, with defaults: the settings of one [`Origin`](crate::Origin).
@@ -136,9 +136,9 @@ impl RuleSet {
 #[cfg(feature = "rules")]
 #[derive(Debug)]
 pub(crate) struct RulesStatus {
-    home: u32,
     errors: AtomicU64,
-    error: Mutex<Option<Error>>,
+    /// A child of `fork` begins without an error.
+    error: ProcessValue<Mutex<Option<Error>>>,
     refused: RulesRefused,
 }
 
@@ -146,7 +146,7 @@ pub(crate) struct RulesStatus {
 impl RulesStatus {
     pub(crate) fn new(origin: Origin) -> Self {
         let refused = RulesRefused::new(origin.as_str());
-        Self { home: id(), errors: AtomicU64::new(0), error: Mutex::new(None), refused }
+        Self { errors: AtomicU64::new(0), error: ProcessValue::new(Mutex::new(None)), refused }
     }
 
     /// The last set of rules, for the gauge. The limiter withdraws it.
@@ -161,12 +161,12 @@ impl RulesStatus {
 
     /// The present error. `None` if the rules in force are those of the source.
     pub(crate) fn error(&self) -> Option<Error> {
-        self.lock()?.clone()
+        self.lock().clone()
     }
 
     /// Sets the error. Returns true if it is another one than before.
     pub(crate) fn fail(&self, error: &Error) -> bool {
-        let Some(mut present) = self.lock() else { return false };
+        let mut present = self.lock();
         let is_new = present.as_ref().is_none_or(|present| present.to_string() != error.to_string());
         *present = Some(error.clone());
         if is_new {
@@ -177,12 +177,11 @@ impl RulesStatus {
 
     /// Removes the error. Returns true if there was one.
     pub(crate) fn succeed(&self) -> bool {
-        self.lock().is_some_and(|mut error| error.take().is_some())
+        self.lock().take().is_some()
     }
 
-    /// Locks the error. `None` in a child of `fork` whose parent was changing it.
-    fn lock(&self) -> Option<MutexGuard<'_, Option<Error>>> {
-        lock(&self.error, self.home)
+    fn lock(&self) -> MutexGuard<'_, Option<Error>> {
+        lock(self.error.get(|_| Mutex::default()))
     }
 }
 

@@ -1,21 +1,19 @@
 //! The rules of services: layers of `tower` limit requests by them.
 
-use std::sync::LazyLock;
-
 use crate::Limit;
 use crate::rule::{KeyText, RuleId, RuleRef, UNCACHED};
-use crate::sync::Mutex;
-use crate::sync::process::{id, lock};
+use crate::sync::process::{ForChildren, PerProcess};
+use crate::sync::{Mutex, lock};
 
 /// The most rules of services in a process. They are kept until the process ends.
 const MAX_SERVICE_RULES: usize = 10_000;
 
-static REGISTERED: LazyLock<Registered> = LazyLock::new(Registered::default);
+static REGISTERED: PerProcess<Registered> = PerProcess::new();
 
 /// The rules of services so far.
 struct Registered {
-    home: u32,
     rules: Mutex<Vec<RegisteredRule>>,
+    for_children: ForChildren<Vec<RegisteredRule>>,
 }
 
 /// A rule of services, under its name.
@@ -44,19 +42,21 @@ pub(crate) struct ServiceRule<'a> {
     pub(crate) form: Option<&'static KeyForm>,
 }
 
-impl Default for Registered {
-    fn default() -> Self {
-        Self { home: id(), rules: Mutex::new(Vec::new()) }
-    }
-}
-
 impl Registered {
+    fn new(rules: Vec<RegisteredRule>) -> Self {
+        Self { rules: Mutex::new(rules.clone()), for_children: ForChildren::new(rules) }
+    }
+
+    /// The rules of this process, and of its parents before they forked.
+    fn here() -> &'static Self {
+        REGISTERED.get(|parent| Self::new(parent.map_or_else(Vec::new, |parent| parent.for_children.get())))
+    }
+
     fn register(&self, name: &str, templates: &[String], limit: Option<Limit>) -> Option<RegisteredRule> {
-        let Self { home, rules } = self;
         let limits: Vec<String> = limit.iter().map(Limit::to_string).collect();
         let has_templates = |rule: &RegisteredRule| rule.forms.iter().map(|form| form.template).eq(templates);
         let is_same = |rule: &&RegisteredRule| rule.has(name, &limits) && (templates.is_empty() || has_templates(rule));
-        let mut rules = lock(rules, *home)?;
+        let mut rules = lock(&self.rules);
         if let Some(rule) = rules.iter().find(is_same) {
             return Some(*rule);
         }
@@ -70,7 +70,9 @@ impl Registered {
         // A layer is listed when it is made, and has templates when it is added to a service. It counts once.
         if let Some(rule) = rules.iter_mut().find(|rule| rule.is_listed_only(name, &limits)) {
             rule.forms = forms();
-            return Some(*rule);
+            let rule = *rule;
+            self.for_children.set(&rules);
+            return Some(rule);
         }
         if rules.len() == MAX_SERVICE_RULES {
             return None;
@@ -78,11 +80,12 @@ impl Registered {
         let limits = Vec::leak(limits.iter().map(|limit| leak(limit)).collect());
         let rule = RegisteredRule { name: leak(name), limits, forms: forms() };
         rules.push(rule);
+        self.for_children.set(&rules);
         Some(rule)
     }
 
     fn all(&self) -> Vec<RegisteredRule> {
-        lock(&self.rules, self.home).map_or_else(Vec::new, |rules| rules.clone())
+        lock(&self.rules).clone()
     }
 }
 
@@ -90,12 +93,12 @@ impl RegisteredRule {
     /// Returns the rule of a name, with a template for each form of its keys. Rules with equal arguments are one.
     /// Without templates it is listed, unless one with this name and limit is. `None` if there are too many rules.
     pub(crate) fn register(name: &str, templates: &[String], limit: Option<Limit>) -> Option<Self> {
-        REGISTERED.register(name, templates, limit)
+        Registered::here().register(name, templates, limit)
     }
 
     /// Returns all rules of services in this process.
     pub(crate) fn all() -> Vec<Self> {
-        REGISTERED.all()
+        Registered::here().all()
     }
 
     fn has(&self, name: &str, limits: &[String]) -> bool {
@@ -133,7 +136,7 @@ mod tests {
     #[test]
     fn a_layer_counts_once_when_it_is_made_and_then_added() {
         let limit = Some("1/1m".parse().expect("a limit"));
-        let registered = Registered::default();
+        let registered = Registered::new(Vec::new());
         let register = |templates: &[String]| registered.register("counts once", templates, limit);
         let count = || registered.all().len();
         let templates = |template: &str| [template.to_owned()];

@@ -30,7 +30,7 @@ pub(crate) struct Settings {
 }
 
 /// The settings of calls that no rule and no caller sets.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallDefaults {
     pub(crate) options: CallOptions,
     /// The store may be shared by processes. Only such a store has leases.

@@ -166,7 +166,7 @@ impl<A: Fn(RuleSet) -> Result<(), Error> + Send + Sync> SharedTextObserver for S
     }
 
     fn take_cached(&self) -> Option<CachedText> {
-        // A lock that was held at a fork has no text for the child.
+        // A lock that a thread of the parent held at a fork has no text for the child.
         self.cache.as_ref()?.cached.try_lock().ok()?.take()
     }
 

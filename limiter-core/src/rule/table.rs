@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::metrics;
 use crate::observer::{LimitPlace, LoggedLimits, LoggedRules};
@@ -12,8 +12,8 @@ use crate::rule::site_cache::{self, Entry};
 use crate::rule::{
     CallDefaults, Catalog, KeyText, Mode, Origin, ResolvedRule, RuleRef, RuleSet, log_apart, log_in_call,
 };
-use crate::sync::process::{ORPHANED_LOCK_TIMEOUT, forked, id, lock, lock_contended};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::process::ForChildren;
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::{Error, Key, Limit, RuleInForce, TARGET};
 
 /// The layers of settings with their composition for each rule.
@@ -32,16 +32,15 @@ pub(crate) struct RuleTable {
     unlimited_rules: LoggedRules,
     /// The rules that demand leases, and have a limit without.
     unleased_rules: LoggedRules,
-    /// True in a child of `fork` whose parent was changing the rules: an earlier call has waited for the lock in vain.
-    is_orphaned: AtomicBool,
     state: Arc<RuleState>,
 }
 
 /// The part of a table that the log of denials uses too.
 struct RuleState {
-    home: u32,
     impossible_costs: LoggedRules,
     state: Mutex<State>,
+    /// The layers in force.
+    for_children: ForChildren<Layers>,
 }
 
 impl LoggedLimits for RuleState {
@@ -50,7 +49,7 @@ impl LoggedLimits for RuleState {
     }
 
     fn place_of(&self, limit: Limit, rule: &str, key: &Key) -> Option<LimitPlace> {
-        let state = lock(&self.state, self.home)?;
+        let state = lock(&self.state);
         // The calls of one rule may have several forms of keys, with overrides of their own.
         let origin = state.resolved.iter().filter(|((name, _), _)| name == rule).find_map(|(_, resolved)| {
             let settings = resolved.settings_for(key);
@@ -89,10 +88,10 @@ impl RuleTable {
         // Most limiters have no rules, and need no list of the program's.
         if rules.is_in_use() {
             let (layer, costs) = table.layer(Origin::Builder, rules)?;
-            if let Some(mut state) = table.lock() {
-                state.layers.set(Origin::Builder, Arc::clone(&layer));
-                table.start_generation(&mut state);
-            }
+            let mut state = table.lock();
+            state.layers.set(Origin::Builder, Arc::clone(&layer));
+            table.start_generation(&mut state);
+            drop(state);
             table.warn_of(Origin::Builder, &layer, costs);
         }
         Ok(table)
@@ -122,10 +121,9 @@ impl RuleTable {
     /// Makes rules of `configured` limits fail until shared rules are set, unless another layer has their limits.
     #[cfg(feature = "rules")]
     pub(crate) fn expect_shared(&self) {
-        if let Some(mut state) = self.lock() {
-            state.layers.expect_shared();
-            self.start_generation(&mut state);
-        }
+        let mut state = self.lock();
+        state.layers.expect_shared();
+        self.start_generation(&mut state);
     }
 
     /// Checks all layers together.
@@ -133,7 +131,7 @@ impl RuleTable {
     /// # Errors
     /// Those of [`Layers::check`].
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.lock().map_or(Ok(()), |state| state.layers.check(|| self.catalog()))
+        self.lock().layers.check(|| self.catalog())
     }
 
     fn catalog(&self) -> Catalog<'_> {
@@ -141,7 +139,20 @@ impl RuleTable {
     }
 
     fn without_rules(declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
-        let (layers, resolved, unset) = (Layers::default(), HashMap::new(), Arc::default());
+        Self::with_layers(Layers::default(), declared, switch)
+    }
+
+    /// Returns the table of a child of `fork`, with the rules that were in force at the fork.
+    pub(crate) fn in_child(&self) -> Self {
+        let layers = self.state.for_children.get();
+        let child = Self::with_layers(layers, self.declared.clone(), self.switch);
+        let unlimited = AtomicU64::new(self.unlimited_calls());
+        Self { defaults: self.defaults, hashes_keys: self.hashes_keys, unlimited, ..child }
+    }
+
+    fn with_layers(layers: Layers, declared: BTreeSet<String>, switch: Option<Mode>) -> Self {
+        let for_children = ForChildren::new(layers.clone());
+        let (resolved, unset) = (HashMap::new(), Arc::default());
         let state = Mutex::new(State { generation: 0, changes: 0, layers, resolved, unset });
         let table = Self {
             defaults: CallDefaults::default(),
@@ -152,12 +163,9 @@ impl RuleTable {
             unlimited: AtomicU64::new(0),
             unlimited_rules: LoggedRules::default(),
             unleased_rules: LoggedRules::default(),
-            is_orphaned: AtomicBool::new(false),
-            state: Arc::new(RuleState { home: id(), impossible_costs: LoggedRules::default(), state }),
+            state: Arc::new(RuleState { impossible_costs: LoggedRules::default(), state, for_children }),
         };
-        if let Some(mut state) = table.lock() {
-            table.start_generation(&mut state);
-        }
+        table.start_generation(&mut table.lock());
         table
     }
 
@@ -210,19 +218,18 @@ impl RuleTable {
     /// Replaces the layer of an origin. Every call that begins afterwards uses it.
     ///
     /// # Errors
-    /// Those of [`Layer::new`]. The rules then stay as they were. [`ErrorKind::Forked`](crate::ErrorKind::Forked) if
-    /// another thread of the parent was changing the rules when this process was forked.
+    /// Those of [`Layer::new`]. The rules then stay as they were.
     pub(crate) fn set(&self, origin: Origin, rules: RuleSet) -> Result<(), Error> {
         let (layer, costs) = self.layer(origin, rules)?;
         loop {
             let (changes, mut layers) = {
-                let state = self.lock().ok_or_else(forked)?;
+                let state = self.lock();
                 (state.changes, state.layers.clone())
             };
             let replaced = layers.set(origin, Arc::clone(&layer));
             // This may take a while. Calls do not wait for it.
             layers.check(|| self.catalog())?;
-            let mut state = self.lock().ok_or_else(forked)?;
+            let mut state = self.lock();
             if state.changes != changes {
                 continue;
             }
@@ -237,25 +244,18 @@ impl RuleTable {
     }
 
     /// Passes the settings of a rule to `read`: its settings now, or at a time during this call.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked), as for [`set`](Self::set).
     #[inline]
-    pub(crate) fn with_rule<R>(
-        &self,
-        rule: &impl RuleRef,
-        mut read: impl FnMut(&ResolvedRule) -> R,
-    ) -> Result<R, Error> {
+    pub(crate) fn with_rule<R>(&self, rule: &impl RuleRef, mut read: impl FnMut(&ResolvedRule) -> R) -> R {
         let position = rule.position();
         match site_cache::get(position, self.generation(), &mut read) {
-            Some(result) => Ok(result),
-            None => self.resolve(rule.name_and_key(), position).map(|rule| read(&rule)),
+            Some(result) => result,
+            None => read(&self.resolve(rule.name_and_key(), position)),
         }
     }
 
     #[cold]
-    fn resolve(&self, (name, key): (&str, KeyText), position: u32) -> Result<Arc<ResolvedRule>, Error> {
-        let mut state = self.lock().ok_or_else(forked)?;
+    fn resolve(&self, (name, key): (&str, KeyText), position: u32) -> Arc<ResolvedRule> {
+        let mut state = self.lock();
         let State { layers, resolved, unset, .. } = &mut *state;
         // Names may come from callers, so others than those of the layers are not kept.
         let rule = if layers.have(name) {
@@ -267,13 +267,13 @@ impl RuleTable {
         let entry = Entry { generation: state.generation, rule: Arc::clone(&rule) };
         drop(state);
         site_cache::put(position, entry);
-        Ok(rule)
+        rule
     }
 
     /// Lists the rules that the program or a layer has, by name.
     pub(crate) fn in_force(&self) -> Vec<RuleInForce> {
         let catalog = self.catalog();
-        let Some(state) = self.lock() else { return Vec::new() };
+        let state = self.lock();
         let in_force = |name: &str| {
             let resolved = state.layers.resolve(name, KeyText::Unknown, self.switch);
             RuleInForce::new(name, &resolved, catalog.limits_of(name))
@@ -326,17 +326,18 @@ impl RuleTable {
         state.generation = if is_unset { 0 } else { NEXT.fetch_add(1, Ordering::Relaxed) };
         state.resolved.clear();
         state.unset = Arc::new(state.layers.resolve("", KeyText::Unknown, self.switch));
+        self.state.for_children.set(&state.layers);
         self.generation.store(state.generation, Ordering::Release);
     }
 
-    /// Locks the state. `None` in a child of `fork` whose parent was changing the rules.
-    fn lock(&self) -> Option<MutexGuard<'_, State>> {
-        let was_orphaned = self.is_orphaned.load(Ordering::Relaxed);
-        let RuleState { home, state, .. } = &*self.state;
-        let state = if was_orphaned { lock_contended(state, *home, ORPHANED_LOCK_TIMEOUT) } else { lock(state, *home) };
-        if state.is_none() != was_orphaned {
-            self.is_orphaned.store(state.is_none(), Ordering::Relaxed);
-        }
-        state
+    /// Runs a function while the rules are locked.
+    #[cfg(all(test, not(limiter_loom)))]
+    pub(crate) fn with_state_locked<R>(&self, run: impl FnOnce() -> R) -> R {
+        let _state = self.lock();
+        run()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state.state)
     }
 }

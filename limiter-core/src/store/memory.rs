@@ -10,9 +10,8 @@ use crate::clock::{Clock, Moment};
 use crate::overflow::Overflows;
 use crate::request::sharing::{self, in_memory};
 use crate::request::{CountedReply, DecisionReply, PerRequest, Request, RequestReport, StoreReply};
-use crate::sync::process::forked;
 use crate::sync::{MutexGuard, Seed, seed};
-use crate::{Error, Key, Limit, Source};
+use crate::{Key, Limit, Source};
 
 mod shared_counter;
 mod shard;
@@ -22,9 +21,7 @@ use denial_snapshots::DenialSnapshots;
 use shard::{Shard, Shards};
 use shared_counter::{Arithmetic, WriteOp};
 
-/// The counters of a limiter in this process. A child of `fork` has a copy of them.
-///
-/// A decision fails only in a child of `fork`, if another thread held the lock of its shard at the fork.
+/// The counters of a limiter in this process.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     shards: Shards,
@@ -32,6 +29,15 @@ pub(crate) struct MemoryStore {
     seed: Seed,
     clock: Clock,
     overflows: Arc<Overflows>,
+    options: Options,
+}
+
+/// The size of a store, and the arithmetic of its shared counters.
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    capacity: usize,
+    shared_counters: usize,
+    arithmetic: Arithmetic,
 }
 
 const MAX_SHARDS: usize = 64;
@@ -60,12 +66,23 @@ impl MemoryStore {
         overflows: Arc<Overflows>,
         arithmetic: Arithmetic,
     ) -> Self {
+        Self::with_options(Options { capacity, shared_counters, arithmetic }, clock, overflows)
+    }
+
+    /// Returns an empty store in place of this one, for a child of `fork`.
+    pub(crate) fn in_child(&self) -> Self {
+        self.overflows.keys().restart();
+        Self::with_options(self.options, self.clock.clone(), Arc::clone(&self.overflows))
+    }
+
+    fn with_options(options: Options, clock: Clock, overflows: Arc<Overflows>) -> Self {
+        let Options { capacity, shared_counters, arithmetic } = options;
         let (count, seed) = ((capacity / MIN_SHARD_KEYS).clamp(1, MAX_SHARDS), seed());
         let keys = overflows.keys();
         let shard =
             || Shard::new(capacity.div_ceil(count), shared_counters / count, arithmetic, seed.clone(), keys.clone());
         let shards = Shards::new(count, shard);
-        Self { shards, denials: DenialSnapshots::new(count), seed, clock, overflows }
+        Self { shards, denials: DenialSnapshots::new(count), seed, clock, overflows, options }
     }
 
     /// Returns the counter of decisions that had to use a shared counter.
@@ -76,34 +93,30 @@ impl MemoryStore {
     /// Decides without a wait: see [`decide_within`](Self::decide_within).
     #[cfg(test)]
     pub(crate) fn decide(&self, requests: &[Request<'_>]) -> StoreReply {
-        self.decide_within(requests, Duration::ZERO).expect("no lock is orphaned")
+        self.decide_within(requests, Duration::ZERO)
     }
 
     /// Decides, and takes the permits if all of them fit. Where the algorithm grants turns, the delay until the turn is
     /// at most `max_wait`.
-    pub(crate) fn decide_within(&self, requests: &[Request<'_>], max_wait: Duration) -> Result<StoreReply, Error> {
+    pub(crate) fn decide_within(&self, requests: &[Request<'_>], max_wait: Duration) -> StoreReply {
         if let [request] = requests {
             let max_wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
-            return self.decide_one(request, max_wait, |reply| Ok(reply.store_reply()), || Err(forked()));
+            return self.decide_one(request, max_wait, MemoryReply::store_reply);
         }
         self.decide_several(requests, |_, _, _| {})
     }
 
     /// Decides without a wait about several requests, with a report of each if they are allowed.
     #[cold]
-    pub(crate) fn decide_with_reports(&self, requests: &[Request<'_>]) -> Result<CountedReply, Error> {
+    pub(crate) fn decide_with_reports(&self, requests: &[Request<'_>]) -> CountedReply {
         let mut per_request = PerRequest::default();
-        let reply = self.decide_each(requests, &mut per_request)?;
+        let reply = self.decide_each(requests, &mut per_request);
         let DecisionReply { reply, per_request } = DecisionReply::with_reports(reply, per_request);
-        Ok(CountedReply { per_request, ..CountedReply::from_store(reply, 0) })
+        CountedReply { per_request, ..CountedReply::from_store(reply, 0) }
     }
 
     /// Decides without a wait about several requests. Adds the report of each if they are allowed.
-    pub(crate) fn decide_each(
-        &self,
-        requests: &[Request<'_>],
-        per_request: &mut PerRequest,
-    ) -> Result<StoreReply, Error> {
+    pub(crate) fn decide_each(&self, requests: &[Request<'_>], per_request: &mut PerRequest) -> StoreReply {
         self.decide_several(requests, |outcomes, observed, now| {
             let report = |&Outcome { remaining, reset_at, .. }: &Outcome| RequestReport {
                 remaining,
@@ -120,15 +133,15 @@ impl MemoryStore {
         &self,
         requests: &[Request<'_>],
         on_allowed: impl FnOnce(&[Outcome], &[Outcome], Moment),
-    ) -> Result<StoreReply, Error> {
+    ) -> StoreReply {
         let encodings = self.hashed_encodings(requests);
-        let mut locked = self.lock_all(&encodings)?;
+        let mut locked = self.lock_all(&encodings);
         let now = self.clock.now();
         let before = locked.peek(requests, now);
         let (enforced, observed) = before.split_at(sharing::enforced(requests));
         let reply = merge_outcomes(enforced, now);
         if !reply.allowed {
-            return Ok(reply);
+            return reply;
         }
         // The permits fit, and the locks are still held.
         locked.apply(requests, now, WriteOp::Record);
@@ -138,36 +151,36 @@ impl MemoryStore {
         let or_denial = |(before, after): (&Outcome, &Outcome)| if before.allowed { *after } else { *before };
         let observed: Vec<_> = observed.iter().zip(observed_after).map(or_denial).collect();
         on_allowed(enforced, &observed, now);
-        Ok(merge_outcomes(enforced, now))
+        merge_outcomes(enforced, now)
     }
 
     /// Returns the reply that a decision would have, and takes nothing.
-    pub(crate) fn peek(&self, requests: &[Request<'_>]) -> Result<StoreReply, Error> {
+    pub(crate) fn peek(&self, requests: &[Request<'_>]) -> StoreReply {
         let encodings = self.hashed_encodings(requests);
-        let locked = self.lock_all(&encodings)?;
+        let locked = self.lock_all(&encodings);
         let now = self.clock.now();
-        Ok(merge_outcomes(&locked.peek(&requests[..sharing::enforced(requests)], now), now))
+        merge_outcomes(&locked.peek(&requests[..sharing::enforced(requests)], now), now)
     }
 
     /// Takes permits that another store has admitted, even beyond the limit. Returns their stamp.
-    pub(crate) fn record(&self, requests: &[Request<'_>]) -> Result<u64, Error> {
+    pub(crate) fn record(&self, requests: &[Request<'_>]) -> u64 {
         self.apply(requests, WriteOp::Record)
     }
 
     /// Changes the stamp of permits taken at `stamp` to now, because another store has admitted them since. Returns the
     /// new stamp.
-    pub(crate) fn restamp(&self, requests: &[Request<'_>], stamp: u64) -> Result<u64, Error> {
+    pub(crate) fn restamp(&self, requests: &[Request<'_>], stamp: u64) -> u64 {
         self.apply(requests, WriteOp::Restamp { stamp })
     }
 
     /// Returns permits taken at `stamp`.
     #[cfg(test)]
-    pub(crate) fn refund(&self, requests: &[Request<'_>], stamp: u64) -> Result<(), Error> {
-        self.refund_part(requests, stamp, u32::MAX)
+    pub(crate) fn refund(&self, requests: &[Request<'_>], stamp: u64) {
+        self.refund_part(requests, stamp, u32::MAX);
     }
 
     /// Returns at most `max_permits` of each request, taken at `stamp`. The cost of a request is what the call holds.
-    pub(crate) fn refund_part(&self, requests: &[Request<'_>], stamp: u64, max_permits: u32) -> Result<(), Error> {
+    pub(crate) fn refund_part(&self, requests: &[Request<'_>], stamp: u64, max_permits: u32) {
         for (request, kept) in sharing::refunds(requests, max_permits, in_memory) {
             let returned = request.cost;
             if returned == 0 {
@@ -175,36 +188,33 @@ impl MemoryStore {
             }
             let encoding = self.hashed_encoding(request.key, request.limit);
             let key_hash = self.key_hash(&encoding);
-            let mut shard = self.lock(key_hash.shard)?;
+            let mut shard = self.shards.lock(key_hash.shard);
             self.denials.invalidate(key_hash.shard, key_hash.hash);
             shard.refund(&key_hash, &input(request.limit, returned, kept, self.clock.now()), stamp);
         }
-        Ok(())
     }
 
     /// Returns permits taken at `stamp` from an entry. Does nothing if the entry was removed since, because then none
     /// of its permits counted any more.
-    pub(crate) fn refund_entry(&self, taken: EntryPermits, limit: Limit, permits: u32) -> Result<(), Error> {
+    pub(crate) fn refund_entry(&self, taken: EntryPermits, limit: Limit, permits: u32) {
         let EntryPermits { entry, held, stamp } = taken;
         let (index, returned) = (self.shard_index(entry.hash), permits.min(held));
-        let mut shard = self.lock(index)?;
+        let mut shard = self.shards.lock(index);
         self.denials.invalidate(index, entry.hash);
         shard.refund_entry(entry, &input(limit, returned, held - returned, self.clock.now()), stamp);
-        Ok(())
     }
 
     /// Removes all permits that a key has taken.
-    pub(crate) fn reset(&self, key: &Key, limit: Limit) -> Result<(), Error> {
+    pub(crate) fn reset(&self, key: &Key, limit: Limit) {
         let encoding = self.hashed_encoding(key, limit);
         let key_hash = self.key_hash(&encoding);
-        let mut shard = self.lock(key_hash.shard)?;
+        let mut shard = self.shards.lock(key_hash.shard);
         self.denials.invalidate(key_hash.shard, key_hash.hash);
         shard.clear(&key_hash, limit.into());
-        Ok(())
     }
 
     /// Decides one request, and returns what `use_reply` makes of the reply. The delay until the turn is at most
-    /// `max_wait` microseconds. Returns the value of `on_orphaned` if a thread that no longer exists holds the lock.
+    /// `max_wait` microseconds.
     ///
     /// `use_reply` runs under the lock and must be short. The unlock drains the store buffer, so the value that
     /// `use_reply` built can be moved right after it. A value built after the unlock would stall on store-to-load
@@ -215,7 +225,6 @@ impl MemoryStore {
         request: &Request<'_>,
         max_wait: u64,
         use_reply: impl FnOnce(&MemoryReply) -> R,
-        on_orphaned: impl FnOnce() -> R,
     ) -> R {
         let encoding = self.hashed_encoding(request.key, request.limit);
         let key_hash = self.key_hash(&encoding);
@@ -227,10 +236,7 @@ impl MemoryStore {
             }
         }
         let Some(mut shard) = self.shards.try_lock(key_hash.shard) else {
-            return match self.decide_contended(&key_hash, input) {
-                Some(reply) => use_reply(&reply),
-                None => on_orphaned(),
-            };
+            return use_reply(&self.decide_contended(&key_hash, input));
         };
         // The clock is read under the lock, so that the stamps of one counter never decrease.
         let now = self.clock.now();
@@ -248,16 +254,12 @@ impl MemoryStore {
     /// Decides after waiting for the lock. A function of its own, so that `decide_one` keeps its guard in registers.
     #[cold]
     #[inline(never)]
-    fn decide_contended(
-        &self,
-        key_hash: &KeyHash<'_>,
-        input: impl FnOnce(Moment) -> AlgorithmInput,
-    ) -> Option<MemoryReply> {
-        let shard = self.shards.lock(key_hash.shard)?;
+    fn decide_contended(&self, key_hash: &KeyHash<'_>, input: impl FnOnce(Moment) -> AlgorithmInput) -> MemoryReply {
+        let shard = self.shards.lock(key_hash.shard);
         let now = self.clock.now();
         let input = input(now);
         let found = shard.find(key_hash, input.kind);
-        Some(self.decide_slow_path(shard, found, key_hash, &input, now))
+        self.decide_slow_path(shard, found, key_hash, &input, now)
     }
 
     /// Decides in every case that the fast path does not cover. A function of its own, so that `decide_one` stays short
@@ -284,38 +286,28 @@ impl MemoryStore {
         MemoryReply { outcome: reply.outcome, now, entry: reply.id.map(|id| EntryId { hash: key_hash.hash, id }) }
     }
 
-    fn apply(&self, requests: &[Request<'_>], op: WriteOp) -> Result<u64, Error> {
+    fn apply(&self, requests: &[Request<'_>], op: WriteOp) -> u64 {
         let encodings = self.hashed_encodings(requests);
-        let mut locked = self.lock_all(&encodings)?;
+        let mut locked = self.lock_all(&encodings);
         let now = self.clock.now();
         locked.apply(requests, now, op);
-        Ok(now.micros())
-    }
-
-    fn lock(&self, shard: usize) -> Result<MutexGuard<'_, Shard>, Error> {
-        self.shards.lock(shard).ok_or_else(forked)
+        now.micros()
     }
 
     /// Locks the shards of the requests in ascending order, so that two decisions never wait for each other.
-    fn lock_all<'a>(&'a self, encodings: &'a [HashedEncoding<'_>]) -> Result<LockedShards<'a>, Error> {
+    fn lock_all<'a>(&'a self, encodings: &'a [HashedEncoding<'_>]) -> LockedShards<'a> {
         let hashes: Vec<KeyHash<'_>> = encodings.iter().map(|encoding| self.key_hash(encoding)).collect();
         let mut shards: Vec<usize> = hashes.iter().map(|key_hash| key_hash.shard).collect();
         shards.sort_unstable();
         shards.dedup();
-        let shards = shards.into_iter().map(|index| Ok((index, self.lock(index)?))).collect::<Result<_, Error>>()?;
-        Ok(LockedShards { hashes, shards, store: self })
-    }
-
-    /// Changes the store to what a child of `fork` inherits.
-    #[cfg(all(test, not(limiter_loom)))]
-    pub(crate) fn simulate_fork(&mut self) {
-        self.shards.simulate_fork();
+        let shards = shards.into_iter().map(|index| (index, self.shards.lock(index))).collect();
+        LockedShards { hashes, shards, store: self }
     }
 
     /// Runs a function while every lock is held.
     #[cfg(all(test, not(limiter_loom)))]
     pub(crate) fn with_all_locked<R>(&self, run: impl FnOnce() -> R) -> R {
-        let _guards: Vec<_> = (0..self.shards.len()).map(|shard| self.lock(shard).expect("no lock is held")).collect();
+        let _guards: Vec<_> = (0..self.shards.len()).map(|shard| self.shards.lock(shard)).collect();
         run()
     }
 

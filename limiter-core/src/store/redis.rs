@@ -49,6 +49,7 @@ use worker::call::CallResult;
 use worker::lease_lifecycle::Renewal;
 use worker_handle::WorkerHandle;
 
+use once_cell::sync::OnceCell;
 #[cfg(feature = "rules")]
 use tokio::sync::oneshot;
 #[cfg(feature = "rules")]
@@ -56,17 +57,19 @@ use tokio::task::unconstrained;
 
 use crate::clock::Clock;
 use crate::health::{Health, HealthObservers, HealthState};
-use crate::local::{Local, LocalOptions, StoreTicket};
+use crate::local::{Local, StoreTicket};
 use crate::metrics::BatchSizes;
 use crate::request::{CallOptions, OwnedRequest, RefundInfo, Request, StoreFailure};
-use crate::sync::process::PerProcess;
+#[cfg(feature = "rules")]
+use crate::sync::process::AtHome;
 use crate::{Error, ErrorKind, Key, Limit};
 
-/// A handle to the worker of each process.
+/// A handle to the worker.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
-    workers: PerProcess<WorkerHandle>,
-    /// The endpoint that each worker connects to, in this process and in its children.
+    /// In a child of `fork` it is started by the first call.
+    worker: OnceCell<WorkerHandle>,
+    local: Arc<Local>,
     endpoint: Endpoint,
     options: Options,
     /// The user of the shared rules, once the limiter follows them.
@@ -74,14 +77,13 @@ pub(crate) struct RedisStore {
     rules_observer: OnceLock<Arc<dyn SharedTextObserver>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) naming: Arc<Naming>,
     pub(crate) deadline: Duration,
     pub(crate) busy_poll: Duration,
     pub(crate) max_in_flight: u32,
     pub(crate) clock: Clock,
-    pub(crate) local: LocalOptions,
     pub(crate) health_observers: Arc<HealthObservers>,
 }
 
@@ -106,10 +108,16 @@ impl RedisStore {
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub(crate) fn start(endpoint: Endpoint, options: Options, ready: Option<ReadySignal>) -> Result<Self, Error> {
-        let worker = options.start_worker(&endpoint, options.local.new_local(), ready)?;
+    pub(crate) fn start(
+        endpoint: Endpoint,
+        local: Arc<Local>,
+        options: Options,
+        ready: Option<ReadySignal>,
+    ) -> Result<Self, Error> {
+        let worker = options.start_worker(&endpoint, Arc::clone(&local), ready)?;
         Ok(Self {
-            workers: PerProcess::with_value(worker),
+            worker: OnceCell::with_value(worker),
+            local,
             endpoint,
             options,
             #[cfg(feature = "rules")]
@@ -117,12 +125,24 @@ impl RedisStore {
         })
     }
 
-    /// The local state that the latest worker keeps up to date.
-    pub(crate) fn local(&self) -> &Local {
-        self.latest().local()
+    /// Returns the store of a child of `fork`. Its first call starts a worker, which has connections of its own.
+    pub(crate) fn in_child(&self) -> Self {
+        Self {
+            worker: OnceCell::new(),
+            local: self.local.in_child(),
+            endpoint: self.endpoint.clone_without_state(),
+            options: self.options.clone(),
+            #[cfg(feature = "rules")]
+            rules_observer: self.rules_observer.clone(),
+        }
     }
 
-    /// Returns the health of this process's store. In a child of `fork` it starts the worker, as a call would.
+    /// The local state that the worker keeps up to date.
+    pub(crate) fn local(&self) -> &Local {
+        &self.local
+    }
+
+    /// Returns the health of the store. It starts the worker, as a call would.
     pub(crate) fn health(&self) -> Health {
         match self.worker() {
             Ok(worker) => worker.health(),
@@ -130,15 +150,10 @@ impl RedisStore {
         }
     }
 
-    fn latest(&self) -> &WorkerHandle {
-        self.workers.latest().expect("a store starts with a worker")
-    }
-
-    /// The worker of this process. A child of `fork` starts one at its first call, with connections of its own.
+    /// Returns the worker, and starts it in a child of `fork`.
     fn worker(&self) -> Result<&WorkerHandle, Error> {
-        self.workers.get_or_make(|| {
-            let local = self.options.local.new_local_in_child();
-            let worker = self.options.start_worker(&self.endpoint, local, None).map_err(|error| {
+        self.worker.get_or_try_init(|| {
+            let worker = self.options.start_worker(&self.endpoint, Arc::clone(&self.local), None).map_err(|error| {
                 let problem = "the limiter cannot be started anew in this process, which was forked";
                 Error::with_source(ErrorKind::Forked, problem, error)
             })?;
@@ -160,10 +175,14 @@ impl RedisStore {
         observer: Arc<dyn SharedTextObserver>,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         let (first, is_read) = oneshot::channel();
+        let worker = self.worker();
         let _ = self.rules_observer.set(Arc::clone(&observer));
-        self.latest().send_rules_call(RulesCall::Follow { observer, first: Some(first) });
+        if let Ok(worker) = worker {
+            worker.send_rules_call(RulesCall::Follow { observer, first: Some(first) });
+        }
         // As for a call, tokio's budget does not apply.
-        async { unconstrained(is_read).await.unwrap_or_else(|_| Err(worker_stopped())) }
+        let is_read = AtHome::new(unconstrained(is_read));
+        async { is_read.await?.unwrap_or_else(|_| Err(worker_stopped())) }
     }
 
     /// Executes an operation on the shared rules.
@@ -177,7 +196,7 @@ impl RedisStore {
     ) -> Result<T, Error> {
         let (reply_to, reply) = oneshot::channel();
         self.worker()?.send_rules_call(call(reply_to));
-        unconstrained(reply).await.unwrap_or_else(|_| Err(worker_stopped()))
+        AtHome::new(unconstrained(reply)).await?.unwrap_or_else(|_| Err(worker_stopped()))
     }
 
     /// The place of the shared rules in one line: the URLs of the servers, the database and the prefix, without user and

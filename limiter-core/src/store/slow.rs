@@ -17,6 +17,12 @@ pub(crate) struct SlowStore {
 }
 
 impl SlowStore {
+    /// Returns the store of a child of `fork`.
+    pub(crate) fn in_child(&self) -> Self {
+        let Self { delay, deadline, ref clock, ref memory } = *self;
+        Self { delay, deadline, clock: clock.clone(), memory: memory.in_child() }
+    }
+
     /// Decides after the delay, and takes the permits if they fit.
     pub(crate) async fn take(
         &self,
@@ -25,10 +31,7 @@ impl SlowStore {
     ) -> Result<CountedReply, StoreFailure> {
         let decide = || match options.wants_reports {
             true => self.memory.decide_with_reports(requests),
-            false => {
-                let reply = self.memory.decide_within(requests, options.max_wait)?;
-                Ok(CountedReply::from_store(reply, 0))
-            }
+            false => CountedReply::from_store(self.memory.decide_within(requests, options.max_wait), 0),
         };
         self.call(options.deadline, decide).await.map_err(|error| StoreFailure { error, reservation: None })
     }
@@ -54,7 +57,7 @@ impl SlowStore {
     }
 
     /// Returns the result of `run` after the delay, or a timeout at the deadline.
-    async fn call<R>(&self, deadline: Option<Duration>, run: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+    async fn call<R>(&self, deadline: Option<Duration>, run: impl FnOnce() -> R) -> Result<R, Error> {
         let deadline = deadline.unwrap_or(self.deadline);
         self.clock.sleep(self.delay.min(deadline)).await?;
         if self.delay > deadline {
@@ -62,7 +65,7 @@ impl SlowStore {
                 format!("the store of this test takes {:?} and sent no reply within {deadline:?}", self.delay);
             return Err(Error::new(ErrorKind::Timeout, problem));
         }
-        run()
+        Ok(run())
     }
 }
 

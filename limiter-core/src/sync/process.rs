@@ -1,350 +1,300 @@
-//! Values that belong to one process, and locks that a fork may leave taken.
+//! What a child of `fork` must not share with its parent.
 //!
-//! A child of `fork` has one thread. The other threads of its parent do not exist in it, but memory stays as it was. So
-//! a worker does not reply, and a lock that another thread held is never released.
+//! A child of `fork` has one thread, the one that forked. Memory stays as it was, so a lock that another thread held is
+//! never released, and a thread of the parent never replies. So nothing with a lock or a thread is used in a child. It
+//! stands in a [`ProcessValue`] or in a [`PerProcess`], of which the child makes its own, and that of the parent is
+//! forgotten without a drop. A future that was under way fails in the child: see [`AtHome`].
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
-use std::{fmt, mem, thread};
+use std::mem;
+use std::pin::Pin;
+use std::sync::{PoisonError, RwLock};
+use std::task::{Context, Poll};
 
+use forkguard::Guard;
+use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
 
-use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::unless_blocked;
 use crate::{Error, ErrorKind};
 
-/// A value for each process. After a fork the child makes its own, and never changes or drops those of its ancestors.
-pub(crate) struct PerProcess<T>(Next<T>);
+/// The identity of a process among its ancestors and its children.
+#[derive(Clone, Debug)]
+pub(crate) struct Process(Identity);
 
-/// The values of a process and of its descendants, up to this one.
-struct Next<T> {
-    /// The lock that is held while the value is made.
-    making: StdMutex<()>,
-    /// The process of the lock's last holder.
-    maker: AtomicU32,
-    node: OnceCell<Box<Node<T>>>,
+#[derive(Clone, Debug)]
+enum Identity {
+    /// The number of forks on the way to the process. It is compared without a system call.
+    Forks(Guard),
+    /// The id, where the system has no memory to count forks.
+    Id(u32),
 }
 
-struct Node<T> {
-    process: u32,
-    value: T,
-    next: Next<T>,
-}
-
-impl<T> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
-        Self(Next::new())
-    }
-
-    /// Creates a `PerProcess` that already has the value of this process.
-    pub(crate) fn with_value(value: T) -> Self {
-        let this = Self::new();
-        this.0.set(id(), value);
-        this
-    }
-
-    /// Returns the latest value, which may be an ancestor's.
-    pub(crate) fn latest(&self) -> Option<&T> {
-        let mut latest = self.0.node.get()?;
-        while let Some(next) = latest.next.node.get() {
-            latest = next;
-        }
-        Some(&latest.value)
-    }
-
-    /// Returns the value of this process, and makes it if there is none.
+impl Process {
+    /// Returns this process.
     ///
-    /// # Errors
-    /// The error of `make`, or [`ErrorKind::Forked`] if another thread was making one when this process was forked.
-    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
-        let here = id();
-        match self.find(here) {
-            Ok(value) => Ok(value),
-            Err(next) => {
-                let _making = next.lock_to_make(here).ok_or_else(forked)?;
-                match self.find(here) {
-                    Ok(value) => Ok(value),
-                    Err(next) => Ok(next.set(here, make()?)),
-                }
-            }
-        }
+    /// A child that was created without the handlers of `pthread_atfork`, as by `_Fork` or the raw system call, counts as
+    /// its parent.
+    pub(crate) fn current() -> Self {
+        Self(Guard::try_new().map_or_else(|_| Identity::Id(std::process::id()), Identity::Forks))
     }
 
-    /// Returns the value of a process, or the end of the list, where it is to be added.
-    fn find(&self, process: u32) -> Result<&T, &Next<T>> {
-        let mut next = &self.0;
-        while let Some(node) = next.node.get() {
-            if node.process == process {
-                return Ok(&node.value);
-            }
-            next = &node.next;
+    /// Returns whether this is the process that runs.
+    #[inline(always)]
+    pub(crate) fn is_this(&self) -> bool {
+        match &self.0 {
+            Identity::Forks(guard) => !guard.clone().detected_fork(),
+            Identity::Id(id) => *id == std::process::id(),
         }
-        Err(next)
     }
 }
 
-impl<T> Next<T> {
-    const fn new() -> Self {
-        Self { making: StdMutex::new(()), maker: AtomicU32::new(0), node: OnceCell::new() }
-    }
-
-    /// Locks `making`. `None` if another thread was making the value when this process was forked.
-    fn lock_to_make(&self, here: u32) -> Option<StdMutexGuard<'_, ()>> {
-        let guard = retry_until(MAKING_TIMEOUT, || match self.making.try_lock() {
-            // The maker is a thread of this process, so it will finish.
-            Err(TryLockError::WouldBlock) if self.maker.load(Ordering::Relaxed) == here => {
-                Some(self.making.lock().unwrap_or_else(PoisonError::into_inner))
-            }
-            attempt => unless_blocked(attempt),
-        });
-        if guard.is_some() {
-            self.maker.store(here, Ordering::Relaxed);
-        }
-        guard
-    }
-
-    fn set(&self, process: u32, value: T) -> &T {
-        &self.node.get_or_init(|| Box::new(Node { process, value, next: Self::new() })).value
-    }
+/// Returns the error of a call that a parent of this process has begun.
+#[cold]
+pub(crate) fn forked() -> Error {
+    let problem = "this call was under way when the process forked, and belongs to the parent: drop it, and call again";
+    Error::new(ErrorKind::Forked, problem)
 }
 
-impl<T: fmt::Debug> fmt::Debug for PerProcess<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PerProcess").field(&self.latest()).finish()
-    }
-}
+// Values of which each process has its own.
 
-/// A value that only the process that made it drops. In a child of `fork` the drop would write to what the parent
-/// shares with it, or wait for a thread that does not exist.
+/// A value of one process. A child of `fork` makes its own at its first use, and never locks, changes or drops that of its
+/// parent.
 #[derive(Debug)]
-pub(crate) struct DroppedAtHome<T> {
-    process: u32,
-    value: Option<T>,
+pub(crate) struct ProcessValue<T> {
+    process: Process,
+    /// Empty while a thread of `process` makes it.
+    value: OnceCell<T>,
+    /// The values of children, of which each has at most one.
+    of_children: PerProcess<T>,
 }
 
-impl<T> DroppedAtHome<T> {
+impl<T> ProcessValue<T> {
+    /// Creates the value of this process.
     pub(crate) fn new(value: T) -> Self {
-        Self { process: id(), value: Some(value) }
+        Self::with(OnceCell::with_value(value))
     }
 
-    pub(crate) fn get(&self) -> Option<&T> {
-        self.value.as_ref()
+    fn with(value: OnceCell<T>) -> Self {
+        Self { process: Process::current(), value, of_children: PerProcess::new() }
     }
 
-    /// Returns the value in the process that made it.
-    pub(crate) fn get_at_home(&mut self) -> Option<&mut T> {
-        self.value.as_mut().filter(|_| is_this(self.process))
+    /// Returns the value of this process. A child makes it from the latest one of its parents, once.
+    #[inline(always)]
+    pub(crate) fn get(&self, in_child: impl FnOnce(&T) -> T) -> &T {
+        match self.value.get() {
+            Some(value) if self.process.is_this() => value,
+            value => self.get_in_child(value, in_child),
+        }
     }
 
-    /// Returns the process that made the value.
-    #[cfg(feature = "redis")]
-    pub(crate) fn process(&self) -> u32 {
-        self.process
+    #[cold]
+    #[inline(never)]
+    fn get_in_child<'a>(&'a self, value: Option<&'a T>, in_child: impl FnOnce(&T) -> T) -> &'a T {
+        // A value that was made with the first one has a parent.
+        self.of_children.find(value, |parent| in_child(parent.expect("`new` has a value")))
+    }
+
+    /// Makes it what a child of this process inherits.
+    #[cfg(test)]
+    pub(crate) fn inherit(&mut self) {
+        self.process = Process(Identity::Id(0));
+    }
+
+    /// Returns the value that was made first.
+    #[cfg(test)]
+    pub(crate) fn of_parent(&self) -> &T {
+        self.value.get().expect("`new` has a value")
     }
 }
 
-impl<T> Drop for DroppedAtHome<T> {
+impl<T> Drop for ProcessValue<T> {
     fn drop(&mut self) {
-        if self.process != id() {
+        if !self.process.is_this() {
             mem::forget(self.value.take());
         }
     }
 }
 
-/// Returns true if this process has the given id.
-pub(crate) fn is_this(process: u32) -> bool {
-    id() == process
-}
+/// A value of which each process makes its own at its first use, for statics.
+#[derive(Debug)]
+pub(crate) struct PerProcess<T>(OnceBox<ProcessValue<T>>);
 
-/// Returns the error of a limiter that cannot be used in this process.
-#[cold]
-pub(crate) fn forked() -> Error {
-    let problem = "this process was forked while another thread of its parent was inside the limiter: build a limiter \
-                   here, or fork before others use it";
-    Error::new(ErrorKind::Forked, problem)
-}
-
-/// The longest wait for a lock whose holder may be a thread of another process. A thread of this process holds it for a
-/// short time, unless the machine stops.
-pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
-/// The longest wait for a lock for which an earlier wait has timed out.
-pub(crate) const ORPHANED_LOCK_TIMEOUT: Duration = Duration::from_millis(1);
-/// The longest wait for a thread that makes a value and may be of another process.
-const MAKING_TIMEOUT: Duration = Duration::from_millis(100);
-const RETRY_INTERVAL: Duration = Duration::from_micros(100);
-
-/// Locks a mutex of the process `home` that another thread holds. `None` in another process, if the lock is not
-/// released in time: then another thread of the parent held it at the fork.
-pub(crate) fn lock_contended<T>(mutex: &Mutex<T>, home: u32, max_wait: Duration) -> Option<MutexGuard<'_, T>> {
-    if cfg!(all(test, limiter_loom)) || is_this(home) {
-        // No code of the program runs under the lock, and a panic under it leaves a valid value.
-        return Some(mutex.lock().unwrap_or_else(PoisonError::into_inner));
+impl<T> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self(OnceBox::new())
     }
-    retry_until(max_wait, || unless_blocked(mutex.try_lock()))
-}
 
-/// Locks a mutex of the process `home`, as [`lock_contended`] does if another thread holds it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>, home: u32) -> Option<MutexGuard<'_, T>> {
-    unless_blocked(mutex.try_lock()).or_else(|| lock_contended(mutex, home, LOCK_TIMEOUT))
-}
-
-/// Locks data that a worker shares with its callers. `None` in a child of the process `home`, if the lock is taken: the
-/// child no longer uses that data.
-#[cfg(feature = "redis")]
-pub(crate) fn lock_at_home<T>(mutex: &Mutex<T>, home: u32) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(_) => lock_contended(mutex, home, Duration::ZERO),
-    }
-}
-
-/// Locks data that a worker shares with its callers for reading. `None` as in `lock_at_home`.
-pub(crate) fn read_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockReadGuard<'_, T>> {
-    if let Ok(guard) = lock.try_read() {
-        return Some(guard);
-    }
-    (cfg!(all(test, limiter_loom)) || is_this(home)).then(|| lock.read().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// Locks data that a worker shares with its callers for writing. `None` as in `lock_at_home`.
-pub(crate) fn write_at_home<T>(lock: &RwLock<T>, home: u32) -> Option<RwLockWriteGuard<'_, T>> {
-    if let Ok(guard) = lock.try_write() {
-        return Some(guard);
-    }
-    (cfg!(all(test, limiter_loom)) || is_this(home)).then(|| lock.write().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// Returns the guard of an attempt to lock, unless another thread holds the lock.
-pub(crate) fn unless_blocked<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
-    match attempt {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-/// Repeats an attempt until it succeeds, or for `max_wait`. The number of attempts must correspond to that time too,
-/// because the process itself may have been stopped meanwhile.
-fn retry_until<T>(max_wait: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
-    let (began, mut attempts) = (Instant::now(), 0);
-    loop {
-        if let Some(value) = attempt() {
-            return Some(value);
+    /// Returns the value of this process. `make` gets the latest one of its parents, if they have any, and must not lock
+    /// anything of it.
+    #[inline]
+    pub(crate) fn get(&self, make: impl FnOnce(Option<&T>) -> T) -> &T {
+        match self.0.get().and_then(|first| first.value.get().filter(|_| first.process.is_this())) {
+            Some(value) => value,
+            None => self.find(None, make),
         }
-        attempts += 1;
-        if began.elapsed() >= max_wait && RETRY_INTERVAL * attempts >= max_wait {
-            return None;
+    }
+
+    /// Finds the value of this process behind those of its parents, or makes it. No lock of another process is taken: the
+    /// place of the value is added by one atomic write, and the lock under which the value is made belongs to the place.
+    #[cold]
+    fn find<'a>(&'a self, parent: Option<&'a T>, make: impl FnOnce(Option<&T>) -> T) -> &'a T {
+        let (mut parent, mut next) = (parent, self);
+        loop {
+            let place = next.0.get_or_init(|| Box::new(ProcessValue::with(OnceCell::new())));
+            if place.process.is_this() {
+                return place.value.get_or_init(|| make(parent));
+            }
+            parent = place.value.get().or(parent);
+            next = &place.of_children;
         }
-        thread::sleep(RETRY_INTERVAL);
     }
 }
 
-// The id of this process, without a system call for each request.
-
-/// Returns the id of this process. A thread makes the system call once, and again after a fork.
+/// Copies of a value that a child of `fork` may read, whatever the threads of its parent did at the fork.
 ///
-/// A child that was created without the handlers of `pthread_atfork`, as by `_Fork` or the raw system call, gets the id
-/// of its parent.
-#[cfg(feature = "redis")]
-pub(crate) fn id() -> u32 {
-    use std::cell::Cell;
-    use std::process;
+/// One thread at a time changes it, and one copy after the other. So at the fork at most one of them was locked.
+#[derive(Debug)]
+pub(crate) struct ForChildren<T>([RwLock<T>; 2]);
 
-    use forkguard::Guard;
-
-    struct CachedId {
-        guard: Guard,
-        id: u32,
+impl<T: Clone> ForChildren<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self([RwLock::new(value.clone()), RwLock::new(value)])
     }
 
-    // The thread-local must stay usable while a thread ends, because destructors compare ids.
-    const { assert!(!mem::needs_drop::<CachedId>()) };
-
-    thread_local! {
-        static CACHED: Cell<Option<CachedId>> = const { Cell::new(None) };
-    }
-
-    CACHED.with(|cached| {
-        let Some(mut this) =
-            cached.take().or_else(|| Some(CachedId { guard: Guard::try_new().ok()?, id: process::id() }))
-        else {
-            return process::id();
-        };
-        if this.guard.detected_fork() {
-            this.id = process::id();
+    /// Replaces the value. The caller has the lock of the original.
+    pub(crate) fn set(&self, value: &T) {
+        for copy in &self.0 {
+            *copy.write().unwrap_or_else(PoisonError::into_inner) = value.clone();
         }
-        let id = this.id;
-        cached.set(Some(this));
-        id
-    })
+    }
+
+    /// Returns the value, or the one before the change that was under way at the fork.
+    pub(crate) fn get(&self) -> T {
+        loop {
+            if let Some(value) = self.0.iter().find_map(|copy| unless_blocked(copy.try_read())) {
+                return value.clone();
+            }
+        }
+    }
 }
 
-/// Returns the id of this process.
-#[cfg(not(feature = "redis"))]
-pub(crate) fn id() -> u32 {
-    std::process::id()
+// Futures that belong to the process that began them.
+
+/// A future that is polled and dropped in the process that made it alone. In a child of `fork` the thread that would wake
+/// it does not exist, and a poll or a drop could wait for a lock of that thread, or write to what both processes share.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub(crate) struct AtHome<F> {
+    process: Process,
+    future: Option<F>,
+}
+
+impl<F> AtHome<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self { process: Process::current(), future: Some(future) }
+    }
+
+    /// Returns it as a child of this process has it.
+    #[cfg(test)]
+    pub(crate) fn in_a_child(self) -> Self {
+        let mut of_parent = self;
+        of_parent.process = Process(Identity::Id(0));
+        of_parent
+    }
+}
+
+impl<F: Future + Unpin> Future for AtHome<F> {
+    type Output = Result<F::Output, Error>;
+
+    /// [`ErrorKind::Forked`] in a child of the process that made it.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let is_at_home = self.process.is_this();
+        match &mut self.future {
+            Some(future) if is_at_home => Pin::new(future).poll(context).map(Ok),
+            _ => Poll::Ready(Err(forked())),
+        }
+    }
+}
+
+impl<F> Drop for AtHome<F> {
+    fn drop(&mut self) {
+        if !self.process.is_this() {
+            mem::forget(self.future.take());
+        }
+    }
 }
 
 #[cfg(all(test, not(limiter_loom)))]
 mod tests {
-    use std::cell::Cell;
+    use std::future::pending;
 
     use super::*;
 
-    /// An id that no process has.
-    const NO_PROCESS: u32 = 0;
+    /// A process that is never this one.
+    const ANOTHER: Process = Process(Identity::Id(0));
 
-    #[test]
-    fn a_value_is_made_once_for_each_process() {
-        let values = PerProcess::new();
-        assert!(values.latest().is_none());
-        let made = Cell::new(0);
-        let make = || {
-            made.set(made.get() + 1);
-            Ok(made.get())
-        };
-        for _ in 0..3 {
-            assert_eq!(values.get_or_make(make).expect("made"), &1);
+    /// Panics when it is dropped.
+    #[derive(Debug)]
+    struct KeptForEver(u32);
+
+    impl Drop for KeptForEver {
+        fn drop(&mut self) {
+            assert_eq!(self.0, 0, "a value of another process was dropped");
         }
-        // A child of `fork` inherits the value of its parent.
-        let inherited = PerProcess::new();
-        inherited.0.set(NO_PROCESS, 7);
-        assert_eq!(inherited.latest(), Some(&7));
-        assert_eq!(inherited.get_or_make(make).expect("made"), &2);
-        assert_eq!(inherited.latest(), Some(&2));
+    }
+
+    /// What a child inherits from the process that made `value`.
+    fn inherited<T>(value: Option<T>) -> ProcessValue<T> {
+        let value = value.map_or_else(OnceCell::new, OnceCell::with_value);
+        ProcessValue { process: ANOTHER, value, of_children: PerProcess::new() }
     }
 
     #[test]
-    fn a_value_that_is_never_finished_is_an_error() {
-        let values = PerProcess::<u32>::new();
-        let _making = values.0.making.lock().expect("no panic");
-        let error = values.get_or_make(|| Ok(1)).expect_err("another thread makes it");
-        assert_eq!(error.kind(), ErrorKind::Forked);
+    fn a_process_makes_its_value_once() {
+        let value = ProcessValue::new(7);
+        assert_eq!(value.get(|_| unreachable!("it has one")), &7);
+        let values = PerProcess::new();
+        assert_eq!(values.get(|parent| parent.map_or(1, |_: &u32| 2)), &1);
+        assert_eq!(values.get(|_| unreachable!("it has one")), &1);
     }
 
     #[test]
-    fn a_lock_is_awaited_at_home_and_times_out_elsewhere() {
-        let mutex = Mutex::new(());
-        let held = mutex.lock().expect("no panic");
-        assert!(lock_contended(&mutex, NO_PROCESS, ORPHANED_LOCK_TIMEOUT).is_none());
-        thread::scope(|scope| {
-            let waits = scope.spawn(|| lock_contended(&mutex, id(), Duration::ZERO).is_some());
-            drop(held);
-            assert!(waits.join().expect("no panic"));
-        });
-        assert!(lock_contended(&mutex, NO_PROCESS, ORPHANED_LOCK_TIMEOUT).is_some());
+    fn a_child_makes_its_value_from_the_latest_of_its_parents() {
+        let grandparent = inherited(Some(KeptForEver(1)));
+        let parent = inherited(Some(KeptForEver(2)));
+        assert!(grandparent.of_children.0.set(Box::new(parent)).is_ok());
+        let in_child = |parent: &KeptForEver| {
+            assert_eq!(parent.0, 2);
+            KeptForEver(0)
+        };
+        assert_eq!(grandparent.get(in_child).0, 0);
+        assert_eq!(grandparent.get(|_| unreachable!("it has one")).0, 0);
+    }
+
+    /// The lock of a parent's thread, which made its value at the fork, is not taken.
+    #[test]
+    fn a_child_does_not_wait_for_a_value_that_its_parent_was_making() {
+        let grandparent = inherited(Some(1));
+        assert!(grandparent.of_children.0.set(Box::new(inherited(None))).is_ok());
+        assert_eq!(grandparent.get(|parent| parent + 1), &2);
     }
 
     #[test]
-    fn a_value_of_another_process_is_not_dropped() {
-        let counted = std::sync::Arc::new(());
-        let mut foreign = DroppedAtHome::new(std::sync::Arc::clone(&counted));
-        assert!(foreign.get_at_home().is_some());
-        foreign.process = NO_PROCESS;
-        assert!(foreign.get_at_home().is_none());
-        drop(foreign);
-        assert_eq!(std::sync::Arc::strong_count(&counted), 2);
-        drop(DroppedAtHome::new(std::sync::Arc::clone(&counted)));
-        assert_eq!(std::sync::Arc::strong_count(&counted), 2);
+    fn a_copy_is_readable_while_the_other_one_is_locked() {
+        let copies = ForChildren::new(1);
+        copies.set(&2);
+        for copy in &copies.0 {
+            let _locked = copy.write().expect("no panic");
+            assert_eq!(copies.get(), 2);
+        }
+    }
+
+    #[test]
+    fn a_future_of_another_process_fails_and_is_not_dropped() {
+        let waits = |_: &KeptForEver| pending::<()>();
+        let kept = KeptForEver(1);
+        let mut future = AtHome { process: ANOTHER, future: Some(Box::pin(async move { waits(&kept).await })) };
+        let polled = Pin::new(&mut future).poll(&mut Context::from_waker(std::task::Waker::noop()));
+        assert!(matches!(polled, Poll::Ready(Err(error)) if error.kind() == ErrorKind::Forked));
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn is_consulted(local: &Local, request: Request<'_>) -> bool {
 
 /// The permits that the mirror has left.
 pub(super) fn left(local: &Local, request: Request<'_>) -> u32 {
-    local.standby.peek(&[request]).expect("no fork").remaining
+    local.standby.peek(&[request]).remaining
 }
 
 fn begin<'a>(local: &'a Local, requests: &'a [Request<'a>]) -> SentTake<'a> {
@@ -145,7 +145,7 @@ fn a_call_that_is_settled_after_its_servers_failure_is_decided_by_the_standby_li
                 Box::new(|| sent.settle(StoreReply::ALLOWED.into()))
             });
         local.server_failed(&[0..=0]);
-        assert!(local.standby.decide(&requests, Duration::ZERO).expect("no fork").allowed);
+        assert!(local.standby.decide(&requests, Duration::ZERO).allowed);
         let replies = settle.map(|settle| settle());
         let decided = replies.map(|counted| (counted.reply.allowed, counted.source));
         assert_eq!(decided, [(true, Source::Store), (false, Source::Standby)], "direct: {direct}");

@@ -24,7 +24,7 @@ fn admit_by_store(standby: &Standby, request: Request<'_>) {
 }
 
 fn decide(standby: &Standby, requests: &[Request<'_>]) -> StoreReply {
-    standby.decide(requests, Duration::ZERO).expect("no fork")
+    standby.decide(requests, Duration::ZERO)
 }
 
 fn take_all(standby: &Standby, request: Request<'_>) -> u32 {

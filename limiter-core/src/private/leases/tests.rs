@@ -77,7 +77,7 @@ impl Case {
 /// Checks that each decision of `run` has this setting, and that there is one.
 #[track_caller]
 fn assert_leases(limiter: &Limiter, expected: bool, run: impl FnOnce()) {
-    let guard = limiter.guard().expect("a shared store");
+    let guard = limiter.inside().guard().expect("a shared store");
     guard.take_leases_of_calls();
     run();
     let found = guard.take_leases_of_calls();
@@ -100,7 +100,7 @@ fn requests(limit: Limit) -> [Option<RuleRequest>; 1] {
 
 #[test]
 fn direct_calls_have_the_setting_of_the_limiter() {
-    assert!(!Limiter::memory().default_options().leases, "leases are off by default");
+    assert!(!Limiter::memory().inside().default_options().leases, "leases are off by default");
     for leases in [false, true] {
         let (limiter, key, limit) = (guarded(leases), Key::new("a"), large());
         let both = [(&key, &limit, 1), (&key, &limit, 2)];

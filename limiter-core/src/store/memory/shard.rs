@@ -14,7 +14,6 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::hint::spin_loop;
-use std::sync::atomic::AtomicU32;
 
 use indexmap::IndexMap;
 use indexmap::map::RawEntryApiV1;
@@ -24,7 +23,7 @@ use crate::algorithm::{AlgorithmInput, CounterKind, CounterState, Outcome};
 use crate::metrics::KeyCount;
 use crate::store::memory::shared_counter::{Arithmetic, CoarseCounters, SharedCounter};
 use crate::store::memory::{EntryId, KeyHash, WriteOp};
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Seed, process};
+use crate::sync::{Mutex, MutexGuard, Seed, lock};
 
 /// The exact counters of a shard, and the counters that new keys share while the map of exact ones is full.
 #[derive(Debug)]
@@ -353,19 +352,11 @@ impl<T, C> fmt::Debug for ExpiringMap<T, C> {
 
 // The shards of a store, each under a lock of its own.
 
-/// The attempts to take a lock before the call reads the process id. A decision under the lock takes less time.
+/// The attempts to take a lock before the thread sleeps. A decision under the lock takes less time.
 const SPINS: u32 = if cfg!(all(test, limiter_loom)) { 0 } else { 100 };
 
-/// The shards, with what is needed to detect a lock that a fork has left taken.
 #[derive(Debug)]
-pub(super) struct Shards {
-    shards: Box<[LockedShard]>,
-    /// True after a wait for the lock has timed out.
-    orphaned: Box<[AtomicBool]>,
-    /// The process that last waited for a lock and got it; at first the one that created it. In that process every
-    /// holder of the lock is a running thread.
-    homes: Box<[AtomicU32]>,
-}
+pub(super) struct Shards(Box<[LockedShard]>);
 
 /// A shard under its lock. It shares no cache line with another one, and its lock is in the line of its first fields.
 #[derive(Debug)]
@@ -374,57 +365,35 @@ struct LockedShard(Mutex<Shard>);
 
 impl Shards {
     pub(super) fn new(count: usize, shard: impl Fn() -> Shard) -> Self {
-        let here = process::id();
-        Self {
-            shards: (0..count).map(|_| LockedShard(Mutex::new(shard()))).collect(),
-            orphaned: (0..count).map(|_| AtomicBool::new(false)).collect(),
-            homes: (0..count).map(|_| AtomicU32::new(here)).collect(),
-        }
-    }
-
-    /// Changes the shards to what a child of `fork` inherits.
-    #[cfg(all(test, not(limiter_loom)))]
-    pub(super) fn simulate_fork(&self) {
-        self.homes.iter().for_each(|home| home.store(0, Ordering::Relaxed));
+        Self((0..count).map(|_| LockedShard(Mutex::new(shard()))).collect())
     }
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.shards.len()
+        self.0.len()
     }
 
     /// Locks a shard if no other thread has locked it.
     #[inline(always)]
     pub(super) fn try_lock(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
-        self.shards[index].0.try_lock().ok()
+        self.0[index].0.try_lock().ok()
     }
 
-    /// Locks a shard. `None` in a child of `fork`, if another thread of the parent held the lock at the fork.
+    /// Locks a shard.
     #[inline]
-    pub(super) fn lock(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
-        self.try_lock(index).or_else(|| self.lock_contended(index))
+    pub(super) fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
+        self.try_lock(index).unwrap_or_else(|| self.lock_contended(index))
     }
 
     #[cold]
     #[inline(never)]
-    fn lock_contended(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
+    fn lock_contended(&self, index: usize) -> MutexGuard<'_, Shard> {
         for _ in 0..SPINS {
             spin_loop();
-            if let Ok(shard) = self.shards[index].0.try_lock() {
-                return Some(shard);
+            if let Some(shard) = self.try_lock(index) {
+                return shard;
             }
         }
-        let (orphaned, home) = (&self.orphaned[index], &self.homes[index]);
-        // After one call has timed out, later ones wait for a shorter time.
-        let max_wait =
-            if orphaned.load(Ordering::Relaxed) { process::ORPHANED_LOCK_TIMEOUT } else { process::LOCK_TIMEOUT };
-        let shard = process::lock_contended(&self.shards[index].0, home.load(Ordering::Relaxed), max_wait);
-        if shard.is_some() {
-            home.store(process::id(), Ordering::Relaxed);
-        }
-        if shard.is_none() != orphaned.load(Ordering::Relaxed) {
-            orphaned.store(shard.is_none(), Ordering::Relaxed);
-        }
-        shard
+        lock(&self.0[index].0)
     }
 }

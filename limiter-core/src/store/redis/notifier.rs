@@ -25,24 +25,18 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A callback that does not fit into the queue is dropped on the calling thread. The number of dropped callbacks is
 /// logged when the queue is empty.
 pub(crate) fn notify(callback: impl FnOnce() + Send + 'static) {
-    if let Some(notifier) = notifier() {
-        notifier.push(Box::new(callback), MAX_QUEUED_CALLBACKS);
-    }
+    notifier().push(Box::new(callback), MAX_QUEUED_CALLBACKS);
 }
 
 /// Runs a callback like [`notify`], and never drops it. A caller must have at most one such callback in the queue.
 pub(crate) fn notify_always(callback: impl FnOnce() + Send + 'static) {
-    if let Some(notifier) = notifier() {
-        notifier.push(Box::new(callback), usize::MAX);
-    }
+    notifier().push(Box::new(callback), usize::MAX);
 }
 
 /// The notifier of this process.
-fn notifier() -> Option<&'static Notifier> {
+fn notifier() -> &'static Notifier {
     static NOTIFIER: PerProcess<Notifier> = PerProcess::new();
-    // An error means that another thread created the notifier at the moment of a fork. Then this child logs nothing,
-    // and each call waits for that thread until a timeout.
-    NOTIFIER.get_or_make(|| Ok(Notifier::new())).ok()
+    NOTIFIER.get(|_| Notifier::new())
 }
 
 /// The queue and the thread of one process. The thread is started by the first callback, and again after it has ended.

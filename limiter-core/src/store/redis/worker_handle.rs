@@ -1,6 +1,5 @@
 //! The callers' side of a worker.
 
-use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -23,12 +22,12 @@ use super::worker::lease_lifecycle::Renewal;
 use super::worker::{self, Receivers, WorkerSettings};
 use crate::Error;
 use crate::health::Health;
-use crate::local::{Local, StoreTicket};
+use crate::local::StoreTicket;
 use crate::metrics::BatchSizes;
 use crate::request::{CountedReply, OwnedRequest, Request, StoreFailure};
 use crate::store::redis::worker::call::{InFlight, InFlightCall};
 use crate::store::redis::worker::direct_sender::CallerPoll;
-use crate::sync::process::{DroppedAtHome, forked, is_this};
+use crate::sync::process::AtHome;
 
 #[cfg(test)]
 mod tests;
@@ -36,15 +35,13 @@ mod tests;
 /// A handle to the worker of one process, with the state that the worker and its callers share.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
-    /// The channel to the worker. It is not dropped in a child of `fork`: that would wake the parent's thread, by a
-    /// descriptor that both have.
-    calls: DroppedAtHome<mpsc::UnboundedSender<Call>>,
-    renewals: DroppedAtHome<mpsc::UnboundedSender<Renewal>>,
+    /// The channel to the worker.
+    calls: mpsc::UnboundedSender<Call>,
+    renewals: mpsc::UnboundedSender<Renewal>,
     #[cfg(feature = "rules")]
-    rules_calls: DroppedAtHome<mpsc::UnboundedSender<RulesCall>>,
+    rules_calls: mpsc::UnboundedSender<RulesCall>,
     gates: Arc<GateTable>,
     direct: DirectSender,
-    local: Arc<Local>,
     health: Arc<HealthBoard>,
     in_flight: InFlight,
     log: LogThrottle,
@@ -79,13 +76,12 @@ impl WorkerHandle {
         let direct = DirectSender::new(Arc::clone(&gates), settings.clock.clone(), local.clone(), batch_sizes.clone());
         worker::spawn(endpoint.clone_without_state(), Arc::clone(&gates), settings, receivers, ready)?;
         Ok(Self {
-            calls: DroppedAtHome::new(calls),
-            renewals: DroppedAtHome::new(renewals),
+            calls,
+            renewals,
             #[cfg(feature = "rules")]
-            rules_calls: DroppedAtHome::new(rules_calls),
+            rules_calls,
             gates,
             direct,
-            local,
             health,
             in_flight: InFlight::new(max_in_flight),
             log: LogThrottle::new(endpoint.to_string()),
@@ -94,29 +90,21 @@ impl WorkerHandle {
         })
     }
 
-    pub(crate) fn local(&self) -> &Local {
-        &self.local
-    }
-
     pub(crate) fn health(&self) -> Health {
         self.health.health()
     }
 
     /// Sends a request for the renewal of a lease to the worker.
     pub(crate) fn send_renewal(&self, renewal: Renewal) {
-        if let Some(renewals) = self.renewals.get() {
-            // The worker ends only with this store.
-            let _ = renewals.send(renewal);
-        }
+        // The worker ends only with this store.
+        let _ = self.renewals.send(renewal);
     }
 
     /// Sends an operation on the shared rules to the worker.
     #[cfg(feature = "rules")]
     pub(crate) fn send_rules_call(&self, call: RulesCall) {
-        if let Some(calls) = self.rules_calls.get() {
-            // The worker ends only with this store.
-            let _ = calls.send(call);
-        }
+        // The worker ends only with this store.
+        let _ = self.rules_calls.send(call);
     }
 
     /// Sends a call, at once, and returns a future of the reply.
@@ -132,13 +120,18 @@ impl WorkerHandle {
         timeout: Duration,
     ) -> impl Future<Output = CallResult> + use<'_> {
         let takes_permits = action.max_wait().is_some();
-        self.receive(self.send(ticket, action, requests, naming, timeout), takes_permits)
+        let sent = self.send(ticket, action, requests, naming, timeout).map(AtHome::new);
+        self.receive(sent, takes_permits)
     }
 
     /// Waits for the reply to a call.
-    async fn receive(&self, sent: Result<SentCall<'_>, Error>, takes_permits: bool) -> CallResult {
+    async fn receive(&self, sent: Result<AtHome<SentCall<'_>>, Error>, takes_permits: bool) -> CallResult {
         let result = match sent {
             Ok(sent) => sent.await,
+            Err(error) => Err(error),
+        };
+        let result = match result {
+            Ok(result) => result,
             Err(error) => return Err(StoreFailure { error, reservation: None }),
         };
         self.batch_sizes.record();
@@ -187,23 +180,14 @@ impl WorkerHandle {
         let (reply_to, reply) = oneshot::channel();
         let mut call = Call::new(ticket, action, requests, keys, timeout, reply_to);
         let (requests, mut polled) = (Arc::clone(&call.requests), None);
-        if let Some(calls) = self.calls.get() {
-            self.direct.send(&mut call);
-            if !self.busy_poll.is_zero() && call.direct.as_ref().is_some_and(|direct| direct.is_polled()) {
-                polled = Some(Box::new(CallerPoll::new(call, &self.direct, calls, self.busy_poll.min(timeout))));
-            } else {
-                // The worker replies to every call that it receives, and ends only with this store.
-                let _ = calls.send(call);
-            }
+        self.direct.send(&mut call);
+        if !self.busy_poll.is_zero() && call.direct.as_ref().is_some_and(|direct| direct.is_polled()) {
+            polled = Some(Box::new(CallerPoll::new(call, &self.direct, &self.calls, self.busy_poll.min(timeout))));
+        } else {
+            // The worker replies to every call that it receives, and ends only with this store.
+            let _ = self.calls.send(call);
         }
-        Ok(SentCall {
-            polled,
-            reply,
-            requests: Some(requests),
-            was_polled: false,
-            process: self.calls.process(),
-            _in_flight: in_flight,
-        })
+        Ok(SentCall { polled, reply, requests: Some(requests), _in_flight: in_flight })
     }
 }
 
@@ -214,9 +198,6 @@ struct SentCall<'a> {
     reply: oneshot::Receiver<CallResult>,
     /// The copied requests, until there is a reply.
     requests: Option<Arc<[OwnedRequest]>>,
-    was_polled: bool,
-    /// The process that sent it.
-    process: u32,
     _in_flight: InFlightCall<'a>,
 }
 
@@ -224,8 +205,6 @@ impl Future for SentCall<'_> {
     type Output = CallResult;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallResult> {
-        let failure = |error| Err(StoreFailure { error, reservation: None });
-        let was_polled = mem::replace(&mut self.was_polled, true);
         if let Some(polled) = &mut self.polled {
             let counted = ready!(Pin::new(polled).poll(context));
             self.polled = None;
@@ -235,15 +214,9 @@ impl Future for SentCall<'_> {
         }
         // Tokio's budget does not apply. A task without budget would be woken at once, and an executor that blocks inside
         // of a task would poll in vain for ever.
-        match Pin::new(&mut unconstrained(&mut self.reply)).poll(context) {
-            Poll::Ready(Ok(result)) => {
-                let requests = self.requests.take();
-                Poll::Ready(result.map(|counted| CountedReply { requests, ..counted }))
-            }
-            Poll::Ready(Err(_)) => Poll::Ready(failure(worker_stopped())),
-            // Polled in a child of the process that sent it: the parent gets the reply.
-            Poll::Pending if was_polled && !is_this(self.process) => Poll::Ready(failure(forked())),
-            Poll::Pending => Poll::Pending,
-        }
+        let reply = ready!(Pin::new(&mut unconstrained(&mut self.reply)).poll(context));
+        let stopped = |_| Err(StoreFailure { error: worker_stopped(), reservation: None });
+        let requests = self.requests.take();
+        Poll::Ready(reply.unwrap_or_else(stopped).map(|counted| CountedReply { requests, ..counted }))
     }
 }

@@ -1,11 +1,9 @@
 //! The circuit breaker of one server. Callers read it before they send a call to the worker.
 
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Error;
-use crate::sync::Mutex;
-use crate::sync::process::{forked, lock_at_home};
+use crate::sync::{Mutex, lock};
 
 /// Closed while the server is up or was never tried. Open while it is known to be down, or too slow to be of use.
 ///
@@ -24,18 +22,15 @@ pub(crate) struct Breaker {
 
 impl Breaker {
     /// The error of a call while the breaker is open. It does no I/O and runs on the caller's thread.
-    ///
-    /// `home` is the process that made the breaker. In a child of it the lock may be held for ever, and the error is that of
-    /// a fork.
-    pub(crate) fn open_error(&self, home: u32) -> Option<Error> {
+    pub(crate) fn open_error(&self) -> Option<Error> {
         if !self.is_open.load(Ordering::Acquire) {
             return None;
         }
-        lock_at_home(&self.cause, home).map_or_else(|| Some(forked()), |cause| cause.clone())
+        lock(&self.cause).clone()
     }
 
     pub(crate) fn open(&self, cause: Error) {
-        *self.cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause);
+        *lock(&self.cause) = Some(cause);
         self.is_open.store(true, Ordering::Release);
     }
 

@@ -1,20 +1,15 @@
 //! The gates of all servers, by slot. Callers use them on their own threads.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::Error;
 use crate::store::redis::connection::breaker::Breaker;
 use crate::store::redis::pipelined::DirectWriter;
 use crate::store::redis::slot;
-use crate::sync::RwLock;
-use crate::sync::process::{self, forked, read_at_home};
+use crate::sync::{RwLock, read, write};
 
 #[derive(Debug)]
-pub(crate) struct GateTable {
-    gates: Gates,
-    /// The process whose worker writes the table.
-    home: u32,
-}
+pub(crate) struct GateTable(Gates);
 
 #[derive(Debug)]
 enum Gates {
@@ -30,54 +25,48 @@ enum Gates {
 impl GateTable {
     /// A table for one server.
     pub(crate) fn single() -> Self {
-        Self::new(Gates::Single(Arc::default()))
+        Self(Gates::Single(Arc::default()))
     }
 
     /// A table for a cluster.
     pub(crate) fn by_slot() -> Self {
         let unowned: Arc<ServerGate> = Arc::default();
         let gates = RwLock::new(vec![Arc::clone(&unowned); slot::COUNT.into()].into());
-        Self::new(Gates::BySlot { gates, unowned })
-    }
-
-    /// A table that this process writes.
-    fn new(gates: Gates) -> Self {
-        Self { gates, home: process::id() }
+        Self(Gates::BySlot { gates, unowned })
     }
 
     /// The gate of the one server, or of slots without a known owner.
     pub(crate) fn default_gate(&self) -> Arc<ServerGate> {
-        match &self.gates {
+        match &self.0 {
             Gates::Single(gate) | Gates::BySlot { unowned: gate, .. } => Arc::clone(gate),
         }
     }
 
-    /// The gate of the server that owns a slot, if a condition holds for it. `None` in a child of `fork`, if the table was
-    /// locked.
+    /// The gate of the server that owns a slot, if a condition holds for it.
     pub(crate) fn gate_if(&self, slot: u16, condition: impl Fn(&ServerGate) -> bool) -> Option<Arc<ServerGate>> {
         // It is cloned only then: the count of a pointer is in a cache line that all callers would write.
         let cloned = |gate: &Arc<ServerGate>| condition(gate).then(|| Arc::clone(gate));
-        match &self.gates {
+        match &self.0 {
             Gates::Single(gate) => cloned(gate),
-            Gates::BySlot { gates, .. } => cloned(&read_at_home(gates, self.home)?[usize::from(slot)]),
+            Gates::BySlot { gates, .. } => cloned(&read(gates)[usize::from(slot)]),
         }
     }
 
     /// The error of a call on keys in these slots, if a breaker is open. A single server needs no slots.
     pub(crate) fn open_error(&self, slots: &[u16]) -> Option<Error> {
-        match &self.gates {
-            Gates::Single(gate) => gate.breaker.open_error(self.home),
+        match &self.0 {
+            Gates::Single(gate) => gate.breaker.open_error(),
             Gates::BySlot { gates, .. } => {
-                let Some(gates) = read_at_home(gates, self.home) else { return Some(forked()) };
-                slots.iter().find_map(|slot| gates[usize::from(*slot)].breaker.open_error(self.home))
+                let gates = read(gates);
+                slots.iter().find_map(|slot| gates[usize::from(*slot)].breaker.open_error())
             }
         }
     }
 
     /// Assigns gates to slots.
     pub(crate) fn assign(&self, assigned: impl Iterator<Item = (u16, Arc<ServerGate>)>) {
-        if let Gates::BySlot { gates, .. } = &self.gates {
-            let mut gates = gates.write().unwrap_or_else(PoisonError::into_inner);
+        if let Gates::BySlot { gates, .. } = &self.0 {
+            let mut gates = write(gates);
             for (slot, gate) in assigned {
                 gates[usize::from(slot)] = gate;
             }

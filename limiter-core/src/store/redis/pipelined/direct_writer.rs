@@ -17,7 +17,7 @@ use super::transport::WriteHalf;
 use super::{ConnectionId, ReplyBound};
 use crate::store::redis::busy_polling::Backoff;
 use crate::store::redis::resp::{FrameScanner, decode};
-use crate::sync::process::unless_blocked;
+use crate::sync::unless_blocked;
 use crate::sync::{Mutex, MutexGuard, next_id};
 
 /// The write half of an idle connection, where callers find it.

@@ -2,21 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
-use std::{io, process, thread};
+use std::{io, thread};
 
 use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::sync::process::PerProcess;
+
 /// The longest time for which a result is kept if no attempt to connect waits for it any more.
 const RESULT_TTL: Duration = Duration::from_secs(5);
 
 /// The lookups in flight in this process, by host. All limiters share them.
-static LOOKUPS: Lookups = SingleFlight::new("rate-limited-dns", RESULT_TTL);
+static LOOKUPS: PerProcess<Lookups> = PerProcess::new();
 
 type Lookups = SingleFlight<String, LookupResult>;
 
@@ -25,7 +27,8 @@ type LookupResult = Result<Vec<SocketAddr>, Arc<io::Error>>;
 
 /// Returns the addresses of a host, at least one, or an error after `time_limit`. A numeric address needs no lookup.
 pub(super) async fn resolve(host: &str, port: u16, time_limit: Duration) -> io::Result<Vec<SocketAddr>> {
-    look_up(&LOOKUPS, |host| (host, 0).to_socket_addrs().map(Iterator::collect), host, port, time_limit).await
+    let lookups = LOOKUPS.get(|_| SingleFlight::new("rate-limited-dns", RESULT_TTL));
+    look_up(lookups, |host| (host, 0).to_socket_addrs().map(Iterator::collect), host, port, time_limit).await
 }
 
 async fn look_up(
@@ -74,15 +77,8 @@ pub(super) struct SingleFlight<K, T> {
     thread_name: &'static str,
     /// The longest time for which a result is kept if no caller waits for it any more.
     result_ttl: Duration,
-    flights: Mutex<BTreeMap<K, Flight<T>>>,
-}
-
-/// A job that runs, or whose result no caller has taken yet.
-#[derive(Debug)]
-struct Flight<T> {
-    /// The process that started the job. A forked child has a copy of this entry, but not the thread.
-    process: u32,
-    result: Receiver<T>,
+    /// The jobs that run, or whose result no caller has taken yet.
+    flights: Mutex<BTreeMap<K, Receiver<T>>>,
 }
 
 /// Receives the result and the time at which it was ready. Closed without a result if the job panicked.
@@ -99,9 +95,6 @@ pub(super) enum JobError {
 
 /// The most jobs that may be in flight at the same time.
 const MAX_JOBS: usize = 256;
-
-/// The most attempts to take the lock. A running thread holds it for less than a microsecond.
-const MAX_LOCK_ATTEMPTS: u32 = 1000;
 
 impl<K, T> SingleFlight<K, T>
 where
@@ -126,16 +119,16 @@ where
 
     fn join(&self, key: &K, job: impl FnOnce() -> T + Send + 'static) -> io::Result<Receiver<T>> {
         let (sender, result) = watch::channel(None);
-        if let Some(mut flights) = self.lock() {
-            flights.retain(|_, flight| flight.is_usable(self.result_ttl));
-            if let Some(flight) = flights.get(key) {
-                return Ok(flight.result.clone());
-            }
-            if flights.len() >= MAX_JOBS {
-                return Err(io::Error::other(format!("{MAX_JOBS} other jobs are running")));
-            }
-            flights.insert(key.clone(), Flight { process: process::id(), result: result.clone() });
+        let mut flights = self.lock();
+        flights.retain(|_, result| is_usable(result, self.result_ttl));
+        if let Some(result) = flights.get(key) {
+            return Ok(result.clone());
         }
+        if flights.len() >= MAX_JOBS {
+            return Err(io::Error::other(format!("{MAX_JOBS} other jobs are running")));
+        }
+        flights.insert(key.clone(), result.clone());
+        drop(flights);
         let run = move || {
             // A panic drops the sender, and all waiting callers get `NoResult`.
             let value = job();
@@ -147,36 +140,22 @@ where
 
     /// Removes a job whose result has been taken.
     fn finish(&self, key: &K, result: &Receiver<T>) {
-        if let Some(mut flights) = self.lock()
-            && flights.get(key).is_some_and(|flight| flight.result.same_channel(result))
-        {
+        let mut flights = self.lock();
+        if flights.get(key).is_some_and(|present| present.same_channel(result)) {
             flights.remove(key);
         }
     }
 
-    /// Returns `None` if the lock stays taken. That happens in a forked child, if a thread of the parent held the lock
-    /// at the fork. Then each caller runs its own job.
-    fn lock(&self) -> Option<MutexGuard<'_, BTreeMap<K, Flight<T>>>> {
-        for _ in 0..MAX_LOCK_ATTEMPTS {
-            match self.flights.try_lock() {
-                Ok(flights) => return Some(flights),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => thread::yield_now(),
-            }
-        }
-        None
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Receiver<T>>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> Flight<T> {
-    /// Returns true if the job is running, or its result is younger than `result_ttl`.
-    fn is_usable(&self, result_ttl: Duration) -> bool {
-        // The process is compared first: in a forked child the channel's lock may never be released.
-        self.process == process::id()
-            && match &*self.result.borrow() {
-                Some((at, _)) => at.elapsed() < result_ttl,
-                None => self.result.has_changed().is_ok(),
-            }
+/// Returns true if the job is running, or its result is younger than `result_ttl`.
+fn is_usable<T>(result: &Receiver<T>, result_ttl: Duration) -> bool {
+    match &*result.borrow() {
+        Some((at, _)) => at.elapsed() < result_ttl,
+        None => result.has_changed().is_ok(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! the worker's thread wakes up.
 
 use std::hint;
-use std::mem::{forget, replace};
+use std::mem::replace;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,6 @@ use crate::request::CountedReply;
 use crate::store::redis::connection::gate_table::GateTable;
 use crate::store::redis::pipelined::DirectPoll;
 use crate::store::redis::script::command::{BatchEntry, Command, CommandBody};
-use crate::sync::process::{self, is_this};
 
 /// Sends calls on their callers' threads.
 #[derive(Debug)]
@@ -84,8 +83,6 @@ pub(crate) struct CallerPoll<'a> {
     call: Option<Call>,
     sender: &'a DirectSender,
     worker: &'a mpsc::UnboundedSender<Call>,
-    /// The process that has sent the call.
-    home: u32,
     /// The longest time of the poll.
     limit: Duration,
     has_begun: bool,
@@ -98,20 +95,11 @@ impl<'a> CallerPoll<'a> {
         worker: &'a mpsc::UnboundedSender<Call>,
         limit: Duration,
     ) -> Self {
-        Self { call: Some(call), sender, worker, home: process::id(), limit, has_begun: false }
-    }
-
-    /// Returns the poll as a child of the process that has sent the call has it.
-    #[cfg(test)]
-    pub(super) fn in_a_child(self) -> Self {
-        let mut poll = self;
-        poll.home = 0;
-        poll
+        Self { call: Some(call), sender, worker, limit, has_begun: false }
     }
 
     fn read(&mut self) -> DirectPoll<CountedReply> {
-        // A child of `fork` has the parent's socket.
-        let Some(call) = self.call.as_mut().filter(|_| is_this(self.home)) else { return DirectPoll::LeftToWorker };
+        let Some(call) = &mut self.call else { return DirectPoll::LeftToWorker };
         let cost = call.requests[0].as_request().cost;
         let Some(direct) = &mut call.direct else { return DirectPoll::LeftToWorker };
         let DirectCall { gate, command, sent, reply } = &mut **direct;
@@ -169,13 +157,9 @@ impl Future for CallerPoll<'_> {
 
 impl Drop for CallerPoll<'_> {
     fn drop(&mut self) {
-        let Some(call) = self.call.take() else { return };
-        if is_this(self.home) {
+        if let Some(call) = self.call.take() {
             // The worker ends only with this store.
             let _ = self.worker.send(call);
-        } else {
-            // Its sender would wake the parent's thread.
-            forget(call);
         }
     }
 }

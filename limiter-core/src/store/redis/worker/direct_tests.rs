@@ -15,6 +15,7 @@ use crate::request::{Request, SlottedRequests};
 use crate::store::redis::connection::managed::ManagedConnection;
 use crate::store::redis::naming::RedisKeys;
 use crate::store::redis::server::Server;
+use crate::sync::process::AtHome;
 use crate::{Key, Limit};
 
 const MAX: u32 = 100;
@@ -250,7 +251,7 @@ impl DirectWorker {
 
     /// The permits that the standby limiter has a record of.
     fn mirrored(&self) -> u32 {
-        let reply = self.local.standby().peek(&[self.request()]).expect("this process");
+        let reply = self.local.standby().peek(&[self.request()]);
         MAX - reply.remaining
     }
 }
@@ -406,7 +407,8 @@ async fn child_neither_reads_the_reply_nor_sends_the_call() {
         let (to_worker, mut of_worker) = mpsc::unbounded_channel();
         worker.take(16).await;
         let Polled { poll, .. } = worker.poll(&to_worker, LONG);
-        assert!(poll.in_a_child().await.is_none());
+        let error = AtHome::new(poll).in_a_child().await.expect_err("a call of the parent");
+        assert_eq!(error.kind(), ErrorKind::Forked);
         assert!(of_worker.try_recv().is_err());
         assert_eq!(worker.take(1).await, MAX - 18, "the parent's connection is in step");
     })

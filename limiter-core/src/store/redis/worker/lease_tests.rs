@@ -307,7 +307,7 @@ async fn no_lease_is_requested_or_put_in_force_while_the_standby_limiter_is_cons
         assert!(standby.is_consulted(SlottedRequests::in_slot_0(&[leased.request(1)])));
         leased.put_in_force(ID, 64, leased.now());
         assert!(!leased.take_from_lease(1));
-        let remaining = standby.peek(&[leased.request(1)]).expect("no fork").remaining;
+        let remaining = standby.peek(&[leased.request(1)]).remaining;
         assert_eq!(remaining, MAX, "the mirror has none of its permits");
         let wanted = [leased.begin_batch().1, leased.begin_batch().1].map(|terms| terms.wanted);
         assert_eq!(wanted, [0, 0]);

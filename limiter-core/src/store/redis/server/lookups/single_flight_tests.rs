@@ -38,7 +38,7 @@ impl Jobs {
     async fn end_without_a_caller(&self) {
         let (release, released) = channel();
         assert!(!is_ready(pin!(self.run("a", released))));
-        let mut result = self.flights.flights.lock().expect("no panic")["a"].result.clone();
+        let mut result = self.flights.flights.lock().expect("no panic")["a"].clone();
         release.send(()).expect("it waits");
         result.wait_for(Option::is_some).await.expect("a result");
     }
@@ -112,29 +112,12 @@ async fn after_a_panic_the_next_caller_starts_another_job() {
 }
 
 #[tokio::test]
-async fn a_child_process_does_not_wait_for_a_job_of_its_parent() {
-    let jobs = Jobs::new(LONG);
-    let (_release, never_released) = hanging();
-    assert!(!is_ready(pin!(jobs.run("a", never_released))));
-    jobs.flights.flights.lock().expect("no panic").get_mut("a").expect("under way").process += 1;
-    assert!(jobs.run("a", released()).await.is_ok());
-}
-
-#[test]
-fn a_lock_that_stays_taken_blocks_no_caller() {
-    let jobs = Jobs::new(LONG);
-    let _taken = jobs.flights.flights.lock().expect("no panic");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    assert!(runtime.block_on(jobs.run("a", released())).is_ok());
-}
-
-#[tokio::test]
 async fn jobs_in_flight_are_bounded() {
     let flights = SingleFlight::<usize, ()>::new("test-job", LONG);
     let senders: Vec<_> = (0..MAX_JOBS)
         .map(|key| {
             let (sender, result) = watch::channel(None);
-            flights.flights.lock().expect("no panic").insert(key, Flight { process: process::id(), result });
+            flights.flights.lock().expect("no panic").insert(key, result);
             sender
         })
         .collect();
